@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# Installs all that the tests need into .venv-test, then lint, types and tests. Arguments go to pytest.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. scripts/common.sh
+# torch first and pinned: other packages then take the one that is there.
+make_venv .venv-test torch -e ".[test]"
+bin=.venv-test/bin
+$bin/ruff check .
+$bin/ruff format --check .
+$bin/mypy
+$bin/python -m pytest "$@"

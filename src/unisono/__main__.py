@@ -1,0 +1,5 @@
+"""`python -m unisono` is the command `unisono`."""
+
+from unisono.cli.main import main
+
+main()

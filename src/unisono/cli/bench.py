@@ -1,0 +1,70 @@
+"""`unisono bench`: plan, measure with progress, show, write."""
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from unisono.errors import UnisonoError, UserError
+from unisono.measure.bench_options import BenchOptions
+
+_DEFAULTS = BenchOptions()
+
+
+def bench(options: Annotated[BenchOptions, Parameter(name="*")] = _DEFAULTS) -> None:
+    """Measure all-reduce: algorithm x size x ranks x transport.
+
+    Each transport is started properly by the command itself: shm by unisono's own launcher, mpi by mpirun, gloo by
+    torch.distributed. Every result is checked. The fastest of each size is marked.
+
+    Naive against ring, as a table: unisono bench --algorithms naive,ring --elements 4096,8192,16384 --ranks 2,4,8
+    """
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    from unisono.measure.bench import measure, plan
+    from unisono.report.bench import tables, verdict, write
+    from unisono.resources import readable_bytes, usable_cores
+
+    worlds = plan(options)
+    out = _prepare(options.out)
+    console, status = Console(), Console(stderr=True)
+    ranks, transports = sorted({world.ranks for world in worlds}), dict.fromkeys(world.transport for world in worlds)
+    status.print(
+        f"unisono bench: {', '.join(transports)} on {', '.join(map(str, ranks))} ranks, {usable_cores()} cores"
+    )
+    records = []
+    total = sum(len(world.lengths) * len(world.algorithms) for world in worlds)
+    columns = (TextColumn("{task.description:<34}"), BarColumn(), MofNCompleteColumn())
+    # No refresh thread: this process forks.
+    with Progress(*columns, console=status, auto_refresh=False, disable=not status.is_terminal) as progress:
+        task = progress.add_task("starting", total=total)
+        for record in measure(worlds):
+            records.append(record)
+            told = "{transport} {algorithm}, {ranks} ranks, ".format_map(record) + readable_bytes(record["nbytes"])
+            progress.update(task, advance=1, description=told, refresh=True)
+            if not status.is_terminal and len(records) % 10 == 0:
+                status.print(f"{len(records)} of {total} cells measured ({told})")
+    console.print(*tables(records), sep="")
+    console.print(verdict(records), highlight=False, soft_wrap=True)
+    if out is not None:
+        print("Written: " + ", ".join(str(path) for path in write(records, out)))
+    if not all(record["correct"] for record in records):
+        raise UnisonoError("some results were wrong: see the table")
+
+
+def _prepare(out: str) -> Path | None:
+    """The directory for the files, made and tried now: not after minutes of measuring."""
+    if not out:
+        return None
+    path = Path(out)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        taken = [name for name in ("bench.csv", "bench.json", "bench.png") if (path / name).exists()]
+        (path / "bench.json").touch(exist_ok=True)
+    except OSError as error:
+        raise UserError(f"--out {out}: {error.strerror}", hint="give a directory that you may write to") from None
+    if taken:
+        raise UserError(f"--out {out} holds {', '.join(taken)} already", hint="give another directory, or remove them")
+    (path / "bench.json").unlink()
+    return path

@@ -1,0 +1,47 @@
+"""`unisono`: the command. Each command is one file here, imported when it is used.
+
+Errors of ours are printed as one message without a traceback and end with their exit code (2: the user's mistake).
+"""
+
+import os
+import signal
+import sys
+
+from cyclopts import App, CycloptsError
+
+from unisono import __version__
+from unisono.errors import UnisonoError
+
+app = App(
+    name="unisono",
+    help="Data-parallel training in which adding processes changes nothing but the time.",
+    version=__version__,
+    version_flags=["--version"],
+    suppress_keyboard_interrupt=False,  # ours to handle: see main
+    help_epilogue="unisono COMMAND --help shows the options of a command and their defaults.",
+)
+# In the order in which a user meets them.
+app.command("unisono.cli.bench:bench", name="bench")
+
+
+def main() -> None:
+    """The entry point of the command."""
+    try:
+        app(sys.argv[1:], exit_on_error=False, print_error=False)
+    except UnisonoError as error:
+        fail(str(error), error.exit_code)
+    except CycloptsError as error:
+        fail(f"{error}\nHINT: unisono --help lists the commands, unisono COMMAND --help the options", 2)
+    except KeyboardInterrupt:
+        print("\nunisono: interrupted", file=sys.stderr)
+        # As the shell expects of a program that Ctrl-C ended: a script around us stops too.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+
+
+def fail(message: str, exit_code: int) -> None:
+    print(f"unisono: {message}", file=sys.stderr)
+    sys.exit(exit_code)

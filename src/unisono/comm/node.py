@@ -1,0 +1,72 @@
+"""Which ranks are on one node, and memory that they share.
+
+A node is whoever can attach to the same arena: same running kernel, same network name space (that is how far the
+abstract sockets of `arena/handover.py` reach), same user. Host names are not asked: containers and name spaces reuse
+them.
+
+    segment = share_segment(comm, members=[0, 1], nbytes=1 << 20)      # called by every rank of comm
+"""
+
+import hashlib
+import os
+from pathlib import Path
+
+import numpy as np
+
+from unisono.arena.handover import NAME_BYTES, Offer, take
+from unisono.arena.reducer import ArenaReducer
+from unisono.arena.segment import Segment
+from unisono.comm.base import Communicator, dtype_code
+from unisono.errors import CommError
+from unisono.resources import usable_cores
+
+
+def node_key() -> bytes:
+    """16 bytes that are equal exactly for the processes that can share memory."""
+    boot = Path("/proc/sys/kernel/random/boot_id").read_bytes()
+    network = os.stat("/proc/self/ns/net").st_ino
+    return hashlib.sha256(boot + f"{network} {os.geteuid()}".encode()).digest()[:16]
+
+
+def node_colour(comm: Communicator) -> int:
+    """The lowest rank on this rank's node: a colour for `split`. Called by every rank of `comm`."""
+    keys = comm.all_gather(np.frombuffer(node_key(), np.uint8).copy())
+    mine = keys[comm.rank].tobytes()
+    return next(rank for rank in range(comm.size) if keys[rank].tobytes() == mine)
+
+
+def share_segment(comm: Communicator, members: list[int], nbytes: int) -> Segment:
+    """Memory shared by the `members` (ranks of `comm`, this one among them, all on one node).
+
+    Every rank of `comm` calls it, each with its own group: the first member of a group makes the memory, its name
+    goes round in one all_gather, and the others fetch it.
+    """
+    name = np.zeros(NAME_BYTES, np.uint8)
+    offer = failure = None
+    if comm.rank == members[0]:
+        try:
+            segment = Segment.create(nbytes)
+            offer = Offer(segment.fd)
+            name[:] = np.frombuffer(offer.name.encode(), np.uint8)
+        except Exception as error:  # the others wait in all_gather: they must hear of it first
+            failure = error
+    names = comm.all_gather(name)
+    if failure is not None:
+        raise failure
+    if offer is not None:
+        offer.serve(len(members) - 1, comm.timeout_s)
+        return segment
+    wanted = names[members[0]]
+    if not wanted.any():
+        raise CommError(f"rank {members[0]} could not make the shared memory; its own message says why")
+    return Segment.attach(take(wanted.tobytes().decode(), comm.timeout_s))
+
+
+def make_reducer(comm: Communicator, length: int, dtype: np.dtype) -> ArenaReducer:
+    """The in-place all-reduce of the arena for the ranks of `comm`, which are all on one node."""
+    comm.agree("length, dtype of the arena's slots", length, dtype_code(dtype))
+    segment = share_segment(comm, list(range(comm.size)), ArenaReducer.bytes_needed(comm.size, length, dtype))
+    try:
+        return ArenaReducer(segment, comm.rank, comm.size, length, dtype, crowded=comm.size > usable_cores())
+    finally:
+        segment.close()  # the reducer's views keep the memory

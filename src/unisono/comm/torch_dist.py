@@ -1,0 +1,279 @@
+"""TorchCommunicator: ranks connected by torch.distributed: gloo for arrays in memory, NCCL beside it on GPUs.
+
+Its one idea: process groups of its own, made from a store, that torch's default group neither sees nor disturbs.
+Messages, and the rows that ranks show on entering a collective (`arrival.py`), travel as frames (`post.py`) over gloo,
+also beside NCCL; only then, with everybody there, torch's collective runs.
+
+    torchrun --nproc_per_node 2 script.py     # in it: unisono.comm.torch_dist.world(rank, size).barrier()
+
+Limits:
+- `checked=False` leaves the rows out where data move: gloo's time-out stays, but nobody can say who is missing;
+- after a time-out gloo closes all connections of this rank, so the others soon see it as lost;
+- rank 0 serves the store (torchrun's agent does, under torchrun): without it no rank can connect or `split`;
+- with `device="cuda:0"` the collectives that move data copy the array to that device, use NCCL and copy it back. This
+  path follows torch's documentation but has never run: its authors had no GPU;
+- gloo has threads of its own: where ranks keep all cores busy, each message waits for a time slice.
+"""
+
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, final
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]  # public all the same
+from torch.distributed.rendezvous import rendezvous
+
+from unisono.comm.arrival import Row, row
+from unisono.comm.base import ANY, DEFAULT_TIMEOUT_S, Array, Envelope, Request
+from unisono.comm.calm import calm_threads
+from unisono.comm.checked import CheckedCommunicator, as_bytes
+from unisono.comm.post import Post
+from unisono.errors import CommError, CommTimeout, UserError
+
+_OPS = {
+    "sum": dist.ReduceOp(dist.ReduceOp.SUM),
+    "max": dist.ReduceOp(dist.ReduceOp.MAX),
+    "min": dist.ReduceOp(dist.ReduceOp.MIN),
+    "prod": dist.ReduceOp(dist.ReduceOp.PRODUCT),
+}
+_FLUSH_S = 5.0
+"""How long `close` waits for receivers to take short messages that are still on their way."""
+
+
+def world(
+    rank: int, size: int, address: str | None = None, device: str = "cpu", timeout_s: float = DEFAULT_TIMEOUT_S
+) -> "TorchCommunicator":
+    """All ranks. Rank 0 serves the store at `address` ("host:port"); with None torch finds it, as under torchrun."""
+    try:
+        if address is None:
+            store, _, _ = next(rendezvous("env://", rank, size, timeout=timedelta(seconds=timeout_s)))
+        else:
+            store = _serve_or_reach(address, rank, size, timeout_s)
+        # A process may make several worlds in one store; every rank makes them in the same order.
+        number = store.add(f"unisono/worlds/{rank}", 1)
+    except (RuntimeError, ValueError) as error:
+        raise CommTimeout(
+            f"rank {rank}: no store at {address or 'the address that torch read from the environment'}: {error}",
+            missing=[0] if rank else [],
+            hint="is rank 0 running on that host, and is the port free?",
+        ) from error
+    return TorchCommunicator(PrefixStore(f"unisono/{number}", store), rank, size, device, timeout_s)
+
+
+@final
+class TorchCommunicator(CheckedCommunicator):
+    """`store` is any torch store that all ranks reach, used for nothing else. Called by every rank."""
+
+    def __init__(
+        self,
+        store: Store,
+        rank: int,
+        size: int,
+        device: str = "cpu",
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+        *,
+        checked: bool = True,
+    ) -> None:
+        super().__init__(rank, size, timeout_s, checked=checked)
+        self._store = store
+        self._splits = 0
+        self._device = torch.device(device)
+        self.transport = "gloo" if self._device.type == "cpu" else "nccl"
+        try:
+            store.set(f"here/{rank}", "1")
+            with calm_threads():
+                gloo = dist.ProcessGroupGloo(PrefixStore("gloo", store), rank, size, timedelta(seconds=timeout_s))
+            self._group: Any = gloo if self.transport == "gloo" else self._connect_nccl()
+        except RuntimeError as error:
+            raise self._unconnected(error) from error
+        self._wire = _GlooWire(self, gloo)
+        self._post = Post(self._wire, timeout_s)
+        # Nobody goes on, and perhaps ends the store, before everybody has connected.
+        self._show("connecting", row("barrier"))
+
+    # -- point to point
+
+    def isend(self, array: Array, dest: int, tag: int = 0) -> Request:
+        self.check_message(array, dest, "dest", tag)
+        return self._post.send(as_bytes(array), dest, tag, echo=True)
+
+    def irecv(self, array: Array, source: int, tag: int = 0) -> Request:
+        self.check_message(array, source, "source", tag)
+        return self._post.receive(as_bytes(array), source, tag)
+
+    def probe(self, source: int = ANY, tag: int = ANY) -> Envelope | None:
+        self.check_source(source)
+        return self._post.probe(source, tag)
+
+    def send(self, array: Array, dest: int, tag: int = 0) -> None:
+        self.check_message(array, dest, "dest", tag)
+        self._post.send(as_bytes(array), dest, tag, echo=False).wait()
+
+    def sendrecv(self, outgoing: Array, dest: int, incoming: Array, source: int, tag: int = 0) -> None:
+        self.check_message(outgoing, dest, "dest", tag)
+        arriving = self.irecv(incoming, source, tag)
+        leaving = self._post.send(as_bytes(outgoing), dest, tag, echo=False)
+        arriving.wait()
+        leaving.wait()
+
+    # -- groups
+
+    def split(self, colour: int) -> "TorchCommunicator":
+        colours = self.gather_colours(colour)
+        members = [rank for rank in range(self.size) if colours[rank] == colours[self.rank]]
+        self._splits += 1
+        store = PrefixStore(f"split{self._splits}/{members[0]}", self._store)
+        me = members.index(self.rank)
+        made = TorchCommunicator(store, me, len(members), str(self._device), self.timeout_s, checked=self.checked)
+        self.barrier()  # a group that is ready must not end the store while another one still connects
+        return made
+
+    def close(self) -> None:
+        if self.state != "closed":
+            self._post.close(0.0 if self.state else min(_FLUSH_S, self.timeout_s))
+            self._wire.group = self._group = None
+            self.state = "closed"
+
+    # -- what CheckedCommunicator needs
+
+    def _show(self, what: str, mine: Row) -> list[Row]:
+        return self._post.exchange(what, mine)
+
+    def _reduce(self, flat: Array, op: str) -> None:
+        options = dist.AllreduceOptions()
+        options.reduceOp = _OPS[op]
+        tensor = _as_tensor(flat)
+        there = tensor.to(self._device)
+        self._finish("all_reduce", self._group.allreduce([there], options))
+        self._bring_back(there, tensor)
+
+    def _broadcast(self, data: Array, root: int) -> None:
+        options = dist.BroadcastOptions()
+        options.rootRank = root
+        tensor = _as_tensor(data)
+        there = tensor.to(self._device)
+        self._finish("broadcast", self._group.broadcast([there], options))
+        self._bring_back(there, tensor)
+
+    def _all_gather(self, data: Array, out: Array) -> None:
+        tensors = _as_tensor(out)
+        there = tensors.to(self._device)
+        self._finish("all_gather", self._group.allgather([list(there)], [_as_tensor(data).to(self._device)]))
+        self._bring_back(there, tensors)
+
+    def _gather(self, data: Array, out: Array | None, root: int) -> None:
+        options = dist.GatherOptions()
+        options.rootRank = root
+        mine = _as_tensor(data).to(self._device)
+        if out is None:
+            self._finish("gather", self._group.gather([], [mine], options))
+        else:
+            tensors = _as_tensor(out)
+            there = tensors.to(self._device)
+            self._finish("gather", self._group.gather([list(there)], [mine], options))
+            self._bring_back(there, tensors)
+
+    def _finish(self, what: str, work: dist.Work) -> None:
+        try:
+            work.wait()
+        except RuntimeError as error:
+            raise self.fail(what, error, []) from error
+
+    def _bring_back(self, there: torch.Tensor, tensor: torch.Tensor) -> None:
+        if there is not tensor:
+            tensor.copy_(there)
+
+    def fail(self, what: str, error: RuntimeError, peers: list[int]) -> CommError:
+        """What an error of torch means; breaks the communicator."""
+        if "Timed out" in str(error):
+            return self.give_up(what, peers)
+        self.state = f"broken: rank {self.rank} lost a connection in {what}"
+        reason = "the other side is gone" if "Connection closed" in str(error) else str(error)
+        return CommError(f"rank {self.rank}: {what} failed: {reason}", hint="see what the other ranks say")
+
+    def _connect_nccl(self) -> Any:
+        if not dist.is_nccl_available():
+            raise UserError(
+                f"this torch has no NCCL for {self._device}", hint='use device="cpu" (gloo), or another torch'
+            )
+        options = dist.ProcessGroupNCCL.Options()
+        options._timeout = timedelta(seconds=self.timeout_s)
+        return dist.ProcessGroupNCCL(PrefixStore("nccl", self._store), self.rank, self.size, options)
+
+    def _unconnected(self, error: RuntimeError) -> CommError:
+        try:
+            missing = [rank for rank in range(self.size) if not self._store.check([f"here/{rank}"])]
+        except RuntimeError:
+            return CommTimeout(
+                f"rank {self.rank}: the store is gone: {error}", missing=[0], hint="rank 0 serves it; it must stay"
+            )
+        if missing:
+            return self.give_up("connecting", missing)
+        return CommError(
+            f"rank {self.rank}: all {self.size} ranks are there, but cannot connect: {error}",
+            hint="host names that resolve to 127.0.0.1 do this; GLOO_SOCKET_IFNAME=eth0 names the network interface",
+        )
+
+
+@final
+class _GlooWire:
+    """gloo's messages, for `Post`."""
+
+    def __init__(self, owner: TorchCommunicator, group: Any) -> None:
+        self.rank, self.size = owner.rank, owner.size
+        self.group = group
+        self._owner = owner
+
+    def send(self, data: Array, dest: int, slot: int) -> "_GlooTransfer":
+        return _GlooTransfer(self._owner, self.group.send, (_as_tensor(data), dest, slot), "a send to")
+
+    def receive(self, data: Array, source: int, slot: int) -> "_GlooTransfer":
+        return _GlooTransfer(self._owner, self.group.recv, (_as_tensor(data), source, slot), "a receive from")
+
+
+@final
+class _GlooTransfer:
+    """An error on starting counts when somebody waits: what the peer sent before it ended can still be read."""
+
+    def __init__(
+        self, owner: TorchCommunicator, start: Callable[..., dist.Work], where: tuple[torch.Tensor, int, int], verb: str
+    ) -> None:
+        tensor, self._peer, slot = where
+        self._owner, self._verb = owner, verb
+        self._work: dist.Work | None = None
+        self._error: RuntimeError | None = None
+        try:
+            self._work = start([tensor], self._peer, slot)
+        except RuntimeError as error:
+            self._error = error
+
+    def wait(self, deadline: float) -> None:
+        try:
+            if self._error is not None:
+                raise self._error
+            if self._work is not None:
+                # A time-out of zero would mean none.
+                self._work.wait(timedelta(seconds=max(deadline - time.monotonic(), 0.001)))
+        except RuntimeError as error:
+            raise self._owner.fail(f"{self._verb} rank {self._peer}", error, [self._peer]) from error
+        self._work = None  # gloo would take a second wait for one for a second message
+
+
+def _as_tensor(array: Array) -> torch.Tensor:
+    """The same memory as a tensor; a copy only of arrays that may not be written, which torch refuses."""
+    if not array.flags.writeable:
+        array = array.copy()
+    if array.dtype.kind == "V":  # bfloat16, which NumPy does not know by itself
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(array)
+
+
+def _serve_or_reach(address: str, rank: int, size: int, timeout_s: float) -> TCPStore:
+    host, colon, port = address.rpartition(":")
+    if not (colon and host and port.isdigit()):
+        raise UserError(f"{address!r} is no address", hint='write "host:port", such as "10.0.0.1:29500"')
+    wait = timedelta(seconds=timeout_s)
+    return TCPStore(host, int(port), size, rank == 0, wait, wait_for_workers=False, multi_tenant=True)

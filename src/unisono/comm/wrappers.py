@@ -1,0 +1,85 @@
+"""Behaviour added by wrapping a communicator, never by changing one.
+
+    counted = Counted(comm); all_reduce(counted, x, algorithm="ring"); counted.sent_bytes
+
+`Wrapper` passes everything on; a subclass overrides what it watches. Collectives of the backend itself (`native`) are
+not seen as messages: what they send is their own affair.
+"""
+
+from collections.abc import Callable
+from typing import final
+
+from unisono.comm.base import ANY, Array, Communicator, Envelope, Request
+
+
+class Wrapper(Communicator):
+    """Passes every call on to `inner`."""
+
+    def __init__(self, inner: Communicator) -> None:
+        self.inner = inner
+        self.rank, self.size = inner.rank, inner.size
+        self.timeout_s, self.transport = inner.timeout_s, inner.transport
+
+    def isend(self, array: Array, dest: int, tag: int = 0) -> Request:
+        return self.inner.isend(array, dest, tag)
+
+    def irecv(self, array: Array, source: int, tag: int = 0) -> Request:
+        return self.inner.irecv(array, source, tag)
+
+    def probe(self, source: int = ANY, tag: int = ANY) -> Envelope | None:
+        return self.inner.probe(source, tag)
+
+    def all_reduce(self, array: Array, op: str = "sum") -> None:
+        self.inner.all_reduce(array, op)
+
+    def broadcast(self, array: Array, root: int = 0) -> None:
+        self.inner.broadcast(array, root)
+
+    def all_gather(self, array: Array) -> Array:
+        return self.inner.all_gather(array)
+
+    def gather(self, array: Array, root: int = 0) -> Array | None:
+        return self.inner.gather(array, root)
+
+    def barrier(self) -> None:
+        self.inner.barrier()
+
+    def agree(self, what: str, *values: int) -> None:
+        self.inner.agree(what, *values)
+
+    def split(self, colour: int) -> Communicator:
+        return self.inner.split(colour)
+
+    def close(self) -> None:
+        self.inner.close()
+
+
+@final
+class Counted(Wrapper):
+    """Counts the point-to-point messages and bytes that this rank sends."""
+
+    def __init__(self, inner: Communicator) -> None:
+        super().__init__(inner)
+        self.sent_messages = 0
+        self.sent_bytes = 0
+
+    def isend(self, array: Array, dest: int, tag: int = 0) -> Request:
+        self.sent_messages += 1
+        self.sent_bytes += array.nbytes
+        return super().isend(array, dest, tag)
+
+
+@final
+class Faulty(Wrapper):
+    """Calls `fault` before the `at`-th message this rank sends (1 is the first): a plan for fault tests."""
+
+    def __init__(self, inner: Communicator, at: int, fault: Callable[[], None]) -> None:
+        super().__init__(inner)
+        self._left = at
+        self._fault = fault
+
+    def isend(self, array: Array, dest: int, tag: int = 0) -> Request:
+        self._left -= 1
+        if self._left == 0:
+            self._fault()
+        return super().isend(array, dest, tag)

@@ -1,0 +1,64 @@
+"""unisono's exceptions: what you gave, what was found, HINT what to do, and the exit code.
+
+`str(error)` is the whole message for the user; a traceback is for our own bugs only. The command line prints the
+message and leaves with `exit_code`: 2 for a mistake in what was asked for, 1 for a run that failed.
+
+>>> str(UserError("--ranks is 0", hint="give 1 or more"))
+'--ranks is 0\\nHINT: give 1 or more'
+"""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class UnisonoError(Exception):
+    """Anything unisono raises on purpose."""
+
+    exit_code = 1
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(f"{message}\nHINT: {hint}" if hint else message)
+
+
+class UserError(UnisonoError):
+    """What was asked for cannot be done: an unknown name, a number out of range, something not installed."""
+
+    exit_code = 2
+
+
+class Contradiction(UserError):
+    """Two sources disagree on the world: SLURM says 4 tasks, MPI says 1 rank."""
+
+
+class Mismatch(UserError):
+    """Ranks called the same collective with different arguments. Raised on every rank."""
+
+
+class CommError(UnisonoError):
+    """A message or a collective failed; the communicator cannot be used any more."""
+
+
+class CommTimeout(CommError):
+    """A wait ended before everybody had arrived; `missing` names the ranks that had not."""
+
+    def __init__(self, message: str, *, missing: Iterable[int] = (), hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.missing = tuple(missing)
+
+
+class RankFailed(UnisonoError):
+    """A rank of `unisono.run` raised or died. `report` is its traceback, or how it died."""
+
+    def __init__(self, rank: int, report: str, *, exit_code: int = 1) -> None:
+        super().__init__(f"rank {rank}: {report}")
+        self.rank = rank
+        self.report = report
+        self.exit_code = exit_code
+
+
+def unknown_name(what: str, given: str, valid: Iterable[str]) -> UserError:
+    """The error for a name that is not in a table: lists every valid one and suggests the nearest."""
+    names = list(valid)
+    near = get_close_matches(given, names, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"choose one of {', '.join(names)}"
+    return UserError(f"unknown {what} {given!r}; there are: {', '.join(names)}", hint=hint)

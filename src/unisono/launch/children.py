@@ -1,0 +1,143 @@
+"""Child processes that cannot outlive us, and how they are watched and ended.
+
+The one idea: the kernel sends a child SIGKILL when its parent dies (PR_SET_PDEATHSIG), so that not even kill -9 of the
+parent leaves a process behind; and a `pidfd` tells of the death of a child without signals or polling.
+
+    pid = fork_child(lambda: 0); end([pid])
+"""
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from select import select
+from types import TracebackType
+from typing import Self
+
+from unisono.errors import CommTimeout
+
+GRACE_S = 1.0
+_PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def die_with_parent(parent: int, with_signal: int = signal.SIGKILL) -> None:
+    """Ends this process when `parent` ends, also if that happened before the call."""
+    _libc.prctl(_PR_SET_PDEATHSIG, with_signal)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def fork_child(body: Callable[[], int]) -> int:
+    """A child that runs `body` and exits with what it returns; the pid."""
+    parent = os.getpid()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    with warnings.catch_warnings():
+        # Python warns of any thread at all; BLAS pools are safe to fork, and `local.py` looks for those that are not.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        pid = os.fork()
+    if pid:
+        return pid
+    code = 1
+    try:
+        die_with_parent(parent)
+        # Ctrl-C reaches the whole terminal group; the parent alone decides what it means.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        code = body()
+    finally:
+        # Not sys.exit: the parent's exit handlers and buffers are not ours to run.
+        try:
+            sys.stdout.flush()
+            sys.stderr.flush()
+        finally:
+            os._exit(code)
+
+
+def end(pids: Iterable[int], grace_s: float = GRACE_S) -> dict[int, int]:
+    """Ends and reaps children of ours: SIGTERM, after `grace_s` SIGKILL. Their wait statuses by pid."""
+    living = {pid: os.pidfd_open(pid) for pid in pids}
+    statuses: dict[int, int] = {}
+    try:
+        for signum, patience_s in ((signal.SIGTERM, grace_s), (signal.SIGKILL, None)):
+            for pid, fd in living.items():
+                if pid not in statuses:
+                    signal.pidfd_send_signal(fd, signum)
+            deadline = None if patience_s is None else time.monotonic() + patience_s
+            while waiting := [fd for pid, fd in living.items() if pid not in statuses]:
+                left = None if deadline is None else max(0.0, deadline - time.monotonic())
+                ready, _, _ = select(waiting, [], [], left)
+                if not ready:
+                    break
+                for pid, fd in living.items():
+                    if fd in ready:
+                        statuses[pid] = os.waitpid(pid, 0)[1]
+    finally:
+        for fd in living.values():
+            os.close(fd)
+    return statuses
+
+
+def how_it_ended(status: int) -> str:
+    """'was killed by SIGKILL' or 'ended with exit code 3'."""
+    if os.WIFSIGNALED(status):
+        return f"was killed by {signal.Signals(os.WTERMSIG(status)).name}"
+    return f"ended with exit code {os.WEXITSTATUS(status)}"
+
+
+class Subprocess:
+    """A program whose output lines we read, and that ends when we do: by SIGTERM, so that mpirun can end its ranks.
+
+    It has a process group of its own: Ctrl-C reaches us alone, and leaving the `with` block ends it.
+    """
+
+    def __init__(self, command: list[str], environment: dict[str, str], stderr: int) -> None:
+        self._process = subprocess.Popen(
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            process_group=0,
+            preexec_fn=partial(die_with_parent, os.getpid(), signal.SIGTERM),
+        )
+        self._name = command[0]
+
+    def lines(self, silence_s: float) -> Iterator[str]:
+        """Its output, line by line; a `CommTimeout` when nothing comes for `silence_s`."""
+        assert self._process.stdout is not None
+        fd, rest = self._process.stdout.fileno(), b""
+        while True:
+            if not select([fd], [], [], silence_s)[0]:
+                raise CommTimeout(f"{self._name} said nothing for {silence_s:g} s", hint="is the machine overloaded?")
+            data = os.read(fd, 1 << 16)
+            if not data:
+                return
+            *whole, rest = (rest + data).split(b"\n")
+            yield from (line.decode() for line in whole)
+
+    def wait(self, timeout_s: float = 30.0) -> int:
+        """Its exit code, once its output has ended."""
+        return self._process.wait(timeout_s)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._process.poll() is None:
+            self._process.terminate()
+            try:
+                self._process.wait(5 * GRACE_S)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+        self._process.wait()

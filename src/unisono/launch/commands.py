@@ -1,0 +1,33 @@
+"""The command lines that start other launchers.
+
+mpirun(2, [sys.executable, "script.py"])
+"""
+
+import shutil
+import sys
+from pathlib import Path
+
+from unisono.errors import UserError
+
+
+def mpirun(ranks: int, command: list[str]) -> list[str]:
+    """`command` on `ranks` ranks of this machine, on as many cores as it has."""
+    program = find_program("mpirun")
+    if program is None:
+        raise UserError("mpirun is not installed", hint="pip install 'unisono[mpi]' brings one")
+    # Not bound: with more ranks than cores a bound rank would wait for one core while another is free.
+    flags = ["--bind-to", "none", "--oversubscribe"] if _is_open_mpi(program) else []
+    return [program, "-n", str(ranks), *flags, *command]
+
+
+def find_program(name: str) -> str | None:
+    """The program beside this interpreter (a virtual environment need not be active), else the one on PATH."""
+    beside = Path(sys.executable).parent / name
+    return str(beside) if beside.exists() else shutil.which(name)
+
+
+def _is_open_mpi(program: str) -> bool:
+    import subprocess
+
+    told = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=30, check=False)
+    return "Open MPI" in told.stdout or "open-mpi" in told.stdout

@@ -1,0 +1,118 @@
+"""connect: from a placement and the name of a transport to a communicator; join: from the environment to a world.
+
+The one idea: a table of transports, each imported only when it is used, and a clear word when it is not installed.
+
+    with unisono.join() as world:            # in a script under mpirun, torchrun or srun; alone: a world of one
+        world.comm.barrier()
+
+Limits: shm over several processes that we did not start uses MPI or gloo to find each other first; it spans one node.
+"""
+
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+
+from unisono.comm.base import DEFAULT_TIMEOUT_S, Communicator
+from unisono.comm.serial import SerialCommunicator
+from unisono.errors import UserError, unknown_name
+from unisono.launch.environments import detect, tidy_lone_mpi
+from unisono.launch.placement import Placement, check_world
+from unisono.world import World
+
+TRANSPORTS = {"shm": "", "mpi": "mpi4py", "gloo": "torch", "nccl": "torch"}
+"""Transport -> the package it needs."""
+
+_EXTRAS = {"mpi4py": "mpi", "torch": "torch"}
+_PATH_BYTES = 512
+
+
+def join(transport: str = "auto", timeout_s: float = DEFAULT_TIMEOUT_S) -> World:
+    """The world this process was started into. transport: shm, mpi, gloo, nccl, or auto: what the launcher uses."""
+    return World(connect(detect(), transport, timeout_s))
+
+
+def installed(transport: str) -> bool:
+    """Whether the package behind a transport is there."""
+    return not TRANSPORTS[transport] or find_spec(TRANSPORTS[transport]) is not None
+
+
+def require(transport: str) -> None:
+    """A `UserError` if a transport is unknown or not installed, with the extra to install."""
+    if transport not in TRANSPORTS:
+        raise unknown_name("transport", transport, TRANSPORTS)
+    if not installed(transport):
+        package = TRANSPORTS[transport]
+        raise UserError(
+            f"the transport {transport} needs the package {package}, which is not installed",
+            hint=f"pip install 'unisono[{_EXTRAS[package]}]'",
+        )
+
+
+def connect(placement: Placement, transport: str, timeout_s: float) -> Communicator:
+    """The communicator of all ranks of `placement` over `transport`."""
+    if transport == "auto":
+        transport = _usual(placement)
+    if placement.size == 1 and transport in ("serial", "shm"):
+        return SerialCommunicator()
+    require(transport)
+    if transport == "shm":
+        return _shm(placement, timeout_s)
+    if transport == "mpi":
+        tidy_lone_mpi()
+        from unisono.comm import mpi
+
+        check_world(placement, mpi.world_size())
+        return mpi.world(timeout_s)
+    # torchrun's agent serves the store itself, and torch knows where.
+    address = None if placement.source == "torchrun" else placement.address
+    if address is None and placement.source != "torchrun":
+        raise UserError(
+            f"the transport {transport} needs the address of rank 0, and {placement.source} gives none",
+            hint="start with torchrun, or set MASTER_ADDR and MASTER_PORT, or use --transport mpi",
+        )
+    from unisono.comm import torch_dist
+
+    device = f"cuda:{placement.local_rank or 0}" if transport == "nccl" else "cpu"
+    return torch_dist.world(placement.rank, placement.size, address, device, timeout_s)
+
+
+def connect_gloo(comm: Communicator) -> Communicator:
+    """A gloo communicator for the ranks of `comm`, which are all on this node."""
+    require("gloo")
+    from torch.distributed import FileStore  # type: ignore[attr-defined]  # public all the same
+
+    from unisono.comm.torch_dist import TorchCommunicator
+
+    # A file instead of a TCP store: nothing listens, and no port can be taken. Only rank 0's directory is used.
+    with tempfile.TemporaryDirectory(prefix="unisono-") as directory:
+        path = np.zeros(_PATH_BYTES, np.uint8)
+        name = str(Path(directory) / "store").encode()
+        path[: len(name)] = np.frombuffer(name, np.uint8)
+        comm.broadcast(path)
+        store = FileStore(path.tobytes().rstrip(b"\0").decode(), comm.size)
+        gloo = TorchCommunicator(store, comm.rank, comm.size, "cpu", comm.timeout_s)
+        comm.barrier()
+    return gloo
+
+
+def _usual(placement: Placement) -> str:
+    if placement.size == 1:
+        return "serial"
+    if placement.source == "torchrun":
+        return "gloo"
+    return "mpi"
+
+
+def _shm(placement: Placement, timeout_s: float) -> Communicator:
+    from unisono.comm.shm import ShmCommunicator
+
+    base = connect(placement, _usual(placement), timeout_s)
+    with base.split_by_node() as node:
+        if node.size < base.size:
+            raise UserError(
+                f"the transport shm spans one node, and {base.size - node.size} of {base.size} ranks are on others",
+                hint="use --transport mpi or gloo",
+            )
+    return ShmCommunicator.over(base)

@@ -1,0 +1,112 @@
+"""bench: how fast is an all-reduce here? Algorithms x sizes x ranks x transports, each world started properly.
+
+The one idea: a *world* (one transport on so many ranks) is one subprocess tree that measures all its cells and prints a
+JSON record per cell; this side plans, starts, reads and never computes. shm and gloo worlds are started by our own
+launcher, mpi worlds by mpirun. `bench_worker.py` is what runs inside.
+
+    for record in measure(plan(BenchOptions(ranks="2"))): print(record["median_us"])
+"""
+
+import json
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from unisono.comm.allreduce import ALGORITHMS
+from unisono.comm.base import DTYPES, OPS
+from unisono.errors import UnisonoError, UserError, unknown_name
+from unisono.launch.children import Subprocess
+from unisono.launch.commands import mpirun
+from unisono.launch.connect import installed, require
+from unisono.launch.environments import child_environment, mpi_environment
+from unisono.measure.bench_options import BenchOptions
+from unisono.measure.options import choices, numbers, sizes
+from unisono.resources import available_bytes, readable_bytes
+
+TRANSPORTS = ["shm", "mpi", "gloo"]
+
+METHODS = [*ALGORITHMS, "native", "arena"]
+
+
+@dataclass(frozen=True)
+class WorldSpec:
+    """One world: what its ranks measure."""
+
+    transport: str
+    ranks: int
+    algorithms: list[str]
+    lengths: list[int]
+    dtype: str
+    op: str
+    seconds: float
+    timeout_s: float
+
+
+def plan(options: BenchOptions) -> list[WorldSpec]:
+    """The worlds that `options` ask for, or a `UserError`: nothing is started before everything is known to fit."""
+    methods = choices(options.algorithms, METHODS, "all-reduce algorithm")
+    if options.transports == "auto":
+        transports = [name for name in TRANSPORTS if installed(name)]
+    else:
+        transports = choices(options.transports, TRANSPORTS, "transport")
+    for name in transports:
+        require(name)
+    if options.op not in OPS:
+        raise unknown_name("op", options.op, OPS)
+    if options.dtype not in DTYPES[:-1]:
+        raise unknown_name("dtype", options.dtype, DTYPES[:-1])
+    if options.seconds <= 0 or options.timeout_s <= 0:
+        raise UserError("--seconds and --timeout-s must be above 0")
+    itemsize = {"float16": 2, "float32": 4, "int32": 4}.get(options.dtype, 8)
+    if options.elements:
+        lengths = numbers(options.elements, "--elements", least=0)
+    else:
+        lengths = [nbytes // itemsize for nbytes in sizes(options.sizes, "--sizes")]
+    counts = numbers(options.ranks, "--ranks")
+    check_memory(max(counts), max(lengths) * itemsize, methods)
+    return [
+        WorldSpec(transport, ranks, methods, lengths, options.dtype, options.op, options.seconds, options.timeout_s)
+        for ranks in counts
+        for transport in transports
+    ]
+
+
+def check_memory(ranks: int, nbytes: int, methods: list[str]) -> None:
+    """Refuses what would not fit: a rank holds its array, a copy and, for the naive algorithm, everybody's."""
+    copies = 2 + (ranks if "naive" in methods else 1)
+    needed = ranks * (copies * nbytes + 64 * 2**20)
+    if needed > (free := available_bytes()):
+        raise UserError(
+            f"{ranks} ranks with arrays of {readable_bytes(nbytes)} need about {readable_bytes(needed)} of memory, "
+            f"{readable_bytes(free)} are available",
+            hint="give smaller --sizes or fewer --ranks" + (", or leave out naive" if copies > 3 else ""),
+        )
+
+
+def measure(worlds: list[WorldSpec]) -> Iterator[dict[str, Any]]:
+    """Runs the worlds one after another; a record per cell as it is measured."""
+    for world in worlds:
+        yield from _run_world(world)
+
+
+def _run_world(world: WorldSpec) -> Iterator[dict[str, Any]]:
+    worker = [sys.executable, "-m", "unisono.measure.bench_worker", json.dumps(asdict(world))]
+    by_mpi = world.transport == "mpi"
+    command = mpirun(world.ranks, worker) if by_mpi else worker
+    environment = mpi_environment() if by_mpi else child_environment(threads=1)
+    with tempfile.TemporaryFile("w+") as noise, Subprocess(command, environment, stderr=noise.fileno()) as process:
+        for line in process.lines(silence_s=2 * world.timeout_s + 60):
+            record = json.loads(line) if line.startswith("{") else {}
+            if "error" in record:
+                error = UserError if record["exit_code"] == 2 else UnisonoError
+                raise error(record["error"])
+            if record:
+                yield record
+        if code := process.wait():
+            noise.seek(0)
+            raise UnisonoError(
+                f"the {world.transport} world of {world.ranks} ranks ended with exit code {code}:\n"
+                + noise.read()[-4000:]
+            )

@@ -1,0 +1,56 @@
+import handover
+import pytest
+
+import unisono
+from unisono.arena.barrier import Barrier
+from unisono.arena.fence import find_fence
+from unisono.arena.segment import Segment
+from unisono.errors import UserError
+
+
+def pair(size: int = 2) -> tuple[Segment, list[Barrier]]:
+    segment = Segment.create(8 * Barrier.words_needed(size))
+    words = segment.words(0, Barrier.words_needed(size))
+    return segment, [Barrier(words, rank, size, crowded=False) for rank in range(size)]
+
+
+def test_who_does_not_come_is_named():
+    segment, barriers = pair(3)
+    with pytest.raises(TimeoutError):
+        barriers[1].wait(timeout_s=0.01)
+    assert barriers[1].missing() == [0, 2]
+    with pytest.raises(TimeoutError):
+        barriers[2].wait(timeout_s=0.01)
+    assert barriers[1].missing() == [0]
+    segment.close()
+
+
+def test_stamps_that_differ_are_noticed_by_both():
+    segment, (first, second) = pair()
+    words = segment.words(0, Barrier.words_needed(2))
+    # Rank 1 has arrived at meeting 1 (odd: stamps in word 2) with stamp 5.
+    words[16 + 2], words[16] = 5, 1
+    assert first.wait(1.0, stamp=4) is False
+    assert first.stamps() == [4, 5]
+    assert second.wait(1.0, stamp=5) is False
+    segment.close()
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_a_million_hand_overs(ranks):
+    counts = unisono.run(lambda world: handover.stress(world, 3.0), ranks)
+    assert sum(count["meetings"] for count in counts) > 10_000
+
+
+def test_the_stress_finds_a_rank_that_arrives_before_it_has_written():
+    with pytest.raises(unisono.RankFailed, match=r"round .* read"):
+        unisono.run(lambda world: handover.stress(world, 20.0, broken=True), 2)
+
+
+def test_a_processor_without_total_store_order_needs_libatomic():
+    assert find_fence("x86_64") is None
+    with pytest.raises(UserError, match=r"shared memory on aarch64 needs a memory fence.*\nHINT: install"):
+        find_fence("aarch64", "libnothing.so.1")
+    fence = find_fence("aarch64")  # libatomic1 is there wherever gcc's runtime is
+    assert fence is not None
+    fence()

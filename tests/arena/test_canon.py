@@ -1,0 +1,45 @@
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from unisono.arena.canon import BLOCK, chunk_bounds, combine, split_point
+
+
+def plain(parts: list[np.ndarray]) -> np.ndarray:
+    """The tree in the plainest way."""
+    if len(parts) == 1:
+        return parts[0]
+    middle = max(2**k for k in range(10) if 2**k < len(parts))
+    return plain(parts[:middle]) + plain(parts[middle:])
+
+
+@pytest.mark.parametrize(("width", "at"), [(2, 1), (3, 2), (4, 2), (5, 4), (8, 4), (9, 8)])
+def test_the_split_is_the_largest_power_of_two_below(width, at):
+    assert split_point(width) == at
+
+
+@given(count=st.integers(1, 17), length=st.sampled_from([0, 1, 1023, 1024, 70_001]), seed=st.integers(0, 99))
+def test_bits_follow_the_tree_alone(count, length, seed):
+    rng = np.random.default_rng(seed)
+    parts = [rng.standard_normal(length).astype(np.float32) for _ in range(count)]
+    expected = plain(parts).tobytes()
+    copies = [part.copy() for part in parts]
+    out = np.empty(length, np.float32)
+    combine(parts, out, np.add)
+    assert out.tobytes() == expected
+    assert all((part == copy).all() for part, copy in zip(parts, copies, strict=True))
+    combine(parts, parts[0], np.add)
+    assert parts[0].tobytes() == expected
+
+
+@given(length=st.integers(0, 20 * BLOCK), size=st.integers(1, 9))
+def test_chunks_cover_everything_once_on_block_borders(length, size):
+    bounds = [chunk_bounds(length, size, rank) for rank in range(size)]
+    assert bounds[0][0] == 0
+    assert bounds[-1][1] == length
+    for (_, stop), (start, _) in pairwise(bounds):
+        assert stop == start
+        assert start % BLOCK == 0 or start == length

@@ -1,0 +1,145 @@
+"""The command as a user meets it: help, mistakes, Ctrl-C, files."""
+
+import csv
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import psutil
+import pytest
+
+COMMAND = [sys.executable, "-m", "unisono"]
+QUICK = ["bench", "--transports", "shm", "--elements", "100,1000", "--seconds", "0.001"]
+
+
+def unisono(*arguments: str) -> subprocess.CompletedProcess:
+    return subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=100, check=False)
+
+
+def test_help_lists_the_commands_and_defaults():
+    ended = unisono("--help")
+    assert ended.returncode == 0
+    assert "bench" in ended.stdout
+    ended = unisono("bench", "--help")
+    assert "[default: 2]" in ended.stdout
+    assert "--algorithms" in ended.stdout
+
+
+def test_version():
+    assert unisono("--version").stdout.strip() == __import__("unisono").__version__
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["bnech"], 'Did you mean "bench"'),
+        (["bench", "--rank", "2"], "Did you mean --ranks"),
+        (["bench", "--ranks", "0"], "--ranks 0: each must be 1 or more"),
+        (["bench", "--ranks"], "requires an argument"),
+        (["bench", "--seconds", "soon"], "soon"),
+        (["bench", "extra"], "extra"),
+        (["bench", "--transports", "carrier-pigeon"], "there are: shm, mpi, gloo"),
+        (["bench", "--sizes", "9000GiB"], "are available"),
+        (["bench", "--out", "/proc/nothing"], "--out /proc/nothing"),
+    ],
+)
+def test_mistakes_give_one_message_and_exit_code_2(arguments, message):
+    ended = unisono(*arguments)
+    assert ended.returncode == 2
+    assert message in ended.stderr
+    assert "HINT" in ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert ended.stdout == ""
+
+
+def test_results_are_shown_and_written(tmp_path: Path):
+    out = tmp_path / "deep" / "results"
+    ended = unisono(*QUICK, "--ranks", "1,2", "--out", str(out))
+    assert ended.returncode == 0, ended.stderr
+    assert "all-reduce on 2 ranks" in ended.stdout
+    assert "Fastest on 2 ranks" in ended.stdout
+    assert max(map(len, ended.stdout.splitlines()[:10])) <= 80
+    rows = list(csv.DictReader((out / "bench.csv").read_text().splitlines()))
+    assert len(rows) == len(json.loads((out / "bench.json").read_text())) == 2 * 2 * 7
+    assert {row["correct"] for row in rows} == {"True"}
+    assert (out / "bench.png").read_bytes().startswith(b"\x89PNG")
+    again = unisono(*QUICK, "--out", str(out))
+    assert again.returncode == 2
+    assert "holds bench.csv, bench.json, bench.png already" in again.stderr
+
+
+@pytest.mark.parametrize("transport", ["mpi", "gloo"])
+def test_other_transports_are_started_by_the_command_itself(transport):
+    if not find_spec({"mpi": "mpi4py", "gloo": "torch"}[transport]):
+        pytest.skip(f"{transport} is not installed")
+    ended = unisono("bench", "--transports", transport, "--elements", "0,1000", "--seconds", "0.001", "--ranks", "2,3")
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.count(" ok") == 2 * 2 * 7
+    assert "WRONG" not in ended.stdout
+
+
+@pytest.mark.parametrize("transport", ["shm", "mpi", "gloo"])
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGKILL])
+def test_nothing_survives_an_interrupted_bench(transport, signum):
+    if transport != "shm" and not find_spec({"mpi": "mpi4py", "gloo": "torch"}[transport]):
+        pytest.skip(f"{transport} is not installed")
+    arguments = ["bench", "--transports", transport, "--elements", "1000", "--seconds", "60", "--ranks", "3"]
+    command = subprocess.Popen([*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    me = psutil.Process(command.pid)
+    workers: list[psutil.Process] = []
+    while len(workers) < 3:  # until all ranks compute
+        assert command.poll() is None, command.stderr.read()
+        tree = me.children(recursive=True)
+        workers = [child for child in tree if "bench_worker" in " ".join(_cmdline(child)) and _cpu_s(child) > 0.3]
+    command.send_signal(signum)
+    _, errors = command.communicate(timeout=60)
+    _, alive = psutil.wait_procs(tree, timeout=20)
+    assert alive == []
+    assert command.returncode == -signum
+    assert "Traceback" not in errors
+
+
+def _cmdline(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.NoSuchProcess:
+        return []
+
+
+def _cpu_s(process: psutil.Process) -> float:
+    try:
+        return sum(process.cpu_times()[:2])
+    except psutil.NoSuchProcess:
+        return 0.0
+
+
+def test_a_terminal_gets_a_progress_bar():
+    leader, follower = pty.openpty()
+    with subprocess.Popen([*COMMAND, *QUICK], stdout=subprocess.DEVNULL, stderr=follower) as command:
+        os.close(follower)
+        shown = b""
+        while True:
+            try:
+                data = os.read(leader, 4096)
+            except OSError:  # the other end is closed
+                break
+            if not data:
+                break
+            shown += data
+    os.close(leader)
+    assert command.returncode == 0
+    assert b"14/14" in shown
+
+
+def test_a_reader_that_goes_away_is_no_crash():
+    command = subprocess.Popen([*COMMAND, *QUICK], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    command.stdout.close()
+    errors = command.stderr.read()
+    command.stderr.close()
+    command.wait(60)
+    assert "Traceback" not in errors

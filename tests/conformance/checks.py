@@ -1,0 +1,336 @@
+"""What every communicator must do, as functions of one communicator, each called on all ranks of a world.
+
+Inputs depend on the rank and have answers in closed form. The worlds are made by `test_conformance.py`.
+"""
+
+from collections.abc import Callable
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from unisono.comm.allreduce import ALGORITHMS, all_reduce
+from unisono.comm.base import ANY, OPS, Communicator, Envelope
+from unisono.comm.node import make_reducer
+from unisono.errors import CommError, Mismatch, UserError
+
+Check = Callable[[Communicator], None]
+
+CHECKS: dict[str, Check] = {}
+EXACT = [np.float32, np.float64, np.int32, np.int64]
+HALF = [np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16)]
+
+
+def check(function: Check) -> Check:
+    CHECKS[function.__name__] = function
+    return function
+
+
+def values(rank: int, size: int, length: int, op: str) -> np.ndarray:
+    """Small whole numbers, exact in every type under every op."""
+    index = np.arange(length)
+    return np.where((index + rank) % size == 0, 2, 1) if op == "prod" else (index + 3 * rank) % 7 - 2
+
+
+def answer(size: int, length: int, op: str) -> np.ndarray:
+    index = np.arange(length)
+    if op == "prod":
+        return np.full(length, 2)
+    rows = np.stack([(index + 3 * rank) % 7 - 2 for rank in range(size)])
+    return {"sum": rows.sum(axis=0), "max": rows.max(axis=0), "min": rows.min(axis=0)}[op]
+
+
+def lengths(size: int) -> list[int]:
+    return sorted({0, 1, 2, max(0, size - 1), size, size + 1, 13, 1009, 4096, 40009})
+
+
+def reduce_check(algorithm: str, op: str) -> Check:
+    def run(comm: Communicator) -> None:
+        for dtype in EXACT:
+            for length in lengths(comm.size):
+                array = values(comm.rank, comm.size, length, op).astype(dtype)
+                all_reduce(comm, array, op, algorithm)
+                np.testing.assert_array_equal(array, answer(comm.size, length, op), f"{dtype.__name__} x {length}")
+
+    return run
+
+
+for _algorithm in [*ALGORITHMS, "native"]:
+    for _op in OPS:
+        CHECKS[f"all_reduce {_algorithm} {_op}"] = reduce_check(_algorithm, _op)
+
+
+def arena_check(op: str) -> Check:
+    def run(comm: Communicator) -> None:
+        for dtype in EXACT:
+            for length in lengths(comm.size):
+                reducer = make_reducer(comm, length, np.dtype(dtype))
+                for _ in range(2):
+                    reducer.mine[:] = values(comm.rank, comm.size, length, op)
+                    reducer.all_reduce(OPS[op], comm.timeout_s)
+                    np.testing.assert_array_equal(reducer.result, answer(comm.size, length, op))
+                    comm.barrier()
+
+    return run
+
+
+for _op in OPS:
+    CHECKS[f"arena {_op}"] = arena_check(_op)
+
+
+@check
+def all_reduce_half_precision(comm: Communicator) -> None:
+    for dtype in HALF:
+        for algorithm in [*ALGORITHMS, "native"]:
+            array = values(comm.rank, comm.size, 1009, "sum").astype(dtype)
+            if algorithm == "native" and comm.transport == "mpi":
+                with pytest.raises(UserError, match=dtype.name):
+                    comm.all_reduce(array)
+                continue
+            all_reduce(comm, array, "sum", algorithm)
+            np.testing.assert_array_equal(array.astype(np.float64), answer(comm.size, 1009, "sum"))
+
+
+@check
+def all_reduce_of_long_arrays(comm: Communicator) -> None:
+    for algorithm in ["naive", "ring", "halving", "native"]:
+        array = values(comm.rank, comm.size, 1_200_007, "sum").astype(np.float32)
+        all_reduce(comm, array, "sum", algorithm)
+        np.testing.assert_array_equal(array, answer(comm.size, len(array), "sum"))
+
+
+@check
+def all_reduce_gives_the_same_bits_on_every_rank(comm: Communicator) -> None:
+    for algorithm in [*ALGORITHMS, "native"]:
+        array = np.random.default_rng(comm.rank).standard_normal(5003).astype(np.float32)
+        all_reduce(comm, array, "sum", algorithm)
+        rows = comm.all_gather(array)
+        assert all(row.tobytes() == rows[0].tobytes() for row in rows), algorithm
+
+
+@check
+def all_reduce_keeps_the_shape(comm: Communicator) -> None:
+    array = np.full((3, 5), comm.rank + 1.0)
+    all_reduce(comm, array, "sum", "ring")
+    assert array.shape == (3, 5)
+    assert (array == comm.size * (comm.size + 1) / 2).all()
+
+
+@check
+def unknown_names_are_refused(comm: Communicator) -> None:
+    with pytest.raises(UserError, match="unknown op 'mean'; there are: sum, max, min, prod"):
+        comm.all_reduce(np.zeros(3), "mean")
+    with pytest.raises(UserError, match="did you mean 'ring'"):
+        all_reduce(comm, np.zeros(3), "sum", "rings")
+
+
+@check
+def arrays_that_cannot_be_moved_are_refused(comm: Communicator) -> None:
+    with pytest.raises(UserError, match="not contiguous"):
+        comm.all_reduce(np.zeros((4, 4))[:, 1])
+    with pytest.raises(UserError, match="Python objects"):
+        comm.broadcast(np.array([None]))
+    with pytest.raises(UserError, match="complex128"):
+        comm.all_reduce(np.zeros(3, complex))
+
+
+@check
+def different_lengths_are_an_error_on_every_rank(comm: Communicator) -> None:
+    if comm.size == 1:
+        return
+    for algorithm in ["native", "ring"]:
+        with comm.split(0) as group, pytest.raises(Mismatch, match="rank"):
+            all_reduce(group, np.zeros(5 + comm.rank % 2), "sum", algorithm)
+    with comm.split(0) as group, pytest.raises(Mismatch):
+        group.broadcast(np.zeros(3 + comm.rank))
+
+
+@check
+def different_ops_are_an_error_on_every_rank(comm: Communicator) -> None:
+    if comm.size > 1:
+        with comm.split(0) as group, pytest.raises(Mismatch):
+            group.all_reduce(np.zeros(5), "max" if comm.rank else "sum")
+
+
+@check
+def agree_compares(comm: Communicator) -> None:
+    comm.agree("the answer", 42, -7)
+    if comm.size > 1:
+        with pytest.raises(Mismatch, match=r"ranks disagree on the seed: 1, 0 on rank 0"):
+            comm.agree("the seed", 1, min(comm.rank, 1))
+    comm.barrier()
+
+
+@check
+def broadcast_from_every_root(comm: Communicator) -> None:
+    for root in range(comm.size):
+        for length in [*lengths(comm.size), 700_001]:
+            array = np.full(length, float(comm.rank))
+            comm.broadcast(array, root)
+            assert (array == root).all()
+
+
+@check
+def gathers(comm: Communicator) -> None:
+    for shape in [(0,), (1,), (3, 4), (300_007,)]:
+        mine = np.full(shape, comm.rank, np.int32)
+        expected = np.stack([np.full(shape, rank, np.int32) for rank in range(comm.size)])
+        np.testing.assert_array_equal(comm.all_gather(mine), expected)
+        for root in range(comm.size):
+            got = comm.gather(mine, root)
+            if comm.rank == root:
+                np.testing.assert_array_equal(got, expected)
+            else:
+                assert got is None
+
+
+@check
+def messages_around_a_ring(comm: Communicator) -> None:
+    if comm.size == 1:
+        return
+    left, right = (comm.rank - 1) % comm.size, (comm.rank + 1) % comm.size
+    for length in [0, 1, 1009, 1_500_001]:  # the last is longer than any buffer in between
+        got = np.empty(length, np.int64)
+        comm.sendrecv(np.full(length, comm.rank), right, got, left, tag=7)
+        assert (got == left).all()
+
+
+@check
+def everybody_sends_before_receiving(comm: Communicator) -> None:
+    requests = [comm.isend(np.full(200_000, comm.rank), dest) for dest in range(comm.size) if dest != comm.rank]
+    for source in range(comm.size):
+        if source != comm.rank:
+            got = np.empty(200_000, np.int64)
+            comm.recv(got, source)
+            assert (got == source).all()
+    for request in requests:
+        request.wait()
+        assert request.test()
+
+
+@check
+def messages_of_one_tag_stay_in_order_and_tags_are_told_apart(comm: Communicator) -> None:
+    if comm.size == 1:
+        return
+    if comm.rank == 0:
+        for number, tag in enumerate([1, 2, 1, 2, 3]):
+            comm.send(np.array([number]), 1, tag)
+    if comm.rank == 1:
+        order = []
+        for tag in [3, 2, 2, 1, 1]:
+            got = np.empty(1, np.int64)
+            comm.recv(got, 0, tag)
+            order.append(int(got[0]))
+        assert order == [4, 1, 3, 0, 2]
+    comm.barrier()
+
+
+@check
+def a_posted_receive_is_filled_while_it_is_tested(comm: Communicator) -> None:
+    if comm.rank == 1:
+        got = np.empty(100_003)
+        request = comm.irecv(got, 0, tag=5)
+        comm.send(np.zeros(1), 0, tag=6)
+        while not request.test():
+            pass
+        assert (got == 3).all()
+    if comm.rank == 0 and comm.size > 1:
+        comm.recv(np.empty(1), 1, tag=6)
+        comm.send(np.full(100_003, 3.0), 1, tag=5)
+    comm.barrier()
+
+
+@check
+def a_send_under_way_goes_on_during_a_barrier(comm: Communicator) -> None:
+    if comm.size == 1:
+        return
+    request = comm.isend(np.full(1_000_003, 1.0), 1) if comm.rank == 0 else None
+    if comm.rank == 1:
+        got = np.empty(1_000_003)
+        comm.recv(got, 0)
+        assert (got == 1).all()
+    comm.barrier()
+    if request is not None:
+        request.wait()
+
+
+@check
+def probe_sees_who_has_written(comm: Communicator) -> None:
+    if comm.size == 1:
+        assert comm.probe() is None
+        return
+    if comm.rank:
+        comm.send(np.full(comm.rank, float(comm.rank)), 0, tag=10 + comm.rank)
+        comm.recv(np.empty(1), 0)
+    else:
+        assert comm.probe(1, tag=999) is None
+        waiting = set(range(1, comm.size))
+        while waiting:
+            found = comm.probe(ANY, ANY)
+            if found is None:
+                continue
+            assert found == Envelope(found.source, 10 + found.source, 8 * found.source)
+            assert comm.probe(found.source, found.tag) == found  # it is still there
+            got = np.empty(found.source)
+            comm.recv(got, found.source, found.tag)
+            assert (got == found.source).all()
+            waiting.remove(found.source)
+        assert comm.probe() is None
+        for dest in range(1, comm.size):
+            comm.send(np.zeros(1), dest)
+    comm.barrier()
+
+
+@check
+def a_message_of_another_length_is_refused(comm: Communicator) -> None:
+    if comm.size == 1:
+        return
+    with comm.split(0) as group:
+        for length in (3, 5):
+            if group.rank == 0:
+                group.send(np.zeros(4), 1)
+            if group.rank == 1:
+                with pytest.raises(CommError, match=f"32 bytes came from rank 0.*{8 * length}"):
+                    group.recv(np.zeros(length), 0)
+        group.barrier()
+
+
+@check
+def wrong_peers_and_tags_are_refused(comm: Communicator) -> None:
+    with pytest.raises(UserError, match=r"outside the world|this world has one rank"):
+        comm.send(np.zeros(1), comm.size)
+    with pytest.raises(UserError, match=r"this very rank|this world has one rank"):
+        comm.send(np.zeros(1), comm.rank)
+    if comm.size > 1:
+        with pytest.raises(UserError, match="tag -5"):
+            comm.isend(np.zeros(1), (comm.rank + 1) % comm.size, tag=-5)
+
+
+@check
+def split_by_colour(comm: Communicator) -> None:
+    with comm.split(comm.rank % 2) as group:
+        members = [rank for rank in range(comm.size) if rank % 2 == comm.rank % 2]
+        assert (group.rank, group.size) == (members.index(comm.rank), len(members))
+        array = np.array([float(comm.rank)])
+        all_reduce(group, array, "sum", "ring")
+        assert array[0] == sum(members)
+        group.all_reduce(array, "max")
+        with group.split(group.rank) as alone:
+            assert alone.size == 1
+    comm.barrier()
+
+
+@check
+def split_by_node_finds_all_of_this_machine(comm: Communicator) -> None:
+    with comm.split_by_node() as node:
+        assert (node.rank, node.size) == (comm.rank, comm.size)
+
+
+@check
+def closing_twice_is_harmless_and_closed_is_closed(comm: Communicator) -> None:
+    group = comm.split(0)
+    group.close()
+    group.close()
+    if comm.size > 1:
+        with pytest.raises(CommError, match="closed"):
+            group.barrier()

@@ -1,0 +1,59 @@
+"""One suite over every communicator x world size: MPI under mpirun, gloo under torchrun, shm by our own launcher.
+
+A world is started once and runs all checks; each check of each world is a test of its own.
+"""
+
+import json
+import subprocess
+import sys
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from checks import CHECKS
+from worker import MARK, TIMEOUT_S, run_checks
+
+import unisono
+from unisono.comm.serial import SerialCommunicator
+from unisono.launch.commands import mpirun
+from unisono.launch.environments import child_environment, mpi_environment
+
+WORKER = str(Path(__file__).parent / "worker.py")
+SIZES = [1, 2, 3, 4, 5]
+WORLDS = [("serial", 1), *((transport, size) for transport in ("shm", "mpi", "gloo") for size in SIZES)]
+NEEDS = {"mpi": "mpi4py", "gloo": "torch"}
+
+
+@cache
+def outcome_of(transport: str, size: int) -> dict[str, str]:
+    if transport == "serial":
+        return run_checks(SerialCommunicator())
+    if transport == "shm":
+        return unisono.run(lambda world: run_checks(world.comm), size, timeout_s=TIMEOUT_S)[0]
+    if transport == "mpi":
+        command, environment = mpirun(size, [sys.executable, WORKER, "mpi"]), mpi_environment()
+    else:
+        torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={size}"]
+        command, environment = [sys.executable, *torchrun, WORKER, "gloo"], child_environment(threads=1)
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=110, check=False)
+    lines = [line for line in ended.stdout.splitlines() if line.startswith(MARK)]
+    if ended.returncode or len(lines) != 1:
+        # A world that died, or that fell apart into several.
+        told = f"exit code {ended.returncode}, {len(lines)} answers\n{ended.stdout[-2000:]}\n{ended.stderr[-4000:]}"
+        return {name: told for name in CHECKS}
+    found: dict[str, str] = json.loads(lines[0].removeprefix(MARK))
+    return found
+
+
+@pytest.mark.parametrize("name", CHECKS)
+@pytest.mark.parametrize(("transport", "size"), WORLDS)
+def test_conforms(transport: str, size: int, name: str) -> None:
+    if transport in NEEDS and not find_spec(NEEDS[transport]):
+        pytest.skip(f"{NEEDS[transport]} is not installed")
+    outcome = outcome_of(transport, size)
+    assert name in outcome, "not reached: an earlier check of this world failed"
+    assert outcome[name] == "", outcome[name]

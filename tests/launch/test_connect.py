@@ -1,0 +1,79 @@
+import subprocess
+import sys
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+
+import unisono
+from unisono.errors import Contradiction, UserError
+from unisono.launch.commands import mpirun
+from unisono.launch.connect import connect, connect_gloo
+from unisono.launch.environments import child_environment, mpi_environment
+from unisono.launch.placement import Placement
+
+FOUR = Placement(0, 4, 0, 4, 0, 1, None, "SLURM")
+
+
+def test_alone_is_a_world_of_one():
+    code = "import unisono\nwith unisono.join() as world: print(world)"
+    ended = subprocess.run(
+        [sys.executable, "-c", code],
+        env=child_environment(None),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert ended.stdout.strip() == "World(rank=0, size=1, transport='serial')"
+
+
+def test_an_unknown_transport_lists_the_valid_ones():
+    with pytest.raises(UserError, match="unknown transport 'udp'; there are: shm, mpi, gloo, nccl"):
+        connect(FOUR, "udp", 1.0)
+
+
+@pytest.mark.skipif(not find_spec("mpi4py"), reason="mpi4py is not installed")
+def test_slurm_says_four_and_mpi_says_one():
+    code = (
+        "from unisono.launch.connect import connect; from unisono.launch.placement import Placement\n"
+        "connect(Placement(0, 4, 0, 4, 0, 1, None, 'SLURM'), 'mpi', 1.0)"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code], env=mpi_environment(), capture_output=True, text=True, timeout=60, check=False
+    )
+    assert ended.returncode
+    assert Contradiction.__name__ in ended.stderr
+    assert "SLURM says" in ended.stderr
+    assert "--mpi=pmix" in ended.stderr
+
+
+@pytest.mark.skipif(not find_spec("torch"), reason="torch is not installed")
+def test_gloo_without_an_address_is_refused():
+    with pytest.raises(UserError, match="needs the address of rank 0, and SLURM gives none"):
+        connect(FOUR, "gloo", 1.0)
+
+
+@pytest.mark.skipif(not find_spec("mpi4py"), reason="mpi4py is not installed")
+def test_shm_over_processes_that_mpirun_started():
+    code = (
+        "import numpy as np, unisono\n"
+        "with unisono.join('shm', 20.0) as world:\n"
+        "    x = np.array([world.rank + 1.0]); world.comm.all_reduce(x)\n"
+        "    world.rank == 0 and print(world, x[0])"
+    )
+    command = mpirun(3, [sys.executable, "-c", code])
+    ended = subprocess.run(command, env=mpi_environment(), capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.strip() == "World(rank=0, size=3, transport='shm') 6.0"
+
+
+@pytest.mark.skipif(not find_spec("torch"), reason="torch is not installed")
+def test_gloo_over_ranks_that_we_forked():
+    def work(world):
+        with connect_gloo(world.comm) as comm:
+            array = np.array([comm.rank + 1.0])
+            comm.all_reduce(array)
+            return [comm.transport, float(array[0])]
+
+    assert unisono.run(work, 2, timeout_s=30) == [["gloo", 3.0]] * 2

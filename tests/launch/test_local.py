@@ -1,0 +1,207 @@
+"""`unisono.run`: results, failures, and that nothing survives, however it ends."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+import unisono
+from unisono.errors import RankFailed, UserError
+from unisono.launch.children import Subprocess
+from unisono.launch.environments import child_environment
+from unisono.launch.values import pack, unpack
+
+
+def who(world):
+    return [world.rank, world.size, os.getpid()]
+
+
+def test_results_come_in_rank_order():
+    found = unisono.run(who, 3)
+    assert [entry[:2] for entry in found] == [[0, 3], [1, 3], [2, 3]]
+    assert len({os.getpid(), *(entry[2] for entry in found)}) == 4
+
+
+def test_fresh_interpreters_give_the_same():
+    assert [entry[:2] for entry in unisono.run(who, 2, start="fresh")] == [[0, 2], [1, 2]]
+
+
+def test_large_results_pass():
+    (found,) = unisono.run(lambda world: {"x": np.arange(300_000.0), "name": "é"}, 1)
+    assert found["name"] == "é"
+    np.testing.assert_array_equal(found["x"], np.arange(300_000.0))
+
+
+def test_values_survive_packing():
+    value = {"a": [1, 2.5, None, True, "x"], "b": {"c": np.float32([[1, 2]])}, "d": np.int64(3)}
+    found = unpack(pack(value))
+    assert found["a"] == value["a"]
+    assert found["d"] == 3
+    assert found["b"]["c"].dtype == np.float32
+
+
+def test_what_cannot_be_handed_back_is_named():
+    with pytest.raises(
+        RankFailed, match=r"a rank returned a set, which cannot be handed back\nHINT: return numbers"
+    ) as caught:
+        unisono.run(lambda world: {1, 2}, 2)
+    assert caught.value.exit_code == 2
+
+
+def test_the_failing_rank_is_shown_once_and_the_others_end():
+    def work(world):
+        if world.rank == 1:
+            raise ValueError("rank one had enough")
+        world.comm.barrier()  # waits for a rank that never comes
+
+    start = time.monotonic()
+    with pytest.raises(RankFailed) as caught:
+        unisono.run(work, 3, timeout_s=60)
+    assert time.monotonic() - start < 30  # not the time-out of the others
+    assert caught.value.rank == 1
+    assert str(caught.value).count("ValueError: rank one had enough") == 1
+
+
+def test_a_killed_rank_is_named():
+    def work(world):
+        if world.rank == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+        world.comm.barrier()
+
+    with pytest.raises(RankFailed, match="rank 2: was killed by SIGKILL"):
+        unisono.run(work, 3, timeout_s=60)
+
+
+def test_a_rank_that_leaves_quietly_is_no_success():
+    with pytest.raises(RankFailed, match="rank 0: ended with exit code 0 and gave no result"):
+        unisono.run(lambda world: os._exit(0), 1)
+
+
+def test_sys_exit_in_a_rank_is_a_failure():
+    with pytest.raises(RankFailed, match="SystemExit: 3"):
+        unisono.run(lambda world: sys.exit(3), 2)
+
+
+def test_a_rank_that_ignores_sigterm_is_killed():
+    def work(world):
+        if world.rank == 0:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            world.comm.barrier()
+            while True:
+                signal.pause()
+        world.comm.barrier()
+        raise RuntimeError("over")
+
+    with pytest.raises(RankFailed, match="over"):
+        unisono.run(work, 2)
+
+
+@pytest.mark.parametrize("ranks", [0, -1])
+def test_no_ranks_is_refused(ranks):
+    with pytest.raises(UserError, match=f"ranks is {ranks}"):
+        unisono.run(who, ranks)
+
+
+def test_an_unknown_start_is_refused():
+    with pytest.raises(UserError, match="unknown start 'spawn'; there are: auto, fork, fresh"):
+        unisono.run(who, 1, start="spawn")
+
+
+def test_a_function_that_cannot_be_found_by_name_is_refused():
+    with pytest.raises(UserError, match="cannot be found by name"):
+        unisono.run(lambda world: None, 2, start="fresh")
+
+
+def test_more_memory_than_there_is_is_refused(monkeypatch):
+    monkeypatch.setattr("unisono.arena.segment.available_bytes", lambda: 1000)
+    with pytest.raises(UserError, match="of shared memory are needed, 1000 B are available"):
+        unisono.run(who, 2)
+
+
+# -- the whole program, killed from outside
+
+SLEEPER = """
+import os, signal, numpy as np, unisono
+def work(world):
+    pids = world.comm.gather(np.array([os.getpid()]))
+    if world.rank == 0:
+        print(*pids[:, 0], flush=True)
+    signal.pause()
+unisono.run(work, 3)
+"""
+
+
+def start_sleeper() -> tuple[subprocess.Popen, list[psutil.Process]]:
+    """A program of three ranks that are all up, in a process group of its own."""
+    program = subprocess.Popen(
+        [sys.executable, "-c", SLEEPER], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, process_group=0
+    )
+    ranks = [psutil.Process(int(pid)) for pid in program.stdout.readline().split()]
+    assert len(ranks) == 3
+    return program, ranks
+
+
+@pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_nothing_survives_the_parent(signum):
+    program, ranks = start_sleeper()
+    program.send_signal(signum)
+    _, errors = program.communicate(timeout=30)
+    _, alive = psutil.wait_procs(ranks, timeout=10)
+    assert alive == []
+    assert program.returncode == -signum or (signum == signal.SIGINT and program.returncode)
+    if signum == signal.SIGINT:
+        assert errors.count("KeyboardInterrupt") == 1  # the parent's alone
+
+
+def test_ctrl_c_to_the_whole_group_shows_one_traceback():
+    program, ranks = start_sleeper()
+    os.killpg(program.pid, signal.SIGINT)
+    _, errors = program.communicate(timeout=30)
+    assert psutil.wait_procs(ranks, timeout=10)[1] == []
+    assert errors.count("KeyboardInterrupt") == 1
+
+
+def test_a_subprocess_ends_with_its_block():
+    with Subprocess(
+        [sys.executable, "-c", "import signal; print('up', flush=True); signal.pause()"],
+        child_environment(None),
+        subprocess.DEVNULL,
+    ) as child:
+        assert next(child.lines(silence_s=20)) == "up"
+    assert child.wait() == -signal.SIGTERM
+
+
+TORCH_PARENT = """
+import sys, torch, unisono
+def work(world):
+    x = torch.ones(600, 600, requires_grad=True)
+    (x @ x).sum().backward()      # hangs in a forked child whose parent already has torch's threads
+    return float(x.grad[0, 0])
+if __name__ == "__main__":
+    torch.set_num_threads(2)
+    work(None)
+    from unisono.launch.local import torch_threads_running
+    assert torch_threads_running()
+    print(unisono.run(work, 2))
+    try:
+        unisono.run(lambda world: 0, 2)
+    except unisono.UserError as error:
+        print(error)
+"""
+
+
+@pytest.mark.skipif(not find_spec("torch"), reason="torch is not installed")
+def test_a_parent_that_used_torch_gets_fresh_interpreters_or_a_refusal(tmp_path: Path):
+    script = tmp_path / "script.py"
+    script.write_text(TORCH_PARENT)
+    ended = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=100, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert "[1200.0, 1200.0]" in ended.stdout
+    assert "this process cannot be forked" in ended.stdout

@@ -1,0 +1,59 @@
+"""The documents tell the truth: links lead somewhere, Python examples run, commands of `unisono` parse."""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)#]+)", page.read_text()):
+        if not target.startswith("http"):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_the_readme_example_runs():
+    (code,) = re.findall(r"```python\n(import.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert ended.stdout.strip() == "[6.0, 6.0, 6.0, 6.0]"
+
+
+def commands() -> list[str]:
+    blocks = "\n".join(re.findall(r"```sh\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL))
+    return [line.split("#")[0].strip() for line in blocks.splitlines() if line.startswith("unisono ")]
+
+
+@pytest.mark.parametrize("command", commands())
+def test_the_commands_of_the_readme_are_valid(command, monkeypatch):
+    from unisono.cli.main import app
+    from unisono.measure.bench import plan
+    from unisono.measure.bench_options import BenchOptions
+
+    monkeypatch.setattr("unisono.launch.connect.find_spec", lambda name: True)
+    _, bound, _ = app.parse_args(shlex.split(command)[1:], exit_on_error=False, print_error=False)
+    assert plan(*bound.args or [BenchOptions()])
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "src/unisono").glob("*")), ids=lambda path: path.name)
+def test_the_architecture_page_names_every_part(path):
+    if path.name not in ("__pycache__", "py.typed", "__main__.py"):
+        assert path.name in (ROOT / "docs/architecture.md").read_text()
+
+
+@pytest.mark.parametrize("folder", ["arena", "comm", "launch"])
+def test_the_architecture_page_names_every_file(folder):
+    page = (ROOT / "docs/architecture.md").read_text()
+    files = {path.name for path in (ROOT / "src/unisono" / folder).glob("*.py")} - {"__init__.py"}
+    assert {name for name in files if name not in page} == set()
+
+
+def test_the_scripts_of_the_readme_exist():
+    for name in re.findall(r"bash (scripts/\S+)", (ROOT / "README.md").read_text()):
+        assert (ROOT / name).exists()
