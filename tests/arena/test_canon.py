@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unisono.arena.canon import BLOCK, chunk_bounds, combine, split_point
+from unisono.arena.canon import BLOCK, chunk_bounds, combine, nodes, split_point, tree_over
 
 
 def plain(parts: list[np.ndarray]) -> np.ndarray:
@@ -43,3 +43,27 @@ def test_chunks_cover_everything_once_on_block_borders(length, size):
     for (_, stop), (start, _) in pairwise(bounds):
         assert stop == start
         assert start % BLOCK == 0 or start == length
+
+
+@given(width=st.integers(1, 17), cuts=st.sets(st.integers(1, 16)), seed=st.integers(0, 9))
+def test_whoever_holds_the_leaves_the_bits_are_the_same(width, cuts, seed):
+    rng = np.random.default_rng(seed)
+    leaves = [rng.standard_normal(3000).astype(np.float32) for _ in range(width)]
+    borders = [0, *sorted(cut for cut in cuts if cut < width), width]
+    spans, parts = [], []
+    for low, high in pairwise(borders):
+        for start, stop in nodes(width, low, high):
+            part = np.empty(3000, np.float32)
+            combine(leaves[start:stop], part, np.add)
+            spans.append((start, stop))
+            parts.append(part)
+    out = np.empty(3000, np.float32)
+    combine(parts, out, np.add, tree_over(tuple(spans)))
+    assert out.tobytes() == plain(leaves).tobytes()
+
+
+def test_few_nodes_suffice():
+    assert nodes(8, 0, 8) == ((0, 8),)
+    assert nodes(8, 3, 6) == ((3, 4), (4, 6))
+    assert nodes(5, 2, 5) == ((2, 4), (4, 5))
+    assert max(len(nodes(64, low, high)) for low in range(64) for high in range(low + 1, 65)) <= 2 * 6
