@@ -63,6 +63,11 @@ def tree_over(spans: tuple[Span, ...]) -> Tree:
     return _tree(spans[0][0], spans[-1][1], {span: number for number, span in enumerate(spans)})
 
 
+@lru_cache
+def _tree_of_leaves(width: int) -> Tree:
+    return tree_over(tuple((leaf, leaf + 1) for leaf in range(width)))
+
+
 def _tree(start: int, stop: int, numbers: dict[Span, int]) -> Tree:
     if (start, stop) in numbers:
         return numbers[start, stop]
@@ -73,7 +78,7 @@ def _tree(start: int, stop: int, numbers: dict[Span, int]) -> Tree:
 def combine(parts: Sequence[np.ndarray], out: np.ndarray, ufunc: np.ufunc, tree: "Tree | None" = None) -> None:
     """out = the tree over `parts` (1-d, equal lengths); the canonical one. `out` may be `parts[0]`, and no other."""
     if tree is None:
-        tree = tree_over(tuple((leaf, leaf + 1) for leaf in range(len(parts))))
+        tree = _tree_of_leaves(len(parts))
     if isinstance(tree, int):
         if out is not parts[tree]:
             out[...] = parts[tree]
