@@ -86,7 +86,10 @@ def combine(parts: Sequence[np.ndarray], out: np.ndarray, ufunc: np.ufunc, tree:
         ufunc(parts[0], parts[1], out=out)
     else:
         piece = min(_PIECE, len(out))
-        scratch = [np.empty(piece, out.dtype) for _ in range(len(parts).bit_length())]
+        scratch = [np.empty(piece, out.dtype) for _ in range(len(parts).bit_length() - 1)]
+        if len(out) <= _PIECE:
+            _fold(tree, parts, out, ufunc, scratch)
+            return
         for start in range(0, len(out), _PIECE):
             stop = min(start + _PIECE, len(out))
             rooms = [room[: stop - start] for room in scratch]
@@ -94,7 +97,7 @@ def combine(parts: Sequence[np.ndarray], out: np.ndarray, ufunc: np.ufunc, tree:
 
 
 def _fold(
-    tree: tuple[Tree, Tree], parts: list[np.ndarray], out: np.ndarray, ufunc: np.ufunc, scratch: list[np.ndarray]
+    tree: tuple[Tree, Tree], parts: Sequence[np.ndarray], out: np.ndarray, ufunc: np.ufunc, scratch: list[np.ndarray]
 ) -> None:
     """parts[0], which may be `out`, is read by the very first operation that writes to `out`, and never again."""
     left, right = tree

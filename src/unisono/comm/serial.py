@@ -15,7 +15,7 @@ from typing import final
 
 import numpy as np
 
-from unisono.comm.arrival import check_colour, check_values
+from unisono.comm.arrival import check_colour, check_values, reduced_code
 from unisono.comm.base import (
     ANY,
     DEFAULT_TIMEOUT_S,
@@ -25,7 +25,6 @@ from unisono.comm.base import (
     Request,
     check_array,
     check_peer,
-    dtype_code,
     reduction,
 )
 from unisono.errors import UserError
@@ -53,7 +52,7 @@ class SerialCommunicator(Communicator):
 
     def all_reduce(self, array: Array, op: str = "sum") -> None:
         check_array(array)
-        dtype_code(array.dtype)
+        reduced_code(array.dtype)
         reduction(op)
 
     def broadcast(self, array: Array, root: int = 0) -> None:
