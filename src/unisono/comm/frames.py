@@ -3,7 +3,7 @@
 gloo moves arrays in the background, but it ends the process if a message is longer than the array that receives it, it
 cannot say whether one has arrived without waiting for it, and it has neither a probe nor an order among tags. Frames
 make up for it, and need no thread:
-- each message starts with a frame of 1 KiB: tag, length, and the data themselves if they are short. Longer data follow
+- each message starts with a frame of 2 KiB: tag, length, and the data themselves if they are short. Longer data follow
   on a slot of their own, once the receiver has given them a place;
 - a few receives for frames always lie ready for every source, so short messages leave at once;
 - the last word of a frame is a stamp: to see whether a frame has landed, look at that memory. Likewise the frame of a
@@ -23,7 +23,7 @@ import numpy as np
 from unisono.comm.arrival import ROW_WORDS, Row
 from unisono.comm.base import Array
 
-_WORDS = 128
+_WORDS = 256
 _TAG, _NBYTES, _SLOT, _ECHO, _ENDING, _DATA, _STAMP = 0, 1, 2, 3, 4, 5, _WORDS - 1
 _ROW_TAG = -2
 _READY = 8

@@ -10,14 +10,17 @@ Receives never hand MPI an array before the length of the message is known (a ma
 writes past the end of an array that is shorter than a large message from the same node.
 
 Limits:
-- `checked=False` leaves out the first step of the collectives that move data, and with it their time-out, for a
-  barrier alone costs nearly as much. It pays below some 10 KiB only;
+- the first step takes about 5 microseconds between two ranks of a node. `checked=False` leaves it out where data move,
+  and with it the time-out: a barrier in its place would cost nearly as much. It pays below some 10 KiB only;
 - the second step has no time-out: a rank that dies there, or gave up just before the last one came, is noticed by
   mpirun, which ends the job, not by us;
 - unless the program imported mpi4py earlier, MPI starts at thread level "serialized": threads must take turns;
-- after a `CommTimeout` an ordinary exit may wait for the missing rank in MPI_Finalize: leave by `abort`.
+- MPI cannot end in order while a rank is missing: a `CommTimeout` that nobody handles ends the whole job. Who handles
+  it and leaves nevertheless calls `abort`, or waits in MPI_Finalize for that rank.
 """
 
+import atexit
+import sys
 from collections import deque
 from collections.abc import Callable
 from typing import Any, final
@@ -64,6 +67,13 @@ def world_size() -> int:
 def abort(exit_code: int) -> None:
     """Ends every rank of the job at once, also those that hang."""
     MPI.COMM_WORLD.Abort(exit_code)
+
+
+def _abort_if_unhandled() -> None:
+    # What Python is about to do next is MPI_Finalize, which would wait for the missing rank for ever.
+    if isinstance(getattr(sys, "last_value", None), CommTimeout):
+        sys.stderr.flush()
+        abort(1)
 
 
 @final
@@ -167,6 +177,8 @@ class MpiCommunicator(CheckedCommunicator):
     def _abandon(self, unfinished: object, what: str, missing: list[int]) -> CommTimeout:
         # MPI may still write into the arrays of a request that is not done: they must outlive it.
         self._unfinished.append(unfinished)
+        atexit.unregister(_abort_if_unhandled)
+        atexit.register(_abort_if_unhandled)
         return self.give_up(what, missing)
 
 

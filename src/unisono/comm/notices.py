@@ -18,7 +18,7 @@ from typing import Protocol, final
 
 import numpy as np
 
-from unisono.comm.base import Array, Envelope, Request
+from unisono.comm.base import ANY, Array, Envelope, Request
 
 
 class Mail(Protocol):
@@ -66,7 +66,7 @@ class Notices:
 
     def _listen(self) -> None:
         words = np.zeros(1, np.int64)
-        while (found := self._mail.probe(-1, -1)) is not None:
+        while (found := self._mail.probe(ANY, ANY)) is not None:
             request = self._mail.irecv(words, found.source, 0)
             while not request.test():
                 pass

@@ -154,6 +154,10 @@ def main() -> int:
     except UnisonoError as error:
         report = error.report if isinstance(error, RankFailed) else str(error)
         print(json.dumps({"error": report, "exit_code": error.exit_code}), flush=True)
+        if transport == "mpi":
+            from unisono.comm import mpi
+
+            mpi.abort(error.exit_code)  # a rank that is missing would keep MPI from ending
         return error.exit_code
     return 0
 

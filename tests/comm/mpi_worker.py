@@ -1,0 +1,63 @@
+"""One rank of the tests of the MPI backend: mpirun -n 3 python mpi_worker.py, or with "hang" to be aborted."""
+
+import sys
+import threading
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import numpy as np
+import pytest
+from backend_checks import CHECKS, Check, Make, run
+
+from unisono.comm import mpi
+from unisono.comm.base import Communicator
+from unisono.errors import UserError
+
+
+def half_precision_is_refused(comm: Communicator, make: Make) -> None:
+    with pytest.raises(UserError, match=r"float16(.|\n)*--allreduce ring"):
+        comm.all_reduce(np.zeros(3, np.float16))
+    comm.barrier()
+
+
+def long_arrays_go_in_pieces(comm: Communicator, make: Make) -> None:
+    pieces = mpi._PIECE_BYTES, mpi._BLOCK_BYTES
+    mpi._PIECE_BYTES, mpi._BLOCK_BYTES = 1000, 64
+    try:
+        for length in (999, 1000, 1001, 1024, 4099):
+            mine = np.full(length, comm.rank, np.uint8)
+            assert (comm.all_gather(mine) == np.arange(3)[:, None]).all()
+            gathered = comm.gather(mine, root=1)
+            assert gathered is None or (gathered == np.arange(3)[:, None]).all()
+            got = np.empty(length, np.uint8)
+            comm.sendrecv(mine, (comm.rank + 1) % 3, got, (comm.rank - 1) % 3)
+            assert (got == (comm.rank - 1) % 3).all()
+            comm.broadcast(mine, root=2)
+            assert (mine == 2).all()
+            total = np.full(length, comm.rank, np.int64)
+            comm.all_reduce(total)
+            assert (total == 3).all()
+    finally:
+        mpi._PIECE_BYTES, mpi._BLOCK_BYTES = pieces
+
+
+def unchecked_gives_the_same(comm: Communicator, make: Make) -> None:
+    with mpi.world(5.0, checked=False) as fast:
+        total = np.full(1009, float(fast.rank))
+        fast.all_reduce(total)
+        assert (total == 3).all()
+        assert (fast.all_gather(total[:2]) == 3).all()
+        fast.barrier()
+
+
+EXTRA: list[Check] = [half_precision_is_refused, long_arrays_go_in_pieces, unchecked_gives_the_same]
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["hang"]:
+        group = mpi.world(0.5)
+        if group.rank == 2:
+            threading.Event().wait()
+        group.barrier()  # nobody handles the CommTimeout
+    with mpi.world(20.0) as comm:
+        run(comm, mpi.world, CHECKS + EXTRA)

@@ -1,0 +1,50 @@
+"""What is special to MPI; the rest is in tests/conformance. One world of 3 ranks runs all checks."""
+
+import subprocess
+import sys
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from backend_checks import CHECKS, passed_everywhere
+
+from unisono.launch.commands import find_program, mpirun
+from unisono.launch.environments import mpi_environment
+
+pytestmark = [
+    pytest.mark.skipif(not find_spec("mpi4py"), reason="mpi4py is not installed"),
+    pytest.mark.skipif(find_program("mpirun") is None, reason="mpirun is not installed"),
+]
+
+WORKER = str(Path(__file__).parent / "mpi_worker.py")
+EXTRA = ["half_precision_is_refused", "long_arrays_go_in_pieces", "unchecked_gives_the_same"]
+
+
+def start(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = mpirun(3, [sys.executable, WORKER, *arguments])
+    return subprocess.run(command, env=mpi_environment(), capture_output=True, text=True, timeout=60, check=False)
+
+
+@cache
+def world_of_three() -> subprocess.CompletedProcess[str]:
+    return start()
+
+
+@pytest.mark.parametrize("name", [check.__name__ for check in CHECKS] + EXTRA)
+def test_on_three_ranks(name):
+    ended = world_of_three()
+    assert passed_everywhere(name, ended.stdout), ended.stdout + ended.stderr[-4000:]
+
+
+def test_the_world_ends_well():
+    assert world_of_three().returncode == 0, world_of_three().stderr
+
+
+def test_a_time_out_that_nobody_handles_ends_the_rank_that_hangs():
+    ended = start("hang")
+    assert ended.returncode == 1
+    assert "rank 2 did not arrive" in ended.stderr

@@ -1,0 +1,67 @@
+"""What is special to torch.distributed; the rest is in tests/conformance. One world of 3 ranks runs all checks."""
+
+import signal
+import socket
+import subprocess
+import sys
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from backend_checks import CHECKS, passed_everywhere
+
+from unisono.launch.environments import child_environment
+
+pytestmark = pytest.mark.skipif(not find_spec("torch"), reason="torch is not installed")
+
+WORKER = str(Path(__file__).parent / "torch_worker.py")
+EXTRA = [
+    "half_precision_is_reduced",
+    "torchs_default_group_is_left_alone",
+    "without_checks_a_wait_ends_all_the_same",
+    "connecting_names_who_is_missing",
+]
+
+
+@cache
+def world_of_three() -> subprocess.CompletedProcess[str]:
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=3"]
+    environment = child_environment(threads=1)
+    return subprocess.run([*torchrun, WORKER], env=environment, capture_output=True, text=True, timeout=90, check=False)
+
+
+@pytest.mark.parametrize("name", [check.__name__ for check in CHECKS] + EXTRA)
+def test_on_three_ranks(name):
+    ended = world_of_three()
+    assert passed_everywhere(name, ended.stdout), ended.stdout + ended.stderr[-4000:]
+
+
+def test_the_world_ends_well():
+    assert world_of_three().returncode == 0, world_of_three().stderr
+
+
+def test_a_killed_rank_is_noticed_at_once():
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, WORKER, str(rank), "2", address],
+            env=child_environment(threads=1),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    told = [rank.communicate(timeout=60) for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0, -signal.SIGKILL], told
+    assert "PASSED" in told[0][0]
+
+
+def test_what_cannot_be_connected_is_refused():
+    """In a process of its own: importing torch here would start threads in the process that other tests fork."""
+    subprocess.run([sys.executable, WORKER, "refusals"], env=child_environment(threads=1), timeout=60, check=True)

@@ -1,0 +1,111 @@
+"""One rank of the tests of the torch backend.
+
+torchrun --nproc-per-node=3 torch_worker.py                 every check
+python torch_worker.py RANK SIZE HOST:PORT                  our own store; rank 1 is killed in the middle
+python torch_worker.py refusals                             what cannot be connected
+"""
+
+import os
+import signal
+import sys
+from functools import partial
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import ml_dtypes
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+from backend_checks import CHECKS, Check, Make, run
+
+from unisono.comm.base import Communicator
+from unisono.comm.torch_dist import TorchCommunicator, world
+from unisono.errors import CommError, CommTimeout, UserError
+from unisono.launch.environments import detect
+
+
+def half_precision_is_reduced(comm: Communicator, make: Make) -> None:
+    for dtype in (np.float16, ml_dtypes.bfloat16):
+        for op, answer in {"sum": 6, "max": 3, "min": 1, "prod": 6}.items():
+            array = np.full(7, comm.rank + 1, dtype)
+            comm.all_reduce(array, op)
+            assert (array.astype(float) == answer).all()
+
+
+def torchs_default_group_is_left_alone(comm: Communicator, make: Make) -> None:
+    assert not dist.is_initialized()
+    dist.init_process_group("gloo")
+    with make(5.0) as group:
+        total = torch.ones(3)
+        dist.all_reduce(total)
+        ours = np.ones(3)
+        group.all_reduce(ours)
+        assert total.tolist() == ours.tolist() == [3, 3, 3]
+    dist.destroy_process_group()
+
+
+def without_checks_a_wait_ends_all_the_same(comm: Communicator, make: Make) -> None:
+    group = make(1.0)
+    assert isinstance(group, TorchCommunicator)
+    group.checked = False
+    if comm.rank != 2:
+        with pytest.raises(CommTimeout) as caught:
+            group.all_reduce(np.ones(5))
+        assert caught.value.missing == ()
+    comm.barrier()
+    group.close()
+
+
+def connecting_names_who_is_missing(comm: Communicator, make: Make) -> None:
+    if comm.rank != 2:
+        with pytest.raises(CommTimeout, match="rank 2 did not arrive") as caught:
+            make(1.0)
+        assert caught.value.missing == (2,)
+    comm.barrier()
+
+
+EXTRA: list[Check] = [
+    half_precision_is_reduced,
+    torchs_default_group_is_left_alone,
+    without_checks_a_wait_ends_all_the_same,
+    connecting_names_who_is_missing,
+]
+
+
+def lose_a_rank(rank: int, size: int, address: str) -> None:
+    """Rank 1 writes, and dies: the message is still there, and the next meeting fails long before the time-out."""
+    with world(rank, size, address, timeout_s=30.0) as comm:
+        if rank == 1:
+            comm.send(np.array([7]), 0)
+            comm.recv(np.empty(5000), 0)
+            os.kill(os.getpid(), signal.SIGKILL)
+        comm.send(np.empty(5000), 1)
+        with pytest.raises(CommError, match="rank 1 had not arrived") as caught:
+            comm.barrier()
+        assert not isinstance(caught.value, CommTimeout)
+        print("PASSED", flush=True)
+
+
+def refusals() -> None:
+    with pytest.raises(UserError, match="'here' is no address"):
+        world(0, 2, "here")
+    with pytest.raises(CommTimeout, match=r"no store at 127.0.0.1:1:(.|\n)*is rank 0 running") as caught:
+        world(1, 2, "127.0.0.1:1", timeout_s=0.5)
+    assert caught.value.missing == (0,)
+    if not dist.is_nccl_available():
+        with pytest.raises(UserError, match="no NCCL for cuda:0"):
+            TorchCommunicator(dist.HashStore(), 0, 1, "cuda:0")
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["refusals"]:
+        refusals()
+    elif len(sys.argv) > 1:
+        lose_a_rank(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])
+    else:
+        placement = detect()
+        torchrun = partial(world, placement.rank, placement.size, None, "cpu")
+        with torchrun(20.0) as comm:
+            run(comm, torchrun, CHECKS + EXTRA)
