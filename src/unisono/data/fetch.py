@@ -1,0 +1,184 @@
+"""Fetching one file over HTTP so that it is either whole, or not there under its name.
+
+The one idea: bytes go into NAME.part, which is checked, then renamed. What a broken connection left is kept, and the
+next attempt asks the server for the rest only (Range). One process at a time works in a directory (a lock that the
+kernel drops when its holder dies); whoever waited finds the file there.
+
+    fetch(Download("https://example.org/a.gz", Path("a.gz"), most_bytes=1 << 20), verify=lambda path: "")
+
+Limits: http and https. Proxies and certificates as Python's urllib finds them. The directory's file system must have
+flock (NFS has; some Lustre mounts do not: an error says so).
+"""
+
+import fcntl
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http.client import HTTPException, HTTPResponse
+from pathlib import Path
+from typing import final
+from urllib.error import HTTPError, URLError
+from urllib.request import Request, urlopen
+
+from unisono.data.options import Progress
+from unisono.errors import UserError
+
+ATTEMPTS = 3
+_PIECE_BYTES = 1 << 16
+_PARTIAL_CONTENT, _RANGE_NOT_SATISFIABLE = 206, 416
+
+
+@final
+@dataclass(frozen=True)
+class Download:
+    """What to fetch, and what is too much: bytes, seconds of silence, seconds in all."""
+
+    url: str
+    path: Path
+    most_bytes: int
+    timeout_s: float = 30.0
+    limit_s: float = 3600.0
+    progress: Progress | None = None
+
+
+def fetch(job: Download, verify: Callable[[Path], str]) -> None:
+    """Returns when `job.path` is there. `verify` is given the whole file and says what is wrong with it, or ""."""
+    if not job.url.startswith(("http://", "https://")):
+        raise UserError(f"{job.url}: cannot fetch from there", hint="give an address that starts with https://")
+    part = job.path.with_name(job.path.name + ".part")
+    try:
+        job.path.parent.mkdir(parents=True, exist_ok=True)
+        with _alone(job.path.parent, job.limit_s):
+            if job.path.exists():
+                return
+            resumed = part.exists() and part.stat().st_size > 0
+            problem = _attempt(job, part, verify)
+            if problem and resumed:  # the part may be that of another file: once more, from the start
+                problem = _attempt(job, part, verify)
+            if problem:
+                raise UserError(
+                    f"{job.url}: not the file that was expected: {problem}",
+                    hint="try another address with --base-url, or put the files into --data-dir yourself",
+                )
+            os.replace(part, job.path)
+    except OSError as error:
+        raise UserError(
+            f"cannot write {error.filename or part}: {error.strerror or error}",
+            hint="give a directory that you may write to, with enough room, as --data-dir",
+        ) from None
+
+
+def _attempt(job: Download, part: Path, verify: Callable[[Path], str]) -> str:
+    """Completes the part and checks it; a part that is wrong is removed, and what is wrong is returned."""
+    deadline = time.monotonic() + job.limit_s
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            _transfer(job, part, deadline)
+            break
+        except _Interrupted as error:
+            if attempt == ATTEMPTS or time.monotonic() > deadline:
+                kept = part.stat().st_size if part.exists() else 0
+                raise UserError(
+                    f"{job.url}: {error} (attempt {attempt}); {kept} bytes are kept in {part}",
+                    hint="try again: it goes on from there; or put the files into --data-dir yourself",
+                ) from None
+    problem = verify(part)
+    if problem:
+        part.unlink()
+    return problem
+
+
+def _transfer(job: Download, part: Path, deadline: float) -> None:
+    """One request: appends to `part` what is missing."""
+    with part.open("ab") as file:
+        have = file.tell()
+        response = _ask(job, have)
+        if response is None:  # nothing after `have`: complete, or not the same file; the check will tell
+            return
+        with response:
+            if response.status != _PARTIAL_CONTENT:  # the server sends all of it
+                file.truncate(0)
+                have = 0
+            elif not response.headers.get("Content-Range", "").startswith(f"bytes {have}-"):
+                file.truncate(0)
+                raise _Interrupted("the server sent another range than was asked for")
+            total = 0 if response.length is None else have + response.length
+            while piece := _read(response, job.timeout_s):
+                have += len(piece)
+                if have > job.most_bytes:
+                    file.truncate(0)
+                    raise UserError(
+                        f"{job.url}: more than {job.most_bytes} bytes came", hint="is this the right --base-url?"
+                    )
+                file.write(piece)
+                if job.progress is not None:
+                    job.progress(job.path.name, have, total)
+                if time.monotonic() > deadline:
+                    raise _Interrupted(f"not complete after {job.limit_s:g} s")
+        file.flush()
+        os.fsync(file.fileno())
+    if have < total:
+        raise _Interrupted(f"the connection ended after {have} of {total} bytes")
+
+
+def _ask(job: Download, have: int) -> HTTPResponse | None:
+    headers = {"User-Agent": "unisono"} | ({"Range": f"bytes={have}-"} if have else {})
+    try:
+        response: HTTPResponse = urlopen(Request(job.url, headers=headers), timeout=job.timeout_s)
+        return response
+    except HTTPError as error:
+        error.close()
+        if have and error.code == _RANGE_NOT_SATISFIABLE:
+            return None
+        if error.code >= 500:
+            raise _Interrupted(f"the server answers {error.code} {error.reason}") from None
+        raise UserError(
+            f"{job.url}: the server answers {error.code} {error.reason}",
+            hint="try another address with --base-url, or put the files into --data-dir yourself",
+        ) from None
+    except URLError as error:
+        raise _Interrupted(f"no connection ({error.reason})") from None
+    except (OSError, HTTPException) as error:
+        raise _Interrupted(_why(error, job.timeout_s)) from None
+
+
+def _read(response: HTTPResponse, timeout_s: float) -> bytes:
+    try:
+        return response.read1(_PIECE_BYTES)
+    except (OSError, HTTPException) as error:
+        raise _Interrupted(_why(error, timeout_s)) from None
+
+
+def _why(error: Exception, timeout_s: float) -> str:
+    if isinstance(error, TimeoutError):
+        return f"the server was silent for {timeout_s:g} s"
+    return f"the connection broke ({error or type(error).__name__})"
+
+
+@final
+class _Interrupted(Exception):
+    """The transfer ended early; another attempt may go on."""
+
+
+@contextmanager
+def _alone(directory: Path, limit_s: float) -> Iterator[None]:
+    """Holds the directory's lock; waits for whoever has it."""
+    deadline = time.monotonic() + limit_s
+    fd = os.open(directory / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        while True:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise UserError(
+                        f"another process has been fetching into {directory} for {limit_s:g} s",
+                        hint="is it stuck? end it, or give another directory as --data-dir",
+                    ) from None
+                time.sleep(0.05)
+        yield
+    finally:
+        os.close(fd)

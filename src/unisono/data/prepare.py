@@ -1,0 +1,74 @@
+"""From what a source delivered to a Dataset: check, split, cast, scale. Once, the same for every source.
+
+    dataset = prepare(Raw("mine", {"train_x": x, "train_y": y}), DataOptions(validation=0.1))
+
+Checks come first and see the source's own row numbers. Images of bytes are split before they grow to float32, so the
+peak of memory is little above what stays.
+"""
+
+import math
+
+import numpy as np
+
+from unisono.data import checks, scaling
+from unisono.data.dataset import PARTS, Dataset, freeze
+from unisono.data.options import DataOptions
+from unisono.data.raw import Raw
+from unisono.data.splits import cut
+from unisono.errors import UserError, unknown_name
+
+
+def prepare(raw: Raw, options: DataOptions) -> Dataset:
+    """The data set, or a `UserError` that says what is wrong with it."""
+    kind = raw.normalise if options.normalise == "auto" else options.normalise
+    if kind not in scaling.KINDS:
+        raise unknown_name("normalisation", kind, [*scaling.KINDS, "auto"])
+    arrays, classes = _check(raw)
+    shape = arrays["train_x"].shape[1:]
+    if options.validation:
+        _hold_out(arrays, options.validation, options.seed, raw.name)
+    for part in PARTS:
+        x = arrays.get(f"{part}_x", np.empty((0, *shape)))
+        y = arrays.get(f"{part}_y", arrays["train_y"][:0])
+        # A copy where it will be scaled: the array may be the user's.
+        flat = x.reshape(len(x), math.prod(shape)).astype(np.float32, order="C", copy=kind != "none")
+        arrays[f"{part}_x"], arrays[f"{part}_y"] = flat, y
+    if kind != "none":
+        shift, scale = scaling.measure(kind, arrays["train_x"], shape)
+        for part in PARTS:
+            scaling.apply(arrays[f"{part}_x"], shift, scale)
+    return freeze(Dataset(raw.name, **arrays, classes=classes, shape=shape))
+
+
+def _check(raw: Raw) -> tuple[dict[str, np.ndarray], int]:
+    """The arrays with their targets understood, parts without rows left out; the number of classes."""
+    arrays = dict(raw.arrays)
+    for part in PARTS:
+        x, y = f"{part}_x", f"{part}_y"
+        if x not in arrays:
+            continue
+        if part != "train" and arrays[x].shape[:1] == arrays[y].shape[:1] == (0,):
+            del arrays[x], arrays[y]
+            continue
+        checks.check_inputs(raw.name, x, arrays[x])
+        arrays[y] = checks.understand_targets(raw.name, y, arrays[y])
+        checks.check_pair(raw.name, part, arrays[x], arrays[y])
+        for axis in "xy":
+            checks.check_alike(raw.name, part, arrays[f"train_{axis}"], arrays[f"{part}_{axis}"], axis)
+    if arrays["train_y"].ndim == 2:
+        return arrays, 0
+    return arrays, checks.count_classes(
+        raw.name, {key: y for key, y in arrays.items() if key.endswith("y")}, raw.classes
+    )
+
+
+def _hold_out(arrays: dict[str, np.ndarray], fraction: float, seed: int, name: str) -> None:
+    if "validation_x" in arrays:
+        raise UserError(
+            f"{name} has a validation part of its own, {len(arrays['validation_x'])} rows",
+            hint="leave out the fraction for validation, or the part",
+        )
+    kept, held = cut(len(arrays["train_x"]), fraction, seed)
+    for axis in "xy":
+        whole = arrays[f"train_{axis}"]
+        arrays[f"train_{axis}"], arrays[f"validation_{axis}"] = whole[kept], whole[held]

@@ -1,0 +1,86 @@
+"""Data by name: what may stand after `--data`, and the one function that loads it.
+
+    load("digits"); load("mnist", DataOptions(validation=0.1)); load("synthetic:regression,rows=1000,features=10")
+    load("my-directory"); load("my.npz"); load("mine.py:factory")
+
+The one idea: a table of names; each entry finds arrays, and `prepare` makes the same Dataset of all of them. A name of
+the table wins over a directory of that name: write ./mnist for the directory.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from unisono.data.dataset import Dataset
+from unisono.data.options import DataOptions
+from unisono.data.prepare import prepare
+from unisono.data.raw import Raw
+from unisono.errors import UserError, unknown_name
+
+ABOUT = {
+    "digits": "handwritten digits, 8 x 8: 1442 to train, 355 to test, 10 classes",
+    "mnist": "handwritten digits, 28 x 28: 60,000 to train, 10,000 to test, 10 classes",
+    "fashion-mnist": "articles of clothing, 28 x 28: 60,000 to train, 10,000 to test, 10 classes",
+    "synthetic": "made up: synthetic:regression,rows=1000,noise=0.1 or synthetic:classes=20,difficulty=0.5",
+}
+OWN = {
+    "DIRECTORY": "train_x.npy, train_y.npy, test_x.npy, test_y.npy, or these in train_data/ and test_data/",
+    "FILE.npz": "arrays of these names",
+    "FILE.py:FUNCTION": "a function that returns a dict of such arrays, or a Dataset",
+}
+_DEFAULTS = DataOptions()
+
+
+def load(spec: str, options: DataOptions = _DEFAULTS) -> Dataset:
+    """The data that `spec` names: checked, split, float32."""
+    return prepare(find(spec)(options), options)
+
+
+def find(spec: str) -> Callable[[DataOptions], Raw]:
+    """What will deliver the data; a `UserError` that lists the names if there is no such thing."""
+    # What is not used is not imported.
+    name, _, arguments = spec.partition(":")
+    if name in ABOUT:
+        return _named(name, arguments)
+    if ".py:" in spec:
+        from unisono.data.own import load_own
+
+        return lambda options: load_own(spec)
+    if spec.endswith((".npz", ".npy")) or "/" in spec or (spec and Path(spec).exists()):
+        from unisono.data.arrays import load_arrays
+
+        return lambda options: load_arrays(Path(spec).expanduser())
+    raise unknown_name("data", spec, [*ABOUT, *OWN])
+
+
+def whereabouts(name: str, data_dir: str = "") -> str:
+    """Where the data of a name of the table are, or how to get them; nothing is read."""
+    if name in ("digits", "synthetic"):
+        return {"digits": "bundled", "synthetic": "made on the spot"}[name]
+    from unisono.data import images
+
+    return str(images.find(name, data_dir) or f"not here: {images.how_to_get(name)}")
+
+
+def origin(spec: str, options: DataOptions) -> str:
+    """Where data that were loaded came from."""
+    if spec == "digits":
+        return "bundled, checksum ok"
+    if spec in ("mnist", "fashion-mnist"):
+        return f"{whereabouts(spec, options.data_dir)}, checksums ok"
+    return "ok"
+
+
+def _named(name: str, arguments: str) -> Callable[[DataOptions], Raw]:
+    if name == "synthetic":
+        from unisono.data.synthetic import load_synthetic
+
+        return lambda options: load_synthetic(arguments, options)
+    if arguments:
+        raise UserError(f"{name} takes no options, {arguments!r} was given", hint=f"write {name}")
+    if name == "digits":
+        from unisono.data.digits import load_digits
+
+        return lambda options: load_digits()
+    from unisono.data.images import load_images
+
+    return lambda options: load_images(name, options)

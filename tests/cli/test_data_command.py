@@ -1,0 +1,111 @@
+"""`unisono data` as a user meets it."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "data"))
+
+from image_server import image_arrays, image_files, image_set, serving
+
+from unisono.cli.main import app
+from unisono.data import images
+
+COMMAND = [sys.executable, "-m", "unisono", "data"]
+
+
+def unisono_data(*arguments: str) -> subprocess.CompletedProcess:
+    return subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=60, check=False)
+
+
+def called(capsys, *arguments: str) -> tuple[str, str]:
+    """In this process, where sets can be replaced: what was printed."""
+    app(["data", *arguments], exit_on_error=False, print_error=False, result_action="return_value")
+    found = capsys.readouterr()
+    return found.out, found.err
+
+
+@pytest.fixture
+def server(monkeypatch, tmp_path):
+    """Serves a small set, which `mnist` is meanwhile."""
+    arrays = image_arrays()
+    with serving() as running:
+        running.files = image_files(arrays)
+        monkeypatch.setitem(images.SETS, "mnist", image_set(arrays, running.url))
+        monkeypatch.setenv("HOME", str(tmp_path / "home"))
+        yield running
+
+
+def test_list_says_what_there_is_and_where():
+    ended = unisono_data("list")
+    assert ended.returncode == 0, ended.stderr
+    for words in ("digits", "bundled", "mnist", "fashion-mnist", "synthetic:regression", "DIRECTORY", "FILE.npz"):
+        assert words in ended.stdout
+
+
+def test_check_shows_shapes_classes_and_checksums():
+    ended = unisono_data("check", "digits")
+    assert ended.returncode == 0, ended.stderr
+    for words in ("checksum ok", "(1442, 64) float32", "(355,) int64", "8 x 8", "10 classes", "140 (class 8)"):
+        assert words in ended.stdout
+
+
+def test_check_of_a_directory(capsys, tmp_path):
+    np.save(tmp_path / "train_x.npy", np.arange(8.0).reshape(4, 2))
+    np.save(tmp_path / "train_y.npy", np.arange(8.0).reshape(4, 2))
+    shown, _ = called(capsys, "check", str(tmp_path))
+    assert "(4, 2) float32" in shown
+    assert "regression with 2 outputs: 0 to 7" in shown
+    assert "test" not in shown.split(str(tmp_path))[1]
+
+
+def test_fetch_then_check(capsys, server, tmp_path):
+    shown, progress = called(capsys, "fetch", "mnist", "--data-dir", str(tmp_path / "d"))
+    assert shown == f"mnist: fetched into {tmp_path}/d, checksums ok\n"
+    assert progress.count("fetching ") == 4
+    shown, progress = called(capsys, "fetch", "mnist", "--data-dir", str(tmp_path / "d"))
+    assert (shown, progress) == (f"mnist: is already in {tmp_path}/d, checksums ok\n", "")
+    assert len(server.asked) == 4
+    shown, _ = called(capsys, "check", "mnist", "--data-dir", str(tmp_path / "d"))
+    assert f"mnist: {tmp_path}/d, checksums ok" in shown
+    assert "(30, 12) float32" in shown
+    shown, _ = called(capsys, "list", "--data-dir", str(tmp_path / "d"))
+    assert f"{tmp_path}/d\n" in shown
+
+
+def test_fetch_into_the_cache_from_another_address(capsys, server, tmp_path):
+    shown, _ = called(capsys, "fetch", "mnist", "--base-url", server.url)
+    assert shown == f"mnist: fetched into {tmp_path}/home/.cache/unisono/mnist, checksums ok\n"
+
+
+def test_what_is_here_anyway_needs_no_fetching(capsys):
+    assert called(capsys, "fetch", "digits")[0] == "digits: bundled, there is nothing to fetch\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["fetch", "mnits"], "did you mean 'mnist'"),
+        (["fetch"], "requires an argument"),
+        (["check", "nothing/here"], "there is no such file or directory"),
+        (["check", "synthetic:rows=0"], "rows is 0"),
+        (["fetch", "mnist", "--data-dir", "/proc/nothing", "--base-url", "http://127.0.0.1:1"], "cannot write"),
+        (["fetch", "mnist", "--data-dir", "{tmp}", "--base-url", "http://127.0.0.1:1"], "could not be fetched"),
+        (["check", "mnist", "--data-dir", "{damaged}"], "not an idx file"),
+        (["chekc", "digits"], "check"),
+    ],
+)
+def test_mistakes_give_one_message_and_exit_code_2(arguments, message, tmp_path):
+    for stem in images.NAMES.values():
+        (tmp_path / "damaged").mkdir(exist_ok=True)
+        (tmp_path / "damaged" / stem).write_text("what?")
+    places = {"{tmp}": str(tmp_path), "{damaged}": str(tmp_path / "damaged")}
+    ended = unisono_data(*(places.get(word, word) for word in arguments))
+    assert ended.returncode == 2
+    assert message in ended.stderr
+    assert "HINT" in ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert ended.stdout == ""

@@ -1,0 +1,33 @@
+"""Fixtures for everything that fetches: no test of this folder touches the network or the user's home."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import hypothesis
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from image_server import Server, image_arrays, image_files, image_set, serving
+
+from unisono.data import images
+
+hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.load_profile("untimed")
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with serving() as running:
+        yield running
+
+
+@pytest.fixture
+def small_mnist(server, monkeypatch, tmp_path):
+    """`mnist` is a small set, served by `server`; the home directory is empty. Returns the arrays."""
+    arrays = image_arrays()
+    server.files = image_files(arrays)
+    monkeypatch.setitem(images.SETS, "mnist", image_set(arrays, server.url))
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    return arrays

@@ -1,0 +1,107 @@
+import numpy as np
+import pytest
+
+from unisono.data.sources import load
+from unisono.errors import UserError
+
+X = np.arange(24).reshape(8, 3).astype(np.float64)
+Y = np.arange(8) % 2
+PARTS = {"train_x": X, "train_y": Y, "test_x": X[:3] + 0.5, "test_y": Y[:3]}
+
+
+def save(directory, arrays, flat):
+    for name, array in arrays.items():
+        path = directory / ("" if flat else f"{name[:-2]}_data") / f"{name}.npy"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        np.save(path, array)
+    return str(directory)
+
+
+@pytest.mark.parametrize("form", ["nested", "flat", "npz"])
+def test_the_three_forms_give_the_same(tmp_path, form):
+    if form == "npz":
+        np.savez(tmp_path / "mine.npz", **PARTS, other=np.zeros(3))
+        spec = str(tmp_path / "mine.npz")
+    else:
+        spec = save(tmp_path / "mine", PARTS, flat=form == "flat")
+    dataset = load(spec)
+    assert dataset.name == spec
+    assert np.array_equal(dataset.train_x, X.astype(np.float32))
+    assert (dataset.train_x.dtype, dataset.train_y.dtype) == (np.float32, np.int64)
+    assert dataset.train_y.tolist() == Y.tolist()
+    assert dataset.test_x.tolist() == (X[:3] + 0.5).tolist()
+    assert dataset.validation_x.shape == (0, 3)
+    assert dataset.validation_y.shape == (0,)
+    assert (dataset.classes, dataset.shape) == (2, (3,))
+
+
+def test_the_layout_of_subfolders_wins_and_a_part_may_be_missing(tmp_path):
+    save(tmp_path, {"train_x": X + 1, "train_y": Y}, flat=True)
+    save(tmp_path, {"train_x": X, "train_y": Y}, flat=False)
+    dataset = load(str(tmp_path))
+    assert dataset.train_x[0, 0] == 0
+    assert dataset.test_x.shape == (0, 3)
+
+
+def test_a_validation_part_of_ones_own(tmp_path):
+    spec = save(tmp_path, PARTS | {"validation_x": X[:2], "validation_y": Y[:2]}, flat=True)
+    assert load(spec).validation_y.tolist() == [0, 1]
+
+
+def test_regression_targets_have_two_dimensions(tmp_path):
+    spec = save(tmp_path, {"train_x": X, "train_y": X[:, :2] / 7}, flat=True)
+    dataset = load(spec)
+    assert (dataset.classes, dataset.outputs, dataset.train_y.dtype) == (0, 2, np.float32)
+
+
+def test_files_that_are_missing_are_listed(tmp_path):
+    save(tmp_path, {"train_x": X}, flat=True)
+    with pytest.raises(UserError, match=r"not found: .*train_data/train_y\.npy, .*/train_y\.npy\nHINT"):
+        load(str(tmp_path))
+    save(tmp_path, {"train_y": Y, "test_x": X}, flat=True)
+    with pytest.raises(UserError, match="test_x is there, test_y is not"):
+        load(str(tmp_path))
+
+
+def test_names_that_are_missing_in_an_archive_are_listed(tmp_path):
+    np.savez(tmp_path / "mine.npz", a=X, b=Y)
+    with pytest.raises(UserError, match="train_x and train_y are missing; it holds a, b"):
+        load(str(tmp_path / "mine.npz"))
+
+
+def test_python_objects_are_never_unpacked(tmp_path):
+    class Trap:
+        def __reduce__(self):
+            return (pytest.fail, ("unpacked",))
+
+    objects = np.array([Trap()] * 8)
+    spec = save(tmp_path, {"train_x": objects, "train_y": Y}, flat=True)
+    with pytest.raises(UserError, match=r"train_x\.npy: holds Python objects"):
+        load(spec)
+    np.savez(tmp_path / "mine.npz", train_x=objects, train_y=Y)
+    with pytest.raises(UserError, match=r"mine\.npz: holds Python objects"):
+        load(str(tmp_path / "mine.npz"))
+
+
+@pytest.mark.parametrize("damage", [lambda b: b[:-5], lambda b: b[:20], lambda b: b"", lambda b: b"PK" + b[2:]])
+@pytest.mark.parametrize("form", ["npy", "npz"])
+def test_damaged_files_are_refused_by_name(tmp_path, damage, form):
+    spec = save(tmp_path, PARTS, flat=True)
+    path = tmp_path / "train_x.npy"
+    if form == "npz":
+        path = tmp_path / "mine.npz"
+        np.savez_compressed(path, **PARTS)
+        spec = str(path)
+    whole = path.read_bytes()
+    damaged = damage(whole)
+    path.write_bytes(damaged if damaged != whole else whole[:80] + b"damage" + whole[86:])
+    with pytest.raises(UserError, match=f"{path.name}: damaged, or not a NumPy file"):
+        load(spec)
+
+
+def test_other_files_are_refused(tmp_path):
+    with pytest.raises(UserError, match="there is no such file or directory"):
+        load(str(tmp_path / "nothing"))
+    np.save(tmp_path / "x.npy", X)
+    with pytest.raises(UserError, match="neither a directory nor an"):
+        load(str(tmp_path / "x.npy"))

@@ -1,0 +1,188 @@
+import fcntl
+import os
+import socket
+import threading
+from dataclasses import replace
+
+import pytest
+
+from unisono.data import fetch as module
+from unisono.data.fetch import Download, fetch
+from unisono.errors import UserError
+
+BODY = bytes(range(256)) * 1000
+
+
+def fine(path):
+    return "" if path.read_bytes() == BODY else f"{path.stat().st_size} bytes of something else"
+
+
+@pytest.fixture
+def job(server, tmp_path):
+    server.files = {"file.gz": BODY}
+    return Download(f"{server.url}/file.gz", tmp_path / "deep" / "file.gz", most_bytes=len(BODY))
+
+
+def left(job):
+    return sorted(path.name for path in job.path.parent.iterdir() if path.name != ".lock")
+
+
+def test_a_file_is_fetched_once_with_progress(job, server):
+    told = []
+    fetch(replace(job, progress=lambda *what: told.append(what)), fine)
+    assert job.path.read_bytes() == BODY
+    assert left(job) == ["file.gz"]
+    assert told[-1] == ("file.gz", len(BODY), len(BODY))
+    assert [done for _, done, _ in told] == sorted({done for _, done, _ in told})
+    fetch(job, fine)
+    assert server.asked == [("file.gz", "")]
+
+
+def test_a_broken_connection_goes_on_where_it_ended(job, server):
+    server.cuts = [1000, 5000]
+    fetch(job, fine)
+    assert job.path.read_bytes() == BODY
+    assert [wanted for _, wanted in server.asked] == ["", "bytes=1000-", "bytes=6000-"]
+
+
+def test_after_three_attempts_the_part_is_kept_for_the_next_time(job, server):
+    server.cuts = [1000, 1000, 1000]
+    with pytest.raises(UserError, match=r"ended after 3000 of 256000 bytes \(attempt 3\); 3000 bytes are kept"):
+        fetch(job, fine)
+    assert left(job) == ["file.gz.part"]
+    fetch(job, fine)
+    assert server.asked[-1] == ("file.gz", "bytes=3000-")
+    assert left(job) == ["file.gz"]
+
+
+def test_a_server_without_ranges_starts_over(job, server):
+    server.cuts, server.ranges = [1000], False
+    fetch(job, fine)
+    assert job.path.read_bytes() == BODY
+
+
+def test_a_server_that_sends_another_range_is_not_believed(job, server):
+    server.cuts, server.lie = [1000], 1
+    fetch(job, fine)
+    assert [wanted for _, wanted in server.asked] == ["", "bytes=1000-", ""]
+    assert job.path.read_bytes() == BODY
+
+
+def test_a_server_that_does_not_say_the_length(job, server):
+    server.chunked = True
+    told = []
+    fetch(replace(job, progress=lambda *what: told.append(what)), fine)
+    assert told[-1] == ("file.gz", len(BODY), 0)
+
+
+@pytest.mark.parametrize("part", [b"x" * 1000, b"x" * len(BODY), BODY + b"x"])
+def test_a_part_of_another_file_is_thrown_away(job, part):
+    job.path.parent.mkdir()
+    job.path.with_name("file.gz.part").write_bytes(part)
+    fetch(job, fine)
+    assert job.path.read_bytes() == BODY
+
+
+def test_a_part_that_was_complete_is_not_fetched_again(job, server):
+    job.path.parent.mkdir()
+    job.path.with_name("file.gz.part").write_bytes(BODY)
+    fetch(job, fine)
+    assert [wanted for _, wanted in server.asked] == [f"bytes={len(BODY)}-"]
+    assert left(job) == ["file.gz"]
+
+
+def test_a_wrong_file_is_refused_and_not_kept(job, server):
+    server.files["file.gz"] = b"<html>"
+    with pytest.raises(UserError, match=r"file\.gz: not the file that was expected: 6 bytes of something else\nHINT"):
+        fetch(job, fine)
+    assert left(job) == []
+
+
+def test_a_file_that_is_too_long_is_not_written_to_the_end(job, server):
+    server.files["file.gz"] = BODY * 3
+    with pytest.raises(UserError, match="more than 256000 bytes came"):
+        fetch(job, fine)
+    assert job.path.with_name("file.gz.part").stat().st_size == 0
+
+
+def test_a_file_that_the_server_does_not_have(job, server):
+    with pytest.raises(UserError, match=r"other\.gz: the server answers 404 Not Found\nHINT: try another address"):
+        fetch(replace(job, url=f"{server.url}/other.gz"), fine)
+    assert len(server.asked) == 1
+
+
+def test_a_server_in_trouble_is_asked_again(job, server):
+    server.status = 503
+    with pytest.raises(UserError, match=r"answers 503 Service Unavailable \(attempt 3\)"):
+        fetch(job, fine)
+    assert len(server.asked) == 3
+
+
+def test_a_silent_server_is_given_up(job):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/file.gz"
+        with pytest.raises(UserError, match=r"was silent for 0.05 s \(attempt 3\)"):
+            fetch(replace(job, url=url, timeout_s=0.05), fine)
+
+
+def test_no_server_at_all(job):
+    with socket.create_server(("127.0.0.1", 0)) as gone:
+        port = gone.getsockname()[1]
+    with pytest.raises(UserError, match="no connection"):
+        fetch(replace(job, url=f"http://127.0.0.1:{port}/file.gz"), fine)
+
+
+def test_a_fetch_that_takes_too_long_is_given_up(job):
+    with pytest.raises(UserError, match="not complete after 0 s"):
+        fetch(replace(job, limit_s=0.0), fine)
+
+
+def test_other_kinds_of_address_are_refused(job):
+    with pytest.raises(UserError, match="file:///etc/passwd: cannot fetch from there"):
+        fetch(replace(job, url="file:///etc/passwd"), fine)
+
+
+def test_a_directory_that_cannot_be_made(job):
+    with pytest.raises(UserError, match=r"cannot write /proc/nothing: .*\nHINT: give a directory"):
+        fetch(replace(job, path=job.path.__class__("/proc/nothing/file.gz")), fine)
+
+
+def test_a_full_disk_is_said(job, monkeypatch):
+    def full(fd):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(module.os, "fsync", full)
+    with pytest.raises(UserError, match=r"cannot write .*file\.gz\.part: No space left"):
+        fetch(job, fine)
+
+
+def test_who_waits_for_another_process_finds_the_file(job, server):
+    job.path.parent.mkdir()
+    lock = os.open(job.path.parent / ".lock", os.O_RDWR | os.O_CREAT)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    failures = []
+
+    def wait():
+        try:
+            fetch(job, fine)
+        except BaseException as error:
+            failures.append(error)
+
+    waiter = threading.Thread(target=wait)
+    waiter.start()
+    job.path.write_bytes(BODY)  # the other process is done
+    os.close(lock)
+    waiter.join()
+    assert failures == []
+    assert server.asked == []
+
+
+def test_a_lock_that_is_never_free_is_given_up(job):
+    job.path.parent.mkdir()
+    lock = os.open(job.path.parent / ".lock", os.O_RDWR | os.O_CREAT)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    try:
+        with pytest.raises(UserError, match="another process has been fetching"):
+            fetch(replace(job, limit_s=0.0), fine)
+    finally:
+        os.close(lock)

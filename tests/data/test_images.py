@@ -1,0 +1,128 @@
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pytest
+from image_server import idx_bytes, image_arrays, image_files, image_set
+
+from unisono.data import images
+from unisono.data.options import DataOptions
+from unisono.data.sources import load
+from unisono.errors import UserError
+
+REAL = Path(__file__).parents[3] / "shared" / "data"
+FIRST = "train-images-idx3-ubyte"
+
+
+def put(directory, arrays, packed=True):
+    directory.mkdir(parents=True, exist_ok=True)
+    for name, content in image_files(arrays).items():
+        path = directory / (name if packed else name.removesuffix(".gz"))
+        path.write_bytes(content if packed else gzip.decompress(content))
+
+
+def test_images_are_fetched_once_and_then_found(small_mnist, server):
+    dataset = load("mnist")
+    assert dataset.shape == (4, 3)
+    assert (dataset.classes, dataset.features, dataset.outputs) == (10, 12, 10)
+    expected = small_mnist["train_x"].reshape(30, 12).astype(np.float32)
+    low, high = expected.min(), expected.max()
+    assert np.array_equal(dataset.train_x, (expected - low) / (high - low))
+    assert dataset.test_y.tolist() == list(range(10))
+    assert len(server.asked) == 4
+    assert load("mnist").train_x.tobytes() == dataset.train_x.tobytes()
+    assert len(server.asked) == 4
+    assert images.find("mnist", "") == images.cache_dir("mnist")
+
+
+@pytest.mark.parametrize("packed", [True, False])
+@pytest.mark.parametrize("inside", ["", "mnist"])
+def test_files_in_the_given_directory_come_first(small_mnist, server, tmp_path, packed, inside):
+    put(tmp_path / inside, small_mnist, packed)
+    put(images.cache_dir("mnist"), image_arrays(seed=1))  # would be refused
+    assert load("mnist", DataOptions(data_dir=str(tmp_path))).train_x.shape == (30, 12)
+    assert server.asked == []
+
+
+def test_files_of_the_system_package_are_found(small_mnist, server, tmp_path, monkeypatch):
+    put(tmp_path / "system", small_mnist)
+    monkeypatch.setitem(
+        images.SETS, "mnist", image_set(small_mnist, server.url, (str(tmp_path / "system"), "/nowhere"))
+    )
+    assert images.find("mnist", str(tmp_path / "empty")) == tmp_path / "system"
+    load("mnist")
+    assert server.asked == []
+
+
+def test_fetched_files_go_into_the_given_directory_and_only_missing_ones(small_mnist, server, tmp_path):
+    put(tmp_path / "mine", small_mnist)
+    (tmp_path / "mine" / f"{FIRST}.gz").unlink()
+    load("mnist", DataOptions(data_dir=str(tmp_path / "mine")))
+    assert [name for name, _ in server.asked] == [f"{FIRST}.gz"]
+    assert not images.cache_dir("mnist").exists()
+
+
+def test_another_compression_of_the_same_images_is_right(small_mnist, server):
+    server.files = image_files(small_mnist, level=1)
+    assert load("mnist").test_x.shape == (10, 12)
+
+
+def test_a_file_with_other_contents_is_refused_by_name_with_both_checksums(small_mnist, server, tmp_path):
+    put(tmp_path, small_mnist)
+    wrong = small_mnist["train_x"].copy()
+    wrong[3, 2, 1] ^= 1
+    (tmp_path / f"{FIRST}.gz").write_bytes(gzip.compress(idx_bytes(wrong)))
+    with pytest.raises(UserError) as caught:
+        load("mnist", DataOptions(data_dir=str(tmp_path)))
+    message = str(caught.value)
+    assert f"{tmp_path}/{FIRST}.gz: not the file of mnist" in message
+    assert images.SETS["mnist"].sha256["train_x"] in message
+    assert "HINT: remove it; then unisono data fetch mnist" in message
+    assert server.asked == []
+
+
+def test_a_truncated_file_is_refused_by_name(small_mnist, tmp_path):
+    put(tmp_path, small_mnist)
+    path = tmp_path / f"{FIRST}.gz"
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(UserError, match=f"{FIRST}.gz: the compressed data end too early: truncated"):
+        load("mnist", DataOptions(data_dir=str(tmp_path)))
+
+
+def test_a_wrong_file_from_the_server_is_refused_and_not_kept(small_mnist, server):
+    server.files[f"{FIRST}.gz"] = gzip.compress(idx_bytes(image_arrays(seed=2)["train_x"]))
+    with pytest.raises(UserError, match="could not be fetched") as caught:
+        load("mnist")
+    assert "SHA-256 of the unpacked contents" in str(caught.value)
+    assert f"{server.url}/{FIRST}.gz" in str(caught.value)
+    assert [path.name for path in images.cache_dir("mnist").iterdir()] == [".lock"]
+
+
+def test_what_was_looked_for_and_where_when_fetching_is_not_allowed(small_mnist, server):
+    with pytest.raises(UserError) as caught:
+        load("mnist", DataOptions(data_dir="/some/where", download=False))
+    for words in (
+        f"{FIRST}[.gz]",
+        "/some/where",
+        "/some/where/mnist",
+        ".cache/unisono/mnist",
+        "unisono data fetch mnist",
+    ):
+        assert words in str(caught.value)
+    assert server.asked == []
+
+
+def test_another_address(small_mnist, server, monkeypatch):
+    monkeypatch.setitem(images.SETS, "mnist", image_set(small_mnist, "http://127.0.0.1:1"))
+    assert load("mnist", DataOptions(base_url=f"{server.url}/")).train_x.shape == (30, 12)
+
+
+@pytest.mark.parametrize("name", ["mnist", "fashion-mnist"])
+def test_the_real_images_have_the_published_checksums(name):
+    if images.find(name, str(REAL)) is None:
+        pytest.skip(f"{name} is not in {REAL}")
+    dataset = load(name, DataOptions(data_dir=str(REAL), validation=0.1))
+    assert [len(dataset.part(part)[0]) for part in ("train", "validation", "test")] == [54000, 6000, 10000]
+    assert (dataset.features, dataset.shape, dataset.classes) == (784, (28, 28), 10)
+    assert (dataset.train_x.min(), dataset.train_x.max()) == (0, 1)
+    assert np.bincount(dataset.test_y).min() >= 892

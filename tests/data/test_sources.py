@@ -1,0 +1,64 @@
+import hashlib
+
+import numpy as np
+import pytest
+
+from unisono.data import digits
+from unisono.data.sources import ABOUT, load, whereabouts
+from unisono.errors import UserError
+
+
+def test_digits_are_bundled():
+    dataset = load("digits")
+    assert (dataset.train_x.shape, dataset.test_x.shape, dataset.shape) == ((1442, 64), (355, 64), (8, 8))
+    assert (dataset.classes, dataset.train_x.min(), dataset.train_x.max()) == (10, 0, 1)
+    assert np.bincount(dataset.train_y).tolist() == [143, 146, 142, 147, 145, 146, 145, 144, 140, 144]
+    assert np.bincount(dataset.test_y).tolist() == [35, 36, 35, 36, 36, 36, 36, 35, 34, 36]
+    # The first image of the file: a zero.
+    assert (dataset.train_x[0] * 16)[:16].tolist() == [0, 0, 5, 13, 9, 1, 0, 0, 0, 0, 13, 15, 10, 15, 5, 0]
+
+
+def test_digits_are_attributed():
+    text = digits.FILE.with_suffix(".txt").read_text()
+    assert "Alpaydin" in text
+    assert "CC BY 4.0" in text
+
+
+def test_a_damaged_installation_is_said(tmp_path, monkeypatch):
+    file = tmp_path / "digits.npz"
+    file.write_bytes(digits.FILE.read_bytes()[:-1])
+    monkeypatch.setattr(digits, "FILE", file)
+    found = hashlib.sha256(file.read_bytes()).hexdigest()
+    with pytest.raises(UserError, match=f"is damaged: SHA-256 {found}.*\nHINT: install unisono again"):
+        load("digits")
+    file.unlink()
+    with pytest.raises(UserError, match="No such file"):
+        load("digits")
+
+
+def test_unknown_names_list_the_valid_ones():
+    with pytest.raises(UserError, match=r"unknown data 'digit'; there are: digits, mnist, .*FILE.py:FUNCTION"):
+        load("digit")
+    with pytest.raises(UserError, match="unknown data ''"):
+        load("")
+    with pytest.raises(UserError, match="digits takes no options, 'x=3' was given"):
+        load("digits:x=3")
+
+
+def test_a_directory_of_the_name_of_a_source_needs_a_path(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "digits").mkdir()
+    np.save(tmp_path / "digits" / "train_x.npy", np.ones((4, 2)))
+    np.save(tmp_path / "digits" / "train_y.npy", np.arange(4) % 2)
+    assert load("digits").features == 64
+    assert load("./digits").features == 2
+
+
+def test_where_things_are(small_mnist):
+    assert {name: whereabouts(name, "/nowhere") for name in ABOUT if name != "fashion-mnist"} == {
+        "digits": "bundled",
+        "mnist": "not here: unisono data fetch mnist",
+        "synthetic": "made on the spot",
+    }
+    load("mnist")
+    assert whereabouts("mnist").endswith("home/.cache/unisono/mnist")
