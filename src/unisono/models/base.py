@@ -1,0 +1,112 @@
+"""Model: what the trainer, the arena and the snapshots know of a network. Numbers lie in flat vectors, shards in rows.
+
+The one idea is the **flat buffer**: all parameters of a model are one contiguous vector, all gradients another, and
+`Layout` says which stretch is which. Whoever sums, updates, sends or saves sees one array; the model sees views of it.
+
+    model = build("mlp:128,64", features=784, outputs=10)
+    params, buffers = np.empty(model.layout.length, np.float32), np.empty(model.buffers_layout.length, np.float32)
+    model.init(params, buffers, np.random.default_rng(0)); model.bind(params, buffers)
+    grads = np.empty((shards, model.layout.length), np.float32)
+    sums = model.loss_and_grad(x, y, grads, scale=1 / samples_of_the_global_batch)
+
+Every array has a leading shard axis: x is (k, b, features), k shards of b samples that this rank computes in one call.
+Nothing mixes shards, and the bits of one do not depend on which others are computed in the same call.
+
+Limits: shards of one call have equal sizes (call again for a smaller one at a ragged end), and at least one sample.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
+from math import prod
+from typing import TypeAlias, final
+
+import numpy as np
+
+Array: TypeAlias = np.ndarray
+Shape: TypeAlias = tuple[int, ...]
+Noise: TypeAlias = Callable[[int], np.random.Generator]
+
+
+@final
+@dataclass(frozen=True)
+class Layout:
+    """Names and shapes of arrays that lie one after the other in a flat vector, without gaps, in model order."""
+
+    shapes: Mapping[str, Shape]
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self.shapes)
+
+    @cached_property
+    def sizes(self) -> tuple[int, ...]:
+        """Elements of each array."""
+        return tuple(prod(shape) for shape in self.shapes.values())
+
+    @cached_property
+    def offsets(self) -> tuple[int, ...]:
+        """Where each array starts, in elements."""
+        return tuple(accumulate(self.sizes, initial=0))[:-1]
+
+    @cached_property
+    def length(self) -> int:
+        """Elements of all arrays together; the vector may be longer (padding belongs to nobody)."""
+        return sum(self.sizes)
+
+    def views(self, flat: Array) -> dict[str, Array]:
+        """The arrays inside `flat`, by name: (length,) gives arrays of their shapes, (k, length) gives (k, *shape)."""
+        rows = flat.shape[:-1]
+        parts = zip(self.shapes.items(), self.offsets, self.sizes, strict=True)
+        return {name: flat[..., at : at + size].reshape((*rows, *shape)) for (name, shape), at, size in parts}
+
+
+@final
+@dataclass(frozen=True)
+class ShardSums:
+    """What a call found, one row a shard. The arrays are overwritten by the model's next call: read or copy them."""
+
+    loss_sum: Array
+    """(k,) float64: the losses of the shard's samples, added."""
+
+    correct: Array
+    """(k,) float64, whole numbers: samples whose largest output is the label's; 0 for regression."""
+
+    new_buffers: Array
+    """(k, buffers length): the float state as this shard leaves it, from the committed one; (k, 0) in evaluation."""
+
+
+class Model(ABC):
+    """A network with its loss. `bind` it once to the vectors that hold its numbers, then call it as often as needed."""
+
+    layout: Layout
+    """The parameters."""
+
+    buffers_layout: Layout
+    """Float state that is not trained, such as batch norm's running mean and variance; committed with the step."""
+
+    classifies: bool
+    """True: labels are whole numbers (k, b). False: targets are floats (k, b, outputs)."""
+
+    @abstractmethod
+    def init(self, params: Array, buffers: Array, rng: np.random.Generator) -> None:
+        """Writes the starting values; they depend on `rng` alone."""
+
+    @abstractmethod
+    def bind(self, params: Array, buffers: Array) -> None:
+        """From now on reads parameters and buffers in these vectors. They stay where they are; their values change."""
+
+    @abstractmethod
+    def loss_and_grad(self, x: Array, y: Array, grads: Array, scale: float, noise: Noise | None = None) -> ShardSums:
+        """Row j of `grads` (k, length or more) = d(scale * sum of the losses of shard j) / d params, all of it written.
+
+        With scale = 1 / (samples of the global batch) the sum over all shards is the gradient of the global mean.
+        `noise(j)` gives the random generator of the j-th shard of this call; asked for once a call, by networks with
+        dropout only. Hand over the same `grads` object every time where possible: its views are kept.
+        """
+
+    @abstractmethod
+    def evaluate(self, x: Array, y: Array) -> ShardSums:
+        """The same sums in inference mode: running statistics, no dropout; nothing changes."""

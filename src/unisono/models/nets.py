@@ -1,0 +1,117 @@
+"""Networks by name: `linear`, `mlp:128,64`, `bn-mlp:32`; the sizes after the colon are those of the hidden layers.
+
+The one idea: a network is a list of layers and a loss, written here as one reads it; `Chain` runs it.
+
+    model = build("mlp:128,64", features=784, outputs=10, activation="relu", dropout=0.25)
+
+Layers are numbered as in torch's `nn.Sequential`: `0.W`, `0.b`, `1.gamma`, `1.running_mean`; the only layer of `linear`
+has no number: `W`, `b`. `torch_names.py` translates.
+Starting values: torch's default, uniform in +-1/sqrt(inputs), except for the weights of sigmoid and tanh layers.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import final
+
+from unisono.errors import UserError, unknown_name
+from unisono.models.activations import ACTIVATIONS
+from unisono.models.base import Model
+from unisono.models.batchnorm import BatchNorm
+from unisono.models.chain import Chain
+from unisono.models.dropout import Dropout
+from unisono.models.layer import Layer
+from unisono.models.linear import Linear
+from unisono.models.losses import MeanSquaredError, SoftmaxCrossEntropy
+
+
+@final
+@dataclass(frozen=True)
+class Sizes:
+    """What `build` was asked for, checked."""
+
+    features: int
+    hidden: tuple[int, ...]
+    outputs: int
+    activation: str
+    dropout: float
+
+
+@final
+@dataclass(frozen=True)
+class Network:
+    """A named network: how it is made, and what it is like unless told otherwise."""
+
+    make: Callable[[Sizes], Model]
+    hidden: tuple[int, ...]
+    activation: str
+
+
+def linear(sizes: Sizes) -> Model:
+    """Linear regression with squared error: outputs = W x + b."""
+    layer = Linear(sizes.features, sizes.outputs, first=True)
+    return Chain({"": layer}, MeanSquaredError(), features=sizes.features)
+
+
+def mlp(sizes: Sizes) -> Model:
+    """Linear and activation for each hidden size, then linear to the classes, softmax."""
+    return _classifier(sizes, normed=False)
+
+
+def bn_mlp(sizes: Sizes) -> Model:
+    """The same with batch norm between linear and activation."""
+    return _classifier(sizes, normed=True)
+
+
+NETWORKS: dict[str, Network] = {
+    "linear": Network(linear, (), ""),
+    "mlp": Network(mlp, (128, 64), "sigmoid"),
+    "bn-mlp": Network(bn_mlp, (32,), "relu"),
+}
+
+
+def build(spec: str, features: int, outputs: int, activation: str = "", dropout: float = 0.0) -> Model:
+    """The network that `spec` names; no `activation`: the network's own (`NETWORKS`). Mistakes are `UserError`s."""
+    name, colon, sizes = spec.partition(":")
+    if name not in NETWORKS:
+        raise unknown_name("model", name, NETWORKS)
+    network = NETWORKS[name]
+    hidden = _hidden(spec, sizes) if colon else network.hidden
+    if not network.hidden and (hidden or activation or dropout):
+        raise UserError(
+            f"model {spec!r} with sizes, activation or dropout: {name} has no hidden layer",
+            hint="use --model mlp for one with hidden layers",
+        )
+    if activation and activation not in ACTIVATIONS:
+        raise unknown_name("activation", activation, ACTIVATIONS)
+    if not 0 <= dropout < 1:
+        raise UserError(f"dropout is {dropout}", hint="give a probability of 0 or more and below 1")
+    if features < 1 or outputs < (2 if network.hidden else 1):
+        raise UserError(
+            f"model {spec!r} for {features} features and {outputs} outputs", hint="a classifier needs 2 classes or more"
+        )
+    return network.make(Sizes(features, hidden, outputs, activation or network.activation, dropout))
+
+
+def _hidden(spec: str, sizes: str) -> tuple[int, ...]:
+    fields = sizes.split(",")
+    if not all(field.isascii() and field.isdecimal() and int(field) for field in fields):
+        raise UserError(
+            f"model {spec!r}: {sizes!r} is not a list of layer sizes", hint="write whole numbers, such as mlp:128,64"
+        )
+    return tuple(int(field) for field in fields)
+
+
+def _classifier(sizes: Sizes, *, normed: bool) -> Model:
+    layers: list[Layer] = []
+    width = sizes.features
+    for size in sizes.hidden:
+        layers.append(Linear(width, size, first=not layers))
+        if normed:
+            layers.append(BatchNorm(size))
+        layers.append(ACTIVATIONS[sizes.activation]())
+        if sizes.dropout:
+            layers.append(Dropout(sizes.dropout))
+        width = size
+    layers.append(Linear(width, sizes.outputs))
+    numbered = {f"{number}.": layer for number, layer in enumerate(layers)}
+    return Chain(numbered, SoftmaxCrossEntropy(), features=sizes.features)
