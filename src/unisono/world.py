@@ -9,8 +9,9 @@ unisono.run(work, ranks=4)          # starts 4 processes here
 world = unisono.join()              # or: is one of those that mpirun, torchrun or srun started
 """
 
+from collections.abc import Callable
 from types import TracebackType
-from typing import Self, final
+from typing import Any, Self, final
 
 from unisono.comm.base import Communicator
 
@@ -19,8 +20,10 @@ from unisono.comm.base import Communicator
 class World:
     """The processes that train together, as one of them sees it."""
 
-    def __init__(self, comm: Communicator) -> None:
+    def __init__(self, comm: Communicator, report: Callable[[Any], None] = lambda value: None) -> None:
         self.comm = comm
+        self.report = report
+        """Hands a value to the process that started this rank, while the rank goes on; see `unisono.run`."""
 
     @property
     def rank(self) -> int:

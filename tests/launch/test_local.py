@@ -39,6 +39,20 @@ def test_large_results_pass():
     np.testing.assert_array_equal(found["x"], np.arange(300_000.0))
 
 
+def test_ranks_report_while_they_work():
+    told = []
+
+    def work(world):
+        for number in range(3):
+            world.report({"number": number, "text": "two\nlines"})
+            world.comm.barrier()
+        return world.rank
+
+    assert unisono.run(work, 2, on_report=lambda rank, value: told.append((rank, value["number"]))) == [0, 1]
+    assert sorted(told) == [(rank, number) for rank in range(2) for number in range(3)]
+    assert [number for rank, number in told if rank == 1] == [0, 1, 2]
+
+
 def test_values_survive_packing():
     value = {"a": [1, 2.5, None, True, "x"], "b": {"c": np.float32([[1, 2]])}, "d": np.int64(3)}
     found = unpack(pack(value))

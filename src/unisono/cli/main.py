@@ -20,8 +20,15 @@ app = App(
     suppress_keyboard_interrupt=False,  # ours to handle: see main
     help_epilogue="unisono COMMAND --help shows the options of a command and their defaults.",
 )
-# In the order in which a user meets them.
-app.command("unisono.cli.bench:bench", name="bench")
+COMMANDS = {
+    "train": "Train a network on this machine: more ranks change nothing but the time.",
+    "data": "List, fetch and check datasets.",
+    "bench": "Measure all-reduce: algorithm x size x ranks x transport.",
+}
+"""In the order in which a user meets them. The texts stand here so that --help need not import the commands."""
+
+for _number, (_name, _help) in enumerate(COMMANDS.items()):
+    app.command(f"unisono.cli.{_name}:{_name}", name=_name, help=_help, sort_key=_number)
 
 
 def main() -> None:

@@ -28,15 +28,22 @@ from unisono.launch import children, values
 from unisono.world import World
 
 STARTS = ("auto", "fork", "fresh")
+_REPORT, _RESULT, _FAILURE = b"~", b"=", b"!"
 
 
 def run(
-    work: Callable[[World], Any], ranks: int, *, start: str = "auto", timeout_s: float = DEFAULT_TIMEOUT_S
+    work: Callable[[World], Any],
+    ranks: int,
+    *,
+    start: str = "auto",
+    timeout_s: float = DEFAULT_TIMEOUT_S,
+    on_report: Callable[[int, Any], None] = lambda rank, value: None,
 ) -> list[Any]:
     """Calls `work(world)` in `ranks` processes; what each returned, in rank order. `RankFailed` if one fails.
 
     start: "fork", "fresh" (a new interpreter per rank; `work` must be importable), or "auto": fork unless torch has
-    already started threads in this process. timeout_s: how long ranks wait for each other.
+    already started threads in this process. timeout_s: how long ranks wait for each other. on_report(rank, value) is
+    called here for every `world.report(value)`, in the order of each rank.
     """
     if ranks < 1:
         raise UserError(f"ranks is {ranks}", hint="give 1 or more")
@@ -46,7 +53,7 @@ def run(
     if start == "fresh" or (start == "auto" and torch_threads_running()):
         reference = _reference(work)
     segment = Segment.create(ShmPlan(ranks).nbytes)
-    crew = _Crew(ranks)
+    crew = _Crew(ranks, on_report)
     try:
         for rank in range(ranks):
             if reference is None:
@@ -61,26 +68,37 @@ def run(
 
 
 def serve(work: Callable[[World], Any], segment: Segment, rank: int, ranks: int, timeout_s: float, sink: int) -> int:
-    """The life of one rank: join, work, tell the parent over `sink`; the exit code."""
-    code, answer = 0, b""
-    try:
-        with World(ShmCommunicator(segment, rank, ranks, timeout_s)) as world:
-            answer = b"=" + values.pack(work(world))
-    except UnisonoError as error:
-        code, answer = error.exit_code, b"!" + f"{error}{_user_line(error)}".encode()
-    except BaseException:
-        code, answer = 1, b"!" + traceback.format_exc().encode()
-    with open(sink, "wb") as pipe:
-        pipe.write(answer)
-    return code
+    """The life of one rank: join, work, tell the parent over `sink`; the exit code.
+
+    A line for each thing told: a mark (what kind it is) and JSON.
+    """
+    with open(sink, "wb", buffering=0) as pipe:
+
+        def tell(mark: bytes, value: Any) -> None:
+            line = memoryview(mark + values.pack(value) + b"\n")
+            while line:
+                line = line[pipe.write(line) :]
+
+        try:
+            with World(ShmCommunicator(segment, rank, ranks, timeout_s), partial(tell, _REPORT)) as world:
+                tell(_RESULT, work(world))
+            return 0
+        except UnisonoError as error:
+            tell(_FAILURE, f"{error}{_user_line(error)}")
+            return error.exit_code
+        except BaseException:
+            tell(_FAILURE, traceback.format_exc())
+            return 1
 
 
 class _Crew:
-    """The children of one `run`: a process, a pipe for its answer and a pidfd for its end, per rank."""
+    """The children of one `run`: a process, a pipe for what it tells and a pidfd for its end, per rank."""
 
-    def __init__(self, ranks: int) -> None:
+    def __init__(self, ranks: int, on_report: Callable[[int, Any], None]) -> None:
+        self._on_report = on_report
         self._pids: dict[int, int] = {}
-        self._answers = [bytearray() for _ in range(ranks)]
+        self._unread = [b""] * ranks
+        self._answers: list[tuple[bytes, Any] | None] = [None] * ranks
         self._selector = selectors.DefaultSelector()
 
     def start(self, rank: int, body: Callable[[int], int]) -> None:
@@ -106,26 +124,33 @@ class _Crew:
                     self._forget(key.fd)
                     _, status = os.waitpid(self._pids.pop(rank), 0)
                     self._judge(rank, status)
-        return [values.unpack(bytes(answer[1:])) for answer in self._answers]
+        return [answer[1] for answer in self._answers if answer is not None]
 
     def _judge(self, rank: int, status: int) -> None:
         for key in list(self._selector.get_map().values()):
             if key.data == ("answer", rank):
                 while self._read(key.fd, rank):
                     pass
-        answer = self._answers[rank]
-        if answer[:1] == b"!":
-            raise RankFailed(rank, answer[1:].decode(), exit_code=os.waitstatus_to_exitcode(status))
-        if status or not answer:
+        mark, value = self._answers[rank] or (b"", None)
+        if mark == _FAILURE:
+            raise RankFailed(rank, str(value), exit_code=os.waitstatus_to_exitcode(status))
+        if status or not mark:
             quiet = "" if status else " and gave no result"
             raise RankFailed(rank, children.how_it_ended(status) + quiet)
 
     def _read(self, fd: int, rank: int) -> bool:
+        """Takes what is there; False when nothing is, or ever will be."""
         try:
             data = os.read(fd, 1 << 20)
         except BlockingIOError:
             return False
-        self._answers[rank] += data
+        *lines, self._unread[rank] = (self._unread[rank] + data).split(b"\n")
+        for line in lines:
+            mark, value = line[:1], values.unpack(line[1:])
+            if mark == _REPORT:
+                self._on_report(rank, value)
+            else:
+                self._answers[rank] = mark, value
         return bool(data)
 
     def _forget(self, fd: int) -> None:

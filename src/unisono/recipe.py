@@ -1,0 +1,187 @@
+"""Recipe: everything that decides the result of a run, each option defined once.
+
+The one idea: a dataclass whose fields are the command line's options (with - for _) and the keys of a TOML file; a
+field's docstring is its help text. Whatever starts a run, a `Recipe` comes out, and it is written to the run directory.
+
+    load("r2", {"epochs": 3}); load("mine.toml"); Recipe(model="mlp:64").save(path)
+
+Limits: imports nothing heavy; names of models, data and optimizers are checked by those who know them.
+"""
+
+import json
+import tomllib
+from dataclasses import asdict, dataclass, fields, replace
+from importlib import resources
+from pathlib import Path
+from typing import Any, final, get_args
+
+from unisono.errors import UserError, unknown_name
+
+DEFAULT_SHARDS = 8
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """What to train, on what, how."""
+
+    model: str = "mlp:64"
+    """linear, mlp:128,64 or bn-mlp:32; the numbers are the sizes of the hidden layers."""
+
+    activation: str = ""
+    """relu, tanh, sigmoid or gelu for the hidden layers; the model's own if empty."""
+
+    dropout: float = 0.0
+    """Probability of dropping a hidden value."""
+
+    data: str = "digits"
+    """digits, mnist, fashion-mnist, synthetic:..., a directory of .npy, a .npz, or file.py:function."""
+
+    data_dir: str = ""
+    """Where the files of mnist and fashion-mnist are."""
+
+    validation: float = 0.0
+    """Share of the training data held out for validation."""
+
+    normalise: str = "auto"
+    """none, unit (0 to 1), standard (mean 0, deviation 1) or auto (what suits the data)."""
+
+    ranks: int = 2
+    """Processes on this machine. Changes the time, never the result."""
+
+    shards: int = 0
+    """Slices of each global batch: part of the recipe, not of the machine. 0: 8, or more if there are more ranks."""
+
+    threads: int = 1
+    """BLAS threads of each rank. Part of the recipe: other numbers give other bits."""
+
+    batch_size: int | str = 64
+    """The global batch, or full: all samples in one step."""
+
+    batch_size_per_rank: int = 0
+    """The batch of each rank instead: the global batch, and with it the result, then grows with the ranks."""
+
+    drop_last: bool = False
+    """Leave out the samples that do not fill the last batch of an epoch."""
+
+    epochs: int = 20
+    """Passes over the training data."""
+
+    optimizer: str = "adam"
+    """sgd, momentum, nesterov, adam, adamw or lars."""
+
+    lr: float = 0.01
+    """Learning rate."""
+
+    momentum: float = -1.0
+    """Momentum; below 0: the optimizer's own default."""
+
+    weight_decay: float = -1.0
+    """Weight decay; below 0: the optimizer's own default."""
+
+    clip: float = 0.0
+    """Largest global norm of the gradient; 0: no clipping."""
+
+    schedule: str = "constant"
+    """constant, step or cosine."""
+
+    warmup_epochs: float = 0.0
+    """Epochs over which the learning rate rises from 0."""
+
+    scale_lr: str = "none"
+    """none, linear or sqrt: how the learning rate follows --batch-size-per-rank times the ranks."""
+
+    seed: int = 0
+    """Decides starting values, the order of samples, dropout, made-up data."""
+
+    eval_every: int = 1
+    """Evaluate after every so many epochs; the last epoch always."""
+
+    target_accuracy: float = 0.0
+    """Stop early when the last --patience evaluations all reach this accuracy; 0: never."""
+
+    patience: int = 2
+    """See --target-accuracy."""
+
+    log_ranks: bool = False
+    """Print what each rank did in each epoch, in the order of the ranks."""
+
+    out: str = ""
+    """The run directory; a new one under runs/ if empty."""
+
+    def __post_init__(self) -> None:
+        for name, least in (
+            ("ranks", 1),
+            ("shards", 0),
+            ("threads", 1),
+            ("epochs", 1),
+            ("eval_every", 1),
+            ("patience", 1),
+        ):
+            if getattr(self, name) < least:
+                raise UserError(f"{option(name)} is {getattr(self, name)}", hint=f"give {least} or more")
+        if isinstance(self.batch_size, str) and self.batch_size != "full":
+            raise UserError(f"--batch-size is {self.batch_size!r}", hint="give a whole number, or full")
+        if not isinstance(self.batch_size, str) and self.batch_size < 1:
+            raise UserError(f"--batch-size is {self.batch_size}", hint="give 1 or more, or full")
+        if self.batch_size_per_rank < 0:
+            raise UserError(f"--batch-size-per-rank is {self.batch_size_per_rank}", hint="give 1 or more")
+        if not 0 <= self.target_accuracy <= 1:
+            raise UserError(f"--target-accuracy is {self.target_accuracy}", hint="give a share such as 0.97")
+
+    def save(self, path: Path) -> None:
+        """As TOML."""
+        lines = [f"{name} = {json.dumps(value)}" for name, value in asdict(self).items()]
+        path.write_text("\n".join(lines) + "\n")
+
+
+def option(field: str) -> str:
+    """batch_size -> --batch-size."""
+    return "--" + field.replace("_", "-")
+
+
+def shipped() -> list[str]:
+    """The names of the recipes that come with the package."""
+    folder = resources.files("unisono") / "recipes"
+    return sorted(entry.name.removesuffix(".toml") for entry in folder.iterdir() if entry.name.endswith(".toml"))
+
+
+def load(source: str, overrides: dict[str, Any]) -> Recipe:
+    """The recipe of a shipped name or a TOML file (none: the defaults), with `overrides` on top."""
+    values: dict[str, Any] = {}
+    if source:
+        values = _read(source)
+    return from_values({**values, **overrides}, source or "the command line")
+
+
+def from_values(values: dict[str, Any], source: str) -> Recipe:
+    """A recipe from plain values; unknown keys and wrong types are refused by name."""
+    known = {field.name: field for field in fields(Recipe)}
+    for name, value in values.items():
+        if name not in known:
+            raise unknown_name(f"key in {source}:", name, known)
+        kinds = get_args(known[name].type) or (known[name].type,)
+        if float in kinds and isinstance(value, int) and not isinstance(value, bool):
+            values[name] = float(value)
+        elif not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+            wanted = " or ".join(kind.__name__ for kind in kinds)
+            raise UserError(f"{name} in {source} is {value!r}", hint=f"give a value of type {wanted}")
+    return replace(Recipe(), **values)
+
+
+def _read(source: str) -> dict[str, Any]:
+    if source in shipped():
+        text = (resources.files("unisono") / "recipes" / f"{source}.toml").read_text()
+    else:
+        try:
+            text = Path(source).read_text()
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "not a text file"
+            raise UserError(
+                f"recipe {source!r}: {reason}; shipped recipes: {', '.join(shipped())}",
+                hint="give one of these names, or the path of a TOML file",
+            ) from None
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise UserError(f"recipe {source!r} is not TOML: {error}", hint='lines look like: model = "mlp:64"') from None

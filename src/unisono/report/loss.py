@@ -1,0 +1,24 @@
+"""loss.png: the losses of a run against the epoch. Reads metrics.jsonl and nothing else."""
+
+import json
+from pathlib import Path
+
+
+def plot_loss(run: Path) -> None:
+    """Draws `run`/metrics.jsonl into `run`/loss.png."""
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
+
+    epochs = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    figure = Figure(figsize=(7, 4.5), layout="constrained")
+    panel = figure.subplots()
+    for part in ("train", "validation", "test"):
+        points = [(entry["epoch"], entry[f"{part}_loss"]) for entry in epochs if f"{part}_loss" in entry]
+        if points:
+            panel.plot(*zip(*points, strict=True), marker="o", markersize=3, label=part)
+    panel.set_xlabel("epoch")
+    panel.set_ylabel("loss (mean over all samples)")
+    panel.xaxis.set_major_locator(MaxNLocator(integer=True))
+    panel.grid(True, alpha=0.3)
+    panel.legend()
+    figure.savefig(run / "loss.png", dpi=120)

@@ -1,0 +1,96 @@
+"""Job: a recipe with its data loaded and everything derived from both, checked before any process starts.
+
+job = prepare(Recipe(data="mnist", ranks=4)); job.plan.steps_per_epoch
+"""
+
+from dataclasses import dataclass, replace
+from typing import final
+
+from unisono.data.dataset import Dataset
+from unisono.data.options import DataOptions
+from unisono.data.shards import Plan
+from unisono.data.sources import load
+from unisono.errors import UserError
+from unisono.models.base import Model
+from unisono.models.nets import build
+from unisono.optim.options import OptimizerOptions
+from unisono.optim.schedules import ScheduleOptions, learning_rate, scaled
+from unisono.recipe import DEFAULT_SHARDS, Recipe
+
+
+@final
+@dataclass(frozen=True)
+class Job:
+    """What every rank needs to know; forked ranks inherit it, data included."""
+
+    recipe: Recipe
+    """Resolved: shards and batch size are numbers."""
+    dataset: Dataset
+    plan: Plan
+    optimizer: OptimizerOptions
+    schedule: ScheduleOptions
+
+    def model(self) -> Model:
+        """A new network."""
+        return build(
+            self.recipe.model,
+            self.dataset.features,
+            self.dataset.outputs,
+            self.recipe.activation,
+            self.recipe.dropout,
+        )
+
+    def lr(self, step: int) -> float:
+        """The learning rate of a step, counted from 1 through the whole run."""
+        base = self.optimizer.lr
+        if self.recipe.batch_size_per_rank:
+            base = scaled(base, self.recipe.scale_lr, self.plan.global_batch, self.recipe.batch_size_per_rank)
+        return learning_rate(self.schedule, base, step, self.plan.steps_per_epoch, self.recipe.epochs)
+
+
+def prepare(recipe: Recipe) -> Job:
+    """Loads the data and checks that everything fits; a `UserError` otherwise."""
+    dataset = load(
+        recipe.data,
+        DataOptions(
+            data_dir=recipe.data_dir, validation=recipe.validation, normalise=recipe.normalise, seed=recipe.seed
+        ),
+    )
+    samples = len(dataset.train_x)
+    batch = recipe.batch_size
+    if recipe.batch_size_per_rank:
+        batch = recipe.batch_size_per_rank * recipe.ranks
+    elif recipe.scale_lr != "none":
+        raise UserError(
+            f"--scale-lr {recipe.scale_lr} without --batch-size-per-rank: the global batch does not grow",
+            hint="give --batch-size-per-rank, or leave --scale-lr out",
+        )
+    size = samples if isinstance(batch, str) else min(batch, samples)
+    shards = recipe.shards or max(recipe.ranks, min(DEFAULT_SHARDS, size))
+    if size < recipe.ranks:
+        raise UserError(
+            f"a batch of {size} samples for {recipe.ranks} ranks leaves ranks without work",
+            hint=f"use --ranks {size} or less, or a larger --batch-size",
+        )
+    if shards < recipe.ranks:
+        raise UserError(
+            f"--shards {shards} is less than --ranks {recipe.ranks}: ranks would have no shard",
+            hint=f"give --shards {recipe.ranks} or more, or leave it out",
+        )
+    optimizer = OptimizerOptions(
+        recipe.optimizer,
+        recipe.lr,
+        momentum=None if recipe.momentum < 0 else recipe.momentum,
+        weight_decay=None if recipe.weight_decay < 0 else recipe.weight_decay,
+        clip=recipe.clip or None,
+    )
+    schedule = ScheduleOptions(recipe.schedule, recipe.warmup_epochs)
+    plan = Plan(samples, "full" if isinstance(batch, str) else batch, shards, recipe.seed, recipe.drop_last)
+    job = Job(replace(recipe, shards=shards), dataset, plan, optimizer, schedule)
+    if job.model().classifies != bool(dataset.classes):
+        kind = "classes" if dataset.classes else "numbers to predict"
+        raise UserError(
+            f"--model {recipe.model} does not fit --data {recipe.data}, which has {kind}",
+            hint="use --model linear for numbers, mlp or bn-mlp for classes",
+        )
+    return job

@@ -1,0 +1,45 @@
+import pytest
+
+from unisono.errors import UserError
+from unisono.recipe import Recipe, load, shipped
+
+
+def test_a_recipe_survives_its_file(tmp_path):
+    recipe = Recipe(model="mlp:3", batch_size="full", lr=0.1, drop_last=True, out='odd "name"')
+    recipe.save(tmp_path / "recipe.toml")
+    assert load(str(tmp_path / "recipe.toml"), {}) == recipe
+
+
+def test_what_is_given_goes_before_the_file(tmp_path):
+    (tmp_path / "mine.toml").write_text("epochs = 3\nlr = 1\n")
+    recipe = load(str(tmp_path / "mine.toml"), {"epochs": 7})
+    assert (recipe.epochs, recipe.lr, recipe.ranks) == (7, 1.0, 2)
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_shipped_recipes_are_valid(name):
+    load(name, {})
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("epoch = 3", "unknown key in .* 'epoch'; there are: .*did you mean 'epochs'"),
+        ("epochs = 'three'", "epochs in .* is 'three'\nHINT: give a value of type int"),
+        ("epochs = true", "epochs in .* is True"),
+        ("epochs = 0", "--epochs is 0\nHINT: give 1 or more"),
+        ("batch_size = 'half'", "--batch-size is 'half'"),
+        ("batch_size = 0", "--batch-size is 0"),
+        ("target_accuracy = 97", "--target-accuracy is 97"),
+        ("epochs 3", "is not TOML"),
+    ],
+)
+def test_mistakes_are_named(tmp_path, text, message):
+    (tmp_path / "mine.toml").write_text(text)
+    with pytest.raises(UserError, match=f"(?s){message}"):
+        load(str(tmp_path / "mine.toml"), {})
+
+
+def test_a_recipe_that_is_not_there_lists_the_shipped_ones():
+    with pytest.raises(UserError, match=r"recipe 'r22': No such file or directory; shipped recipes: .*r2"):
+        load("r22", {})

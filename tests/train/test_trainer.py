@@ -1,0 +1,162 @@
+"""Whole runs, in processes: same bits, early stop, evaluation that counts every sample once."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+import unisono
+from unisono.data.dataset import PARTS
+from unisono.errors import RankFailed, UserError
+from unisono.models.nets import build
+from unisono.recipe import Recipe
+from unisono.train.early_stop import EarlyStop
+from unisono.train.evaluate import evaluate
+from unisono.train.job import prepare
+from unisono.train.rundir import RunDirectory
+from unisono.train.trainer import train
+
+QUICK = Recipe(epochs=3)
+
+
+def run(recipe: Recipe, weights: Path) -> tuple[dict, list[dict]]:
+    """The summary and the epochs' metrics without the times, which differ from run to run."""
+    job, epochs = prepare(recipe), []
+
+    def on_report(rank, record):
+        epochs.append({k: v for k, v in record["metrics"].items() if not k.endswith("_s")})
+
+    found = unisono.run(lambda world: train(world, job, weights), recipe.ranks, on_report=on_report)
+    for other in found:
+        assert other["weights_sha256"] == found[0]["weights_sha256"]
+    return found[0], epochs
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"model": "bn-mlp", "optimizer": "lars", "lr": 1.0, "clip": 1.0, "weight_decay": 1e-4, "warmup_epochs": 1.0},
+        {"dropout": 0.5, "schedule": "cosine", "batch_size": 100, "validation": 0.2},
+        {"target_accuracy": 0.5, "patience": 1},
+        {"batch_size": "full", "optimizer": "nesterov", "lr": 0.5},
+    ],
+    ids=str,
+)
+def test_bits_and_losses_do_not_depend_on_the_ranks(tmp_path, options):
+    from dataclasses import replace
+
+    outcomes = [run(replace(QUICK, ranks=ranks, **options), tmp_path / f"{ranks}") for ranks in (1, 2, 3, 7)]
+    for summary, epochs in outcomes[1:]:
+        assert summary["weights_sha256"] == outcomes[0][0]["weights_sha256"]
+        assert epochs == outcomes[0][1]  # to the last digit
+        assert summary["stopped_early"] == outcomes[0][0]["stopped_early"]
+
+
+def test_digits_are_learnt_and_the_weights_file_gives_the_same_score(tmp_path):
+    recipe = Recipe(ranks=2)
+    summary, _ = run(recipe, tmp_path / "w.safetensors")
+    assert summary["test_accuracy"] >= 0.96
+    model, data = build(recipe.model, 64, 10), prepare(recipe).dataset
+    params = np.concatenate([load_file(tmp_path / "w.safetensors")[name].ravel() for name in model.layout.names])
+    model.bind(params, np.empty(0, np.float32))
+    found = model.evaluate(data.test_x[None], data.test_y[None])
+    assert found.correct[0] / len(data.test_y) == summary["test_accuracy"]
+
+
+def test_every_metric_is_global(tmp_path):
+    """The weights hardly move, so the whole data, scored at once, tell what every printed number must be."""
+    recipe = Recipe(
+        data="synthetic:classes=4,rows=400,features=8", model="mlp:16", epochs=1, batch_size="full", lr=1e-9
+    )
+    summary, (metrics,) = run(recipe, tmp_path / "w")
+    job = prepare(recipe)
+    model = job.model()
+    arrays = load_file(tmp_path / "w")
+    model.bind(np.concatenate([arrays[name].ravel() for name in model.layout.names]), np.empty(0, np.float32))
+    for part in PARTS:
+        x, y = job.dataset.part(part)
+        if len(x) and f"{part}_loss" in metrics:
+            found = model.evaluate(x[None], y[None])
+            assert metrics[f"{part}_loss"] == pytest.approx(found.loss_sum[0] / len(x), rel=1e-5)
+            assert metrics[f"{part}_accuracy"] == pytest.approx(found.correct[0] / len(x))
+    assert summary["samples"] == len(job.dataset.train_x)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 5])
+def test_evaluation_counts_every_sample_once(ranks):
+    job = prepare(QUICK)
+    model = job.model()
+    params = np.random.default_rng(0).standard_normal(model.layout.length).astype(np.float32)
+    model.bind(params, np.empty(0, np.float32))
+    x, y = job.dataset.part("train")
+
+    def work(world):
+        score = evaluate(world.comm, model, x, y)
+        return [score.loss, score.accuracy]
+
+    whole = model.evaluate(x[None], y[None])
+    found = unisono.run(work, ranks)
+    assert all(other == found[0] for other in found)
+    assert found[0][1] == whole.correct[0] / len(x)
+    assert found[0][0] == pytest.approx(whole.loss_sum[0] / len(x), rel=1e-6)
+
+
+def test_early_stop_needs_the_target_patience_times_in_a_row():
+    stop = EarlyStop(0.9, 2)
+    assert [stop.reached(value) for value in (0.95, 0.89, 0.9, 0.9)] == [False, False, False, True]
+    never = EarlyStop(0.0, 1)
+    assert not never.reached(1.0)
+
+
+def test_a_loss_that_is_not_finite_stops_with_a_hint(tmp_path):
+    job = prepare(Recipe(model="linear", data="synthetic:regression,rows=100,features=3", optimizer="sgd", lr=1e30))
+    with pytest.raises(RankFailed, match=r"the loss became .* in epoch .*\nHINT: lower --lr"):
+        unisono.run(lambda world: train(world, job, tmp_path / "w"), 2)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"batch_size": 2, "ranks": 3}, "a batch of 2 samples for 3 ranks leaves ranks without work"),
+        ({"shards": 2, "ranks": 3}, "--shards 2 is less than --ranks 3"),
+        ({"model": "linear"}, "--model linear does not fit --data digits, which has classes"),
+        ({"data": "digitz"}, "did you mean 'digits'"),
+        ({"optimizer": "adamm"}, "did you mean 'adam"),
+        ({"scale_lr": "linear"}, "without --batch-size-per-rank"),
+        ({"model": "mlp:x"}, "not a list of layer sizes"),
+    ],
+)
+def test_what_does_not_fit_is_refused_before_anything_starts(options, message):
+    with pytest.raises(UserError, match=f"(?s){message}"):
+        prepare(Recipe(**options))
+
+
+def test_a_directory_that_holds_something_is_left_alone(tmp_path):
+    (tmp_path / "precious").write_text("x")
+    with pytest.raises(UserError, match="exists and is not empty"):
+        RunDirectory.make(str(tmp_path), QUICK)
+    assert [path.name for path in tmp_path.iterdir()] == ["precious"]
+
+
+def test_the_run_directory(tmp_path):
+    directory = RunDirectory.make(str(tmp_path / "run"), QUICK)
+    for epoch in (1, 2):
+        record = {"metrics": {"epoch": epoch, "train_loss": 0.5}, "ranks": [[1.0, 2.0, 0.25, 0.5]] * 2}
+        directory.add(record | {"shares": [[[0.25, 0.5, -1.0]], [[0.75, 0.9, 2.0]]]}, ["W"])
+    directory.finish({"status": "finished"})
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["epoch"] for line in lines] == [1, 2]
+    table = (tmp_path / "run" / "ranks.csv").read_text().splitlines()
+    assert table[:2] == [
+        "epoch,rank,data_s,compute_s,wait_s,update_s,contribution:W,norm_share:W,gradient_mean:W",
+        "1,0,1.0,2.0,0.25,0.5,0.25,0.5,-1.0",
+    ]
+    assert len(table) == 5
+    assert (tmp_path / "run" / "sync_time.csv").read_text() == "Epoch, Sync Time (s)\n1, 0.750000\n2, 0.750000\n"
+    told = (tmp_path / "run" / "contributions.csv").read_text().splitlines()
+    assert told[1] == "Epoch 1, Process 1, W Contribution = 75.00%"
+    assert len(told) == 4
+    assert json.loads((tmp_path / "run" / "summary.json").read_text()) == {"status": "finished"}
