@@ -2,6 +2,10 @@
 
 # Python 3.11 or newer; PYTHON overrides the choice.
 find_python() {
+    if [ -n "${PYTHON:-}" ] && ! "$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+        echo "PYTHON=$PYTHON is not Python 3.11 or newer." >&2
+        return 2
+    fi
     for name in ${PYTHON:-} python3 python3.13 python3.12 python3.11; do
         if command -v "$name" >/dev/null && "$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
             echo "$name"
@@ -29,7 +33,7 @@ make_venv() {
     dir=$1
     shift
     python=$(find_python) || return 2
-    want="$("$python" -VV) $* $(cat pyproject.toml constraints.txt)"
+    want="$PWD $("$python" -VV) $* $(cat pyproject.toml constraints.txt)"
     if [ -x "$dir/bin/python" ] && [ "$(cat "$dir/.unisono" 2>/dev/null)" = "$want" ]; then return; fi
     echo "Filling $dir (once) ..." >&2
     rm -rf "$dir"

@@ -37,8 +37,10 @@ def test_the_commands_of_the_readme_are_valid(command, monkeypatch):
     from unisono.measure.bench_options import BenchOptions
 
     monkeypatch.setattr("unisono.launch.connect.find_spec", lambda name: True)
-    _, bound, _ = app.parse_args(shlex.split(command)[1:], exit_on_error=False, print_error=False)
-    assert plan(*bound.args or [BenchOptions()])
+    words = shlex.split(command)[1:]
+    _, bound, _ = app.parse_args(words, exit_on_error=False, print_error=False)
+    if words[0] == "bench":
+        assert plan(*bound.args or [BenchOptions()])
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "src/unisono").glob("*")), ids=lambda path: path.name)

@@ -44,7 +44,8 @@ def test_imports_point_downward(path):
 
 
 @pytest.mark.parametrize(
-    ("package", "home"), [("mpi4py", ["comm/mpi.py"]), ("torch", ["comm/torch_dist.py", "launch/connect.py"])]
+    ("package", "home"),
+    [("mpi4py", ["comm/mpi.py"]), ("torch", ["comm/torch_dist.py", "launch/connect.py", "train/weights.py"])],
 )
 def test_heavy_packages_are_imported_in_one_place(package, home):
     users = [

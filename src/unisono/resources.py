@@ -2,38 +2,63 @@
 
     python -c "from unisono import resources; print(resources.usable_cores(), resources.available_bytes())"
 
-Limits: reads version 2 cgroups, and version 1 where they are mounted at the usual place; a limit set further up in
-the hierarchy than this process's own group is seen only if the container shows it as its root.
+A batch system or a container limits a group of processes; groups lie within groups, and each of them counts: so the
+limits are looked for from this process's own group up to the root, in version 2 and version 1 hierarchies.
 """
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 
 _CGROUP = Path("/sys/fs/cgroup")
+_OWN = Path("/proc/self/cgroup")
 
 
 def usable_cores() -> int:
-    """Cores this process may run on, at least 1: affinity mask and CPU quota, whichever is smaller."""
-    cores = len(os.sched_getaffinity(0))
-    quota, _, period = _read(_CGROUP / "cpu.max").partition(" ")
-    if quota.isdigit() and period.strip().isdigit():
-        cores = min(cores, int(quota) // int(period))
-    return max(1, cores)
+    """Cores this process may run on, at least 1: affinity mask and CPU quotas, whichever is smallest."""
+    cores = float(len(os.sched_getaffinity(0)))
+    for group in _groups("cpu"):
+        quota, _, period = _read(group / "cpu.max").partition(" ")
+        quota, period = quota or _read(group / "cpu.cfs_quota_us"), period or _read(group / "cpu.cfs_period_us")
+        if quota.isdigit() and period.isdigit():
+            cores = min(cores, int(quota) / int(period))
+    return max(1, int(cores))
 
 
 def available_bytes() -> int:
     """Memory that can still be taken without swapping or being killed for it."""
     free = int(psutil.virtual_memory().available)
-    for limit, used in (
-        ("memory.max", "memory.current"),
-        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
-    ):
-        most, now = _read(_CGROUP / limit), _read(_CGROUP / used)
-        if most.isdigit() and now.isdigit():
-            free = min(free, int(most) - int(now))
+    for group in _groups("memory"):
+        most = _read(group / "memory.max") or _read(group / "memory.limit_in_bytes")
+        used = _read(group / "memory.current") or _read(group / "memory.usage_in_bytes")
+        if most.isdigit() and used.isdigit():
+            # Pages of files that nobody uses count as used, but are given back when asked for.
+            free = min(free, int(most) - int(used) + _inactive_file(group))
     return max(0, free)
+
+
+def _groups(controller: str) -> Iterator[Path]:
+    """The directories of this process's group and of all above it."""
+    for line in _read(_OWN).splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            top = _CGROUP
+        elif controller in controllers.split(","):
+            top = _CGROUP / controller
+        else:
+            continue
+        here = Path(path.lstrip("/"))
+        yield from (top / parent for parent in [here, *here.parents])
+
+
+def _inactive_file(group: Path) -> int:
+    for line in _read(group / "memory.stat").splitlines():
+        name, _, value = line.partition(" ")
+        if name in ("inactive_file", "total_inactive_file"):
+            return int(value)
+    return 0
 
 
 def readable_bytes(count: float) -> str:

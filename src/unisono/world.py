@@ -43,6 +43,8 @@ class World:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if error is not None:
+            self.comm.desert(error)
         self.close()
 
     def __repr__(self) -> str:

@@ -62,6 +62,22 @@ def test_whoever_holds_the_leaves_the_bits_are_the_same(width, cuts, seed):
     assert out.tobytes() == plain(leaves).tobytes()
 
 
+@pytest.mark.parametrize("width", range(2, 34))
+def test_every_cut_in_two_or_three(width):
+    leaves = [np.full(3, 1.1**leaf, np.float32) for leaf in range(width)]
+    expected = plain(leaves).tobytes()
+    for first in range(1, width):
+        for second in (first, width - 1):
+            borders = sorted({0, first, second, width})
+            spans = tuple(span for low, high in pairwise(borders) for span in nodes(width, low, high))
+            parts = [np.empty(3, np.float32) for _ in spans]
+            for part, (start, stop) in zip(parts, spans, strict=True):
+                combine(leaves[start:stop], part, np.add)
+            out = np.empty(3, np.float32)
+            combine(parts, out, np.add, tree_over(spans))
+            assert out.tobytes() == expected, borders
+
+
 def test_few_nodes_suffice():
     assert nodes(8, 0, 8) == ((0, 8),)
     assert nodes(8, 3, 6) == ((3, 4), (4, 6))

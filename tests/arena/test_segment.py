@@ -5,6 +5,7 @@ import sys
 import numpy as np
 import pytest
 
+from unisono.arena import handover
 from unisono.arena import segment as module
 from unisono.arena.handover import Offer, take
 from unisono.arena.segment import Segment
@@ -49,7 +50,8 @@ def test_a_process_we_did_not_fork_fetches_the_memory():
         "words = Segment.attach(take(sys.argv[1], 20)).words(0, 1); words[0] += 1"
     )
     with subprocess.Popen([sys.executable, "-c", code, offer.name]) as child:
-        offer.serve(1, timeout_s=20)
+        offer.serve([1], timeout_s=20)
+    offer.withdraw()
     assert child.returncode == 0
     assert segment.words(0, 1)[0] == 42
     segment.close()
@@ -58,8 +60,10 @@ def test_a_process_we_did_not_fork_fetches_the_memory():
 def test_an_offer_nobody_takes_ends_in_time():
     segment = Segment.create(4096)
     offer = Offer(segment.fd)
-    with pytest.raises(CommTimeout, match="1 of 1 processes did not fetch"):
-        offer.serve(1, timeout_s=0.05)
+    with pytest.raises(CommTimeout, match="2 of the ranks 1, 2 did not fetch") as caught:
+        offer.serve([1, 2], timeout_s=0.05)
+    assert caught.value.missing == (1, 2)
+    offer.withdraw()
     segment.close()
 
 
@@ -68,18 +72,64 @@ def test_a_name_nobody_offers_is_an_error():
         take("0" * 32, timeout_s=1)
 
 
-def test_another_user_is_refused(monkeypatch):
+@pytest.mark.parametrize("strangers", [1, 3])
+def test_another_user_gets_nothing_and_stops_nobody(monkeypatch, strangers):
     segment = Segment.create(4096)
     offer = Offer(segment.fd)
-    pid = os.fork()
-    if pid == 0:
-        try:
-            take(offer.name, 5)
-        except CommError:
-            os._exit(7)
-        os._exit(0)
-    monkeypatch.setattr(os, "geteuid", lambda: 12345)
-    with pytest.raises(CommError, match="asked for the shared memory of user id 12345"):
-        offer.serve(1, timeout_s=5)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+    real, asked = handover.user_of, []
+
+    def user_of(peer):
+        asked.append(peer)
+        return 12345 if len(asked) <= strangers else real(peer)
+
+    monkeypatch.setattr(handover, "user_of", user_of)
+    codes = []
+    for _ in range(strangers + 1):  # the last one is one of us
+        pid = os.fork()
+        if pid == 0:
+            try:
+                os.close(take_with(real, offer.name))
+            except CommError:
+                os._exit(7)
+            os._exit(0)
+        if len(codes) < strangers:
+            with pytest.raises(CommTimeout):
+                offer.serve([1], timeout_s=0.3)
+        else:
+            offer.serve([1], timeout_s=20)
+        codes.append(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+    assert codes == [7] * strangers + [0]
+    offer.withdraw()
+    segment.close()
+
+
+def take_with(user_of, name):
+    handover.user_of = user_of
+    return take(name, 20)
+
+
+def test_memory_offered_by_another_user_is_refused(monkeypatch):
+    segment = Segment.create(4096)
+    offer = Offer(segment.fd)
+    monkeypatch.setattr(handover, "user_of", lambda peer: 12345)
+    with pytest.raises(CommError, match="user id 12345 offers shared memory"):
+        take(offer.name, 5)
+    offer.withdraw()
+    segment.close()
+
+
+def test_more_takers_at_once_than_the_queue_holds(monkeypatch):
+    monkeypatch.setattr(handover, "_BACKLOG", 1)
+    segment = Segment.create(4096)
+    offer = Offer(segment.fd)
+    pids = []
+    for _ in range(8):
+        pid = os.fork()
+        if pid == 0:
+            os.close(take(offer.name, 20))
+            os._exit(0)
+        pids.append(pid)
+    offer.serve(list(range(8)), timeout_s=20)
+    assert [os.waitpid(pid, 0)[1] for pid in pids] == [0] * 8
+    offer.withdraw()
     segment.close()

@@ -2,6 +2,7 @@
 
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -12,7 +13,8 @@ from backend_checks import CHECKS, Check, Make, run
 
 from unisono.comm import mpi
 from unisono.comm.base import Communicator
-from unisono.errors import UserError
+from unisono.errors import CommTimeout, UserError
+from unisono.world import World
 
 
 def half_precision_is_refused(comm: Communicator, make: Make) -> None:
@@ -59,5 +61,18 @@ if __name__ == "__main__":
         if group.rank == 2:
             threading.Event().wait()
         group.barrier()  # nobody handles the CommTimeout
+    if sys.argv[1:] == ["handled"]:
+        mpi._FINALIZE_S = 1.0
+        group = mpi.world(0.5)
+        if group.rank == 2:
+            threading.Event().wait()
+        with suppress(CommTimeout):
+            group.barrier()
+        sys.exit(0)  # MPI_Finalize would wait for rank 2
+    if sys.argv[1:] == ["raises"]:
+        with World(mpi.world(60.0)) as world:
+            if world.rank == 1:
+                raise ValueError("rank one had enough")
+            world.comm.barrier()
     with mpi.world(20.0) as comm:
         run(comm, mpi.world, CHECKS + EXTRA)

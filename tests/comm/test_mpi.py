@@ -44,6 +44,17 @@ def test_the_world_ends_well():
     assert world_of_three().returncode == 0, world_of_three().stderr
 
 
+def test_a_time_out_that_was_handled_does_not_hang_at_the_end():
+    assert start("handled").returncode != 0
+
+
+def test_a_rank_that_raises_ends_the_others_at_once():
+    ended = start("raises")  # far sooner than the 60 s that they would wait for it
+    assert ended.returncode == 1
+    assert "ValueError: rank one had enough" in ended.stderr
+    assert "did not arrive" not in ended.stderr
+
+
 def test_a_time_out_that_nobody_handles_ends_the_rank_that_hangs():
     ended = start("hang")
     assert ended.returncode == 1

@@ -2,6 +2,7 @@
 
 import gc
 import os
+import time
 from pathlib import Path
 
 import numpy as np
@@ -30,17 +31,19 @@ def late_barrier(world):
 
 
 def test_a_barrier_names_the_ranks_that_did_not_come():
-    found = unisono.run(late_barrier, 3, timeout_s=0.5)
+    found = unisono.run(late_barrier, 3, timeout_s=2.0)
     for rank in (0, 2):
         missing, message = found[rank]
         assert missing == [1]
-        assert message.startswith(f"rank {rank}: waited 0.5 s in barrier; rank 1 did not arrive")
+        assert message.startswith(f"rank {rank}: waited 2 s in barrier; rank 1 did not arrive")
 
 
 def test_a_receive_gives_up_and_names_the_sender():
     def work(world):
         if world.rank == 0:
-            with pytest.raises(CommTimeout, match="rank 1 did not send a message of 8 bytes") as caught:
+            with pytest.raises(
+                CommTimeout, match=r"a receive of 8 bytes from rank 1 \(tag 0\); rank 1 did not arrive"
+            ) as caught:
                 world.comm.recv(np.empty(1), 1)
             return list(caught.value.missing)
         return None
@@ -48,10 +51,57 @@ def test_a_receive_gives_up_and_names_the_sender():
     assert unisono.run(work, 2, timeout_s=0.2)[0] == [1]
 
 
+def test_a_wait_in_vain_breaks_the_communicator():
+    def work(world):
+        if world.rank == 0:
+            with pytest.raises(CommTimeout):
+                world.comm.recv(np.empty(1), 1)
+            with pytest.raises(CommError, match="broken"):
+                world.comm.recv(np.empty(1), 1)
+
+    unisono.run(work, 2, timeout_s=0.2)
+
+
+def test_other_messages_do_not_prolong_a_wait():
+    """Rank 1 sends another tag without end; rank 0 gives up on the one that never comes all the same."""
+
+    def work(world):
+        if world.rank == 0:
+            with pytest.raises(CommTimeout):
+                world.comm.recv(np.empty(1), 1, tag=1)
+            world.comm.state = ""
+            world.comm.send(np.zeros(1), 1)
+            return
+        while world.comm.probe(0) is None:
+            world.comm.send(np.zeros(10), 0, tag=2)
+
+    unisono.run(work, 2, timeout_s=1.0)
+
+
+def test_one_deadline_for_all_that_are_missing():
+    def work(world):
+        begun = time.monotonic()
+        if world.rank == 0:
+            with pytest.raises(CommTimeout) as caught:
+                world.comm.barrier()
+            waited = time.monotonic() - begun
+            for rank in (1, 2, 3):
+                world.comm.state = ""
+                world.comm.send(np.zeros(1), rank)
+            return [waited, list(caught.value.missing)]
+        while world.comm.probe(0) is None:
+            pass
+        return None
+
+    waited, missing = unisono.run(work, 4, timeout_s=2.0)[0]
+    assert missing == [1, 2, 3]
+    assert waited < 5.9  # not the time-out for each of the three
+
+
 def test_a_send_that_nobody_takes_gives_up():
     def work(world):
         if world.rank == 0:
-            with pytest.raises(CommTimeout, match="rank 1 did not take a message"):
+            with pytest.raises(CommTimeout, match=r"a send of 8000000 bytes to rank 1 .* rank 1 did not arrive"):
                 world.comm.send(np.zeros(10**6), 1)
 
     unisono.run(work, 2, timeout_s=0.2)

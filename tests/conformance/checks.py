@@ -146,6 +146,75 @@ def different_lengths_are_an_error_on_every_rank(comm: Communicator) -> None:
 
 
 @check
+def different_calls_are_an_error_on_every_rank(comm: Communicator) -> None:
+    """Every pair of collectives, also of empty arrays, after an even and an odd number of others."""
+    if comm.size == 1:
+        return
+    calls: dict[str, Callable[[Communicator], object]] = {
+        "barrier": lambda group: group.barrier(),
+        "agree": lambda group: group.agree("it", 1),
+        "all_reduce": lambda group: group.all_reduce(np.zeros(5)),
+        "all_reduce of nothing": lambda group: group.all_reduce(np.zeros(0)),
+        "broadcast": lambda group: group.broadcast(np.zeros(5)),
+        "broadcast of nothing": lambda group: group.broadcast(np.zeros(0)),
+        "all_gather": lambda group: group.all_gather(np.zeros(5)),
+        "gather of nothing": lambda group: group.gather(np.zeros(0)),
+    }
+    pairs = [(one, other) for one in calls for other in calls if one < other]
+    if comm.transport == "gloo":
+        pairs = pairs[::5]  # a group costs tens of milliseconds there
+    for one, other in pairs:
+        for before in (0, 1):
+            with comm.split(0) as group:
+                for _ in range(before):
+                    group.all_gather(np.zeros(3))
+                with pytest.raises(Mismatch, match="rank"):
+                    calls[one if comm.rank == 0 else other](group)
+
+
+@check
+def algorithms_and_messages_do_not_meet(comm: Communicator) -> None:
+    if comm.size == 1:
+        return
+    for algorithm in ALGORITHMS:
+        request = comm.isend(np.array([100.0]), 1) if comm.rank == 0 else None
+        total = np.array([1.0])
+        all_reduce(comm, total, "sum", algorithm)
+        assert total[0] == comm.size, algorithm
+        if comm.rank == 1:
+            got = np.empty(1)
+            comm.recv(got, 0)
+            assert got[0] == 100
+        if request is not None:
+            request.wait()
+        comm.barrier()
+
+
+@check
+def different_algorithms_are_an_error_on_every_rank(comm: Communicator) -> None:
+    if comm.size > 1:
+        with comm.split(0) as group, pytest.raises(Mismatch, match="algorithm"):
+            all_reduce(group, np.zeros(5), "sum", "ring" if comm.rank else "tree")
+
+
+@check
+def signed_zeros_and_nans_are_the_same_bits_on_every_rank(comm: Communicator) -> None:
+    for algorithm in [*ALGORITHMS, "native"]:
+        for op in ("sum", "max"):
+            array = np.array([0.0, np.nan, 1.0]) * (-1.0) ** comm.rank
+            all_reduce(comm, array, op, algorithm)
+            rows = comm.all_gather(array)
+            assert all(row.tobytes() == rows[0].tobytes() for row in rows), (algorithm, op)
+
+
+@check
+def foreign_byte_order_is_refused(comm: Communicator) -> None:
+    for algorithm in ("native", "ring"):
+        with pytest.raises(UserError, match="byte order"):
+            all_reduce(comm, np.zeros(3, ">f8"), "sum", algorithm)
+
+
+@check
 def different_ops_are_an_error_on_every_rank(comm: Communicator) -> None:
     if comm.size > 1:
         with comm.split(0) as group, pytest.raises(Mismatch):

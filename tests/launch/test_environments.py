@@ -293,9 +293,11 @@ def test_real_torchrun(tmp_path: Path) -> None:
 
 def test_mpi_without_a_launcher_leaves_no_segment_behind():
     alone: dict[str, str] = {}
-    tidy_lone_mpi(alone)
-    assert alone == {"OMPI_MCA_btl": "self"}
+    with tidy_lone_mpi(alone):
+        assert alone == {"OMPI_MCA_btl": "self"}
+    assert alone == {}
     for launched in ({"PMIX_NAMESPACE": "prterun-1"}, {"OMPI_MCA_btl": "tcp,self"}):
         before = dict(launched)
-        tidy_lone_mpi(launched)
+        with tidy_lone_mpi(launched):
+            assert launched == before
         assert launched == before

@@ -1,6 +1,7 @@
 """`unisono.run`: results, failures, and that nothing survives, however it ends."""
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -59,6 +60,91 @@ def test_values_survive_packing():
     assert found["a"] == value["a"]
     assert found["d"] == 3
     assert found["b"]["c"].dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    "value", [1j, np.longdouble(1), np.zeros(2, "S3"), {"__array__": 1}, {1: 2}, np.datetime64("2026-01-01"), object()]
+)
+def test_odd_values_are_refused(value):
+    with pytest.raises(UserError, match="cannot be handed back"):
+        pack(value)
+
+
+def test_a_result_of_many_megabytes():
+    (found,) = unisono.run(lambda world: np.ones(5_000_000, np.float32), 1)
+    assert found.sum() == 5_000_000
+
+
+def test_ctrl_c_does_not_reach_the_ranks():
+    def work(world):
+        os.kill(os.getpid(), signal.SIGINT)
+        return world.rank
+
+    assert unisono.run(work, 2) == [0, 1]
+
+
+def test_ctrl_c_while_ranks_are_being_ended_leaves_nobody():
+    """The second Ctrl-C comes during the grace of the first; it must not cut the clean-up short."""
+    pids = []
+
+    def on_report(rank, pid):
+        pids.append(pid)
+        if len(pids) == 2:
+            signal.setitimer(signal.ITIMER_REAL, 0.3)  # strikes while the stubborn rank has its grace
+            raise KeyboardInterrupt
+
+    def work(world):
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        world.report(os.getpid())
+        while True:
+            signal.pause()
+
+    before = signal.signal(signal.SIGALRM, lambda signum, frame: os.kill(os.getpid(), signal.SIGINT))
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            unisono.run(work, 2, on_report=on_report)
+        assert not any(psutil.pid_exists(pid) for pid in pids)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_many_open_descriptors_are_no_obstacle():
+    """`select` knows none above 1023."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = min(4096, hard[1])
+    if wanted < 1500:
+        pytest.skip("no more than 1024 descriptors are allowed here")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard[1]))
+    opened = [os.open(os.devnull, os.O_RDONLY) for _ in range(1200)]
+    try:
+        with pytest.raises(RankFailed, match="ValueError: no"):
+            unisono.run(fails_on_rank_1, 3)
+    finally:
+        for fd in opened:
+            os.close(fd)
+        resource.setrlimit(resource.RLIMIT_NOFILE, hard)
+
+
+def fails_on_rank_1(world):
+    if world.rank == 1:
+        raise ValueError("no")
+    world.comm.barrier()
+
+
+def test_a_function_hidden_from_fresh_interpreters_is_explained(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import unisono\n"
+        "if __name__ == '__main__':\n"
+        "    def work(world): return 1\n"
+        "    try: unisono.run(work, 2, start='fresh')\n"
+        "    except unisono.RankFailed as error: print(error)\n"
+    )
+    ended = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60, check=True)
+    assert "work is not defined when" in ended.stdout
+    assert "HINT: define it at the top level" in ended.stdout
+    assert ended.stderr == ""
 
 
 def test_what_cannot_be_handed_back_is_named():
@@ -208,6 +294,10 @@ if __name__ == "__main__":
         unisono.run(lambda world: 0, 2)
     except unisono.UserError as error:
         print(error)
+    try:
+        unisono.run(work, 2, start="fork")
+    except unisono.UserError as error:
+        print(error)
 """
 
 
@@ -219,3 +309,4 @@ def test_a_parent_that_used_torch_gets_fresh_interpreters_or_a_refusal(tmp_path:
     assert ended.returncode == 0, ended.stderr
     assert "[1200.0, 1200.0]" in ended.stdout
     assert "this process cannot be forked" in ended.stdout
+    assert "a forked rank that uses torch would hang" in ended.stdout

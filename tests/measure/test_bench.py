@@ -68,7 +68,10 @@ def test_bandwidths_are_those_of_nccl_tests():
         ({"dtype": "float8"}, "unknown dtype 'float8'"),
         ({"sizes": "4 elephants"}, "--sizes 4 elephants: not a size"),
         ({"sizes": ""}, "--sizes is empty"),
-        ({"seconds": 0.0}, "must be above 0"),
+        ({"seconds": 0.0}, "--seconds is 0.0\nHINT: give a number above 0"),
+        ({"seconds": float("nan")}, "--seconds is nan"),
+        ({"timeout_s": float("inf")}, "--timeout-s is inf"),
+        ({"sizes": "1KiB,6"}, "--sizes 6: not a whole number of float32"),
         ({"sizes": "900GiB"}, r"2 ranks with arrays of 900 GiB need about .* of memory, .* are available"),
     ],
 )
@@ -85,6 +88,13 @@ def test_a_transport_that_is_not_installed_names_the_extra(monkeypatch):
     with pytest.raises(UserError, match=r"HINT: pip install 'unisono\[torch\]'"):
         plan(BenchOptions(transports="shm,gloo"))
     assert {world.transport for world in plan(BenchOptions())} == {"shm"}
+
+
+def test_cells_that_a_transport_cannot_do_are_left_out():
+    (shm, mpi) = plan(BenchOptions(transports="shm,mpi", dtype="float16"))
+    assert "native" in shm.algorithms
+    assert "native" not in mpi.algorithms
+    assert "ring" in mpi.algorithms
 
 
 def test_memory_is_checked_with_the_copies_of_the_naive_algorithm(monkeypatch):

@@ -48,6 +48,15 @@ def test_gradients_follow_the_array_that_is_given():
     assert second.tobytes() == (2 * kept).tobytes()
 
 
+def test_calls_of_one_shape_use_the_same_memory():
+    model = ready(NETWORKS["bn-mlp"]())
+    x, y = samples(model, (2, 8, FEATURES))
+    first, second = (np.zeros((2, model.layout.length), np.float32) for _ in range(2))
+    assert model.loss_and_grad(x, y, first, 1.0) is model.loss_and_grad(x, y, second, 1.0)
+    assert model.evaluate(x, y) is model.evaluate(x, y)
+    assert model.evaluate(x[:1], y[:1]) is not model.evaluate(x, y)
+
+
 def test_parameters_are_read_where_they_lie():
     model = NETWORKS["bn-mlp"]()
     params, buffers = np.empty(model.layout.length, np.float32), np.empty(model.buffers_layout.length, np.float32)

@@ -56,12 +56,34 @@ def test_starting_values_depend_on_the_generator_alone(name, dtype):
 
 
 @pytest.mark.parametrize(
+    ("spec", "activation", "gain"),
+    [
+        ("mlp:400", "relu", 6**0.5),
+        ("mlp:400", "sigmoid", 4.0),
+        ("mlp:400", "tanh", 3**0.5),
+        ("bn-mlp:400", "relu", 1.0),
+    ],
+)
+def test_starting_values_fill_their_range(spec, activation, gain):
+    model = build(spec, 100, 20, activation)
+    params, buffers = np.empty(model.layout.length), np.empty(model.buffers_layout.length)
+    model.init(params, buffers, np.random.default_rng(0))
+    views = model.layout.views(params)
+    last = model.layout.names[-2].partition(".")[0]
+    bounds = {"0.W": gain / 10, "0.b": 0.1, f"{last}.W": 1 / 20, f"{last}.b": 1 / 20}
+    for name, bound in bounds.items():
+        assert 0.85 * bound < views[name].max() <= bound
+        assert -bound <= views[name].min() < -0.85 * bound
+
+
+@pytest.mark.parametrize(
     ("given", "options", "says"),
     [
         ("mpl:128", {}, "unknown model 'mpl'"),
         ("", {}, "unknown model ''"),
         ("mlp:", {}, "model 'mlp:': '' is not"),
         ("mlp:128,", {}, "'128,' is not a list"),
+        ("mlp:" + "9" * 5000, {}, "is not a list"),
         ("mlp:12x", {}, "'12x' is not a list"),
         ("mlp:-3", {}, "'-3' is not"),
         ("mlp:1.5", {}, "'1.5' is not"),

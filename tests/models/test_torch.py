@@ -14,7 +14,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from model_cases import FEATURES, call, ready, samples
+from model_cases import FEATURES, call, samples
 
 from unisono.models.base import Model
 from unisono.models.nets import build
@@ -95,12 +95,3 @@ def test_torch_finds_the_same(name, kind, answers):
             np.testing.assert_allclose(value, answers[f"{name}, {kind}/grad/{key}"][shard], **near, err_msg=key)
         for key, value in torch_state(model.buffers_layout.views(found.new_buffers[shard])).items():
             np.testing.assert_allclose(value, answers[f"{name}, {kind}/buffer/{key}"][shard], **near, err_msg=key)
-
-
-def test_starting_values_are_within_torch_bounds():
-    model = ready(build("mlp:50", FEATURES, 5, "relu"), np.float64)
-    params = np.empty(model.layout.length)
-    model.init(params, np.empty(0), np.random.default_rng(0))
-    for name, value in model.layout.views(params).items():
-        bound = 1 / np.sqrt(FEATURES if name.startswith("0") else 50)
-        assert 0.8 * bound < np.abs(value).max() <= bound

@@ -21,6 +21,7 @@ Lines are 128 bytes apart, for processors fetch pairs of 64-byte lines.
 """
 
 import os
+import time
 from collections.abc import Callable
 
 from unisono.arena.fence import fence
@@ -62,9 +63,12 @@ class Barrier:
             fence()
         words[self._mine] = number
         same = True
+        deadline = 0.0
         for line in self._others:
             if words[line] < number:
-                self._await(line, number, timeout_s)
+                # One deadline for all of them, and no look at the clock by those who need not wait.
+                deadline = deadline or time.monotonic() + timeout_s
+                self._await(line, number, deadline)
             if fence is not None:
                 fence()
             if words[line + where] != stamp:
@@ -80,7 +84,7 @@ class Barrier:
         where = 1 + (self._number & 1)
         return [self._words[line + where] for line in sorted([self._mine, *self._others])]
 
-    def _await(self, line: int, number: int, timeout_s: float) -> None:
+    def _await(self, line: int, number: int, deadline: float) -> None:
         words = self._words
         for _ in range(self._spins):
             if words[line] >= number:
@@ -95,5 +99,5 @@ class Barrier:
             meanwhile()
             return False
 
-        if not wait_until(ready, timeout_s):
+        if not wait_until(ready, deadline - time.monotonic()):
             raise TimeoutError

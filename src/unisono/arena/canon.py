@@ -75,6 +75,15 @@ def _tree(start: int, stop: int, numbers: dict[Span, int]) -> Tree:
     return _tree(start, middle, numbers), _tree(middle, stop, numbers)
 
 
+@lru_cache
+def _rooms(tree: Tree) -> int:
+    """How many partial results must be held at once, beside the one in `out`."""
+    if isinstance(tree, int):
+        return 0
+    left, right = tree
+    return max(_rooms(left), 0 if isinstance(right, int) else 1 + _rooms(right))
+
+
 def combine(parts: Sequence[np.ndarray], out: np.ndarray, ufunc: np.ufunc, tree: "Tree | None" = None) -> None:
     """out = the tree over `parts` (1-d, equal lengths); the canonical one. `out` may be `parts[0]`, and no other."""
     if tree is None:
@@ -86,7 +95,7 @@ def combine(parts: Sequence[np.ndarray], out: np.ndarray, ufunc: np.ufunc, tree:
         ufunc(parts[0], parts[1], out=out)
     else:
         piece = min(_PIECE, len(out))
-        scratch = [np.empty(piece, out.dtype) for _ in range(len(parts).bit_length() - 1)]
+        scratch = [np.empty(piece, out.dtype) for _ in range(_rooms(tree))]
         if len(out) <= _PIECE:
             _fold(tree, parts, out, ufunc, scratch)
             return

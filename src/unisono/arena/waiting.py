@@ -1,7 +1,7 @@
 """How a rank waits for another: spin, then yield, then sleep; and give up in time.
 
 Two cores and eight ranks are the case that decides: a rank that spins there keeps the very rank from running for which
-it waits. So a *crowded* world (more ranks x threads than cores) yields at once. A wait that lasts (a slow rank, an
+it waits. So a *crowded* world (more ranks than cores) yields at once. A wait that lasts (a slow rank, an
 evaluation) ends up asleep, so that it costs neither energy nor the core of somebody who works.
 
     if not wait_until(lambda: words[0] >= n, timeout_s=5.0): ...        # False: time is up

@@ -1,7 +1,8 @@
 """`unisono bench`: plan, measure with progress, show, write."""
 
+import tempfile
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
@@ -9,6 +10,7 @@ from unisono.errors import UnisonoError, UserError
 from unisono.measure.bench_options import BenchOptions
 
 _DEFAULTS = BenchOptions()
+FILES = ("bench.csv", "bench.json", "bench.png")
 
 
 def bench(options: Annotated[BenchOptions, Parameter(name="*")] = _DEFAULTS) -> None:
@@ -33,22 +35,26 @@ def bench(options: Annotated[BenchOptions, Parameter(name="*")] = _DEFAULTS) -> 
     status.print(
         f"unisono bench: {', '.join(transports)} on {', '.join(map(str, ranks))} ranks, {usable_cores()} cores"
     )
-    records = []
+    records: list[dict[str, Any]] = []
     total = sum(len(world.lengths) * len(world.algorithms) for world in worlds)
     columns = (TextColumn("{task.description:<34}"), BarColumn(), MofNCompleteColumn())
-    # No refresh thread: this process forks.
-    with Progress(*columns, console=status, auto_refresh=False, disable=not status.is_terminal) as progress:
-        task = progress.add_task("starting", total=total)
-        for record in measure(worlds):
-            records.append(record)
-            told = "{transport} {algorithm}, {ranks} ranks, ".format_map(record) + readable_bytes(record["nbytes"])
-            progress.update(task, advance=1, description=told, refresh=True)
-            if not status.is_terminal and len(records) % 10 == 0:
-                status.print(f"{len(records)} of {total} cells measured ({told})")
-    console.print(*tables(records), sep="")
-    console.print(verdict(records), highlight=False, soft_wrap=True)
-    if out is not None:
-        print("Written: " + ", ".join(str(path) for path in write(records, out)))
+    try:
+        # No refresh thread: this process forks.
+        with Progress(*columns, console=status, auto_refresh=False, disable=not status.is_terminal) as progress:
+            task = progress.add_task("starting", total=total)
+            for record in measure(worlds):
+                records.append(record)
+                told = "{transport} {algorithm}, {ranks} ranks, ".format_map(record) + readable_bytes(record["nbytes"])
+                progress.update(task, advance=1, description=told, refresh=True)
+                if not status.is_terminal and len(records) % 10 == 0:
+                    status.print(f"{len(records)} of {total} cells measured ({told})")
+    finally:
+        # Also after an error or Ctrl-C: what was measured is not lost.
+        if records:
+            console.print(*tables(records), sep="")
+            console.print(verdict(records), highlight=False, soft_wrap=True)
+            if out is not None:
+                print("Written: " + ", ".join(str(path) for path in write(records, out)))
     if not all(record["correct"] for record in records):
         raise UnisonoError("some results were wrong: see the table")
 
@@ -60,11 +66,11 @@ def _prepare(out: str) -> Path | None:
     path = Path(out)
     try:
         path.mkdir(parents=True, exist_ok=True)
-        taken = [name for name in ("bench.csv", "bench.json", "bench.png") if (path / name).exists()]
-        (path / "bench.json").touch(exist_ok=True)
+        taken = [name for name in FILES if (path / name).exists()]
+        with tempfile.TemporaryFile(dir=path):
+            pass
     except OSError as error:
         raise UserError(f"--out {out}: {error.strerror}", hint="give a directory that you may write to") from None
     if taken:
         raise UserError(f"--out {out} holds {', '.join(taken)} already", hint="give another directory, or remove them")
-    (path / "bench.json").unlink()
     return path

@@ -11,11 +11,12 @@ Limits: a row holds `AGREE_WORDS` integers of 64 bits; larger ones are compared 
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from itertools import zip_longest
 from zlib import crc32
 
 import numpy as np
 
-from unisono.comm.base import AGREE_WORDS, DTYPES, disagreement, dtype_code
+from unisono.comm.base import AGREE_WORDS, DTYPES, OPS, disagreement, dtype_code
 from unisono.errors import CommTimeout, UserError
 
 ARGUMENTS = {
@@ -57,7 +58,18 @@ def check_rows(kind: str, rows: Sequence[Row], what: str = "") -> None:
     """Raises `Mismatch` unless all ranks entered the same collective with the same arguments."""
     if any(other != rows[0] for other in rows):
         check_kinds(rows)
-        raise disagreement(what or f"{kind} ({ARGUMENTS[kind]})", [found[2 : 2 + found[1]] for found in rows])
+        told = [_readable(kind, found[2 : 2 + found[1]]) for found in rows]
+        raise disagreement(what or f"{kind} ({ARGUMENTS[kind]})", told)
+
+
+def _readable(kind: str, values: Row) -> tuple[int | str, ...]:
+    """Names instead of codes, where a code has one."""
+    words = ARGUMENTS[kind].split(", ")
+    names = {"dtype": DTYPES, "op": tuple(OPS)}
+    return tuple(
+        names[word][value] if word in names and value < len(names[word]) else value
+        for word, value in zip_longest(words[: len(values)], values, fillvalue=0)
+    )
 
 
 def check_kinds(rows: Sequence[Row]) -> None:

@@ -10,7 +10,7 @@ Rules that hold for every backend:
 - collectives are called by all ranks in the same order, with arrays of the same length and type; if they differ, every
   rank raises `Mismatch`, nobody hangs;
 - every call that blocks gives up after `timeout_s` with a `CommTimeout` that names the ranks which did not arrive.
-  After a `CommError` the communicator is broken: only `close` may follow;
+  After that, or after a `Mismatch` in a collective, the communicator is broken: only `close` may follow;
 - messages between two ranks with one tag arrive in the order in which they were sent;
 - `op` is one of `OPS`; the result is the same, bit for bit, on every rank.
 
@@ -18,6 +18,7 @@ Limits: one thread per communicator. A message to oneself is an error.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self, TypeAlias
@@ -30,6 +31,9 @@ Array: TypeAlias = np.ndarray
 
 ANY = -1
 """Matches any source or any tag in `probe`."""
+
+COLLECTIVE_TAG = 2**15 - 1
+"""The tag of the messages that all-reduce algorithms are made of: not for anybody else, and never told by `probe`."""
 
 OPS: dict[str, np.ufunc] = {"sum": np.add, "max": np.maximum, "min": np.minimum, "prod": np.multiply}
 
@@ -139,6 +143,12 @@ class Communicator(ABC):
 
         return self.split(node_colour(self))
 
+    def progress(self) -> None:  # noqa: B027  (nothing to do is a good answer)
+        """Moves messages under way, where that needs this rank's help; for those who wait elsewhere meanwhile."""
+
+    def desert(self, error: BaseException) -> None:  # noqa: B027
+        """Called when this rank leaves because of `error`: lets the others know, where the backend can."""
+
     @abstractmethod
     def close(self) -> None:
         """Gives back what the communicator holds; may be called twice, and by one rank alone."""
@@ -196,13 +206,18 @@ def check_peer(comm: Communicator, peer: int, role: str) -> None:
 
 def check_tag(tag: int) -> None:
     """Tags are small non-negative integers on every backend."""
-    if not 0 <= tag < 2**15:
-        raise UserError(f"tag {tag} is out of range", hint="0 to 32767")
+    if not 0 <= tag <= COLLECTIVE_TAG:
+        raise UserError(f"tag {tag} is out of range", hint=f"0 to {COLLECTIVE_TAG - 1}")
 
 
-def disagreement(what: str, rows: list[tuple[int, ...]]) -> Mismatch:
+def matches(wanted: int, found: int) -> bool:
+    """Whether `probe` for the tag `wanted` may tell of a message with the tag `found`."""
+    return found == wanted or (wanted == ANY and found != COLLECTIVE_TAG)
+
+
+def disagreement(what: str, rows: Sequence[tuple[int | str, ...]]) -> Mismatch:
     """The error that every rank raises when the `rows` (one per rank) of an `agree` are not all equal."""
-    groups: dict[tuple[int, ...], list[int]] = {}
+    groups: dict[tuple[int | str, ...], list[int]] = {}
     for rank, row in enumerate(rows):
         groups.setdefault(row, []).append(rank)
     found = "; ".join(f"{', '.join(map(str, row))} on rank {', '.join(map(str, who))}" for row, who in groups.items())

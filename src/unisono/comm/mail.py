@@ -8,11 +8,12 @@ Messages of one source are matched by tag, oldest first, against the posted rece
 """
 
 from collections import deque
+from collections.abc import Callable
 from typing import final
 
 from unisono.arena.pipe import Reader, Writer
 from unisono.arena.waiting import SPINS, wait_until
-from unisono.comm.base import ANY, Array, Envelope, Request, wrong_length
+from unisono.comm.base import ANY, Array, Envelope, Request, matches, wrong_length
 from unisono.comm.checked import as_bytes
 from unisono.errors import CommError, CommTimeout
 
@@ -24,6 +25,8 @@ class MailRequest(Request):
     def __init__(self, box: "Mailbox", peer: int, tag: int, view: memoryview, kind: str) -> None:
         self.box, self.peer, self.tag, self.view, self.kind = box, peer, tag, view, kind
         self.done = False
+        self.moved = 0
+        """Grows while parts of the message move."""
         self.error: CommError | None = None
 
     def test(self) -> bool:
@@ -60,9 +63,18 @@ class Mailbox:
     """`writers` and `readers` hold one pipe per peer."""
 
     def __init__(
-        self, rank: int, writers: dict[int, Writer], readers: dict[int, Reader], timeout_s: float, *, crowded: bool
+        self,
+        rank: int,
+        writers: dict[int, Writer],
+        readers: dict[int, Reader],
+        give_up: Callable[[str, list[int]], CommTimeout],
+        timeout_s: float,
+        *,
+        crowded: bool,
     ) -> None:
+        """give_up(what, missing ranks) gives the error of a wait that ended in vain, and breaks the communicator."""
         self._rank = rank
+        self._give_up = give_up
         self._timeout_s = timeout_s
         self._writers = writers
         self._outgoing: dict[int, deque[MailRequest]] = {peer: deque() for peer in writers}
@@ -99,11 +111,11 @@ class Mailbox:
             peer = sources[(self._next + step) % len(sources)]
             inbox = self._inboxes[peer]
             for found, message in inbox.unexpected:
-                if tag in (ANY, found):
+                if matches(tag, found):
                     self._next = (self._next + step + 1) % len(sources)
                     return Envelope(peer, found, len(message))
             if inbox.target is None and (head := inbox.reader.peek()) is not None:
-                if tag in (ANY, head[0]):
+                if matches(tag, head[0]):
                     self._next = (self._next + step + 1) % len(sources)
                     return Envelope(peer, *head)
                 self._take_in(peer)  # another tag is in front: look behind it next time
@@ -117,21 +129,17 @@ class Mailbox:
             self.progress()
 
         while not request.done:
-            # Patience starts anew whenever something moves: a long message is no reason to sleep or to give up.
-            before = self._moved(request.peer)
+            # Patience starts anew whenever a part of it moves: a long message is no reason to sleep or to give up.
+            before = request.moved
 
             def ready(before: int = before) -> bool:
                 self.progress()
-                return request.done or self._moved(request.peer) != before
+                return request.done or request.moved != before
 
             if not wait_until(ready, self._timeout_s):
-                word = "take" if request.kind == "send" else "send"
-                raise CommTimeout(
-                    f"rank {self._rank}: rank {request.peer} did not {word} a message "
-                    f"of {len(request.view)} bytes (tag {request.tag}) in {self._timeout_s:g} s",
-                    missing=[request.peer],
-                    hint="is that rank alive, and does it call the matching operation?",
-                )
+                way = "to" if request.kind == "send" else "from"
+                what = f"a {request.kind} of {len(request.view)} bytes {way} rank {request.peer} (tag {request.tag})"
+                raise self._give_up(what, [request.peer])
 
     def progress(self, *, take_unexpected: bool = True) -> None:
         """Moves what can be moved; never blocks."""
@@ -142,13 +150,13 @@ class Mailbox:
             if take_unexpected or inbox.posted or inbox.target is not None:
                 self._take_in(source)
 
-    def _moved(self, peer: int) -> int:
-        """A number that grows with every byte to or from `peer`."""
-        return self._writers[peer].position + self._inboxes[peer].reader.position
-
     def _push(self, dest: int) -> None:
         queue, writer = self._outgoing[dest], self._writers[dest]
-        while queue and writer.push():
+        while queue:
+            whole = writer.push()
+            queue[0].moved = writer.position
+            if not whole:
+                return
             queue.popleft().done = True
             if queue:
                 writer.start(queue[0].tag, queue[0].view)
@@ -163,6 +171,8 @@ class Mailbox:
                 self._open(inbox, *head)
             assert inbox.target is not None
             inbox.filled += inbox.reader.pull(inbox.target[inbox.filled :])
+            if inbox.request is not None:
+                inbox.request.moved = inbox.filled
             if inbox.filled < len(inbox.target):
                 return
             if inbox.request is None:

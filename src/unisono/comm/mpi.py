@@ -15,12 +15,14 @@ Limits:
 - the second step has no time-out: a rank that dies there, or gave up just before the last one came, is noticed by
   mpirun, which ends the job, not by us;
 - unless the program imported mpi4py earlier, MPI starts at thread level "serialized": threads must take turns;
-- MPI cannot end in order while a rank is missing: a `CommTimeout` that nobody handles ends the whole job. Who handles
-  it and leaves nevertheless calls `abort`, or waits in MPI_Finalize for that rank.
+- MPI cannot end in order while a rank is missing. A `CommTimeout` that nobody handles ends the whole job at once; a
+  process that handled one and leaves waits for the others for 10 s, then the job is ended.
 """
 
 import atexit
+import signal
 import sys
+import traceback
 from collections import deque
 from collections.abc import Callable
 from typing import Any, final
@@ -30,7 +32,7 @@ import numpy as np
 
 from unisono.arena.waiting import wait_until
 from unisono.comm.arrival import ROW_WORDS, Row
-from unisono.comm.base import ANY, DEFAULT_TIMEOUT_S, Array, Envelope, Request, wrong_length
+from unisono.comm.base import ANY, DEFAULT_TIMEOUT_S, Array, Envelope, Request, matches, wrong_length
 from unisono.comm.checked import CheckedCommunicator, as_bytes
 from unisono.comm.notices import Notices
 from unisono.errors import CommError, CommTimeout, UserError
@@ -51,6 +53,7 @@ _PIECE_BYTES = 2**30
 
 _BLOCK_BYTES = 2**20
 _SPINS = 100
+_FINALIZE_S = 10.0
 """Looks at a request before the first yield: some 20 microseconds. Where each rank has its core, 50 times as many."""
 
 
@@ -69,11 +72,16 @@ def abort(exit_code: int) -> None:
     MPI.COMM_WORLD.Abort(exit_code)
 
 
-def _abort_if_unhandled() -> None:
-    # What Python is about to do next is MPI_Finalize, which would wait for the missing rank for ever.
+def _finalize_in_time() -> None:
+    """At the end of a process that gave up on somebody: MPI_Finalize would wait for the missing rank for ever."""
     if isinstance(getattr(sys, "last_value", None), CommTimeout):
         sys.stderr.flush()
-        abort(1)
+        abort(1)  # nobody handled the error: the job has failed
+    # MPI_Finalize lets no Python run meanwhile: the kernel has to end it. mpirun then ends the rest.
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_REAL, _FINALIZE_S)
+    MPI.Finalize()
+    signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 @final
@@ -165,6 +173,18 @@ class MpiCommunicator(CheckedCommunicator):
     def _gather(self, data: Array, out: Array | None, root: int) -> None:
         _call(self._comm.Gather, _spec(data, data.size), None if out is None else _spec(out, data.size), root)
 
+    def desert(self, error: BaseException) -> None:
+        if isinstance(error, SystemExit) and not error.code:
+            return
+        # The others would wait for this rank until their time-out, and MPI_Finalize here for them.
+        if not isinstance(error, SystemExit):
+            traceback.print_exception(error)
+            sys.stderr.flush()
+        abort(error.code if isinstance(error, SystemExit) and isinstance(error.code, int) else 1)
+
+    def progress(self) -> None:
+        _call(self._comm.Iprobe, MPI.ANY_SOURCE, MPI.ANY_TAG)
+
     def _duplicate(self, comm: MPI.Intracomm) -> MPI.Intracomm:
         made, request = comm.Idup()
         if not wait_until(request.Test, self.timeout_s):
@@ -177,8 +197,8 @@ class MpiCommunicator(CheckedCommunicator):
     def _abandon(self, unfinished: object, what: str, missing: list[int]) -> CommTimeout:
         # MPI may still write into the arrays of a request that is not done: they must outlive it.
         self._unfinished.append(unfinished)
-        atexit.unregister(_abort_if_unhandled)
-        atexit.register(_abort_if_unhandled)
+        atexit.unregister(_finalize_in_time)
+        atexit.register(_finalize_in_time)
         return self.give_up(what, missing)
 
 
@@ -205,7 +225,8 @@ class _Mail:
             self.match(*pair)
         status = MPI.Status()
         wild = (MPI.ANY_SOURCE if source == ANY else source, MPI.ANY_TAG if tag == ANY else tag)
-        if not _call(self._comm.Iprobe, *wild, status):
+        # A message of a collective that others have entered already may hide one behind it until we enter, too.
+        if not _call(self._comm.Iprobe, *wild, status) or not matches(tag, status.Get_tag()):
             return None
         return Envelope(status.Get_source(), status.Get_tag(), status.Get_elements(MPI.BYTE))
 

@@ -9,6 +9,7 @@ them.
 
 import hashlib
 import os
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,8 @@ import numpy as np
 from unisono.arena.handover import NAME_BYTES, Offer, take
 from unisono.arena.reducer import ArenaReducer
 from unisono.arena.segment import Segment
-from unisono.comm.base import Communicator, dtype_code
+from unisono.comm.arrival import reduced_code
+from unisono.comm.base import Communicator
 from unisono.errors import CommError
 from unisono.resources import usable_cores
 
@@ -41,21 +43,26 @@ def share_segment(comm: Communicator, members: list[int], nbytes: int) -> Segmen
     Every rank of `comm` calls it, each with its own group: the first member of a group makes the memory, its name
     goes round in one all_gather, and the others fetch it.
     """
-    name = np.zeros(NAME_BYTES, np.uint8)
-    offer = failure = None
-    if comm.rank == members[0]:
-        try:
-            segment = Segment.create(nbytes)
-            offer = Offer(segment.fd)
-            name[:] = np.frombuffer(offer.name.encode(), np.uint8)
-        except Exception as error:  # the others wait in all_gather: they must hear of it first
-            failure = error
-    names = comm.all_gather(name)
-    if failure is not None:
-        raise failure
-    if offer is not None:
-        offer.serve(len(members) - 1, comm.timeout_s)
-        return segment
+    with ExitStack() as undo:
+        name = np.zeros(NAME_BYTES, np.uint8)
+        segment = offer = failure = None
+        if comm.rank == members[0]:
+            try:
+                segment = Segment.create(nbytes)
+                undo.callback(segment.close)
+                offer = Offer(segment.fd)
+                undo.callback(offer.withdraw)
+                name[:] = np.frombuffer(offer.name.encode(), np.uint8)
+            except Exception as error:  # the others wait in all_gather: they must hear of it first
+                failure = error
+        names = comm.all_gather(name)
+        if failure is not None:
+            raise failure
+        if segment is not None and offer is not None:
+            offer.serve(members[1:], comm.timeout_s)
+            offer.withdraw()
+            undo.pop_all()
+            return segment
     wanted = names[members[0]]
     if not wanted.any():
         raise CommError(f"rank {members[0]} could not make the shared memory; its own message says why")
@@ -64,9 +71,10 @@ def share_segment(comm: Communicator, members: list[int], nbytes: int) -> Segmen
 
 def make_reducer(comm: Communicator, length: int, dtype: np.dtype) -> ArenaReducer:
     """The in-place all-reduce of the arena for the ranks of `comm`, which are all on one node."""
-    comm.agree("length, dtype of the arena's slots", length, dtype_code(dtype))
+    comm.agree("length, dtype of the arena's slots", length, reduced_code(dtype))
     segment = share_segment(comm, list(range(comm.size)), ArenaReducer.bytes_needed(comm.size, length, dtype))
+    crowded = comm.size > usable_cores()
     try:
-        return ArenaReducer(segment, comm.rank, comm.size, length, dtype, crowded=comm.size > usable_cores())
+        return ArenaReducer(segment, comm.rank, comm.size, (length, dtype), crowded=crowded, meanwhile=comm.progress)
     finally:
         segment.close()  # the reducer's views keep the memory

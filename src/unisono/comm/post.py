@@ -20,7 +20,7 @@ from typing import final
 import numpy as np
 
 from unisono.comm.arrival import Row, late
-from unisono.comm.base import ANY, Array, Envelope, Request, wrong_length
+from unisono.comm.base import ANY, Array, Envelope, Request, matches, wrong_length
 from unisono.comm.frames import (
     FRAME_SLOT,
     ROOM,
@@ -81,7 +81,7 @@ class Post:
             box = self._boxes[sources[(self._next + step) % len(sources)]]
             box.look(self.deadline())
             for letter in box.letters:
-                if tag in (ANY, letter.tag):
+                if matches(tag, letter.tag):
                     self._next = (self._next + step + 1) % len(sources)
                     return Envelope(letter.source, letter.tag, letter.nbytes)
         os.sched_yield()

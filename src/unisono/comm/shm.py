@@ -25,6 +25,7 @@ from unisono.comm.base import ANY, DEFAULT_TIMEOUT_S, OPS, Array, Communicator, 
 from unisono.comm.checked import CheckedCommunicator
 from unisono.comm.mail import Mailbox
 from unisono.comm.node import share_segment
+from unisono.errors import CommError
 from unisono.resources import usable_cores
 
 _SMALL_BYTES = 32 * 1024
@@ -83,6 +84,7 @@ class ShmCommunicator(CheckedCommunicator):
             rank,
             {peer: Writer(*self._pipe(rank, peer)) for peer in peers},
             {peer: Reader(*self._pipe(peer, rank)) for peer in peers},
+            self.give_up,
             timeout_s,
             crowded=crowded,
         )
@@ -151,9 +153,12 @@ class ShmCommunicator(CheckedCommunicator):
 
     def split(self, colour: int) -> Communicator:
         colours = self.gather_colours(colour)
-        members = [rank for rank in range(self.size) if colours[rank] == colour]
+        members = [rank for rank in range(self.size) if colours[rank] == colours[self.rank]]
         segment = share_segment(self, members, ShmPlan(len(members)).nbytes)
         return ShmCommunicator(segment, members.index(self.rank), len(members), self.timeout_s)
+
+    def progress(self) -> None:
+        self._mail.progress()
 
     def close(self) -> None:
         self.state = "closed"
@@ -170,13 +175,10 @@ class ShmCommunicator(CheckedCommunicator):
 
     def _show(self, what: str, mine: Row) -> list[Row]:
         self._row = mine[:1]  # the values may differ, that is for the caller to judge
-        return self._exchange(mine)
-
-    def _exchange(self, mine: Row) -> list[Row]:
         slots = self._next_slots()
-        slots[self.rank][:_ROW_BYTES].view(np.int64)[:] = mine
+        _rows(slots)[self.rank][:] = mine
         self._meet()
-        return [tuple(map(int, slot[:_ROW_BYTES].view(np.int64))) for slot in slots]
+        return [tuple(map(int, row)) for row in _rows(slots)]
 
     def _meet(self) -> None:
         """All ranks meet; those that were called differently find out together."""
@@ -186,10 +188,22 @@ class ShmCommunicator(CheckedCommunicator):
             kind = kind_of(self._row)
             raise self.give_up(kind, self._barrier.missing()) from None
         if not same:
-            self.state = "broken: ranks called different things"
-            mine = self._row + (0,) * (ROW_WORDS - len(self._row))
-            self._row = row("barrier")
-            check_rows(kind_of(mine), self._exchange(mine))
+            self._explain()
+
+    def _explain(self) -> None:
+        """Called on all ranks together after a meeting in which they were called differently; raises on all.
+
+        What they called has moved their turns differently, so rows pass through a fixed place. Nobody reads data there
+        any more: whoever was still reading had not arrived at the meeting, and whoever arrived has come here.
+        """
+        self.state = "broken: ranks called different things"
+        _rows(self._slots[0])[self.rank][:] = self._row + (0,) * (ROW_WORDS - len(self._row))
+        try:
+            self._barrier.wait(self.timeout_s)
+        except TimeoutError:
+            raise self.give_up(kind_of(self._row), self._barrier.missing()) from None
+        check_rows(kind_of(self._row), [tuple(map(int, row)) for row in _rows(self._slots[0])])
+        raise CommError(f"rank {self.rank}: ranks called different things, and nobody can say what")
 
     def _pipe(self, source: int, dest: int) -> tuple[memoryview, memoryview]:
         start = self._plan.pipe_start(source, dest)
@@ -230,6 +244,11 @@ class ShmCommunicator(CheckedCommunicator):
             if peer != self.rank:
                 low, high = chunk_bounds(len(piece), self.size, peer)
                 piece[low:high] = parts[peer][low:high]
+
+
+def _rows(slots: list[Array]) -> list[Array]:
+    """The beginnings of slots as rows (see `arrival.py`)."""
+    return [slot[:_ROW_BYTES].view(np.int64) for slot in slots]
 
 
 def _power_of_two(wish: int, least: int, most: int) -> int:

@@ -276,4 +276,4 @@ def _serve_or_reach(address: str, rank: int, size: int, timeout_s: float) -> TCP
     if not (colon and host and port.isdigit()):
         raise UserError(f"{address!r} is no address", hint='write "host:port", such as "10.0.0.1:29500"')
     wait = timedelta(seconds=timeout_s)
-    return TCPStore(host, int(port), size, rank == 0, wait, wait_for_workers=False, multi_tenant=True)
+    return TCPStore(host.strip("[]"), int(port), size, rank == 0, wait, wait_for_workers=False, multi_tenant=True)

@@ -6,6 +6,7 @@
 not seen as messages: what they send is their own affair.
 """
 
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import final
 
@@ -29,6 +30,15 @@ class Wrapper(Communicator):
     def probe(self, source: int = ANY, tag: int = ANY) -> Envelope | None:
         return self.inner.probe(source, tag)
 
+    def send(self, array: Array, dest: int, tag: int = 0) -> None:
+        self.inner.send(array, dest, tag)
+
+    def recv(self, array: Array, source: int, tag: int = 0) -> None:
+        self.inner.recv(array, source, tag)
+
+    def sendrecv(self, outgoing: Array, dest: int, incoming: Array, source: int, tag: int = 0) -> None:
+        self.inner.sendrecv(outgoing, dest, incoming, source, tag)
+
     def all_reduce(self, array: Array, op: str = "sum") -> None:
         self.inner.all_reduce(array, op)
 
@@ -48,14 +58,40 @@ class Wrapper(Communicator):
         self.inner.agree(what, *values)
 
     def split(self, colour: int) -> Communicator:
+        """What comes out is not wrapped."""
         return self.inner.split(colour)
+
+    def progress(self) -> None:
+        self.inner.progress()
+
+    def desert(self, error: BaseException) -> None:
+        self.inner.desert(error)
 
     def close(self) -> None:
         self.inner.close()
 
 
+class Sending(Wrapper):
+    """Calls `before_sending` for every message that this rank sends, by whichever call."""
+
+    @abstractmethod
+    def before_sending(self, array: Array) -> None: ...
+
+    def isend(self, array: Array, dest: int, tag: int = 0) -> Request:
+        self.before_sending(array)
+        return super().isend(array, dest, tag)
+
+    def send(self, array: Array, dest: int, tag: int = 0) -> None:
+        self.before_sending(array)
+        super().send(array, dest, tag)
+
+    def sendrecv(self, outgoing: Array, dest: int, incoming: Array, source: int, tag: int = 0) -> None:
+        self.before_sending(outgoing)
+        super().sendrecv(outgoing, dest, incoming, source, tag)
+
+
 @final
-class Counted(Wrapper):
+class Counted(Sending):
     """Counts the point-to-point messages and bytes that this rank sends."""
 
     def __init__(self, inner: Communicator) -> None:
@@ -63,14 +99,13 @@ class Counted(Wrapper):
         self.sent_messages = 0
         self.sent_bytes = 0
 
-    def isend(self, array: Array, dest: int, tag: int = 0) -> Request:
+    def before_sending(self, array: Array) -> None:
         self.sent_messages += 1
         self.sent_bytes += array.nbytes
-        return super().isend(array, dest, tag)
 
 
 @final
-class Faulty(Wrapper):
+class Faulty(Sending):
     """Calls `fault` before the `at`-th message this rank sends (1 is the first): a plan for fault tests."""
 
     def __init__(self, inner: Communicator, at: int, fault: Callable[[], None]) -> None:
@@ -78,8 +113,7 @@ class Faulty(Wrapper):
         self._left = at
         self._fault = fault
 
-    def isend(self, array: Array, dest: int, tag: int = 0) -> Request:
+    def before_sending(self, array: Array) -> None:
         self._left -= 1
         if self._left == 0:
             self._fault()
-        return super().isend(array, dest, tag)

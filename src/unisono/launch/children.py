@@ -3,19 +3,24 @@
 The one idea: the kernel sends a child SIGKILL when its parent dies (PR_SET_PDEATHSIG), so that not even kill -9 of the
 parent leaves a process behind; and a `pidfd` tells of the death of a child without signals or polling.
 
-    pid = fork_child(lambda: 0); end([pid])
+    with signals_held(): pid = fork_child(lambda: 0)
+    end({pid: os.pidfd_open(pid)})
 """
 
 import ctypes
+import math
 import os
+import select
 import signal
 import subprocess
 import sys
+import threading
 import time
+import traceback
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
-from select import select
 from types import TracebackType
 from typing import Self
 
@@ -33,8 +38,21 @@ def die_with_parent(parent: int, with_signal: int = signal.SIGKILL) -> None:
         os._exit(1)
 
 
+@contextmanager
+def signals_held() -> Iterator[None]:
+    """Ctrl-C and SIGTERM wait until the end of the block: in between lies what must happen whole or not at all."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # Python delivers signals to the main thread alone
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def fork_child(body: Callable[[], int]) -> int:
-    """A child that runs `body` and exits with what it returns; the pid."""
+    """A child that runs `body` and exits with what it returns; the pid. Call it with signals held."""
     parent = os.getpid()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -50,7 +68,10 @@ def fork_child(body: Callable[[], int]) -> int:
         # Ctrl-C reaches the whole terminal group; the parent alone decides what it means.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
         code = body()
+    except BaseException:
+        traceback.print_exc()
     finally:
         # Not sys.exit: the parent's exit handlers and buffers are not ours to run.
         try:
@@ -60,28 +81,42 @@ def fork_child(body: Callable[[], int]) -> int:
             os._exit(code)
 
 
-def end(pids: Iterable[int], grace_s: float = GRACE_S) -> dict[int, int]:
-    """Ends and reaps children of ours: SIGTERM, after `grace_s` SIGKILL. Their wait statuses by pid."""
-    living = {pid: os.pidfd_open(pid) for pid in pids}
-    statuses: dict[int, int] = {}
-    try:
-        for signum, patience_s in ((signal.SIGTERM, grace_s), (signal.SIGKILL, None)):
-            for pid, fd in living.items():
-                if pid not in statuses:
+def end(pidfds: dict[int, int], grace_s: float = GRACE_S) -> None:
+    """Ends and reaps children of ours, given as pid -> pidfd: SIGTERM, after `grace_s` SIGKILL."""
+    living = dict(pidfds)
+    with signals_held():
+        for signum, patience_s in ((signal.SIGTERM, grace_s), (signal.SIGKILL, math.inf)):
+            for fd in living.values():
+                with suppress(ProcessLookupError):
                     signal.pidfd_send_signal(fd, signum)
-            deadline = None if patience_s is None else time.monotonic() + patience_s
-            while waiting := [fd for pid, fd in living.items() if pid not in statuses]:
-                left = None if deadline is None else max(0.0, deadline - time.monotonic())
-                ready, _, _ = select(waiting, [], [], left)
-                if not ready:
-                    break
-                for pid, fd in living.items():
-                    if fd in ready:
-                        statuses[pid] = os.waitpid(pid, 0)[1]
-    finally:
-        for fd in living.values():
-            os.close(fd)
-    return statuses
+            deadline = time.monotonic() + patience_s
+            while living and _wait_for_one(list(living.values()), deadline):
+                for pid, fd in list(living.items()):
+                    if _wait_for_one([fd], 0.0):
+                        reap(pid)
+                        del living[pid]
+
+
+def reap(pid: int) -> int:
+    """The wait status of a child that has ended; 0 if somebody else took it (SIGCHLD is ignored, say)."""
+    try:
+        return os.waitpid(pid, 0)[1]
+    except ChildProcessError:
+        return 0
+
+
+def readable(fd: int, timeout_s: float) -> bool:
+    """Whether something can be read from `fd`, or its end was reached, within `timeout_s`."""
+    return _wait_for_one([fd], time.monotonic() + timeout_s)
+
+
+def _wait_for_one(pidfds: list[int], deadline: float) -> bool:
+    """Whether one of them ended before `deadline`. `poll`, for `select` knows no descriptor above 1023."""
+    poller = select.poll()
+    for fd in pidfds:
+        poller.register(fd, select.POLLIN)
+    left_s = max(0.0, deadline - time.monotonic())
+    return bool(poller.poll(None if math.isinf(left_s) else 1000 * left_s))
 
 
 def how_it_ended(status: int) -> str:
@@ -114,7 +149,7 @@ class Subprocess:
         assert self._process.stdout is not None
         fd, rest = self._process.stdout.fileno(), b""
         while True:
-            if not select([fd], [], [], silence_s)[0]:
+            if not readable(fd, silence_s):
                 raise CommTimeout(f"{self._name} said nothing for {silence_s:g} s", hint="is the machine overloaded?")
             data = os.read(fd, 1 << 16)
             if not data:

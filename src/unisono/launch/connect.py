@@ -17,6 +17,7 @@ import numpy as np
 from unisono.comm.base import DEFAULT_TIMEOUT_S, Communicator
 from unisono.comm.serial import SerialCommunicator
 from unisono.errors import UserError, unknown_name
+from unisono.launch.commands import mpirun
 from unisono.launch.environments import detect, tidy_lone_mpi
 from unisono.launch.placement import Placement, check_world
 from unisono.world import World
@@ -50,6 +51,12 @@ def require(transport: str) -> None:
         )
 
 
+def require_launcher(transport: str) -> None:
+    """A `UserError` if the program that starts ranks of a transport is not there."""
+    if transport == "mpi":
+        mpirun(1, [])
+
+
 def connect(placement: Placement, transport: str, timeout_s: float) -> Communicator:
     """The communicator of all ranks of `placement` over `transport`."""
     if transport == "auto":
@@ -60,8 +67,8 @@ def connect(placement: Placement, transport: str, timeout_s: float) -> Communica
     if transport == "shm":
         return _shm(placement, timeout_s)
     if transport == "mpi":
-        tidy_lone_mpi()
-        from unisono.comm import mpi
+        with tidy_lone_mpi():
+            from unisono.comm import mpi
 
         check_world(placement, mpi.world_size())
         return mpi.world(timeout_s)

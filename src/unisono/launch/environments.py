@@ -24,7 +24,8 @@ A script submitted from within a step of several nodes with one task each passes
 
 import os
 import re
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
 from dataclasses import astuple, dataclass, replace
 
 from unisono.errors import Contradiction, UserError
@@ -118,14 +119,22 @@ def child_environment(threads: int | None, environ: Mapping[str, str] | None = N
     return _without_launch(environ) | ({} if threads is None else dict.fromkeys(THREADS, str(threads)))
 
 
-def tidy_lone_mpi(environ: MutableMapping[str, str] | None = None) -> None:
-    """Called before MPI starts in this process: Open MPI 5 without a launcher leaves a segment in /dev/shm behind.
+@contextmanager
+def tidy_lone_mpi(environ: MutableMapping[str, str] | None = None) -> Iterator[None]:
+    """Let MPI start inside: Open MPI 5 without a launcher leaves a segment in /dev/shm behind, unless told otherwise.
 
     Such a process has nobody to share memory with, so that component is left out, unless the user chose components.
+    Afterwards the environment is as before: programs started from here are not alone.
     """
     environ = os.environ if environ is None else environ
-    if PMIX.stamp not in environ:
-        environ.setdefault("OMPI_MCA_btl", "self")
+    alone = PMIX.stamp not in environ and "OMPI_MCA_btl" not in environ
+    if alone:
+        environ["OMPI_MCA_btl"] = "self"
+    try:
+        yield
+    finally:
+        if alone:
+            del environ["OMPI_MCA_btl"]
 
 
 def _without_launch(environ: Mapping[str, str] | None) -> dict[str, str]:

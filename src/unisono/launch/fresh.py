@@ -7,24 +7,41 @@ import importlib
 import json
 import runpy
 import sys
+from collections.abc import Callable
+from typing import Any
 
 from unisono.arena.segment import Segment
+from unisono.errors import UserError
 from unisono.launch.children import die_with_parent
 from unisono.launch.local import serve
+from unisono.world import World
 
 
 def main() -> int:
     job = json.loads(sys.argv[1])
     die_with_parent(job["parent"])
     sys.path[:] = job["path"]
-    where = job["work"]
-    if where["module"] == "__main__":
-        # Not under the name __main__: what the script does when started must not happen again in every rank.
-        work = runpy.run_path(where["file"], run_name="__unisono_rank__")[where["name"]]
-    else:
-        work = getattr(importlib.import_module(where["module"]), where["name"])
+
+    def work(world: World) -> Any:
+        # Looked up in here: what goes wrong on the way is told to the parent like any other failure.
+        return find(**job["work"])(world)
+
     segment = Segment.attach(job["segment"])
     return serve(work, segment, job["rank"], job["ranks"], job["timeout_s"], job["sink"])
+
+
+def find(module: str, file: str, name: str) -> Callable[[World], Any]:
+    """The function of that name in a module, or in the script that started everything."""
+    if module != "__main__":
+        return getattr(importlib.import_module(module), name)  # type: ignore[no-any-return]
+    # Not under the name __main__: what the script does when started must not happen again in every rank.
+    names = runpy.run_path(file, run_name="__unisono_rank__")
+    if name not in names:
+        raise UserError(
+            f"{name} is not defined when {file} is imported",
+            hint="define it at the top level, not under `if __name__ == '__main__'`",
+        )
+    return names[name]  # type: ignore[no-any-return]
 
 
 if __name__ == "__main__":

@@ -7,18 +7,22 @@ interpreters instead, which import the function by name.
 
     results = unisono.run(work, ranks=4)         # work(world) on each rank; results in rank order
 
-Limits: ranks write to the same terminal; their lines may mix.
+Limits: ranks write to the same terminal; their lines may mix. What a rank itself starts (a subprocess) is its own to
+end: only ranks die with the parent.
 """
 
 import json
 import os
 import selectors
+import signal
 import sys
+import threading
 import traceback
 from collections.abc import Callable
+from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, final
 
 from unisono.arena.segment import Segment
 from unisono.comm.base import DEFAULT_TIMEOUT_S
@@ -49,12 +53,14 @@ def run(
         raise UserError(f"ranks is {ranks}", hint="give 1 or more")
     if start not in STARTS:
         raise unknown_name("start", start, STARTS)
-    reference = None
-    if start == "fresh" or (start == "auto" and torch_threads_running()):
-        reference = _reference(work)
-    segment = Segment.create(ShmPlan(ranks).nbytes)
-    crew = _Crew(ranks, on_report)
-    try:
+    threads = start != "fresh" and torch_threads_running()
+    if threads and start == "fork":
+        raise UserError(
+            "torch has started threads in this process: a forked rank that uses torch would hang",
+            hint='use start="auto" or "fresh", or call unisono.run before using torch',
+        )
+    reference = _reference(work, threads) if threads or start == "fresh" else None
+    with closing(Segment.create(ShmPlan(ranks).nbytes)) as segment, closing(_Crew(ranks, on_report)) as crew:
         for rank in range(ranks):
             if reference is None:
                 crew.start(rank, partial(serve, work, segment, rank, ranks, timeout_s))
@@ -62,19 +68,14 @@ def run(
                 job = {"work": reference, "segment": segment.fd, "rank": rank, "ranks": ranks, "timeout_s": timeout_s}
                 crew.start(rank, partial(_become_fresh, job))
         return crew.results()
-    finally:
-        crew.close()
-        segment.close()
 
 
 def serve(work: Callable[[World], Any], segment: Segment, rank: int, ranks: int, timeout_s: float, sink: int) -> int:
-    """The life of one rank: join, work, tell the parent over `sink`; the exit code.
-
-    A line for each thing told: a mark (what kind it is) and JSON.
-    """
+    """The life of one rank: join, work, tell the parent over `sink`; the exit code."""
     with open(sink, "wb", buffering=0) as pipe:
 
         def tell(mark: bytes, value: Any) -> None:
+            """A line for each thing told: a mark (what kind it is) and JSON."""
             line = memoryview(mark + values.pack(value) + b"\n")
             while line:
                 line = line[pipe.write(line) :]
@@ -91,25 +92,33 @@ def serve(work: Callable[[World], Any], segment: Segment, rank: int, ranks: int,
             return 1
 
 
+@final
 class _Crew:
     """The children of one `run`: a process, a pipe for what it tells and a pidfd for its end, per rank."""
 
     def __init__(self, ranks: int, on_report: Callable[[int, Any], None]) -> None:
         self._on_report = on_report
         self._pids: dict[int, int] = {}
-        self._unread = [b""] * ranks
+        self._pidfds: dict[int, int] = {}
+        self._pipes: dict[int, int] = {}
+        self._unread = [bytearray() for _ in range(ranks)]
         self._answers: list[tuple[bytes, Any] | None] = [None] * ranks
         self._selector = selectors.DefaultSelector()
 
     def start(self, rank: int, body: Callable[[int], int]) -> None:
         source, sink = os.pipe()
         try:
-            self._pids[rank] = pid = children.fork_child(lambda: body(sink))
+            with children.signals_held():
+                self._pids[rank] = pid = children.fork_child(lambda: body(sink))
+                self._pidfds[rank] = os.pidfd_open(pid)
+                self._pipes[rank] = source
         finally:
             os.close(sink)
+            if rank not in self._pipes:
+                os.close(source)
         os.set_blocking(source, False)
         self._selector.register(source, selectors.EVENT_READ, ("answer", rank))
-        self._selector.register(os.pidfd_open(pid), selectors.EVENT_READ, ("end", rank))
+        self._selector.register(self._pidfds[rank], selectors.EVENT_READ, ("end", rank))
 
     def results(self) -> list[Any]:
         """Waits for all; raises `RankFailed` for the first that did not end well."""
@@ -118,82 +127,86 @@ class _Crew:
             for key, _ in sorted(self._selector.select(), key=lambda event: event[0].data):
                 what, rank = key.data
                 if what == "answer":
-                    if not self._read(key.fd, rank):
-                        self._forget(key.fd)
+                    if not self._read(rank):
+                        self._selector.unregister(key.fd)
                 elif rank in self._pids:
-                    self._forget(key.fd)
-                    _, status = os.waitpid(self._pids.pop(rank), 0)
+                    self._selector.unregister(key.fd)
+                    with children.signals_held():
+                        status = children.reap(self._pids.pop(rank))
                     self._judge(rank, status)
         return [answer[1] for answer in self._answers if answer is not None]
 
     def _judge(self, rank: int, status: int) -> None:
-        for key in list(self._selector.get_map().values()):
-            if key.data == ("answer", rank):
-                while self._read(key.fd, rank):
-                    pass
+        while self._read(rank):
+            pass
         mark, value = self._answers[rank] or (b"", None)
         if mark == _FAILURE:
-            raise RankFailed(rank, str(value), exit_code=os.waitstatus_to_exitcode(status))
+            raise RankFailed(rank, str(value), exit_code=max(1, os.waitstatus_to_exitcode(status)))
         if status or not mark:
             quiet = "" if status else " and gave no result"
             raise RankFailed(rank, children.how_it_ended(status) + quiet)
 
-    def _read(self, fd: int, rank: int) -> bool:
+    def _read(self, rank: int) -> bool:
         """Takes what is there; False when nothing is, or ever will be."""
         try:
-            data = os.read(fd, 1 << 20)
+            data = os.read(self._pipes[rank], 1 << 20)
         except BlockingIOError:
             return False
-        *lines, self._unread[rank] = (self._unread[rank] + data).split(b"\n")
-        for line in lines:
-            mark, value = line[:1], values.unpack(line[1:])
+        unread = self._unread[rank]
+        # Only what is new is searched: a result of many megabytes comes in pieces of 64 KiB.
+        seen = len(unread)
+        unread += data
+        while (stop := unread.find(b"\n", seen)) >= 0:
+            mark, value = bytes(unread[:1]), values.unpack(bytes(unread[1:stop]))
+            del unread[: stop + 1]
+            seen = 0
             if mark == _REPORT:
                 self._on_report(rank, value)
             else:
                 self._answers[rank] = mark, value
         return bool(data)
 
-    def _forget(self, fd: int) -> None:
-        self._selector.unregister(fd)
-        os.close(fd)
-
     def close(self) -> None:
-        """Ends whoever still lives and closes everything."""
-        children.end(self._pids.values())
-        for key in list(self._selector.get_map().values()):
-            self._forget(key.fd)
-        self._selector.close()
+        """Ends whoever still lives and closes everything, whatever happens meanwhile."""
+        try:
+            for rank in self._pids.keys() - self._pidfds.keys():  # no descriptor was left for its pidfd
+                os.kill(self._pids[rank], signal.SIGKILL)
+                children.reap(self._pids.pop(rank))
+            children.end({pid: self._pidfds[rank] for rank, pid in self._pids.items()})
+        finally:
+            self._selector.close()
+            for fd in [*self._pidfds.values(), *self._pipes.values()]:
+                os.close(fd)
 
 
 def torch_threads_running() -> bool:
     """Whether torch started threads in this process that a forked child would wait for in vain.
 
-    Counts threads that carry the process's own name (a pool's do; ZeroMQ's in a notebook do not) or torch's, less
-    Python's and those of BLAS, which are restarted after a fork.
+    Counts the threads that are neither Python's, nor ZeroMQ's (a notebook has those), nor of a BLAS that is restarted
+    after a fork. When in doubt, True: a fresh interpreter always works.
     """
     if "torch" not in sys.modules:
         return False
-    import threading
-
     from threadpoolctl import threadpool_info
 
-    own = Path("/proc/self/comm").read_text()
-    names = [path.read_text() for path in Path("/proc/self/task").glob("*/comm")]
+    known = {thread.native_id for thread in threading.enumerate()} | {os.getpid()}
+    tasks = [path for path in Path("/proc/self/task").iterdir() if int(path.name) not in known]
+    others = sum(not (path / "comm").read_text().startswith("ZMQ") for path in tasks)
     blas = sum(pool["num_threads"] - 1 for pool in threadpool_info() if pool["internal_api"] == "openblas")
-    found = sum(name == own or name.startswith("pt_") for name in names)
-    return bool(found > threading.active_count() + blas)
+    return bool(others > blas)
 
 
-def _reference(work: Callable[[World], Any]) -> dict[str, str]:
+def _reference(work: Callable[[World], Any], threads: bool) -> dict[str, str]:
     """How a fresh interpreter finds `work`: its module, or the script, and its name there."""
     module = sys.modules.get(getattr(work, "__module__", "") or "")
     name = getattr(work, "__qualname__", "")
     file = getattr(module, "__file__", None)
     if module is None or file is None or getattr(module, name, None) is not work:
+        why = ", and this process cannot be forked: torch has started threads in it" if threads else ""
         raise UserError(
-            f"{name or work!r} cannot be found by name in a fresh interpreter, "
-            "and this process cannot be forked (torch has started threads in it)",
-            hint="define it at the top level of a file, or call unisono.run before using torch",
+            f"{name or work!r} cannot be found by name in a fresh interpreter{why}",
+            hint="define it at the top level of a file"
+            + (", or call unisono.run before using torch" if threads else ""),
         )
     return {"module": module.__name__, "file": os.path.abspath(file), "name": name}
 

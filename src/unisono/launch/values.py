@@ -3,8 +3,8 @@
 >>> unpack(pack({"loss": 0.5, "w": np.arange(2)}))["w"].tolist()
 [0, 1]
 
-Limits: None, bool, int, float, str, lists, tuples (they come back as lists), dicts with string keys, NumPy arrays and
-numbers.
+Limits: None, bool, int, float, str, lists, tuples (they come back as lists), dicts with string keys, NumPy numbers and
+arrays of them.
 """
 
 import base64
@@ -30,14 +30,15 @@ def unpack(packed: bytes) -> Any:
 def _plain(value: Any) -> Any:
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    if isinstance(value, np.generic):
+    if isinstance(value, np.generic) and isinstance(value.item(), bool | int | float | str):
         return value.item()
-    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
+    # Types whose name does not bring them back (bfloat16, records) would arrive as raw bytes.
+    if isinstance(value, np.ndarray) and value.dtype.kind in "biufc" and np.dtype(value.dtype.str) == value.dtype:
         data = base64.b64encode(np.ascontiguousarray(value).tobytes()).decode()
         return {_ARRAY: [value.dtype.str, list(value.shape), data]}
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
-    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
+    if isinstance(value, dict) and all(isinstance(key, str) and key != _ARRAY for key in value):
         return {key: _plain(item) for key, item in value.items()}
     raise UserError(
         f"a rank returned a {type(value).__name__}, which cannot be handed back",

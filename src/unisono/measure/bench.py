@@ -12,6 +12,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from math import inf
 from typing import Any
 
 from unisono.comm.allreduce import ALGORITHMS
@@ -19,7 +20,7 @@ from unisono.comm.base import DTYPES, OPS
 from unisono.errors import UnisonoError, UserError, unknown_name
 from unisono.launch.children import Subprocess
 from unisono.launch.commands import mpirun
-from unisono.launch.connect import installed, require
+from unisono.launch.connect import installed, require, require_launcher
 from unisono.launch.environments import child_environment, mpi_environment
 from unisono.measure.bench_options import BenchOptions
 from unisono.measure.options import choices, numbers, sizes
@@ -53,24 +54,48 @@ def plan(options: BenchOptions) -> list[WorldSpec]:
         transports = choices(options.transports, TRANSPORTS, "transport")
     for name in transports:
         require(name)
+        require_launcher(name)
     if options.op not in OPS:
         raise unknown_name("op", options.op, OPS)
     if options.dtype not in DTYPES[:-1]:
         raise unknown_name("dtype", options.dtype, DTYPES[:-1])
-    if options.seconds <= 0 or options.timeout_s <= 0:
-        raise UserError("--seconds and --timeout-s must be above 0")
+    for name, value in (("--seconds", options.seconds), ("--timeout-s", options.timeout_s)):
+        if not 0 < value < inf:
+            raise UserError(f"{name} is {value}", hint="give a number above 0")
     itemsize = {"float16": 2, "float32": 4, "int32": 4}.get(options.dtype, 8)
     if options.elements:
         lengths = numbers(options.elements, "--elements", least=0)
     else:
-        lengths = [nbytes // itemsize for nbytes in sizes(options.sizes, "--sizes")]
+        lengths = [_elements(nbytes, itemsize, options.dtype) for nbytes in sizes(options.sizes, "--sizes")]
     counts = numbers(options.ranks, "--ranks")
     check_memory(max(counts), max(lengths) * itemsize, methods)
     return [
-        WorldSpec(transport, ranks, methods, lengths, options.dtype, options.op, options.seconds, options.timeout_s)
+        WorldSpec(
+            transport,
+            ranks,
+            [method for method in methods if _possible(transport, method, options.dtype)],
+            lengths,
+            options.dtype,
+            options.op,
+            options.seconds,
+            options.timeout_s,
+        )
         for ranks in counts
         for transport in transports
     ]
+
+
+def _elements(nbytes: int, itemsize: int, dtype: str) -> int:
+    if nbytes % itemsize:
+        raise UserError(
+            f"--sizes {nbytes}: not a whole number of {dtype}", hint=f"give multiples of {itemsize}, or --elements"
+        )
+    return nbytes // itemsize
+
+
+def _possible(transport: str, method: str, dtype: str) -> bool:
+    """MPI itself knows no float16; the algorithms over its messages do."""
+    return not (transport == "mpi" and method == "native" and dtype == "float16")
 
 
 def check_memory(ranks: int, nbytes: int, methods: list[str]) -> None:
@@ -97,7 +122,7 @@ def _run_world(world: WorldSpec) -> Iterator[dict[str, Any]]:
     command = mpirun(world.ranks, worker) if by_mpi else worker
     environment = mpi_environment() if by_mpi else child_environment(threads=1)
     with tempfile.TemporaryFile("w+") as noise, Subprocess(command, environment, stderr=noise.fileno()) as process:
-        for line in process.lines(silence_s=2 * world.timeout_s + 60):
+        for line in process.lines(silence_s=2 * world.timeout_s + 4 * world.seconds + 60):
             record = json.loads(line) if line.startswith("{") else {}
             if "error" in record:
                 error = UserError if record["exit_code"] == 2 else UnisonoError

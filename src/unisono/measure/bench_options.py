@@ -29,7 +29,7 @@ class BenchOptions:
     """sum, max, min or prod."""
 
     seconds: float = 0.2
-    """Time to spend on each cell of the table, roughly; at least five repetitions are made."""
+    """Time to spend on each cell of the table, roughly; at least 5 repetitions are made, at most 20,000."""
 
     timeout_s: float = 60.0
     """How long a rank waits for another before it gives up."""

@@ -28,7 +28,7 @@ from unisono.launch.local import run
 from unisono.world import World
 
 _PERIOD = 840
-_LEAST, _MOST = 5, 2000
+_LEAST, _MOST = 5, 20_000
 
 
 def pattern(rank: int, size: int, op: str, dtype: np.dtype) -> Array:

@@ -8,6 +8,7 @@ Limits: sigmoid goes by way of tanh, which is faster and cannot overflow; far ou
 float32), not relatively.
 """
 
+from math import sqrt
 from typing import final
 
 import numpy as np
@@ -99,3 +100,7 @@ class SigmoidPass(Pass):
 
 
 ACTIVATIONS: dict[str, type[Layer]] = {"relu": ReLU, "tanh": Tanh, "sigmoid": Sigmoid, "gelu": GELU}
+
+GAINS = {"relu": sqrt(6), "tanh": sqrt(3), "sigmoid": 4.0, "gelu": sqrt(6)}
+"""How much wider than torch's default the weights before an activation start, so that signals keep their size: He's for
+ReLU and its like, LeCun's for tanh; sigmoid's slope is at most 1/4. Each learns faster on MNIST than with gain 1."""

@@ -3,6 +3,8 @@
 The one idea: statistics are those of one shard, so they depend on no other rank, and what a shard makes of the running
 statistics goes into its own row of the new buffers; whoever commits the step averages the rows.
 
+    BatchNorm(32).open(room).forward(x)         # fills room.new_buffers as well
+
 eps 1e-5, momentum 0.1, running variance unbiased, all as torch's BatchNorm1d. One departure: where torch refuses a
 batch of one sample, such a shard (a ragged end can leave one) is normalised to zero and leaves the running variance.
 """

@@ -4,6 +4,8 @@ The one idea: the random numbers belong to the shard, not to the rank: each shar
 generator, in the order of the layers, so that it is the same wherever the shard is computed. 16 raw bits decide over
 one value: five times faster than drawing floats, and NumPy promises these bits for all versions to come.
 
+    Dropout(0.25).open(room).forward(x)         # draws from room.noise, one generator a shard
+
 Limits: the rate is rounded to 1/65536; generators must yield 64 bits at a time (Philox, PCG64; not MT19937).
 """
 

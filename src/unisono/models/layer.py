@@ -8,15 +8,17 @@ shards: each line is one NumPy call with `out=`.
 
 Rules that keep the bits of a shard independent of its neighbours:
 - products are `matmul` on stacks: one GEMM per shard inside, never one over (k * b) rows;
-- sums over the batch are products with a row of ones, and sums over features run along the last, contiguous axis;
-  both see one shard only, and no sum is cast on the way (NumPy's buffers would cut it at places that depend on k).
+- sums are products with ones, or run along the last, contiguous axis: they see one shard only;
+- work arrays are contiguous, so that every element meets the same kernel.
+They are held bit by bit in float32, the type of training. In float64, which is there to check gradients, old dot
+kernels (OpenBLAS's for SSE3) look at the alignment of their input, and layers with one output can differ.
 
 Who may write where: `forward` never writes into its input; `backward` may overwrite `dy`, which nobody reads again.
 """
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 import numpy as np
 
@@ -66,8 +68,8 @@ class Pass(ABC):
         """The output, in memory of its own; valid until the next call."""
 
     @abstractmethod
-    def backward(self, dy: Array) -> Any:
-        """The gradient for the input; those for the parameters go where `aim` said. None where nobody needs it."""
+    def backward(self, dy: Array) -> Array:
+        """The gradient for the input (of width 0 where nobody needs it); those for parameters go where `aim` said."""
 
     def infer(self, x: Array) -> Array:
         """Forward in inference mode."""

@@ -6,7 +6,8 @@ The one idea: a network is a list of layers and a loss, written here as one read
 
 Layers are numbered as in torch's `nn.Sequential`: `0.W`, `0.b`, `1.gamma`, `1.running_mean`; the only layer of `linear`
 has no number: `W`, `b`. `torch_names.py` translates.
-Starting values: torch's default, uniform in +-1/sqrt(inputs), except for the weights of sigmoid and tanh layers.
+Starting values are torch's, uniform in +-1/sqrt(inputs), wider for weights before an activation (`GAINS`); with batch
+norm, which undoes the width, exactly torch's. They depend on the random generator alone.
 """
 
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 from typing import final
 
 from unisono.errors import UserError, unknown_name
-from unisono.models.activations import ACTIVATIONS
+from unisono.models.activations import ACTIVATIONS, GAINS
 from unisono.models.base import Model
 from unisono.models.batchnorm import BatchNorm
 from unisono.models.chain import Chain
@@ -47,7 +48,7 @@ class Network:
 
 
 def linear(sizes: Sizes) -> Model:
-    """Linear regression with squared error: outputs = W x + b."""
+    """Linear regression with squared error: outputs = x W + b."""
     layer = Linear(sizes.features, sizes.outputs, first=True)
     return Chain({"": layer}, MeanSquaredError(), features=sizes.features)
 
@@ -94,7 +95,7 @@ def build(spec: str, features: int, outputs: int, activation: str = "", dropout:
 
 def _hidden(spec: str, sizes: str) -> tuple[int, ...]:
     fields = sizes.split(",")
-    if not all(field.isascii() and field.isdecimal() and int(field) for field in fields):
+    if not all(field.isascii() and field.isdecimal() and len(field) < 10 and int(field) for field in fields):
         raise UserError(
             f"model {spec!r}: {sizes!r} is not a list of layer sizes", hint="write whole numbers, such as mlp:128,64"
         )
@@ -105,7 +106,7 @@ def _classifier(sizes: Sizes, *, normed: bool) -> Model:
     layers: list[Layer] = []
     width = sizes.features
     for size in sizes.hidden:
-        layers.append(Linear(width, size, first=not layers))
+        layers.append(Linear(width, size, first=not layers, gain=1.0 if normed else GAINS[sizes.activation]))
         if normed:
             layers.append(BatchNorm(size))
         layers.append(ACTIVATIONS[sizes.activation]())

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors.numpy import save_file
 from threadpoolctl import threadpool_limits
 
 from unisono.data.loader import Loader
@@ -23,6 +22,7 @@ from unisono.strategies.sync import TIMES, Sync
 from unisono.train.early_stop import EarlyStop
 from unisono.train.evaluate import evaluate
 from unisono.train.job import Job
+from unisono.train.weights import Weights, save
 from unisono.world import World
 
 
@@ -94,10 +94,8 @@ def _train(world: World, job: Job, weights: Path) -> dict[str, Any]:
     tested = evaluate(comm, model, data.test_x, data.test_y)
     sha256 = hashlib.sha256(strategy.params[: model.layout.length].tobytes() + strategy.buffers.tobytes()).hexdigest()
     if comm.rank == 0:
-        arrays = model.layout.views(strategy.params[: model.layout.length]) | model.buffers_layout.views(
-            strategy.buffers
-        )
-        save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, weights)
+        params = model.layout.views(strategy.params[: model.layout.length])
+        save(Weights(params, model.buffers_layout.views(strategy.buffers)), weights)
     comm.barrier()
     return {
         **{name: metrics[name] for name in ("train_loss", "train_accuracy")},

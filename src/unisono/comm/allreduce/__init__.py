@@ -15,7 +15,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from unisono.comm.base import Array, Communicator, check_array, dtype_code, op_code, reduction
+from unisono.comm.arrival import reduced_code
+from unisono.comm.base import Array, Communicator, check_array, op_code, reduction
 from unisono.errors import unknown_name
 
 Algorithm: TypeAlias = Callable[[Communicator, Array, np.ufunc], None]
@@ -32,11 +33,11 @@ FORMULAS: dict[str, tuple[str, Callable[[int, int], float]]] = {
     "naive": ("(n-1)*s", lambda n, s: (n - 1) * s),
     "ring": ("2*s*(n-1)/n", lambda n, s: 2 * s * (n - 1) / n),
     "tree": ("2*s*(n-1)/n", lambda n, s: 2 * s * (n - 1) / n),
-    "doubling": ("s*log2(n)", lambda n, s: _folded_bytes(n, s, lambda p: s * math.log2(p))),
+    "doubling": ("s*log2(n), n=2^k", lambda n, s: _folded_bytes(n, s, lambda p: s * math.log2(p))),
     "halving": ("2*s*(n-1)/n", lambda n, s: _folded_bytes(n, s, lambda p: 2 * s * (p - 1) / p)),
 }
-"""Bytes sent per rank, on average over the ranks: the usual text, and the exact value, which for the last two differs
-from the text in worlds that are not a power of two (the ranks too many send s bytes before, and are sent s after)."""
+"""Bytes sent per rank, on average over the ranks: the usual text, and the exact value. In worlds that are not a power
+of two, doubling and halving fold the ranks too many into others first, and send them the result."""
 
 
 def _folded_bytes(n: int, s: int, core: Callable[[int], float]) -> float:
@@ -60,5 +61,8 @@ def all_reduce(comm: Communicator, array: Array, op: str = "sum", algorithm: str
         return
     check_array(array)
     function = load(algorithm)
-    comm.agree("bytes, dtype, op of all_reduce", array.nbytes, dtype_code(array.dtype), op_code(op))
+    number = list(ALGORITHMS).index(algorithm)
+    comm.agree(
+        "bytes, dtype, op, algorithm of all_reduce", array.nbytes, reduced_code(array.dtype), op_code(op), number
+    )
     function(comm, array.reshape(-1), reduction(op))

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 
 from unisono.comm.allreduce.folding import folded
-from unisono.comm.base import Array, Communicator
+from unisono.comm.base import COLLECTIVE_TAG, Array, Communicator
 
 
 def doubling(comm: Communicator, array: Array, ufunc: np.ufunc) -> None:
@@ -16,8 +16,9 @@ def doubling(comm: Communicator, array: Array, ufunc: np.ufunc) -> None:
         distance = 1
         while distance < power:
             peer = real(virtual ^ distance)
-            comm.sendrecv(array, peer, inbox, peer)
-            ufunc(array, inbox, out=array)
+            comm.sendrecv(array, peer, inbox, peer, tag=COLLECTIVE_TAG)
+            # The lower rank's first: for signed zeros and NaNs the order of two operands matters.
+            ufunc(*((inbox, array) if virtual & distance else (array, inbox)), out=array)
             distance *= 2
 
     folded(comm, array, ufunc, core)

@@ -5,7 +5,7 @@ In pieces, so that what arrives is reduced while it is in the cache, and needs n
 
 import numpy as np
 
-from unisono.comm.base import Array, Communicator
+from unisono.comm.base import COLLECTIVE_TAG, Array, Communicator
 
 PIECE_BYTES = 2**19
 
@@ -19,11 +19,12 @@ def exchange_and_reduce(
     inbox = np.empty(min(step, len(target)), target.dtype)
     # The two may differ in length by one element, and so in their number of pieces.
     for start in range(0, max(len(given), len(target)), step):
-        leaving = comm.isend(given[start : start + step], dest) if start < len(given) else None
-        piece = target[start : start + step]
-        if len(piece):
-            room = inbox[: len(piece)]
-            comm.recv(room, source)
-            ufunc(piece, room, out=piece)
-        if leaving is not None:
-            leaving.wait()
+        leaving, piece = given[start : start + step], target[start : start + step]
+        room = inbox[: len(piece)]
+        if len(leaving) and len(piece):
+            comm.sendrecv(leaving, dest, room, source, tag=COLLECTIVE_TAG)
+        elif len(leaving):
+            comm.send(leaving, dest, tag=COLLECTIVE_TAG)
+        else:
+            comm.recv(room, source, tag=COLLECTIVE_TAG)
+        ufunc(piece, room, out=piece)

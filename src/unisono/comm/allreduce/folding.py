@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from unisono.comm.base import Array, Communicator
+from unisono.comm.base import COLLECTIVE_TAG, Array, Communicator
 
 
 def folded(
@@ -19,14 +19,14 @@ def folded(
     pairs = comm.size - power
     rank = comm.rank
     if rank < 2 * pairs and rank % 2:
-        comm.send(array, rank - 1)
-        comm.recv(array, rank - 1)
+        comm.send(array, rank - 1, tag=COLLECTIVE_TAG)
+        comm.recv(array, rank - 1, tag=COLLECTIVE_TAG)
         return
     if rank < 2 * pairs:
         inbox = np.empty_like(array)
-        comm.recv(inbox, rank + 1)
+        comm.recv(inbox, rank + 1, tag=COLLECTIVE_TAG)
         ufunc(array, inbox, out=array)
     virtual = rank // 2 if rank < 2 * pairs else rank - pairs
     core(virtual, power, lambda other: other * 2 if other < pairs else other + pairs)
     if rank < 2 * pairs:
-        comm.send(array, rank + 1)
+        comm.send(array, rank + 1, tag=COLLECTIVE_TAG)

@@ -9,7 +9,7 @@ import numpy as np
 
 from unisono.comm.allreduce.exchange import exchange_and_reduce
 from unisono.comm.allreduce.folding import folded
-from unisono.comm.base import Array, Communicator
+from unisono.comm.base import COLLECTIVE_TAG, Array, Communicator
 
 
 def halving(comm: Communicator, array: Array, ufunc: np.ufunc) -> None:
@@ -30,6 +30,6 @@ def halving(comm: Communicator, array: Array, ufunc: np.ufunc) -> None:
             ways.append((peer, keep, give))
             distance //= 2
         for peer, keep, give in reversed(ways):
-            comm.sendrecv(keep, peer, give, peer)
+            comm.sendrecv(keep, peer, give, peer, tag=COLLECTIVE_TAG)
 
     folded(comm, array, ufunc, core)

@@ -3,7 +3,7 @@
 import numpy as np
 
 from unisono.arena.canon import combine
-from unisono.comm.base import Array, Communicator
+from unisono.comm.base import COLLECTIVE_TAG, Array, Communicator
 
 
 def naive(comm: Communicator, array: Array, ufunc: np.ufunc) -> None:
@@ -14,7 +14,7 @@ def naive(comm: Communicator, array: Array, ufunc: np.ufunc) -> None:
     for distance in range(1, comm.size):
         source = (comm.rank - distance) % comm.size
         parts[source] = np.empty_like(array)
-        comm.sendrecv(array, (comm.rank + distance) % comm.size, parts[source], source)
+        comm.sendrecv(array, (comm.rank + distance) % comm.size, parts[source], source, tag=COLLECTIVE_TAG)
     # In one order on all ranks, not in the order of arrival: all must round alike.
     result = np.empty_like(array)
     combine(parts, result, ufunc)

@@ -10,7 +10,7 @@ from itertools import pairwise
 import numpy as np
 
 from unisono.comm.allreduce.exchange import exchange_and_reduce
-from unisono.comm.base import Array, Communicator
+from unisono.comm.base import COLLECTIVE_TAG, Array, Communicator
 
 
 def chunks_of(array: Array, count: int) -> list[Array]:
@@ -27,4 +27,4 @@ def ring(comm: Communicator, array: Array, ufunc: np.ufunc) -> None:
         outgoing, incoming = chunks[(rank - step) % size], chunks[(rank - step - 1) % size]
         exchange_and_reduce(comm, (outgoing, right), (incoming, left), ufunc)
     for step in range(size - 1):
-        comm.sendrecv(chunks[(rank + 1 - step) % size], right, chunks[(rank - step) % size], left)
+        comm.sendrecv(chunks[(rank + 1 - step) % size], right, chunks[(rank - step) % size], left, tag=COLLECTIVE_TAG)

@@ -1,0 +1,88 @@
+"""How much memory training takes on some ranks: the proportional set size (PSS) of all of them, summed.
+
+The one idea: PSS divides a page by the number of processes that map it, so its sum over the ranks counts shared memory
+once. It is read before the strategy is made and after a few steps; the difference, less the gradients, is parameters
+and optimizer state: how many copies is that? Gradients are the sum of all (in chunks), what each rank leaves in the
+arena, and a vector for each shard where a rank has several.
+
+    print(footprint(prepare(Recipe(model="mlp:2048,2048", ranks=8, ...))).copies)
+
+Limits: Linux. Interpreters and activations are in the difference too, so a single copy reads as slightly more than 1.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import final
+
+from threadpoolctl import threadpool_limits
+
+import unisono
+from unisono.data.loader import Loader
+from unisono.data.shards import shards_of_rank
+from unisono.models.base import Model
+from unisono.models.nets import build
+from unisono.rng import generator
+from unisono.strategies.sync import Sync
+from unisono.train.job import Job
+from unisono.world import World
+
+STEPS = 2
+
+
+@final
+@dataclass(frozen=True)
+class Footprint:
+    """Bytes, summed over the ranks."""
+
+    pss: int
+    """All of it, interpreters and their share of the data included;"""
+    grown: int
+    """by how much it grew with the strategy;"""
+    gradients: int
+    """of which gradients;"""
+    one_copy: int
+    """parameters and optimizer state, once."""
+
+    @property
+    def copies(self) -> float:
+        return (self.grown - self.gradients) / self.one_copy
+
+
+def footprint(job: Job) -> Footprint:
+    """What training `job` takes on the ranks of its recipe."""
+    found = unisono.run(lambda world: _work(world, job), job.recipe.ranks)
+    before, after = (sum(rank[name] for rank in found) for name in ("before", "after"))
+    vector = 4 * job.model().layout.length
+    widest = len(shards_of_rank(job.plan.shards, job.recipe.ranks, 0))
+    vectors = 1 + job.recipe.ranks + (job.plan.shards if widest > 1 else 0)
+    return Footprint(after, after - before, vectors * vector, (1 + found[0]["state_vectors"]) * vector)
+
+
+def _work(world: World, job: Job) -> dict[str, int]:
+    small = build("mlp:4", job.dataset.features, job.dataset.outputs)
+    with threadpool_limits(1, user_api="blas"):
+        _train(world, job, small)  # what the first steps touch of the interpreter is not the strategy's
+        before = _pss_of_all(world)
+        strategy = _train(world, job, job.model())
+        return {"before": before, "after": _pss_of_all(world), "state_vectors": len(strategy.state)}
+
+
+def _train(world: World, job: Job, model: Model) -> Sync:
+    plan, data = job.plan, job.dataset
+    strategy = Sync(world.comm, model, job.optimizer, plan.shards)
+    strategy.start(generator(plan.seed, "init"))
+    loader, order = Loader(plan, data.train_x, data.train_y), plan.order(0)
+    for step in range(STEPS):
+        groups = loader.groups(order, step, strategy.share(plan.shards))
+        strategy.step(groups, plan.shards, plan.global_batch, job.lr(step + 1))
+    return strategy
+
+
+def _pss_of_all(world: World) -> int:
+    """This rank's PSS while every rank holds what it holds."""
+    world.comm.barrier()
+    for line in Path("/proc/self/smaps_rollup").read_text().splitlines():
+        if line.startswith("Pss:"):
+            break
+    world.comm.barrier()
+    return 1024 * int(line.split()[1])

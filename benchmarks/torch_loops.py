@@ -1,0 +1,191 @@
+"""The peers of `training.py`: the same networks trained by torch, one worker a contender.
+
+The one idea: a worker is started once and waits; each line it reads from the file `go` is a turn. A turn makes a new
+network, warms up, trains for about as many seconds as the line says, and prints its samples per second as a JSON line.
+
+    python benchmarks/torch_loops.py '{"loop": "memory", "go": "/dev/stdin", ...}'     # all keys: peers.Spec
+
+The loops, each as lean as its kind allows (no running loss, no accuracy; unisono's own loop keeps both):
+
+- `ddp`: DistributedDataParallel over gloo, DistributedSampler, DataLoader on a TensorDataset; started by torchrun
+- `loader`: one process, DataLoader on a TensorDataset
+- `memory`: one process, no DataLoader: a permutation an epoch, index_select a batch, layers called as functions and not
+  as modules, the optimizer fused or foreach, one thread or all: what is fastest in a trial before the first turn
+
+Limits: eager torch, 2.5 or newer (fused optimizers on CPUs). torch.compile needs a C++ compiler, and is left out.
+"""
+
+import itertools
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from functools import partial
+from typing import TypeAlias
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from peers import Network, Spec
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+WARM_UP_STEPS = 50
+TRIAL_S, TRIALS = 0.2, 3
+
+Forward: TypeAlias = Callable[[Tensor], Tensor]
+
+Steps: TypeAlias = Iterator[int]
+"""Endless; an item is one step done, and how many samples it took."""
+
+Largest: TypeAlias = Callable[[float], float]
+"""The largest of the numbers that the ranks give; the number itself for one process."""
+
+
+def build(network: Network, data: TensorDataset) -> nn.Sequential:
+    x, y = data.tensors
+    width, layers = x.shape[1], list[nn.Module]()
+    for size in network.hidden:
+        layers.append(nn.Linear(width, size))
+        if network.normed:
+            layers.append(nn.BatchNorm1d(size))
+        layers.append({"relu": nn.ReLU, "sigmoid": nn.Sigmoid}[network.activation]())
+        width = size
+    return nn.Sequential(*layers, nn.Linear(width, int(y.max()) + 1))
+
+
+def optimizer_of(network: Network, model: nn.Module, kernel: str = "") -> torch.optim.Optimizer:
+    """kernel: fused or foreach; torch's own choice if empty."""
+    fused, foreach = kernel == "fused" or None, kernel == "foreach" or None
+    if network.optimizer == "adam":
+        return torch.optim.Adam(model.parameters(), lr=network.lr, fused=fused, foreach=foreach)
+    return torch.optim.SGD(model.parameters(), lr=network.lr, momentum=0.9, fused=fused, foreach=foreach)
+
+
+def as_function(model: nn.Sequential) -> Forward:
+    """The forward without the modules' own overhead: a tenth of the step of a small network."""
+
+    def function(layer: nn.Module) -> Forward:
+        if isinstance(layer, nn.Linear):
+            return partial(functional.linear, weight=layer.weight, bias=layer.bias)
+        if isinstance(layer, nn.BatchNorm1d):
+            numbers = layer.weight, layer.bias, layer.running_mean, layer.running_var
+            return lambda x: torch.batch_norm(x, *numbers, True, 0.1, layer.eps, False)
+        return torch.relu if isinstance(layer, nn.ReLU) else torch.sigmoid
+
+    functions = [function(layer) for layer in model]
+
+    def forward(x: Tensor) -> Tensor:
+        for call in functions:
+            x = call(x)
+        return x
+
+    return forward
+
+
+def with_loader(network: Network, data: TensorDataset, *, distributed: bool) -> Steps:
+    """The loop of the tutorials."""
+    model: nn.Module = build(network, data)
+    sampler: DistributedSampler[tuple[Tensor, ...]] | None = None
+    if distributed:
+        model, sampler = DistributedDataParallel(model), DistributedSampler(data)
+    optimizer = optimizer_of(network, model)
+    loader = DataLoader(data, network.batch, shuffle=sampler is None, sampler=sampler)
+    for epoch in itertools.count():
+        if sampler is not None:
+            sampler.set_epoch(epoch)
+        for x, y in loader:
+            optimizer.zero_grad()
+            functional.cross_entropy(model(x), y).backward()
+            optimizer.step()
+            yield len(x)
+
+
+def in_memory(network: Network, data: TensorDataset, kernel: str, threads: int) -> Steps:
+    """The fastest loop of eager torch that we know of."""
+    torch.set_num_threads(threads)
+    model = build(network, data)
+    forward, optimizer = as_function(model), optimizer_of(network, model, kernel)
+    x, y = data.tensors
+    while True:
+        for rows in torch.randperm(len(x)).split(network.batch):
+            optimizer.zero_grad(set_to_none=True)
+            functional.cross_entropy(forward(x.index_select(0, rows)), y.index_select(0, rows)).backward()
+            optimizer.step()
+            yield len(rows)
+
+
+def turn(steps: Steps, seconds: float, largest: Largest) -> float:
+    """Samples per second of this rank over about `seconds`, after a warm-up; the slowest rank's time counts."""
+    for _ in range(2):  # the second time tells how long a step takes
+        begun = time.perf_counter()
+        for _ in range(WARM_UP_STEPS):
+            next(steps)
+        took = largest(time.perf_counter() - begun)
+    count = max(WARM_UP_STEPS, round(seconds * WARM_UP_STEPS / took))
+    begun = time.perf_counter()
+    samples = sum(itertools.islice(steps, count))
+    return samples / largest(time.perf_counter() - begun)
+
+
+def trial(steps: Steps) -> float:
+    """Samples per second, soon: where cores are busy two threads may be a hundred times slower than one."""
+    for _ in range(5):
+        next(steps)
+    begun, samples, took = time.perf_counter(), 0, 0.0
+    while took < TRIAL_S:
+        samples += next(steps)
+        took = time.perf_counter() - begun
+    return samples / took
+
+
+def fastest(network: Network, data: TensorDataset, most_threads: int) -> tuple[str, int]:
+    """(kernel, threads) of `in_memory` with the best median of a few trials, taken in turns."""
+    variants = list(itertools.product(("fused", "foreach"), sorted({1, most_threads})))
+    rates: dict[tuple[str, int], list[float]] = {variant: [] for variant in variants}
+    for _ in range(TRIALS):
+        for variant in variants:
+            rates[variant].append(trial(in_memory(network, data, *variant)))
+    return max(variants, key=lambda variant: statistics.median(rates[variant]))
+
+
+def largest_of_ranks(value: float) -> float:
+    shared = torch.tensor(value, dtype=torch.float64)
+    dist.all_reduce(shared, dist.ReduceOp.MAX)
+    return float(shared)
+
+
+def main() -> None:
+    spec = Spec.unpack(sys.argv[1])
+    network, rank, size = spec.network, 0, 1
+    largest: Largest = float
+    data = TensorDataset(*(torch.from_numpy(np.load(path)) for path in (spec.x, spec.y)))
+    if spec.loop == "ddp":
+        dist.init_process_group("gloo")
+        largest, rank, size = largest_of_ranks, dist.get_rank(), dist.get_world_size()
+    best: tuple[str, int] | None = None
+
+    def tell(**record: float | str) -> None:
+        if rank == 0:
+            print(json.dumps(record), flush=True)
+
+    largest(0.0)
+    tell(note="ready")
+    with open(spec.go) if rank == 0 else nullcontext() as go:
+        while seconds := largest(float(go.readline() or 0) if go else 0.0):
+            if spec.loop == "memory":
+                best = best or fastest(network, data, spec.threads)
+                steps, note = in_memory(network, data, *best), f"{best[0]}, threads: {best[1]}"
+            else:
+                steps, note = with_loader(network, data, distributed=spec.loop == "ddp"), ""
+            tell(samples_per_s=size * turn(steps, seconds, largest), note=note)
+    if spec.loop == "ddp":
+        dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

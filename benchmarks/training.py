@@ -1,0 +1,187 @@
+"""unisono's training against torch's, in one interleaved run: ratios, beside those that were aimed for.
+
+    python benchmarks/training.py                     # everything, about four minutes
+    python benchmarks/training.py --quick             # a smoke run of under half a minute
+    python benchmarks/training.py --jobs r4,shards --rounds 11 --seconds 2
+
+The jobs, on made-up rows but for r2:
+
+- `r4`: 50,000 x 512, 20 classes, bn-mlp 512-32-20, Adam 0.001, batch 32 per rank, shards = ranks; against torchrun DDP,
+  a one-process loop with DataLoader, and the fastest in-memory loop of torch
+- `r2`: MNIST, sigmoid mlp:128,64, momentum 0.9, global batch 512, 8 shards; against the in-memory loop
+- `shards`: what 8 shards cost: r4 at global batch 256, in 8 shards and in as many as there are ranks
+- `memory`: the proportional set size of 1 and of 8 ranks, and how many copies of parameters and state that is
+
+Contenders take turns; a ratio is that of the medians over the rounds. How torch's loops are written is in
+`torch_loops.py`, what is timed of ours in `ours.py`. Without torch its rows say "not installed".
+
+Limits: 2 ranks need 2 idle cores. Whatever else runs hurts those that use both more than those that use one; the load
+before the start is printed. MNIST is looked for in ../shared/data/mnist, seen from the repository; without it r2 has
+made-up rows of the same shape.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from types import MappingProxyType
+from typing import final
+
+import numpy as np
+from contenders import Contender, Rates, take_turns
+from ours import Ours, without_test
+from peers import Loop, Network, started
+from pss import footprint
+from standings import Aim, judge, show_rates
+
+from unisono.errors import UnisonoError, UserError, unknown_name
+from unisono.recipe import Recipe, load
+from unisono.resources import readable_bytes, usable_cores
+from unisono.train.job import Job, prepare
+
+MNIST = Path(__file__).parents[2] / "shared" / "data" / "mnist"
+R4 = Recipe(
+    model="bn-mlp:32",
+    data="synthetic:classes=20,rows=50000,features=512,test_rows=0",
+    optimizer="adam",
+    lr=0.001,
+)
+LOADER, MEMORY = "torch, DataLoader", "torch, in memory"
+
+
+@final
+@dataclass(frozen=True)
+class Turns:
+    """How often and how long everybody trains, the warm-up apart."""
+
+    rounds: int
+    seconds: float
+
+
+def ours(ranks: int, shards: int) -> str:
+    return f"unisono, {_count(ranks, 'rank')}, {_count(shards, 'shard')}"
+
+
+def ddp(ranks: int) -> str:
+    return f"torchrun DDP, {_count(ranks, 'rank')}"
+
+
+def r4(turns: Turns) -> None:
+    print("\nr4: bn-mlp 512-32-20, 50,000 rows, Adam, batch 32 per rank")
+    jobs = _prepare(*(replace(R4, ranks=ranks, shards=ranks, batch_size_per_rank=32) for ranks in (1, 2)))
+    network = Network(hidden=[32], activation="relu", normed=True, optimizer="adam", lr=R4.lr, batch=32)
+    loops = {ddp(1): Loop("ddp", ranks=1), ddp(2): Loop("ddp", ranks=2), LOADER: Loop("loader"), MEMORY: Loop("memory")}
+    rates = _compare(jobs, turns, network, loops)
+    judge(
+        rates,
+        Aim(ours(2, 2), ddp(2), 12),
+        Aim(ours(2, 2), LOADER, 7),
+        Aim(ours(2, 2), MEMORY, 2.8),
+        Aim(ours(1, 1), MEMORY, 2.2),
+        Aim(ours(2, 2), ours(1, 1), 1.4),
+    )
+
+
+def r2(turns: Turns) -> None:
+    print("\nr2: sigmoid mlp 784-128-64-10, MNIST, momentum 0.9, global batch 512")
+    recipe = load("r2", {"shards": 8, "data_dir": str(MNIST)})
+    if not MNIST.is_dir():
+        recipe = replace(recipe, data="synthetic:classes=10,rows=60000,features=784,test_rows=0")
+        print("Note: MNIST is not in ../shared/data/mnist; made-up rows of the same shape instead.")
+    jobs = _prepare(*(replace(recipe, ranks=ranks) for ranks in (1, 2)))
+    network = Network(
+        hidden=[128, 64], activation="sigmoid", normed=False, optimizer="momentum", lr=recipe.lr, batch=512
+    )
+    rates = _compare(jobs, turns, network, {MEMORY: Loop("memory")})
+    judge(rates, Aim(ours(2, 8), ours(1, 8), 1.6), Aim(ours(2, 8), MEMORY), Aim(ours(1, 8), MEMORY))
+
+
+def shards(turns: Turns) -> None:
+    print("\nshards: r4 at global batch 256; the ratio is what 8 shards cost")
+    recipes = [replace(R4, ranks=ranks, shards=count, batch_size=256) for ranks in (1, 2) for count in (ranks, 8)]
+    rates = _compare(_prepare(*recipes), turns)
+    judge(
+        rates,
+        Aim(ours(2, 2), ours(2, 8), 1.3, at_most=True),
+        Aim(ours(1, 1), ours(1, 8), 1.3, at_most=True),
+    )
+
+
+def memory(turns: Turns) -> None:
+    print("\nmemory: mlp 2048-2048-2048-10, Adam, 8 shards; summed over the ranks")
+    print(
+        f"{'ranks':>5} {'PSS':>11} {'grown by':>11} {'gradients':>11} {'one copy':>11}   copies of parameters and state"
+    )
+    data = "synthetic:rows=1024,features=2048,test_rows=0"
+    recipe = Recipe(model="mlp:2048,2048", data=data, shards=8, batch_size=64, optimizer="adam")
+    for ranks in (1, 8):
+        found = footprint(prepare(replace(recipe, ranks=ranks)))
+        sizes = (found.pss, found.grown, found.gradients, found.one_copy)
+        print(f"{ranks:>5} " + " ".join(f"{readable_bytes(size):>11}" for size in sizes), end="   ")
+        print(f"{found.copies:.2f} (a replica per rank: {ranks})", flush=True)
+
+
+JOBS = {"r4": r4, "r2": r2, "shards": shards, "memory": memory}
+
+
+def _prepare(*recipes: Recipe) -> list[Job]:
+    """The jobs, with one copy of the data for all: it is the same."""
+    jobs = [without_test(prepare(recipe)) for recipe in recipes]
+    return [replace(job, dataset=jobs[0].dataset) for job in jobs]
+
+
+def _compare(
+    jobs: Sequence[Job], turns: Turns, network: Network | None = None, loops: Mapping[str, Loop] = MappingProxyType({})
+) -> Rates:
+    """Everybody's turns, and the table of them. loops: those of torch, by the names of the contenders."""
+    contenders: list[Contender] = [Ours(ours(job.recipe.ranks, job.plan.shards), job) for job in jobs]
+    data = jobs[0].dataset
+    with ExitStack() as stack:
+        if network is not None and find_spec("torch"):
+            contenders += stack.enter_context(started(loops, network, data.train_x, data.train_y))
+        rates = take_turns(contenders, turns.rounds, turns.seconds)
+    absent = [name for name in loops if name not in rates]
+    show_rates(rates, {contender.name: contender.note for contender in contenders}, absent)
+    return rates
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'s' if number > 1 else ''}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--jobs", default=",".join(JOBS), help=f"some of {', '.join(JOBS)} (default: all)")
+    parser.add_argument("--rounds", type=int, default=7, help="turns of each contender (default 7)")
+    parser.add_argument("--seconds", type=float, default=1.5, help="length of a turn (default 1.5)")
+    parser.add_argument("--quick", action="store_true", help="2 rounds of a fifth of a second: to see that it works")
+    options = parser.parse_args()
+    turns = Turns(2, 0.2) if options.quick else Turns(options.rounds, options.seconds)
+    try:
+        names = options.jobs.split(",")
+        for name in names:
+            if name not in JOBS:
+                raise unknown_name("--jobs", name, JOBS)
+        if turns.rounds < 1 or not 0 < turns.seconds < 60:
+            raise UserError(
+                f"--rounds {turns.rounds} --seconds {turns.seconds:g}", hint="give at least 1 round, and 0 to 60 s"
+            )
+        torch = f"torch {version('torch')}" if find_spec("torch") else "torch: not installed"
+        print(
+            f"{usable_cores()} cores, load before the start {os.getloadavg()[0]:.2f}; NumPy {np.__version__}, {torch}; "
+            f"{turns.rounds} rounds of {turns.seconds:g} s"
+        )
+        for name in names:
+            JOBS[name](turns)
+    except UnisonoError as error:
+        print(f"training.py: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,98 @@
+"""`unisono weights`: what a run has learnt, as a table or as a file for other programs.
+
+    unisono weights runs/mine; unisono weights runs/mine --export mine.npz
+
+Limits: the table shows what fits 80 columns, three digits; all digits are in the exported files.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from unisono.models.base import Array
+    from unisono.train.weights import Weights
+
+
+def weights(
+    run: str,
+    /,
+    *,
+    export: Annotated[str, Parameter(help="Write them to this file: .npz, .safetensors, .txt, .pt or .pth.")] = "",
+    force: Annotated[bool, Parameter(help="Replace the file if it exists.", negative="")] = False,
+) -> None:
+    """Show the weights of a run, or export them.
+
+    The hash of the weights is computed anew and compared with the one in the run's summary.
+
+    .npz and .safetensors hold the arrays under their names; .txt holds NAME: and then one value a line; .pt and .pth
+    hold a state dict for a torch nn.Sequential of the same layers (model linear: nn.Linear), and need torch.
+
+    Parameters
+    ----------
+    run
+        A run directory of `unisono train`, or a .safetensors file.
+    """
+    from pathlib import Path
+
+    from rich.console import Console
+
+    from unisono.train.weights import export as write
+    from unisono.train.weights import load, verify
+
+    found = load(run)
+    if export:
+        verify(run, found)
+        write(found, Path(export), force=force)
+        print(f"Written: {export}, {len(found.arrays)} arrays, weights_sha256 {found.sha256()}")
+        return
+    console = Console(highlight=False)
+    console.print(table(found))
+    print(f"{_elements(found.parameters):,} parameters", end="")
+    print(f", {_elements(found.buffers):,} values in buffers" if found.buffers else "")
+    print(f"weights_sha256 {found.sha256()}", flush=True)
+    print("as in summary.json" if verify(run, found) else "compared with no summary.json")
+
+
+def table(found: "Weights") -> "Table":
+    """A row an array, parameters above buffers; names and shapes are folded where 80 columns do not suffice."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    shown = Table(box=SIMPLE_HEAD, padding=0, pad_edge=False)
+    shown.add_column("name", overflow="fold")
+    shown.add_column("shape", overflow="fold")
+    for title in ("elements", "mean", "std", "min", "max", "norm"):
+        shown.add_column(title, justify="right", no_wrap=True)
+    for kind in (found.parameters, found.buffers):
+        for name, array in kind.items():
+            # Text: a name may look like rich's markup.
+            shape = " x ".join(map(str, array.shape)) or "-"
+            shown.add_row(Text(name), shape, f"{array.size:,}", *(_figure(value) for value in _statistics(array)))
+        shown.add_section()
+    return shown
+
+
+def _statistics(array: "Array") -> list[float]:
+    """Mean, standard deviation, minimum, maximum, norm; nothing of no elements."""
+    import numpy as np
+
+    if not array.size:
+        return []
+    values = array.astype(np.float64).ravel()
+    with np.errstate(all="ignore"):  # weights that are not finite show it in the table
+        found = values.mean(), values.std(), values.min(), values.max(), np.linalg.norm(values)
+    return [float(value) for value in found]
+
+
+def _figure(value: float) -> str:
+    """Three digits in nine columns at most: -1.23e-5, not -1.23e-05."""
+    return f"{value:.3g}".replace("e-0", "e-").replace("e+0", "e").replace("e+", "e")
+
+
+def _elements(arrays: "Mapping[str, Array]") -> int:
+    return sum(array.size for array in arrays.values())

@@ -1,0 +1,229 @@
+"""Weights in files: what a run has learnt, read in model order, checked, and written in the formats of others.
+
+The one idea: weights are named arrays in model order, parameters before buffers, and nothing else; each format is one
+function that writes them into an open file, found by the ending of the file's name. A safetensors file lists its arrays
+by name, so ours carry their order as metadata.
+
+    from unisono.train import weights
+    arrays = weights.read("runs/mine")                                    # {"0.W": (64, 10) float32, "0.b": ...}
+    weights.export(weights.load("runs/mine"), Path("mine.npz"))
+
+Equal weights give equal files, byte by byte, in every format. No pickle is ever read; .pt and .pth are written only.
+Limits: all arrays are held in memory, and once more while they are written. A file that appears between the look for
+it and the end of writing is replaced. Types that NumPy lacks (bfloat16, float8) are refused.
+"""
+
+import hashlib
+import io
+import json
+import os
+import zipfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import BinaryIO, final
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save as safetensors_bytes
+
+from unisono.errors import UnisonoError, UserError, unknown_name
+from unisono.models.base import Array
+from unisono.models.torch_names import torch_state
+from unisono.train.rundir import RunDirectory
+
+TYPES = ("F64", "F32", "F16", "I64", "I32", "I16", "I8", "U64", "U32", "U16", "U8", "BOOL")
+"""Types of safetensors files that are NumPy's and real numbers."""
+
+
+@final
+@dataclass(frozen=True)
+class Weights:
+    """Arrays by name, both in model order."""
+
+    parameters: Mapping[str, Array]
+    buffers: Mapping[str, Array]
+
+    @property
+    def arrays(self) -> dict[str, Array]:
+        """All of them: parameters, then buffers."""
+        return {**self.parameters, **self.buffers}
+
+    def sha256(self) -> str:
+        """A run's `weights_sha256`: all values in model order, C order, little endian, nothing between them."""
+        digest = hashlib.sha256()
+        for array in self.arrays.values():
+            digest.update(array.astype(array.dtype.newbyteorder("<"), order="C", copy=False).tobytes())
+        return digest.hexdigest()
+
+
+def read(run: str | Path) -> dict[str, Array]:
+    """The arrays of a run directory or a .safetensors file, in model order; those of a run agree with its summary."""
+    weights = load(run)
+    verify(run, weights)
+    return weights.arrays
+
+
+def load(run: str | Path) -> Weights:
+    """As `read`, without looking at the summary. A file that is not ours has parameters only, sorted by name."""
+    path = Path(run)
+    try:
+        path = _find(path)
+        with safe_open(path, "np") as file:
+            metadata, names = file.metadata() or {}, list(file.keys())
+            for name in names:
+                _check(path, name, file.get_slice(name).get_dtype())
+            arrays = {name: file.get_tensor(name) for name in names}
+    except (OSError, SafetensorError) as error:
+        raise UserError(
+            f"{path} cannot be read: {error}", hint="copy or train it again if it is damaged: nothing can be recovered"
+        ) from None
+    if "order" in metadata:
+        parameters, buffers = _order(path, metadata["order"], names)
+    elif Path(run).is_dir():
+        raise UserError(
+            f"{path} does not say the order of its arrays, so it cannot be compared with the run's summary",
+            hint=f"name the file itself to have the arrays by name: {path}",
+        )
+    else:
+        parameters, buffers = names, []
+    return Weights({name: arrays[name] for name in parameters}, {name: arrays[name] for name in buffers})
+
+
+def verify(run: str | Path, weights: Weights) -> bool:
+    """Whether the run's summary says the same hash; False: there is no summary. Another hash is a `UnisonoError`."""
+    path = Path(run) / "summary.json"
+    if not Path(run).is_dir() or not path.exists():
+        return False
+    try:
+        told = json.loads(path.read_text())["weights_sha256"]
+    except (OSError, ValueError, LookupError, TypeError):
+        raise UserError(
+            f"{path} is damaged, or holds no weights_sha256",
+            hint=f"name the file itself to do without: {RunDirectory(Path(run)).weights}",
+        ) from None
+    if told != weights.sha256():
+        raise UnisonoError(
+            f"the weights of {run} are not those that its run ended with:\n"
+            f"weights_sha256 {weights.sha256()} of weights.safetensors\nweights_sha256 {told} in summary.json",
+            hint="one of the two was replaced or changed after the run; train again, or restore it",
+        )
+    return True
+
+
+def save(weights: Weights, path: Path) -> None:
+    """The safetensors file of a run, whole or not at all; a file that is there is replaced."""
+    _write(weights, path, _safetensors)
+
+
+def export(weights: Weights, path: Path, *, force: bool = False) -> None:
+    """A file in the format of its ending (`FORMATS`), whole or not at all; `force`: one that is there is replaced."""
+    ending = path.suffix.lower()
+    if ending not in FORMATS:
+        raise unknown_name(f"ending of {path.name!r}:", ending, FORMATS)
+    if os.path.isdir(path):
+        raise UserError(f"{path} is a directory", hint="give the name of a file")
+    if os.path.lexists(path) and not force:
+        raise UserError(f"{path} exists", hint="give another name, or --force to replace it")
+    _write(weights, path, FORMATS[ending])
+
+
+def _npz(weights: Weights, file: BinaryIO) -> None:
+    # Not np.savez, which takes no array called "file".
+    with zipfile.ZipFile(file, "w") as bundle:
+        for name, array in weights.arrays.items():
+            with bundle.open(f"{name}.npy", "w", force_zip64=True) as entry:
+                np.lib.format.write_array(entry, array, allow_pickle=False)
+
+
+def _safetensors(weights: Weights, file: BinaryIO) -> None:
+    # One key: safetensors writes several in an order that changes from process to process.
+    metadata = {"order": json.dumps({"parameters": [*weights.parameters], "buffers": [*weights.buffers]})}
+    # In C order: safetensors would write the memory of another array as it lies.
+    plain = {name: np.asarray(array, order="C") for name, array in weights.arrays.items()}
+    file.write(safetensors_bytes(plain, metadata))
+
+
+def _txt(weights: Weights, file: BinaryIO) -> None:
+    for name, array in weights.arrays.items():
+        file.write(f"{name}:\n".encode())
+        np.savetxt(file, array.ravel(), fmt="%.18e")
+
+
+def _torch(weights: Weights, file: BinaryIO) -> None:
+    """A state dict. Batch norm's num_batches_tracked is not ours to tell; torch asks for it only in its own files."""
+    state = torch_state(weights.arrays)
+    if len(state) < len(weights.arrays):
+        raise UserError(f"of {', '.join(weights.arrays)} some have one name in torch", hint="export to .npz instead")
+    if find_spec("torch") is None:
+        raise UserError(
+            "a .pt or .pth file needs the package torch, which is not installed", hint="pip install 'unisono[torch]'"
+        )
+    import torch
+
+    # By way of memory: torch turns a full disk into an error that does not say so.
+    torch.save({name: torch.from_numpy(array) for name, array in state.items()}, memory := io.BytesIO())
+    file.write(memory.getbuffer())
+
+
+FORMATS: dict[str, Callable[[Weights, BinaryIO], None]] = {
+    ".npz": _npz,
+    ".safetensors": _safetensors,
+    ".txt": _txt,
+    ".pt": _torch,
+    ".pth": _torch,
+}
+
+
+def _write(weights: Weights, path: Path, write: Callable[[Weights, BinaryIO], None]) -> None:
+    draft = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        try:
+            with open(draft, "wb") as file:
+                write(weights, file)
+                file.flush()
+                os.fsync(file.fileno())
+            draft.rename(path)
+        finally:
+            draft.unlink(missing_ok=True)
+    except OSError as error:
+        raise UserError(
+            f"{path} cannot be written: {error.strerror}", hint="give a file that you may write, on a disk with room"
+        ) from None
+
+
+def _find(run: Path) -> Path:
+    """The file with the weights of `run`."""
+    if run.is_dir():
+        path = RunDirectory(run).weights
+        if path.exists():
+            return path
+        if (run / "recipe.toml").exists():
+            raise UserError(f"the run {run} holds no weights", hint="they are written when the training has ended")
+        raise UserError(f"{run} is not a run directory", hint="give what --out was, or what the run's last line said")
+    if not run.exists():
+        raise UserError(f"there is no run {run}", hint="unisono train --out DIRECTORY makes one")
+    if run.suffix.lower() != ".safetensors":
+        raise UserError(f"{run} is no run directory and no .safetensors file", hint="other formats are written only")
+    return run
+
+
+def _check(path: Path, name: str, type_name: str) -> None:
+    # Names are shown on terminals and become lines of a text file.
+    if not name.isprintable():
+        raise UserError(f"{path} holds an array called {name!r}", hint="give it a name that can be printed")
+    if type_name not in TYPES:
+        raise UserError(f"{path}: {name} has type {type_name}", hint=f"convert it to one of {', '.join(TYPES)}")
+
+
+def _order(path: Path, text: str, names: list[str]) -> tuple[list[str], list[str]]:
+    """The names of parameters and of buffers, in model order."""
+    try:
+        order = json.loads(text)
+        parameters, buffers = list(order["parameters"]), list(order["buffers"])
+        if sorted([*parameters, *buffers]) == sorted(names):
+            return parameters, buffers
+    except (ValueError, LookupError, TypeError):
+        pass
+    raise UserError(f"{path} is damaged: the order it gives is not that of its arrays", hint="copy or train it again")

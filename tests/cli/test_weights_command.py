@@ -1,0 +1,220 @@
+"""`unisono weights` as a user meets it: from a real run to the table and the files."""
+
+import json
+import re
+import resource
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from unisono.cli.main import app, main
+from unisono.cli.weights import table
+from unisono.train.weights import Weights, load, read, save
+
+COMMAND = [sys.executable, "-m", "unisono"]
+README = Path(__file__).parents[2] / "README.md"
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory) -> Path:
+    """What `unisono train` leaves; batch norm, so that there are buffers."""
+    out = tmp_path_factory.mktemp("runs") / "bn"
+    arguments = ["train", "--model", "bn-mlp:16,12", "--epochs", "1", "--out", str(out)]
+    subprocess.run([*COMMAND, *arguments], check=True, capture_output=True, timeout=60)
+    return out
+
+
+@pytest.fixture
+def run(trained, tmp_path) -> Path:
+    """A copy of it that may be changed."""
+    return Path(shutil.copytree(trained, tmp_path / "run"))
+
+
+@pytest.fixture
+def called(monkeypatch, capsys):
+    """Calls the command in this process: exit code, output, errors."""
+    monkeypatch.setenv("COLUMNS", "80")
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["unisono", "weights", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        found = capsys.readouterr()
+        return ended.value.code or 0, found.out, found.err
+
+    return call
+
+
+def test_the_table_of_a_run(called, run):
+    code, shown, errors = called(run)
+    assert (code, errors) == (0, "")
+    summary = json.loads((run / "summary.json").read_text())
+    assert f"weights_sha256 {summary['weights_sha256']}\nas in summary.json" in shown
+    assert "1,430 parameters, 56 values in buffers" in shown
+    assert max(map(len, shown.splitlines())) <= 80
+    rows = [line.split() for line in shown.splitlines() if re.match(r" ?\d+\.", line)]
+    assert [row[0] for row in rows] == list(read(run))
+    array = read(run)["0.W"].astype(np.float64)
+    assert rows[0][1:5] == ["64", "x", "16", "1,024"]
+    expected = [array.mean(), array.std(), array.min(), array.max(), np.sqrt((array**2).sum())]
+    np.testing.assert_allclose([float(field) for field in rows[0][5:]], expected, rtol=6e-3)
+
+
+def test_a_file_is_shown_without_a_run(called, run, tmp_path):
+    (run / "weights.safetensors").rename(tmp_path / "w.safetensors")
+    code, shown, _ = called(tmp_path / "w.safetensors")
+    assert code == 0
+    assert "1.running_var" in shown
+    assert "compared with no summary.json" in shown
+
+
+def test_the_table_fits_80_columns_and_hides_no_digit():
+    tiny = np.array([-1.234567e-38, -9.87654e-39], np.float32)
+    arrays = {"encoder.layers.11.attention.output.dense.W": np.tile(tiny, (1000, 2, 3, 1)), "[red]0.b": tiny}
+    console = Console(width=80, highlight=False)
+    with console.capture() as capture:
+        console.print(table(Weights(arrays, {"n": np.array([]), "broken": np.array([np.inf, np.nan, -np.inf])})))
+    shown = capture.get()
+    assert max(map(len, shown.splitlines())) <= 80
+    assert "-1.23e-38" in shown
+    assert "[red]0.b" in shown
+    assert "…" not in shown
+    assert shown.count("nan") == 5
+    assert "encoder.layers.11.attention.output.dense.W" in "".join(
+        match[0] for match in re.findall(r"(?m)^ ?([\w.]+)( |$)", shown)
+    )
+
+
+def test_a_mismatch_is_exit_code_1_and_nothing_is_exported(called, run, tmp_path):
+    weights = load(run)
+    told = json.loads((run / "summary.json").read_text())["weights_sha256"]
+    changed = {name: array * 2 for name, array in weights.parameters.items()}
+    save(Weights(changed, weights.buffers), run / "weights.safetensors")
+    code, shown, errors = called(run)
+    assert code == 1
+    assert "1.running_var" in shown
+    assert told in errors
+    assert load(run).sha256() in errors
+    code, shown, errors = called(run, "--export", tmp_path / "w.npz")
+    assert (code, shown) == (1, "")
+    assert told in errors
+    assert not (tmp_path / "w.npz").exists()
+
+
+@pytest.mark.parametrize("ending", ["npz", "safetensors", "txt"])
+def test_export(called, run, tmp_path, ending):
+    target = tmp_path / f"w.{ending}"
+    code, shown, _ = called(run, "--export", target)
+    assert code == 0
+    assert shown == f"Written: {target}, 14 arrays, weights_sha256 {load(run).sha256()}\n"
+    written = target.read_bytes()
+    code, _, errors = called(run, "--export", target)
+    assert code == 2
+    assert "--force" in errors
+    assert called(run, "--export", target, "--force")[0] == 0
+    assert target.read_bytes() == written
+
+
+def test_bad_input_is_one_message_and_exit_code_2(called, run, tmp_path):
+    target = tmp_path / "out" / "w.npz"
+    target.parent.mkdir()
+    (tmp_path / "w.pt").write_bytes(b"\x80\x04")
+
+    def refused(message: str, *arguments: object) -> None:
+        code, shown, errors = called(*arguments)
+        assert (code, shown) == (2, "")
+        assert errors.startswith("unisono: ")
+        assert message in errors
+        assert "HINT: " in errors
+        assert not list(target.parent.iterdir())
+
+    refused("there is no run", tmp_path / "none", "--export", target)
+    refused("File name too long", tmp_path / ("n" * 300), "--export", target)
+    refused("is not a run directory", tmp_path, "--export", target)
+    refused("no run directory and no .safetensors file", tmp_path / "w.pt", "--export", target)
+    refused("there are: .npz, .safetensors, .txt, .pt, .pth", run, "--export", target.with_suffix(".zip"))
+    refused("--exprot", run, "--exprot", target)
+    refused("requires an argument")
+    for text in (b"", b"{", b"[]", b"7", b'{"status": "failed"}', b"\xff"):
+        (run / "summary.json").write_bytes(text)
+        refused("summary.json is damaged, or holds no weights_sha256", run, "--export", target)
+    (run / "weights.safetensors").write_bytes(b"garbage")
+    refused("cannot be read", run, "--export", target)
+    (run / "weights.safetensors").unlink()
+    refused("holds no weights", run, "--export", target)
+
+
+def test_a_run_without_a_summary_is_shown(called, run):
+    (run / "summary.json").unlink()
+    code, shown, _ = called(run)
+    assert code == 0
+    assert "compared with no summary.json" in shown
+
+
+def test_every_truncation_is_refused(called, tmp_path):
+    path = tmp_path / "w.safetensors"
+    save(Weights({"W": np.ones((2, 1), np.float32)}, {}), path)
+    whole = path.read_bytes()
+    for length in range(len(whole)):
+        path.write_bytes(whole[:length])
+        code, shown, errors = called(path)
+        assert (code, shown) == (2, "")
+        assert "cannot be read" in errors
+
+
+def file_of(kind: str, elements: int, name: str = "W", order: str = "") -> bytes:
+    """A safetensors file with one array of 8 bytes."""
+    header = {name: {"dtype": kind, "shape": [elements], "data_offsets": [0, 8]}}
+    text = json.dumps(header | ({"__metadata__": {"order": order}} if order else {})).encode()
+    return len(text).to_bytes(8, "little") + text + bytes(8)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"garbage " * 99, "cannot be read"),
+        (b"\x80\x04\x95" + bytes(99), "cannot be read"),  # how a pickle starts
+        (file_of("F32", 3), "cannot be read"),
+        (file_of("BF16", 4), "W has type BF16"),
+        (file_of("C64", 1), "W has type C64"),
+        (file_of("F32", 2, name="\x1b[2J"), r"called '\x1b[2J'"),
+        (file_of("F32", 2, order="[[["), "damaged: the order"),
+        (file_of("F32", 2, order="7"), "damaged: the order"),
+        (file_of("F32", 2, order='{"parameters": ["W"]}'), "damaged: the order"),
+        (file_of("F32", 2, order='{"parameters": [1], "buffers": []}'), "damaged: the order"),
+        (file_of("F32", 2, order='{"parameters": ["W"], "buffers": ["W"]}'), "damaged: the order"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_damaged_and_hostile_files_are_refused(called, tmp_path, content, message):
+    (tmp_path / "w.safetensors").write_bytes(content)
+    code, shown, errors = called(tmp_path / "w.safetensors", "--export", tmp_path / "w.npz")
+    assert (code, shown) == (2, "")
+    assert message in errors
+    assert [path.name for path in tmp_path.iterdir()] == ["w.safetensors"]
+
+
+def test_a_full_disk_leaves_nothing(run, tmp_path):
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+
+    target = tmp_path / "out" / "w.npz"
+    target.parent.mkdir()
+    command = [*COMMAND, "weights", str(run), "--export", str(target)]
+    ended = subprocess.run(command, preexec_fn=limit, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 2
+    assert ended.stderr.startswith(f"unisono: {target} cannot be written: File too large\nHINT: ")
+    assert not list(target.parent.iterdir())
+
+
+def test_the_commands_of_the_readme_are_valid():
+    commands = re.findall(r"`(unisono weights [^`]+)`", README.read_text())
+    assert commands
+    for command in commands:
+        app.parse_args(shlex.split(command)[1:], exit_on_error=False, print_error=False)
