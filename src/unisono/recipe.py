@@ -91,6 +91,13 @@ class Recipe:
     scale_lr: str = "none"
     """none, linear or sqrt: how the learning rate follows --batch-size-per-rank times the ranks."""
 
+    allreduce: str = "arena"
+    """arena: one shared copy of the parameters, same bits on any number of ranks. naive, ring, tree, doubling, halving,
+    native: a copy per rank and this all-reduce, for comparison."""
+
+    transport: str = "auto"
+    """What moves arrays between ranks: shm, mpi (under mpirun) or gloo; auto: shm, or what the launcher uses."""
+
     seed: int = 0
     """Decides starting values, the order of samples, dropout, made-up data."""
 

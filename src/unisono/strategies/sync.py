@@ -37,26 +37,12 @@ from unisono.optim.norms import Segments
 from unisono.optim.options import OptimizerOptions
 from unisono.optim.scaling import Scaling
 from unisono.resources import usable_cores
+from unisono.strategies.base import StepResult, Strategy
 from unisono.strategies.contributions import shares as shares_of
 from unisono.strategies.contributions import sums as leave_sums
 
 _F4, _F8, _I8 = np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.int64)
 _LOSS, _CORRECT = 0, 1
-
-TIMES = ("data_s", "compute_s", "wait_s", "update_s")
-"""Where a rank's time goes: loading, gradients, waiting for others, summing and updating."""
-
-
-@final
-@dataclass(frozen=True)
-class StepResult:
-    """What one step found: global sums, equal on every rank; and where this rank's time went."""
-
-    loss_sum: float
-    correct: float
-    compute_s: float
-    wait_s: float
-    update_s: float
 
 
 @final
@@ -73,11 +59,11 @@ class _Cut:
 
 
 @final
-class Sync:
+class Sync(Strategy):
     """One rank's side. Called by every rank of `comm`, which are all on one node."""
 
     def __init__(self, comm: Communicator, model: Model, options: OptimizerOptions, shards: int) -> None:
-        self._comm, self._model, self._shards = comm, model, shards
+        self.comm, self._model = comm, model
         self._optimizer = make(options)
         layout, length = model.layout, -(-model.layout.length // BLOCK) * BLOCK
         spans = list(zip(layout.offsets, layout.sizes, strict=True))
@@ -126,14 +112,9 @@ class Sync:
         model.bind(self.params, self.buffers)
 
     def start(self, rng: np.random.Generator) -> None:
-        """Writes the starting values; everybody sees them."""
-        if self._comm.rank == 0:
+        if self.comm.rank == 0:
             self._model.init(self.params[: self._model.layout.length], self.buffers, rng)
-        self._comm.barrier()
-
-    def share(self, live: int) -> range:
-        """The shards that this rank computes when `live` of them are not empty."""
-        return shards_of_rank(live, self._comm.size, self._comm.rank)
+        self.comm.barrier()
 
     def step(
         self,
@@ -145,10 +126,6 @@ class Sync:
         *,
         shares: bool = False,
     ) -> StepResult:
-        """One global batch of `samples` in `live` shards; `groups` are this rank's. noise(shard) -> generator.
-
-        shares: also find out what each rank contributed, for `contributions`.
-        """
         begun = time.perf_counter()
         self._compute(groups, live, 1.0 / samples, noise)
         computed = time.perf_counter()
@@ -164,7 +141,7 @@ class Sync:
         scale = self._scaling.scale(self._squares, low, high)
         self._steps += 1
         self._optimizer.update(params, gradient, self._state_chunks, lr, self._steps, scale)
-        if self._comm.rank == 0 and self.buffers.size:
+        if self.comm.rank == 0 and self.buffers.size:
             combine(list(self._new_buffers[:live]), self.buffers, np.add)
             np.multiply(self.buffers, np.float32(1.0 / live), out=self.buffers)
         if shares:
@@ -176,24 +153,20 @@ class Sync:
         return StepResult(loss_sum, correct, computed - begun, waited, updated - met)
 
     def contributions(self, counts: list[int]) -> np.ndarray:
-        """(rank, parameter, contributions.FIELDS) of a step that was made with shares=True, before the next step.
-
-        counts: the samples that each rank computed in it.
-        """
         return shares_of(self._shares, self._model.layout.sizes, [count / sum(counts) for count in counts])
 
     def _leave_shares(self, live: int) -> None:
         low, high = self._low, self._high
         parts: list[tuple[list[np.ndarray], Tree]] = []
-        for rank in range(self._comm.size):
+        for rank in range(self.comm.size):
             spans = self._nodes(live, rank)
             chunks = [self._gradients[rank, slot, low:high] for slot in range(len(spans))]
             parts.append((chunks, _chain(len(chunks))))
-        leave_sums(parts, self._gradient, self._ranges, self._shares[self._comm.rank])
+        leave_sums(parts, self._gradient, self._ranges, self._shares[self.comm.rank])
 
     def _compute(self, groups: list[Group], live: int, scale: float, noise: Noise | None) -> None:
         mine = self.share(live)
-        rows = self._rows if len(mine) > 1 else self._gradients[self._comm.rank, :1]
+        rows = self._rows if len(mine) > 1 else self._gradients[self.comm.rank, :1]
         for group in groups:
             at, count = group.first - mine.start, len(group.x)
             seeded = None if noise is None else (lambda j, first=group.first: noise(first + j))
@@ -206,28 +179,28 @@ class Sync:
                 combine(leaves, slot, np.add)
 
     def _nodes(self, live: int, rank: int) -> tuple[Span, ...]:
-        mine = shards_of_rank(live, self._comm.size, rank)
+        mine = shards_of_rank(live, self.comm.size, rank)
         return nodes(live, mine.start, mine.stop)
 
     def _cut(self, live: int) -> "_Cut":
         """Worked out once for each number of shards: usually two, that of a full batch and that of the last."""
         if live not in self._cuts:
-            ranks, mine = range(self._comm.size), self.share(live)
+            ranks, mine = range(self.comm.size), self.share(live)
             spans = tuple(span for rank in ranks for span in self._nodes(live, rank))
             chunk = slice(self._low, self._high)
             parts = [self._gradients[r, slot, chunk] for r in ranks for slot in range(len(self._nodes(live, r)))]
             own = [
-                (self._gradients[self._comm.rank, slot], list(self._rows[start - mine.start : stop - mine.start]))
-                for slot, (start, stop) in enumerate(self._nodes(live, self._comm.rank))
+                (self._gradients[self.comm.rank, slot], list(self._rows[start - mine.start : stop - mine.start]))
+                for slot, (start, stop) in enumerate(self._nodes(live, self.comm.rank))
             ]
             self._cuts[live] = _Cut(tree_over(spans), parts, own)
         return self._cuts[live]
 
     def _meet(self, phase: str) -> None:
         try:
-            self._barrier.wait(self._comm.timeout_s)
+            self._barrier.wait(self.comm.timeout_s)
         except TimeoutError:
-            raise late(self._comm.rank, phase, self._comm.timeout_s, self._barrier.missing()) from None
+            raise late(self.comm.rank, phase, self.comm.timeout_s, self._barrier.missing()) from None
 
 
 def _chain(count: int) -> Tree:

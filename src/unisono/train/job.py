@@ -6,11 +6,12 @@ job = prepare(Recipe(data="mnist", ranks=4)); job.plan.steps_per_epoch
 from dataclasses import dataclass, replace
 from typing import final
 
+from unisono.comm.allreduce import ALGORITHMS
 from unisono.data.dataset import Dataset
 from unisono.data.options import DataOptions
 from unisono.data.shards import Plan
 from unisono.data.sources import load
-from unisono.errors import UserError
+from unisono.errors import UserError, unknown_name
 from unisono.models.base import Model
 from unisono.models.nets import build
 from unisono.optim.options import OptimizerOptions
@@ -48,14 +49,21 @@ class Job:
         return learning_rate(self.schedule, base, step, self.plan.steps_per_epoch, self.recipe.epochs)
 
 
-def prepare(recipe: Recipe) -> Job:
-    """Loads the data and checks that everything fits; a `UserError` otherwise."""
-    dataset = load(
+def load_data(recipe: Recipe) -> Dataset:
+    """The data that a recipe names."""
+    return load(
         recipe.data,
         DataOptions(
             data_dir=recipe.data_dir, validation=recipe.validation, normalise=recipe.normalise, seed=recipe.seed
         ),
     )
+
+
+def prepare(recipe: Recipe, dataset: Dataset | None = None) -> Job:
+    """Checks that everything fits; a `UserError` otherwise. Loads the data, unless they are given."""
+    if recipe.allreduce not in (*ALGORITHMS, "native", "arena"):
+        raise unknown_name("--allreduce", recipe.allreduce, [*ALGORITHMS, "native", "arena"])
+    dataset = load_data(recipe) if dataset is None else dataset
     samples = len(dataset.train_x)
     batch = recipe.batch_size
     if recipe.batch_size_per_rank:

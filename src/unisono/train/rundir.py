@@ -17,8 +17,8 @@ from typing import Any, final
 
 from unisono.errors import UserError
 from unisono.recipe import Recipe
+from unisono.strategies.base import TIMES
 from unisono.strategies.contributions import FIELDS
-from unisono.strategies.sync import TIMES
 
 
 @final

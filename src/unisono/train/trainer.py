@@ -18,7 +18,8 @@ from unisono.data.loader import Loader
 from unisono.data.shards import shards_of_rank
 from unisono.errors import UnisonoError
 from unisono.rng import generator
-from unisono.strategies.sync import TIMES, Sync
+from unisono.strategies import make
+from unisono.strategies.base import TIMES
 from unisono.train.early_stop import EarlyStop
 from unisono.train.evaluate import evaluate
 from unisono.train.job import Job
@@ -26,16 +27,16 @@ from unisono.train.weights import Weights, save
 from unisono.world import World
 
 
-def train(world: World, job: Job, weights: Path) -> dict[str, Any]:
-    """Trains; the weights go to the file `weights`. What it returns is the same on every rank, times excepted."""
+def train(world: World, job: Job, weights: Path | None) -> dict[str, Any]:
+    """Trains; rank 0 puts the weights into the file `weights`. The result is the same on every rank, but for times."""
     with threadpool_limits(job.recipe.threads, user_api="blas"), np.errstate(over="ignore", invalid="ignore"):
         return _train(world, job, weights)
 
 
-def _train(world: World, job: Job, weights: Path) -> dict[str, Any]:
+def _train(world: World, job: Job, weights: Path | None) -> dict[str, Any]:
     recipe, plan, data, comm = job.recipe, job.plan, job.dataset, world.comm
     model = job.model()
-    strategy = Sync(comm, model, job.optimizer, plan.shards)
+    strategy = make(comm, model, job.optimizer, plan.shards, recipe.allreduce)
     strategy.start(generator(recipe.seed, "init"))
     loader = Loader(plan, data.train_x, data.train_y)
     stopper = EarlyStop(recipe.target_accuracy, recipe.patience)
@@ -93,7 +94,7 @@ def _train(world: World, job: Job, weights: Path) -> dict[str, Any]:
             break
     tested = evaluate(comm, model, data.test_x, data.test_y)
     sha256 = hashlib.sha256(strategy.params[: model.layout.length].tobytes() + strategy.buffers.tobytes()).hexdigest()
-    if comm.rank == 0:
+    if comm.rank == 0 and weights is not None:
         params = model.layout.views(strategy.params[: model.layout.length])
         save(Weights(params, model.buffers_layout.views(strategy.buffers)), weights)
     comm.barrier()

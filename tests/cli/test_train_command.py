@@ -1,0 +1,173 @@
+"""`unisono train` as a user meets it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import psutil
+import pytest
+
+from unisono.launch.commands import mpirun
+from unisono.launch.environments import child_environment, mpi_environment
+
+COMMAND = [sys.executable, "-m", "unisono", "train"]
+
+
+def train(*arguments: str, cwd: Path, command: list[str] = COMMAND, environment=None) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        [*command, *arguments], cwd=cwd, env=environment, capture_output=True, text=True, timeout=100, check=False
+    )
+
+
+def summary_of(path: Path) -> dict:
+    return json.loads((path / "summary.json").read_text())
+
+
+def test_no_argument_trains_on_digits(tmp_path):
+    ended = train(cwd=tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    (run,) = (tmp_path / "runs").iterdir()
+    summary = summary_of(run)
+    assert summary["test_accuracy"] >= 0.96
+    assert summary["status"] == "finished"
+    assert "8 shards: same bits on 1-8 ranks" in ended.stdout
+    assert f"{100 * summary['test_accuracy']:.2f} %" in ended.stdout
+    assert {path.name for path in run.iterdir()} == {
+        "recipe.toml", "summary.json", "metrics.jsonl", "ranks.csv", "sync_time.csv", "contributions.csv", "loss.png",
+        "weights.safetensors",
+    }  # fmt: skip
+
+
+def test_the_recipe_that_was_written_gives_the_same_run(tmp_path):
+    first = train("--ranks", "3", "--epochs", "2", "--dropout", "0.1", "--out", "one", cwd=tmp_path)
+    assert first.returncode == 0, first.stderr
+    again = train("one/recipe.toml", "--ranks", "1", "--out", "two", cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    one, two = summary_of(tmp_path / "one"), summary_of(tmp_path / "two")
+    assert one["weights_sha256"] == two["weights_sha256"]
+    assert (one["ranks"], two["ranks"]) == (3, 1)
+
+
+def test_r1_put_right(tmp_path):
+    ended = train("r1", "--out", "run", cwd=tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    run = tmp_path / "run"
+    losses = [json.loads(line)["train_loss"] for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert losses == sorted(losses, reverse=True)  # it falls
+    assert losses[-1] == pytest.approx(0.01, rel=0.2)  # to the noise floor: 0.1 squared
+    lines = [line for line in ended.stdout.splitlines() if line.startswith("Epoch ")]
+    assert [line.split(":")[0] for line in lines] == [f"Epoch {e}, rank {r}" for e in range(1, 11) for r in range(4)]
+    told = (run / "contributions.csv").read_text().splitlines()
+    assert len(told) == len(set(told)) == 40
+    for epoch in range(10):
+        for column in (2, 3):
+            values = [
+                float(line.split(", ")[column].split("= ")[1].rstrip("%")) for line in told[4 * epoch : 4 * epoch + 4]
+            ]
+            assert sum(values) == pytest.approx(100, abs=0.05)
+    assert (run / "sync_time.csv").read_text().splitlines()[0] == "Epoch, Sync Time (s)"
+
+
+@pytest.mark.skipif(not find_spec("mpi4py"), reason="mpi4py is not installed")
+def test_r1_under_mpirun(tmp_path):
+    arguments = ["r1", "--transport", "mpi", "--allreduce", "native", "--out", "run"]
+    ended = train(*arguments, cwd=tmp_path, command=mpirun(4, COMMAND), environment=mpi_environment())
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.count("epoch 10/10") == 1  # one rank speaks
+    summary = summary_of(tmp_path / "run")
+    assert (summary["transport"], summary["allreduce"], summary["ranks"]) == ("mpi", "native", 4)
+    assert summary["train_loss"] == pytest.approx(0.01, rel=0.2)
+
+
+@pytest.mark.skipif(not find_spec("mpi4py"), reason="mpi4py is not installed")
+def test_the_arena_under_mpirun_gives_the_bits_of_the_own_launcher(tmp_path):
+    arguments = ["--epochs", "2", "--model", "bn-mlp"]
+    assert train(*arguments, "--out", "one", cwd=tmp_path).returncode == 0
+    ended = train(*arguments, "--out", "two", cwd=tmp_path, command=mpirun(3, COMMAND), environment=mpi_environment())
+    assert ended.returncode == 0, ended.stderr
+    one, two = summary_of(tmp_path / "one"), summary_of(tmp_path / "two")
+    assert one["weights_sha256"] == two["weights_sha256"]
+
+
+@pytest.mark.skipif(not find_spec("mpi4py"), reason="mpi4py is not installed")
+def test_a_mistake_under_mpirun_is_said_once(tmp_path):
+    for arguments in (["--data", "digitz"], ["--shards", "1"]):
+        ended = train(*arguments, cwd=tmp_path, command=mpirun(3, COMMAND), environment=mpi_environment())
+        assert ended.returncode == 2
+        assert ended.stderr.count("HINT") == 1, ended.stderr
+        assert "Traceback" not in ended.stderr
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.skipif(not find_spec("torch"), reason="torch is not installed")
+def test_gloo_by_the_own_launcher_and_under_torchrun(tmp_path):
+    arguments = ["--transport", "gloo", "--allreduce", "ring", "--epochs", "2"]
+    ended = train(*arguments, "--out", "one", cwd=tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "unisono"]
+    environment = child_environment(threads=1)
+    ended = train("train", *arguments, "--out", "two", cwd=tmp_path, command=torchrun, environment=environment)
+    assert ended.returncode == 0, ended.stderr
+    one, two = summary_of(tmp_path / "one"), summary_of(tmp_path / "two")
+    assert one["weights_sha256"] == two["weights_sha256"]
+    assert one["transport"] == two["transport"] == "gloo"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--epoch", "3"], "Did you mean --epochs"),
+        (["--epochs", "0"], "--epochs is 0"),
+        (["--ranks", "0"], "--ranks is 0"),
+        (["--lr", "fast"], "fast"),
+        (["r99"], "shipped recipes: r1, r2"),
+        (["--data", "nowhere/"], "nowhere"),
+        (["--data", "mnist", "--data-dir", "/nonexistent"], "mnist"),
+        (["--shards", "1", "--ranks", "2"], "--shards 1 is less than --ranks 2"),
+        (["--batch-size", "1", "--ranks", "2"], "a batch of 1 samples for 2 ranks"),
+        (["--allreduce", "rings"], "did you mean 'ring'"),
+        (["--transport", "mpi"], "mpirun -n 2 unisono train --transport mpi"),
+        (["--transport", "smoke"], "there are: shm, mpi, gloo"),
+        (["--out", "/proc/x"], "--out /proc/x"),
+        (["--model", "mlp:0"], "layer sizes"),
+        (["--threads", "0"], "--threads is 0"),
+        (["--target-accuracy", "97"], "--target-accuracy is 97"),
+    ],
+)
+def test_mistakes_give_one_message_exit_code_2_and_no_directory(tmp_path, arguments, message):
+    ended = train(*arguments, cwd=tmp_path)
+    assert ended.returncode == 2, ended.stderr
+    assert message in ended.stderr
+    assert "HINT" in ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_that_diverges_says_so_and_keeps_what_it_has(tmp_path):
+    arguments = ["--model", "linear", "--data", "synthetic:regression,rows=100,features=3", "--optimizer", "sgd"]
+    ended = train(*arguments, "--lr", "1e30", "--out", "run", cwd=tmp_path)
+    assert ended.returncode == 1
+    assert "the loss became" in ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert summary_of(tmp_path / "run")["status"] == "failed"
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGKILL])
+def test_nothing_survives_an_interrupted_run(tmp_path, signum):
+    command = subprocess.Popen(
+        [*COMMAND, "--epochs", "1000000", "--ranks", "3", "--out", "run"],
+        cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, process_group=0,
+    )  # fmt: skip
+    while not command.stdout.readline().startswith("epoch 3/"):
+        pass
+    ranks = psutil.Process(command.pid).children(recursive=True)
+    assert len(ranks) == 3
+    os.killpg(command.pid, signum) if signum == signal.SIGINT else command.send_signal(signum)
+    _, errors = command.communicate(timeout=30)
+    assert psutil.wait_procs(ranks, timeout=10)[1] == []
+    assert command.returncode == -signum
+    assert "Traceback" not in errors
