@@ -111,6 +111,12 @@ class Peer(Contender):
         self.note = record["note"]
         return float(record["samples_per_s"])
 
+    def dismiss(self) -> None:
+        """No more turns: it ends by itself."""
+        if self._go >= 0:
+            os.close(self._go)
+            self._go = -1
+
     def _read(self) -> dict[str, Any]:
         for line in self._lines:
             if line.startswith("{"):
@@ -124,7 +130,7 @@ class Peer(Contender):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        os.close(self._go)
+        self.dismiss()
         with self._process:
             if error is None:
                 with suppress(TimeoutExpired):
@@ -148,3 +154,5 @@ def started(loops: Mapping[str, Loop], network: Network, x: np.ndarray, y: np.nd
         for path in files.values():
             os.unlink(path)  # everybody has read it, and should we be killed, little is left
         yield peers
+        for peer in peers:
+            peer.dismiss()

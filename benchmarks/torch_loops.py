@@ -35,7 +35,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 WARM_UP_STEPS = 50
-TRIAL_S, TRIALS = 0.2, 3
+TRIALS = 3
 
 Forward: TypeAlias = Callable[[Tensor], Tensor]
 
@@ -132,24 +132,24 @@ def turn(steps: Steps, seconds: float, largest: Largest) -> float:
     return samples / largest(time.perf_counter() - begun)
 
 
-def trial(steps: Steps) -> float:
+def trial(steps: Steps, seconds: float) -> float:
     """Samples per second, soon: where cores are busy two threads may be a hundred times slower than one."""
     for _ in range(5):
         next(steps)
     begun, samples, took = time.perf_counter(), 0, 0.0
-    while took < TRIAL_S:
+    while took < seconds:
         samples += next(steps)
         took = time.perf_counter() - begun
     return samples / took
 
 
-def fastest(network: Network, data: TensorDataset, most_threads: int) -> tuple[str, int]:
+def fastest(network: Network, data: TensorDataset, most_threads: int, seconds: float) -> tuple[str, int]:
     """(kernel, threads) of `in_memory` with the best median of a few trials, taken in turns."""
     variants = list(itertools.product(("fused", "foreach"), sorted({1, most_threads})))
     rates: dict[tuple[str, int], list[float]] = {variant: [] for variant in variants}
     for _ in range(TRIALS):
         for variant in variants:
-            rates[variant].append(trial(in_memory(network, data, *variant)))
+            rates[variant].append(trial(in_memory(network, data, *variant), seconds))
     return max(variants, key=lambda variant: statistics.median(rates[variant]))
 
 
@@ -178,7 +178,7 @@ def main() -> None:
     with open(spec.go) if rank == 0 else nullcontext() as go:
         while seconds := largest(float(go.readline() or 0) if go else 0.0):
             if spec.loop == "memory":
-                best = best or fastest(network, data, spec.threads)
+                best = best or fastest(network, data, spec.threads, seconds / 5)
                 steps, note = in_memory(network, data, *best), f"{best[0]}, threads: {best[1]}"
             else:
                 steps, note = with_loader(network, data, distributed=spec.loop == "ddp"), ""

@@ -15,13 +15,12 @@ The jobs, on made-up rows but for r2:
 Contenders take turns; a ratio is that of the medians over the rounds. How torch's loops are written is in
 `torch_loops.py`, what is timed of ours in `ours.py`. Without torch its rows say "not installed".
 
-Limits: 2 ranks need 2 idle cores. Whatever else runs hurts those that use both more than those that use one; the load
-before the start is printed. MNIST is looked for in ../shared/data/mnist, seen from the repository; without it r2 has
-made-up rows of the same shape.
+Limits: 2 ranks need 2 idle cores. Whatever else runs hurts those that use both more than those that use one; how many
+cores others used is printed, and above a tenth of one the run says little. MNIST is looked for in ../shared/data/mnist,
+seen from the repository; without it r2 has made-up rows of the same shape.
 """
 
 import argparse
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -33,6 +32,7 @@ from types import MappingProxyType
 from typing import final
 
 import numpy as np
+from bystanders import Bystanders
 from contenders import Contender, Rates, take_turns
 from ours import Ours, without_test
 from peers import Loop, Network, started
@@ -140,13 +140,14 @@ def _compare(
 ) -> Rates:
     """Everybody's turns, and the table of them. loops: those of torch, by the names of the contenders."""
     contenders: list[Contender] = [Ours(ours(job.recipe.ranks, job.plan.shards), job) for job in jobs]
-    data = jobs[0].dataset
+    data, bystanders = jobs[0].dataset, Bystanders()
     with ExitStack() as stack:
         if network is not None and find_spec("torch"):
             contenders += stack.enter_context(started(loops, network, data.train_x, data.train_y))
         rates = take_turns(contenders, turns.rounds, turns.seconds)
     absent = [name for name in loops if name not in rates]
     show_rates(rates, {contender.name: contender.note for contender in contenders}, absent)
+    print(f"Others used {bystanders.cores():.2f} cores meanwhile.")
     return rates
 
 
@@ -159,28 +160,29 @@ def main() -> None:
     parser.add_argument("--jobs", default=",".join(JOBS), help=f"some of {', '.join(JOBS)} (default: all)")
     parser.add_argument("--rounds", type=int, default=7, help="turns of each contender (default 7)")
     parser.add_argument("--seconds", type=float, default=1.5, help="length of a turn (default 1.5)")
-    parser.add_argument("--quick", action="store_true", help="2 rounds of a fifth of a second: to see that it works")
+    parser.add_argument("--quick", action="store_true", help="one round of a tenth of a second: to see that it works")
     options = parser.parse_args()
-    turns = Turns(2, 0.2) if options.quick else Turns(options.rounds, options.seconds)
+    turns = Turns(1, 0.1) if options.quick else Turns(options.rounds, options.seconds)
     try:
-        names = options.jobs.split(",")
-        for name in names:
-            if name not in JOBS:
-                raise unknown_name("--jobs", name, JOBS)
-        if turns.rounds < 1 or not 0 < turns.seconds < 60:
-            raise UserError(
-                f"--rounds {turns.rounds} --seconds {turns.seconds:g}", hint="give at least 1 round, and 0 to 60 s"
-            )
-        torch = f"torch {version('torch')}" if find_spec("torch") else "torch: not installed"
-        print(
-            f"{usable_cores()} cores, load before the start {os.getloadavg()[0]:.2f}; NumPy {np.__version__}, {torch}; "
-            f"{turns.rounds} rounds of {turns.seconds:g} s"
-        )
-        for name in names:
-            JOBS[name](turns)
+        run(options.jobs.split(","), turns)
     except UnisonoError as error:
         print(f"training.py: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
+
+
+def run(names: Sequence[str], turns: Turns) -> None:
+    for name in names:
+        if name not in JOBS:
+            raise unknown_name("--jobs", name, JOBS)
+    if turns.rounds < 1 or not 0 < turns.seconds <= 60:
+        raise UserError(
+            f"--rounds {turns.rounds} --seconds {turns.seconds:g}", hint="give 1 round or more, of up to 60 s"
+        )
+    torch = f"torch {version('torch')}" if find_spec("torch") else "torch: not installed"
+    rounds = f"{_count(turns.rounds, 'round')} of {turns.seconds:g} s"
+    print(f"{usable_cores()} cores; NumPy {np.__version__}, {torch}; {rounds}")
+    for name in names:
+        JOBS[name](turns)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,13 @@
 #!/usr/bin/env bash
 # Installs unisono with its core dependencies into .venv, trains on the bundled digits, measures all-reduce on 2 ranks.
-# With arguments: installs, then runs `unisono` with them.
+# With arguments: installs, then runs `unisono` with them, in the directory it was called from.
 set -euo pipefail
-cd "$(dirname "$0")/.."
+here=$PWD
+root=$(cd "$(dirname "$0")/.." && pwd)
+cd "$root"
 . scripts/common.sh
 make_venv .venv -e .
-if [ $# -gt 0 ]; then exec .venv/bin/unisono "$@"; fi
-.venv/bin/unisono train
-exec .venv/bin/unisono bench --ranks 2
+cd "$here"
+if [ $# -gt 0 ]; then exec "$root/.venv/bin/unisono" "$@"; fi
+"$root/.venv/bin/unisono" train
+exec "$root/.venv/bin/unisono" bench --ranks 2

@@ -47,6 +47,10 @@ if TYPE_CHECKING:
     from unisono.world import World
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 def __getattr__(name: str) -> Any:
     # Lazily, so that `unisono --help` does not pay for NumPy.
     if name not in _NAMES:

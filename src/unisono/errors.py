@@ -47,18 +47,23 @@ class CommTimeout(CommError):
 
 
 class RankFailed(UnisonoError):
-    """A rank of `unisono.run` raised or died. `report` is its traceback, or how it died."""
+    """A rank of `unisono.run` raised or died.
 
-    def __init__(self, rank: int, report: str, *, exit_code: int = 1) -> None:
-        super().__init__(f"rank {rank}: {report}")
+    `report` is its traceback, or the message of an error of ours, or how it died; `kind` is the name of the exception
+    ("CommTimeout", "ValueError"), empty if it died without one.
+    """
+
+    def __init__(self, rank: int, report: str, *, kind: str = "", exit_code: int = 1) -> None:
+        super().__init__(report if report.startswith(f"rank {rank}:") else f"rank {rank}: {report}")
         self.rank = rank
         self.report = report
+        self.kind = kind
         self.exit_code = exit_code
 
 
 def unknown_name(what: str, given: str, valid: Iterable[str]) -> UserError:
     """The error for a name that is not in a table: lists every valid one and suggests the nearest."""
     names = list(valid)
-    near = get_close_matches(given, names, n=1)
+    near = get_close_matches(str(given), names, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"choose one of {', '.join(names)}"
     return UserError(f"unknown {what} {given!r}; there are: {', '.join(names)}", hint=hint)

@@ -38,6 +38,18 @@ def test_a_barrier_names_the_ranks_that_did_not_come():
         assert message.startswith(f"rank {rank}: waited 2 s in barrier; rank 1 did not arrive")
 
 
+def test_a_rank_that_has_left_is_not_waited_for():
+    def work(world):
+        if world.rank != 1:
+            world.comm.barrier()
+
+    begun = time.monotonic()
+    with pytest.raises(unisono.RankFailed, match="rank 1 has left and will not come to this barrier") as caught:
+        unisono.run(work, 3, timeout_s=60)
+    assert time.monotonic() - begun < 30  # not the time-out
+    assert caught.value.kind == "CommTimeout"
+
+
 def test_a_receive_gives_up_and_names_the_sender():
     def work(world):
         if world.rank == 0:

@@ -5,6 +5,7 @@ import resource
 import signal
 import subprocess
 import sys
+import threading
 import time
 from importlib.util import find_spec
 from pathlib import Path
@@ -52,6 +53,42 @@ def test_ranks_report_while_they_work():
     assert unisono.run(work, 2, on_report=lambda rank, value: told.append((rank, value["number"]))) == [0, 1]
     assert sorted(told) == [(rank, number) for rank in range(2) for number in range(3)]
     assert [number for rank, number in told if rank == 1] == [0, 1, 2]
+
+
+def test_join_inside_a_rank_is_refused():
+    with pytest.raises(RankFailed, match=r"this process is rank . of 2 of unisono\.run"):
+        unisono.run(lambda world: unisono.join().size, 2)
+
+
+def test_threads_of_a_rank_are_waited_for(tmp_path):
+    def work(world):
+        def late():
+            world_done.wait(20)
+            (tmp_path / "late").write_text("done")
+
+        world_done = threading.Event()
+        threading.Thread(target=late).start()
+        threading.Timer(0.1, world_done.set).start()
+
+    unisono.run(work, 1)
+    assert (tmp_path / "late").read_text() == "done"
+
+
+@pytest.mark.parametrize("ranks", [2.0, "2", None, True])
+def test_odd_ranks_are_refused(ranks):
+    with pytest.raises(UserError, match="ranks is"):
+        unisono.run(who, ranks)
+
+
+@pytest.mark.parametrize("timeout_s", [0, -1, float("nan"), float("inf"), None, "2"])
+def test_odd_time_outs_are_refused(timeout_s):
+    with pytest.raises(UserError, match="timeout_s is"):
+        unisono.run(who, 2, timeout_s=timeout_s)
+
+
+def test_work_must_be_a_function():
+    with pytest.raises(UserError, match="work is None"):
+        unisono.run(None, 2)
 
 
 def test_values_survive_packing():
@@ -130,6 +167,14 @@ def fails_on_rank_1(world):
     if world.rank == 1:
         raise ValueError("no")
     world.comm.barrier()
+
+
+def test_a_script_without_a_guard_is_explained(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text("import unisono\ndef work(world): return 1\nunisono.run(work, 2, start='fresh')\n")
+    ended = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 1
+    assert "HINT: put the call under `if __name__ == '__main__':`" in ended.stderr
 
 
 def test_a_function_hidden_from_fresh_interpreters_is_explained(tmp_path):
@@ -285,10 +330,13 @@ def work(world):
     (x @ x).sum().backward()      # hangs in a forked child whose parent already has torch's threads
     return float(x.grad[0, 0])
 if __name__ == "__main__":
+    from unisono.launch.local import torch_threads_running
+    assert not torch_threads_running()  # imported is not used
     torch.set_num_threads(2)
     work(None)
-    from unisono.launch.local import torch_threads_running
     assert torch_threads_running()
+    print(unisono.run(work, 2))
+    assert torch_threads_running()  # also after a fork, which ends the threads of BLAS
     print(unisono.run(work, 2))
     try:
         unisono.run(lambda world: 0, 2)
@@ -307,6 +355,7 @@ def test_a_parent_that_used_torch_gets_fresh_interpreters_or_a_refusal(tmp_path:
     script.write_text(TORCH_PARENT)
     ended = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=100, check=False)
     assert ended.returncode == 0, ended.stderr
-    assert "[1200.0, 1200.0]" in ended.stdout
+    assert ended.stdout.count("[1200.0, 1200.0]") == 2
+    assert "ranks are fresh interpreters" in ended.stderr
     assert "this process cannot be forked" in ended.stdout
     assert "a forked rank that uses torch would hang" in ended.stdout

@@ -28,6 +28,7 @@ from unisono.arena.fence import fence
 from unisono.arena.waiting import SPINS, wait_until
 
 LINE_WORDS = 16
+_LEFT = 3
 
 
 class Barrier:
@@ -75,6 +76,14 @@ class Barrier:
                 same = False
         return same
 
+    def leave(self) -> None:
+        """This rank will not come any more: whoever waits for it learns at once."""
+        self._words[self._mine + _LEFT] = 1
+
+    def left(self) -> list[int]:
+        """The ranks that have left."""
+        return [line // LINE_WORDS for line in self._others if self._words[line + _LEFT]]
+
     def missing(self) -> list[int]:
         """The ranks that have not arrived at the meeting this rank is in."""
         return [line // LINE_WORDS for line in self._others if self._words[line] < self._number]
@@ -94,8 +103,12 @@ class Barrier:
         meanwhile = self._meanwhile
 
         def ready() -> bool:
+            # Gone first, then there: a rank that arrived and then left has arrived.
+            gone = words[line + _LEFT]
             if words[line] >= number:
                 return True
+            if gone:
+                raise TimeoutError
             meanwhile()
             return False
 

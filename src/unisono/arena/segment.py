@@ -11,6 +11,7 @@ says so (a sparse file would end in SIGBUS later). Forked children inherit it; o
 Limits: Linux. Views of a segment keep it mapped; `close` only drops the segment's own hold on it.
 """
 
+import errno
 import fcntl
 import mmap
 import os
@@ -46,7 +47,12 @@ class Segment:
             return cls(fd)
         except OSError as error:
             os.close(fd)
-            raise not_enough_memory(nbytes, free) from error
+            if error.errno == errno.ENOMEM:
+                raise not_enough_memory(nbytes, free) from error
+            raise UserError(
+                f"{readable_bytes(nbytes)} of shared memory could not be made: {error.strerror}",
+                hint="look at the limits of this process: ulimit -a",
+            ) from error
 
     @classmethod
     def attach(cls, fd: int) -> "Segment":

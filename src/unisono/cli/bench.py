@@ -24,10 +24,13 @@ def bench(options: Annotated[BenchOptions, Parameter(name="*")] = _DEFAULTS) -> 
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
+    from unisono.launch.environments import detect
     from unisono.measure.bench import measure, plan
     from unisono.report.bench import tables, verdict, write
     from unisono.resources import readable_bytes, usable_cores
 
+    if (size := detect().size) > 1:
+        raise UserError(f"bench was started as {size} ranks, and starts its own", hint="run it once: unisono bench")
     worlds = plan(options)
     out = _prepare(options.out)
     console, status = Console(), Console(stderr=True)
@@ -63,7 +66,7 @@ def _prepare(out: str) -> Path | None:
     """The directory for the files, made and tried now: not after minutes of measuring."""
     if not out:
         return None
-    path = Path(out)
+    path = Path(out).expanduser()
     try:
         path.mkdir(parents=True, exist_ok=True)
         taken = [name for name in FILES if (path / name).exists()]

@@ -45,9 +45,11 @@ def main() -> None:
         # As the shell expects of a program that Ctrl-C ended: a script around us stops too.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGINT)
-    except BrokenPipeError:
+    except BrokenPipeError:  # before OSError, of which it is one
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+    except OSError as error:  # a full disk, a directory that vanished: nothing of ours
+        fail(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}", 1)
 
 
 def fail(message: str, exit_code: int) -> None:

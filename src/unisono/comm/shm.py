@@ -25,7 +25,7 @@ from unisono.comm.base import ANY, DEFAULT_TIMEOUT_S, OPS, Array, Communicator, 
 from unisono.comm.checked import CheckedCommunicator
 from unisono.comm.mail import Mailbox
 from unisono.comm.node import share_segment
-from unisono.errors import CommError
+from unisono.errors import CommError, CommTimeout
 from unisono.resources import usable_cores
 
 _SMALL_BYTES = 32 * 1024
@@ -160,7 +160,13 @@ class ShmCommunicator(CheckedCommunicator):
     def progress(self) -> None:
         self._mail.progress()
 
+    def desert(self, error: BaseException) -> None:
+        # Not `leave`: our launcher ends the others, and this rank's error is the one to show, not theirs.
+        self.state = self.state or f"broken: {error!r}"
+
     def close(self) -> None:
+        if not self.state:
+            self._barrier.leave()
         self.state = "closed"
         self._segment.close()
 
@@ -185,10 +191,21 @@ class ShmCommunicator(CheckedCommunicator):
         try:
             same = self._barrier.wait(self.timeout_s, hash(self._row))
         except TimeoutError:
-            kind = kind_of(self._row)
-            raise self.give_up(kind, self._barrier.missing()) from None
+            raise self._late() from None
         if not same:
             self._explain()
+
+    def _late(self) -> CommError:
+        """Somebody did not come: because it has left for good, or because time is up."""
+        missing, kind = self._barrier.missing(), kind_of(self._row)
+        if left := [rank for rank in self._barrier.left() if rank in missing]:
+            self.state = f"broken: rank {', '.join(map(str, left))} has left"
+            return CommTimeout(
+                f"rank {self.rank}: rank {', '.join(map(str, left))} has left and will not come to this {kind}",
+                missing=left,
+                hint="every rank must call the same collectives, as often as the others",
+            )
+        return self.give_up(kind, missing)
 
     def _explain(self) -> None:
         """Called on all ranks together after a meeting in which they were called differently; raises on all.
@@ -201,7 +218,7 @@ class ShmCommunicator(CheckedCommunicator):
         try:
             self._barrier.wait(self.timeout_s)
         except TimeoutError:
-            raise self.give_up(kind_of(self._row), self._barrier.missing()) from None
+            raise self._late() from None
         check_rows(kind_of(self._row), [tuple(map(int, row)) for row in _rows(self._slots[0])])
         raise CommError(f"rank {self.rank}: ranks called different things, and nobody can say what")
 

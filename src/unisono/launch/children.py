@@ -54,8 +54,7 @@ def signals_held() -> Iterator[None]:
 def fork_child(body: Callable[[], int]) -> int:
     """A child that runs `body` and exits with what it returns; the pid. Call it with signals held."""
     parent = os.getpid()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    flush()
     with warnings.catch_warnings():
         # Python warns of any thread at all; BLAS pools are safe to fork, and `local.py` looks for those that are not.
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -75,10 +74,16 @@ def fork_child(body: Callable[[], int]) -> int:
     finally:
         # Not sys.exit: the parent's exit handlers and buffers are not ours to run.
         try:
-            sys.stdout.flush()
-            sys.stderr.flush()
+            flush()
         finally:
             os._exit(code)
+
+
+def flush() -> None:
+    """What was printed leaves this process's buffers; a stream may be closed, or its reader gone."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError, AttributeError):
+            stream.flush()
 
 
 def end(pidfds: dict[int, int], grace_s: float = GRACE_S) -> None:

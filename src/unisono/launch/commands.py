@@ -14,7 +14,10 @@ def mpirun(ranks: int, command: list[str]) -> list[str]:
     """`command` on `ranks` ranks of this machine, on as many cores as it has."""
     program = find_program("mpirun")
     if program is None:
-        raise UserError("mpirun is not installed", hint="pip install 'unisono[mpi]' brings one")
+        raise UserError(
+            "mpirun is not installed",
+            hint="install the extra mpi, which brings one: pip install '.[mpi]' in unisono's repository",
+        )
     # Not bound: with more ranks than cores a bound rank would wait for one core while another is free.
     flags = ["--bind-to", "none", "--oversubscribe"] if _is_open_mpi(program) else []
     return [program, "-n", str(ranks), *flags, *command]

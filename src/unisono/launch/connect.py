@@ -47,7 +47,8 @@ def require(transport: str) -> None:
         package = TRANSPORTS[transport]
         raise UserError(
             f"the transport {transport} needs the package {package}, which is not installed",
-            hint=f"pip install 'unisono[{_EXTRAS[package]}]'",
+            hint=f"install the extra {_EXTRAS[package]}: pip install -c constraints.txt '.[{_EXTRAS[package]}]' in "
+            "unisono's repository",
         )
 
 
@@ -74,10 +75,10 @@ def connect(placement: Placement, transport: str, timeout_s: float) -> Communica
         return mpi.world(timeout_s)
     # torchrun's agent serves the store itself, and torch knows where.
     address = None if placement.source == "torchrun" else placement.address
-    if address is None and placement.source != "torchrun":
+    if placement.address is None:
         raise UserError(
-            f"the transport {transport} needs the address of rank 0, and {placement.source} gives none",
-            hint="start with torchrun, or set MASTER_ADDR and MASTER_PORT, or use --transport mpi",
+            f"the transport {transport} needs the address of rank 0, and none was given (started: {placement.source})",
+            hint="start with torchrun, which gives one, or set MASTER_ADDR and MASTER_PORT",
         )
     from unisono.comm import torch_dist
 

@@ -76,17 +76,25 @@ SHELLS = frozenset({"bash", "sh", "zsh", "fish", "csh", "tcsh", "ksh", "dash", "
 SPECIAL_STEPS = 4294967280
 """From here on SLURM numbers what is no step of ranks: the batch script, the shell of salloc."""
 
+OWN_RANK = "UNISONO_RANK"
+"""Set in ranks of `unisono.run`."""
+
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 _LAUNCH_NAMES = frozenset(
     {"MASTER_ADDR", "MASTER_PORT", "ROLE_NAME", "ROLE_RANK", "ROLE_WORLD_SIZE", "SLURM_STEP_ID", "SLURM_STEPID"}
 ).union(*(astuple(row)[1:] for row in ENVIRONMENTS))
 # TORCHELASTIC_USE_AGENT_STORE would make a child's process group wait for a store that nobody serves.
-_LAUNCH_PREFIXES = ("OMPI_", "PMIX_", "PMI_", "PRTE_", "HYDI_", "TORCHELASTIC_")
+_LAUNCH_PREFIXES = ("UNISONO_", "OMPI_", "PMIX_", "PMI_", "PRTE_", "HYDI_", "TORCHELASTIC_")
 
 
 def detect(environ: Mapping[str, str] | None = None, *, terminal: bool | None = None) -> Placement:
     """Who this process is. `terminal`: whether a person's terminal controls it; found out when None."""
     environ = os.environ if environ is None else environ
+    if OWN_RANK in environ:
+        raise UserError(
+            f"this process is rank {environ[OWN_RANK]} of unisono.run",
+            hint="use the world that was given to the function, instead of unisono.join()",
+        )
     facts = {name: value.strip() for name, value in environ.items() if value.strip()}
     if not _in_step(facts, terminal):
         facts = {name: value for name, value in facts.items() if not name.startswith("SLURM_")}
@@ -96,6 +104,11 @@ def detect(environ: Mapping[str, str] | None = None, *, terminal: bool | None = 
     if row is TORCHRUN and (around := next(found, None)):
         _check_agents(placement, *around)
     return placement
+
+
+def enter_rank(rank: int, size: int) -> None:
+    """Called in a rank that our own launcher started, so that it, and what it starts, is not taken for one alone."""
+    os.environ[OWN_RANK] = f"{rank} of {size}"
 
 
 def mpi_environment(environ: Mapping[str, str] | None = None) -> dict[str, str]:

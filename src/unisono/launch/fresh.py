@@ -13,14 +13,14 @@ from typing import Any
 from unisono.arena.segment import Segment
 from unisono.errors import UserError
 from unisono.launch.children import die_with_parent
-from unisono.launch.local import serve
+from unisono.launch.local import fresh_import, serve
 from unisono.world import World
 
 
 def main() -> int:
     job = json.loads(sys.argv[1])
     die_with_parent(job["parent"])
-    sys.path[:] = job["path"]
+    sys.path[:], sys.argv[:] = job["path"], job["argv"]
 
     def work(world: World) -> Any:
         # Looked up in here: what goes wrong on the way is told to the parent like any other failure.
@@ -35,7 +35,9 @@ def find(module: str, file: str, name: str) -> Callable[[World], Any]:
     if module != "__main__":
         return getattr(importlib.import_module(module), name)  # type: ignore[no-any-return]
     # Not under the name __main__: what the script does when started must not happen again in every rank.
+    fresh_import["running"] = True
     names = runpy.run_path(file, run_name="__unisono_rank__")
+    fresh_import["running"] = False
     if name not in names:
         raise UserError(
             f"{name} is not defined when {file} is imported",

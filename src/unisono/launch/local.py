@@ -8,31 +8,40 @@ interpreters instead, which import the function by name.
     results = unisono.run(work, ranks=4)         # work(world) on each rank; results in rank order
 
 Limits: ranks write to the same terminal; their lines may mix. What a rank itself starts (a subprocess) is its own to
-end: only ranks die with the parent.
+end: only ranks die with the parent. A rank ends like a child of `multiprocessing`: functions registered with `atexit`
+do not run, files left open are not flushed.
 """
 
 import json
+import math
 import os
 import selectors
 import signal
 import sys
 import threading
 import traceback
+import warnings
 from collections.abc import Callable
 from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any, final
 
+import numpy as np
+
 from unisono.arena.segment import Segment
 from unisono.comm.base import DEFAULT_TIMEOUT_S
 from unisono.comm.shm import ShmCommunicator, ShmPlan
 from unisono.errors import RankFailed, UnisonoError, UserError, unknown_name
 from unisono.launch import children, values
+from unisono.launch.environments import enter_rank
 from unisono.world import World
 
 STARTS = ("auto", "fork", "fresh")
 _REPORT, _RESULT, _FAILURE = b"~", b"=", b"!"
+
+fresh_import = {"running": False}
+"""Whether this process is a rank that imports the file of its function: set by `fresh.py`."""
 
 
 def run(
@@ -49,10 +58,7 @@ def run(
     already started threads in this process. timeout_s: how long ranks wait for each other. on_report(rank, value) is
     called here for every `world.report(value)`, in the order of each rank.
     """
-    if ranks < 1:
-        raise UserError(f"ranks is {ranks}", hint="give 1 or more")
-    if start not in STARTS:
-        raise unknown_name("start", start, STARTS)
+    _check(work, ranks, start, timeout_s)
     threads = start != "fresh" and torch_threads_running()
     if threads and start == "fork":
         raise UserError(
@@ -60,6 +66,12 @@ def run(
             hint='use start="auto" or "fresh", or call unisono.run before using torch',
         )
     reference = _reference(work, threads) if threads or start == "fresh" else None
+    if threads:
+        warnings.warn(
+            "torch has started threads in this process, so ranks are fresh interpreters: they import the file of "
+            f"{reference['name'] if reference else work} anew and do not see what was changed here since",
+            stacklevel=2,
+        )
     with closing(Segment.create(ShmPlan(ranks).nbytes)) as segment, closing(_Crew(ranks, on_report)) as crew:
         for rank in range(ranks):
             if reference is None:
@@ -68,6 +80,22 @@ def run(
                 job = {"work": reference, "segment": segment.fd, "rank": rank, "ranks": ranks, "timeout_s": timeout_s}
                 crew.start(rank, partial(_become_fresh, job))
         return crew.results()
+
+
+def _check(work: Callable[[World], Any], ranks: int, start: str, timeout_s: float) -> None:
+    if not isinstance(ranks, int | np.integer) or isinstance(ranks, bool) or ranks < 1:
+        raise UserError(f"ranks is {ranks!r}", hint="give a whole number of 1 or more")
+    if start not in STARTS:
+        raise unknown_name("start", start, STARTS)
+    if not isinstance(timeout_s, int | float | np.number) or not 0 < timeout_s < math.inf:
+        raise UserError(f"timeout_s is {timeout_s!r}", hint="give seconds, above 0")
+    if not callable(work):
+        raise UserError(f"work is {work!r}", hint="give a function of one argument, the world")
+    if fresh_import["running"]:
+        raise UserError(
+            "unisono.run was called while a rank imports this file",
+            hint="put the call under `if __name__ == '__main__':`, so that only the first process makes it",
+        )
 
 
 def serve(work: Callable[[World], Any], segment: Segment, rank: int, ranks: int, timeout_s: float, sink: int) -> int:
@@ -81,14 +109,19 @@ def serve(work: Callable[[World], Any], segment: Segment, rank: int, ranks: int,
                 line = line[pipe.write(line) :]
 
         try:
+            enter_rank(rank, ranks)
             with World(ShmCommunicator(segment, rank, ranks, timeout_s), partial(tell, _REPORT)) as world:
-                tell(_RESULT, work(world))
+                result = work(world)
+            for thread in threading.enumerate():  # as Python itself does at the end of a program
+                if thread is not threading.current_thread() and not thread.daemon:
+                    thread.join()
+            tell(_RESULT, result)
             return 0
         except UnisonoError as error:
-            tell(_FAILURE, f"{error}{_user_line(error)}")
+            tell(_FAILURE, [type(error).__name__, f"{error}{_user_line(error)}"])
             return error.exit_code
-        except BaseException:
-            tell(_FAILURE, traceback.format_exc())
+        except BaseException as error:
+            tell(_FAILURE, [type(error).__name__, traceback.format_exc()])
             return 1
 
 
@@ -139,9 +172,10 @@ class _Crew:
     def _judge(self, rank: int, status: int) -> None:
         while self._read(rank):
             pass
-        mark, value = self._answers[rank] or (b"", None)
+        mark, value = self._answers[rank] or (b"", ("", ""))
         if mark == _FAILURE:
-            raise RankFailed(rank, str(value), exit_code=max(1, os.waitstatus_to_exitcode(status)))
+            kind, report = value
+            raise RankFailed(rank, report, kind=kind, exit_code=max(1, os.waitstatus_to_exitcode(status)))
         if status or not mark:
             quiet = "" if status else " and gave no result"
             raise RankFailed(rank, children.how_it_ended(status) + quiet)
@@ -182,18 +216,18 @@ class _Crew:
 def torch_threads_running() -> bool:
     """Whether torch started threads in this process that a forked child would wait for in vain.
 
-    Counts the threads that are neither Python's, nor ZeroMQ's (a notebook has those), nor of a BLAS that is restarted
+    Looks for threads that are neither Python's, nor ZeroMQ's (a notebook has those), nor of a BLAS that is restarted
     after a fork. When in doubt, True: a fresh interpreter always works.
     """
     if "torch" not in sys.modules:
         return False
-    from threadpoolctl import threadpool_info
-
+    # OpenBLAS ends its threads before a fork and starts them again when it needs them: those that are left after one
+    # are others', whatever their number.
+    with children.signals_held():
+        children.reap(children.fork_child(lambda: 0))
     known = {thread.native_id for thread in threading.enumerate()} | {os.getpid()}
     tasks = [path for path in Path("/proc/self/task").iterdir() if int(path.name) not in known]
-    others = sum(not (path / "comm").read_text().startswith("ZMQ") for path in tasks)
-    blas = sum(pool["num_threads"] - 1 for pool in threadpool_info() if pool["internal_api"] == "openblas")
-    return bool(others > blas)
+    return any(not (path / "comm").read_text().startswith("ZMQ") for path in tasks)
 
 
 def _reference(work: Callable[[World], Any], threads: bool) -> dict[str, str]:
@@ -201,7 +235,7 @@ def _reference(work: Callable[[World], Any], threads: bool) -> dict[str, str]:
     module = sys.modules.get(getattr(work, "__module__", "") or "")
     name = getattr(work, "__qualname__", "")
     file = getattr(module, "__file__", None)
-    if module is None or file is None or getattr(module, name, None) is not work:
+    if module is None or file is None or not os.path.exists(file) or getattr(module, name, None) is not work:
         why = ", and this process cannot be forked: torch has started threads in it" if threads else ""
         raise UserError(
             f"{name or work!r} cannot be found by name in a fresh interpreter{why}",
@@ -214,7 +248,7 @@ def _reference(work: Callable[[World], Any], threads: bool) -> dict[str, str]:
 def _become_fresh(job: dict[str, Any], sink: int) -> int:
     for fd in (job["segment"], sink):
         os.set_inheritable(fd, True)
-    spec = json.dumps(job | {"sink": sink, "parent": os.getppid(), "path": sys.path})
+    spec = json.dumps(job | {"sink": sink, "parent": os.getppid(), "path": sys.path, "argv": sys.argv})
     os.execv(sys.executable, [sys.executable, "-m", "unisono.launch.fresh", spec])
 
 

@@ -33,7 +33,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, np.generic) and isinstance(value.item(), bool | int | float | str):
         return value.item()
     # Types whose name does not bring them back (bfloat16, records) would arrive as raw bytes.
-    if isinstance(value, np.ndarray) and value.dtype.kind in "biufc" and np.dtype(value.dtype.str) == value.dtype:
+    if type(value) is np.ndarray and value.dtype.kind in "biufc" and np.dtype(value.dtype.str) == value.dtype:
         data = base64.b64encode(np.ascontiguousarray(value).tobytes()).decode()
         return {_ARRAY: [value.dtype.str, list(value.shape), data]}
     if isinstance(value, list | tuple):

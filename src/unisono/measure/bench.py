@@ -17,13 +17,14 @@ from typing import Any
 
 from unisono.comm.allreduce import ALGORITHMS
 from unisono.comm.base import DTYPES, OPS
+from unisono.comm.shm import ShmPlan
 from unisono.errors import UnisonoError, UserError, unknown_name
 from unisono.launch.children import Subprocess
 from unisono.launch.commands import mpirun
 from unisono.launch.connect import installed, require, require_launcher
 from unisono.launch.environments import child_environment, mpi_environment
 from unisono.measure.bench_options import BenchOptions
-from unisono.measure.options import choices, numbers, sizes
+from unisono.measure.options import choices, numbers, sizes, words
 from unisono.resources import available_bytes, readable_bytes
 
 TRANSPORTS = ["shm", "mpi", "gloo"]
@@ -48,7 +49,7 @@ class WorldSpec:
 def plan(options: BenchOptions) -> list[WorldSpec]:
     """The worlds that `options` ask for, or a `UserError`: nothing is started before everything is known to fit."""
     methods = choices(options.algorithms, METHODS, "all-reduce algorithm")
-    if options.transports == "auto":
+    if "auto" in words(options.transports):
         transports = [name for name in TRANSPORTS if installed(name)]
     else:
         transports = choices(options.transports, TRANSPORTS, "transport")
@@ -63,6 +64,8 @@ def plan(options: BenchOptions) -> list[WorldSpec]:
         if not 0 < value < inf:
             raise UserError(f"{name} is {value}", hint="give a number above 0")
     itemsize = {"float16": 2, "float32": 4, "int32": 4}.get(options.dtype, 8)
+    if options.elements and options.sizes != BenchOptions().sizes:
+        raise UserError("--elements and --sizes are both given", hint="give one of them")
     if options.elements:
         lengths = numbers(options.elements, "--elements", least=0)
     else:
@@ -101,12 +104,12 @@ def _possible(transport: str, method: str, dtype: str) -> bool:
 def check_memory(ranks: int, nbytes: int, methods: list[str]) -> None:
     """Refuses what would not fit: a rank holds its array, a copy and, for the naive algorithm, everybody's."""
     copies = 2 + (ranks if "naive" in methods else 1)
-    needed = ranks * (copies * nbytes + 64 * 2**20)
+    needed = ranks * (copies * nbytes + 48 * 2**20) + ShmPlan(ranks).nbytes
     if needed > (free := available_bytes()):
         raise UserError(
             f"{ranks} ranks with arrays of {readable_bytes(nbytes)} need about {readable_bytes(needed)} of memory, "
             f"{readable_bytes(free)} are available",
-            hint="give smaller --sizes or fewer --ranks" + (", or leave out naive" if copies > 3 else ""),
+            hint="give fewer --ranks or smaller --sizes" + (", or leave out naive" if copies > 3 else ""),
         )
 
 

@@ -20,7 +20,7 @@ from unisono.comm import allreduce
 from unisono.comm.base import Array, Communicator, reduction
 from unisono.comm.node import make_reducer
 from unisono.comm.wrappers import Counted
-from unisono.errors import RankFailed, UnisonoError
+from unisono.errors import UnisonoError
 from unisono.launch.children import die_with_parent
 from unisono.launch.connect import connect, connect_gloo
 from unisono.launch.environments import detect
@@ -152,8 +152,7 @@ def main() -> int:
         else:
             run(work, spec["ranks"], timeout_s=timeout_s)
     except UnisonoError as error:
-        report = error.report if isinstance(error, RankFailed) else str(error)
-        print(json.dumps({"error": report, "exit_code": error.exit_code}), flush=True)
+        print(json.dumps({"error": str(error), "exit_code": error.exit_code}), flush=True)
         if transport == "mpi":
             from unisono.comm import mpi
 

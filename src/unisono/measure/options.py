@@ -20,7 +20,9 @@ def words(text: str) -> list[str]:
 
 def choices(text: str, valid: list[str], what: str) -> list[str]:
     """A comma-separated list of names out of `valid`; 'all' is all of them."""
-    chosen = valid if text == "all" else words(text)
+    chosen = words(text)
+    if "all" in chosen:
+        return valid
     for name in chosen:
         if name not in valid:
             raise unknown_name(what, name, [*valid, "all"])
@@ -35,7 +37,9 @@ def numbers(text: str, option: str, least: int = 1) -> list[int]:
         found = [int(word) for word in words(text)]
     except ValueError:
         raise UserError(f"{option} {text}: not a list of whole numbers", hint=f"for example {option} 2,4,8") from None
-    if not found or min(found) < least:
+    if not found:
+        raise UserError(f"{option} is empty", hint=f"for example {option} 2,4,8")
+    if min(found) < least:
         raise UserError(f"{option} {text}: each must be {least} or more", hint=f"for example {option} 2,4,8")
     return found
 
@@ -50,4 +54,4 @@ def sizes(text: str, option: str) -> list[int]:
         found.append(int(match[1]) * _UNITS[match[2].upper()])
     if not found:
         raise UserError(f"{option} is empty", hint=f"for example {option} 1KiB,64KiB,4MiB")
-    return found
+    return list(dict.fromkeys(found))

@@ -35,7 +35,7 @@ def tables(records: list[Record]) -> list[Table]:
 
 def table(records: list[Record], ranks: int) -> Table:
     best = fastest(records)
-    shown = Table(title=f"all-reduce on {ranks} ranks", box=SIMPLE_HEAD, padding=0, pad_edge=False)
+    shown = Table(title=f"all-reduce on {_ranks(ranks)}", box=SIMPLE_HEAD, padding=0, pad_edge=False)
     shown.add_column("size", justify="right", no_wrap=True)
     shown.add_column("algorithm", no_wrap=True)
     for name in ("median us", "p95 us", "GB/s", "bus", "sent/rank", "formula", ""):
@@ -63,6 +63,10 @@ def table(records: list[Record], ranks: int) -> Table:
     return shown
 
 
+def _ranks(count: int) -> str:
+    return "1 rank" if count == 1 else f"{count} ranks"
+
+
 def _figure(value: float, decimals: int = 1) -> str:
     return f"{value:.{decimals if value < 1000 else 0}f}"
 
@@ -79,7 +83,7 @@ def verdict(records: list[Record]) -> str:
                 runs.append((name, []))
             runs[-1][1].append(readable_bytes(record["nbytes"]))
         told = ", ".join(f"{name} ({at[0]}{' to ' + at[-1] if len(at) > 1 else ''})" for name, at in runs)
-        lines.append(f"Fastest on {ranks} ranks: {told}.")
+        lines.append(f"Fastest on {_ranks(ranks)}: {told}.")
     if wrong := sum(not record["correct"] for record in records):
         lines.append(f"{wrong} cells gave a WRONG result: please report this, with the table.")
     return "\n".join(lines)
@@ -127,7 +131,7 @@ def plot(records: list[Record], path: Path) -> None:
         panel.set_yscale("log")
         panel.xaxis.set_major_formatter(lambda value, _: readable_bytes(value))
         panel.tick_params(axis="x", rotation=30)
-        panel.set_title(f"all-reduce on {ranks} ranks")
+        panel.set_title(f"all-reduce on {_ranks(ranks)}")
         panel.set_xlabel("size of the array")
         panel.grid(True, which="major", alpha=0.3)
     panels[0].set_ylabel("median time (microseconds)")

@@ -32,7 +32,7 @@ class RunDirectory:
     @classmethod
     def make(cls, out: str, recipe: Recipe) -> "RunDirectory":
         """`out`, or a new directory under runs/; never one that holds something."""
-        path = Path(out) if out else _fresh(recipe)
+        path = Path(out).expanduser() if out else _fresh(recipe)
         try:
             if path.exists() and (not path.is_dir() or any(path.iterdir())):
                 raise UserError(f"--out {path} exists and is not empty", hint="give another directory, or remove it")
