@@ -145,7 +145,7 @@ class Recorder:
         summary["samples_per_s"] = found["samples"] / found["train_s"]
         self._directory.finish(summary)
         plot_loss(self.path)
-        print(verdict(summary, str(self.path)), flush=True)
+        print(verdict(summary, str(self.path), usable_cores()), flush=True)
         return summary
 
     def _facts(self) -> dict[str, Any]:

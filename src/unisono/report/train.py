@@ -44,7 +44,29 @@ def rank_lines(record: dict[str, Any], parameters: list[str]) -> str:
     return "\n".join(lines)
 
 
-def verdict(summary: dict[str, Any], path: str) -> str:
+def advice(summary: dict[str, Any], cores: int) -> str:
+    """What limited the run, and the one thing to try next."""
+    spent = {name: summary[f"{name}_s"] for name in ("compute", "data", "update", "wait")}
+    limit = max(spent, key=lambda name: spent[name])
+    ranks, shards = summary["ranks"], summary["shards"]
+    live = min(shards, -(-summary["global_batch"] // -(-summary["global_batch"] // shards)))
+    if limit == "wait" and ranks > cores:
+        return f"Limited by waiting: {ranks} ranks share {cores} cores. Try --ranks {cores}."
+    if limit == "wait" and live % ranks:
+        better = max(count for count in range(1, ranks + 1) if live % count == 0)
+        return f"Limited by waiting: {live} shards do not divide among {ranks} ranks. Try --ranks {better}."
+    if limit == "wait":
+        return "Limited by waiting: a step is too short to share. Try a larger --batch-size, or fewer ranks."
+    if limit == "compute" and ranks < min(cores, live):
+        return f"Limited by computing. Try --ranks {min(cores, live)}: the same bits, sooner."
+    if limit == "compute":
+        return "Limited by computing, on all cores: this is as fast as it gets here."
+    if limit == "update":
+        return "Limited by summing and updating: the model is large for its batch. Try a larger --batch-size."
+    return "Limited by gathering samples from memory. Try a larger --batch-size."
+
+
+def verdict(summary: dict[str, Any], path: str, cores: int) -> str:
     """The outcome, where the time went, and where everything is."""
     spent = {name: summary[f"{name}_s"] for name in ("compute", "data", "update", "wait")}
     total = sum(spent.values()) or 1.0
@@ -58,6 +80,7 @@ def verdict(summary: dict[str, Any], path: str) -> str:
     lines += [
         f"{score}; {summary['train_s']:.2f} s of training, {summary['samples_per_s']:,.0f} samples/s.",
         f"Rank 0 spent its time on: {shares}; the first synchronisation took {1000 * summary['first_sync_s']:.1f} ms.",
+        advice(summary, cores),
         f"weights {summary['weights_sha256'][:16]}...; everything is in {path}",
     ]
     return "\n".join(lines)
