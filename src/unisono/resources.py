@@ -7,7 +7,9 @@ limits are looked for from this process's own group up to the root, in version 2
 """
 
 import os
+import platform
 from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
 
 import psutil
@@ -37,6 +39,30 @@ def available_bytes() -> int:
             # Pages of files that nobody uses count as used, but are given back when asked for.
             free = min(free, int(most) - int(used) + _inactive_file(group))
     return max(0, free)
+
+
+def pss_bytes() -> int:
+    """This process's fair share of memory: pages that n processes share count 1/n. 0 where the kernel does not tell."""
+    for line in _read(Path("/proc/self/smaps_rollup")).splitlines():
+        if line.startswith("Pss:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def machine() -> dict[str, str | int]:
+    """What a reader of results wants to know of where they came from."""
+    models = [
+        line.partition(":")[2].strip() for line in _read(Path("/proc/cpuinfo")).splitlines() if "model name" in line
+    ]
+    return {
+        "host": platform.node(),
+        "cpu": models[0] if models else platform.machine(),
+        "cores": usable_cores(),
+        "memory_bytes": int(psutil.virtual_memory().total),
+        "system": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+        "numpy": metadata.version("numpy"),
+    }
 
 
 def _groups(controller: str) -> Iterator[Path]:

@@ -34,6 +34,15 @@ def test_no_argument_trains_on_digits(tmp_path):
     summary = summary_of(run)
     assert summary["test_accuracy"] >= 0.96
     assert summary["status"] == "finished"
+    # The contract: whoever reads run directories finds these.
+    assert summary.keys() >= {
+        "status", "ranks", "nodes", "shards", "strategy", "allreduce", "transport", "engine", "precision", "model",
+        "data", "epochs", "steps", "global_batch", "samples", "train_loss", "train_accuracy", "test_loss",
+        "test_accuracy", "train_s", "wall_s", "samples_per_s", "compute_s", "sync_s", "first_sync_s", "weights_sha256",
+        "takeovers", "restarts", "resumed_from", "energy_j", "energy_source", "peak_memory_bytes", "stopped_early",
+        "version", "machine",
+    }  # fmt: skip
+    assert summary["peak_memory_bytes"] > 10**7
     assert "8 shards: same bits on 1-8 ranks" in ended.stdout
     assert f"{100 * summary['test_accuracy']:.2f} %" in ended.stdout
     assert {path.name for path in run.iterdir()} == {

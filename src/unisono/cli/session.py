@@ -26,7 +26,7 @@ from unisono.launch.placement import Placement
 from unisono.recipe import Recipe
 from unisono.report.loss import plot_loss
 from unisono.report.train import epoch_line, opening, rank_lines, verdict
-from unisono.resources import usable_cores
+from unisono.resources import machine, usable_cores
 from unisono.train.job import Job, load_data, prepare
 from unisono.train.rundir import RunDirectory
 from unisono.train.trainer import train as train_rank
@@ -154,5 +154,6 @@ class Recorder:
             "ranks": recipe.ranks, "nodes": 1, "shards": recipe.shards, "strategy": "sync",
             "allreduce": recipe.allreduce, "transport": self._transport, "engine": "numpy", "precision": "fp32",
             "model": recipe.model, "data": recipe.data, "global_batch": self._job.plan.global_batch,
-            "version": __version__,
+            "version": __version__, "machine": machine(), "takeovers": 0, "restarts": 0, "resumed_from": None,
+            "energy_j": None, "energy_source": None,
         }  # fmt: skip

@@ -17,6 +17,7 @@ from threadpoolctl import threadpool_limits
 from unisono.data.loader import Loader
 from unisono.data.shards import shards_of_rank
 from unisono.errors import UnisonoError
+from unisono.resources import pss_bytes
 from unisono.rng import generator
 from unisono.strategies import make
 from unisono.strategies.base import TIMES
@@ -97,7 +98,8 @@ def _train(world: World, job: Job, weights: Path | None) -> dict[str, Any]:
     if comm.rank == 0 and weights is not None:
         params = model.layout.views(strategy.params[: model.layout.length])
         save(Weights(params, model.buffers_layout.views(strategy.buffers)), weights)
-    comm.barrier()
+    memory = np.array([pss_bytes()])
+    comm.all_reduce(memory)
     return {
         **{name: metrics[name] for name in ("train_loss", "train_accuracy")},
         "test_loss": None if tested is None else tested.loss,
@@ -109,5 +111,6 @@ def _train(world: World, job: Job, weights: Path | None) -> dict[str, Any]:
         "first_sync_s": first_sync_s,
         **dict(zip(TIMES, times.tolist(), strict=True)),
         "stopped_early": stopped,
+        "peak_memory_bytes": int(memory[0]),
         "weights_sha256": sha256,
     }
