@@ -38,6 +38,32 @@ def test_a_barrier_names_the_ranks_that_did_not_come():
         assert message.startswith(f"rank {rank}: waited 2 s in barrier; rank 1 did not arrive")
 
 
+def test_probe_is_fair():
+    def work(world):
+        if world.rank:
+            for _ in range(3):
+                world.comm.send(np.zeros(1), 0)
+        world.comm.barrier()
+        sources = []
+        while world.rank == 0 and len(sources) < 6:
+            found = world.comm.probe()
+            world.comm.recv(np.empty(1), found.source)
+            sources.append(found.source)
+        return sources
+
+    assert unisono.run(work, 3)[0] in ([1, 2] * 3, [2, 1] * 3)
+
+
+def test_after_a_mismatch_the_communicator_is_broken():
+    def work(world):
+        with pytest.raises(unisono.Mismatch):
+            world.comm.all_reduce(np.zeros(3 + world.rank))
+        with pytest.raises(CommError, match="broken: ranks called different things"):
+            world.comm.barrier()
+
+    unisono.run(work, 2)
+
+
 def test_a_rank_that_has_left_is_not_waited_for():
     def work(world):
         if world.rank != 1:
