@@ -69,12 +69,12 @@ def send_names_its_destination(comm: Communicator, make: Make) -> None:
 
 
 def mismatches_are_named_on_every_rank(comm: Communicator, make: Make) -> None:
-    with pytest.raises(Mismatch, match=r"all_reduce \(elements, dtype, op\): 5, 1, 0 on rank 0, 2; 6, 1, 0 on rank 1"):
+    with pytest.raises(Mismatch, match=r"dtype, op\): 5, float64, sum on rank 0, 2; 6, float64, sum on rank 1"):
         comm.all_reduce(np.zeros(5 + comm.rank % 2))
-    with pytest.raises(Mismatch, match="5, 1, 0 on rank 0; 5, 0, 0 on rank 1, 2"):
+    with pytest.raises(Mismatch, match="5, float64, sum on rank 0; 5, float32, sum on rank 1, 2"):
         comm.all_reduce(np.zeros(5, np.float32 if comm.rank else np.float64))
     enter = comm.barrier if comm.rank else partial(comm.all_gather, np.zeros(1))
-    with pytest.raises(Mismatch, match="0 is barrier, 3 is all_gather"):
+    with pytest.raises(Mismatch, match=r"which collective to enter: .*barrier on rank"):
         enter()
     with pytest.raises(Mismatch, match="the checksum"):
         comm.agree("the checksum", 2**64 - 1 - comm.rank)

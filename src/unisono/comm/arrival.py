@@ -75,8 +75,7 @@ def _readable(kind: str, values: Row) -> tuple[int | str, ...]:
 def check_kinds(rows: Sequence[Row]) -> None:
     """Raises `Mismatch` unless all ranks entered the same collective, whatever its arguments."""
     if any(other[0] != rows[0][0] for other in rows):
-        names = ", ".join(f"{code} is {_KINDS[code]}" for code in sorted({found[0] for found in rows}))
-        raise disagreement(f"which collective to enter ({names})", [found[:1] for found in rows])
+        raise disagreement("which collective to enter", [(kind_of(found),) for found in rows])
 
 
 def check_values(values: Sequence[int]) -> None:
