@@ -1,17 +1,16 @@
 """unisono as a contender of `training.py`: the trainer itself, as `unisono train` runs it.
 
-    Ours("unisono, 2 ranks", without_test(prepare(recipe))).turn(1.0)
+    Ours("unisono, 2 ranks", prepare(recipe)).turn(1.0)
 
-A turn starts the ranks anew and trains from the starting values: one epoch to warm up, then as many as fill the time.
-Rank 0 takes the time from the end of the first epoch to the end of the last; epochs end at a barrier, so that is the
-slowest rank's. Shuffling, loading, losses, accuracies and contributions are all in it. Evaluation is not:
-`without_test` leaves nothing to evaluate.
+The one idea: nothing is rebuilt here, so what the trainer spends on anything but training shows. A turn starts the
+ranks anew and trains from the starting values: one epoch to warm up, then as many as fill the time. Rank 0 takes the
+time from the end of the first epoch to the end of the last; epochs end at a barrier, so that is the slowest rank's.
+Shuffling, loading, losses, accuracies and contributions are all in it. Evaluation is not, if the job's data have no
+test part.
 """
 
 import time
 from dataclasses import replace
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import final
 
 from contenders import Contender
@@ -37,19 +36,11 @@ class Ours(Contender):
         epochs = 1 + max(1, round(seconds * self._samples_per_s / samples))
         job = replace(self._job, recipe=replace(self._job.recipe, epochs=epochs))
 
-        with TemporaryDirectory(prefix="unisono-benchmark-") as folder:
-            weights = Path(folder) / "weights.safetensors"
+        def work(world: World) -> list[float]:
+            ends: list[float] = []
+            train(World(world.comm, lambda record: ends.append(time.perf_counter())), job, weights=None)
+            return ends
 
-            def work(world: World) -> list[float]:
-                ends: list[float] = []
-                train(World(world.comm, lambda record: ends.append(time.perf_counter())), job, weights)
-                return ends
-
-            ends = unisono.run(work, job.recipe.ranks, timeout_s=TIMEOUT_S)[0]
+        ends = unisono.run(work, job.recipe.ranks, timeout_s=TIMEOUT_S)[0]
         self._samples_per_s = (epochs - 1) * samples / (ends[-1] - ends[0])
         return self._samples_per_s
-
-
-def without_test(job: Job) -> Job:
-    data = job.dataset
-    return replace(job, dataset=replace(data, test_x=data.test_x[:0], test_y=data.test_y[:0]))

@@ -121,8 +121,13 @@ class Peer(Contender):
         for line in self._lines:
             if line.startswith("{"):
                 return dict(json.loads(line))
-        said = self._log.read_text(errors="replace").strip().splitlines()
-        raise UnisonoError("\n".join([f"{self.name} ended:", *said[-10:]]), hint="see what it said above")
+        said = self._log.read_text(errors="replace")
+        # torchrun's own report, which comes last, does not tell why.
+        cause = said[said.find("Traceback") :] if "Traceback" in said else said
+        raise UnisonoError(
+            "\n".join([f"{self.name} ended, saying:", *cause.splitlines()[:20]]),
+            hint="does torch work without unisono?",
+        )
 
     def __enter__(self) -> Self:
         return self

@@ -11,7 +11,6 @@ Limits: Linux. Interpreters and activations are in the difference too, so a sing
 """
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import final
 
 from threadpoolctl import threadpool_limits
@@ -21,6 +20,7 @@ from unisono.data.loader import Loader
 from unisono.data.shards import shards_of_rank
 from unisono.models.base import Model
 from unisono.models.nets import build
+from unisono.resources import pss_bytes
 from unisono.rng import generator
 from unisono.strategies.sync import Sync
 from unisono.train.job import Job
@@ -81,8 +81,6 @@ def _train(world: World, job: Job, model: Model) -> Sync:
 def _pss_of_all(world: World) -> int:
     """This rank's PSS while every rank holds what it holds."""
     world.comm.barrier()
-    for line in Path("/proc/self/smaps_rollup").read_text().splitlines():
-        if line.startswith("Pss:"):
-            break
+    found = pss_bytes()
     world.comm.barrier()
-    return 1024 * int(line.split()[1])
+    return found

@@ -12,7 +12,8 @@ The loops, each as lean as its kind allows (no running loss, no accuracy; unison
 - `memory`: one process, no DataLoader: a permutation an epoch, index_select a batch, layers called as functions and not
   as modules, the optimizer fused or foreach, one thread or all: what is fastest in a trial before the first turn
 
-Limits: eager torch, 2.5 or newer (fused optimizers on CPUs). torch.compile needs a C++ compiler, and is left out.
+Limits: eager torch, 2.5 or newer (fused optimizers on CPUs). torch.compile is left out: it needs a C++ compiler, and
+was a quarter slower on a network as small as r4's.
 """
 
 import itertools

@@ -34,7 +34,7 @@ from typing import final
 import numpy as np
 from bystanders import Bystanders
 from contenders import Contender, Rates, take_turns
-from ours import Ours, without_test
+from ours import Ours
 from peers import Loop, Network, started
 from pss import footprint
 from standings import Aim, judge, show_rates
@@ -42,7 +42,7 @@ from standings import Aim, judge, show_rates
 from unisono.errors import UnisonoError, UserError, unknown_name
 from unisono.recipe import Recipe, load
 from unisono.resources import readable_bytes, usable_cores
-from unisono.train.job import Job, prepare
+from unisono.train.job import Job, load_data, prepare
 
 MNIST = Path(__file__).parents[2] / "shared" / "data" / "mnist"
 R4 = Recipe(
@@ -130,9 +130,10 @@ JOBS = {"r4": r4, "r2": r2, "shards": shards, "memory": memory}
 
 
 def _prepare(*recipes: Recipe) -> list[Job]:
-    """The jobs, with one copy of the data for all: it is the same."""
-    jobs = [without_test(prepare(recipe)) for recipe in recipes]
-    return [replace(job, dataset=jobs[0].dataset) for job in jobs]
+    """The jobs, all on the data of the first, without its test part: evaluation is not measured."""
+    data = load_data(recipes[0])
+    data = replace(data, test_x=data.test_x[:0], test_y=data.test_y[:0])
+    return [prepare(recipe, data) for recipe in recipes]
 
 
 def _compare(

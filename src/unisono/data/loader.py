@@ -30,7 +30,7 @@ class Loader:
 
     def __init__(self, plan: Plan, x: np.ndarray, y: np.ndarray) -> None:
         self._plan, self._x, self._y = plan, x, y
-        self._rooms: dict[tuple[int, int], tuple[np.ndarray, np.ndarray]] = {}
+        self._rooms: dict[tuple[int, int], tuple[np.ndarray, ...]] = {}
 
     def groups(self, order: np.ndarray, step: int, shards: range) -> list[Group]:
         """The samples of `shards`, none of which is empty: the full ones together, a smaller last one by itself."""
@@ -45,14 +45,17 @@ class Loader:
     def _gather(self, order: np.ndarray, step: int, shards: range, size: int) -> Group:
         start = step * self._plan.global_batch + shards.start * self._plan.shard_size
         rows = order[start : start + len(shards) * size]
-        x, y = self._room(len(shards), size)
+        x, y, flat_x, flat_y = self._room(len(shards), size)
         # "clip" saves NumPy the copy it makes lest an index be wrong: the order is a permutation.
-        np.take(self._x, rows, axis=0, out=x.reshape(len(rows), *self._x.shape[1:]), mode="clip")
-        np.take(self._y, rows, axis=0, out=y.reshape(len(rows), *self._y.shape[1:]), mode="clip")
+        self._x.take(rows, 0, flat_x, "clip")
+        self._y.take(rows, 0, flat_y, "clip")
         return Group(shards.start, x, y)
 
-    def _room(self, count: int, size: int) -> tuple[np.ndarray, np.ndarray]:
+    def _room(self, count: int, size: int) -> tuple[np.ndarray, ...]:
+        """(x, y, and both as plain rows), made once for each shape."""
         if (count, size) not in self._rooms:
             x = np.empty((count, size, *self._x.shape[1:]), self._x.dtype)
-            self._rooms[count, size] = x, np.empty((count, size, *self._y.shape[1:]), self._y.dtype)
+            y = np.empty((count, size, *self._y.shape[1:]), self._y.dtype)
+            flat_x, flat_y = x.reshape(-1, *self._x.shape[1:]), y.reshape(-1, *self._y.shape[1:])
+            self._rooms[count, size] = x, y, flat_x, flat_y
         return self._rooms[count, size]

@@ -17,6 +17,7 @@ Limits: the order of an epoch is held in memory, 8 bytes a sample.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, final
 
 import numpy as np
@@ -53,17 +54,17 @@ class Plan:
                 hint=f"use a batch of {self.samples} or less, or keep the last batch",
             )
 
-    @property
+    @cached_property
     def global_batch(self) -> int:
         """Samples in a batch that is not the last."""
         return self.samples if isinstance(self.batch, str) else self.batch
 
-    @property
+    @cached_property
     def shard_size(self) -> int:
         """Samples in a shard that is not the last of its batch."""
         return -(-self.global_batch // self.shards)
 
-    @property
+    @cached_property
     def steps_per_epoch(self) -> int:
         whole, rest = divmod(self.samples, self.global_batch)
         return whole if self.drop_last or not rest else whole + 1

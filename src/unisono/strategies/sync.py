@@ -103,6 +103,7 @@ class Sync(Strategy):
         self._ranges = segments.ranges(self._low, self._high)
         self._state_chunks = [row[self._low : self._high] for row in self.state]
         self._cuts: dict[int, _Cut] = {}
+        self._row_views: dict[tuple[bool, int, int], np.ndarray] = {}
         self._gradient = np.empty(self._high - self._low, np.float32)
         widest = len(shards_of_rank(shards, comm.size, 0))
         self._rows = np.empty((widest, length), np.float32) if widest > 1 else self._gradients[comm.rank, :1]
@@ -170,7 +171,11 @@ class Sync(Strategy):
         for group in groups:
             at, count = group.first - mine.start, len(group.x)
             seeded = None if noise is None else (lambda j, first=group.first: noise(first + j))
-            found = self._model.loss_and_grad(group.x, group.y, rows[at : at + count], scale, seeded)
+            # The same object at every step: the model keeps its views of it.
+            if (len(mine) > 1, at, count) not in self._row_views:
+                self._row_views[len(mine) > 1, at, count] = rows[at : at + count]
+            grads = self._row_views[len(mine) > 1, at, count]
+            found = self._model.loss_and_grad(group.x, group.y, grads, scale, seeded)
             shards = slice(group.first, group.first + count)
             self._sums[shards, _LOSS], self._sums[shards, _CORRECT] = found.loss_sum, found.correct
             self._new_buffers[shards] = found.new_buffers
