@@ -1,4 +1,4 @@
-"""`unisono train`: its options, which are those of a recipe; `session.py` runs it."""
+"""`unisono train`: its options, which are those of a recipe; `running.py` runs it."""
 
 from dataclasses import MISSING, field, fields, make_dataclass
 from typing import Annotated
@@ -35,7 +35,7 @@ def train(recipe: str = "", /, options: Annotated[Options, Parameter(name="*")] 
     recipe
         A TOML file, or the name of a shipped recipe (r2). Options given here go before it.
     """
-    from unisono.cli.session import run_recipe
+    from unisono.cli.running import run_recipe
 
     given = {entry.name: getattr(options, entry.name) for entry in fields(Recipe)}
     run_recipe(load(recipe, {name: value for name, value in given.items() if value is not None}))

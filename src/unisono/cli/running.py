@@ -1,4 +1,4 @@
-"""A session: one recipe from start to verdict, as the parent of its ranks or as one of them.
+"""A run: one recipe from start to verdict, as the parent of its ranks or as one of them.
 
     run_recipe(Recipe(ranks=4))
 
