@@ -2,14 +2,17 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
 import psutil
 import pytest
+from safetensors.numpy import load_file
 
 from unisono.launch.commands import mpirun
 from unisono.launch.environments import child_environment, mpi_environment
@@ -163,6 +166,16 @@ def test_a_run_that_diverges_says_so_and_keeps_what_it_has(tmp_path):
     assert "the loss became" in ended.stderr
     assert "Traceback" not in ended.stderr
     assert summary_of(tmp_path / "run")["status"] == "failed"
+
+
+def test_the_last_good_weights_of_a_run_that_diverges_are_kept(tmp_path):
+    arguments = ["--model", "linear", "--data", "synthetic:regression,rows=100,features=3", "--optimizer", "sgd"]
+    ended = train(*arguments, "--lr", "100", "--out", "run", cwd=tmp_path)
+    assert ended.returncode == 1
+    (epoch,) = re.findall(r"the weights of epoch (\d+) are kept", ended.stderr)
+    epochs = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    assert len(epochs) == int(epoch) >= 1
+    assert all(np.isfinite(array).all() for array in load_file(tmp_path / "run" / "weights.safetensors").values())
 
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGKILL])

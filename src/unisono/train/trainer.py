@@ -68,7 +68,8 @@ def _train(world: World, job: Job, weights: Path | None) -> dict[str, Any]:
             first_sync_s = first_sync_s or found.wait_s + found.update_s
             if not math.isfinite(found.loss_sum):
                 raise UnisonoError(
-                    f"the loss became {found.loss_sum} in epoch {epoch}, step {step + 1}",
+                    f"the loss became {found.loss_sum} in epoch {epoch}, step {step + 1}"
+                    + (f"; the weights of epoch {epoch - 1} are kept" if epoch > 1 else ""),
                     hint=f"lower --lr ({recipe.lr:g}), or use --clip 1 or --warmup-epochs 1",
                 )
             loss_sum, correct, samples = loss_sum + found.loss_sum, correct + found.correct, samples + count
@@ -91,13 +92,15 @@ def _train(world: World, job: Job, weights: Path | None) -> dict[str, Any]:
             ]
             shares = strategy.contributions(dealt)
             world.report({"metrics": metrics, "ranks": rows.tolist(), "shares": shares.tolist()})
+        # After every epoch, so that a run which fails later leaves the last good ones. Nobody changes the parameters
+        # meanwhile: the next update needs this rank.
+        if comm.rank == 0 and weights is not None:
+            params = model.layout.views(strategy.params[: model.layout.length])
+            save(Weights(params, model.buffers_layout.views(strategy.buffers)), weights)
         if stopped:
             break
     tested = evaluate(comm, model, data.test_x, data.test_y)
     sha256 = hashlib.sha256(strategy.params[: model.layout.length].tobytes() + strategy.buffers.tobytes()).hexdigest()
-    if comm.rank == 0 and weights is not None:
-        params = model.layout.views(strategy.params[: model.layout.length])
-        save(Weights(params, model.buffers_layout.views(strategy.buffers)), weights)
     memory = np.array([pss_bytes()])
     comm.all_reduce(memory)
     return {
