@@ -12,6 +12,7 @@ with no layer of ours in between:
 - `gloo`: torch.distributed.all_reduce on a CPU tensor
 - `arena`: unisono's in-place reduction; inputs are written to the arena, the result is read there
 - `shm`: unisono's communicator with copies in and out, as a drop-in for MPI in place
+- `floor`: what no all-reduce can beat: the sums alone, on private arrays, without sharing or waiting
 
 Needs the extras `mpi` and `torch`; without torch the gloo column is left out.
 """
@@ -36,6 +37,7 @@ def contenders(nbytes: int) -> dict[str, tuple[np.ndarray, Callable[[], np.ndarr
     """name -> (input buffer, a call that reduces it and gives the result)."""
     from mpi4py import MPI
 
+    from unisono.arena.canon import chunk_bounds, combine
     from unisono.comm.mpi import world
     from unisono.comm.node import make_reducer
     from unisono.comm.shm import ShmCommunicator
@@ -59,6 +61,15 @@ def contenders(nbytes: int) -> dict[str, tuple[np.ndarray, Callable[[], np.ndarr
         reducer.all_reduce(np.add, 60.0)
         return reducer.result
 
+    low, high = chunk_bounds(length, base.size, base.rank)
+    private = [np.ones(high - low, np.float32) for _ in range(base.size)]
+
+    def floor() -> np.ndarray:
+        combine(private, private[0], np.add)
+        return expected
+
+    expected = np.full(1, base.size * (base.size + 1) / 2, np.float32)  # nothing to check: nothing was reduced
+
     def native() -> np.ndarray:
         shm.all_reduce(inputs[2])
         return inputs[2]
@@ -68,6 +79,7 @@ def contenders(nbytes: int) -> dict[str, tuple[np.ndarray, Callable[[], np.ndarr
         "mpi in place": (inputs[1], mpi_in_place),
         "arena": (reducer.mine, arena),
         "shm": (inputs[2], native),
+        "floor": (private[base.rank], floor),
     }
     if find_spec("torch"):
         import torch
@@ -153,8 +165,9 @@ def main() -> None:
     ]
     command = mpirun(options.ranks, [sys.executable, *script])
     print(f"{options.ranks} ranks on {os.cpu_count()} cores; medians in microseconds, then how many times faster")
-    print(f"{'bytes':>10} {'mpi':>9} {'mpi inpl':>9} {'gloo':>9} {'arena':>9} {'shm':>9}", end="   ")
-    print(f"{'arena/mpi':>9} {'/mpi inpl':>9} {'/gloo':>9} {'shm/mpi':>9} {'/mpi inpl':>9}  spread of arena/mpi")
+    print(f"{'bytes':>10} {'mpi':>9} {'mpi inpl':>9} {'gloo':>9} {'arena':>9} {'shm':>9} {'floor':>9}", end="   ")
+    print(f"{'arena/mpi':>9} {'/mpi inpl':>9} {'/gloo':>9} {'shm/mpi':>9} {'/mpi inpl':>9}", end=" ")
+    print(f"{'floor/mpi':>9}  spread of arena/mpi")
     with subprocess.Popen(command, env=mpi_environment(), stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         for line in process.stdout:
@@ -167,12 +180,13 @@ def main() -> None:
 
 def show(nbytes: int, times: dict[str, list[float]]) -> None:
     middle = {name: statistics.median(samples) for name, samples in times.items()}
-    columns = ["mpi", "mpi in place", "gloo", "arena", "shm"]
+    columns = ["mpi", "mpi in place", "gloo", "arena", "shm", "floor"]
     print(
         f"{nbytes:>10} " + " ".join(f"{middle[name] * 1e6:9.1f}" if name in middle else " " * 9 for name in columns),
         end="   ",
     )
     pairs = [("arena", "mpi"), ("arena", "mpi in place"), ("arena", "gloo"), ("shm", "mpi"), ("shm", "mpi in place")]
+    pairs.append(("floor", "mpi"))
     print(
         " ".join(f"{middle[peer] / middle[ours]:8.2f}x" if peer in middle else " " * 9 for ours, peer in pairs),
         end="  ",
