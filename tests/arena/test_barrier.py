@@ -25,6 +25,39 @@ def test_who_does_not_come_is_named():
     segment.close()
 
 
+class Clock:
+    """Time that passes by being looked at."""
+
+    now = 100.0
+
+    def monotonic(self) -> float:
+        self.now += 0.01
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def test_one_deadline_for_all_that_are_awaited(monkeypatch):
+    """Rank 1 comes late, but in time; rank 2 never. What was spent on waiting for rank 1 is not granted again."""
+    clock = Clock()
+    monkeypatch.setattr("unisono.arena.barrier.time", clock)
+    monkeypatch.setattr("unisono.arena.waiting.time", clock)
+    segment = Segment.create(8 * Barrier.words_needed(3))
+    words = segment.words(0, Barrier.words_needed(3))
+
+    def meanwhile() -> None:
+        if clock.now > 108:
+            words[16] = 1
+
+    barrier = Barrier(words, 0, 3, crowded=True, meanwhile=meanwhile)
+    with pytest.raises(TimeoutError):
+        barrier.wait(timeout_s=10.0)
+    assert barrier.missing() == [2]
+    assert 110 <= clock.now < 112
+    segment.close()
+
+
 def test_stamps_that_differ_are_noticed_by_both():
     segment, (first, second) = pair()
     words = segment.words(0, Barrier.words_needed(2))
