@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unisono.data.shards import Plan, blocks, blocks_of_rank, shards_of_rank
+from unisono.data.shards import Plan, blocks, shards_of_rank
 from unisono.errors import UserError
 
 sizes = st.integers(1, 200)
@@ -68,7 +68,8 @@ def test_blocks_cover_everything_once(samples, block, size):
     pieces = blocks(samples, block)
     assert [index for piece in pieces for index in range(samples)[piece]] == list(range(samples))
     assert all(piece.stop - piece.start == block for piece in pieces[:-1])
-    assert [piece for rank in range(size) for piece in blocks_of_rank(samples, block, size, rank)] == pieces
+    dealt = [pieces[number] for rank in range(size) for number in shards_of_rank(len(pieces), size, rank)]
+    assert dealt == pieces
 
 
 def test_the_example_of_the_design():

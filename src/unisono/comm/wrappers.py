@@ -92,15 +92,13 @@ class Sending(Wrapper):
 
 @final
 class Counted(Sending):
-    """Counts the point-to-point messages and bytes that this rank sends."""
+    """Counts the bytes of the point-to-point messages that this rank sends."""
 
     def __init__(self, inner: Communicator) -> None:
         super().__init__(inner)
-        self.sent_messages = 0
         self.sent_bytes = 0
 
     def before_sending(self, array: Array) -> None:
-        self.sent_messages += 1
         self.sent_bytes += array.nbytes
 
 

@@ -106,10 +106,3 @@ def blocks(samples: int, block: int) -> list[slice]:
     if block < 1:
         raise UserError(f"the block size is {block}", hint="give 1 or more")
     return [slice(start, min(start + block, samples)) for start in range(0, samples, block)]
-
-
-def blocks_of_rank(samples: int, block: int, size: int, rank: int) -> list[slice]:
-    """The blocks that `rank` of `size` evaluates, dealt like shards."""
-    pieces = blocks(samples, block)
-    mine = shards_of_rank(len(pieces), size, rank)
-    return pieces[mine.start : mine.stop]
