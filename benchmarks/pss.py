@@ -11,6 +11,7 @@ Limits: Linux. Interpreters and activations are in the difference too, so a sing
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import final
 
 from threadpoolctl import threadpool_limits
@@ -20,9 +21,11 @@ from unisono.data.loader import Loader
 from unisono.data.shards import shards_of_rank
 from unisono.models.base import Model
 from unisono.models.nets import build
+from unisono.optim import make as make_optimizer
 from unisono.resources import pss_bytes
 from unisono.rng import generator
-from unisono.strategies.sync import Sync
+from unisono.strategies import make
+from unisono.strategies.base import Batch, Strategy
 from unisono.train.job import Job
 from unisono.world import World
 
@@ -48,33 +51,37 @@ class Footprint:
         return (self.grown - self.gradients) / self.one_copy
 
 
-def footprint(job: Job) -> Footprint:
-    """What training `job` takes on the ranks of its recipe."""
-    found = unisono.run(lambda world: _work(world, job), job.recipe.ranks)
+def footprint(job: Job, *, undo: bool) -> Footprint:
+    """What training `job` takes on the ranks of its recipe; undo: with the copy from which steps are redone."""
+    found = unisono.run(lambda world: _work(world, job, undo), job.recipe.ranks)
     before, after = (sum(rank[name] for rank in found) for name in ("before", "after"))
     vector = 4 * job.model().layout.length
     widest = len(shards_of_rank(job.plan.shards, job.recipe.ranks, 0))
     vectors = 1 + job.recipe.ranks + (job.plan.shards if widest > 1 else 0)
-    return Footprint(after, after - before, vectors * vector, (1 + found[0]["state_vectors"]) * vector)
+    states = len(make_optimizer(job.optimizer).state_names)
+    return Footprint(after, after - before, vectors * vector, (1 + states) * vector)
 
 
-def _work(world: World, job: Job) -> dict[str, int]:
+def _work(world: World, job: Job, undo: bool) -> dict[str, int]:
     small = build("mlp:4", job.dataset.features, job.dataset.outputs)
     with threadpool_limits(1, user_api="blas"):
-        _train(world, job, small)  # what the first steps touch of the interpreter is not the strategy's
+        _train(world, job, small, undo)  # what the first steps touch of the interpreter is not the strategy's
         before = _pss_of_all(world)
-        strategy = _train(world, job, job.model())
-        return {"before": before, "after": _pss_of_all(world), "state_vectors": len(strategy.state)}
+        strategy = _train(world, job, job.model(), undo)
+        after = _pss_of_all(world)
+        assert strategy.params.size  # it was there until now
+        return {"before": before, "after": after}
 
 
-def _train(world: World, job: Job, model: Model) -> Sync:
+def _train(world: World, job: Job, model: Model, undo: bool) -> Strategy:
     plan, data = job.plan, job.dataset
-    strategy = Sync(world.comm, model, job.optimizer, plan.shards)
-    strategy.start(generator(plan.seed, "init"))
+    extent = job.extent(undo=undo)
+    strategy = make(world.comm, model, job.optimizer, extent, "arena", generator(plan.seed, "init"))
     loader, order = Loader(plan, data.train_x, data.train_y), plan.order(0)
     for step in range(STEPS):
-        groups = loader.groups(order, step, strategy.share(plan.shards))
-        strategy.step(groups, plan.shards, plan.global_batch, job.lr(step + 1))
+        load = partial(loader.groups, order, step)
+        lr, number = job.lr(step + 1), step + 1
+        strategy.step(Batch(number, 1, step, plan.live(step), plan.batch_samples(step), lr, number, load))
     return strategy
 
 

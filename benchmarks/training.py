@@ -11,6 +11,7 @@ The jobs, on made-up rows but for r2:
 - `r2`: MNIST, sigmoid mlp:128,64, momentum 0.9, global batch 512, 8 shards; against the in-memory loop
 - `shards`: what 8 shards cost: r4 at global batch 256, in 8 shards and in as many as there are ranks
 - `memory`: the proportional set size of 1 and of 8 ranks, and how many copies of parameters and state that is
+- `safety`: what it costs that any step can be redone after the death of a rank: undo copies and marks
 
 Contenders take turns; a ratio is that of the medians over the rounds. How torch's loops are written is in
 `torch_loops.py`, what is timed of ours in `ours.py`. Without torch its rows say "not installed".
@@ -89,16 +90,21 @@ def r4(turns: Turns) -> None:
 
 def r2(turns: Turns) -> None:
     print("\nr2: sigmoid mlp 784-128-64-10, MNIST, momentum 0.9, global batch 512")
-    recipe = load("r2", {"shards": 8, "data_dir": str(MNIST)})
-    if not MNIST.is_dir():
-        recipe = replace(recipe, data="synthetic:classes=10,rows=60000,features=784,test_rows=0")
-        print("Note: MNIST is not in ../shared/data/mnist; made-up rows of the same shape instead.")
+    recipe = _r2()
     jobs = _prepare(*(replace(recipe, ranks=ranks) for ranks in (1, 2)))
     network = Network(
         hidden=[128, 64], activation="sigmoid", normed=False, optimizer="momentum", lr=recipe.lr, batch=512
     )
     rates = _compare(jobs, turns, network, {MEMORY: Loop("memory")})
     judge(rates, Aim(ours(2, 8), ours(1, 8), 1.6), Aim(ours(2, 8), MEMORY), Aim(ours(1, 8), MEMORY))
+
+
+def _r2() -> Recipe:
+    recipe = load("r2", {"shards": 8, "data_dir": str(MNIST)})
+    if MNIST.is_dir():
+        return recipe
+    print("Note: MNIST is not in ../shared/data/mnist; made-up rows of the same shape instead.")
+    return replace(recipe, data="synthetic:classes=10,rows=60000,features=784,test_rows=0")
 
 
 def shards(turns: Turns) -> None:
@@ -120,13 +126,27 @@ def memory(turns: Turns) -> None:
     data = "synthetic:rows=1024,features=2048,test_rows=0"
     recipe = Recipe(model="mlp:2048,2048", data=data, shards=8, batch_size=64, optimizer="adam")
     for ranks in (1, 8):
-        found = footprint(prepare(replace(recipe, ranks=ranks)))
-        sizes = (found.pss, found.grown, found.gradients, found.one_copy)
-        print(f"{ranks:>5} " + " ".join(f"{readable_bytes(size):>11}" for size in sizes), end="   ")
-        print(f"{found.copies:.2f} (a replica per rank: {ranks})", flush=True)
+        for undo in (False, True):
+            found = footprint(prepare(replace(recipe, ranks=ranks)), undo=undo)
+            sizes = (found.pss, found.grown, found.gradients, found.one_copy)
+            print(f"{ranks:>5} " + " ".join(f"{readable_bytes(size):>11}" for size in sizes), end="   ")
+            note = "with that from which a step is redone" if undo else f"a replica per rank: {ranks}"
+            print(f"{found.copies:.2f} ({note})", flush=True)
 
 
-JOBS = {"r4": r4, "r2": r2, "shards": shards, "memory": memory}
+def safety(turns: Turns) -> None:
+    print("\nsafety: the ratio is what it costs that a step can be redone, on 2 ranks")
+    recipes = {"R4": (replace(R4, shards=2, batch_size_per_rank=32), 1.25), "R2": (_r2(), 1.1)}
+    for name, (recipe, most) in recipes.items():
+        (job,) = _prepare(replace(recipe, ranks=2))
+        contenders = [Ours(f"{name} job, without undo", job, undo=False), Ours(f"{name} job", job)]
+        bystanders, rates = Bystanders(), take_turns(contenders, turns.rounds, turns.seconds)
+        show_rates(rates, {}, [])
+        print(f"Others used {bystanders.cores():.2f} cores meanwhile.")
+        judge(rates, Aim(contenders[0].name, contenders[1].name, most, at_most=True))
+
+
+JOBS = {"r4": r4, "r2": r2, "shards": shards, "memory": memory, "safety": safety}
 
 
 def _prepare(*recipes: Recipe) -> list[Job]:

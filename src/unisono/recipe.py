@@ -26,7 +26,14 @@ class Recipe:
     """What to train, on what, how."""
 
     model: str = "mlp:64"
-    """linear, mlp:128,64 or bn-mlp:32; the numbers are the sizes of the hidden layers."""
+    """linear, mlp:128,64 or bn-mlp:32, the numbers are the sizes of the hidden layers; with torch also cnn:16,32,
+    wideresnet:1, gpt:layers=2,heads=2,width=64, or file.py:function, which returns a torch module."""
+
+    engine: str = "auto"
+    """numpy, torch or auto: numpy for linear, mlp and bn-mlp, torch for what numpy has not."""
+
+    precision: str = "fp32"
+    """fp32, or bf16 or fp16: products in 16 bits, with torch; parameters and sums stay fp32."""
 
     activation: str = ""
     """relu, tanh, sigmoid or gelu for the hidden layers; the model's own if empty."""
@@ -110,6 +117,27 @@ class Recipe:
     patience: int = 2
     """See --target-accuracy."""
 
+    snapshot_every: str = ""
+    """How often to write a snapshot to go on from: 500steps, 2epochs or 30s. Empty: only when asked to end."""
+
+    keep: int = 2
+    """How many snapshots to keep."""
+
+    resume: str = ""
+    """A run directory: go on from its newest snapshot, on any number of ranks, with the same bits."""
+
+    allow_change: str = ""
+    """Options that may differ from the resumed run's, such as lr,epochs: the result is then another one."""
+
+    respawn: bool = True
+    """Replace ranks that die. Either way the others take over, with the same bits."""
+
+    max_restarts: int = 100
+    """More deaths of ranks than this within ten minutes end the run, with a snapshot."""
+
+    stall_timeout: float = 0.0
+    """Seconds after which a rank that does not move is replaced; 0: 60, or 20 times a usual step."""
+
     log_ranks: bool = False
     """Print what each rank did in each epoch, in the order of the ranks."""
 
@@ -124,6 +152,9 @@ class Recipe:
             ("epochs", 1),
             ("eval_every", 1),
             ("patience", 1),
+            ("keep", 2),
+            ("max_restarts", 0),
+            ("stall_timeout", 0),
         ):
             if getattr(self, name) < least:
                 raise UserError(f"{option(name)} is {getattr(self, name)}", hint=f"give {least} or more")

@@ -41,6 +41,17 @@ def available_bytes() -> int:
     return max(0, free)
 
 
+def memory_kills() -> int:
+    """How many processes of this process's groups the kernel has killed for memory; grows."""
+    kills = 0
+    for group in _groups("memory"):
+        for line in _read(group / "memory.events").splitlines():
+            name, _, value = line.partition(" ")
+            if name == "oom_kill":
+                kills += int(value)
+    return kills
+
+
 def pss_bytes() -> int:
     """This process's fair share of memory: pages that n processes share count 1/n. 0 where the kernel does not tell."""
     for line in _read(Path("/proc/self/smaps_rollup")).splitlines():

@@ -191,5 +191,6 @@ def test_nothing_survives_an_interrupted_run(tmp_path, signum):
     os.killpg(command.pid, signum) if signum == signal.SIGINT else command.send_signal(signum)
     _, errors = command.communicate(timeout=30)
     assert psutil.wait_procs(ranks, timeout=10)[1] == []
-    assert command.returncode == -signum
+    assert command.returncode == (75 if signum == signal.SIGINT else -signum)
     assert "Traceback" not in errors
+    assert ("unisono train --resume" in errors) == (signum == signal.SIGINT)

@@ -59,6 +59,7 @@ def test_where_things_are(small_mnist):
         "digits": "bundled",
         "mnist": "not here: unisono data fetch mnist",
         "synthetic": "made on the spot",
+        "synthetic-text": "made on the spot",
     }
     load("mnist")
     assert whereabouts("mnist").endswith("home/.cache/unisono/mnist")

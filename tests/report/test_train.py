@@ -1,37 +1,58 @@
+import sys
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
-from unisono.report.train import advice, epoch_line, verdict
+sys.path.insert(0, str(Path(__file__).parent))
+from run_records import rank, record
 
-SUMMARY = {
-    "compute_s": 1.0, "data_s": 0.1, "update_s": 0.2, "wait_s": 0.3, "ranks": 2, "shards": 8, "global_batch": 64,
-    "stopped_early": "", "test_loss": 0.5, "test_accuracy": 0.9, "train_s": 2.0, "samples_per_s": 1000.0,
-    "first_sync_s": 0.001, "weights_sha256": "ab" * 32, "epochs": 3,
-}  # fmt: skip
+from unisono.recipe import Recipe
+from unisono.report.train import Setting, epoch_line, opening, rank_lines
+from unisono.train.job import prepare
+
+SETTING = Setting("NumPy", "shm", 2, ["here", "here"])
+
+
+def test_the_opening_tells_the_world():
+    assert opening(prepare(Recipe(ranks=2, epochs=1)), SETTING).splitlines() == [
+        "unisono train: mlp:64 on digits, 1,442 samples; NumPy engine, shm arena, 2 ranks x 1 thread on 1 host, "
+        "2 cores",
+        "8 shards: same bits on 1-8 ranks; global batch 64, 23 steps an epoch",
+    ]
+
+
+def test_hosts_are_named_if_there_are_several_and_left_out_if_unknown():
+    job = prepare(Recipe(ranks=2))
+    assert "on 2 hosts (a, b), 2 cores" in opening(job, replace(SETTING, hosts=["a", "b", "a"]))
+    assert "host" not in opening(job, replace(SETTING, hosts=None))
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("recipe", "note"),
     [
-        ({}, "on all cores"),
-        ({"ranks": 1}, "Try --ranks 2"),
-        ({"wait_s": 9.0, "ranks": 8}, "8 ranks share 2 cores. Try --ranks 2"),
-        ({"wait_s": 9.0}, "a step is too short"),
-        ({"wait_s": 9.0, "shards": 5, "global_batch": 5}, "5 shards do not divide among 2 ranks. Try --ranks 1"),
-        ({"update_s": 9.0}, "the model is large for its batch"),
-        ({"data_s": 9.0}, "gathering samples"),
+        (Recipe(ranks=5), "8 shards do not divide among 5 ranks: some will wait; 4 ranks would be as fast."),
+        (Recipe(ranks=3), "8 shards do not divide among 3 ranks: some will wait."),
+        (Recipe(batch_size_per_rank=32), "--scale-lr linear may help"),
+        (Recipe(allreduce="ring"), "other bits on other numbers of ranks"),
     ],
 )
-def test_advice_names_the_limit(change, told):
-    assert told in advice(SUMMARY | change, cores=2)
-
-
-def test_the_verdict_tells_the_outcome():
-    told = verdict(SUMMARY | {"stopped_early": "test accuracy 0.9 reached 0.9"}, "runs/x", cores=2)
-    assert "Stopped early after epoch 3" in told
-    assert "test accuracy 90.00 %" in told
-    assert "runs/x" in told
+def test_what_to_know_is_noted(recipe, note):
+    assert note in opening(prepare(recipe), SETTING)
 
 
 def test_an_epoch_without_evaluation_has_no_test_score():
-    metrics = {"epoch": 1, "epoch_s": 0.5, "samples_per_s": 10.0, "train_loss": 1.0, "train_accuracy": 0.0}
+    metrics = {"epoch": 1, "epoch_s": 0.5, "samples_per_s": 10.0, "train_loss": 1.0, "train_accuracy": None}
     assert epoch_line(metrics, 3) == "epoch 1/3  0.50 s  10 samples/s  train loss 1.0000"
+
+
+def test_an_accuracy_of_zero_is_shown():
+    assert epoch_line(record([rank()])["metrics"], 3).endswith("train loss 1.0000 accuracy 0.0000")
+
+
+def test_lines_of_ranks_are_in_their_order():
+    told = rank_lines(record([rank(0.25), rank(0.5)], [[0.25], [0.75]]), ["W"]).splitlines()
+    assert told == [
+        "Epoch 1, rank 0: mean grad W -1.000000, W contribution 25.00 %, sync time 0.750000 s",
+        "Epoch 1, rank 1: mean grad W -1.000000, W contribution 75.00 %, sync time 1.000000 s",
+    ]

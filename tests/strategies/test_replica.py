@@ -13,6 +13,8 @@ from unisono.models.nets import build
 from unisono.optim.options import OptimizerOptions
 from unisono.rng import generator
 from unisono.strategies import make
+from unisono.strategies.base import Batch
+from unisono.strategies.shared import Extent
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((100, 12)).astype(np.float32)
@@ -22,24 +24,31 @@ PLAN = Plan(100, 30, 6, seed=1)
 
 def train(world: unisono.World, allreduce: str) -> dict:
     model = build("bn-mlp:9", 12, 4)
-    strategy = make(world.comm, model, OptimizerOptions("momentum", lr=0.1, clip=1.0), PLAN.shards, allreduce)
-    strategy.start(generator(1, "init"))
+    extent = Extent(world.size, PLAN.shards, (PLAN.live(0), PLAN.live(PLAN.steps_per_epoch - 1)), PLAN.steps_per_epoch)
+    options = OptimizerOptions("momentum", lr=0.1, clip=1.0)
+    strategy = make(world.comm, model, options, extent, allreduce, generator(1, "init"))
     loader, losses = Loader(PLAN, X, Y), []
     for epoch in range(3):
         order = PLAN.order(epoch)
         for step in range(PLAN.steps_per_epoch):
+            number = epoch * PLAN.steps_per_epoch + step + 1
+
+            def load(shards: range, order=order, step=step) -> list:
+                return loader.groups(order, step, shards)
+
             samples = PLAN.batch_samples(step)
-            live = -(-samples // PLAN.shard_size)
-            groups = loader.groups(order, step, strategy.share(live))
-            losses.append(strategy.step(groups, live, samples, 0.1, shares=True).loss_sum)
-    counts = [sum(PLAN.shard_samples(step, k) for k in range(live) if k % world.size == r) for r in range(world.size)]
+            batch = Batch(number, epoch + 1, step, PLAN.live(step), samples, 0.1, number, load, shares=True)
+            losses.append(strategy.step(batch).loss_sum)
+    strategy.survey(number + 1, 0, lambda block: (0.0, 0.0), lambda table: None)
     params = strategy.params[: model.layout.length].copy()
     return {
         "params": params,
         "buffers": strategy.buffers.copy(),
         "losses": losses,
         "sha": hashlib.sha256(params.tobytes() + strategy.buffers.tobytes()).hexdigest(),
-        "shares": strategy.contributions([max(1, count) for count in counts]),
+        "shares": strategy.contributions(),
+        "samples": [entry["samples"] for entry in strategy.times(3)],
+        "sums": strategy.epoch_sums(),
     }
 
 
@@ -65,3 +74,12 @@ def test_contributions_add_up_to_one_and_agree(allreduce):
     # All but the bias before batch norm: its gradient is zero but for rounding, and shares of nothing are noise.
     real = [index for index in range(shares.shape[1]) if index != 1]
     np.testing.assert_allclose(shares[:, real], others[:, real], atol=1e-3)
+
+
+@pytest.mark.parametrize("allreduce", ["arena", "ring"])
+def test_what_ranks_did_is_told_by_rank_and_for_all(allreduce):
+    """An epoch is three batches of 30 (six shards of 5) and one of 10 (two shards)."""
+    found = unisono.run(lambda world: train(world, allreduce), 4)[0]
+    assert found["samples"] == [3 * 10 + 5, 3 * 10 + 5, 3 * 5, 3 * 5]
+    assert found["sums"][0] == pytest.approx(sum(found["losses"][-4:]))
+    assert 0 < found["sums"][1] <= 100

@@ -15,7 +15,9 @@ from unisono.optim.norms import Segments
 from unisono.optim.options import OptimizerOptions
 from unisono.optim.scaling import Scaling
 from unisono.rng import generator
-from unisono.strategies.sync import Sync
+from unisono.strategies import make as make_strategy
+from unisono.strategies.base import Batch
+from unisono.strategies.shared import Extent
 
 FEATURES, CLASSES, SAMPLES = 20, 5, 203
 RNG = np.random.default_rng(0)
@@ -94,21 +96,27 @@ def reference(case: str, plan: Plan) -> str:
 
 def train(world: unisono.World, case: str, plan: Plan) -> str:
     model, options = model_of(case), OptimizerOptions(**CASES[case][1])
-    strategy = Sync(world.comm, model, options, plan.shards)
-    strategy.start(generator(plan.seed, "init"))
+    extent = Extent(
+        world.size, plan.shards, tuple({plan.live(0), plan.live(plan.steps_per_epoch - 1)}), plan.steps_per_epoch
+    )
+    strategy = make_strategy(world.comm, model, options, extent, "arena", generator(plan.seed, "init"))
     loader = Loader(plan, X, Y if model.classifies else TARGETS)
     losses = []
     for epoch in range(EPOCHS):
         order = plan.order(epoch)
         for step in range(plan.steps_per_epoch):
-            samples = plan.batch_samples(step)
-            live = -(-samples // plan.shard_size)
-            groups = loader.groups(order, step, strategy.share(live))
+            number = epoch * plan.steps_per_epoch + step + 1
+
+            def load(shards: range, order=order, step=step) -> list:
+                return loader.groups(order, step, shards)
 
             def noise(shard: int, epoch: int = epoch, step: int = step) -> np.random.Generator:
                 return generator(plan.seed, "dropout", epoch, step, shard)
 
-            losses.append(strategy.step(groups, live, samples, options.lr, noise).loss_sum)
+            batch = Batch(
+                number, epoch, step, plan.live(step), plan.batch_samples(step), options.lr, number, load, noise
+            )
+            losses.append(strategy.step(batch).loss_sum)
     found = digest(strategy.params[: model.layout.length], strategy.buffers, losses)
     world.comm.barrier()
     return found

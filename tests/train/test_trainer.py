@@ -1,6 +1,5 @@
 """Whole runs, in processes: same bits, early stop, evaluation that counts every sample once."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +11,10 @@ from unisono.data.dataset import PARTS
 from unisono.errors import RankFailed, UserError
 from unisono.models.nets import build
 from unisono.recipe import Recipe
-from unisono.train.early_stop import EarlyStop
-from unisono.train.evaluate import evaluate
+from unisono.strategies import make
+from unisono.train.early_stop import enough
+from unisono.train.evaluate import blocks_of, measure_blocks, score_of
 from unisono.train.job import prepare
-from unisono.train.rundir import RunDirectory
 from unisono.train.trainer import train
 
 QUICK = Recipe(epochs=3)
@@ -26,6 +25,8 @@ def run(recipe: Recipe, weights: Path) -> tuple[dict, list[dict]]:
     job, epochs = prepare(recipe), []
 
     def on_report(rank, record):
+        if "metrics" not in record:
+            return
         epochs.append({k: v for k, v in record["metrics"].items() if not k.endswith("_s")})
 
     found = unisono.run(lambda world: train(world, job, weights), recipe.ranks, on_report=on_report)
@@ -94,7 +95,10 @@ def test_evaluation_counts_every_sample_once(ranks):
     x, y = job.dataset.part("train")
 
     def work(world):
-        score = evaluate(world.comm, model, x, y)
+        strategy = make(world.comm, model, job.optimizer, job.extent(), "native", np.random.default_rng(0))
+        model.bind(params, np.empty(0, np.float32))
+        table = strategy.survey(1, blocks_of(x), measure_blocks(model, x, y), lambda table: None)
+        score = score_of(table, len(x))
         return [score.loss, score.accuracy]
 
     whole = model.evaluate(x[None], y[None])
@@ -105,10 +109,9 @@ def test_evaluation_counts_every_sample_once(ranks):
 
 
 def test_early_stop_needs_the_target_patience_times_in_a_row():
-    stop = EarlyStop(0.9, 2)
-    assert [stop.reached(value) for value in (0.95, 0.89, 0.9, 0.9)] == [False, False, False, True]
-    never = EarlyStop(0.0, 1)
-    assert not never.reached(1.0)
+    found = (0.95, 0.89, 0.9, 0.9)
+    assert [enough(found[: count + 1], 0.9, 2) for count in range(4)] == [False, False, False, True]
+    assert not enough([1.0], 0.0, 1)
 
 
 def test_a_loss_that_is_not_finite_stops_with_a_hint(tmp_path):
@@ -132,31 +135,3 @@ def test_a_loss_that_is_not_finite_stops_with_a_hint(tmp_path):
 def test_what_does_not_fit_is_refused_before_anything_starts(options, message):
     with pytest.raises(UserError, match=f"(?s){message}"):
         prepare(Recipe(**options))
-
-
-def test_a_directory_that_holds_something_is_left_alone(tmp_path):
-    (tmp_path / "precious").write_text("x")
-    with pytest.raises(UserError, match="exists and is not empty"):
-        RunDirectory.make(str(tmp_path), QUICK)
-    assert [path.name for path in tmp_path.iterdir()] == ["precious"]
-
-
-def test_the_run_directory(tmp_path):
-    directory = RunDirectory.make(str(tmp_path / "run"), QUICK)
-    for epoch in (1, 2):
-        record = {"metrics": {"epoch": epoch, "train_loss": 0.5}, "ranks": [[1.0, 2.0, 0.25, 0.5]] * 2}
-        directory.add(record | {"shares": [[[0.25, 0.5, -1.0]], [[0.75, 0.9, 2.0]]]}, ["W"])
-    directory.finish({"status": "finished"})
-    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
-    assert [json.loads(line)["epoch"] for line in lines] == [1, 2]
-    table = (tmp_path / "run" / "ranks.csv").read_text().splitlines()
-    assert table[:2] == [
-        "epoch,rank,data_s,compute_s,wait_s,update_s,contribution:W,norm_share:W,gradient_mean:W",
-        "1,0,1.0,2.0,0.25,0.5,0.25,0.5,-1.0",
-    ]
-    assert len(table) == 5
-    assert (tmp_path / "run" / "sync_time.csv").read_text() == "Epoch, Sync Time (s)\n1, 0.750000\n2, 0.750000\n"
-    told = (tmp_path / "run" / "contributions.csv").read_text().splitlines()
-    assert told[1] == "Epoch 1, Process 1, W Contribution = 75.00%"
-    assert len(told) == 4
-    assert json.loads((tmp_path / "run" / "summary.json").read_text()) == {"status": "finished"}

@@ -103,7 +103,7 @@ def _facts(dataset: "Dataset") -> list[str]:
     ]
     if not dataset.classes:
         return [*facts, f"regression with {dataset.outputs} outputs: {y.min():.4g} to {y.max():.4g}; all values finite"]
-    counts = np.bincount(y, minlength=dataset.classes)
+    counts = np.bincount(y.ravel(), minlength=dataset.classes)
     few, many = counts.argmin(), counts.argmax()
     facts.append(
         f"{dataset.classes} classes: {counts[few]:,} (class {few}) to {counts[many]:,} (class {many}) to train"

@@ -6,15 +6,15 @@ The one idea: whoever writes the run directory and the terminal is one process: 
 launcher (mpirun, torchrun, srun) started the ranks. The others are silent.
 """
 
+import platform
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, final
+from typing import Any
 
 import numpy as np
 
-from unisono import __version__
+from unisono.cli.recorder import Recorder
 from unisono.comm.base import DEFAULT_TIMEOUT_S, Communicator
 from unisono.comm.node import node_colour
 from unisono.data.sharing import load_once
@@ -24,11 +24,10 @@ from unisono.launch.environments import detect
 from unisono.launch.local import run
 from unisono.launch.placement import Placement
 from unisono.recipe import Recipe
-from unisono.report.loss import plot_loss
-from unisono.report.train import epoch_line, opening, rank_lines, verdict
-from unisono.resources import machine, usable_cores
 from unisono.train.job import Job, load_data, prepare
-from unisono.train.rundir import RunDirectory
+from unisono.train.resuming import find_snapshot
+from unisono.train.snapshot import Snapshot
+from unisono.train.team import Places, Team
 from unisono.train.trainer import train as train_rank
 from unisono.world import World
 
@@ -50,23 +49,38 @@ def _as_parent(recipe: Recipe) -> dict[str, Any]:
         )
     transport = "shm" if recipe.transport == "auto" else recipe.transport
     require(transport)
+    snapshot = find_snapshot(recipe)
     job = prepare(recipe)
-    record = Recorder(job, transport)
+    try:
+        with Recorder(job, transport, [platform.node()], snapshot) as record:
+            if recipe.allreduce == "arena" and transport == "shm":
+                return _supervise(job, record, snapshot)
+            return _run_without_take_over(job, record, transport)
+    except RankFailed as error:
+        if error.report.startswith("Traceback"):
+            raise
+        kind = UserError if error.exit_code == 2 else UnisonoError
+        kept = f"\nWhat was reached is in {record.path}" if record.path.exists() else ""
+        raise kind(f"{error.report}{kept}") from None
 
+
+def _supervise(job: Job, record: Recorder, snapshot: Snapshot | None) -> dict[str, Any]:
+    team = Team(job, Places(record.weights, record.path / "snapshots", record.log))
+    if snapshot is not None:
+        team.resume(snapshot)
+    outcome = team.train(lambda rank, value: record.add(value), record.add_event)
+    found: dict[str, Any] = next(result for result in outcome.results.values() if result)
+    return record.finish(found | {"takeovers": outcome.takeovers, "restarts": outcome.restarts})
+
+
+def _run_without_take_over(job: Job, record: Recorder, transport: str) -> dict[str, Any]:
     def work(world: World) -> dict[str, Any]:
         if transport == "shm":
             return train_rank(world, job, record.weights)
         with World(connect_gloo(world.comm), world.report) as over_gloo:
             return train_rank(over_gloo, job, record.weights)
 
-    try:
-        found = run(work, recipe.ranks, on_report=lambda rank, value: record.add(value))[0]
-    except RankFailed as error:
-        record.fail(error.report)
-        if error.report.startswith("Traceback"):
-            raise
-        raise UnisonoError(f"{error.report}\nWhat was reached is in {record.path}") from None
-    return record.finish(found)
+    return record.finish(run(work, job.recipe.ranks, on_report=lambda rank, value: record.add(value))[0])
 
 
 def _as_rank(recipe: Recipe, placement: Placement) -> dict[str, Any] | None:
@@ -80,15 +94,11 @@ def _as_rank(recipe: Recipe, placement: Placement) -> dict[str, Any] | None:
                 raise
             sys.exit(2)  # the same mistake on every rank: the first one says it
         record = tell_all(comm, lambda: Recorder(job, comm.transport))
-        world = World(comm, record.add if record is not None else lambda value: None)
-        # Only the first rank writes, so only there the file's place is known.
-        try:
-            found = train_rank(world, job, record.weights if record is not None else None)
-        except UnisonoError as error:
-            if record is not None:
-                record.fail(str(error))
-            raise
-        return record.finish(found) if record is not None else None
+        if record is None:  # only the first rank writes
+            train_rank(World(comm), job, None)
+            return None
+        with record:
+            return record.finish(train_rank(World(comm, record.add), job, record.weights))
 
 
 def check_layout(comm: Communicator, recipe: Recipe) -> None:
@@ -101,7 +111,7 @@ def check_layout(comm: Communicator, recipe: Recipe) -> None:
         )
 
 
-def tell_all(comm: Communicator, make: Callable[[], "Recorder"]) -> "Recorder | None":
+def tell_all(comm: Communicator, make: Callable[[], Recorder]) -> Recorder | None:
     """What `make` gives on rank 0, None elsewhere; if it fails there, everybody leaves."""
     failure = made = None
     if comm.rank == 0:
@@ -116,44 +126,3 @@ def tell_all(comm: Communicator, make: Callable[[], "Recorder"]) -> "Recorder | 
     if failed[0]:
         sys.exit(2)  # rank 0 says why
     return made
-
-
-@final
-class Recorder:
-    """Writes a run down and shows it, epoch by epoch."""
-
-    def __init__(self, job: Job, transport: str) -> None:
-        self._begun = time.perf_counter()
-        self._job, self._transport = job, transport
-        self._directory = RunDirectory.make(job.recipe.out, job.recipe)
-        self._parameters = list(job.model().layout.names)
-        self.path, self.weights = self._directory.path, self._directory.weights
-        print(opening(job, transport, usable_cores()), flush=True)
-
-    def add(self, record: dict[str, Any]) -> None:
-        self._directory.add(record, self._parameters)
-        if self._job.recipe.log_ranks:
-            print(rank_lines(record, self._parameters), flush=True)
-        print(epoch_line(record["metrics"], self._job.recipe.epochs), flush=True)
-
-    def fail(self, report: str) -> None:
-        self._directory.finish(self._facts() | {"status": "failed", "error": report})
-
-    def finish(self, found: dict[str, Any]) -> dict[str, Any]:
-        summary = self._facts() | found | {"status": "finished", "wall_s": time.perf_counter() - self._begun}
-        summary["sync_s"] = found["wait_s"] + found["update_s"]
-        summary["samples_per_s"] = found["samples"] / found["train_s"]
-        self._directory.finish(summary)
-        plot_loss(self.path)
-        print(verdict(summary, str(self.path), usable_cores()), flush=True)
-        return summary
-
-    def _facts(self) -> dict[str, Any]:
-        recipe = self._job.recipe
-        return {
-            "ranks": recipe.ranks, "nodes": 1, "shards": recipe.shards, "strategy": "sync",
-            "allreduce": recipe.allreduce, "transport": self._transport, "engine": "numpy", "precision": "fp32",
-            "model": recipe.model, "data": recipe.data, "global_batch": self._job.plan.global_batch,
-            "version": __version__, "machine": machine(), "takeovers": 0, "restarts": 0, "resumed_from": None,
-            "energy_j": None, "energy_source": None,
-        }  # fmt: skip

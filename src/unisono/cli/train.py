@@ -38,4 +38,10 @@ def train(recipe: str = "", /, options: Annotated[Options, Parameter(name="*")] 
     from unisono.cli.running import run_recipe
 
     given = {entry.name: getattr(options, entry.name) for entry in fields(Recipe)}
-    run_recipe(load(recipe, {name: value for name, value in given.items() if value is not None}))
+    overrides = {name: value for name, value in given.items() if value is not None}
+    if "resume" in overrides and not recipe:
+        from unisono.train.resuming import recipe_of
+
+        run_recipe(recipe_of(overrides["resume"], overrides))
+    else:
+        run_recipe(load(recipe, overrides))

@@ -55,6 +55,24 @@ def understand_targets(name: str, key: str, y: np.ndarray) -> np.ndarray:
     return y.astype(np.int64)
 
 
+def check_tokens(name: str, part: str, x: np.ndarray, y: np.ndarray, vocabulary: int) -> None:
+    """Both are (rows, T) of whole numbers from 0 to below `vocabulary`, with the same T."""
+    for key, tokens in ((f"{part}_x", x), (f"{part}_y", y)):
+        if tokens.dtype.kind not in "iu" or tokens.ndim != 2 or tokens.size == 0 or tokens.shape[1] != x.shape[1]:
+            raise UserError(
+                f"{name}: {key} is {tokens.dtype} of shape {tokens.shape}, expected whole numbers (rows, length)",
+                hint="cut the text into pieces of one length; y is x shifted by one",
+            )
+        bad = (tokens < 0) | (tokens >= vocabulary)
+        if bad.any():
+            row, column = (int(i) for i in np.argwhere(bad)[0])
+            raise UserError(
+                f"{name}: {key} row {row}, column {column}: token {tokens[row, column]} is out of range: there are "
+                f"{vocabulary}",
+                hint="number the tokens 0, 1, 2 ...",
+            )
+
+
 def check_pair(name: str, part: str, x: np.ndarray, y: np.ndarray) -> None:
     if len(x) != len(y):
         raise UserError(

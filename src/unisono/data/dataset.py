@@ -1,4 +1,4 @@
-"""Dataset: what everybody above works with. Float32 rows, labels or targets, in three parts.
+"""Dataset: what everybody above works with. Float32 rows with labels or targets, or tokens, in three parts.
 
 The one idea: every source ends in the same plain arrays, checked once, so no model or trainer asks again.
 
@@ -21,6 +21,7 @@ ARRAYS = tuple(f"{part}_{axis}" for part in PARTS for axis in "xy")
 @dataclass(frozen=True, eq=False)
 class Dataset:
     """x: (rows, features) float32, C-contiguous. y: (rows,) int64 labels, or (rows, outputs) float32 targets.
+    Text: x and y are tokens, (rows, T) int64, below `classes`; y holds the token that follows each of x.
 
     The validation and the test part may have no rows; their other dimensions are those of the training part.
     """
@@ -33,9 +34,14 @@ class Dataset:
     test_x: np.ndarray
     test_y: np.ndarray
     classes: int
-    """How many classes the labels tell apart; 0 for regression."""
+    """How many classes the labels tell apart; 0 for regression; for text the size of the vocabulary."""
     shape: tuple[int, ...]
     """One sample as it was before it became a row: (28, 28)."""
+
+    @property
+    def tokens(self) -> bool:
+        """Whether x and y are text."""
+        return self.train_x.dtype.kind == "i"
 
     @property
     def features(self) -> int:

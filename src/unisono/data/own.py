@@ -1,7 +1,7 @@
 """The user's own code: `path.py:factory` returns the data.
 
 The one idea: the factory returns a `Dataset`, or a dict of arrays by the usual names, and what it returns is checked
-like any other source. Whatever goes wrong in it is one message with file and line.
+like any other source. `unisono/own.py` runs it.
 
     # mine.py
     def data():
@@ -9,76 +9,28 @@ like any other source. Whatever goes wrong in it is one message with file and li
 
     unisono data check mine.py:data
 
-The file runs with the rights of the user, as `python mine.py` would; its directory is importable meanwhile.
+The file runs with the rights of the user, as `python mine.py` would.
 """
 
-import importlib.util
 import math
-import sys
-import traceback
 from collections.abc import Mapping
-from contextlib import suppress
 from operator import index
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from unisono.data.dataset import ARRAYS, Dataset
 from unisono.data.raw import Raw, collect
-from unisono.errors import UnisonoError, UserError, unknown_name
+from unisono.errors import UserError, unknown_name
+from unisono.own import OwnFunction
 
 
 def load_own(spec: str) -> Raw:
     """Calls the factory of `path.py:factory` without arguments."""
-    file, _, name = spec.rpartition(":")
-    path = Path(file).expanduser()
-    if not path.is_file():
-        raise UserError(f"{spec}: there is no file {path}", hint="is the path right, seen from here?")
-    sys.path.insert(0, str(path.resolve().parent))
-    try:
-        made = _call(path, name)
-    except UnisonoError:
-        raise
-    except SyntaxError as error:
-        raise UserError(f"{error.filename}:{error.lineno}: {error.msg}", hint="correct the file") from None
-    except (Exception, SystemExit) as error:
-        frames = traceback.extract_tb(error.__traceback__)
-        where = [frame for frame in frames if frame.filename == str(path)][-1:] or frames[-1:]
-        raise UserError(
-            f"{spec} failed at {where[0].filename}:{where[0].lineno}: {type(error).__name__}: {error}",
-            hint="correct it; calling the function in Python shows the whole traceback",
-        ) from None
-    finally:
-        with suppress(ValueError):  # the user's code may have changed it
-            sys.path.remove(str(path.resolve().parent))
+    made = OwnFunction(spec)()
     if isinstance(made, Dataset):
         return _from_dataset(spec, made)
     return _from_mapping(spec, made)
-
-
-def _call(path: Path, name: str) -> Any:
-    module = _import(path)
-    factory = getattr(module, name, None)
-    if not callable(factory):
-        functions = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
-        raise unknown_name(f"function of {path}", name, functions)
-    return factory()
-
-
-def _import(path: Path) -> ModuleType:
-    # Under a name of our own: mine.py may be called like a module that exists.
-    spec = importlib.util.spec_from_file_location(f"unisono_own_{path.stem}", path)
-    if spec is None or spec.loader is None:
-        raise UserError(f"{path}: not a Python file", hint="give path.py:factory")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[module.__name__] = module  # dataclasses and pickles of the user's look themselves up there
-    try:
-        spec.loader.exec_module(module)
-    finally:
-        del sys.modules[module.__name__]
-    return module
 
 
 def _from_dataset(spec: str, made: Dataset) -> Raw:
@@ -91,7 +43,13 @@ def _from_dataset(spec: str, made: Dataset) -> Raw:
             )
         if key in arrays:
             arrays[key] = arrays[key].reshape(-1, *made.shape)
-    return Raw(made.name, collect(spec, arrays), made.classes)
+    return Raw(made.name, collect(spec, arrays), made.classes, tokens=_are_tokens(arrays))
+
+
+def _are_tokens(arrays: Mapping[str, np.ndarray]) -> bool:
+    """Whether a Dataset holds text: a whole number for each whole number. Rows of one are labels."""
+    x, y = arrays.get("train_x", np.empty(0)), arrays.get("train_y", np.empty(0))
+    return x.dtype.kind == y.dtype.kind == "i" and x.shape == y.shape and x.ndim == 2 and x.shape[1] > 1
 
 
 def _from_mapping(spec: str, made: Any) -> Raw:

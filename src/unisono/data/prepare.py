@@ -23,15 +23,18 @@ def prepare(raw: Raw, options: DataOptions) -> Dataset:
     kind = raw.normalise if options.normalise == "auto" else options.normalise
     if kind not in scaling.KINDS:
         raise unknown_name("normalisation", kind, [*scaling.KINDS, "auto"])
+    if raw.tokens and kind != "none":
+        raise UserError(f"{raw.name} is text: normalisation {kind} would spoil it", hint="leave it out, or say none")
     arrays, classes = _check(raw)
     shape = arrays["train_x"].shape[1:]
     if options.validation:
         _hold_out(arrays, options.validation, options.seed, raw.name)
     for part in PARTS:
-        x = arrays.get(f"{part}_x", np.empty((0, *shape)))
+        x = arrays.get(f"{part}_x", arrays["train_x"][:0])
         y = arrays.get(f"{part}_y", arrays["train_y"][:0])
         # A copy where it will be scaled: the array may be the user's.
-        flat = x.reshape(len(x), math.prod(shape)).astype(np.float32, order="C", copy=kind != "none")
+        dtype = np.int64 if raw.tokens else np.float32
+        flat = x.reshape(len(x), math.prod(shape)).astype(dtype, order="C", copy=kind != "none")
         arrays[f"{part}_x"], arrays[f"{part}_y"] = flat, y
     if kind != "none":
         shift, scale = scaling.measure(kind, arrays["train_x"], shape)
@@ -50,13 +53,17 @@ def _check(raw: Raw) -> tuple[dict[str, np.ndarray], int]:
         if part != "train" and arrays[x].shape[:1] == arrays[y].shape[:1] == (0,):
             del arrays[x], arrays[y]
             continue
-        checks.check_inputs(raw.name, x, arrays[x])
-        arrays[y] = checks.understand_targets(raw.name, y, arrays[y])
+        if raw.tokens:
+            checks.check_tokens(raw.name, part, arrays[x], arrays[y], raw.classes)
+            arrays[y] = arrays[y].astype(np.int64, order="C", copy=False)
+        else:
+            checks.check_inputs(raw.name, x, arrays[x])
+            arrays[y] = checks.understand_targets(raw.name, y, arrays[y])
         checks.check_pair(raw.name, part, arrays[x], arrays[y])
         for axis in "xy":
             checks.check_alike(raw.name, part, arrays[f"train_{axis}"], arrays[f"{part}_{axis}"], axis)
     if arrays["train_y"].ndim == 2:
-        return arrays, 0
+        return arrays, raw.classes if raw.tokens else 0
     return arrays, checks.count_classes(
         raw.name, {key: y for key, y in arrays.items() if key.endswith("y")}, raw.classes
     )

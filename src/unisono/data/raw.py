@@ -26,6 +26,8 @@ class Raw:
     """0: to be counted from the labels."""
     normalise: str = "none"
     """What "auto" means for this source."""
+    tokens: bool = False
+    """x and y are text: whole numbers (rows, T) below `classes`, which are neither scaled nor cast to float32."""
 
 
 def collect(name: str, found: Mapping[str, Any]) -> dict[str, np.ndarray]:

@@ -75,6 +75,15 @@ class Plan:
             raise IndexError(f"step {step} of an epoch of {self.steps_per_epoch} steps")
         return min(self.global_batch, self.samples - step * self.global_batch)
 
+    def live(self, step: int) -> int:
+        """How many shards of a step are not empty."""
+        return -(-self.batch_samples(step) // self.shard_size)
+
+    @cached_property
+    def epoch_samples(self) -> int:
+        """Samples that an epoch uses."""
+        return sum(self.batch_samples(step) for step in range(self.steps_per_epoch))
+
     def shard_samples(self, step: int, shard: int) -> int:
         """Samples in one shard of a step; 0 for those that the batch does not reach."""
         if not 0 <= shard < self.shards:

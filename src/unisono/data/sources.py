@@ -1,7 +1,7 @@
 """Data by name: what may stand after `--data`, and the one function that loads it.
 
     load("digits"); load("mnist", DataOptions(validation=0.1)); load("synthetic:regression,rows=1000,features=10")
-    load("my-directory"); load("my.npz"); load("mine.py:factory")
+    load("my-directory"); load("my.npz"); load("mine.py:factory"); load("my.txt:context=64")
 
 The one idea: a table of names; each entry finds arrays, and `prepare` makes the same Dataset of all of them. A name of
 the table wins over a directory of that name: write ./mnist for the directory.
@@ -21,17 +21,19 @@ ABOUT = {
     "mnist": "handwritten digits, 28 x 28: 60,000 to train, 10,000 to test, 10 classes",
     "fashion-mnist": "articles of clothing, 28 x 28: 60,000 to train, 10,000 to test, 10 classes",
     "synthetic": "made up: synthetic:regression,rows=1000,noise=0.1 or synthetic:classes=20,difficulty=0.5",
+    "synthetic-text": "made-up sentences, for gpt: synthetic-text:characters=50000,context=64",
 }
 OWN = {
     "DIRECTORY": "train_x.npy, train_y.npy, test_x.npy, test_y.npy, or these in train_data/ and test_data/",
     "FILE.npz": "arrays of these names",
+    "FILE.txt": "text, for gpt: FILE.txt:context=64,test=0.1",
     "FILE.py:FUNCTION": "a function that returns a dict of such arrays, or a Dataset",
 }
 _DEFAULTS = DataOptions()
 
 
 def load(spec: str, options: DataOptions = _DEFAULTS) -> Dataset:
-    """The data that `spec` names: checked, split, float32."""
+    """The data that `spec` names: checked, split, float32 (text: int64)."""
     return prepare(find(spec)(options), options)
 
 
@@ -45,6 +47,10 @@ def find(spec: str) -> Callable[[DataOptions], Raw]:
         from unisono.data.own import load_own
 
         return lambda options: load_own(spec)
+    if spec.endswith(".txt") or ".txt:" in spec:
+        from unisono.data.text import load_text
+
+        return lambda options: load_text(spec)
     if spec.endswith((".npz", ".npy")) or "/" in spec or (spec and Path(spec).exists()):
         from unisono.data.arrays import load_arrays
 
@@ -54,8 +60,8 @@ def find(spec: str) -> Callable[[DataOptions], Raw]:
 
 def whereabouts(name: str, data_dir: str = "") -> str:
     """Where the data of a name of the table are, or how to get them; nothing is read."""
-    if name in ("digits", "synthetic"):
-        return {"digits": "bundled", "synthetic": "made on the spot"}[name]
+    if name in ("digits", "synthetic", "synthetic-text"):
+        return "bundled" if name == "digits" else "made on the spot"
     from unisono.data import images
 
     return str(images.find(name, data_dir) or f"not here: {images.how_to_get(name)}")
@@ -75,6 +81,10 @@ def _named(name: str, arguments: str) -> Callable[[DataOptions], Raw]:
         from unisono.data.synthetic import load_synthetic
 
         return lambda options: load_synthetic(arguments, options)
+    if name == "synthetic-text":
+        from unisono.data.sentences import load_sentences
+
+        return lambda options: load_sentences(arguments, options)
     if arguments:
         raise UserError(f"{name} takes no options, {arguments!r} was given", hint=f"write {name}")
     if name == "digits":

@@ -72,10 +72,14 @@ class ShardSums:
     """(k,) float64: the losses of the shard's samples, added."""
 
     correct: Array
-    """(k,) float64, whole numbers: samples whose largest output is the label's; 0 for regression."""
+    """(k,) float64: samples whose largest output is the label's (of a row of labels: the share); 0 for regression."""
 
     new_buffers: Array
     """(k, buffers length): the float state as this shard leaves it, from the committed one; (k, 0) in evaluation."""
+
+    used: Array | None = None
+    """(k, parameters) bool: which ones the shard's loss depends on, in the order of `layout`; None: all of them. The
+    gradient of one that no shard of a step used is not zero but missing: optimizers leave it as it is."""
 
 
 class Model(ABC):
@@ -87,8 +91,21 @@ class Model(ABC):
     buffers_layout: Layout
     """Float state that is not trained, such as batch norm's running mean and variance; committed with the step."""
 
+    taken: int = 0
+    """How many elements at the end of the buffers are bit patterns (integers as pairs of float32 words, constants):
+    the next ones are those of shard 0, where the elements before them are averaged over shards."""
+
+    skips: bool = False
+    """Whether `ShardSums.used` may be something else than None."""
+
+    fixed: int = 0
+    """How many of the taken ones, at the very end, never change after `init`: nobody needs to move them."""
+
     classifies: bool
-    """True: labels are whole numbers (k, b). False: targets are floats (k, b, outputs)."""
+    """True: labels are whole numbers (k, b) or (k, b, T). False: targets are floats (k, b, outputs)."""
+
+    state_names: Mapping[str, str] | None = None
+    """Names in a torch state dict -> names here, tied ones twice; None: `torch_names` translates."""
 
     @abstractmethod
     def init(self, params: Array, buffers: Array, rng: np.random.Generator) -> None:
@@ -110,3 +127,7 @@ class Model(ABC):
     @abstractmethod
     def evaluate(self, x: Array, y: Array) -> ShardSums:
         """The same sums in inference mode: running statistics, no dropout; nothing changes."""
+
+    def named(self, params: Array, buffers: Array) -> tuple[dict[str, Array], dict[str, Array]]:
+        """(parameters, buffers) by name, in their own shapes and types: what weights files hold. Views or copies."""
+        return self.layout.views(params), self.buffers_layout.views(buffers)

@@ -1,24 +1,52 @@
-"""What `unisono train` says: the opening, a line an epoch, lines of ranks, the verdict. Text only."""
+"""What `unisono train` says while it runs: the opening, a line an epoch, lines of ranks. Text only.
 
-from typing import Any
+    print(opening(job, Setting("NumPy", "shm", cores=2, hosts=["here"]))); print(epoch_line(record["metrics"], epochs))
 
+The one idea: what decides the result and the time stands in the first two lines, so that a saved log says it.
+`verdict.py` has the last word.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+from unisono.report.advice import enough_ranks, live_shards
 from unisono.train.job import Job
 
 
-def opening(job: Job, transport: str, cores: int) -> str:
+@final
+@dataclass(frozen=True)
+class Setting:
+    """What a run happens on, as far as the recipe does not say it."""
+
+    engine: str
+    transport: str
+    cores: int
+    """Of this host."""
+    hosts: Sequence[str] | None
+    """Of the ranks, each once or once a rank; None: not known yet."""
+
+
+def opening(job: Job, setting: Setting) -> str:
     """What will be trained, by whom, and what to know about it."""
     recipe, plan = job.recipe, job.plan
     shared = recipe.allreduce == "arena"
-    bits = f"same bits on 1-{recipe.shards} ranks" if shared else "other bits on other numbers of ranks"
+    bits = f"same bits on {_count(recipe.shards)}" if shared else "other bits on other numbers of ranks"
+    where = f" on {_places(setting.hosts)}" if setting.hosts else ""
     lines = [
-        f"unisono train: {recipe.model} on {recipe.data}, {plan.samples} samples; NumPy engine, {transport} "
-        f"{recipe.allreduce}, {recipe.ranks} ranks x {recipe.threads} threads on {cores} cores",
-        f"{recipe.shards} shards: {bits}; global batch {plan.global_batch}, {plan.steps_per_epoch} steps an epoch",
+        f"unisono train: {recipe.model} on {recipe.data}, {plan.samples:,} samples; {setting.engine} engine, "
+        f"{setting.transport} {recipe.allreduce}, {_plural(recipe.ranks, 'rank')} x "
+        f"{_plural(recipe.threads, 'thread')}{where}, {_plural(setting.cores, 'core')}",
+        f"{_plural(recipe.shards, 'shard')}: {bits}; global batch {plan.global_batch}, "
+        f"{_plural(plan.steps_per_epoch, 'step')} an epoch",
     ]
     if recipe.batch_size_per_rank and recipe.ranks > 1 and recipe.scale_lr == "none":
         lines.append("Note: the global batch grows with the ranks and so does the result; --scale-lr linear may help.")
-    if recipe.shards % recipe.ranks:
-        lines.append(f"Note: {recipe.shards} shards do not divide among {recipe.ranks} ranks: some will wait.")
+    live = live_shards(plan.global_batch, recipe.shards)
+    if live % recipe.ranks:
+        enough = enough_ranks(live, recipe.ranks)
+        told = f"Note: {_plural(live, 'shard')} do not divide among {recipe.ranks} ranks: some will wait"
+        lines.append(f"{told}; {_plural(enough, 'rank')} would be as fast." if enough < recipe.ranks else f"{told}.")
     return "\n".join(lines)
 
 
@@ -28,7 +56,7 @@ def epoch_line(metrics: dict[str, Any], epochs: int) -> str:
     for part in ("train", "validation", "test"):
         if f"{part}_loss" in metrics:
             told += f"  {part} loss {metrics[f'{part}_loss']:.4f}"
-            if metrics[f"{part}_accuracy"]:
+            if metrics[f"{part}_accuracy"] is not None:  # 0 is an accuracy; None: there are no classes
                 told += f" accuracy {metrics[f'{part}_accuracy']:.4f}"
     return told
 
@@ -36,51 +64,34 @@ def epoch_line(metrics: dict[str, Any], epochs: int) -> str:
 def rank_lines(record: dict[str, Any], parameters: list[str]) -> str:
     """What each rank did in an epoch, in their order."""
     lines = []
-    for rank, (times, shares) in enumerate(zip(record["ranks"], record["shares"], strict=True)):
+    for rank, (entry, shares) in enumerate(zip(record["ranks"], record["shares"], strict=True)):
         told = [f"Epoch {record['metrics']['epoch']}, rank {rank}:"]
         for name, (contribution, _, mean) in zip(parameters, shares, strict=True):
             told.append(f"mean grad {name} {mean:.6f}, {name} contribution {100 * contribution:.2f} %,")
-        lines.append(" ".join(told) + f" sync time {times[2] + times[3]:.6f} s")
+        lines.append(" ".join(told) + f" sync time {entry['wait_s'] + entry['update_s']:.6f} s")
     return "\n".join(lines)
 
 
-def advice(summary: dict[str, Any], cores: int) -> str:
-    """What limited the run, and the one thing to try next."""
-    spent = {name: summary[f"{name}_s"] for name in ("compute", "data", "update", "wait")}
-    limit = max(spent, key=lambda name: spent[name])
-    ranks, shards = summary["ranks"], summary["shards"]
-    live = min(shards, -(-summary["global_batch"] // -(-summary["global_batch"] // shards)))
-    if limit == "wait" and ranks > cores:
-        return f"Limited by waiting: {ranks} ranks share {cores} cores. Try --ranks {cores}."
-    if limit == "wait" and live % ranks:
-        better = max(count for count in range(1, ranks + 1) if live % count == 0)
-        return f"Limited by waiting: {live} shards do not divide among {ranks} ranks. Try --ranks {better}."
-    if limit == "wait":
-        return "Limited by waiting: a step is too short to share. Try a larger --batch-size, or fewer ranks."
-    if limit == "compute" and ranks < min(cores, live):
-        return f"Limited by computing. Try --ranks {min(cores, live)}: the same bits, sooner."
-    if limit == "compute":
-        return "Limited by computing, on all cores: this is as fast as it gets here."
-    if limit == "update":
-        return "Limited by summing and updating: the model is large for its batch. Try a larger --batch-size."
-    return "Limited by gathering samples from memory. Try a larger --batch-size."
+def _plural(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-def verdict(summary: dict[str, Any], path: str, cores: int) -> str:
-    """The outcome, where the time went, and where everything is."""
-    spent = {name: summary[f"{name}_s"] for name in ("compute", "data", "update", "wait")}
-    total = sum(spent.values()) or 1.0
-    shares = ", ".join(f"{name} {100 * value / total:.0f} %" for name, value in spent.items())
-    lines = []
-    if summary["stopped_early"]:
-        lines.append(f"Stopped early after epoch {summary['epochs']}: {summary['stopped_early']}.")
-    score = f"test loss {summary['test_loss']:.4f}" if summary["test_loss"] is not None else "no test data"
-    if summary["test_accuracy"]:
-        score = f"test accuracy {100 * summary['test_accuracy']:.2f} %, {score}"
-    lines += [
-        f"{score}; {summary['train_s']:.2f} s of training, {summary['samples_per_s']:,.0f} samples/s.",
-        f"Rank 0 spent its time on: {shares}; the first synchronisation took {1000 * summary['first_sync_s']:.1f} ms.",
-        advice(summary, cores),
-        f"weights {summary['weights_sha256'][:16]}...; everything is in {path}",
-    ]
-    return "\n".join(lines)
+def _count(ranks: int) -> str:
+    return f"1-{ranks} ranks" if ranks > 1 else "1 rank"
+
+
+def _places(hosts: Sequence[str]) -> str:
+    names = list(dict.fromkeys(hosts))
+    return "1 host" if len(names) == 1 else f"{len(names)} hosts ({', '.join(names)})"
+
+
+def event_line(event: dict[str, Any]) -> str:
+    """What to say of a death, a join or a snapshot; nothing if it needs no word."""
+    if event["kind"] == "death":
+        others = f"{event['ranks']} took over" if event["ranks"] else "nobody is left"
+        return f"rank {event['rank']} {event['cause']}; {others}, in {1000 * event['s']:.1f} ms"
+    if event["kind"] == "join":
+        return f"rank {event['rank']} is back: {event['ranks']} ranks"
+    if event["kind"] == "snapshot" and event["path"] is None:
+        return f"a snapshot could not be written: {event['cause']}"
+    return ""

@@ -1,74 +1,153 @@
-"""Strategy: what the trainer knows of how ranks work together on a step.
+"""Strategy: what the trainer knows of how ranks work together on a round.
 
-The one idea: a strategy is given this rank's shards of a batch and leaves new parameters; what was exchanged in
-between, and when, is its own affair. The trainer is the same for all of them.
+The one idea: a strategy is given a round of work (a batch to learn, a survey to make) and sees to it that every part of
+it is done by somebody, once; what was exchanged in between, and when, and what had to be done again, is its own affair.
+The trainer is the same for all of them.
 
-    strategy.start(rng)
-    found = strategy.step(loader.groups(order, step, strategy.share(live)), live, samples, lr)
+    found = strategy.step(Batch(position, epoch, step, live, samples, lr, number, load=load))
+    table = strategy.survey(position, blocks, measure, tell)
 """
 
+import socket
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import final
+from typing import Any, TypeAlias, final
 
 import numpy as np
 
-from unisono.comm.base import Communicator
 from unisono.data.loader import Group
-from unisono.data.shards import shards_of_rank
 from unisono.models.base import Noise
 
 TIMES = ("data_s", "compute_s", "wait_s", "update_s")
 """Where a rank's time goes: loading, gradients, waiting for (and exchanging with) others, summing and updating."""
 
+Load: TypeAlias = Callable[[range], list[Group]]
+Measure: TypeAlias = Callable[[int], tuple[float, float]]
+Tell: TypeAlias = Callable[[np.ndarray], None]
+
+
+@final
+@dataclass(frozen=True)
+class Batch:
+    """One global batch of `samples` in `live` shards."""
+
+    position: int
+    """The number of the round; see `train/walk.py`."""
+    epoch: int
+    step: int
+    """Within the epoch, from 0."""
+    live: int
+    samples: int
+    lr: float
+    number: int
+    """Of the step in the whole run, from 1."""
+    load: Load
+    """The samples of a range of shards."""
+    noise: Noise | None = None
+    """noise(shard) -> generator."""
+    shares: bool = False
+    """Also find out what each rank contributed, for `contributions`."""
+    due: bool = False
+    """Whether a snapshot of what this round leaves is wanted."""
+
 
 @final
 @dataclass(frozen=True)
 class StepResult:
-    """What one step found: global sums, equal on every rank; and where this rank's time went."""
+    """What one step found: global sums, equal on every rank."""
 
     loss_sum: float
     correct: float
-    compute_s: float
-    wait_s: float
-    update_s: float
+
+
+@final
+@dataclass(frozen=True)
+class Clock:
+    """When the epoch began and when its last step ended, as time.perf_counter, which all processes of a node share."""
+
+    begun: float
+    ended: float
+    first_sync_s: float
+    """What the first step of the run spent on waiting and updating."""
+    from_step: int
+    """The step at which `begun` was read: 0, unless the run was resumed in the middle of the epoch."""
+
+
+class NotFinite(Exception):
+    """The loss of a shard is not a number; nothing was updated."""
+
+    def __init__(self, shard: int, loss: float) -> None:
+        super().__init__(f"the loss of shard {shard} is {loss}")
+        self.shard, self.loss = shard, loss
 
 
 class Strategy(ABC):
-    """One rank's side; called by every rank of `comm` in the same order."""
+    """One rank's side; called by every rank in the same order."""
 
-    comm: Communicator
+    rank: int
+    size: int
     params: np.ndarray
     """(length or more,) float32: the parameters; beyond the model's length lies padding."""
     buffers: np.ndarray
+    scores: np.ndarray
+    """(epochs + 1, 3): loss, accuracy and whether there was an evaluation, of each epoch; the trainer's to fill."""
 
+    @property
+    @abstractmethod
+    def at(self) -> tuple[int, bool]:
+        """Where to begin: a round, and whether it is done already (0, True: nothing is)."""
+
+    @property
+    @abstractmethod
+    def first(self) -> bool:
+        """Whether this rank is the one that speaks for all; another one may be so later."""
+
+    @property
+    def hosts(self) -> list[str]:
+        """Where each rank runs."""
+        return [socket.gethostname()] * self.size
+
+    @abstractmethod
     def share(self, live: int) -> range:
         """The shards that this rank computes when `live` of them are not empty."""
-        return shards_of_rank(live, self.comm.size, self.comm.rank)
 
     @abstractmethod
-    def start(self, rng: np.random.Generator) -> None:
-        """Writes the starting values, equal on every rank."""
+    def step(self, batch: Batch) -> StepResult:
+        """Learns one batch. `NotFinite` if its loss is no number."""
 
     @abstractmethod
-    def step(
-        self,
-        groups: list[Group],
-        live: int,
-        samples: int,
-        lr: float,
-        noise: Noise | None = None,
-        *,
-        shares: bool = False,
-    ) -> StepResult:
-        """One global batch of `samples` in `live` shards; `groups` are this rank's. noise(shard) -> generator.
+    def survey(self, position: int, count: int, measure: Measure, tell: Tell, *, due: bool = False) -> np.ndarray:
+        """(count, 2): measure(i) for each i, by whoever; equal on every rank.
 
-        shares: also find out what each rank contributed, for `contributions`.
+        tell(table) is called on one rank, when the table is complete and before anybody goes on; there `epoch_sums`,
+        `times` and `contributions` may be asked for. It may be called again, by another rank, if the first dies.
         """
 
     @abstractmethod
-    def contributions(self, counts: list[int]) -> np.ndarray:
-        """(rank, parameter, contributions.FIELDS) of a step that was made with shares=True, before the next step.
+    def halts_after(self, position: int) -> bool:
+        """Whether all ranks were asked to end after this round."""
 
-        counts: the samples that each rank computed in it.
-        """
+    @abstractmethod
+    def epoch_sums(self) -> tuple[float, float]:
+        """(losses, correct) of all samples of the epoch so far."""
+
+    @abstractmethod
+    def times(self, epoch: int) -> list[dict[str, Any]]:
+        """For each rank, of this epoch: samples, `TIMES`, and in how many steps it was the last to come."""
+
+    @abstractmethod
+    def clock(self) -> Clock:
+        """The times of the epoch."""
+
+    @abstractmethod
+    def note_memory(self, nbytes: int) -> None:
+        """What this rank holds; told to the others by the next survey."""
+
+    @abstractmethod
+    def memory_bytes(self) -> int:
+        """What all ranks noted; known where `first` is true."""
+
+    @abstractmethod
+    def contributions(self) -> np.ndarray:
+        """(rank, parameter, contributions.FIELDS) of the last step that was made with shares=True."""

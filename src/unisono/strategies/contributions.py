@@ -50,3 +50,11 @@ def shares(found: np.ndarray, sizes: Sequence[int], weights: Sequence[float]) ->
     per_sample = np.array([1 / weight if weight else 0.0 for weight in weights])
     means = ranks[:, :, TOTAL] / np.array(sizes) * per_sample[:, None]
     return np.stack([ranks[:, :, DOT] / squares, np.sqrt(ranks[:, :, SQUARE] / squares), means], axis=-1)
+
+
+def chain(count: int) -> Tree:
+    """Left to right: any order will do for what is only looked at."""
+    tree: Tree = 0
+    for number in range(1, count):
+        tree = tree, number
+    return tree

@@ -2,215 +2,326 @@
 
 The one idea: a step's gradient is the canonical tree over its *shards*, whoever computed them. Each rank computes the
 gradients of a contiguous range of shards, combines them into whole nodes of that tree, and leaves only those in the
-arena. After the first meeting each rank finishes the tree for its chunk of the vector and updates that chunk of the
-one shared copy of the parameters, in place; after the second meeting (commit) everybody sees the new ones.
+arena. After the first meeting (READY) each rank finishes the tree for its chunk of the vector and updates that chunk of
+the one shared copy of the parameters, in place; after the last meeting (COMMIT) everybody sees the new ones.
 
-    strategy = Sync(comm, model, OptimizerOptions("adam", lr=0.001), shards=8)
-    strategy.start(generator(seed, "init"))
-    found = strategy.step(loader.groups(order, step, strategy.share(live)), live, samples, lr)
+    strategy = Sync(shared, Member(shared.words, rank, size, crowded=False), model, OptimizerOptions("adam", lr=0.001))
+    found = strategy.step(batch)
 
-What lies in the arena and who may touch it when:
-- params, state, buffers: read by all until *gradients ready*; then each chunk is its owner's until *commit*;
-- gradients, losses, new buffers: their writer's until *gradients ready*, then read by all until *commit*;
-- sums of squares (clipping, LARS only): written between *gradients ready* and *norms ready*, read until *commit*.
+Any round can be done again by other members (`arena/protocol.py` tells from where): gradients that exist are kept,
+whoever made them, and an update that was begun has been taken back. Who may touch what and when: `shared.py`.
 
-Limits: one node; all its ranks live as long as the run (a lost rank ends it).
+Limits: one node.
 """
 
+import math
 import time
-from dataclasses import dataclass
-from typing import final
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any, final
 
 import numpy as np
 
-from unisono.arena.barrier import Barrier
-from unisono.arena.canon import BLOCK, Span, Tree, chunk_bounds, combine, nodes, tree_over
-from unisono.arena.layout import Sections
+from unisono.arena.canon import chunk_bounds, combine
+from unisono.arena.member import Member, Regrouped
+from unisono.arena.protocol import COMMIT, NORMS, PHASES, READY, pack
 from unisono.comm.arrival import late
-from unisono.comm.base import Communicator
-from unisono.comm.node import share_segment
-from unisono.data.loader import Group
 from unisono.data.shards import shards_of_rank
-from unisono.models.base import Model, Noise
+from unisono.models.base import Model
 from unisono.optim import make
-from unisono.optim.norms import Segments
 from unisono.optim.options import OptimizerOptions
-from unisono.optim.scaling import Scaling
-from unisono.resources import usable_cores
-from unisono.strategies.base import StepResult, Strategy
+from unisono.strategies.base import Batch, Clock, Measure, NotFinite, StepResult, Strategy, Tell
+from unisono.strategies.contributions import chain
 from unisono.strategies.contributions import shares as shares_of
 from unisono.strategies.contributions import sums as leave_sums
+from unisono.strategies.dealing import Dealing
+from unisono.strategies.shared import (
+    BEGUN,
+    CORRECT,
+    ENDED,
+    FIRST_SYNC,
+    FROM_STEP,
+    LOSS,
+    STATS,
+    Shared,
+    scaling_of,
+    segments_of,
+)
+from unisono.strategies.unused import left_alone
 
-_F4, _F8, _I8 = np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.int64)
-_LOSS, _CORRECT = 0, 1
-
-
-@final
-@dataclass(frozen=True)
-class _Cut:
-    """How the work on `live` shards is divided."""
-
-    tree: Tree
-    """How to finish the sum from what all ranks left in the arena,"""
-    parts: list[np.ndarray]
-    """of which this is the chunk that this rank owns;"""
-    own: list[tuple[np.ndarray, list[np.ndarray]]]
-    """and what this rank leaves there: (slot, the gradients of the shards that go into it)."""
+_NONE = np.zeros(0, np.bool_)
 
 
 @final
 class Sync(Strategy):
-    """One rank's side. Called by every rank of `comm`, which are all on one node."""
+    """One rank's side. `on_spare(position)` is told when the spare copy of what that round left is complete."""
 
-    def __init__(self, comm: Communicator, model: Model, options: OptimizerOptions, shards: int) -> None:
-        self.comm, self._model = comm, model
-        self._optimizer = make(options)
-        layout, length = model.layout, -(-model.layout.length // BLOCK) * BLOCK
-        spans = list(zip(layout.offsets, layout.sizes, strict=True))
-        segments = Segments(spans, length)
-        adapted = [len(shape) > 1 for shape in layout.shapes.values()]
-        self._scaling = Scaling(options, segments, adapted)
-        self._most = max(len(self._nodes(live, rank)) for live in range(1, shards + 1) for rank in range(comm.size))
-        buffers = model.buffers_layout.length
-        sections = Sections(
-            {
-                "flags": (Barrier.words_needed(comm.size), _I8),
-                "params": (length, _F4),
-                "state": ((len(self._optimizer.state_names), length), _F4),
-                "buffers": (buffers, _F4),
-                "new buffers": ((shards, buffers), _F4),
-                "sums": ((shards, 2), _F8),
-                "squares": ((self._scaling.rows, segments.count), _F8),
-                "shares": ((comm.size, comm.size + 1, len(spans), 3), _F8),
-                "gradients": ((comm.size, self._most, length), _F4),
-            }
-        )
-        segment = share_segment(comm, list(range(comm.size)), sections.nbytes)
-        try:
-            self.params = sections.array(segment, "params")
-            self.state = list(sections.array(segment, "state"))
-            self.buffers = sections.array(segment, "buffers")
-            self._new_buffers = sections.array(segment, "new buffers")
-            self._sums = sections.array(segment, "sums")
-            self._squares = sections.array(segment, "squares")
-            self._shares = sections.array(segment, "shares")
-            self._gradients = sections.array(segment, "gradients")
-            words = sections.words(segment, "flags")
-        finally:
-            segment.close()  # the views keep the memory
-        self._barrier = Barrier(words, comm.rank, comm.size, crowded=comm.size > usable_cores())
-        self._low, self._high = chunk_bounds(length, comm.size, comm.rank)
-        self._ranges = segments.ranges(self._low, self._high)
-        self._state_chunks = [row[self._low : self._high] for row in self.state]
-        self._cuts: dict[int, _Cut] = {}
-        self._row_views: dict[tuple[bool, int, int], np.ndarray] = {}
-        self._gradient = np.empty(self._high - self._low, np.float32)
-        widest = len(shards_of_rank(shards, comm.size, 0))
-        self._rows = np.empty((widest, length), np.float32) if widest > 1 else self._gradients[comm.rank, :1]
-        self._rows[:, layout.length :] = 0.0  # padding belongs to nobody and stays zero
-        self._gradients[comm.rank, :, layout.length :] = 0.0
-        self._steps = 0
-        model.bind(self.params, self.buffers)
-
-    def start(self, rng: np.random.Generator) -> None:
-        if self.comm.rank == 0:
-            self._model.init(self.params[: self._model.layout.length], self.buffers, rng)
-        self.comm.barrier()
-
-    def step(
+    def __init__(
         self,
-        groups: list[Group],
-        live: int,
-        samples: int,
-        lr: float,
-        noise: Noise | None = None,
-        *,
-        shares: bool = False,
-    ) -> StepResult:
+        shared: Shared,
+        member: Member,
+        model: Model,
+        options: OptimizerOptions,
+        on_spare: Callable[[int], None] = lambda position: None,
+    ) -> None:
+        self.rank, self.size = member.slot, shared.size
+        self.params, self.buffers, self.scores = shared.params, shared.buffers, shared.scores
+        self._shared, self._member, self._model = shared, member, model
+        self._optimizer, self._scaling, self._segments = make(options), scaling_of(model, options), segments_of(model)
+        self._on_spare, self._told = on_spare, 0
+        self._dealing = Dealing(shared.gradients)
+        self._rows = np.zeros((0, len(self.params)), np.float32)
+        self._views: dict[tuple[int, int, int], np.ndarray] = {}
+        self._found = StepResult(0.0, 0.0)
+        self._spent = dict.fromkeys(STATS, 0.0)
+        view = member.view
+        self._done = view.position if view.reached == COMMIT else 0
+        model.bind(self.params, self.buffers)
+        self._take_chunk()
+
+    @property
+    def at(self) -> tuple[int, bool]:
+        view = self._member.view
+        return view.position, view.reached == COMMIT
+
+    @property
+    def first(self) -> bool:
+        return self._member.first
+
+    def share(self, live: int) -> range:
+        return self._dealing.share(live, self._member.view.members, self.rank)
+
+    def halts_after(self, position: int) -> bool:
+        return self._shared.requests.halts_after(position)
+
+    # --- a round -----------------------------------------------------------------------------------------------------
+
+    def step(self, batch: Batch) -> StepResult:
+        self._count_for(batch)
+        self._until_done(batch.position, lambda: self._make_gradients(batch), lambda: self._update(batch))
+        if self._member.first and not self._shared.clock[FIRST_SYNC]:
+            self._shared.clock[FIRST_SYNC] = self._spent["wait_s"] + self._spent["update_s"]
+        return self._found
+
+    def survey(self, position: int, count: int, measure: Measure, tell: Tell, *, due: bool = False) -> np.ndarray:
+        shared, member = self._shared, self._member
+        self._keep_count()
+        if member.first and shared.clock[ENDED] < shared.clock[BEGUN]:
+            shared.clock[ENDED] = time.perf_counter()
+        table = np.zeros((0, 2))
+
+        def fill() -> None:
+            for number in shards_of_rank(count, member.count, member.index):
+                member.pause()
+                shared.table[number] = measure(number)
+                member.pulse()
+            self._settle(position, due)
+            self._meet(position, READY)
+
+        def finish() -> None:
+            nonlocal table
+            table = shared.table[:count].copy()
+            if member.first:
+                tell(table)
+            self._meet(position, COMMIT)
+
+        self._until_done(position, fill, finish)
+        return table
+
+    def _until_done(self, position: int, prepare: Callable[[], None], finish: Callable[[], None]) -> None:
+        """The two halves of a round, each as often as the membership changes in it."""
+        member, requests = self._member, self._shared.requests
+        while True:
+            view = member.view
+            if (view.position, view.reached) >= (position, COMMIT):
+                break
+            try:
+                if view.position != position:
+                    if requests.spare_after(self._done):
+                        self._copy_chunk()
+                    prepare()
+                if member.first and self._told != (spare := requests.spare_at) < position:
+                    self._on_spare(spare)
+                    self._told = spare
+                finish()
+                break
+            except Regrouped:
+                self._take_chunk()
+        self._done = position
+
+    def _settle(self, position: int, due: bool) -> None:
+        if self._member.first:
+            self._shared.requests.settle(position, due=due and self._shared.spare is not None)
+
+    def _meet(self, position: int, phase: int) -> bool:
         begun = time.perf_counter()
-        self._compute(groups, live, 1.0 / samples, noise)
-        computed = time.perf_counter()
-        self._meet("gradients ready")
-        met = time.perf_counter()
-        low, high = self._low, self._high
-        params, gradient = self.params[low:high], self._gradient
-        cut = self._cut(live)
-        combine(cut.parts, gradient, np.add, cut.tree)
-        if self._scaling.rows:
-            self._scaling.publish(params, gradient, low, self._squares)
-            self._meet("norms ready")
-        scale = self._scaling.scale(self._squares, low, high)
-        self._steps += 1
-        self._optimizer.update(params, gradient, self._state_chunks, lr, self._steps, scale)
-        if self.comm.rank == 0 and self.buffers.size:
-            combine(list(self._new_buffers[:live]), self.buffers, np.add)
-            np.multiply(self.buffers, np.float32(1.0 / live), out=self.buffers)
-        if shares:
-            self._leave_shares(live)
-        loss_sum, correct = self._sums[:live].sum(axis=0).tolist()
-        updated = time.perf_counter()
-        self._meet("commit")
-        waited = met - computed + time.perf_counter() - updated
-        return StepResult(loss_sum, correct, computed - begun, waited, updated - met)
-
-    def contributions(self, counts: list[int]) -> np.ndarray:
-        return shares_of(self._shares, self._model.layout.sizes, [count / sum(counts) for count in counts])
-
-    def _leave_shares(self, live: int) -> None:
-        low, high = self._low, self._high
-        parts: list[tuple[list[np.ndarray], Tree]] = []
-        for rank in range(self.comm.size):
-            spans = self._nodes(live, rank)
-            chunks = [self._gradients[rank, slot, low:high] for slot in range(len(spans))]
-            parts.append((chunks, _chain(len(chunks))))
-        leave_sums(parts, self._gradient, self._ranges, self._shares[self.comm.rank])
-
-    def _compute(self, groups: list[Group], live: int, scale: float, noise: Noise | None) -> None:
-        mine = self.share(live)
-        rows = self._rows if len(mine) > 1 else self._gradients[self.comm.rank, :1]
-        for group in groups:
-            at, count = group.first - mine.start, len(group.x)
-            seeded = None if noise is None else (lambda j, first=group.first: noise(first + j))
-            # The same object at every step: the model keeps its views of it.
-            if (len(mine) > 1, at, count) not in self._row_views:
-                self._row_views[len(mine) > 1, at, count] = rows[at : at + count]
-            grads = self._row_views[len(mine) > 1, at, count]
-            found = self._model.loss_and_grad(group.x, group.y, grads, scale, seeded)
-            shards = slice(group.first, group.first + count)
-            self._sums[shards, _LOSS], self._sums[shards, _CORRECT] = found.loss_sum, found.correct
-            self._new_buffers[shards] = found.new_buffers
-        if len(mine) > 1:
-            for slot, leaves in self._cut(live).own:
-                combine(leaves, slot, np.add)
-
-    def _nodes(self, live: int, rank: int) -> tuple[Span, ...]:
-        mine = shards_of_rank(live, self.comm.size, rank)
-        return nodes(live, mine.start, mine.stop)
-
-    def _cut(self, live: int) -> "_Cut":
-        """Worked out once for each number of shards: usually two, that of a full batch and that of the last."""
-        if live not in self._cuts:
-            ranks, mine = range(self.comm.size), self.share(live)
-            spans = tuple(span for rank in ranks for span in self._nodes(live, rank))
-            chunk = slice(self._low, self._high)
-            parts = [self._gradients[r, slot, chunk] for r in ranks for slot in range(len(self._nodes(live, r)))]
-            own = [
-                (self._gradients[self.comm.rank, slot], list(self._rows[start - mine.start : stop - mine.start]))
-                for slot, (start, stop) in enumerate(self._nodes(live, self.comm.rank))
-            ]
-            self._cuts[live] = _Cut(tree_over(spans), parts, own)
-        return self._cuts[live]
-
-    def _meet(self, phase: str) -> None:
         try:
-            self._barrier.wait(self.comm.timeout_s)
+            return self._member.meet(position, phase)
         except TimeoutError:
-            raise late(self.comm.rank, phase, self.comm.timeout_s, self._barrier.missing()) from None
+            waited = time.perf_counter() - begun
+            raise late(self.rank, PHASES[phase], waited, self._member.late()) from None
+        finally:
+            self._spent["wait_s"] += time.perf_counter() - begun
 
+    def _take_chunk(self) -> None:
+        """The part of the vector that is this member's in the present view."""
+        self._dealing.forget()
+        self._views.clear()
+        self._low, self._high = chunk_bounds(len(self.params), self._member.count, self._member.index)
+        self._ranges = self._segments.ranges(self._low, self._high)
+        self._params_chunk, *self._state_chunks = (row[self._low : self._high] for row in self._shared.vectors)
+        self._gradient = np.empty(self._high - self._low, np.float32)
 
-def _chain(count: int) -> Tree:
-    """Left to right: any order will do for what is only looked at."""
-    tree: Tree = 0
-    for number in range(1, count):
-        tree = tree, number
-    return tree
+    def _copy_chunk(self) -> None:
+        """This member's part of the spare copy."""
+        lasting, spare = self._shared.lasting, self._shared.spare
+        if spare is None:
+            return
+        for vector, copy in zip(lasting.vectors, spare.vectors, strict=True):
+            copy[self._low : self._high] = vector[self._low : self._high]
+        if self._member.first:
+            spare.buffers[...], spare.steps[...], spare.scores[...] = lasting.buffers, lasting.steps, lasting.scores
+
+    # --- gradients ---------------------------------------------------------------------------------------------------
+
+    def _make_gradients(self, batch: Batch) -> None:
+        shared, member, live = self._shared, self._member, batch.live
+        makers = member.view.members
+        mine = self._dealing.share(live, makers, self.rank)
+        begun = time.perf_counter()
+        groups = batch.load(mine)
+        loaded = time.perf_counter()
+        self._spent["data_s"] += loaded - begun
+        rows = self._room(live, makers, mine)
+        noise = batch.noise
+        for group in groups:
+            member.pause()
+            at, count = group.first - mine.start, len(group.x)
+            # The same object at every step: the model keeps its views of it.
+            if (live, at, count) not in self._views:
+                self._views[live, at, count] = rows[at : at + count]
+            seeded = None if noise is None else (lambda j, first=group.first: noise(first + j))
+            found = self._model.loss_and_grad(
+                group.x, group.y, self._views[live, at, count], 1.0 / batch.samples, seeded
+            )
+            shards = slice(group.first, group.first + count)
+            shared.sums[shards, LOSS], shared.sums[shards, CORRECT] = found.loss_sum, found.correct
+            shared.new_buffers[shards] = found.new_buffers[:, : shared.new_buffers.shape[1]]
+            if self._model.skips:
+                shared.unused[shards] = False if found.used is None else ~found.used
+            member.pulse()
+        if len(mine) > 1:
+            self._dealing.leave(live, makers, self.rank, rows)
+        if batch.shares:
+            self._spent["dealt"] = sum(group.x.shape[0] * group.x.shape[1] for group in groups)
+        self._spent["samples"] += sum(group.x.shape[0] * group.x.shape[1] for group in groups)
+        self._spent["compute_s"] += time.perf_counter() - loaded
+        self._keep_count()
+        self._settle(batch.position, batch.due)
+        self._spent["last_steps"] += self._meet(batch.position, READY) and member.count > 1
+
+    def _room(self, live: int, makers: tuple[int, ...], mine: range) -> np.ndarray:
+        """Rows for the gradients of this member's shards, padded with zeros; a single shard's is left where it lies."""
+        if len(mine) <= 1:
+            return self._dealing.places(live, makers, self.rank)
+        if len(self._rows) < len(mine):  # not before: rows that are never used would still take memory
+            self._rows = np.zeros((len(mine), len(self.params)), np.float32)
+            self._views.clear()
+            self._dealing.forget()
+        return self._rows
+
+    # --- the update --------------------------------------------------------------------------------------------------
+
+    def _update(self, batch: Batch) -> None:
+        shared, member, position, live = self._shared, self._member, batch.position, batch.live
+        begun = time.perf_counter()
+        makers = member.view.dealers if member.view.position == position else member.view.members
+        loss_sum, correct = shared.sums[:live].sum(axis=0).tolist()
+        if not math.isfinite(loss_sum):
+            losses = shared.sums[:live, LOSS]
+            shard = int(np.argmin(np.isfinite(losses)))
+            raise NotFinite(shard, float(losses[shard]))
+        self._found = StepResult(loss_sum, correct)
+        low, high, gradient = self._low, self._high, self._gradient
+        self._dealing.finish(live, makers, low, high, gradient)
+        if self._scaling.rows:
+            self._scaling.publish(self._params_chunk, gradient, low, shared.squares)
+            self._spent["update_s"] += time.perf_counter() - begun
+            self._meet(position, NORMS)
+            begun = time.perf_counter()
+        scale = self._scaling.scale(shared.squares, low, high)
+        if shared.undo is not None:
+            shared.undo.keep(self.rank, position, low, high)
+        unused = np.asarray(shared.unused[:live].all(axis=0)) if self._model.skips else _NONE
+        chunks = [self._params_chunk, *self._state_chunks]
+        with left_alone(chunks, self._ranges, unused) if unused.any() else nullcontext():
+            self._optimizer.update(self._params_chunk, gradient, self._state_chunks, batch.lr, batch.number, scale)
+        if member.first:
+            shared.steps[batch.step] = loss_sum, correct
+            self._update_buffers(position, live)
+        if batch.shares:
+            self._leave_shares(live, makers, position)
+        self._spent["update_s"] += time.perf_counter() - begun
+        self._meet(position, COMMIT)
+
+    def _update_buffers(self, position: int, live: int) -> None:
+        if not self.buffers.size:
+            return
+        if self._shared.buffers_undo is not None:
+            self._shared.buffers_undo.keep(self.rank, position, 0, len(self.buffers))
+        rows, width = self._shared.new_buffers[:live], len(self.buffers) - self._model.taken
+        averaged = self.buffers[:width]
+        combine(list(rows[:, :width]), averaged, np.add)
+        np.multiply(averaged, np.float32(1.0 / live), out=averaged)
+        self.buffers[width : rows.shape[1]] = rows[0, width:]
+
+    # --- what ranks tell ---------------------------------------------------------------------------------------------
+
+    def _count_for(self, batch: Batch) -> None:
+        """Times and counts of this rank's place, which another process may have begun."""
+        row = self._shared.stats[self.rank]
+        if self._spent["epoch"] != batch.epoch:
+            self._spent = dict(zip(STATS, row.tolist(), strict=True))
+        if self._spent["epoch"] != batch.epoch:
+            self._spent = dict.fromkeys(STATS, 0.0) | {"epoch": float(batch.epoch)}
+        clock = self._shared.clock
+        if self._member.first and (batch.step == 0 or not clock[BEGUN]):
+            clock[BEGUN], clock[FROM_STEP] = time.perf_counter(), batch.step
+
+    def _keep_count(self) -> None:
+        self._shared.stats[self.rank] = tuple(self._spent.values())
+
+    def epoch_sums(self) -> tuple[float, float]:
+        loss_sum, correct = self._shared.steps.sum(axis=0).tolist()
+        return loss_sum, correct
+
+    def times(self, epoch: int) -> list[dict[str, Any]]:
+        rows = (dict(zip(STATS, row, strict=True)) for row in self._shared.stats.tolist())
+        told = [name for name in STATS if name not in ("epoch", "dealt", "memory_bytes")]
+        return [{name: row[name] if row["epoch"] == epoch else 0.0 for name in told} for row in rows]
+
+    def clock(self) -> Clock:
+        begun, ended, first_sync_s, from_step = self._shared.clock.tolist()
+        return Clock(begun, ended, first_sync_s, int(from_step))
+
+    def note_memory(self, nbytes: int) -> None:
+        self._spent["memory_bytes"] = float(nbytes)
+
+    def memory_bytes(self) -> int:
+        return int(self._shared.stats[:, STATS.index("memory_bytes")].sum())
+
+    def contributions(self) -> np.ndarray:
+        shared = self._shared
+        # What was left in the view in which the step was committed; owners of an earlier attempt are behind it.
+        complete = shared.shares[shared.share_labels == shared.share_labels.max()]
+        dealt = shared.stats[:, STATS.index("dealt")]
+        return shares_of(complete, self._model.layout.sizes, (dealt / (dealt.sum() or 1.0)).tolist())
+
+    def _leave_shares(self, live: int, makers: tuple[int, ...], position: int) -> None:
+        low, high, shared = self._low, self._high, self._shared
+        parts = []
+        for slot in range(self.size):
+            chunks = self._dealing.left(live, makers, slot, low, high) if slot in makers else []
+            parts.append((chunks, chain(len(chunks))))
+        leave_sums(parts, self._gradient, self._ranges, shared.shares[self.rank])
+        shared.share_labels[self.rank] = pack(self._member.view.number, position, 0)

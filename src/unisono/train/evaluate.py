@@ -1,7 +1,9 @@
 """Evaluation, shared by the ranks and exact: every sample is counted once, whatever the number of ranks.
 
-The one idea: a part of the data is cut into fixed blocks; each rank evaluates some of them and leaves their sums in its
-rows of a table. Adding the tables of all ranks adds zeros, which is exact, and the rows are then summed in one order.
+The one idea: a part of the data is cut into fixed blocks, a row of a table each, and whoever is there fills the rows
+(`Strategy.survey`). The rows are then summed in one order.
+
+    table = strategy.survey(position, blocks_of(x), measure_blocks(model, x, y), tell); score = score_of(table, len(x))
 """
 
 from dataclasses import dataclass
@@ -9,9 +11,9 @@ from typing import final
 
 import numpy as np
 
-from unisono.comm.base import Communicator
-from unisono.data.shards import blocks, shards_of_rank
+from unisono.data.shards import blocks
 from unisono.models.base import Model
+from unisono.strategies.base import Measure
 
 BLOCK = 256
 
@@ -25,15 +27,25 @@ class Score:
     accuracy: float
 
 
-def evaluate(comm: Communicator, model: Model, x: np.ndarray, y: np.ndarray) -> Score | None:
-    """The score of `model` on the rows of x and y, equal on every rank; None if there are none."""
+def blocks_of(x: np.ndarray) -> int:
+    """How many blocks the rows of x make."""
+    return -(-len(x) // BLOCK)
+
+
+def measure_blocks(model: Model, x: np.ndarray, y: np.ndarray) -> Measure:
+    """measure(i): the losses, and how many are right, of the samples of block i."""
     pieces = blocks(len(x), BLOCK)
-    if not pieces:
-        return None
-    table = np.zeros((len(pieces), 2))
-    for number in shards_of_rank(len(pieces), comm.size, comm.rank):
+
+    def measure(number: int) -> tuple[float, float]:
         found = model.evaluate(x[pieces[number]][None], y[pieces[number]][None])
-        table[number] = found.loss_sum[0], found.correct[0]
-    comm.all_reduce(table)
+        return float(found.loss_sum[0]), float(found.correct[0])
+
+    return measure
+
+
+def score_of(table: np.ndarray, samples: int) -> Score | None:
+    """None if there were no samples."""
+    if not samples:
+        return None
     loss, correct = table.sum(axis=0).tolist()
-    return Score(loss / len(x), correct / len(x))
+    return Score(loss / samples, correct / samples)

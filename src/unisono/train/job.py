@@ -4,6 +4,7 @@ job = prepare(Recipe(data="mnist", ranks=4)); job.plan.steps_per_epoch
 """
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import final
 
 from unisono.comm.allreduce import ALGORITHMS
@@ -13,10 +14,14 @@ from unisono.data.shards import Plan
 from unisono.data.sources import load
 from unisono.errors import UserError, unknown_name
 from unisono.models.base import Model
+from unisono.models.engines import choose_engine
 from unisono.models.nets import build
 from unisono.optim.options import OptimizerOptions
 from unisono.optim.schedules import ScheduleOptions, learning_rate, scaled
 from unisono.recipe import DEFAULT_SHARDS, Recipe
+from unisono.strategies.shared import Extent
+from unisono.train.evaluate import blocks_of
+from unisono.train.every import Every
 
 
 @final
@@ -25,7 +30,7 @@ class Job:
     """What every rank needs to know; forked ranks inherit it, data included."""
 
     recipe: Recipe
-    """Resolved: shards and batch size are numbers."""
+    """Resolved: shards and batch size are numbers, the engine is numpy or torch."""
     dataset: Dataset
     plan: Plan
     optimizer: OptimizerOptions
@@ -33,12 +38,29 @@ class Job:
 
     def model(self) -> Model:
         """A new network."""
-        return build(
-            self.recipe.model,
-            self.dataset.features,
-            self.dataset.outputs,
-            self.recipe.activation,
-            self.recipe.dropout,
+        recipe, data = self.recipe, self.dataset
+        if recipe.engine == "torch":
+            # Where it is used: torch takes seconds to import.
+            from unisono.models.torch.build import build as build_torch
+            from unisono.models.torch.task import Task
+
+            task = Task(data.shape, data.outputs, bool(data.classes), data.tokens)
+            options = recipe.activation, recipe.dropout, recipe.precision, recipe.threads
+            return build_torch(recipe.model, task, *options)
+        return build(recipe.model, data.features, data.outputs, recipe.activation, recipe.dropout)
+
+    @cached_property
+    def snapshots(self) -> Every:
+        """When to make them."""
+        return Every.parse("--snapshot-every", self.recipe.snapshot_every)
+
+    def extent(self, *, undo: bool = False, spare: bool = False) -> Extent:
+        """How much the ranks of one node have in common."""
+        plan, data = self.plan, self.dataset
+        lives = tuple({plan.live(0), plan.live(plan.steps_per_epoch - 1)})
+        blocks = max(blocks_of(data.validation_x), blocks_of(data.test_x))
+        return Extent(
+            self.recipe.ranks, plan.shards, lives, plan.steps_per_epoch, self.recipe.epochs, blocks, undo, spare
         )
 
     def lr(self, step: int) -> float:
@@ -63,6 +85,7 @@ def prepare(recipe: Recipe, dataset: Dataset | None = None) -> Job:
     """Checks that everything fits; a `UserError` otherwise. Loads the data, unless they are given."""
     if recipe.allreduce not in (*ALGORITHMS, "native", "arena"):
         raise unknown_name("--allreduce", recipe.allreduce, [*ALGORITHMS, "native", "arena"])
+    engine = choose_engine(recipe.engine, recipe.model, recipe.precision)
     dataset = load_data(recipe) if dataset is None else dataset
     samples = len(dataset.train_x)
     batch = recipe.batch_size
@@ -94,11 +117,12 @@ def prepare(recipe: Recipe, dataset: Dataset | None = None) -> Job:
     )
     schedule = ScheduleOptions(recipe.schedule, recipe.warmup_epochs)
     plan = Plan(samples, "full" if isinstance(batch, str) else batch, shards, recipe.seed, recipe.drop_last)
-    job = Job(replace(recipe, shards=shards), dataset, plan, optimizer, schedule)
-    if job.model().classifies != bool(dataset.classes):
-        kind = "classes" if dataset.classes else "numbers to predict"
+    Every.parse("--snapshot-every", recipe.snapshot_every)
+    job = Job(replace(recipe, shards=shards, engine=engine), dataset, plan, optimizer, schedule)
+    if job.model().classifies != bool(dataset.classes) or (engine == "numpy" and dataset.tokens):
+        kind = "text" if dataset.tokens else "classes" if dataset.classes else "numbers to predict"
         raise UserError(
             f"--model {recipe.model} does not fit --data {recipe.data}, which has {kind}",
-            hint="use --model linear for numbers, mlp or bn-mlp for classes",
+            hint="use --model linear for numbers, mlp or bn-mlp for classes, gpt for text",
         )
     return job

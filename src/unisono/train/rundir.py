@@ -1,89 +1,262 @@
 """The run directory: what a run leaves behind, written as it goes on. A contract: reports and outside tools read it.
 
-recipe.toml (resolved) · metrics.jsonl (a line an epoch) · ranks.csv (a line per epoch and rank: times, and of the
-epoch's last step what the rank contributed to each parameter) · sync_time.csv · contributions.csv · loss.png ·
-summary.json · weights.safetensors. Units are in names; every number is global unless its name says rank.
+recipe.toml (resolved) · metrics.jsonl (a line an epoch) · ranks.csv (a line per epoch and rank: where it ran, its
+samples and times, and of the epoch's last step what it contributed to each parameter) · sync_time.csv (the mean over
+ranks) · contributions.csv · loss.png · summary.json · weights.safetensors · log/rank-N.log. Units are in names; every
+number is global unless its name says rank; numbers that JSON cannot hold (nan, infinities) are null.
 
     directory = RunDirectory.make("runs/mine", recipe); directory.add(record, names); directory.finish(summary)
 
-Only the process that started the ranks writes here, except for the weights.
+The one idea: a disk that is full for an hour must not cost the training. What cannot be written is kept in memory and
+written with a later record; a file never ends in half a line. `trouble` and `missing` tell.
+
+Only the process that started the ranks writes here, except for the weights. Limits: a record is not on the disk before
+the kernel puts it there, so a machine that loses power may lose some; what is unwritten lives in memory alone; epochs
+that were in a directory which somebody removed are not written again.
 """
 
 import csv
+import errno
+import io
 import json
+import math
+import os
+import re
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, final
 
 from unisono.errors import UserError
 from unisono.recipe import Recipe
-from unisono.strategies.base import TIMES
 from unisono.strategies.contributions import FIELDS
+
+RANK_FIELDS = ("host", "samples", "compute_s", "sync_s", "wait_s", "data_s", "update_s", "last_steps")
+"""Of ranks.csv, after epoch and rank. sync_s = wait_s + update_s; last_steps: steps in which this rank came last."""
+
+HINTS = {
+    errno.ENOSPC: "make room on that disk",
+    errno.EDQUOT: "make room within your quota on that disk",
+    errno.ENOENT: "the directory was removed or moved: make it again",
+    errno.EROFS: "the disk became read-only: look into the system's log, mount it writable",
+    errno.EACCES: "make the directory writable again",
+    errno.EIO: "the disk or the network to it fails: look into the system's log",
+}
 
 
 @final
 class RunDirectory:
-    """A directory that did not exist before."""
+    """A directory that was not there before, or was empty."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.weights = path / "weights.safetensors"
+        self.error: OSError | None = None
+        """Why something could not be written, at the last try; None: all is there."""
+        self._made: list[Path] = []
+        self._headers: dict[str, str] = {}
+        self._lengths: dict[str, int] = {}
+        self._unwritten: dict[str, str] = {}
+        self._since: dict[str, int] = {}
+        self._lacking: list[str] = []
 
     @classmethod
     def make(cls, out: str, recipe: Recipe) -> "RunDirectory":
-        """`out`, or a new directory under runs/; never one that holds something."""
-        path = Path(out).expanduser() if out else _fresh(recipe)
+        """`out`, or a new directory under runs/; never one that holds something. Nothing is left if that fails."""
+        path = Path(out).expanduser() if out else Path("runs") / _name(recipe)
+        number = 1
+        while True:
+            directory = cls(path)
+            try:
+                directory._create(recipe)
+                return directory
+            except FileExistsError:
+                if out:
+                    raise UserError(
+                        f"--out {path} exists and is not empty", hint="give another directory, or remove it"
+                    ) from None
+                number += 1
+                path = Path("runs") / f"{_name(recipe)}-{number}"
+            except OSError as error:
+                directory.discard()
+                broken = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO)
+                hint = HINTS[error.errno or 0] if broken else "give a directory that you may write to"
+                raise UserError(f"--out {path}: {error.strerror}", hint=hint) from None
+
+    @classmethod
+    def reopen(cls, path: Path, epochs: int) -> "RunDirectory":
+        """That of a run which goes on after `epochs` whole epochs: what was written of later ones is dropped."""
+        directory = cls(path.expanduser())
         try:
-            if path.exists() and (not path.is_dir() or any(path.iterdir())):
-                raise UserError(f"--out {path} exists and is not empty", hint="give another directory, or remove it")
-            path.mkdir(parents=True, exist_ok=True)
-            recipe.save(path / "recipe.toml")
+            for name in ("metrics.jsonl", "ranks.csv", "sync_time.csv", "contributions.csv"):
+                directory._cut(name, epochs)
+            (directory.path / "summary.json").unlink(missing_ok=True)
         except OSError as error:
-            raise UserError(f"--out {path}: {error.strerror}", hint="give a directory that you may write to") from None
-        return cls(path)
+            raise UserError(f"--resume {path}: {error.strerror}", hint="make it writable again") from None
+        return directory
+
+    def _cut(self, name: str, epochs: int) -> None:
+        path = self.path / name
+        if not path.exists():
+            return
+        lines = path.read_text().splitlines(keepends=True)
+        kept = [line for line in lines if line.endswith("\n") and (_epoch_of(line) or 0) <= epochs]
+        draft = path.with_name(path.name + ".part")
+        draft.write_text("".join(kept))
+        draft.rename(path)
+        self._lengths[name] = path.stat().st_size
+
+    def add_event(self, event: dict[str, Any]) -> None:
+        """Something that happened to the ranks or to a snapshot, in events.jsonl; not worth stopping for."""
+        with suppress(OSError), open(self.path / "events.jsonl", "a") as file:
+            file.write(json.dumps(_plain(event)) + "\n")
+
+    def _create(self, recipe: Recipe) -> None:
+        path = self.path
+        if path.exists() and any(path.iterdir()):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
+        self._made = [folder for folder in (path, *path.parents) if not folder.exists()]
+        path.mkdir(parents=True, exist_ok=True)
+        # Two runs that start in the same second may both get here: the file is made by one of them.
+        (path / "recipe.toml").touch(exist_ok=False)
+        self._made.insert(0, path / "recipe.toml")
+        recipe.save(path / "recipe.toml")
+
+    def discard(self) -> None:
+        """Removes what `make` made, unless there is more in it by now."""
+        for entry in self._made:
+            with suppress(OSError):
+                entry.rmdir() if entry.is_dir() else entry.unlink()
+
+    def log(self, rank: int) -> Path:
+        """Where the output of a rank goes."""
+        (self.path / "log").mkdir(exist_ok=True)
+        return self.path / "log" / f"rank-{rank}.log"
 
     def add(self, record: dict[str, Any], parameters: list[str]) -> None:
         """One epoch: its metrics; for each rank its times and, for each parameter, what it contributed."""
-        epoch = record["metrics"]["epoch"]
-        with open(self.path / "metrics.jsonl", "a") as file:
-            file.write(json.dumps(record["metrics"]) + "\n")
-        header = ["epoch", "rank", *TIMES, *(f"{field}:{name}" for name in parameters for field in FIELDS)]
-        for rank, (times, shares) in enumerate(zip(record["ranks"], record["shares"], strict=True)):
-            _append(self.path / "ranks.csv", header, [epoch, rank, *times, *(x for row in shares for x in row)])
-        sync_s = sum(row[TIMES.index("wait_s")] + row[TIMES.index("update_s")] for row in record["ranks"])
-        _append(
-            self.path / "sync_time.csv", ["Epoch", " Sync Time (s)"], [epoch, f" {sync_s / len(record['ranks']):.6f}"]
-        )
-        with open(self.path / "contributions.csv", "a") as file:
-            for rank, shares in enumerate(record["shares"]):
-                told = [
-                    f"{name} Contribution = {100 * row[0]:.2f}%" for name, row in zip(parameters, shares, strict=True)
-                ]
-                file.write(", ".join([f"Epoch {epoch}", f"Process {rank}", *told]) + "\n")
+        for name, text in _lines(record, parameters).items():
+            self._unwritten[name] = self._unwritten.get(name, "") + text
+            self._since.setdefault(name, record["metrics"]["epoch"])
+        self._headers = _headers(parameters)
+        self._flush()
 
     def finish(self, summary: dict[str, Any]) -> None:
-        """The outcome, whole or not at all."""
-        draft = self.path / "summary.json.part"
-        draft.write_text(json.dumps(summary, indent=1) + "\n")
-        draft.rename(self.path / "summary.json")
+        """The outcome, whole or not at all, and what could not be written before."""
+        self._flush()
+
+        def write() -> None:
+            draft = self.path / "summary.json.part"
+            try:
+                with open(draft, "w") as file:
+                    file.write(json.dumps(_plain(summary), indent=1) + "\n")
+                    file.flush()
+                    os.fsync(file.fileno())
+                draft.rename(self.path / "summary.json")
+            finally:
+                with suppress(OSError):
+                    draft.unlink(missing_ok=True)
+
+        self.keep("summary.json", write)
+
+    def keep(self, name: str, write: Callable[[], None]) -> None:
+        """Calls `write`, which makes the file `name` here; if the disk does not let it, the file is one that lacks."""
+        try:
+            write()
+        except OSError as error:
+            self.error = self.error or error
+            self._lacking.append(name)
+
+    @property
+    def trouble(self) -> str:
+        """What could not be written, why, and what helps; empty if everything is there."""
+        if self.error is None:
+            return ""
+        reason = self.error.strerror or str(self.error)
+        hint = HINTS.get(self.error.errno or 0, "make the directory writable again")
+        return f"{self.path} cannot be written: {reason}; missing: {', '.join(self.missing)}\nHINT: {hint}"
+
+    @property
+    def missing(self) -> list[str]:
+        """The files that lack something."""
+        return [f"{name} from epoch {epoch} on" for name, epoch in self._since.items()] + self._lacking
+
+    def _flush(self) -> None:
+        self.error = None
+        for name, text in list(self._unwritten.items()):
+            try:
+                self._append(name, text)
+            except OSError as error:
+                self.error = self.error or error
+            else:
+                del self._unwritten[name], self._since[name]
+
+    def _append(self, name: str, text: str) -> None:
+        """All of `text`, or nothing: a full disk takes the half of what it is given before it refuses."""
+        path = self.path / name
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+        try:
+            size = os.fstat(fd).st_size
+            start = min(size, self._lengths.get(name, 0))
+            if start < size:  # left by a write whose failure was told too late, when it was closed
+                os.ftruncate(fd, start)
+            data = memoryview(((self._headers.get(name, "") if start == 0 else "") + text).encode())
+            length = start + len(data)
+            try:
+                while data:
+                    data = data[os.write(fd, data) :]
+            except OSError:
+                with suppress(OSError):
+                    os.ftruncate(fd, start) if start else path.unlink()
+                raise
+        finally:
+            os.close(fd)  # network file systems say only here that there was no room
+        self._lengths[name] = length
 
 
-def _append(path: Path, header: list[str], row: list[Any]) -> None:
-    new = not path.exists()
-    with open(path, "a", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        if new:
-            writer.writerow(header)
-        writer.writerow(row)
+def _epoch_of(line: str) -> int | None:
+    """The epoch that a line of one of the tables is about; None for a header."""
+    found = re.match(r'(?:\{"epoch": |Epoch )?(\d+)', line)
+    return int(found[1]) if found else None
 
 
-def _fresh(recipe: Recipe) -> Path:
-    name = (
-        f"{time.strftime('%Y%m%d-%H%M%S')}-{recipe.model.partition(':')[0]}-{Path(recipe.data.partition(':')[0]).stem}"
-    )
-    path = Path("runs") / name
-    number = 1
-    while path.exists():
-        number += 1
-        path = Path("runs") / f"{name}-{number}"
-    return path
+def _headers(parameters: list[str]) -> dict[str, str]:
+    fields = [f"{field}:{name}" for name in parameters for field in FIELDS]
+    return {
+        "ranks.csv": _row(["epoch", "rank", *RANK_FIELDS, *fields]),
+        "sync_time.csv": "Epoch, Sync Time (s)\n",
+    }
+
+
+def _lines(record: dict[str, Any], parameters: list[str]) -> dict[str, str]:
+    """What a record adds to each file."""
+    epoch, ranks = record["metrics"]["epoch"], record["ranks"]
+    syncs = [entry["wait_s"] + entry["update_s"] for entry in ranks]
+    rows, told = "", ""
+    for rank, (entry, sync_s, shares) in enumerate(zip(ranks, syncs, record["shares"], strict=True)):
+        found = entry | {"sync_s": sync_s}
+        rows += _row([epoch, rank, *(found[name] for name in RANK_FIELDS), *(x for row in shares for x in row)])
+        each = [f"{name} Contribution = {100 * row[0]:.2f}%" for name, row in zip(parameters, shares, strict=True)]
+        told += ", ".join([f"Epoch {epoch}", f"Process {rank}", *each]) + "\n"
+    return {
+        "metrics.jsonl": json.dumps(_plain(record["metrics"])) + "\n",
+        "ranks.csv": rows,
+        "sync_time.csv": f"{epoch}, {sum(syncs) / len(syncs):.6f}\n",
+        "contributions.csv": told,
+    }
+
+
+def _row(values: list[Any]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerow(values)
+    return text.getvalue()
+
+
+def _plain(values: dict[str, Any]) -> dict[str, Any]:
+    return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in values.items()}
+
+
+def _name(recipe: Recipe) -> str:
+    parts = [Path(name.partition(":")[0]).stem for name in (recipe.model, recipe.data)]  # either may be a path
+    return "-".join([time.strftime("%Y%m%d-%H%M%S"), *parts])

@@ -1,119 +1,117 @@
 """The loop. Every rank runs it, from the first step to the last; what it finds is the same on all of them.
 
-    unisono.run(lambda world: train(world, job), job.recipe.ranks, on_report=...)
+    unisono.run(lambda world: train(world, job, weights), job.recipe.ranks, on_report=...)
 
-Rank 0 reports one record an epoch to whoever started it (`rundir.py` writes them down) and returns the summary.
+A run is a walk through rounds (`walk.py`): the steps of an epoch, a round that closes it, a final one. Nothing that
+decides the result is kept in a process alone, so a rank may begin in the middle: it asks the strategy where everybody
+is. One rank reports a record an epoch to whoever started it (`rundir.py` writes them down).
 """
 
-import hashlib
-import math
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias, final
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from unisono.data.loader import Loader
-from unisono.data.shards import shards_of_rank
+from unisono.data.loader import Group, Loader
 from unisono.errors import UnisonoError
-from unisono.resources import pss_bytes
+from unisono.models.base import Model
 from unisono.rng import generator
 from unisono.strategies import make
-from unisono.strategies.base import TIMES
-from unisono.train.early_stop import EarlyStop
-from unisono.train.evaluate import evaluate
+from unisono.strategies.base import Batch, NotFinite, Strategy
+from unisono.train.closing import Closing
 from unisono.train.job import Job
-from unisono.train.weights import Weights, save
+from unisono.train.walk import Walk
 from unisono.world import World
+
+Report: TypeAlias = Callable[[Any], None]
+
+PROGRESS_S = 0.2
+"""How often, at most, there is a word about progress."""
 
 
 def train(world: World, job: Job, weights: Path | None) -> dict[str, Any]:
-    """Trains; rank 0 puts the weights into the file `weights`. The result is the same on every rank, but for times."""
-    with threadpool_limits(job.recipe.threads, user_api="blas"), np.errstate(over="ignore", invalid="ignore"):
-        return _train(world, job, weights)
+    """Trains with the ranks of `world`, one of which puts the weights into the file `weights`."""
+    recipe = job.recipe
+    with threadpool_limits(recipe.threads, user_api="blas"):
+        model = job.model()
+        strategy = make(
+            world.comm, model, job.optimizer, job.extent(), recipe.allreduce, generator(recipe.seed, "init")
+        )
+        return walk_through(strategy, model, job, world.report, weights)
 
 
-def _train(world: World, job: Job, weights: Path | None) -> dict[str, Any]:
-    recipe, plan, data, comm = job.recipe, job.plan, job.dataset, world.comm
-    model = job.model()
-    strategy = make(comm, model, job.optimizer, plan.shards, recipe.allreduce)
-    strategy.start(generator(recipe.seed, "init"))
-    loader = Loader(plan, data.train_x, data.train_y)
-    stopper = EarlyStop(recipe.target_accuracy, recipe.patience)
-    part = "validation" if len(data.validation_x) else "test"
-    number, train_s, first_sync_s, stopped = 0, 0.0, 0.0, ""
-    times = np.zeros(len(TIMES))
-    metrics: dict[str, Any] = {}
-    for epoch in range(1, recipe.epochs + 1):
-        order = plan.order(epoch - 1)
-        loss_sum, correct, samples = 0.0, 0.0, 0
-        spent = np.zeros(len(TIMES))
-        comm.barrier()
-        begun = time.perf_counter()
-        for step in range(plan.steps_per_epoch):
-            number += 1
-            count = plan.batch_samples(step)
-            live = -(-count // plan.shard_size)
-            loading = time.perf_counter()
-            groups = loader.groups(order, step, strategy.share(live))
-            loaded = time.perf_counter()
+def walk_through(strategy: Strategy, model: Model, job: Job, report: Report, weights: Path | None) -> dict[str, Any]:
+    """All rounds that are left. What was found, equal on every rank; {"halted": position} if it was asked to end."""
+    walk = Walk(job.plan.steps_per_epoch, job.recipe.epochs)
+    learner, closing = Learner(strategy, job, walk, report), Closing(strategy, model, job, report, weights)
+    found: dict[str, Any] = {}
+    position, done = strategy.at
+    with np.errstate(over="ignore", invalid="ignore"):
+        while True:
+            epoch, step = walk.where(position)
+            if done:
+                pass
+            elif position == walk.final:
+                found = closing.end(position)
+            elif step == walk.steps:
+                closing.epoch(position, epoch)
+            else:
+                learner.step(position, epoch, step)
+            if position == walk.final:
+                return found
+            if strategy.halts_after(position):
+                return {"halted": position}
+            stopped = position > 0 and step == walk.steps and bool(closing.stopped(epoch))
+            position, done = walk.after(position, stopped=stopped), False
 
-            def noise(shard: int, epoch: int = epoch, step: int = step) -> np.random.Generator:
-                return generator(recipe.seed, "dropout", epoch - 1, step, shard)
 
-            last = step == plan.steps_per_epoch - 1
-            found = strategy.step(groups, live, count, job.lr(number), noise, shares=last)
-            spent += loaded - loading, found.compute_s, found.wait_s, found.update_s
-            first_sync_s = first_sync_s or found.wait_s + found.update_s
-            if not math.isfinite(found.loss_sum):
-                raise UnisonoError(
-                    f"the loss became {found.loss_sum} in epoch {epoch}, step {step + 1}"
-                    + (f"; the weights of epoch {epoch - 1} are kept" if epoch > 1 else ""),
-                    hint=f"lower --lr ({recipe.lr:g}), or use --clip 1 or --warmup-epochs 1",
-                )
-            loss_sum, correct, samples = loss_sum + found.loss_sum, correct + found.correct, samples + count
-        comm.barrier()
-        epoch_s = time.perf_counter() - begun
-        train_s += epoch_s
-        times += spent
-        metrics = {"epoch": epoch, "epoch_s": epoch_s, "samples_per_s": samples / epoch_s, "lr": job.lr(number)}
-        metrics |= {"train_loss": loss_sum / samples, "train_accuracy": correct / samples}
-        if epoch % recipe.eval_every == 0 or epoch == recipe.epochs:
-            score = evaluate(comm, model, *data.part(part))
-            if score is not None:
-                metrics |= {f"{part}_loss": score.loss, f"{part}_accuracy": score.accuracy}
-                if stopper.reached(score.accuracy):
-                    stopped = f"{part} accuracy {score.accuracy:.4f} reached {recipe.target_accuracy:g}"
-        rows = comm.gather(spent)
-        if rows is not None:
-            dealt = [
-                sum(plan.shard_samples(step, k) for k in shards_of_rank(live, comm.size, r)) for r in range(comm.size)
-            ]
-            shares = strategy.contributions(dealt)
-            world.report({"metrics": metrics, "ranks": rows.tolist(), "shares": shares.tolist()})
-        # After every epoch, so that a run which fails later leaves the last good ones. Nobody changes the parameters
-        # meanwhile: the next update needs this rank.
-        if comm.rank == 0 and weights is not None:
-            params = model.layout.views(strategy.params[: model.layout.length])
-            save(Weights(params, model.buffers_layout.views(strategy.buffers)), weights)
-        if stopped:
-            break
-    tested = evaluate(comm, model, data.test_x, data.test_y)
-    sha256 = hashlib.sha256(strategy.params[: model.layout.length].tobytes() + strategy.buffers.tobytes()).hexdigest()
-    memory = np.array([pss_bytes()])
-    comm.all_reduce(memory)
-    return {
-        **{name: metrics[name] for name in ("train_loss", "train_accuracy")},
-        "test_loss": None if tested is None else tested.loss,
-        "test_accuracy": None if tested is None else tested.accuracy,
-        "epochs": metrics["epoch"],
-        "steps": number,
-        "samples": metrics["epoch"] * sum(plan.batch_samples(step) for step in range(plan.steps_per_epoch)),
-        "train_s": train_s,
-        "first_sync_s": first_sync_s,
-        **dict(zip(TIMES, times.tolist(), strict=True)),
-        "stopped_early": stopped,
-        "peak_memory_bytes": int(memory[0]),
-        "weights_sha256": sha256,
-    }
+@final
+class Learner:
+    """The steps of training."""
+
+    def __init__(self, strategy: Strategy, job: Job, walk: Walk, report: Report) -> None:
+        self._strategy, self._job, self._walk, self._report = strategy, job, walk, report
+        self._loader = Loader(job.plan, job.dataset.train_x, job.dataset.train_y)
+        self._epoch, self._order = 0, np.zeros(0, np.int64)
+        self._told, self._told_samples = time.perf_counter(), 0
+
+    def step(self, position: int, epoch: int, step: int) -> None:
+        """One global batch."""
+        plan, job, seed = self._job.plan, self._job, self._job.recipe.seed
+        if epoch != self._epoch:
+            self._epoch, self._order = epoch, plan.order(epoch - 1)
+        samples = plan.batch_samples(step)
+        number = (epoch - 1) * plan.steps_per_epoch + step + 1
+
+        def load(shards: range) -> list[Group]:
+            return self._loader.groups(self._order, step, shards)
+
+        def noise(shard: int) -> np.random.Generator:
+            return generator(seed, "dropout", epoch - 1, step, shard)
+
+        batch = Batch(
+            position, epoch, step, plan.live(step), samples, job.lr(number), number, load, noise,
+            shares=step == plan.steps_per_epoch - 1, due=job.snapshots.due(number),
+        )  # fmt: skip
+        try:
+            self._strategy.step(batch)
+        except NotFinite as found:
+            raise UnisonoError(
+                f"the loss became {found.loss} in epoch {epoch}, step {step + 1}, shard {found.shard}"
+                + (f"; the weights of epoch {epoch - 1} are kept" if epoch > 1 else ""),
+                hint=f"lower --lr ({job.recipe.lr:g}), or use --clip 1 or --warmup-epochs 1",
+            ) from None
+        self._tell_progress(epoch, step, samples)
+
+    def _tell_progress(self, epoch: int, step: int, samples: int) -> None:
+        self._told_samples += samples
+        now = time.perf_counter()
+        if now - self._told > PROGRESS_S and self._strategy.first:
+            rate = self._told_samples / (now - self._told)
+            self._report(
+                {"progress": {"epoch": epoch, "step": step + 1, "steps": self._walk.steps, "samples_per_s": rate}}
+            )
+            self._told, self._told_samples = now, 0

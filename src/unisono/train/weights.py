@@ -22,14 +22,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import BinaryIO, final
+from typing import Any, BinaryIO, final
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save as safetensors_bytes
 
 from unisono.errors import UnisonoError, UserError, unknown_name
-from unisono.models.base import Array
+from unisono.models.base import Array, Model
 from unisono.models.torch_names import torch_state
 from unisono.train.rundir import RunDirectory
 
@@ -44,6 +44,14 @@ class Weights:
 
     parameters: Mapping[str, Array]
     buffers: Mapping[str, Array]
+    state_names: Mapping[str, str] | None = None
+    """Of a torch module: the names in its state dict -> the names here, tied ones several times. None: not torch's."""
+
+    @staticmethod
+    def of(model: Model, params: Array, buffers: Array) -> "Weights":
+        """Those of a model, as views of its vectors; beyond their lengths lies padding."""
+        parts = params[: model.layout.length], buffers[: model.buffers_layout.length]
+        return Weights(*model.named(*parts), model.state_names)
 
     @property
     def arrays(self) -> dict[str, Array]:
@@ -80,15 +88,15 @@ def load(run: str | Path) -> Weights:
             f"{path} cannot be read: {error}", hint="copy or train it again if it is damaged: nothing can be recovered"
         ) from None
     if "order" in metadata:
-        parameters, buffers = _order(path, metadata["order"], names)
+        parameters, buffers, state_names = _order(path, metadata["order"], names)
     elif Path(run).is_dir():
         raise UserError(
             f"{path} does not say the order of its arrays, so it cannot be compared with the run's summary",
             hint=f"name the file itself to have the arrays by name: {path}",
         )
     else:
-        parameters, buffers = names, []
-    return Weights({name: arrays[name] for name in parameters}, {name: arrays[name] for name in buffers})
+        parameters, buffers, state_names = names, [], None
+    return Weights({name: arrays[name] for name in parameters}, {name: arrays[name] for name in buffers}, state_names)
 
 
 def verify(run: str | Path, weights: Weights) -> bool:
@@ -139,7 +147,10 @@ def _npz(weights: Weights, file: BinaryIO) -> None:
 
 def _safetensors(weights: Weights, file: BinaryIO) -> None:
     # One key: safetensors writes several in an order that changes from process to process.
-    metadata = {"order": json.dumps({"parameters": [*weights.parameters], "buffers": [*weights.buffers]})}
+    order: dict[str, Any] = {"parameters": [*weights.parameters], "buffers": [*weights.buffers]}
+    if weights.state_names is not None:
+        order["torch"] = dict(weights.state_names)
+    metadata = {"order": json.dumps(order)}
     # In C order: safetensors would write the memory of another array as it lies.
     plain = {name: np.asarray(array, order="C") for name, array in weights.arrays.items()}
     file.write(safetensors_bytes(plain, metadata))
@@ -152,9 +163,11 @@ def _txt(weights: Weights, file: BinaryIO) -> None:
 
 
 def _torch(weights: Weights, file: BinaryIO) -> None:
-    """A state dict. Batch norm's num_batches_tracked is not ours to tell; torch asks for it only in its own files."""
-    state = torch_state(weights.arrays)
-    if len(state) < len(weights.arrays):
+    """A state dict. A network of NumPy's lacks batch norm's num_batches_tracked; torch asks for it only in its own
+    files."""
+    arrays, names = weights.arrays, weights.state_names
+    state = torch_state(arrays) if names is None else {key: arrays[name] for key, name in names.items()}
+    if names is None and len(state) < len(arrays):
         raise UserError(f"of {', '.join(weights.arrays)} some have one name in torch", hint="export to .npz instead")
     if find_spec("torch") is None:
         raise UserError(
@@ -217,13 +230,14 @@ def _check(path: Path, name: str, type_name: str) -> None:
         raise UserError(f"{path}: {name} has type {type_name}", hint=f"convert it to one of {', '.join(TYPES)}")
 
 
-def _order(path: Path, text: str, names: list[str]) -> tuple[list[str], list[str]]:
-    """The names of parameters and of buffers, in model order."""
+def _order(path: Path, text: str, names: list[str]) -> tuple[list[str], list[str], dict[str, str] | None]:
+    """The names of parameters and of buffers, in model order, and what they are called in a torch state dict."""
     try:
         order = json.loads(text)
         parameters, buffers = list(order["parameters"]), list(order["buffers"])
-        if sorted([*parameters, *buffers]) == sorted(names):
-            return parameters, buffers
-    except (ValueError, LookupError, TypeError):
+        torch = order.get("torch")
+        if sorted([*parameters, *buffers]) == sorted(names) and set((torch or {}).values()) <= set(names):
+            return parameters, buffers, torch
+    except (ValueError, LookupError, TypeError, AttributeError):
         pass
     raise UserError(f"{path} is damaged: the order it gives is not that of its arrays", hint="copy or train it again")

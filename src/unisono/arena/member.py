@@ -1,0 +1,134 @@
+"""Member: one rank's side of the protocol. Meets the others, stands still when told, learns where to go on.
+
+The one idea: `meet` either returns, because every member came, or raises `Regrouped`, because the membership changed:
+the new view tells what to do again. Whoever calls it redoes that, with the work dealt anew among the new members.
+
+    member = Member(words, slot=0, size=4, crowded=False, timeout_s=300)
+    try: member.meet(position, READY)
+    except Regrouped: ...              # member.view.position, member.view.reached
+
+Limits: without a supervisor nobody ever raises a freeze; then a member that does not come ends the wait in a
+TimeoutError (see `late`).
+"""
+
+import math
+import os
+import time
+from typing import final
+
+from unisono.arena import protocol
+from unisono.arena.fence import fence
+from unisono.arena.protocol import DOUBTING, PASSED, STILL, TOLD, WAITING, View, Words, pack
+from unisono.arena.waiting import SPINS, wait_until
+
+
+class Regrouped(Exception):
+    """The membership changed; `member.view` is the new one."""
+
+
+@final
+class Member:
+    """The rank in `slot` of `size`; waits until it is a member of a view later than number `after`."""
+
+    def __init__(
+        self, words: Words, slot: int, size: int, *, crowded: bool, timeout_s: float = math.inf, after: int = 0
+    ) -> None:
+        self.words, self.slot, self.size = words, slot, size
+        self._spins = 0 if crowded else SPINS
+        self._timeout_s = timeout_s
+        self._pulse_at = protocol.line(slot) + protocol.PULSE
+        self._pulse = words[self._pulse_at]
+        self._flag = 0
+        found = None
+
+        def ready() -> bool:
+            nonlocal found
+            found = protocol.current_view(words, size)
+            return found is not None and found.number > after and slot in found.members
+
+        if not wait_until(ready, timeout_s) or found is None:
+            raise TimeoutError
+        self._enter(found)
+
+    def _enter(self, view: View) -> None:
+        self.view = view
+        self.index = view.members.index(self.slot)
+        self.count = len(view.members)
+        self._others = tuple(slot for slot in view.members if slot != self.slot)
+
+    @property
+    def first(self) -> bool:
+        """Whether this is the member that does what only one must do."""
+        return self.index == 0
+
+    def pulse(self) -> None:
+        """A sign of work done (a shard, a block of an evaluation), for whoever looks for ranks that are stuck."""
+        self._pulse += 1
+        self.words[self._pulse_at] = self._pulse
+
+    def pause(self) -> None:
+        """Between two pieces of work: raises `Regrouped` if the membership is changing."""
+        if protocol.freezing(self.words, self.view.number):
+            self._regroup(DOUBTING)
+
+    def meet(self, position: int, phase: int) -> bool:
+        """Arrives, and waits for all members; whether this one was the last to come."""
+        words, others = self.words, self._others
+        if fence is not None:
+            fence()
+        flag = self._flag = pack(self.view.number, position, phase)
+        protocol.arrive(words, self.slot, flag)
+        if protocol.arrived(words, others, flag):
+            last = True
+        else:
+            last = False
+            self._wait(flag)
+        if fence is not None:
+            fence()
+        return last
+
+    def late(self) -> list[int]:
+        """Whom this member waits for, or waited for in vain."""
+        return protocol.missing(self.words, self._others, self._flag)
+
+    def _wait(self, flag: int) -> None:
+        words, others = self.words, self._others
+        for _ in range(self._spins):
+            if protocol.arrived(words, others, flag):
+                return
+        # One yield inline: in a crowded world the rank we wait for is most often the next to run.
+        os.sched_yield()
+        pc = WAITING
+
+        def ready() -> bool:
+            nonlocal pc
+            pc = protocol.advance(words, self.slot, self.view, flag, pc)
+            if pc == DOUBTING:
+                pc = protocol.advance(words, self.slot, self.view, flag, pc)
+            return pc in (PASSED, STILL)
+
+        if not wait_until(ready, self._timeout_s):
+            raise TimeoutError
+        if pc == STILL:
+            self._regroup(STILL)
+
+    def _regroup(self, pc: int) -> None:
+        def told() -> bool:
+            nonlocal pc
+            pc = protocol.advance(self.words, self.slot, self.view, self._flag, pc)
+            return pc == TOLD
+
+        begun = time.monotonic()
+        # No limit of ours: the supervisor lives, or this rank dies with it.
+        while not wait_until(told, 60.0):
+            if time.monotonic() - begun > self._timeout_s:
+                raise TimeoutError
+        view = protocol.current_view(self.words, self.size)
+        assert view is not None
+        self._enter(view)
+        raise Regrouped
+
+
+def pulse_of(words: Words, slot: int) -> int:
+    """How much work a rank has shown, counted since the run began."""
+    return words[protocol.line(slot) + protocol.PULSE]

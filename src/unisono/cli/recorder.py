@@ -1,0 +1,185 @@
+"""Recorder: writes a run down and shows it, as its records come in.
+
+    with Recorder(job, "shm", hosts) as record:
+        record.finish(run(work, 4, on_report=lambda rank, value: record.add(value))[0])
+
+The one idea: one process tells and writes, and it outlives what happens to the run: a full disk is said once and the
+training goes on; whatever ends the run, the bar is taken away and the summary says how it ended. A mistake of the
+user's that is found before the first epoch (too little memory) leaves no directory.
+
+Records are dicts: of an epoch (metrics, steps, ranks, shares), {"progress": {...}}, or {"trouble": text} of something
+that a rank could not do, such as writing the weights, and will try again ("": it could). If trouble is left at the
+end, the run is told as finished, and the command fails.
+"""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, final
+
+from unisono import __version__
+from unisono.data.shards import shards_of_rank
+from unisono.errors import RankFailed, UnisonoError, UserError
+from unisono.report.loss import plot_loss
+from unisono.report.screen import Screen
+from unisono.report.tally import TIMES, Tally
+from unisono.report.train import Setting, epoch_line, event_line, opening, rank_lines
+from unisono.report.verdict import verdict
+from unisono.resources import machine, usable_cores
+from unisono.train.fingerprint import differences, fingerprint
+from unisono.train.job import Job
+from unisono.train.rundir import RunDirectory
+from unisono.train.snapshot import Snapshot
+
+ENGINES = {"numpy": "NumPy", "torch": "torch"}
+"""As one writes them."""
+
+
+@final
+class Recorder:
+    """The one that speaks and writes, for a whole run."""
+
+    def __init__(
+        self, job: Job, transport: str, hosts: Sequence[str] | None = None, snapshot: Snapshot | None = None
+    ) -> None:
+        """hosts: of the ranks; None: not known before they tell. snapshot: from which the run goes on."""
+        self._begun = time.perf_counter()
+        self._job, self._transport = job, transport
+        layout = job.model().layout
+        self._parameters = list(layout.names)
+        self._tally = Tally(layout.sizes, _dealt(job))
+        self._screen = Screen(job.recipe.epochs)
+        self._troubles: dict[str, str] = {}
+        self._epoch = 0
+        self._ended = False
+        self._resumed_from: str | None = None
+        if snapshot is None:
+            self._directory = RunDirectory.make(job.recipe.out, job.recipe)
+        else:
+            self._epoch = snapshot.facts["epoch"] - (snapshot.facts["step"] <= job.plan.steps_per_epoch)
+            self._directory = RunDirectory.reopen(Path(job.recipe.resume), self._epoch)
+            self._resumed_from = str(snapshot.path)
+        self.path, self.weights = self._directory.path, self._directory.weights
+        self._screen.say(opening(job, Setting(ENGINES[job.recipe.engine], transport, usable_cores(), hosts)))
+        if snapshot is not None:
+            self._tell_resumed(snapshot)
+
+    @property
+    def log(self) -> Path:
+        """Where ranks leave what they have to say when something is wrong."""
+        return self.path / "log"
+
+    def add(self, record: dict[str, Any]) -> None:
+        """What a rank reported."""
+        if "progress" in record:
+            self._screen.progress(record["progress"])
+        elif "trouble" in record:
+            self._tell_trouble("rank", record["trouble"])
+        elif record["metrics"]["epoch"] > self._epoch:  # told again by another rank if the first one died meanwhile
+            self._epoch = record["metrics"]["epoch"]
+            self._add_epoch(record | {"metrics": self._scored(record["metrics"])})
+
+    def add_event(self, event: dict[str, Any]) -> None:
+        """A death, a take-over, a join, a snapshot."""
+        self._directory.add_event(event | {"s_after_start": time.perf_counter() - self._begun})
+        if told := event_line(event):
+            self._screen.say(told)
+
+    def _tell_resumed(self, snapshot: Snapshot) -> None:
+        facts = snapshot.facts
+        self._screen.say(f"Resumed from {snapshot.path}: epoch {facts['epoch']}, after step {facts['step']}.")
+        if found := differences(facts["fingerprint"], fingerprint()):
+            told = "; ".join(found)
+            self._screen.warn(f"unisono: this machine is not the one of the snapshot, so bits may differ: {told}")
+
+    def _add_epoch(self, record: dict[str, Any]) -> None:
+        metrics, steps = record["metrics"], record["steps"]
+        self._tally.add(record)
+        self._directory.add(record, self._parameters)
+        self._tell_trouble("directory", self._directory.trouble)
+        if self._job.recipe.log_ranks:
+            self._screen.say(rank_lines(record, self._parameters))
+        self._screen.say(epoch_line(metrics, self._job.recipe.epochs))
+        if metrics["epoch"] < self._job.recipe.epochs:
+            news = {name: metrics[name] for name in ("epoch", "samples_per_s")}
+            self._screen.progress(news | {"step": steps, "steps": steps})
+
+    def fail(self, report: str, status: str = "failed", *, mistake: bool = False) -> None:
+        """The run ended before its time. mistake: the user's; found before the first epoch, it leaves nothing."""
+        self._screen.close()
+        self._ended = True
+        if mistake and not self._tally.steps:
+            self._directory.discard()
+        else:
+            self._directory.finish(self._facts() | {"status": status, "error": report})
+            if self._directory.error is not None:
+                self._screen.warn(f"unisono: {self._directory.trouble}")
+
+    def finish(self, found: dict[str, Any]) -> dict[str, Any]:
+        """The verdict. A `UserError` after it if something could not be written."""
+        self._screen.close()
+        self._ended = True
+        tally, directory = self._tally, self._directory
+        summary = self._facts() | self._scored(found)
+        summary |= {"status": "finished", "wall_s": time.perf_counter() - self._begun}
+        summary |= {name: tally.mean_s(name) for name in TIMES}
+        summary["sync_s"] = summary["wait_s"] + summary["update_s"]
+        summary["steady_sync_s"] = tally.steady_sync_s(found["first_sync_s"])
+        summary["train_s"] = tally.train_s
+        summary["samples_per_s"] = tally.samples / tally.train_s if tally.train_s else 0.0
+        directory.finish(summary)
+        directory.keep("loss.png", lambda: plot_loss(self.path))
+        self._screen.say(verdict(summary, tally, str(self.path), usable_cores()))
+        if missing := [text for text in (self._troubles.get("rank"), directory.trouble) if text]:
+            raise UserError("\n".join(missing))
+        return summary
+
+    def _tell_trouble(self, whose: str, text: str) -> None:
+        """Once, until it is over."""
+        if text and whose not in self._troubles:
+            self._screen.warn(f"unisono: {text}\nTraining goes on; what is missing is kept, and tried again.")
+        elif not text and whose in self._troubles:
+            self._screen.warn(f"unisono: {self.path} can be written again: nothing is missing")
+        if text:
+            self._troubles[whose] = text
+        else:
+            self._troubles.pop(whose, None)
+
+    def _scored(self, numbers: dict[str, Any]) -> dict[str, Any]:
+        """Without classes there is no accuracy, not one of 0."""
+        classes = self._job.dataset.classes
+        return {key: None if key.endswith("_accuracy") and not classes else value for key, value in numbers.items()}
+
+    def _facts(self) -> dict[str, Any]:
+        recipe = self._job.recipe
+        return {
+            "ranks": recipe.ranks, "nodes": self._tally.nodes, "shards": recipe.shards, "threads": recipe.threads,
+            "strategy": "sync", "allreduce": recipe.allreduce, "transport": self._transport, "engine": recipe.engine,
+            "precision": recipe.precision, "model": recipe.model, "data": recipe.data,
+            "global_batch": self._job.plan.global_batch, "batch_size_per_rank": recipe.batch_size_per_rank,
+            "version": __version__, "machine": machine(), "takeovers": 0, "restarts": 0,
+            "resumed_from": self._resumed_from, "energy_j": None, "energy_source": None, "shard_price": None,
+        }  # fmt: skip
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._screen.close()
+        if error is not None and not self._ended:
+            report = error.report if isinstance(error, RankFailed) else str(error) or type(error).__name__
+            status = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
+            self.fail(report, status, mistake=isinstance(error, UnisonoError) and error.exit_code == 2)
+
+
+def _dealt(job: Job) -> list[float]:
+    """Each rank's share of the samples in the last step of an epoch, whose contributions are looked at."""
+    plan, ranks = job.plan, job.recipe.ranks
+    last = plan.steps_per_epoch - 1
+    samples = plan.batch_samples(last)
+    live = -(-samples // plan.shard_size)
+    dealt = [sum(plan.shard_samples(last, k) for k in shards_of_rank(live, ranks, rank)) for rank in range(ranks)]
+    return [count / samples for count in dealt]

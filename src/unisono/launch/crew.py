@@ -1,0 +1,203 @@
+"""Crew: the children of one run, and what they tell: a process, a pipe and a pidfd for each rank.
+
+The one idea: a child tells its parent lines of JSON over a pipe: reports while it works, then its result or its
+failure. The parent polls: it hears what is told, and learns who ended and how. What an end means is for others to say.
+
+    with closing(Crew(on_report)) as crew:
+        crew.start(0, lambda sink: answer(lambda report: 42, sink))
+        while crew.living: ended = crew.poll()
+"""
+
+import os
+import selectors
+import signal
+import threading
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, final
+
+from unisono.errors import RankFailed, UnisonoError
+from unisono.launch import children, values
+
+_REPORT, _RESULT, _FAILURE = b"~", b"=", b"!"
+
+
+def answer(work: Callable[[Callable[[Any], None]], Any], sink: int) -> int:
+    """The life of a child: works, and tells the parent over `sink` what came of it; the exit code."""
+    with open(sink, "wb", buffering=0) as pipe:
+
+        def tell(mark: bytes, value: Any) -> None:
+            """A line for each thing told: a mark (what kind it is) and JSON."""
+            line = memoryview(mark + values.pack(value) + b"\n")
+            while line:
+                line = line[pipe.write(line) :]
+
+        try:
+            result = work(partial(tell, _REPORT))
+            for thread in threading.enumerate():  # as Python itself does at the end of a program
+                if thread is not threading.current_thread() and not thread.daemon:
+                    thread.join()
+            tell(_RESULT, result)
+            return 0
+        except UnisonoError as error:
+            tell(_FAILURE, [type(error).__name__, f"{error}{_user_line(error)}"])
+            return error.exit_code
+        except BaseException as error:
+            tell(_FAILURE, [type(error).__name__, traceback.format_exc()])
+            return 1
+
+
+@final
+@dataclass(frozen=True)
+class Ended:
+    """A child that is no more."""
+
+    rank: int
+    status: int
+    """As waitpid gives it."""
+    answered: bool
+    result: Any
+    failure: tuple[str, str] | None
+    """(kind, report) of an exception."""
+
+    def check(self) -> Any:
+        """The result; `RankFailed` if it did not end well."""
+        if self.failure is not None:
+            kind, report = self.failure
+            raise RankFailed(self.rank, report, kind=kind, exit_code=max(1, os.waitstatus_to_exitcode(self.status)))
+        if self.status or not self.answered:
+            quiet = "" if self.status else " and gave no result"
+            raise RankFailed(self.rank, children.how_it_ended(self.status) + quiet)
+        return self.result
+
+
+@final
+class _Child:
+    def __init__(self, pid: int, source: int) -> None:
+        self.pid, self.source = pid, source
+        self.pidfd = -1
+        self.unread = bytearray()
+        self.result: Any = None
+        self.failure: tuple[str, str] | None = None
+        self.answered = False
+
+
+@final
+class Crew:
+    """`on_report(rank, value)` is called for everything that a child reports, in the order of each."""
+
+    def __init__(self, on_report: Callable[[int, Any], None], grace_s: float = children.GRACE_S) -> None:
+        """grace_s: how long `close` lets those who still live finish."""
+        self._on_report, self._grace_s = on_report, grace_s
+        self._children: dict[int, _Child] = {}
+        self._selector = selectors.DefaultSelector()
+
+    @property
+    def living(self) -> set[int]:
+        """The ranks whose process has not ended, as far as is known."""
+        return set(self._children)
+
+    def pid(self, rank: int) -> int:
+        return self._children[rank].pid
+
+    def start(self, rank: int, body: Callable[[int], int]) -> None:
+        """A child that runs body(sink), where `sink` is the pipe's end for `answer`."""
+        source, sink = os.pipe()
+        try:
+            with children.signals_held():
+                child = _Child(children.fork_child(lambda: body(sink)), source)
+                self._children[rank] = child
+                child.pidfd = os.pidfd_open(child.pid)
+        finally:
+            os.close(sink)
+            if rank not in self._children or self._children[rank].source != source:
+                os.close(source)
+        os.set_blocking(source, False)
+        self._selector.register(source, selectors.EVENT_READ, ("answer", rank))
+        self._selector.register(child.pidfd, selectors.EVENT_READ, ("end", rank))
+
+    def poll(self, timeout_s: float | None = None) -> list[Ended]:
+        """Waits until something is told or somebody ends; those who ended. None: without limit."""
+        ended = []
+        # Answers before ends: a child that wrote and ended at once is judged by what it wrote.
+        for key, _ in sorted(self._selector.select(timeout_s), key=lambda event: event[0].data):
+            what, rank = key.data
+            child = self._children.get(rank)
+            if child is None or key.fd not in (child.source, child.pidfd):
+                continue
+            if what == "answer":
+                if not self._read(rank, child):
+                    self._selector.unregister(key.fd)
+            else:
+                ended.append(self._take_leave(rank, child))
+        return ended
+
+    def _take_leave(self, rank: int, child: _Child) -> Ended:
+        while self._read(rank, child):
+            pass
+        with children.signals_held():
+            del self._children[rank]
+            status = children.reap(child.pid)
+        self._forget(child)
+        return Ended(rank, status, child.answered, child.result, child.failure)
+
+    def _forget(self, child: _Child) -> None:
+        for fd in (child.source, child.pidfd):
+            if fd in self._selector.get_map():
+                self._selector.unregister(fd)
+            if fd >= 0:
+                os.close(fd)
+
+    def _read(self, rank: int, child: _Child) -> bool:
+        """Takes what is there; False when nothing is, or ever will be."""
+        try:
+            data = os.read(child.source, 1 << 20)
+        except BlockingIOError:
+            return False
+        # Only what is new is searched: a result of many megabytes comes in pieces of 64 KiB.
+        seen = len(child.unread)
+        child.unread += data
+        while (stop := child.unread.find(b"\n", seen)) >= 0:
+            mark, value = bytes(child.unread[:1]), values.unpack(bytes(child.unread[1:stop]))
+            del child.unread[: stop + 1]
+            seen = 0
+            if mark == _REPORT:
+                self._on_report(rank, value)
+            elif mark == _RESULT:
+                child.answered, child.result = True, value
+            else:
+                child.answered, child.failure = True, (value[0], value[1])
+        return bool(data)
+
+    def kill(self, rank: int) -> None:
+        """SIGKILL; its end is seen by the next `poll`."""
+        signal.pidfd_send_signal(self._children[rank].pidfd, signal.SIGKILL)
+
+    def signal(self, rank: int, number: int) -> None:
+        signal.pidfd_send_signal(self._children[rank].pidfd, number)
+
+    def close(self) -> None:
+        """Ends whoever still lives and closes everything, whatever happens meanwhile."""
+        try:
+            for child in self._children.values():
+                if child.pidfd < 0:  # no descriptor was left for it
+                    os.kill(child.pid, signal.SIGKILL)
+                    children.reap(child.pid)
+            children.end(
+                {child.pid: child.pidfd for child in self._children.values() if child.pidfd >= 0}, self._grace_s
+            )
+        finally:
+            for child in self._children.values():
+                self._forget(child)
+            self._children.clear()
+            self._selector.close()
+
+
+def _user_line(error: BaseException) -> str:
+    """Where in the caller's own code an error of ours came from."""
+    package = str(Path(__file__).parents[1])
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(package)]
+    return f"\n({frames[-1].filename}:{frames[-1].lineno} in {frames[-1].name})" if frames else ""

@@ -1,0 +1,259 @@
+"""Supervisor: forks the ranks of a node, watches them, and sees to it that the others go on when one is lost.
+
+The one idea: a death is a change of membership and nothing else. The supervisor lets everybody stand still, decides
+what was reached (`arena/protocol.py`), takes back what was begun, and publishes who is there now; then it forks a
+replacement, which joins the same way when it is ready. It alone decides, computes nothing and starts no thread.
+
+    found = Supervisor(words, size, body, Care(restore=restore), on_report).run(position)
+
+Any descendant may be killed at any time. A rank that raises an exception is not lost: it would raise it again, so the
+run ends with it. The supervisor's own death ends the ranks.
+"""
+
+import os
+import signal
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeAlias, final
+
+from unisono.arena import protocol
+from unisono.arena.protocol import View, Words
+from unisono.arena.requests import Requests
+from unisono.launch import children
+from unisono.launch.crew import Crew, Ended, answer
+from unisono.launch.lookout import Lookout, Stacks
+from unisono.resources import memory_kills
+
+TICK_S = 0.1
+WINDOW_S = 600.0
+"""Within which `most_deaths` are counted."""
+READY = "ready to join"
+"""What a replacement reports when it only waits to be let in."""
+
+Body: TypeAlias = Callable[[int, int, Callable[[Any], None]], Any]
+"""body(slot, after, report): a rank's life; it waits for a view later than number `after` that it is a member of."""
+
+
+@final
+@dataclass(frozen=True)
+class Care:
+    """How ranks are looked after."""
+
+    respawn: bool = True
+    most_deaths: int = 100
+    stall_s: float = 0.0
+    """0: 60 seconds, or 20 times a usual round if that is longer."""
+    stacks: Path | None = None
+    """Where the stack of a rank that is stuck is written."""
+    restore: Callable[[View], Any] = lambda view: None
+    """Takes back what was begun of a round that is to be done again."""
+    on_event: Callable[[dict[str, Any]], None] = lambda event: None
+    """Told of deaths, take-overs and joins."""
+    tick: Callable[[], None] = lambda: None
+    """Called about ten times a second."""
+
+
+@final
+@dataclass
+class Outcome:
+    """How the run ended."""
+
+    results: dict[int, Any] = field(default_factory=dict)
+    """What ranks returned."""
+    lost: str = ""
+    """Why the run could not go on; empty if it could."""
+    view: View | None = None
+    """If it could not: what had been reached, and nothing begun beyond it."""
+    takeovers: int = 0
+    restarts: int = 0
+    reforming_s: list[float] = field(default_factory=list)
+    """How long each change of membership after a death took, from the news of it."""
+
+
+@final
+class Supervisor:
+    """Of `size` ranks, for one run."""
+
+    def __init__(self, words: Words, size: int, body: Body, care: Care, on_report: Callable[[int, Any], None]) -> None:
+        self._words, self._size, self._body, self._care, self._on_report = words, size, body, care, on_report
+        self._crew = Crew(self._hear, grace_s=0.0)
+        self._requests = Requests(words)
+        self._lookout, self._doorman = Lookout(words, care.stall_s), Lookout(words, care.stall_s)
+        self._stacks = Stacks(size, care.stacks)
+        self._outcome = Outcome()
+        self._joining: dict[int, bool] = {}  # slot -> whether it is ready
+        self._deaths: deque[float] = deque()
+        self._killed_for: dict[int, str] = {}
+        self._memory_kills = memory_kills()
+        self._signals = 0
+
+    def run(self, position: int = 0) -> Outcome:
+        """From after round `position` to the end; `RankFailed` if a rank raised an exception."""
+        self._view = protocol.first_view(self._words, range(self._size), self._size, position)
+        with closing(self._stacks), closing(self._crew), self._halting():
+            for slot in range(self._size):
+                self._start(slot, after=0)
+            # One result is enough: nobody gives one before everything is done, and whoever still waits, waits in vain.
+            while self._crew.living and not self._outcome.lost and not any(self._outcome.results.values()):
+                self._judge(self._crew.poll(TICK_S))
+                if any(self._joining.values()) and not self._outcome.lost:
+                    self._reform({})
+                self._watch()
+        return self._outcome
+
+    # --- ranks -------------------------------------------------------------------------------------------------------
+
+    def _start(self, slot: int, after: int) -> None:
+        def live(report: Callable[[Any], None]) -> Any:
+            # The parent alone decides what a signal means, though SLURM may send it to everybody.
+            for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT):
+                signal.signal(number, signal.SIG_IGN)
+            self._stacks.listen(slot)
+            return self._body(slot, after, report)
+
+        self._crew.start(slot, partial(answer, live))
+
+    def _hear(self, slot: int, value: Any) -> None:
+        if value == READY:
+            if slot in self._joining:
+                self._joining[slot] = True
+        else:
+            self._on_report(slot, value)
+
+    def _judge(self, ended: list[Ended]) -> None:
+        lost: dict[int, str] = {}
+        for one in ended:
+            if one.failure is not None:
+                one.check()
+            if one.answered:
+                self._outcome.results[one.rank] = one.result
+            else:
+                lost[one.rank] = self._cause(one)
+        # Somebody has come to the end: everything is done, and whoever dies now is not missed.
+        if lost and not self._outcome.results:
+            self._reform(lost)
+
+    def _cause(self, one: Ended) -> str:
+        if told := self._killed_for.pop(one.rank, ""):
+            return told
+        kills = memory_kills()
+        if os.WIFSIGNALED(one.status) and os.WTERMSIG(one.status) == signal.SIGKILL and kills > self._memory_kills:
+            self._memory_kills = kills
+            return "was killed for memory (SIGKILL; the limit of its cgroup was reached)"
+        return children.how_it_ended(one.status)
+
+    # --- membership --------------------------------------------------------------------------------------------------
+
+    def _reform(self, lost: dict[int, str]) -> None:
+        """A new view, without those who are `lost` and with those who are ready to join."""
+        begun = time.perf_counter()
+        lost = dict(lost)
+        old = self._view
+        protocol.raise_freeze(self._words)
+        awake = time.monotonic()
+        while True:
+            members = [slot for slot in old.members if slot in self._crew.living and slot not in self._joining]
+            coming = [slot for slot in self._joining if slot in self._crew.living]
+            # The last rank is not lost while a replacement is on its way.
+            alone = not members and coming and not any(self._joining[slot] for slot in coming)
+            if not alone and protocol.all_still(self._words, members):
+                break
+            if more := self._crew.poll(0.0):
+                for one in more:
+                    if one.failure is not None:
+                        one.check()
+                    if one.answered:
+                        self._outcome.results[one.rank] = one.result
+                        return  # the run is over: nobody needs a new view
+                    lost[one.rank] = self._cause(one)
+            elif time.monotonic() - awake > self._lookout.patience_s():
+                awake = time.monotonic()
+                for slot in coming if alone else protocol.not_still(self._words, members):
+                    self._end_stuck(slot)
+            else:
+                time.sleep(0.00005)
+        joined = [slot for slot, ready in self._joining.items() if ready and slot in self._crew.living]
+        dead_joiners = [slot for slot in self._joining if slot not in self._crew.living]
+        view = protocol.outcome(self._words, old, [*members, *joined])
+        self._care.restore(view)
+        for slot in [*joined, *dead_joiners]:
+            del self._joining[slot]
+        self._note(lost, joined, view, begun)
+        if reason := self._hopeless(lost, view):
+            self._outcome.lost, self._outcome.view = reason, view
+            return
+        protocol.publish(self._words, view, self._size)
+        self._view = view
+        self._lookout.forget()
+        if self._care.respawn:
+            for slot in lost:
+                self._joining[slot] = False
+                self._doorman.forget()
+                self._start(slot, after=view.number)
+                self._outcome.restarts += 1
+
+    def _note(self, lost: dict[int, str], joined: list[int], view: View, begun: float) -> None:
+        took_s = time.perf_counter() - begun
+        reached = protocol.PHASES[view.reached]
+        here = {"position": view.position, "reached": reached, "ranks": len(view.members), "s": took_s}
+        for slot, cause in lost.items():
+            self._deaths.append(time.monotonic())
+            worked = slot in self._view.members
+            self._care.on_event({"kind": "death", "rank": slot, "cause": cause, "worked": worked, **here})
+        if any(slot in self._view.members for slot in lost):
+            self._outcome.takeovers += 1
+            self._outcome.reforming_s.append(took_s)
+        for slot in joined:
+            self._care.on_event({"kind": "join", "rank": slot, **here})
+
+    def _hopeless(self, lost: dict[int, str], view: View) -> str:
+        while self._deaths and self._deaths[0] < time.monotonic() - WINDOW_S:
+            self._deaths.popleft()
+        told = "; ".join(f"rank {slot} {cause}" for slot, cause in lost.items())
+        if not view.members:
+            return f"no rank is left: {told}"
+        if len(self._deaths) > self._care.most_deaths:
+            return f"{len(self._deaths)} ranks died within {WINDOW_S / 60:g} minutes, the last: {told}"
+        if view.number >= protocol.MOST_VIEWS - 1:
+            return f"the membership changed {view.number} times, and numbers have run out"
+        return ""
+
+    # --- looking after them ------------------------------------------------------------------------------------------
+
+    def _watch(self) -> None:
+        if self._signals:
+            self._requests.ask_to_halt()
+        self._care.tick()
+        living = self._crew.living
+        working = [slot for slot in self._view.members if slot in living and slot not in self._joining]
+        coming = [slot for slot in self._joining if slot in living]
+        for slot in (*self._lookout.stuck(working), *self._doorman.stuck(coming)):
+            self._end_stuck(slot)
+
+    def _end_stuck(self, slot: int) -> None:
+        told = f"did not move for {self._lookout.patience_s():g} s and was ended"
+        where = self._stacks.save(self._crew, slot)
+        self._killed_for[slot] = told + (f" (its stack: {where})" if where else "")
+        self._crew.kill(slot)
+
+    @contextmanager
+    def _halting(self) -> Iterator[None]:
+        """SIGTERM, SIGUSR1 and Ctrl-C ask for an end at a round's end; the second one ends at once."""
+
+        def handle(number: int, frame: object) -> None:
+            self._signals += 1
+            if self._signals > 1:
+                raise KeyboardInterrupt
+
+        numbers = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
+        before = {number: signal.signal(number, handle) for number in numbers}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)

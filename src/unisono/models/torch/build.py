@@ -1,0 +1,48 @@
+"""From what stands after --model to a model of the torch engine: our networks by name, or the user's own.
+
+    model = build("cnn:16,32", Task((28, 28), outputs=10), precision="bf16")
+    model = build("mine.py:net", Task((28, 28), outputs=10))
+
+The one idea: both are factories. One of the user's may take `shape` (one sample as the module will see it: (1, 28, 28))
+and `outputs`, by these names; what is wrong with it is said with the line in the file.
+
+Limits: the file is run in every process that builds the model.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from torch import nn
+
+from unisono.errors import UserError
+from unisono.models.torch import nets
+from unisono.models.torch.model import TorchModel
+from unisono.models.torch.task import Task
+from unisono.own import OwnFunction
+
+
+def build(
+    spec: str, task: Task, activation: str = "", dropout: float = 0.0, precision: str = "fp32", threads: int = 1
+) -> TorchModel:
+    """The model that `spec` names. Mistakes are `UserError`s."""
+    # Before anything is computed: a process with threads of torch's cannot fork ranks.
+    torch.set_num_threads(1)
+    if ".py:" in spec:
+        if activation or dropout:
+            raise UserError(
+                f"--activation or --dropout with --model {spec}: the file decides", hint="write them into the module"
+            )
+        own = OwnFunction(spec)
+        with own.explained():
+            return TorchModel(partial(own, shape=task.input_shape, outputs=task.outputs), task, precision, threads)
+    return TorchModel(_by_name(spec, task, activation, dropout), task, precision, threads)
+
+
+def _by_name(spec: str, task: Task, activation: str, dropout: float) -> Callable[[], nn.Module]:
+    name, _, args = spec.partition(":")
+    if name in nets.NETWORKS and (name in nets.FOR_TEXT) != task.tokens:
+        kind = "text" if task.tokens else "no text"
+        others = [other for other in nets.NETWORKS if (other in nets.FOR_TEXT) == task.tokens]
+        raise UserError(f"model {spec!r} does not fit the data, which are {kind}", hint=f"use {', '.join(others)}")
+    return partial(nets.build, name, args, task.shape, task.outputs, activation, dropout)

@@ -1,0 +1,65 @@
+"""mlp and bn-mlp: a linear layer and an activation for each hidden size, then linear; bn-mlp with batch norm between.
+
+The one idea: module by module the NumPy engine's networks (`models/nets.py`), so that weights can move between the two
+engines: `torch_names.py` gives the arrays the names that these modules have.
+
+    build("mlp", "128,64", shape=(28, 28), outputs=10, activation="sigmoid")
+    build("bn-mlp", "32", shape=(512,), outputs=20)
+
+Starting values lie in the NumPy engine's ranges (`GAINS`), but are drawn by torch: the numbers are others.
+"""
+
+from math import sqrt
+from typing import final
+
+from torch import Tensor, nn
+
+from unisono.models.activations import GAINS
+from unisono.models.torch.nets.activations import ACTIVATIONS
+from unisono.models.torch.nets.batchnorm import BatchNorm1d
+from unisono.models.torch.nets.request import Request
+
+
+@final
+class Rows(nn.Sequential):
+    """Layers one after the other, over all features of a sample: (b, *shape) -> (b, outputs)."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        x = input.flatten(1)  # (b, features)
+        for layer in self:
+            x = layer(x)
+        return x  # (b, outputs)
+
+
+def mlp(request: Request) -> nn.Module:
+    """Hidden sizes 128 and 64, sigmoid."""
+    layers: list[nn.Module] = []
+    activation = request.activation or "sigmoid"
+    width = request.features
+    for size in request.sizes((128, 64)):
+        layers += [_wide_linear(width, size, GAINS[activation]), ACTIVATIONS[activation](), *_dropout(request)]
+        width = size
+    return Rows(*layers, nn.Linear(width, request.outputs))
+
+
+def bn_mlp(request: Request) -> nn.Module:
+    """One hidden size, 32, ReLU."""
+    layers: list[nn.Module] = []
+    activation = request.activation or "relu"
+    width = request.features
+    for size in request.sizes((32,)):
+        layers += [nn.Linear(width, size), BatchNorm1d(size), ACTIVATIONS[activation](), *_dropout(request)]
+        width = size
+    return Rows(*layers, nn.Linear(width, request.outputs))
+
+
+def _wide_linear(inputs: int, outputs: int, gain: float) -> nn.Linear:
+    layer = nn.Linear(inputs, outputs)
+    bound = gain / sqrt(inputs)
+    # Drawn again, not multiplied: torch multiplies in threads, which a process that forks must not have.
+    nn.init.uniform_(layer.weight, -bound, bound)
+    return layer
+
+
+def _dropout(request: Request) -> list[nn.Module]:
+    return [nn.Dropout(request.dropout)] if request.dropout else []

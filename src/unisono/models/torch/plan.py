@@ -1,0 +1,69 @@
+"""Plan: what calls of one shape have in common, so that a call in the middle of a run makes nothing anew.
+
+The one idea: loaders and strategies hand over the same arrays at every step, so the tensors that are views of them, one
+a shard, are kept for as long as the arrays are the same objects.
+
+    plan = Plan(task, shards=4, buffers=66, parameters=6); plan.read(x, y); plan.aim(grads, vectors)
+
+Limits: the memory of every shape is kept; a run has few (the usual one, the ragged end, evaluation).
+"""
+
+from typing import final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from unisono.models.base import Array, ShardSums
+from unisono.models.torch.task import Task
+from unisono.models.torch.vectors import Vectors
+
+
+@final
+class Plan:
+    """What calls of one shape share: the sums, and views of the arrays they are given, kept while they are the same."""
+
+    def __init__(self, task: Task, shards: int, buffers: int, parameters: int) -> None:
+        self._task = task
+        self.loss_sum, self.correct = np.zeros((2, shards))
+        self.new_buffers = np.empty((shards, buffers), np.float32)
+        self.used = np.ones((shards, parameters), np.bool_)
+        self.complete = ShardSums(self.loss_sum, self.correct, self.new_buffers)
+        self.partial = ShardSums(self.loss_sum, self.correct, self.new_buffers, self.used)
+        self.evaluated = ShardSums(self.loss_sum, self.correct, self.new_buffers[:, :0])
+        self._x: Array | None = None
+        self._y: Array | None = None
+        self.grads: Array | None = None
+        self.weights: dict[float, Tensor] = {}
+        """By scale: what a term of the loss weighs in the mean of a batch; batches have one or two sizes."""
+        self.samples: list[Tensor] = []
+        self.labels: list[Tensor] = []
+        self.rows: list[list[Tensor]] = []
+
+    def read(self, x: Array, y: Array) -> None:
+        """x (k, b, features) and y as tensors, one a shard; loaders fill the same arrays again and again."""
+        if x is not self._x:
+            dtype = np.dtype(np.int64 if self._task.tokens else np.float32)
+            whole = self._task.samples(_tensor(x, dtype))  # (k, b, *input_shape)
+            self.samples = [whole[shard] for shard in range(len(x))]
+            self._x = x if np.may_share_memory(x, self.samples[0].numpy()) else None
+        if y is not self._y:
+            dtype = np.dtype(np.int64 if self._task.classifies else np.float32)
+            labels = _tensor(y, dtype)
+            self.labels = [labels[shard] for shard in range(len(y))]
+            self._y = y if np.may_share_memory(y, self.labels[0].numpy()) else None
+
+    def aim(self, grads: Array, vectors: Vectors) -> None:
+        """Gradients go into `grads` (k, length or more) from now on."""
+        if len(grads) != len(self.loss_sum):
+            raise ValueError(f"grads has {len(grads)} rows for {len(self.loss_sum)} shards")
+        rows = [vectors.layout.views(row[: vectors.layout.length]) for row in grads]
+        self.rows = [[torch.from_numpy(view) for view in views.values()] for views in rows]
+        self.grads = grads
+
+
+def _tensor(array: Array, dtype: np.dtype) -> Tensor:
+    """Without a copy where it can be: torch warns of memory that it must not write, and modules might write to it."""
+    if not array.flags.writeable or not array.flags.c_contiguous or array.dtype != dtype:
+        array = np.array(array, dtype, order="C")
+    return torch.from_numpy(array)

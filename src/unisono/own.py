@@ -1,0 +1,98 @@
+"""The user's own code: a function of a file, named as `path.py:function`.
+
+The one idea: the file is run once, under a name of ours; its function can then be called as often as needed. Whatever
+goes wrong in either is one message with file and line.
+
+    make = OwnFunction("mine.py:net"); module = make(shape=(1, 28, 28), outputs=10)
+
+A function is handed those of the offered arguments that it names, and nothing else. The file runs with the rights of
+the user, as `python mine.py` would; its directory is importable while the file or its function runs.
+"""
+
+import importlib.util
+import inspect
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import ModuleType
+from typing import Any, final
+
+from unisono.errors import UnisonoError, UserError, unknown_name
+
+
+@final
+class OwnFunction:
+    """The function of `path.py:function`; every mistake is a `UserError`."""
+
+    def __init__(self, spec: str) -> None:
+        file, _, name = spec.rpartition(":")
+        self.spec, self._path = spec, Path(file).expanduser()
+        if not self._path.is_file():
+            raise UserError(f"{spec}: there is no file {self._path}", hint="is the path right, seen from here?")
+        with self.explained():
+            self._function = _find(self._path, name)
+
+    def __call__(self, **offered: Any) -> Any:
+        """What the function returns, called with those of `offered` that it has parameters for."""
+        with self.explained():
+            return self._function(**self._fitting(offered))
+
+    @contextmanager
+    def explained(self) -> Iterator[None]:
+        """Within it the file's directory is importable, and an error is told with its place in the file."""
+        directory = str(self._path.resolve().parent)
+        sys.path.insert(0, directory)
+        try:
+            yield
+        except UnisonoError:
+            raise
+        except SyntaxError as error:
+            raise UserError(f"{error.filename}:{error.lineno}: {error.msg}", hint="correct the file") from None
+        except (Exception, SystemExit) as error:
+            frames = traceback.extract_tb(error.__traceback__)
+            where = [frame for frame in frames if frame.filename == str(self._path)][-1:] or frames[-1:]
+            raise UserError(
+                f"{self.spec} failed at {where[0].filename}:{where[0].lineno}: {type(error).__name__}: {error}",
+                hint="correct it; calling the function in Python shows the whole traceback",
+            ) from None
+        finally:
+            with suppress(ValueError):  # the user's code may have changed it
+                sys.path.remove(directory)
+
+    def _fitting(self, offered: dict[str, Any]) -> dict[str, Any]:
+        try:
+            parameters = inspect.signature(self._function).parameters.values()
+        except (ValueError, TypeError):  # written in C, perhaps
+            return {}
+        plain = [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+        strange = [p.name for p in plain if p.default is p.empty and p.name not in offered]
+        if strange:
+            may = f"no parameters but {' and '.join(offered)}" if offered else "no parameters"
+            raise UserError(f"{self.spec} asks for {', '.join(strange)}", hint=f"give it {may}, or defaults")
+        named = {p.name for p in plain}
+        return {name: value for name, value in offered.items() if name in named}
+
+
+def _find(path: Path, name: str) -> Callable[..., Any]:
+    module = _import(path)
+    function = getattr(module, name, None)
+    if not callable(function):
+        functions = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
+        raise unknown_name(f"function of {path}", name, functions)
+    return function  # type: ignore[no-any-return]
+
+
+def _import(path: Path) -> ModuleType:
+    # Under a name of our own: mine.py may be called like a module that exists.
+    spec = importlib.util.spec_from_file_location(f"unisono_own_{path.stem}", path)
+    if spec is None or spec.loader is None:
+        raise UserError(f"{path}: not a Python file", hint="give path.py:function")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[module.__name__] = module  # dataclasses and pickles of the user's look themselves up there
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        del sys.modules[module.__name__]
+    return module

@@ -1,0 +1,72 @@
+"""What limited a run, and the one thing to try next. Arithmetic on a summary, no measuring.
+
+    advice(summary, tally, cores=2)     # "Limited by computing. Try --ranks 2: the same bits, sooner."
+
+The one idea: of all that could be said, the first that holds, in the order in which it would help. Limits: it knows the
+cores of this host and takes the others' for the same; that a larger batch needs other learning rates is the user's to
+know.
+"""
+
+from typing import Any
+
+from unisono.report.tally import Tally
+
+FELT = 0.1
+"""Share of the computing time from which on the price of shards is worth a word."""
+
+
+def live_shards(global_batch: int, shards: int) -> int:
+    """Shards that are not empty in a whole batch: all have one size, so 10 samples in 8 shards are five shards of 2."""
+    return -(-global_batch // -(-global_batch // shards))
+
+
+def enough_ranks(live: int, most: int) -> int:
+    """The fewest ranks, up to `most`, that are as fast as any: 8 shards on 5 ranks take as long as on 4."""
+    rounds = -(-live // max(1, min(live, most)))
+    return -(-live // rounds)
+
+
+def idle_share(live: int, ranks: int) -> float:
+    """Which part of the computing time ranks without a shard wait for those with one more."""
+    return 1.0 - live / (ranks * -(-live // ranks))
+
+
+def shard_cost(summary: dict[str, Any]) -> float:
+    """Which part of the computing time goes to cutting batches into shards; 0 if it is not known."""
+    price = summary.get("shard_price") or 1.0
+    return max(0.0, 1.0 - 1.0 / float(price))
+
+
+def same_bits(summary: dict[str, Any]) -> bool:
+    """Whether another number of ranks would have given the same weights."""
+    return summary["allreduce"] == "arena" and not summary["batch_size_per_rank"]
+
+
+def advice(summary: dict[str, Any], tally: Tally, cores: int) -> str:
+    """What limited the run, and the one thing to try next."""
+    limit = max(("compute_s", "sync_s", "data_s"), key=lambda name: float(summary[name]))
+    ranks, live = summary["ranks"], live_shards(summary["global_batch"], summary["shards"])
+    room = max(1, cores // summary["threads"]) * tally.nodes
+    if limit == "compute_s":
+        better = enough_ranks(live, room)
+        if better > ranks:
+            bits = "the same bits, " if same_bits(summary) else ""
+            return f"Limited by computing. Try --ranks {better}: {bits}sooner."
+        if shard_cost(summary) > FELT and summary["shards"] > ranks:
+            return f"Limited by computing. Try --shards {ranks}: sooner, with other bits."
+        return "Limited by computing, on all cores: this is as fast as it gets here."
+    if limit == "data_s":
+        return "Limited by gathering samples from memory. Try a larger --batch-size."
+    if summary["update_s"] > summary["wait_s"]:
+        return "Limited by summing and updating: the model is large for its batch. Try a larger --batch-size."
+    if tally.crowd * summary["threads"] > cores:
+        what = f"{tally.crowd} ranks" + (f" x {summary['threads']} threads" if summary["threads"] > 1 else "")
+        return f"Limited by waiting: {what} share {cores} cores. Try --ranks {enough_ranks(live, room)}."
+    if enough_ranks(live, ranks) < ranks:
+        return f"Limited by waiting: some ranks have no shard to compute. Try --ranks {enough_ranks(live, ranks)}."
+    slow = tally.waited_for()
+    if slow is not None and not live % ranks:
+        return f"Limited by waiting for rank {slow.rank}. See what else runs on its host, {slow.host}."
+    if ranks == 1:
+        return "Limited by waiting, alone: something else uses the cores. Try again when they are free."
+    return "Limited by waiting: a step is too short to share. Try a larger --batch-size, or fewer ranks."

@@ -1,0 +1,93 @@
+"""The verdict: how a run ended, where its time went, what stood out, the one thing to try next. Text only.
+
+    print(verdict(summary, tally, "runs/mine", cores=2))
+
+The one idea: a line is there only if it says something: a rank that was waited for, data unlike the others', shards
+that cost time. What is neither chance nor small is decided in `tally.py`, what to do about it in `advice.py`.
+"""
+
+from typing import Any
+
+from unisono.report.advice import FELT, advice, enough_ranks, idle_share, live_shards, same_bits, shard_cost
+from unisono.report.tally import Tally
+
+
+def verdict(summary: dict[str, Any], tally: Tally, path: str, cores: int) -> str:
+    """The outcome, where the time went, and where everything is."""
+    lines = []
+    if summary["stopped_early"]:
+        lines.append(f"Stopped early after epoch {summary['epochs']}: {summary['stopped_early']}.")
+    lines += [
+        f"{_score(summary, tally)}; {readable_s(summary['train_s'])} of training, "
+        f"{readable_s(summary['wall_s'])} in all, {summary['samples_per_s']:,.0f} samples/s.",
+        _times(summary, tally),
+        *_notes(summary, tally),
+        advice(summary, tally, cores),
+        f"weights {summary['weights_sha256'][:16]}...; everything is in {path}",
+    ]
+    return "\n".join(lines)
+
+
+def readable_s(seconds: float) -> str:
+    """0.00012 -> '120 us', 0.0815 -> '81.5 ms', 75 -> '75.0 s', 4000 -> '1:06:40'."""
+    if seconds >= 600:
+        minutes, rest = divmod(round(seconds), 60)
+        return f"{minutes // 60}:{minutes % 60:02}:{rest:02}"
+    value, unit = seconds, "s"
+    for smaller in ("ms", "us"):
+        if value < 1:
+            value, unit = 1000 * value, smaller
+    return f"{value:.0f} {unit}" if value >= 100 else f"{value:.1f} {unit}"
+
+
+def _score(summary: dict[str, Any], tally: Tally) -> str:
+    """On the test part; without one, on the best that there is."""
+    scores = {"test": summary, "validation": tally.metrics, "train": summary}
+    part = next(name for name, found in scores.items() if found.get(f"{name}_loss") is not None or name == "train")
+    loss, accuracy = scores[part][f"{part}_loss"], scores[part][f"{part}_accuracy"]
+    told = f"{part} loss {loss:.4f}"
+    if accuracy is not None:  # 0 is an accuracy; None: there are no classes
+        told = f"{part} accuracy {100 * accuracy:.2f} %, {told}"
+    return told if part == "test" else f"{told} (there are no test data)"
+
+
+def _times(summary: dict[str, Any], tally: Tally) -> str:
+    compute, data, wait, update = (tally.mean_s(f"{name}_s") for name in ("compute", "data", "wait", "update"))
+    total = (compute + data + wait + update) or 1.0
+    whose = "The rank's time" if tally.ranks == 1 else f"The time of all {tally.ranks} ranks"
+    steady = tally.steady_sync_s(summary["first_sync_s"])
+    return (
+        f"{whose}: compute {compute / total:.0%}, sync {(wait + update) / total:.0%} (waiting {wait / total:.0%}, "
+        f"updating {update / total:.0%}), data {data / total:.0%}; the first sync took "
+        f"{readable_s(summary['first_sync_s'])}, the others {readable_s(steady)} each."
+    ).replace("%", " %")
+
+
+def _notes(summary: dict[str, Any], tally: Tally) -> list[str]:
+    """What stood out; mostly nothing does."""
+    notes = []
+    ranks, live = summary["ranks"], live_shards(summary["global_batch"], summary["shards"])
+    if live % ranks:
+        enough = enough_ranks(live, ranks)
+        told = f"{live} shards do not divide among {ranks} ranks, which idle {100 * idle_share(live, ranks):.0f} % of"
+        told += " the computing time"
+        notes.append(f"{told}; {enough} would be as fast." if enough < ranks else f"{told}.")
+    elif (slow := tally.waited_for()) is not None:
+        notes.append(
+            f"Rank {slow.rank} on {slow.host} was waited for in {100 * slow.share:.0f} % of the steps; "
+            f"the others waited {readable_s(slow.others_wait_s)} for it."
+        )
+    notes += [
+        f"Rank {found.rank} contributed {100 * found.contribution:.0f} % of the updates with {100 * found.samples:.0f} "
+        "% of the samples (mean over epochs, and over parameters by their size): unbalanced data."
+        for found in tally.dominant()
+    ]
+    cost = shard_cost(summary)
+    if cost > FELT and summary["shards"] > ranks:
+        reach = f"1-{ranks} ranks only" if ranks > 1 else "1 rank only"
+        price = f", at the price of other bits, the same on {reach}" if same_bits(summary) else ""
+        notes.append(
+            f"{summary['shards']} shards cost {100 * cost:.0f} % of the computing time here; --shards {ranks} would be "
+            f"faster{price}."
+        )
+    return notes

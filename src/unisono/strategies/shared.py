@@ -1,0 +1,159 @@
+"""Shared: what a node's ranks have in common, and where it lies. One copy each of parameters, state and buffers.
+
+The one idea: everything from which a rank could go on after another one died is here, not in any process: parameters,
+optimizer state, buffers, what the epoch has found so far, scores, times. A process holds only what it can compute anew.
+
+    parts = plan_sections(model, OptimizerOptions("adam", lr=0.001), Extent(size=4, shards=8, lives=(8,)))
+    shared = Shared(Segment.create(parts.nbytes), parts)
+
+Who may touch what and when:
+- params, state, buffers: read by all until READY; then each chunk is its owner's until COMMIT (buffers: the first
+  member's); their old values lie in the twins until the round is committed;
+- gradients, sums, new buffers, unused: their writer's until READY, then read by all until COMMIT;
+- squares (clipping, LARS only): written between READY and NORMS, read until COMMIT;
+- steps, scores, clock: the first member's, between READY and COMMIT; table: as gradients;
+- stats: each rank its own row; shares: each owner its own row, between READY and COMMIT;
+- spare: see `arena/requests.py`.
+"""
+
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+
+from unisono.arena import protocol
+from unisono.arena.canon import BLOCK
+from unisono.arena.layout import Sections
+from unisono.arena.requests import Requests
+from unisono.arena.segment import Segment
+from unisono.arena.undo import Undo
+from unisono.models.base import Model
+from unisono.optim import make
+from unisono.optim.norms import Segments
+from unisono.optim.options import OptimizerOptions
+from unisono.optim.scaling import Scaling
+from unisono.strategies.dealing import rows_needed
+
+_F4, _F8, _I8 = np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.int64)
+
+LOSS, CORRECT = 0, 1
+STATS = ("epoch", "samples", "data_s", "compute_s", "wait_s", "update_s", "last_steps", "dealt", "memory_bytes")
+"""Columns of `stats`: of the current epoch, the samples of the rank in the epoch's last step
+(dealt), its memory."""
+BEGUN, ENDED, FIRST_SYNC, FROM_STEP = range(4)
+"""Entries of `clock`: see `base.Clock`."""
+
+
+@final
+@dataclass(frozen=True)
+class Extent:
+    """The numbers that decide how much memory is needed."""
+
+    size: int
+    shards: int
+    lives: tuple[int, ...]
+    """The numbers of shards that batches have: that of a full one, that of the last."""
+    steps: int = 1
+    """Steps of an epoch."""
+    epochs: int = 1
+    blocks: int = 0
+    """Blocks of the largest evaluation."""
+    undo: bool = True
+    """Whether a step can be redone after the death of a rank; it costs a second copy."""
+    spare: bool = False
+    """Whether there is room for a copy of which a snapshot is written."""
+
+
+def padded(length: int) -> int:
+    """Whole blocks."""
+    return -(-length // BLOCK) * BLOCK
+
+
+def segments_of(model: Model) -> Segments:
+    """The pieces of a model's flat vector."""
+    return Segments(list(zip(model.layout.offsets, model.layout.sizes, strict=True)), padded(model.layout.length))
+
+
+def scaling_of(model: Model, options: OptimizerOptions) -> Scaling:
+    """What clipping and LARS need; vectors (biases, batch norm) are not adapted."""
+    return Scaling(options, segments_of(model), [len(shape) > 1 for shape in model.layout.shapes.values()])
+
+
+def plan_sections(model: Model, options: OptimizerOptions, extent: Extent) -> Sections:
+    """Where everything lies."""
+    size, shards, parameters = extent.size, extent.shards, len(model.layout.shapes)
+    length, buffers = padded(model.layout.length), model.buffers_layout.length
+    whole = (1 + len(make(options).state_names), length)
+    return Sections(
+        {
+            "words": (protocol.words_needed(size), _I8),
+            "vectors": (whole, _F4),
+            "twins": (whole if extent.undo else 0, _F4),
+            "buffers": (buffers, _F4),
+            "buffers twin": (buffers if extent.undo else 0, _F4),
+            "spare": (whole if extent.spare else 0, _F4),
+            "buffers spare": (buffers if extent.spare else 0, _F4),
+            "steps spare": ((extent.steps, 2) if extent.spare else 0, _F8),
+            "scores spare": ((extent.epochs + 1, 3) if extent.spare else 0, _F8),
+            "new buffers": ((shards, buffers - model.fixed), _F4),
+            "sums": ((shards, 2), _F8),
+            "unused": ((shards, parameters), np.dtype(np.bool_)),
+            "squares": ((scaling_of(model, options).rows, segments_of(model).count), _F8),
+            "shares": ((size, size + 1, parameters, 3), _F8),
+            "share labels": (size, _I8),
+            "steps": ((extent.steps, 2), _F8),
+            "scores": ((extent.epochs + 1, 3), _F8),
+            "table": ((extent.blocks, 2), _F8),
+            "stats": ((size, len(STATS)), _F8),
+            "clock": (4, _F8),
+            "gradients": ((rows_needed(extent.lives, size), length), _F4),
+        }
+    )
+
+
+@final
+@dataclass(frozen=True)
+class Lasting:
+    """What a run is, between two rounds: all that a snapshot holds."""
+
+    vectors: list[np.ndarray]
+    buffers: np.ndarray
+    steps: np.ndarray
+    scores: np.ndarray
+
+
+@final
+class Shared:
+    """The arrays, in a segment that is zero at the start."""
+
+    def __init__(self, segment: Segment, sections: Sections, size: int) -> None:
+        def array(name: str) -> np.ndarray:
+            return sections.array(segment, name)
+
+        self.size = size
+        self.words = sections.words(segment, "words")
+        self.requests = Requests(self.words)
+        vectors, twins = array("vectors"), array("twins")
+        self.vectors = list(vectors)
+        """The parameters, then the optimizer's vectors, padded to whole blocks."""
+        self.params, self.state = self.vectors[0], self.vectors[1:]
+        self.buffers = array("buffers")
+        self.undo = Undo(self.words, size, self.vectors, list(twins)) if twins.size else None
+        self.buffers_undo = Undo(self.words, size, [self.buffers], [array("buffers twin")], 1) if twins.size else None
+        self.new_buffers, self.sums, self.unused = array("new buffers"), array("sums"), array("unused")
+        self.squares, self.shares, self.share_labels = array("squares"), array("shares"), array("share labels")
+        self.steps, self.scores, self.table = array("steps"), array("scores"), array("table")
+        self.stats, self.clock, self.gradients = array("stats"), array("clock"), array("gradients")
+        self.lasting = Lasting(self.vectors, self.buffers, self.steps, self.scores)
+        spare = array("spare")
+        self.spare = (
+            Lasting(list(spare), array("buffers spare"), array("steps spare"), array("scores spare"))
+            if spare.size
+            else None
+        )
+
+    def restore(self, view: protocol.View) -> list[int]:
+        """Takes back what was begun of an update that is to be done again; the ranks that had begun."""
+        if view.reached != protocol.READY or self.undo is None or self.buffers_undo is None:
+            return []
+        return sorted({*self.undo.restore(view.position), *self.buffers_undo.restore(view.position)})

@@ -1,0 +1,28 @@
+"""Parameters that no shard of a step used: their gradient is not zero but missing, and optimizers must leave them be.
+
+The one idea: update everything, and put back what should not have changed. It is rare, and exact.
+
+    with left_alone([params, *state], ranges, unused): optimizer.update(params, gradient, state, ...)
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+
+from unisono.strategies.contributions import Ranges
+
+
+@contextmanager
+def left_alone(vectors: Sequence[np.ndarray], ranges: Ranges, unused: np.ndarray) -> Iterator[None]:
+    """Chunks of equal length; `ranges` tells which elements are which parameter's, unused[parameter] whether to keep
+    them. What weight decay and momentum would do to them does not happen."""
+    kept = [
+        (vector[low:high], vector[low:high].copy())
+        for low, high, parameter in ranges
+        if unused[parameter]
+        for vector in vectors
+    ]
+    yield
+    for place, values in kept:
+        place[...] = values

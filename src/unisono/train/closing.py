@@ -1,0 +1,150 @@
+"""Closing: what happens after the steps of an epoch and at the end of a run: evaluation, records, weights, early stop.
+
+The one idea: everybody fills the table of an evaluation, and one rank tells what was found *before* the round is
+committed; if that rank dies, another one tells it again, so nothing is lost and whoever listens may hear it twice.
+"""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+
+from unisono.data.loader import Loader
+from unisono.errors import UserError
+from unisono.models.base import Model
+from unisono.resources import pss_bytes
+from unisono.strategies.base import Strategy
+from unisono.train.early_stop import enough
+from unisono.train.evaluate import blocks_of, measure_blocks, score_of
+from unisono.train.job import Job
+from unisono.train.shard_price import shard_price
+from unisono.train.weights import Weights, save
+
+LOSS, ACCURACY, EVALUATED = range(3)
+"""Columns of `Strategy.scores`."""
+
+
+@final
+class Closing:
+    """One rank's side."""
+
+    def __init__(
+        self,
+        strategy: Strategy,
+        model: Model,
+        job: Job,
+        report: Callable[[Any], None],
+        weights: Path | None,
+    ) -> None:
+        self._strategy, self._model, self._job = strategy, model, job
+        self._report, self._weights = report, weights
+        self._part = "validation" if len(job.dataset.validation_x) else "test"
+        self._trouble = ""
+
+    def epoch(self, position: int, epoch: int) -> None:
+        """Evaluates if it is time to, tells the epoch, saves the weights."""
+        recipe, strategy = self._job.recipe, self._strategy
+        x, y = self._job.dataset.part(self._part)
+        if epoch % recipe.eval_every and epoch != recipe.epochs:
+            x, y = x[:0], y[:0]
+
+        def tell(table: np.ndarray) -> None:
+            score = score_of(table, len(x))
+            if score is not None:
+                strategy.scores[epoch] = score.loss, score.accuracy, 1.0
+            self._tell_epoch(epoch)
+            self._save()
+
+        due = self._job.snapshots.due_after(epoch)
+        strategy.survey(position, blocks_of(x), measure_blocks(self._model, x, y), tell, due=due)
+
+    def stopped(self, epoch: int) -> str:
+        """Why the run stops early after this epoch; empty if it does not."""
+        recipe, rows = self._job.recipe, self._strategy.scores[1 : epoch + 1]
+        accuracies = rows[rows[:, EVALUATED] > 0, ACCURACY].tolist()
+        if not enough(accuracies, recipe.target_accuracy, recipe.patience):
+            return ""
+        return f"{self._part} accuracy {accuracies[-1]:.4f} reached {recipe.target_accuracy:g}"
+
+    def end(self, position: int) -> dict[str, Any]:
+        """The final round: the test part, and what the run found."""
+        strategy, model, plan, data = self._strategy, self._model, self._job.plan, self._job.dataset
+        strategy.note_memory(pss_bytes())
+        table = strategy.survey(
+            position, blocks_of(data.test_x), measure_blocks(model, data.test_x, data.test_y), lambda table: None
+        )
+        tested = score_of(table, len(data.test_x))
+        loss, accuracy = self._trained()
+        epochs = self._epochs_done()
+        return {
+            "train_loss": loss,
+            "train_accuracy": accuracy,
+            "test_loss": None if tested is None else tested.loss,
+            "test_accuracy": None if tested is None else tested.accuracy,
+            "epochs": epochs,
+            "steps": epochs * plan.steps_per_epoch,
+            "samples": epochs * plan.epoch_samples,
+            "stopped_early": self.stopped(epochs),
+            "first_sync_s": strategy.clock().first_sync_s,
+            "shard_price": self._price(),
+            "peak_memory_bytes": strategy.memory_bytes(),
+            "weights_sha256": self._current().sha256(),
+        }
+
+    def _tell_epoch(self, epoch: int) -> None:
+        strategy, plan, clock = self._strategy, self._job.plan, self._strategy.clock()
+        loss, accuracy = self._trained()
+        timed = sum(plan.batch_samples(step) for step in range(clock.from_step, plan.steps_per_epoch))
+        epoch_s = clock.ended - clock.begun
+        metrics = {
+            "epoch": epoch, "epoch_s": epoch_s, "total_s": time.perf_counter() - clock.begun,
+            "samples_per_s": timed / epoch_s, "lr": self._job.lr(epoch * plan.steps_per_epoch),
+            "train_loss": loss, "train_accuracy": accuracy,
+        }  # fmt: skip
+        score = strategy.scores[epoch].tolist()
+        if score[EVALUATED]:
+            metrics |= {f"{self._part}_loss": score[LOSS], f"{self._part}_accuracy": score[ACCURACY]}
+        ranks = [{"host": host, **row} for host, row in zip(strategy.hosts, strategy.times(epoch), strict=True)]
+        shares = strategy.contributions().tolist()
+        self._report({"metrics": metrics, "steps": plan.steps_per_epoch, "ranks": ranks, "shares": shares})
+
+    def _trained(self) -> tuple[float, float]:
+        """Mean loss and accuracy of the last epoch's training samples, as the steps found them."""
+        loss_sum, correct = self._strategy.epoch_sums()
+        samples = self._job.plan.epoch_samples
+        return loss_sum / samples, correct / samples
+
+    def _epochs_done(self) -> int:
+        """All, or those up to the one after which the run stopped."""
+        epochs = range(1, self._job.recipe.epochs + 1)
+        evaluated = (epoch for epoch in epochs if self._strategy.scores[epoch, EVALUATED])
+        return next((epoch for epoch in evaluated if self.stopped(epoch)), len(epochs))
+
+    def _current(self) -> Weights:
+        return Weights.of(self._model, self._strategy.params, self._strategy.buffers)
+
+    def _save(self) -> None:
+        """Nobody changes the parameters meanwhile: the next update needs this rank.
+
+        Training is not lost because a file could not be written: the next epoch tries again.
+        """
+        if self._weights is None:
+            return
+        try:
+            save(self._current(), self._weights)
+        except UserError as error:
+            self._trouble = str(error)
+            self._report({"trouble": self._trouble})
+        else:
+            if self._trouble:
+                self._report({"trouble": ""})
+            self._trouble = ""
+
+    def _price(self) -> float:
+        """What shards cost this rank in computing."""
+        plan, data = self._job.plan, self._job.dataset
+        loader = Loader(plan, data.train_x, data.train_y)
+        groups = loader.groups(plan.order(0), 0, self._strategy.share(plan.live(0)))
+        return shard_price(self._model, groups[0].x, groups[0].y) if groups else 1.0

@@ -1,0 +1,136 @@
+"""Team: training on this machine under a supervisor. What one rank loses, the others have.
+
+The one idea: this process makes the arena, puts the starting values into it (of the recipe's seed, or of a snapshot),
+and forks ranks that only ever work on it. So whatever happens to them, everything that was reached is here.
+
+    found = Team(job, weights=path, folder=run_directory).train(on_report, on_event)
+
+Limits: one machine; ranks are forked, so torch must not have started threads in this process.
+"""
+
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+from threadpoolctl import threadpool_limits
+
+from unisono.arena.member import Member
+from unisono.arena.protocol import COMMIT, View
+from unisono.arena.segment import Segment
+from unisono.errors import UnisonoError, UserError
+from unisono.launch.supervisor import READY, Care, Outcome, Supervisor
+from unisono.resources import usable_cores
+from unisono.rng import generator
+from unisono.strategies.shared import Shared, plan_sections
+from unisono.strategies.sync import Sync
+from unisono.train.job import Job
+from unisono.train.saving import Saver, put_back
+from unisono.train.snapshot import Snapshot
+from unisono.train.trainer import walk_through
+from unisono.train.walk import Walk
+
+RESUME_ME = 75
+"""The exit code of a run that was asked to end and can be resumed."""
+
+
+@final
+class Halted(UnisonoError):
+    """The run ended before its time, as it was asked to or because it could not go on, and left a snapshot."""
+
+    def __init__(self, outcome: Outcome, snapshot: str, trouble: str = "") -> None:
+        """trouble: why there is no snapshot; then it is a failure."""
+        why = f"the run cannot go on: {outcome.lost}" if outcome.lost else "the run was asked to end"
+        kept = f"; everything up to here is in {snapshot}" if snapshot else "; nothing was to be kept"
+        hint = f"go on with unisono train --resume {Path(snapshot).parents[1]}" if snapshot else ""
+        super().__init__(f"{why}\n{trouble}" if trouble else why + kept, hint=hint)
+        self.outcome, self.snapshot = outcome, snapshot
+        self.exit_code = 1 if trouble else RESUME_ME
+
+
+@final
+@dataclass(frozen=True)
+class Places:
+    """Where a run leaves things; None: nowhere."""
+
+    weights: Path | None = None
+    snapshots: Path | None = None
+    log: Path | None = None
+
+
+@final
+class Team:
+    """The ranks of one run."""
+
+    def __init__(self, job: Job, places: Places, *, undo: bool = True) -> None:
+        """undo: False saves its cost and its memory, and gives take-over up; for measuring what it costs."""
+        self._job, self._places, self._undo = job, places, undo
+        self._model = model = job.model()
+        sections = plan_sections(model, job.optimizer, job.extent(undo=undo, spare=bool(job.snapshots)))
+        with closing(Segment.create(sections.nbytes)) as segment:
+            self._shared = Shared(segment, sections, job.recipe.ranks)  # its views keep the memory
+        model.init(self._shared.params[: model.layout.length], self._shared.buffers, generator(job.recipe.seed, "init"))
+        self._position = 0
+
+    def resume(self, snapshot: Snapshot) -> None:
+        """Starts from a snapshot instead of the recipe's starting values."""
+        put_back(self._model, self._job.optimizer, self._shared.lasting, snapshot)
+        self._position = snapshot.position
+
+    def train(
+        self, on_report: Callable[[int, Any], None], on_event: Callable[[dict[str, Any]], None] = lambda event: None
+    ) -> Outcome:
+        """To the end. `Halted` if it came before its time; `RankFailed` if a rank raised an exception."""
+        recipe, job = self._job.recipe, self._job
+        saver = Saver(job, self._model, self._shared, self._places.snapshots, on_event)
+
+        def hear(slot: int, value: Any) -> None:
+            if isinstance(value, dict) and "spare" in value:
+                saver.save_spare(value["spare"])
+            else:
+                on_report(slot, value)
+
+        care = Care(
+            respawn=recipe.respawn,
+            most_deaths=recipe.max_restarts,
+            stall_s=recipe.stall_timeout,
+            stacks=self._places.log,
+            restore=self._shared.restore,
+            on_event=on_event,
+            tick=saver.tick,
+        )
+        with closing(saver):
+            outcome = Supervisor(self._shared.words, recipe.ranks, self._live, care, hear).run(self._position)
+            halted = [found["halted"] for found in outcome.results.values() if "halted" in found]
+            if outcome.lost or halted:
+                position = halted[0] if halted else self._reached(outcome.view)
+                try:
+                    snapshot = saver.save_last(position)
+                except UserError as error:
+                    raise Halted(outcome, "", str(error)) from None
+                raise Halted(outcome, snapshot)
+        return outcome
+
+    def _live(self, slot: int, after: int, report: Callable[[Any], None]) -> Any:
+        """The life of a rank."""
+        job, ranks = self._job, self._job.recipe.ranks
+        with threadpool_limits(job.recipe.threads, user_api="blas"):
+            model = job.model()
+            if after:
+                report(READY)
+            crowded = ranks > usable_cores()
+            member = Member(self._shared.words, slot, ranks, crowded=crowded, after=after)
+            strategy = Sync(self._shared, member, model, job.optimizer, lambda position: report({"spare": position}))
+            return walk_through(strategy, model, job, report, self._places.weights)
+
+    def _reached(self, view: View | None) -> int:
+        """The last round that is done."""
+        assert view is not None
+        walk = Walk(self._job.plan.steps_per_epoch, self._job.recipe.epochs)
+        if view.position == walk.final:
+            # It changes nothing, and whoever goes on must do it again to say what it found. After an early stop, rounds
+            # were left out before it.
+            epochs = [epoch for epoch in range(1, walk.epochs + 1) if self._shared.scores[epoch].any()]
+            return walk.position(max(epochs, default=walk.epochs), walk.steps)
+        return view.position if view.reached == COMMIT else view.position - 1

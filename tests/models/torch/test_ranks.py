@@ -1,0 +1,74 @@
+"""Whole runs of the torch engine in forked ranks: same bits on any number of them."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+WORKER = Path(__file__).parent / "ranks_worker.py"
+OWN = """
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self, shape, outputs):
+        super().__init__()
+        self.convolution = nn.Conv2d(shape[0], 4, 3, padding=1)
+        self.norm = nn.BatchNorm2d(4)
+        self.fixed = nn.Linear(4 * 16, 24).requires_grad_(False)
+        self.middle = nn.Linear(24, 24)
+        self.again = self.middle
+        self.idle = nn.Parameter(torch.randn(3))
+        self.out = nn.Linear(24, outputs)
+        self.register_buffer("table", torch.randn(24))
+
+    def forward(self, x):
+        x = F.max_pool2d(torch.relu(self.norm(self.convolution(x))), 2).flatten(1)
+        x = F.dropout(torch.relu(self.middle(self.fixed(x) + self.table)), 0.3, self.training)
+        return self.out(torch.relu(self.again(x)))
+"""
+
+
+BN = {"model": "bn-mlp:24", "engine": "torch", "dropout": 0.4, "batch_size": 300}
+RUNS = {
+    "own": ({}, (1, 2, 3, 4, 8)),
+    "own, bf16, clipped": ({"precision": "bf16", "clip": 1.0, "optimizer": "momentum", "lr": 0.05}, (1, 3)),
+    "bn-mlp": (BN, (1, 3)),
+    "bn-mlp, other seed": (BN | {"seed": 1}, (1,)),
+    "bn-mlp, fp16": (BN | {"precision": "fp16"}, (1, 2)),
+    "bn-mlp, longer": ({"model": "bn-mlp:32", "engine": "torch", "epochs": 5}, (2,)),
+}
+
+
+@pytest.fixture(scope="module")
+def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict]]:
+    """Of all `RUNS`, one after the other in one process: torch is slow to import."""
+    path = tmp_path_factory.mktemp("own") / "mine.py"
+    path.write_text(OWN)
+    runs = [({"model": f"{path}:Net", "epochs": 1} | options, ranks) for options, ranks in RUNS.values()]
+    command = [sys.executable, "-W", "error", str(WORKER), json.dumps(runs)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    assert ended.returncode == 0, ended.stderr
+    return dict(zip(RUNS, json.loads(ended.stdout.splitlines()[-1]), strict=True))
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_bits_and_scores_do_not_depend_on_the_ranks(outcomes, name):
+    for outcome in outcomes[name]:
+        assert outcome == outcomes[name][0]
+        assert outcome["engine"] == "torch"
+        assert not outcome["threads"], "the parent of the ranks has threads of torch's"
+        assert len(outcome["weights"]) == 1
+
+
+def test_the_engine_learns(outcomes):
+    assert outcomes["bn-mlp, longer"][0]["scores"][3] > 0.9
+
+
+def test_seeds_and_precisions_differ(outcomes):
+    """Else the tests above could not fail."""
+    names = ("bn-mlp", "bn-mlp, other seed", "bn-mlp, fp16")
+    assert len({outcomes[name][0]["weights"][0] for name in names}) == 3

@@ -1,0 +1,201 @@
+"""What the engine does not take, said by name before anything starts; and the user's own files."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from engine_cases import CLASSES, FEATURES, VOCABULARY
+
+from unisono.errors import UserError
+from unisono.models.engines import choose_engine
+from unisono.models.torch.build import build
+from unisono.models.torch.model import TorchModel
+from unisono.models.torch.task import Task
+from unisono.rng import generator
+
+ROWS = Task((FEATURES,), CLASSES)
+
+
+def linear(outputs: int = CLASSES) -> nn.Module:
+    return nn.Linear(FEATURES, outputs)
+
+
+def with_buffer(buffer: torch.Tensor) -> nn.Module:
+    module = linear()
+    module.register_buffer("extra", buffer)
+    return module
+
+
+def overlapping() -> nn.Module:
+    module = nn.Sequential(nn.Linear(FEATURES, FEATURES), nn.Linear(FEATURES, CLASSES))
+    module[0].again = nn.Parameter(module[0].weight.data)
+    return module
+
+
+class Doing(nn.Module):
+    """Does something that it should not when it is called."""
+
+    def __init__(self, what) -> None:
+        super().__init__()
+        self.layer, self.what = linear(), what
+
+    def forward(self, x):
+        return self.what(self, self.layer(x))
+
+
+def writes(module, z):
+    with torch.no_grad():
+        module.layer.weight.clamp_(-1, 1)
+    return z
+
+
+def registers(module, z):
+    module.register_buffer("late", torch.zeros(2))
+    return z
+
+
+class Stateful(nn.Linear):
+    def get_extra_state(self):
+        return {"a": 1}
+
+    def set_extra_state(self, state):
+        pass
+
+
+REFUSED = [
+    (lambda: linear().double(), "parameter 'weight' of Linear is of type float64"),
+    (lambda: linear().bfloat16(), "parameter 'weight' of Linear is of type bfloat16"),
+    (
+        lambda: nn.Linear(FEATURES, CLASSES, dtype=torch.complex64),
+        "parameter 'weight' of Linear is of type complex64",
+    ),
+    (lambda: nn.Linear(FEATURES, CLASSES, device="meta"), "parameter 'weight' of Linear is on device meta"),
+    (lambda: nn.LazyLinear(CLASSES), "parameter 'weight' of LazyLinear has no shape yet: the module is lazy"),
+    (lambda: linear().requires_grad_(False), "Linear has no parameter to train"),
+    (lambda: with_buffer(torch.zeros(2, dtype=torch.bfloat16)), "buffer 'extra' of Linear is of type bfloat16"),
+    (lambda: with_buffer(torch.eye(3).to_sparse()), "buffer 'extra' of Linear is not a plain dense tensor"),
+    (overlapping, r"parameters '0\.(again|weight)' and '0\.(again|weight)' of Sequential share memory"),
+    (lambda: Stateful(FEATURES, CLASSES), "Stateful has extra state"),
+    (lambda: linear(3), r"Linear made \(2, 3\) of samples \(2, 20\); these data need \(2, 5\)"),
+    (lambda: Doing(lambda module, z: (z, z)), "Doing returned tuple, not a tensor"),
+    (lambda: Doing(lambda module, z: z.detach()), "the output of Doing has no gradient"),
+    (lambda: Doing(writes), r"Doing writes into its parameter 'layer\.weight' when it is called"),
+    (lambda: Doing(registers), "Doing makes or removes buffers when it is called: late"),
+    (lambda: 3, r"the factory returned int, not a torch\.nn\.Module"),
+]
+
+
+def test_modules_that_do_not_fit_are_refused_by_name():
+    for make, message in REFUSED:
+        with pytest.raises(UserError, match=f"(?s){message}.*HINT"):
+            TorchModel(make, ROWS)
+
+
+OWN = """
+import torch
+from torch import nn
+{extra}
+def net({parameters}):
+{body}
+"""
+
+
+@pytest.mark.parametrize(
+    ("parameters", "body", "message"),
+    [
+        ("", "  return nn.Linear(", r"mine\.py:\d+: .*never closed"),
+        ("", "  return 'a net'", r"the factory returned str, not a torch\.nn\.Module"),
+        ("", "  return nn.Linear(20, 4)", r"Linear made \(2, 4\) of samples \(2, 20\)"),
+        ("", "  return nn.Linear(19, 5)", r"mine\.py:net failed at .*: RuntimeError: mat1 and mat2"),
+        ("", "  raise ValueError('no such luck')", r"mine\.py:net failed at .*mine\.py:6: ValueError: no such luck"),
+        ("width", "  return nn.Linear(20, 5)", r"mine\.py:net asks for width\nHINT: give it no parameters but shape"),
+        ("", "  return nn.Linear(20, 5, device='meta')", "is on device meta"),
+        ("", "  return nn.LazyLinear(5)", "the module is lazy"),
+    ],
+)
+def test_mistakes_in_the_users_file(tmp_path, parameters, body, message):
+    (tmp_path / "mine.py").write_text(OWN.format(extra="", parameters=parameters, body=body))
+    before = list(sys.path)
+    with pytest.raises(UserError, match=f"(?s){message}") as caught:
+        build(f"{tmp_path}/mine.py:net", ROWS)
+    assert "HINT" in str(caught.value)
+    assert sys.path == before
+
+
+@pytest.mark.parametrize("given", ["", "shape, outputs", "*, outputs, shape", "outputs, width=3", "*args, **more"])
+def test_the_users_factory_is_given_what_it_names(tmp_path, given):
+    body = "  return nn.Linear(20, outputs)" if "outputs" in given else "  return nn.Linear(20, 5)"
+    if "shape" in given:
+        body = "  return nn.Sequential(nn.Linear(*shape, outputs))"
+    (tmp_path / "mine.py").write_text(OWN.format(extra="", parameters=given, body=body))
+    assert build(f"{tmp_path}/mine.py:net", ROWS).layout.length == 20 * 5 + 5
+
+
+def test_an_image_has_its_channel_axis_in_the_users_factory(tmp_path):
+    body = (
+        "  assert shape == (1, 8, 8), shape\n  return nn.Sequential(nn.Conv2d(1, 2, 8), nn.Flatten(), nn.Linear(2, 5))"
+    )
+    (tmp_path / "mine.py").write_text(OWN.format(extra="", parameters="shape", body=body))
+    assert build(f"{tmp_path}/mine.py:net", Task((8, 8), CLASSES)).layout.names[0] == "0.weight"
+
+
+def test_random_numbers_of_a_factory_are_keyed_whichever_generator_it_uses(tmp_path):
+    body = (
+        "  module = nn.Linear(20, 5)\n"
+        "  with torch.no_grad(): module.weight += np.random.rand() + random.random()\n"
+        "  return module"
+    )
+    (tmp_path / "mine.py").write_text(OWN.format(extra="import random\nimport numpy as np", parameters="", body=body))
+    found = []
+    for seed in (1, 1, 2):
+        model = build(f"{tmp_path}/mine.py:net", ROWS)
+        found.append(np.empty(model.layout.length, np.float32))
+        model.init(found[-1], found[-1][:0], generator(seed, "init"))
+    assert np.array_equal(found[0], found[1])
+    assert not np.array_equal(found[0], found[2])
+
+
+@pytest.mark.parametrize(
+    ("spec", "task", "options", "message"),
+    [
+        ("mine.py:net", ROWS, {"dropout": 0.5}, "the file decides"),
+        ("nothing.py:net", ROWS, {}, r"there is no file nothing\.py"),
+        ("gpt", ROWS, {}, "model 'gpt' does not fit the data, which are no text\nHINT: use linear"),
+        ("mlp", Task((6,), VOCABULARY, tokens=True), {}, "does not fit the data, which are text\nHINT: use gpt"),
+        ("mlp", ROWS, {"precision": "fp8"}, "compute capability 8.9"),
+    ],
+)
+def test_names_that_do_not_fit(spec, task, options, message):
+    with pytest.raises(UserError, match=f"(?s){message}"):
+        build(spec, task, **options)
+
+
+def test_the_choice_of_engine():
+    for engine, spec, precision, chosen in [
+        ("auto", "mlp:3", "fp32", "numpy"),
+        ("auto", "bn-mlp", "bf16", "torch"),
+        ("auto", "cnn", "fp32", "torch"),
+        ("auto", "mine.py:net", "fp32", "torch"),
+        ("torch", "linear", "fp32", "torch"),
+        ("numpy", "linear", "fp32", "numpy"),
+    ]:
+        assert choose_engine(engine, spec, precision) == chosen, (engine, spec, precision)
+
+
+def test_engines_that_do_not_fit():
+    for engine, spec, precision, message in [
+        ("numpyy", "mlp", "fp32", "unknown --engine 'numpyy'.*did you mean 'numpy'"),
+        ("auto", "mpl", "fp32", "unknown model 'mpl'.*cnn.*FILE.py:FUNCTION"),
+        ("auto", "mlp", "fp31", "unknown --precision 'fp31'"),
+        ("numpy", "cnn", "fp32", "--model cnn with --engine numpy, which does not have it"),
+        ("numpy", "mlp", "bf16", "--precision bf16 with --engine numpy"),
+        ("numpy", "mlp", "fp8", "--precision fp8: .*compute capability 8.9.*HINT: use --precision bf16"),
+    ]:
+        with pytest.raises(UserError, match=f"(?s){message}"):
+            choose_engine(engine, spec, precision)

@@ -1,0 +1,110 @@
+"""linear, mlp and bn-mlp are the networks of the NumPy engine."""
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional
+
+from unisono.models import activations as numpy_activations
+from unisono.models import nets as numpy_nets
+from unisono.models.batchnorm import BatchNorm
+from unisono.models.layer import Room
+from unisono.models.torch.nets import build
+from unisono.models.torch.nets.batchnorm import BatchNorm1d
+from unisono.models.torch_names import torch_state
+
+
+def check_numpy_weights_give_numpy_losses() -> None:
+    cases = [
+        ("linear", "", 3, ""),
+        ("mlp", "16,9", 5, ""),
+        ("mlp", "", 10, "relu"),
+        ("mlp", "7", 5, "tanh"),
+        ("mlp", "8", 3, "gelu"),
+        ("bn-mlp", "", 20, ""),
+        ("bn-mlp", "8,7", 4, "tanh"),
+    ]
+    for name, args, outputs, activation in cases:
+        spec = f"{name}:{args}" if args else name
+        model = numpy_nets.build(spec, 12, outputs, activation)
+        rng = np.random.default_rng(4)
+        params = np.empty(model.layout.length, np.float32)
+        buffers = np.empty(model.buffers_layout.length, np.float32)
+        model.init(params, buffers, rng)
+        model.bind(params, buffers)
+        net = build(name, args, (3, 4), outputs, activation, 0.0)
+        ours = torch_state(model.layout.views(params))
+        assert [*ours] == [key for key, _ in net.named_parameters()], spec
+        assert [array.shape for array in ours.values()] == [tuple(p.shape) for p in net.parameters()], spec
+        state = ours | torch_state(model.buffers_layout.views(buffers))
+        state |= {key: np.array(0) for key in net.state_dict() if key.endswith("num_batches_tracked")}
+        net.load_state_dict({key: torch.from_numpy(array) for key, array in state.items()}, strict=True)
+        x = rng.normal(size=(1, 6, 12)).astype(np.float32)
+        y = rng.integers(0, outputs, (1, 6))
+        if not model.classifies:
+            y = rng.normal(size=(1, 6, outputs)).astype(np.float32)
+        loss = functional.cross_entropy if model.classifies else functional.mse_loss
+        grads = np.empty((1, model.layout.length), np.float32)
+        tested = model.evaluate(x, y).loss_sum[0] / 6
+        sums = model.loss_and_grad(x, y, grads, 1 / 6)
+        net.eval()
+        z = torch.from_numpy(x[0]).reshape(6, 3, 4)
+        assert abs(loss(net(z), torch.from_numpy(y[0])).item() - tested) < 1e-6, spec
+        net.train()
+        found = loss(net(z), torch.from_numpy(y[0]))
+        assert abs(found.item() - sums.loss_sum[0] / 6) < 1e-6, spec
+        found.backward()
+        for key, array in torch_state(model.layout.views(grads[0])).items():
+            np.testing.assert_allclose(
+                net.get_parameter(key).grad, array, rtol=2e-5, atol=2e-6, err_msg=f"{spec} {key}"
+            )
+        for key, array in torch_state(model.buffers_layout.views(sums.new_buffers[0])).items():
+            np.testing.assert_allclose(net.get_buffer(key), array, rtol=2e-5, atol=2e-6, err_msg=f"{spec} {key}")
+
+
+def check_dropout_takes_the_same_places_as_in_numpy() -> None:
+    for name in ("mlp", "bn-mlp"):
+        ours = numpy_nets.build(f"{name}:8,7", 12, 4, dropout=0.5)
+        net = build(name, "8,7", (12,), 4, "", 0.5)
+        assert [*torch_state(ours.layout.views(np.zeros(ours.layout.length)))] == [
+            key for key, _ in net.named_parameters()
+        ]
+
+
+def check_starting_values_fill_numpys_ranges() -> None:
+    for name, activation in (("mlp", "relu"), ("mlp", "sigmoid"), ("mlp", "tanh"), ("bn-mlp", "relu")):
+        torch.manual_seed(0)
+        net = build(name, "400", (100,), 200, activation, 0.0)
+        gain = numpy_activations.GAINS[activation] if name == "mlp" else 1.0
+        last = f"{len(net) - 1}."
+        bounds = {"0.weight": gain / 10, "0.bias": 0.1, last + "weight": 1 / 20, last + "bias": 1 / 20}
+        for key, bound in bounds.items():
+            value = net.get_parameter(key)
+            assert 0.85 * bound < value.max() <= bound * (1 + 1e-6), (name, activation, key)
+            assert -bound * (1 + 1e-6) <= value.min() < -0.85 * bound, (name, activation, key)
+
+
+def check_batch_norm_of_one_sample_is_numpys() -> None:
+    rng = np.random.default_rng(0)
+    params, buffers = rng.normal(size=10).astype(np.float32), rng.uniform(1, 2, 10).astype(np.float32)
+    x = rng.normal(size=(1, 1, 5)).astype(np.float32)
+    new_buffers, grads = np.empty((1, 10), np.float32), np.empty((1, 10), np.float32)
+    opened = BatchNorm(5).open(Room(x.shape, params, buffers, new_buffers, []))
+    opened.aim(grads)
+    y = opened.forward(x).copy()
+    dx = opened.backward(np.ones_like(x))
+    norm = BatchNorm1d(5)
+    state = {"weight": params[:5], "bias": params[5:], "running_mean": buffers[:5], "running_var": buffers[5:]}
+    state |= {"num_batches_tracked": np.array(7)}
+    norm.load_state_dict({key: torch.from_numpy(value) for key, value in state.items()})
+    theirs = torch.from_numpy(x[0]).requires_grad_()
+    found = norm(theirs)
+    found.sum().backward()
+    np.testing.assert_array_equal(found.detach(), y[0])
+    np.testing.assert_array_equal(theirs.grad, dx[0])
+    np.testing.assert_array_equal(np.concatenate([norm.weight.grad, norm.bias.grad]), grads[0])
+    np.testing.assert_allclose(np.concatenate([norm.running_mean, norm.running_var]), new_buffers[0], rtol=1e-6)
+    assert norm.num_batches_tracked.item() == 8
+    norm.eval()
+    assert torch.equal(norm(theirs), nn.BatchNorm1d.forward(norm, theirs))
+    assert norm.num_batches_tracked.item() == 8

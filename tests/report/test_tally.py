@@ -1,0 +1,74 @@
+"""What stands out, and what does not."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from run_records import rank, record, tally_of
+
+from unisono.report.tally import Dominant, Slow, Tally
+
+
+def test_times_are_means_over_all_ranks_and_sums_over_epochs():
+    tally = Tally([1], [0.5, 0.5])
+    for _ in range(3):
+        tally.add(record([rank(0.1), rank(0.3, compute_s=3.0, host="b")], steps=5))
+    assert tally.mean_s("compute_s") == pytest.approx(6.0)
+    assert tally.mean_s("wait_s") == pytest.approx(0.6)
+    assert (tally.steps, tally.nodes, tally.crowd, tally.ranks) == (15, 2, 1, 2)
+
+
+def test_the_first_sync_is_not_part_of_the_steady_one():
+    tally = tally_of([rank(0.5), rank(0.5)], steps=11)
+    assert tally.steady_sync_s(0.6) == pytest.approx(0.04)  # 0.5 waiting + 0.5 updating - 0.6, over 10 steps
+    assert tally_of([rank()], steps=1).steady_sync_s(0.6) == 0.6
+
+
+def test_a_rank_that_all_wait_for_is_named():
+    ranks = [rank(1.3, 2), rank(1.3, 3), rank(1.3, 3), rank(0.1, 92, host="b")]
+    assert tally_of(ranks).waited_for() == Slow(3, "b", 0.92, pytest.approx(1.2))
+
+
+@pytest.mark.parametrize(
+    ("ranks", "steps"),
+    [
+        ([rank(1.3, 55), rank(0.1, 45)], 100),  # one of two is always the more frequent one
+        ([rank(1.3, 2), rank(0.1, 8)], 10),  # chance
+        ([rank(1.3, 60), rank(1.3, 340), rank(0.1, 300), rank(1.3, 300)], 1000),  # several are slow
+        ([rank(0.11, 0), rank(0.1, 100)], 100),  # always, but nobody lost time
+        ([rank(1.3, 0), rank(0.1, 0)], 100),  # not known
+        ([rank(0.0, 100)], 100),  # alone
+    ],
+)
+def test_a_rank_is_not_blamed_without_reason(ranks, steps):
+    assert tally_of(ranks, steps).waited_for() is None
+
+
+def test_a_rank_that_dominates_is_named_with_its_share_of_the_samples():
+    tally = Tally([30, 10], [0.5, 0.25, 0.25])
+    for wobble in (0.0, 0.01, -0.01):
+        tally.add(record([rank()] * 3, [[0.2, 0.1], [0.1, 0.1], [0.7 + wobble, 0.8]]))
+    # By their elements: (30 * 0.7 + 10 * 0.8) / 40.
+    assert tally.dominant() == [Dominant(2, pytest.approx(0.725), 0.25)]
+
+
+def test_single_loud_samples_are_no_unbalanced_data():
+    """In every epoch one rank, another each time, has nearly all of the gradient."""
+    tally = Tally([1], [1 / 8] * 8)
+    for epoch in range(12):
+        shares = np.full((8, 1), 0.02)
+        shares[[0, 1, 0, 2, 3, 0, 4, 5, 0, 6, 7, 0][epoch]] = 0.86
+        tally.add(record([rank()] * 8, shares.tolist()))
+    assert tally.dominant() == []  # rank 0 had a mean of 37 %
+
+
+def test_two_epochs_prove_nothing():
+    tally = Tally([1], [0.5, 0.5])
+    for _ in range(2):
+        tally.add(record([rank()] * 2, [[2.0], [-1.0]]))
+    assert tally.dominant() == []
+    tally.add(record([rank()] * 2, [[2.0], [-1.0]]))
+    assert [found.rank for found in tally.dominant()] == [0]

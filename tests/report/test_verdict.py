@@ -1,0 +1,93 @@
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from run_records import SUMMARY, rank, record, tally_of
+
+from unisono.report.tally import Tally
+from unisono.report.verdict import readable_s, verdict
+
+
+def told(change: dict | None = None, tally: Tally | None = None) -> str:
+    return verdict(SUMMARY | (change or {}), tally or tally_of([rank(), rank()]), "runs/x", cores=2)
+
+
+def test_the_outcome():
+    lines = told({"stopped_early": "test accuracy 0.9 reached 0.9"}).splitlines()
+    assert lines[0] == "Stopped early after epoch 3: test accuracy 0.9 reached 0.9."
+    assert lines[1] == "test accuracy 90.00 %, test loss 0.5000; 2.0 s of training, 3.0 s in all, 1,000 samples/s."
+    assert lines[-1] == "weights abababababababab...; everything is in runs/x"
+    assert len(lines) == 5  # nothing stood out
+
+
+@pytest.mark.parametrize(
+    ("change", "score"),
+    [
+        ({"test_accuracy": 0.0}, "test accuracy 0.00 %, test loss 0.5000;"),
+        ({"test_accuracy": None}, "test loss 0.5000;"),
+        ({"test_loss": None, "test_accuracy": None}, "train accuracy 75.00 %, train loss 0.2500 (there are no test"),
+    ],
+)
+def test_an_accuracy_of_zero_is_one_and_a_regression_has_none(change, score):
+    assert told(change).startswith(score)
+
+
+def test_without_test_data_validation_counts():
+    tally = Tally([1], [1.0])
+    tally.add(record([rank()], validation_loss=0.125, validation_accuracy=0.5))
+    assert told({"test_loss": None, "test_accuracy": None}, tally).startswith("validation accuracy 50.00 %, valid")
+
+
+def test_times_are_those_of_all_ranks():
+    tally = tally_of([rank(0.0, compute_s=4.0, data_s=0.5), rank(2.0, compute_s=2.0, data_s=0.5)])
+    assert (
+        "The time of all 2 ranks: compute 60 %, sync 30 % (waiting 20 %, updating 10 %), data 10 %; the first sync "
+        "took 1.0 ms, the others 15.1 ms each."
+    ) in told(tally=tally)
+
+
+def test_what_stood_out_is_said():
+    tally = Tally([1], [0.25] * 4)
+    for _ in range(3):
+        tally.add(
+            record([rank(0.5, 3), rank(0.5, 2), rank(0.5, 3), rank(0.1, 92, host="b")], [[0.1], [0.0], [0.1], [0.8]])
+        )
+    lines = told({"ranks": 4, "shard_price": 1.25}, tally).splitlines()[2:5]
+    assert lines == [
+        "Rank 3 on b was waited for in 92 % of the steps; the others waited 1.2 s for it.",
+        "Rank 3 contributed 80 % of the updates with 25 % of the samples (mean over epochs, and over parameters by "
+        "their size): unbalanced data.",
+        "8 shards cost 20 % of the computing time here; --shards 4 would be faster, at the price of other bits, the "
+        "same on 1-4 ranks only.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "line"),
+    [
+        (5, "8 shards do not divide among 5 ranks, which idle 20 % of the computing time; 4 would be as fast."),
+        (3, "8 shards do not divide among 3 ranks, which idle 11 % of the computing time."),
+    ],
+)
+def test_idle_ranks_are_said_and_nobody_is_blamed_for_them(ranks, line):
+    busy = [rank(0.0, 100), *[rank(1.0) for _ in range(ranks - 1)]]
+    text = told({"ranks": ranks}, tally_of(busy))
+    assert line in text
+    assert "waited for" not in text
+
+
+def test_a_small_price_is_not_worth_a_word():
+    assert "shards cost" not in told({"shard_price": 1.1})
+    assert "shards cost" not in told({"shard_price": 2.0, "shards": 2})
+    assert "1 rank only" in told({"shard_price": 2.0, "ranks": 1}, tally_of([rank()]))
+    assert told({"shard_price": 2.0, "allreduce": "ring"}).count("would be faster.") == 1
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.00012, "120 us"), (0.0, "0.0 us"), (0.0815, "81.5 ms"), (0.5, "500 ms"), (75, "75.0 s"), (4000, "1:06:40")],
+)
+def test_seconds_are_readable(seconds, text):
+    assert readable_s(seconds) == text

@@ -1,0 +1,200 @@
+"""The run directory: its contract, and what happens when the disk does not take it."""
+
+import csv
+import errno
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from unisono.errors import UserError
+from unisono.recipe import Recipe
+from unisono.train import rundir as module
+from unisono.train.rundir import RunDirectory
+
+RECIPE = Recipe(epochs=3)
+FILES = ["contributions.csv", "metrics.jsonl", "ranks.csv", "recipe.toml", "summary.json", "sync_time.csv"]
+
+
+def record(epoch: int, **metrics) -> dict:
+    times = {"data_s": 1.0, "compute_s": 2.0, "wait_s": 0.25, "update_s": 0.5}
+    ranks = [times | {"host": host, "samples": 50 + r, "last_steps": r} for r, host in enumerate(["a", "b,c"])]
+    shares = [[[0.25, 0.5, -1.0]], [[0.75, 0.9, 2.0]]]
+    return {"metrics": {"epoch": epoch, "total_s": 1.5} | metrics, "steps": 4, "ranks": ranks, "shares": shares}
+
+
+def names(path: Path) -> list[str]:
+    return sorted(entry.name for entry in path.iterdir())
+
+
+def epochs_of(path: Path) -> list[int]:
+    return [json.loads(line)["epoch"] for line in (path / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_the_contract(tmp_path):
+    directory = RunDirectory.make(str(tmp_path / "run"), RECIPE)
+    for epoch in (1, 2):
+        directory.add(record(epoch), ["W"])
+    directory.finish({"status": "finished"})
+    run = tmp_path / "run"
+    assert names(run) == FILES
+    assert epochs_of(run) == [1, 2]
+    with open(run / "ranks.csv", newline="") as file:
+        table = list(csv.DictReader(file))
+    assert list(table[0]) == [
+        "epoch", "rank", "host", "samples", "compute_s", "sync_s", "wait_s", "data_s", "update_s", "last_steps",
+        "contribution:W", "norm_share:W", "gradient_mean:W",
+    ]  # fmt: skip
+    assert ";".join(table[3].values()) == "2;1;b,c;51;2.0;0.75;0.25;1.0;0.5;1;0.75;0.9;2.0"
+    assert (run / "sync_time.csv").read_text() == "Epoch, Sync Time (s)\n1, 0.750000\n2, 0.750000\n"
+    told = (run / "contributions.csv").read_text().splitlines()
+    assert told[1] == "Epoch 1, Process 1, W Contribution = 75.00%"
+    assert len(told) == 4
+    assert json.loads((run / "summary.json").read_text()) == {"status": "finished"}
+    assert (directory.trouble, directory.missing) == ("", [])
+
+
+def test_what_json_cannot_hold_is_null(tmp_path):
+    directory = RunDirectory.make(str(tmp_path / "run"), RECIPE)
+    directory.add(record(1, test_loss=float("inf")), ["W"])
+    directory.finish({"test_loss": float("nan")})
+    for name in ("metrics.jsonl", "summary.json"):
+        assert json.loads((tmp_path / "run" / name).read_text())["test_loss"] is None
+
+
+def test_the_place_of_logs_is_made_when_asked_for(tmp_path):
+    directory = RunDirectory.make(str(tmp_path / "run"), RECIPE)
+    assert names(tmp_path / "run") == ["recipe.toml"]
+    assert directory.log(3) == tmp_path / "run" / "log" / "rank-3.log"
+    assert directory.log(4).parent.is_dir()
+
+
+def test_a_directory_that_holds_something_is_left_alone(tmp_path):
+    (tmp_path / "precious").write_text("x")
+    with pytest.raises(UserError, match="exists and is not empty"):
+        RunDirectory.make(str(tmp_path), RECIPE)
+    for path in ("precious", "precious/run"):
+        with pytest.raises(UserError, match=f"--out .*{path}: Not a directory\nHINT"):
+            RunDirectory.make(str(tmp_path / path), RECIPE)
+    assert names(tmp_path) == ["precious"]
+
+
+def test_runs_of_one_second_get_directories_of_their_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(module.time, "strftime", lambda form: "now")
+    recipe = Recipe(model="here/net.py:make", data="there/rows.npz")
+    made = [str(RunDirectory.make("", recipe).path) for _ in range(3)]
+    assert made == ["runs/now-net-rows", "runs/now-net-rows-2", "runs/now-net-rows-3"]
+
+
+def test_nothing_is_left_of_a_directory_that_could_not_be_made(tmp_path, monkeypatch):
+    def full(self, path):
+        path.write_text("mod")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Recipe, "save", full)
+    with pytest.raises(UserError, match=r"deep/run: No space left on device\nHINT: make room"):
+        RunDirectory.make(str(tmp_path / "deep" / "run"), RECIPE)
+    assert names(tmp_path) == []
+    (tmp_path / "mine").mkdir()
+    with pytest.raises(UserError):
+        RunDirectory.make(str(tmp_path / "mine"), RECIPE)
+    assert names(tmp_path) == ["mine"]  # it was the user's
+
+
+def test_discarding_leaves_what_others_put_there(tmp_path):
+    directory = RunDirectory.make(str(tmp_path / "deep" / "run"), RECIPE)
+    (tmp_path / "deep" / "run" / "note").write_text("x")
+    directory.discard()
+    assert names(tmp_path / "deep" / "run") == ["note"]
+
+
+class Disk:
+    """Stands for `os.write`; takes half of what it is given, then refuses, while `number` is set."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        self._real = os.write
+
+    def write(self, fd: int, data: memoryview) -> int:
+        if not self.number:
+            return self._real(fd, data)
+        if len(data) > 8:
+            return self._real(fd, data[: len(data) // 2])
+        raise OSError(self.number, os.strerror(self.number))
+
+
+@pytest.fixture
+def disk(monkeypatch) -> Disk:
+    made = Disk()
+    monkeypatch.setattr(module.os, "write", made.write)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("number", "hint"), [(errno.ENOSPC, "make room"), (errno.EDQUOT, "quota"), (errno.EIO, "system's log")]
+)
+def test_what_finds_no_room_is_written_when_there_is_some(tmp_path, disk, number, hint):
+    run = tmp_path / "run"
+    directory = RunDirectory.make(str(run), RECIPE)
+    directory.add(record(1), ["W"])
+    before = {name: (run / name).read_bytes() for name in names(run)}
+    disk.number = number
+    for epoch in (2, 3):
+        directory.add(record(epoch), ["W"])
+        assert {name: (run / name).read_bytes() for name in names(run)} == before  # no half lines
+    assert f"{run} cannot be written: {os.strerror(number)}; missing: metrics.jsonl from epoch 2" in directory.trouble
+    assert hint in directory.trouble
+    disk.number = 0
+    directory.add(record(4), ["W"])
+    assert directory.trouble == ""
+    assert epochs_of(run) == [1, 2, 3, 4]
+    assert [line.split(",")[0] for line in (run / "ranks.csv").read_text().splitlines()] == ["epoch", *"11223344"]
+
+
+def test_room_at_the_very_end_is_enough(tmp_path, disk):
+    directory = RunDirectory.make(str(tmp_path / "run"), RECIPE)
+    disk.number = errno.ENOSPC
+    directory.add(record(1), ["W"])
+    assert names(tmp_path / "run") == ["recipe.toml"]  # not even empty files
+    disk.number = 0
+    directory.finish({"status": "finished"})
+    assert names(tmp_path / "run") == FILES
+    assert (tmp_path / "run" / "ranks.csv").read_text().startswith("epoch,rank,host")
+    assert ":W" in (tmp_path / "run" / "ranks.csv").read_text()
+    assert directory.error is None
+
+
+def test_a_failure_that_is_told_late_does_not_double_lines(tmp_path, monkeypatch):
+    """Network file systems say on closing that there was no room; some of it may be there all the same."""
+    directory = RunDirectory.make(str(tmp_path / "run"), RECIPE)
+    directory.add(record(1), ["W"])
+    close = os.close
+
+    def late(fd: int) -> None:
+        close(fd)
+        raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(module.os, "close", late)
+        directory.add(record(2), ["W"])
+    assert "quota" in directory.trouble
+    directory.add(record(3), ["W"])
+    assert epochs_of(tmp_path / "run") == [1, 2, 3]
+
+
+def test_a_directory_that_was_removed_and_made_again(tmp_path):
+    run = tmp_path / "run"
+    directory = RunDirectory.make(str(run), RECIPE)
+    directory.add(record(1), ["W"])
+    shutil.rmtree(run)
+    directory.add(record(2), ["W"])
+    assert "No such file or directory" in directory.trouble
+    assert "HINT: the directory was removed or moved: make it again" in directory.trouble
+    assert not run.exists()
+    run.mkdir()
+    directory.add(record(3), ["W"])
+    assert epochs_of(run) == [2, 3]
+    assert (run / "ranks.csv").read_text().startswith("epoch,rank,host")
