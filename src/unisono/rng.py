@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from unisono.errors import UserError, unknown_name
 
-Purpose = Literal["init", "shuffle", "dropout", "split", "synthetic"]
+Purpose = Literal["init", "shuffle", "dropout", "split", "synthetic", "samples"]
 
 _PREFIXES = {name: b"unisono %-16s" % name.encode() for name in get_args(Purpose)}
 """What is hashed before the numbers; of fixed width, so that no two tuples hash the same bytes."""

@@ -100,3 +100,8 @@ def test_no_test_rows():
 def test_mistakes_are_refused(options, message):
     with pytest.raises(UserError, match=message):
         load(f"synthetic:{options}")
+
+
+def test_more_rows_than_memory_are_refused_before_they_are_made():
+    with pytest.raises(UserError, match=r"(?s)need .*TiB of memory.*HINT: ask for fewer rows"):
+        load("synthetic:rows=100000000000,features=10", DataOptions())

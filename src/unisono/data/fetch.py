@@ -80,9 +80,12 @@ def _attempt(job: Download, part: Path, verify: Callable[[Path], str]) -> str:
         except _Interrupted as error:
             if attempt == ATTEMPTS or time.monotonic() > deadline:
                 kept = part.stat().st_size if part.exists() else 0
+                if not kept:
+                    part.unlink(missing_ok=True)
                 raise UserError(
-                    f"{job.url}: {error} (attempt {attempt}); {kept} bytes are kept in {part}",
-                    hint="try again: it goes on from there; or put the files into --data-dir yourself",
+                    f"{job.url}: {error} (attempt {attempt})" + (f"; {kept} bytes are kept in {part}" if kept else ""),
+                    hint=("try again: it goes on from there; or " if kept else "")
+                    + "put the files into --data-dir yourself",
                 ) from None
     problem = verify(part)
     if problem:

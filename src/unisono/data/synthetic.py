@@ -25,6 +25,7 @@ from unisono.data.options import DataOptions
 from unisono.data.raw import Raw
 from unisono.data.shards import blocks
 from unisono.errors import UserError, unknown_name
+from unisono.resources import available_bytes, readable_bytes
 from unisono.rng import generator
 
 KINDS = ("regression", "classification")
@@ -107,6 +108,13 @@ def _check(made: Synthetic, given: dict[str, str | int | float]) -> None:
     for key in ("test_rows", "seed"):
         if key in given and getattr(made, key) < 0:
             raise UserError(f"synthetic: {key} is {given[key]}", hint="give 0 or more")
+    needed, free = (made.rows + max(0, made.test_rows)) * (4 * made.features + 16), available_bytes()
+    if needed > free:
+        raise UserError(
+            f"synthetic: {made.rows} rows of {made.features} features need {readable_bytes(needed)} of memory, "
+            f"{readable_bytes(free)} are available",
+            hint="ask for fewer rows or features",
+        )
     if made.difficulty > 1:
         raise UserError(
             f"synthetic: difficulty is {made.difficulty}", hint="give a number from 0 (easy) to 1 (hopeless)"
