@@ -26,6 +26,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Protocol, final
 
+from unisono.arena.fence import fence
+
 READY, NORMS, COMMIT = 1, 2, 3
 PHASES = ("", "gradients ready", "norms ready", "commit")
 
@@ -130,15 +132,20 @@ def advance(words: Words, slot: int, view: View, flag: int, pc: int) -> int:
 
 
 def current_view(words: Words, size: int) -> View | None:
-    """The newest view, None before the first. Its row stays until everybody stands still again."""
-    number = words[_VIEW]
-    if not number:
-        return None
-    start = _row_start(number, size)
-    position, reached = words[start], words[start + 1]
-    members = tuple(slot for slot in range(size) if words[start + 2 + slot])
-    dealers = tuple(slot for slot in range(size) if words[start + 2 + size + slot])
-    return View(number, members, position, reached, dealers)
+    """The newest view, None before the first."""
+    while number := words[_VIEW]:
+        if fence is not None:
+            fence()
+        start = _row_start(number, size)
+        position, reached = words[start], words[start + 1]
+        members = tuple(slot for slot in range(size) if words[start + 2 + slot])
+        dealers = tuple(slot for slot in range(size) if words[start + 2 + size + slot])
+        if fence is not None:
+            fence()
+        # Nobody waits for a reader that is not a member yet: its row may have become that of the view after the next.
+        if words[_VIEW] == number:
+            return View(number, members, position, reached, dealers)
+    return None
 
 
 # --- the supervisor --------------------------------------------------------------------------------------------------
@@ -181,6 +188,8 @@ def publish(words: Words, view: View, size: int) -> None:
         words[start + 2 + slot] = slot in view.members
         words[start + 2 + size + slot] = slot in view.dealers
     words[_FREEZE] = max(words[_FREEZE], view.number)
+    if fence is not None:
+        fence()
     words[_VIEW] = view.number
 
 

@@ -39,9 +39,10 @@ class Requests:
         if words[_HALT] and not words[_HALT_AT]:
             words[_HALT_AT] = position
         free = words[_WRITTEN] == words[_SPARE_AT] and words[_SPARE_AT] < position
-        if free and (due or words[_ASKED] != words[_SEEN]):
-            words[_SEEN] = words[_ASKED]
+        asked = words[_ASKED]
+        if free and (due or asked != words[_SEEN]):
             words[_SPARE_AT] = position
+            words[_SEEN] = asked
 
     def halts_after(self, position: int) -> bool:
         """Whether `position` is the last round."""
