@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from unisono.errors import UserError
@@ -7,7 +9,8 @@ from unisono.recipe import Recipe, load, shipped
 def test_a_recipe_survives_its_file(tmp_path):
     recipe = Recipe(model="mlp:3", batch_size="full", lr=0.1, drop_last=True, out='odd "name"')
     recipe.save(tmp_path / "recipe.toml")
-    assert load(str(tmp_path / "recipe.toml"), {}) == recipe
+    # Where one run went is not what another needs.
+    assert load(str(tmp_path / "recipe.toml"), {}) == replace(recipe, out="")
 
 
 def test_what_is_given_goes_before_the_file(tmp_path):

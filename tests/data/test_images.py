@@ -1,4 +1,5 @@
 import gzip
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -62,6 +63,22 @@ def test_fetched_files_go_into_the_given_directory_and_only_missing_ones(small_m
     assert not images.cache_dir("mnist").exists()
 
 
+def test_a_directory_that_is_not_there_is_neither_made_nor_filled(small_mnist, server, tmp_path):
+    with pytest.raises(UserError, match=r"(?s)typo.*HINT: .*point --data-dir"):
+        load("mnist", DataOptions(data_dir=str(tmp_path / "typo")))
+    assert server.asked == []
+    assert not (tmp_path / "typo").exists()
+
+
+def test_the_files_of_another_set_are_recognised(small_mnist, server, tmp_path, monkeypatch):
+    put(tmp_path, small_mnist)
+    mine, other = images.SETS["mnist"], images.SETS["fashion-mnist"]
+    swapped = {"mnist": replace(mine, sha256=other.sha256), "fashion-mnist": replace(other, sha256=mine.sha256)}
+    monkeypatch.setattr(images, "SETS", swapped)
+    with pytest.raises(UserError, match="HINT: this is fashion-mnist's: give --data fashion-mnist"):
+        load("mnist", DataOptions(data_dir=str(tmp_path)))
+
+
 def test_another_compression_of_the_same_images_is_right(small_mnist, server):
     server.files = image_files(small_mnist, level=1)
     assert load("mnist").test_x.shape == (10, 12)
@@ -77,7 +94,7 @@ def test_a_file_with_other_contents_is_refused_by_name_with_both_checksums(small
     message = str(caught.value)
     assert f"{tmp_path}/{FIRST}.gz: not the file of mnist" in message
     assert images.SETS["mnist"].sha256["train_x"] in message
-    assert "HINT: remove it; then unisono data fetch mnist" in message
+    assert "HINT: is it damaged? unisono data fetch mnist" in message
     assert server.asked == []
 
 

@@ -100,7 +100,9 @@ def how_to_get(name: str) -> str:
 def load_images(name: str, options: DataOptions) -> Raw:
     """The images and labels; fetched first if they are nowhere and that is allowed."""
     place = find(name, options.data_dir)
-    if place is None and not options.download:
+    # A directory that is not there is a slip of the pen, not a place to fetch to: `data fetch` makes it.
+    known = not options.data_dir or Path(options.data_dir).is_dir()
+    if place is None and not (known and options.download):
         raise _missing(name, options.data_dir)
     return read_images(name, place or fetch_images(name, options))
 
@@ -112,9 +114,12 @@ def read_images(name: str, place: Path) -> Raw:
         path = _file(place, stem) or place / stem  # the second if it was removed in between: reading says so
         arrays[key], problem = _read(path, SETS[name].sha256[key])
         if problem:
+            other = next((other for other, known in SETS.items() if known.sha256[key] == _sha256(problem)), "")
             raise UserError(
                 f"{path}: not the file of {name}: {problem}",
-                hint=f"remove it; then unisono data fetch {name} gets it again",
+                hint=f"this is {other}'s: give --data {other}"
+                if other
+                else f"is it damaged? unisono data fetch {name} gets it into another directory",
             )
     return Raw(name, arrays, CLASSES, normalise="unit")
 
@@ -153,6 +158,11 @@ def _read(path: Path, sha256: str) -> tuple[np.ndarray, str]:
     found = idx.read(path)
     problem = "" if found.sha256 == sha256 else f"SHA-256 of the unpacked contents {found.sha256}, expected {sha256}"
     return found.array, problem
+
+
+def _sha256(problem: str) -> str:
+    """The one that was found, of a problem that `_read` tells."""
+    return problem.partition("contents ")[2].partition(",")[0]
 
 
 def _problem(sha256: str, path: Path) -> str:

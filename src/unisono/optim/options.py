@@ -70,7 +70,7 @@ class OptimizerOptions:
         if self.name in ("adam", "adamw") and momentum:
             raise UserError(
                 f"--momentum {momentum:g}: --optimizer {self.name} has none",
-                hint="leave it out, or set the first of --betas",
+                hint="leave it out, or use --optimizer momentum or nesterov",
             )
         if self.name == "nesterov" and not momentum:
             raise UserError("--momentum 0: --optimizer nesterov needs one", hint="for example --momentum 0.9")

@@ -12,10 +12,11 @@ A line that cannot be written (its file is on a full disk) is given up: training
 print while the bar is shown lands in its line.
 """
 
+import io
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Any, Self, TextIO, final
 
@@ -33,15 +34,16 @@ PAUSE_S = 0.1
 class Screen:
     """Standard output of the one process that speaks."""
 
-    def __init__(self, epochs: int, stream: TextIO | None = None) -> None:
+    def __init__(self, epochs: int, stream: TextIO | None = None, *, bar: bool = True) -> None:
+        """bar: False where a launcher gives its ranks a terminal and writes what they say to a file."""
         self._epochs = epochs
-        self._stream = stream or sys.stdout
+        self._stream = stream or sys.stdout or io.StringIO()  # standard output may have come to us closed
         self._live: Live | None = None
         self._drawn = -PAUSE_S
         self._first: tuple[int, float] | None = None
         # Asked here, not by rich, for which variables of the environment make a terminal of any file.
         console = Console(file=self._stream, force_terminal=self._stream.isatty())
-        self._console = console if console.is_terminal and not console.is_dumb_terminal else None
+        self._console = console if bar and console.is_terminal and not console.is_dumb_terminal else None
 
     def say(self, text: str) -> None:
         """Lines that stay."""
@@ -101,13 +103,9 @@ class Screen:
 
 @contextmanager
 def _forgiven() -> Iterator[None]:
-    """No room for a line is no reason to stop the training; that nobody reads any more is."""
-    try:
+    """No room for a line, or nobody who reads it any more, is no reason to stop the training."""
+    with suppress(OSError):
         yield
-    except BrokenPipeError:
-        raise
-    except OSError:
-        pass
 
 
 def _bar(news: dict[str, Any], epochs: int, share: float, left_s: float | None) -> Table:
