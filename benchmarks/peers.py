@@ -13,7 +13,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from subprocess import TimeoutExpired
 from tempfile import TemporaryDirectory
@@ -39,11 +39,16 @@ _SCRIPT = Path(__file__).parent / "torch_loops.py"
 class Network:
     """What is trained, and how."""
 
-    hidden: list[int]
-    activation: str
+    hidden: list[int] = field(default_factory=list)
+    activation: str = "relu"
     """relu or sigmoid"""
-    normed: bool
+    normed: bool = False
     """Batch norm between linear and activation."""
+    spec: str = ""
+    """Instead of these: one of unisono's torch networks, by the name it has on the command line,"""
+    shape: list[int] = field(default_factory=list)
+    """for samples of this shape,"""
+    dropout: float = 0.0
     optimizer: str
     """adam or momentum"""
     lr: float
@@ -57,7 +62,7 @@ class Loop:
     """Which loop of `torch_loops.py`."""
 
     name: str
-    """ddp, loader or memory"""
+    """ddp, accelerate, loader or memory"""
     ranks: int = 0
     """Under torchrun; 0: without."""
 

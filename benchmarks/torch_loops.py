@@ -8,6 +8,7 @@ network, warms up, trains for about as many seconds as the line says, and prints
 The loops, each as lean as its kind allows (no running loss, no accuracy; unisono's own loop keeps both):
 
 - `ddp`: DistributedDataParallel over gloo, DistributedSampler, DataLoader on a TensorDataset; started by torchrun
+- `accelerate`: Hugging Face Accelerate's Accelerator(cpu=True), prepare and backward, the same loader; by torchrun
 - `loader`: one process, DataLoader on a TensorDataset
 - `memory`: one process, no DataLoader: a permutation an epoch, index_select a batch, layers called as functions and not
   as modules, the optimizer fused or foreach, one thread or all: what is fastest in a trial before the first turn
@@ -35,8 +36,12 @@ from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-WARM_UP_STEPS = 50
+from unisono.models.torch import nets
+
+WARM_UP_STEPS = 20
 TRIALS = 3
+
+_PLAIN = (nn.Linear, nn.BatchNorm1d, nn.ReLU, nn.Sigmoid)
 
 Forward: TypeAlias = Callable[[Tensor], Tensor]
 
@@ -47,8 +52,11 @@ Largest: TypeAlias = Callable[[float], float]
 """The largest of the numbers that the ranks give; the number itself for one process."""
 
 
-def build(network: Network, data: TensorDataset) -> nn.Sequential:
+def build(network: Network, data: TensorDataset) -> nn.Module:
     x, y = data.tensors
+    if network.spec:
+        name, _, args = network.spec.partition(":")
+        return nets.build(name, args, tuple(network.shape), int(y.max()) + 1, "", network.dropout)
     width, layers = x.shape[1], list[nn.Module]()
     for size in network.hidden:
         layers.append(nn.Linear(width, size))
@@ -67,7 +75,12 @@ def optimizer_of(network: Network, model: nn.Module, kernel: str = "") -> torch.
     return torch.optim.SGD(model.parameters(), lr=network.lr, momentum=0.9, fused=fused, foreach=foreach)
 
 
-def as_function(model: nn.Sequential) -> Forward:
+def loss_of(z: Tensor, y: Tensor) -> Tensor:
+    """Of classes, or of a class for each token."""
+    return functional.cross_entropy(z.flatten(0, -2), y.flatten())
+
+
+def as_function(model: nn.Module) -> Forward:
     """The forward without the modules' own overhead: a tenth of the step of a small network."""
 
     def function(layer: nn.Module) -> Forward:
@@ -78,6 +91,8 @@ def as_function(model: nn.Sequential) -> Forward:
             return lambda x: torch.batch_norm(x, *numbers, True, 0.1, layer.eps, False)
         return torch.relu if isinstance(layer, nn.ReLU) else torch.sigmoid
 
+    if not isinstance(model, nn.Sequential) or not all(isinstance(layer, _PLAIN) for layer in model):
+        return model
     functions = [function(layer) for layer in model]
 
     def forward(x: Tensor) -> Tensor:
@@ -101,7 +116,23 @@ def with_loader(network: Network, data: TensorDataset, *, distributed: bool) -> 
             sampler.set_epoch(epoch)
         for x, y in loader:
             optimizer.zero_grad()
-            functional.cross_entropy(model(x), y).backward()
+            loss_of(model(x), y).backward()
+            optimizer.step()
+            yield len(x)
+
+
+def with_accelerate(network: Network, data: TensorDataset) -> Steps:
+    """The loop of Accelerate's documentation."""
+    from accelerate import Accelerator
+
+    accelerator = Accelerator(cpu=True)
+    model = build(network, data)
+    loader = DataLoader(data, network.batch, shuffle=True)
+    model, optimizer, loader = accelerator.prepare(model, optimizer_of(network, model), loader)
+    while True:
+        for x, y in loader:
+            optimizer.zero_grad()
+            accelerator.backward(loss_of(model(x), y))
             optimizer.step()
             yield len(x)
 
@@ -115,7 +146,7 @@ def in_memory(network: Network, data: TensorDataset, kernel: str, threads: int) 
     while True:
         for rows in torch.randperm(len(x)).split(network.batch):
             optimizer.zero_grad(set_to_none=True)
-            functional.cross_entropy(forward(x.index_select(0, rows)), y.index_select(0, rows)).backward()
+            loss_of(forward(x.index_select(0, rows)), y.index_select(0, rows)).backward()
             optimizer.step()
             yield len(rows)
 
@@ -165,7 +196,11 @@ def main() -> None:
     network, rank, size = spec.network, 0, 1
     largest: Largest = float
     data = TensorDataset(*(torch.from_numpy(np.load(path)) for path in (spec.x, spec.y)))
-    if spec.loop == "ddp":
+    if network.spec and not network.spec.startswith("gpt"):
+        x, y = data.tensors
+        channels = [1, *network.shape] if len(network.shape) == 2 else network.shape
+        data = TensorDataset(x.reshape(-1, *channels), y)
+    if spec.loop in ("ddp", "accelerate"):
         dist.init_process_group("gloo")
         largest, rank, size = largest_of_ranks, dist.get_rank(), dist.get_world_size()
     best: tuple[str, int] | None = None
@@ -181,10 +216,12 @@ def main() -> None:
             if spec.loop == "memory":
                 best = best or fastest(network, data, spec.threads, seconds / 5)
                 steps, note = in_memory(network, data, *best), f"{best[0]}, threads: {best[1]}"
+            elif spec.loop == "accelerate":
+                steps, note = with_accelerate(network, data), ""
             else:
                 steps, note = with_loader(network, data, distributed=spec.loop == "ddp"), ""
             tell(samples_per_s=size * turn(steps, seconds, largest), note=note)
-    if spec.loop == "ddp":
+    if spec.loop in ("ddp", "accelerate"):
         dist.destroy_process_group()
 
 

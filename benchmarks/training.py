@@ -11,6 +11,7 @@ The jobs, on made-up rows but for r2:
 - `r2`: MNIST, sigmoid mlp:128,64, momentum 0.9, global batch 512, 8 shards; against the in-memory loop
 - `shards`: what 8 shards cost: r4 at global batch 256, in 8 shards and in as many as there are ranks
 - `memory`: the proportional set size of 1 and of 8 ranks, and how many copies of parameters and state that is
+- `torch`: torch modules in the arena against DDP and Accelerate: r4, an MLP with dropout, a CNN, a small GPT
 - `safety`: what it costs that any step can be redone after the death of a rank: undo copies and marks
 
 Contenders take turns; a ratio is that of the medians over the rounds. How torch's loops are written is in
@@ -46,13 +47,14 @@ from unisono.resources import readable_bytes, usable_cores
 from unisono.train.job import Job, load_data, prepare
 
 MNIST = Path(__file__).parents[2] / "shared" / "data" / "mnist"
+FASHION = MNIST.with_name("fashion-mnist")
 R4 = Recipe(
     model="bn-mlp:32",
     data="synthetic:classes=20,rows=50000,features=512,test_rows=0",
     optimizer="adam",
     lr=0.001,
 )
-LOADER, MEMORY = "torch, DataLoader", "torch, in memory"
+LOADER, MEMORY, ACCELERATE = "torch, DataLoader", "torch, in memory", "Accelerate, 2 ranks"
 
 
 @final
@@ -97,6 +99,49 @@ def r2(turns: Turns) -> None:
     )
     rates = _compare(jobs, turns, network, {MEMORY: Loop("memory")})
     judge(rates, Aim(ours(2, 8), ours(1, 8), 1.6), Aim(ours(2, 8), MEMORY), Aim(ours(1, 8), MEMORY))
+
+
+def torch_modules(turns: Turns) -> None:
+    """The same torch module in the arena, under DDP and under Accelerate."""
+    fashion = {"data": "fashion-mnist", "data_dir": str(FASHION)}
+    if not FASHION.is_dir():
+        fashion = {"data": "synthetic:classes=10,rows=20000,features=784,test_rows=0", "data_dir": ""}
+        print("Note: Fashion-MNIST is not in ../shared/data/fashion-mnist; made-up rows instead.")
+    jobs = {
+        "R4 job": (R4, 64, 3.5),
+        "Ray job": (Recipe(model="mlp:512,512", dropout=0.25, optimizer="adam", lr=0.001, **fashion), 64, 2.5),
+        "CNN job": (Recipe(model="cnn:16,32", optimizer="adam", lr=0.001, **fashion), 256, 1.0),
+        "GPT job": (
+            Recipe(
+                model="gpt:layers=5,heads=4,width=128",
+                data="synthetic-text:characters=200000,context=128",
+                optimizer="adam",
+                lr=0.001,
+            ),
+            64,
+            1.0,
+        ),
+    }
+    for name, (plain, batch, least) in jobs.items():
+        print(f"\ntorch: {name}: {plain.model}, global batch {batch} on 2 ranks")
+        recipe = replace(plain, engine="torch", batch_size=batch)
+        variants = [replace(recipe, ranks=ranks, shards=shards) for ranks, shards in ((1, 2), (2, 2), (2, 8))]
+        prepared = _prepare(*variants)
+        data = prepared[0].dataset
+        network = Network(
+            spec=recipe.model, shape=list(data.shape), dropout=recipe.dropout, optimizer="adam", lr=recipe.lr,
+            batch=batch // 2,
+        )  # fmt: skip
+        peers = {ddp(2): Loop("ddp", ranks=2), ACCELERATE: Loop("accelerate", ranks=2)}
+        rates = _compare(prepared, turns, network, peers)
+        judge(
+            rates,
+            Aim(ours(2, 2), ddp(2), least),
+            Aim(ours(2, 2), ACCELERATE, least),
+            Aim(ours(2, 8), ddp(2)),
+            Aim(ours(2, 2), ours(1, 2)),
+            Aim(ours(2, 2), ours(2, 8)),
+        )
 
 
 def _r2() -> Recipe:
@@ -146,7 +191,7 @@ def safety(turns: Turns) -> None:
         judge(rates, Aim(contenders[0].name, contenders[1].name, most, at_most=True))
 
 
-JOBS = {"r4": r4, "r2": r2, "shards": shards, "memory": memory, "safety": safety}
+JOBS = {"r4": r4, "r2": r2, "shards": shards, "memory": memory, "safety": safety, "torch": torch_modules}
 
 
 def _prepare(*recipes: Recipe) -> list[Job]:

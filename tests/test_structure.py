@@ -9,8 +9,8 @@ import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "unisono"
 LAYERS = [
-    "cli", "measure", "report", "train", "strategies", "launch", "world", "data", "models", "optim", "comm", "arena",
-    "recipe", "rng", "resources", "own", "errors",
+    "cli", "measure", "report", "train", "launch", "world", "loop", "strategies", "data", "models", "optim", "comm",
+    "arena", "recipe", "rng", "resources", "own", "errors",
 ]  # fmt: skip
 """From top to bottom: a file may import from its own layer and from those below."""
 
@@ -47,7 +47,24 @@ def test_imports_point_downward(path):
     ("package", "home"),
     [
         ("mpi4py", ["comm/mpi.py"]),
-        ("torch", ["comm/torch_dist.py", "launch/connect.py", "train/weights.py", "models/torch/"]),
+        (
+            "torch",
+            [
+                "comm/torch_dist.py",
+                "launch/connect.py",
+                "launch/torch_group.py",
+                "train/weights.py",
+                "models/torch/",
+                "loop/",
+                "world.py",  # for types only
+                "strategies/torch_",
+                "strategies/harness.py",
+                "strategies/ddp.py",
+                "strategies/accelerate.py",
+                "strategies/peers.py",
+            ],
+        ),
+        ("accelerate", ["strategies/accelerate.py"]),
     ],
 )
 def test_heavy_packages_are_imported_in_one_place(package, home):

@@ -18,6 +18,9 @@ from typing import Any, final, get_args
 from unisono.errors import UserError, unknown_name
 
 DEFAULT_SHARDS = 8
+MOST_THREADS = 1024
+ALIASES = {"base_lr": "lr", "num_gpus": "ranks"}
+"""Other names of options, as other trainers have them: on the command line and in TOML files."""
 
 
 @final
@@ -40,6 +43,10 @@ class Recipe:
 
     dropout: float = 0.0
     """Probability of dropping a hidden value."""
+
+    sync_batchnorm: bool = False
+    """Batch norm over the whole global batch instead of each shard, with torch. Worth it where shards are small (below
+    16 samples or so); small networks take up to twice as long, and how long it took is told at the end."""
 
     data: str = "digits"
     """digits, mnist, fashion-mnist, synthetic:..., a directory of .npy, a .npz, or file.py:function."""
@@ -97,6 +104,14 @@ class Recipe:
 
     scale_lr: str = "none"
     """none, linear or sqrt: how the learning rate follows --batch-size-per-rank times the ranks."""
+
+    strategy: str = "sync"
+    """sync; or ddp, accelerate: the same recipe by torch's DistributedDataParallel or by Hugging Face Accelerate, to
+    compare with. Those have a shard per rank, other bits on other numbers of ranks, no snapshots and no take-over:
+    --respawn, --max-restarts and --stall-timeout have no effect."""
+
+    device: str = "auto"
+    """cpu, cuda (a GPU per rank; for ddp and accelerate only), or auto: cuda for those two where there are GPUs."""
 
     allreduce: str = "arena"
     """arena: one shared copy of the parameters, same bits on any number of ranks. naive, ring, tree, doubling, halving,
@@ -158,6 +173,8 @@ class Recipe:
         ):
             if getattr(self, name) < least:
                 raise UserError(f"{option(name)} is {getattr(self, name)}", hint=f"give {least} or more")
+        if self.threads > MOST_THREADS:
+            raise UserError(f"--threads is {self.threads}", hint="give as many as there are cores for a rank, or fewer")
         if isinstance(self.batch_size, str) and self.batch_size != "full":
             raise UserError(f"--batch-size is {self.batch_size!r}", hint="give a whole number, or full")
         if not isinstance(self.batch_size, str) and self.batch_size < 1:
@@ -168,8 +185,9 @@ class Recipe:
             raise UserError(f"--target-accuracy is {self.target_accuracy}", hint="give a share such as 0.97")
 
     def save(self, path: Path) -> None:
-        """As TOML."""
-        lines = [f"{name} = {json.dumps(value)}" for name, value in asdict(self).items()]
+        """As TOML; without what belongs to one run only, so that another can be made from it."""
+        kept = {name: value for name, value in asdict(self).items() if name not in ("out", "resume", "allow_change")}
+        lines = [f"{name} = {json.dumps(value)}" for name, value in kept.items()]
         path.write_text("\n".join(lines) + "\n")
 
 
@@ -188,8 +206,8 @@ def load(source: str, overrides: dict[str, Any]) -> Recipe:
     """The recipe of a shipped name or a TOML file (none: the defaults), with `overrides` on top."""
     values: dict[str, Any] = {}
     if source:
-        values = _read(source)
-    return from_values({**values, **overrides}, source or "the command line")
+        values = _plain(_read(source), source)
+    return from_values({**values, **_plain(overrides, "the command line")}, source or "the command line")
 
 
 def from_values(values: dict[str, Any], source: str) -> Recipe:
@@ -205,6 +223,14 @@ def from_values(values: dict[str, Any], source: str) -> Recipe:
             wanted = " or ".join(kind.__name__ for kind in kinds)
             raise UserError(f"{name} in {source} is {value!r}", hint=f"give a value of type {wanted}")
     return replace(Recipe(), **values)
+
+
+def _plain(values: dict[str, Any], source: str) -> dict[str, Any]:
+    """The values by their options' own names."""
+    for alias in sorted(ALIASES.keys() & values):
+        if (name := ALIASES[alias]) in values:
+            raise UserError(f"{source} has both {name} and {alias}, which is another name of it", hint="give one")
+    return {ALIASES.get(name, name): value for name, value in values.items()}
 
 
 def _read(source: str) -> dict[str, Any]:

@@ -1,19 +1,31 @@
-"""World: what user code holds. Its rank, its size, and the communicator to the others.
+"""World: what user code holds. Its rank, its size, the communicator to the others, and a model that all of them train.
 
-def work(world):
-    total = np.array([float(world.rank)])
-    world.comm.all_reduce(total)
-    return total[0]
+    def work(world):
+        model, optimizer = world.share(model, optimizer)             # parameters move into memory that all ranks share
+        for batch in world.batches((x, y), batch_size=256, epochs=5):
+            for x, y in batch:                                       # this rank's shards
+                world.backward(F.cross_entropy(model(x), y))
+            optimizer.step()                                         # sum, update, commit
 
-unisono.run(work, ranks=4)          # starts 4 processes here
-world = unisono.join()              # or: is one of those that mpirun, torchrun or srun started
+    unisono.run(work, ranks=4)          # starts 4 processes here
+    world = unisono.join()              # or: is one of those that mpirun, torchrun or srun started
+
+Limits: a world shares one model, whose ranks are on one node.
 """
 
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Self, final
+from typing import TYPE_CHECKING, Any, Self, final
 
 from unisono.comm.base import Communicator
+from unisono.errors import UserError
+
+if TYPE_CHECKING:
+    import torch
+
+    from unisono.loop.batches import Batches
+    from unisono.loop.sharing import Sharing
+    from unisono.loop.stepping import SharedOptimizer
 
 
 @final
@@ -24,6 +36,8 @@ class World:
         self.comm = comm
         self.report = report
         """Hands a value to the process that started this rank, while the rank goes on; see `unisono.run`."""
+        self._sharing: Sharing | None = None
+        self._closed = False
 
     @property
     def rank(self) -> int:
@@ -33,8 +47,90 @@ class World:
     def size(self) -> int:
         return self.comm.size
 
+    @property
+    def first(self) -> bool:
+        """Whether this rank is the one that speaks for all: rank 0, or the next that lives."""
+        return self.comm.rank == 0 if self._sharing is None else self._sharing.member.first
+
+    def share(
+        self, model: "torch.nn.Module", optimizer: "torch.optim.Optimizer", *, clip: float = 0.0, shards: int = 0
+    ) -> "tuple[torch.nn.Module, SharedOptimizer]":
+        """Moves a torch module into memory that all ranks share; the module, and an optimizer that is stepped together.
+
+        Every rank calls it with equal modules. clip: the largest global norm of the gradient, 0 for none. shards:
+        slices of each batch, which decide the bits, not the ranks; 0: 8, or as many as there are ranks.
+        """
+        from unisono.loop.sharing import Sharing
+
+        self._check_open("share")
+        if self._sharing is not None:
+            raise UserError("world.share was called twice", hint="a world shares one model; put both into one module")
+        if shards < 0 or 0 < shards < self.size:
+            raise UserError(
+                f"{shards} shards for {self.size} ranks leave ranks without work",
+                hint=f"give {self.size} or more, or leave shards out",
+            )
+        self._sharing = Sharing(self.comm, model, optimizer, shards or max(8, self.size), clip)
+        return model, self._sharing.optimizer
+
+    def batches(
+        self,
+        data: Any,
+        batch_size: int,
+        epochs: int = 1,
+        *,
+        shuffle: bool = True,
+        drop_last: bool = False,
+        seed: int = 0,
+        workers: int = 0,
+    ) -> "Batches":
+        """The global batches of `epochs` passes over `data`: tensors, a tuple of them, or a map-style dataset.
+
+        batch_size: of all ranks together. workers: processes that make the items of a dataset, for each rank. Going
+        through them again goes on with the next epoch, shuffled anew.
+        """
+        from unisono.data.shards import Plan
+        from unisono.loop.batches import Batches
+        from unisono.loop.samples import open_samples
+
+        self._check_open("batches")
+        sharing = self._need_sharing("batches")
+        for name, number, least in (("batch_size", batch_size, 1), ("epochs", epochs, 0), ("workers", workers, 0)):
+            if not isinstance(number, int) or number < least:
+                raise UserError(f"{name} is {number!r}", hint=f"give a whole number of {least} or more")
+        samples = open_samples(data, workers)
+        if batch_size < sharing.member.count:
+            raise UserError(
+                f"a batch of {batch_size} samples for {sharing.member.count} ranks leaves ranks without work",
+                hint="use a larger batch_size, or fewer ranks",
+            )
+        batch = batch_size if drop_last else min(batch_size, len(samples))
+        plan = Plan(len(samples), batch, min(sharing.shards, batch_size), seed, drop_last)
+        return Batches(sharing, samples, plan, epochs, shuffle)
+
+    def backward(self, loss: "torch.Tensor", weight: float | None = None) -> None:
+        """Instead of loss.backward(): the mean loss of the shard that the loop is at.
+
+        weight: how many terms the mean is over, if not the samples (tokens that count, say).
+        """
+        self._check_open("backward")
+        sharing = self._need_sharing("backward")
+        if sharing.batch is None:
+            raise UserError("world.backward outside a batch", hint="for x, y in batch: world.backward(loss)")
+        sharing.batch.backward(loss, weight)
+
+    def _need_sharing(self, what: str) -> "Sharing":
+        if self._sharing is None:
+            raise UserError(f"world.{what} before world.share", hint="model, optimizer = world.share(model, optimizer)")
+        return self._sharing
+
+    def _check_open(self, what: str) -> None:
+        if self._closed:
+            raise UserError(f"world.{what} after the world was closed", hint="use it inside `with unisono.join()`")
+
     def close(self) -> None:
         """Leaves the world."""
+        self._closed = True
         self.comm.close()
 
     def __enter__(self) -> Self:

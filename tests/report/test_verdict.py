@@ -91,3 +91,9 @@ def test_a_small_price_is_not_worth_a_word():
 )
 def test_seconds_are_readable(seconds, text):
     assert readable_s(seconds) == text
+
+
+def test_what_synchronised_batch_norm_took_is_said():
+    tally = tally_of([rank(compute_s=2.0, exchange_s=0.25), rank(compute_s=2.0, exchange_s=0.75)])
+    assert "Synchronised batch norm took 25 % of the computing time (500 ms): its layers" in told(tally=tally)
+    assert "batch norm" not in told()

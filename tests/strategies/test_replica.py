@@ -83,3 +83,21 @@ def test_what_ranks_did_is_told_by_rank_and_for_all(allreduce):
     assert found["samples"] == [3 * 10 + 5, 3 * 10 + 5, 3 * 5, 3 * 5]
     assert found["sums"][0] == pytest.approx(sum(found["losses"][-4:]))
     assert 0 < found["sums"][1] <= 100
+
+
+@pytest.mark.parametrize("allreduce", ["arena", "ring"])
+def test_scores_that_one_rank_writes_are_known_to_all(allreduce):
+    """Early stopping is decided from them, by every rank."""
+
+    def work(world: unisono.World) -> list:
+        model = build("mlp:4", 12, 4)
+        extent = Extent(world.size, PLAN.shards, (PLAN.live(0),), PLAN.steps_per_epoch, blocks=3)
+        strategy = make(world.comm, model, OptimizerOptions("sgd", lr=0.1), extent, allreduce, generator(1, "init"))
+
+        def tell(table: np.ndarray) -> None:
+            strategy.scores[1] = 0.5, 0.25, 1.0
+
+        strategy.survey(1, 3, lambda block: (block, 1.0), tell)
+        return strategy.scores[1].tolist()
+
+    assert unisono.run(work, 3) == [[0.5, 0.25, 1.0]] * 3

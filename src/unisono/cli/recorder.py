@@ -29,8 +29,10 @@ from unisono.report.verdict import verdict
 from unisono.resources import machine, usable_cores
 from unisono.train.fingerprint import differences, fingerprint
 from unisono.train.job import Job
+from unisono.train.resuming import passed_over
 from unisono.train.rundir import RunDirectory
 from unisono.train.snapshot import Snapshot
+from unisono.train.team import RESUME_ME
 
 ENGINES = {"numpy": "NumPy", "torch": "torch"}
 """As one writes them."""
@@ -70,6 +72,11 @@ class Recorder:
         """Where ranks leave what they have to say when something is wrong."""
         return self.path / "log"
 
+    def say(self, notes: Sequence[str]) -> None:
+        """What the user should know before it starts."""
+        for note in notes:
+            self._screen.say(note)
+
     def add(self, record: dict[str, Any]) -> None:
         """What a rank reported."""
         if "progress" in record:
@@ -89,6 +96,8 @@ class Recorder:
     def _tell_resumed(self, snapshot: Snapshot) -> None:
         facts = snapshot.facts
         self._screen.say(f"Resumed from {snapshot.path}: epoch {facts['epoch']}, after step {facts['step']}.")
+        for told in passed_over(snapshot):
+            self._screen.warn(f"unisono: {told}; the one before it is used")
         if found := differences(facts["fingerprint"], fingerprint()):
             told = "; ".join(found)
             self._screen.warn(f"unisono: this machine is not the one of the snapshot, so bits may differ: {told}")
@@ -155,8 +164,8 @@ class Recorder:
         recipe = self._job.recipe
         return {
             "ranks": recipe.ranks, "nodes": self._tally.nodes, "shards": recipe.shards, "threads": recipe.threads,
-            "strategy": "sync", "allreduce": recipe.allreduce, "transport": self._transport, "engine": recipe.engine,
-            "precision": recipe.precision, "model": recipe.model, "data": recipe.data,
+            "strategy": recipe.strategy, "allreduce": recipe.allreduce, "transport": self._transport,
+            "engine": recipe.engine, "precision": recipe.precision, "model": recipe.model, "data": recipe.data,
             "global_batch": self._job.plan.global_batch, "batch_size_per_rank": recipe.batch_size_per_rank,
             "version": __version__, "machine": machine(), "takeovers": 0, "restarts": 0,
             "resumed_from": self._resumed_from, "energy_j": None, "energy_source": None, "shard_price": None,
@@ -171,8 +180,11 @@ class Recorder:
         self._screen.close()
         if error is not None and not self._ended:
             report = error.report if isinstance(error, RankFailed) else str(error) or type(error).__name__
-            status = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
-            self.fail(report, status, mistake=isinstance(error, UnisonoError) and error.exit_code == 2)
+            code = error.exit_code if isinstance(error, UnisonoError) else 1
+            status = "halted" if code == RESUME_ME else "failed"
+            if isinstance(error, KeyboardInterrupt):
+                status = "interrupted"
+            self.fail(report, status, mistake=code == 2)
 
 
 def _dealt(job: Job) -> list[float]:

@@ -23,10 +23,11 @@ from unisono.launch.connect import connect, connect_gloo, require
 from unisono.launch.environments import detect
 from unisono.launch.local import run
 from unisono.launch.placement import Placement
-from unisono.recipe import Recipe
+from unisono.recipe import Recipe, option
+from unisono.strategies.peers import PEERS, transport_of, warm_up
 from unisono.train.job import Job, load_data, prepare
-from unisono.train.resuming import find_snapshot
-from unisono.train.snapshot import Snapshot
+from unisono.train.precision_trial import precision_notes
+from unisono.train.resuming import as_saved, find_snapshot
 from unisono.train.team import Places, Team
 from unisono.train.trainer import train as train_rank
 from unisono.world import World
@@ -50,11 +51,18 @@ def _as_parent(recipe: Recipe) -> dict[str, Any]:
     transport = "shm" if recipe.transport == "auto" else recipe.transport
     require(transport)
     snapshot = find_snapshot(recipe)
-    job = prepare(recipe)
+    job = prepare(as_saved(recipe, snapshot))
+    watched = job.recipe.allreduce == "arena" and transport == "shm"
+    if not watched:
+        refuse_faults(job.recipe)
+    team = Team(job, Places()) if watched else None
+    if team is not None and snapshot is not None:
+        team.resume(snapshot)  # before anything in the run directory is touched
     try:
-        with Recorder(job, transport, [platform.node()], snapshot) as record:
-            if recipe.allreduce == "arena" and transport == "shm":
-                return _supervise(job, record, snapshot)
+        with Recorder(job, transport_of(job.recipe, transport), [platform.node()], snapshot) as record:
+            record.say(precision_notes(job))
+            if team is not None:
+                return _supervise(team, record)
             return _run_without_take_over(job, record, transport)
     except RankFailed as error:
         if error.report.startswith("Traceback"):
@@ -64,10 +72,18 @@ def _as_parent(recipe: Recipe) -> dict[str, Any]:
         raise kind(f"{error.report}{kept}") from None
 
 
-def _supervise(job: Job, record: Recorder, snapshot: Snapshot | None) -> dict[str, Any]:
-    team = Team(job, Places(record.weights, record.path / "snapshots", record.log))
-    if snapshot is not None:
-        team.resume(snapshot)
+def refuse_faults(recipe: Recipe) -> None:
+    """Options that need a supervisor, where there is none."""
+    for name in ("resume", "snapshot_every"):
+        if getattr(recipe, name):
+            raise UserError(
+                f"{option(name)} needs ranks that unisono train starts itself and that share an arena",
+                hint="leave out --transport, --allreduce and --strategy, and start it without mpirun or torchrun",
+            )
+
+
+def _supervise(team: Team, record: Recorder) -> dict[str, Any]:
+    team.places = Places(record.weights, record.path / "snapshots", record.log)
     outcome = team.train(lambda rank, value: record.add(value), record.add_event)
     found: dict[str, Any] = next(result for result in outcome.results.values() if result)
     return record.finish(found | {"takeovers": outcome.takeovers, "restarts": outcome.restarts})
@@ -80,20 +96,25 @@ def _run_without_take_over(job: Job, record: Recorder, transport: str) -> dict[s
         with World(connect_gloo(world.comm), world.report) as over_gloo:
             return train_rank(over_gloo, job, record.weights)
 
+    warm_up(job.recipe)
     return record.finish(run(work, job.recipe.ranks, on_report=lambda rank, value: record.add(value))[0])
 
 
 def _as_rank(recipe: Recipe, placement: Placement) -> dict[str, Any] | None:
-    with connect(placement, recipe.transport, DEFAULT_TIMEOUT_S) as comm:
+    transport = recipe.transport
+    if transport == "auto" and recipe.strategy in PEERS and placement.local_size == placement.size:
+        transport = "shm"  # for losses and scores: over gloo they would slow down whoever is to be compared
+    with connect(placement, transport, DEFAULT_TIMEOUT_S) as comm:
         recipe = replace(recipe, ranks=comm.size)
         try:
+            refuse_faults(recipe)
             check_layout(comm, recipe)
             job = prepare(recipe, load_once(comm, lambda: load_data(recipe)))
         except UserError:
             if comm.rank == 0:
                 raise
             sys.exit(2)  # the same mistake on every rank: the first one says it
-        record = tell_all(comm, lambda: Recorder(job, comm.transport))
+        record = tell_all(comm, lambda: Recorder(job, transport_of(job.recipe, comm.transport)))
         if record is None:  # only the first rank writes
             train_rank(World(comm), job, None)
             return None
@@ -104,7 +125,7 @@ def _as_rank(recipe: Recipe, placement: Placement) -> dict[str, Any] | None:
 def check_layout(comm: Communicator, recipe: Recipe) -> None:
     """Refuses the shared arena where ranks are on several nodes; on all of them."""
     nodes = len(np.unique(comm.all_gather(np.array([node_colour(comm)]))))
-    if nodes > 1 and recipe.allreduce == "arena":
+    if nodes > 1 and recipe.allreduce == "arena" and recipe.strategy == "sync":
         raise UserError(
             f"--allreduce arena spans one node, and these {comm.size} ranks are on {nodes}",
             hint="use --allreduce native, or ring",

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from unisono.recipe import Recipe, load
+from unisono.recipe import ALIASES, Recipe, load, option
 
 
 def _overrides() -> type:
@@ -16,7 +16,8 @@ def _overrides() -> type:
     options = []
     for entry in fields(Recipe):
         default = "" if entry.default in ("", MISSING) else f" [default: {entry.default}]"
-        told = Parameter(help=f"{help_of[entry.name]}{default}", show_default=False)
+        others = [option(alias) for alias, name in ALIASES.items() if name == entry.name]
+        told = Parameter(help=f"{help_of[entry.name]}{default}", show_default=False, alias=others)
         options.append((entry.name, Annotated[entry.type | None, told], field(default=None, kw_only=True)))  # type: ignore[operator]
     made = make_dataclass("Options", options, frozen=True)
     made.__module__ = __name__

@@ -150,6 +150,35 @@ def tidy_lone_mpi(environ: MutableMapping[str, str] | None = None) -> Iterator[N
             del environ["OMPI_MCA_btl"]
 
 
+@contextmanager
+def torch_variables(
+    placement: Placement, threads: int, environ: MutableMapping[str, str] | None = None
+) -> Iterator[None]:
+    """Inside, torchrun's variables describe `placement`: libraries around torch look there. Then all is as before.
+
+    `threads`: said too where nobody has, for such libraries choose a number themselves otherwise.
+    """
+    environ = os.environ if environ is None else environ
+    before = dict(environ)
+    host, _, port = (placement.address or "").rpartition(":")
+    said = {
+        TORCHRUN.rank: placement.rank,
+        TORCHRUN.size: placement.size,
+        TORCHRUN.local_rank: placement.local_rank,
+        TORCHRUN.local_size: placement.local_size,
+    }
+    environ.update({name: str(number) for name, number in said.items()})
+    if host:
+        environ.update({"MASTER_ADDR": host, "MASTER_PORT": port})
+    environ.setdefault(THREADS[0], str(threads))
+    try:
+        yield
+    finally:
+        for name in set(environ) - set(before):
+            del environ[name]
+        environ.update(before)
+
+
 def _without_launch(environ: Mapping[str, str] | None) -> dict[str, str]:
     environ = os.environ if environ is None else environ
     # OMPI_MCA_btl=... is a setting of the user, but mpirun hands its ranks such variables too, and those confuse.

@@ -1,4 +1,4 @@
-"""Lookout: which rank is stuck, and what it was doing. Step counters, not heartbeats.
+"""Lookout: which rank is stuck, and what it was doing; why ranks ended. Step counters, not heartbeats.
 
 The one idea: a rank that works moves its flag or its pulse (`arena/member.py`). One that has moved neither for a long
 time, while it is behind everybody else, is what the others wait for. Time is counted only while this process itself is
@@ -18,7 +18,9 @@ from typing import final
 from unisono.arena import protocol
 from unisono.arena.member import pulse_of
 from unisono.arena.protocol import Words
-from unisono.launch.crew import Crew
+from unisono.launch.children import how_it_ended
+from unisono.launch.crew import Crew, Ended
+from unisono.resources import memory_kills
 
 LEAST_S, TIMES_MEDIAN = 60.0, 20
 _LONGEST_TICK_S = 1.0
@@ -69,6 +71,25 @@ class Lookout:
             self._round_s = took_s if not self._round_s else 0.8 * self._round_s + 0.2 * took_s
         if self._round is None or position > self._round[0]:
             self._round = position, now
+
+
+@final
+class Causes:
+    """Why ranks ended; `known`: those that the supervisor itself ended, and what for."""
+
+    def __init__(self) -> None:
+        self.known: dict[int, str] = {}
+        self._memory_kills = memory_kills()
+
+    def of(self, one: Ended) -> str:
+        """Asked once for each."""
+        if told := self.known.pop(one.rank, ""):
+            return told
+        kills = memory_kills()
+        if os.WIFSIGNALED(one.status) and os.WTERMSIG(one.status) == signal.SIGKILL and kills > self._memory_kills:
+            self._memory_kills = kills
+            return "was killed for memory (SIGKILL; the limit of its cgroup was reached)"
+        return how_it_ended(one.status)
 
 
 @final

@@ -10,11 +10,10 @@ Any descendant may be killed at any time. A rank that raises an exception is not
 run ends with it. The supervisor's own death ends the ranks.
 """
 
-import os
 import signal
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -24,10 +23,8 @@ from typing import Any, TypeAlias, final
 from unisono.arena import protocol
 from unisono.arena.protocol import View, Words
 from unisono.arena.requests import Requests
-from unisono.launch import children
 from unisono.launch.crew import Crew, Ended, answer
-from unisono.launch.lookout import Lookout, Stacks
-from unisono.resources import memory_kills
+from unisono.launch.lookout import Causes, Lookout, Stacks
 
 TICK_S = 0.1
 WINDOW_S = 600.0
@@ -88,8 +85,7 @@ class Supervisor:
         self._outcome = Outcome()
         self._joining: dict[int, bool] = {}  # slot -> whether it is ready
         self._deaths: deque[float] = deque()
-        self._killed_for: dict[int, str] = {}
-        self._memory_kills = memory_kills()
+        self._causes = Causes()
         self._signals = 0
 
     def run(self, position: int = 0) -> Outcome:
@@ -98,11 +94,13 @@ class Supervisor:
         with closing(self._stacks), closing(self._crew), self._halting():
             for slot in range(self._size):
                 self._start(slot, after=0)
-            # One result is enough: nobody gives one before everything is done, and whoever still waits, waits in vain.
-            while self._crew.living and not self._outcome.lost and not any(self._outcome.results.values()):
-                self._judge(self._crew.poll(TICK_S))
-                if any(self._joining.values()) and not self._outcome.lost:
-                    self._reform({})
+            while self._crew.living and not self._outcome.lost:
+                lost = self._judge(self._crew.poll(TICK_S))
+                # Once somebody has come to the end, whoever dies is not missed, and whoever comes is not needed.
+                if self._outcome.results:
+                    self._send_away(self._joining)
+                elif lost or any(self._joining.values()):
+                    self._reform(lost)
                 self._watch()
         return self._outcome
 
@@ -119,13 +117,13 @@ class Supervisor:
         self._crew.start(slot, partial(answer, live))
 
     def _hear(self, slot: int, value: Any) -> None:
-        if value == READY:
-            if slot in self._joining:
-                self._joining[slot] = True
-        else:
+        if value != READY:
             self._on_report(slot, value)
+        elif slot in self._joining:
+            self._joining[slot] = True
 
-    def _judge(self, ended: list[Ended]) -> None:
+    def _judge(self, ended: list[Ended]) -> dict[int, str]:
+        """Takes results; those who are lost, and why."""
         lost: dict[int, str] = {}
         for one in ended:
             if one.failure is not None:
@@ -133,51 +131,35 @@ class Supervisor:
             if one.answered:
                 self._outcome.results[one.rank] = one.result
             else:
-                lost[one.rank] = self._cause(one)
-        # Somebody has come to the end: everything is done, and whoever dies now is not missed.
-        if lost and not self._outcome.results:
-            self._reform(lost)
-
-    def _cause(self, one: Ended) -> str:
-        if told := self._killed_for.pop(one.rank, ""):
-            return told
-        kills = memory_kills()
-        if os.WIFSIGNALED(one.status) and os.WTERMSIG(one.status) == signal.SIGKILL and kills > self._memory_kills:
-            self._memory_kills = kills
-            return "was killed for memory (SIGKILL; the limit of its cgroup was reached)"
-        return children.how_it_ended(one.status)
+                lost[one.rank] = self._causes.of(one)
+        return lost
 
     # --- membership --------------------------------------------------------------------------------------------------
 
     def _reform(self, lost: dict[int, str]) -> None:
         """A new view, without those who are `lost` and with those who are ready to join."""
-        begun = time.perf_counter()
-        lost = dict(lost)
-        old = self._view
+        begun, old = time.perf_counter(), self._view
         protocol.raise_freeze(self._words)
         awake = time.monotonic()
         while True:
             members = [slot for slot in old.members if slot in self._crew.living and slot not in self._joining]
             coming = [slot for slot in self._joining if slot in self._crew.living]
             # The last rank is not lost while a replacement is on its way.
-            alone = not members and coming and not any(self._joining[slot] for slot in coming)
+            alone = not members and not self._outcome.results and coming and not any(map(self._joining.get, coming))
             if not alone and protocol.all_still(self._words, members):
                 break
             if more := self._crew.poll(0.0):
-                for one in more:
-                    if one.failure is not None:
-                        one.check()
-                    if one.answered:
-                        self._outcome.results[one.rank] = one.result
-                        return  # the run is over: nobody needs a new view
-                    lost[one.rank] = self._cause(one)
+                lost |= self._judge(more)
             elif time.monotonic() - awake > self._lookout.patience_s():
                 awake = time.monotonic()
                 for slot in coming if alone else protocol.not_still(self._words, members):
                     self._end_stuck(slot)
             else:
                 time.sleep(0.00005)
-        joined = [slot for slot, ready in self._joining.items() if ready and slot in self._crew.living]
+        over = bool(self._outcome.results)
+        if over and not members:
+            return
+        joined = [slot for slot, ready in self._joining.items() if ready and slot in self._crew.living and not over]
         dead_joiners = [slot for slot in self._joining if slot not in self._crew.living]
         view = protocol.outcome(self._words, old, [*members, *joined])
         self._care.restore(view)
@@ -190,7 +172,7 @@ class Supervisor:
         protocol.publish(self._words, view, self._size)
         self._view = view
         self._lookout.forget()
-        if self._care.respawn:
+        if self._care.respawn and not over:
             for slot in lost:
                 self._joining[slot] = False
                 self._doorman.forget()
@@ -235,10 +217,17 @@ class Supervisor:
         for slot in (*self._lookout.stuck(working), *self._doorman.stuck(coming)):
             self._end_stuck(slot)
 
+    def _send_away(self, slots: Iterable[int]) -> None:
+        for slot in self._crew.living.intersection(slots) - self._causes.known.keys():
+            self._causes.known[slot] = "came too late"
+            self._crew.kill(slot)
+
     def _end_stuck(self, slot: int) -> None:
+        if slot in self._causes.known:
+            return  # its end takes a moment
         told = f"did not move for {self._lookout.patience_s():g} s and was ended"
         where = self._stacks.save(self._crew, slot)
-        self._killed_for[slot] = told + (f" (its stack: {where})" if where else "")
+        self._causes.known[slot] = told + (f" (its stack: {where})" if where else "")
         self._crew.kill(slot)
 
     @contextmanager

@@ -10,13 +10,14 @@ The one idea is the **flat buffer**: all parameters of a model are one contiguou
     sums = model.loss_and_grad(x, y, grads, scale=1 / samples_of_the_global_batch)
 
 Every array has a leading shard axis: x is (k, b, features), k shards of b samples that this rank computes in one call.
-Nothing mixes shards, and the bits of one do not depend on which others are computed in the same call.
+Nothing mixes shards, and the bits of one do not depend on which others are computed in the same call. A model that must
+mix them (`exchange_width`) is given an `Exchange`, and all shards of a rank at once.
 
 Limits: shards of one call have equal sizes (call again for a smaller one at a ragged end), and at least one sample.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -24,6 +25,8 @@ from math import prod
 from typing import TypeAlias, final
 
 import numpy as np
+
+from unisono.errors import UserError
 
 Array: TypeAlias = np.ndarray
 Shape: TypeAlias = tuple[int, ...]
@@ -82,6 +85,37 @@ class ShardSums:
     gradient of one that no shard of a step used is not zero but missing: optimizers leave it as it is."""
 
 
+@final
+@dataclass(frozen=True)
+class Part:
+    """The arguments of `loss_and_grad` for some shards of a batch: those of one size."""
+
+    x: Array
+    y: Array
+    grads: Array
+    noise: Noise | None = None
+
+
+class Exchange(ABC):
+    """How the shards of a batch tell each other numbers in the middle of a step, whichever ranks compute them."""
+
+    @abstractmethod
+    def rows(self, label: int, values: Sequence[Array]) -> Array:
+        """values: a row (n,) float64 for each of this rank's shards -> (shards of the batch, n), in their order.
+
+        Every rank that has shards calls it, as often as the others and with the same labels; `apart()` otherwise. What
+        it returns may be overwritten when the next exchange begins.
+        """
+
+
+def apart() -> UserError:
+    """The error of shards that do not exchange the same."""
+    return UserError(
+        "the shards of a batch do not pass the same batch norms in the same order, so they cannot be synchronised",
+        hint="leave --sync-batchnorm out, or let every forward take the same way whatever its samples are",
+    )
+
+
 class Model(ABC):
     """A network with its loss. `bind` it once to the vectors that hold its numbers, then call it as often as needed."""
 
@@ -100,6 +134,10 @@ class Model(ABC):
 
     fixed: int = 0
     """How many of the taken ones, at the very end, never change after `init`: nobody needs to move them."""
+
+    exchange_width: int = 0
+    """How many numbers a shard tells the others at a time, at most, in the middle of a step; 0: shards are independent.
+    Otherwise all shards of a batch are computed at once, by `loss_and_grad_together`."""
 
     classifies: bool
     """True: labels are whole numbers (k, b) or (k, b, T). False: targets are floats (k, b, outputs)."""
@@ -123,6 +161,20 @@ class Model(ABC):
         `noise(j)` gives the random generator of the j-th shard of this call; asked for once a call, by networks with
         dropout only. Hand over the same `grads` object every time where possible: its views are kept.
         """
+
+    def loss_and_grad_together(
+        self, parts: Sequence[Part], scale: float, exchange: Exchange | None = None
+    ) -> list[ShardSums]:
+        """loss_and_grad for all shards of this rank, in their order, no two parts of one shape.
+
+        exchange: with the shards of other ranks; None: there are no others.
+        """
+        return [self.loss_and_grad(part.x, part.y, part.grads, scale, part.noise) for part in parts]
+
+    @property
+    def exchange_s(self) -> float:
+        """Seconds that `loss_and_grad_together` has spent so far on exchanges, and on what they are for."""
+        return 0.0
 
     @abstractmethod
     def evaluate(self, x: Array, y: Array) -> ShardSums:

@@ -54,6 +54,8 @@ class Tally:
         self._dealt = list(dealt)
         self._times = {name: np.zeros(len(self._dealt)) for name in TIMES}
         self._last = np.zeros(len(self._dealt))
+        self.exchange_s = 0.0
+        """The part of compute_s that the layers of synchronised batch norm took, the mean over the ranks."""
         self._contributions: list[np.ndarray] = []
         self.hosts: list[str] = []
         """Of each rank, in order."""
@@ -69,6 +71,7 @@ class Tally:
         self.hosts = [entry["host"] for entry in record["ranks"]]
         for name, total in self._times.items():
             total += [entry[name] for entry in record["ranks"]]
+        self.exchange_s += sum(entry.get("exchange_s", 0.0) for entry in record["ranks"]) / self.ranks
         self._last += [entry["last_steps"] for entry in record["ranks"]]
         shares = np.asarray(record["shares"], np.float64)  # (rank, parameter, 3)
         self._contributions.append(shares[:, :, 0] @ self._weights)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
+from unisono.recipe import Recipe
 from unisono.report.advice import enough_ranks, live_shards
 from unisono.train.job import Job
 
@@ -35,7 +36,7 @@ def opening(job: Job, setting: Setting) -> str:
     where = f" on {_places(setting.hosts)}" if setting.hosts else ""
     lines = [
         f"unisono train: {recipe.model} on {recipe.data}, {plan.samples:,} samples; {setting.engine} engine, "
-        f"{setting.transport} {recipe.allreduce}, {_plural(recipe.ranks, 'rank')} x "
+        f"{_way(recipe, setting)}, {_plural(recipe.ranks, 'rank')} x "
         f"{_plural(recipe.threads, 'thread')}{where}, {_plural(setting.cores, 'core')}",
         f"{_plural(recipe.shards, 'shard')}: {bits}; global batch {plan.global_batch}, "
         f"{_plural(plan.steps_per_epoch, 'step')} an epoch",
@@ -48,6 +49,14 @@ def opening(job: Job, setting: Setting) -> str:
         told = f"Note: {_plural(live, 'shard')} do not divide among {recipe.ranks} ranks: some will wait"
         lines.append(f"{told}; {_plural(enough, 'rank')} would be as fast." if enough < recipe.ranks else f"{told}.")
     return "\n".join(lines)
+
+
+def _way(recipe: Recipe, setting: Setting) -> str:
+    """What sums gradients, over what; on which devices, where there is a choice."""
+    if recipe.strategy == "sync":
+        return f"{setting.transport} {recipe.allreduce}"
+    devices = "a GPU per rank" if recipe.device == "cuda" else "cpu for every rank"
+    return f"{recipe.strategy} over {setting.transport}, {devices}"
 
 
 def epoch_line(metrics: dict[str, Any], epochs: int) -> str:

@@ -65,6 +65,8 @@ def _times(summary: dict[str, Any], tally: Tally) -> str:
 
 def _notes(summary: dict[str, Any], tally: Tally) -> list[str]:
     """What stood out; mostly nothing does."""
+    if lost := summary.get("takeovers", 0):
+        return [f"Ranks were lost and taken over {lost} times; the times are of those who worked."]
     notes = []
     ranks, live = summary["ranks"], live_shards(summary["global_batch"], summary["shards"])
     if live % ranks:
@@ -82,6 +84,12 @@ def _notes(summary: dict[str, Any], tally: Tally) -> list[str]:
         "% of the samples (mean over epochs, and over parameters by their size): unbalanced data."
         for found in tally.dominant()
     ]
+    if tally.exchange_s:
+        share = tally.exchange_s / (tally.mean_s("compute_s") or 1.0)
+        notes.append(
+            f"Synchronised batch norm took {100 * share:.0f} % of the computing time ({readable_s(tally.exchange_s)}): "
+            "its layers, where shards wait for each other, forward and backward."
+        )
     cost = shard_cost(summary)
     if cost > FELT and summary["shards"] > ranks:
         reach = f"1-{ranks} ranks only" if ranks > 1 else "1 rank only"

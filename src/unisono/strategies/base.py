@@ -136,6 +136,10 @@ class Strategy(ABC):
     def times(self, epoch: int) -> list[dict[str, Any]]:
         """For each rank, of this epoch: samples, `TIMES`, and in how many steps it was the last to come."""
 
+    def step_s(self) -> float:
+        """What this rank's gradients of a step took the last time; 0 if that is not known."""
+        return 0.0
+
     @abstractmethod
     def clock(self) -> Clock:
         """The times of the epoch."""

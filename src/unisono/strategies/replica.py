@@ -134,6 +134,7 @@ class Replica(Strategy):
         if gathered is not None:
             self._gathered = gathered
             tell(table)
+        self._comm.broadcast(self.scores)  # which `tell` may have filled
         return table
 
     def epoch_sums(self) -> tuple[float, float]:

@@ -13,11 +13,12 @@ Who may touch what and when:
 - squares (clipping, LARS only): written between READY and NORMS, read until COMMIT;
 - steps, scores, clock: the first member's, between READY and COMMIT; table: as gradients;
 - stats: each rank its own row; shares: each owner its own row, between READY and COMMIT;
+- exchange words and tables: see `exchange.py`;
 - spare: see `arena/requests.py`.
 """
 
 from dataclasses import dataclass
-from typing import final
+from typing import Protocol, final
 
 import numpy as np
 
@@ -27,7 +28,7 @@ from unisono.arena.layout import Sections
 from unisono.arena.requests import Requests
 from unisono.arena.segment import Segment
 from unisono.arena.undo import Undo
-from unisono.models.base import Model
+from unisono.models.base import Layout
 from unisono.optim import make
 from unisono.optim.norms import Segments
 from unisono.optim.options import OptimizerOptions
@@ -37,9 +38,22 @@ from unisono.strategies.dealing import rows_needed
 _F4, _F8, _I8 = np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.int64)
 
 LOSS, CORRECT = 0, 1
-STATS = ("epoch", "samples", "data_s", "compute_s", "wait_s", "update_s", "last_steps", "dealt", "memory_bytes")
-"""Columns of `stats`: of the current epoch, the samples of the rank in the epoch's last step
-(dealt), its memory."""
+STATS = (
+    "epoch",
+    "samples",
+    "data_s",
+    "compute_s",
+    "wait_s",
+    "update_s",
+    "exchange_s",
+    "last_steps",
+    "dealt",
+    "memory_bytes",
+)
+"""Columns of `stats`: of the current epoch (exchange_s is part of compute_s), the samples of the rank in the epoch's
+last step (dealt), its memory."""
+EXCHANGE_LINE = 16
+"""Words from one rank's to the next in `exchange_words`: 128 bytes."""
 BEGUN, ENDED, FIRST_SYNC, FROM_STEP = range(4)
 """Entries of `clock`: see `base.Clock`."""
 
@@ -62,6 +76,27 @@ class Extent:
     """Whether a step can be redone after the death of a rank; it costs a second copy."""
     spare: bool = False
     """Whether there is room for a copy of which a snapshot is written."""
+    exchange: int = 0
+    """`Model.exchange_width`."""
+
+
+class Shaped(Protocol):
+    """What is known of a model here: any `Model` will do."""
+
+    @property
+    def layout(self) -> Layout: ...
+
+    @property
+    def buffers_layout(self) -> Layout: ...
+
+    @property
+    def taken(self) -> int: ...
+
+    @property
+    def fixed(self) -> int: ...
+
+    @property
+    def skips(self) -> bool: ...
 
 
 def padded(length: int) -> int:
@@ -69,17 +104,17 @@ def padded(length: int) -> int:
     return -(-length // BLOCK) * BLOCK
 
 
-def segments_of(model: Model) -> Segments:
+def segments_of(model: Shaped) -> Segments:
     """The pieces of a model's flat vector."""
     return Segments(list(zip(model.layout.offsets, model.layout.sizes, strict=True)), padded(model.layout.length))
 
 
-def scaling_of(model: Model, options: OptimizerOptions) -> Scaling:
+def scaling_of(model: Shaped, options: OptimizerOptions) -> Scaling:
     """What clipping and LARS need; vectors (biases, batch norm) are not adapted."""
     return Scaling(options, segments_of(model), [len(shape) > 1 for shape in model.layout.shapes.values()])
 
 
-def plan_sections(model: Model, options: OptimizerOptions, extent: Extent) -> Sections:
+def plan_sections(model: Shaped, options: OptimizerOptions, extent: Extent) -> Sections:
     """Where everything lies."""
     size, shards, parameters = extent.size, extent.shards, len(model.layout.shapes)
     length, buffers = padded(model.layout.length), model.buffers_layout.length
@@ -106,6 +141,8 @@ def plan_sections(model: Model, options: OptimizerOptions, extent: Extent) -> Se
             "table": ((extent.blocks, 2), _F8),
             "stats": ((size, len(STATS)), _F8),
             "clock": (4, _F8),
+            "exchange words": (size * EXCHANGE_LINE if extent.exchange else 0, _I8),
+            "exchange tables": ((2, shards, 1 + extent.exchange) if extent.exchange else 0, _F8),
             "gradients": ((rows_needed(extent.lives, size), length), _F4),
         }
     )
@@ -144,6 +181,7 @@ class Shared:
         self.squares, self.shares, self.share_labels = array("squares"), array("shares"), array("share labels")
         self.steps, self.scores, self.table = array("steps"), array("scores"), array("table")
         self.stats, self.clock, self.gradients = array("stats"), array("clock"), array("gradients")
+        self.exchange_words, self.exchange_tables = array("exchange words").data, array("exchange tables")
         self.lasting = Lasting(self.vectors, self.buffers, self.steps, self.scores)
         spare = array("spare")
         self.spare = (

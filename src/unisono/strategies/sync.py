@@ -17,24 +17,23 @@ Limits: one node.
 import math
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import Any, final
 
 import numpy as np
 
-from unisono.arena.canon import chunk_bounds, combine
 from unisono.arena.member import Member, Regrouped
-from unisono.arena.protocol import COMMIT, NORMS, PHASES, READY, pack
+from unisono.arena.protocol import COMMIT, PHASES, READY, pack
 from unisono.comm.arrival import late
+from unisono.data.loader import Group as Loaded
 from unisono.data.shards import shards_of_rank
-from unisono.models.base import Model
-from unisono.optim import make
+from unisono.models.base import Model, Noise, Part, ShardSums
 from unisono.optim.options import OptimizerOptions
 from unisono.strategies.base import Batch, Clock, Measure, NotFinite, StepResult, Strategy, Tell
 from unisono.strategies.contributions import chain
 from unisono.strategies.contributions import shares as shares_of
 from unisono.strategies.contributions import sums as leave_sums
-from unisono.strategies.dealing import Dealing
+from unisono.strategies.exchange import ArenaExchange
+from unisono.strategies.owner import Group, Owner, Update
 from unisono.strategies.shared import (
     BEGUN,
     CORRECT,
@@ -44,12 +43,7 @@ from unisono.strategies.shared import (
     LOSS,
     STATS,
     Shared,
-    scaling_of,
-    segments_of,
 )
-from unisono.strategies.unused import left_alone
-
-_NONE = np.zeros(0, np.bool_)
 
 
 @final
@@ -67,17 +61,19 @@ class Sync(Strategy):
         self.rank, self.size = member.slot, shared.size
         self.params, self.buffers, self.scores = shared.params, shared.buffers, shared.scores
         self._shared, self._member, self._model = shared, member, model
-        self._optimizer, self._scaling, self._segments = make(options), scaling_of(model, options), segments_of(model)
+        self._owner = Owner(shared, member, model, [Group(options)])
+        self._dealing = self._owner.dealing
+        self._exchange = ArenaExchange(shared, member) if model.exchange_width else None
         self._on_spare, self._told = on_spare, 0
-        self._dealing = Dealing(shared.gradients)
         self._rows = np.zeros((0, len(self.params)), np.float32)
         self._views: dict[tuple[int, int, int], np.ndarray] = {}
         self._found = StepResult(0.0, 0.0)
-        self._spent = dict.fromkeys(STATS, 0.0)
+        self._spent = dict(zip(STATS, shared.stats[self.rank].tolist(), strict=True))  # another process may have begun
+        self._computed = 0
+        self._step_s = 0.0
         view = member.view
         self._done = view.position if view.reached == COMMIT else 0
         model.bind(self.params, self.buffers)
-        self._take_chunk()
 
     @property
     def at(self) -> tuple[int, bool]:
@@ -98,7 +94,9 @@ class Sync(Strategy):
 
     def step(self, batch: Batch) -> StepResult:
         self._count_for(batch)
+        self._computed = 0
         self._until_done(batch.position, lambda: self._make_gradients(batch), lambda: self._update(batch))
+        self._spent["samples"] += self._computed  # once, however often they were computed
         if self._member.first and not self._shared.clock[FIRST_SYNC]:
             self._shared.clock[FIRST_SYNC] = self._spent["wait_s"] + self._spent["update_s"]
         return self._found
@@ -108,7 +106,7 @@ class Sync(Strategy):
         self._keep_count()
         if member.first and shared.clock[ENDED] < shared.clock[BEGUN]:
             shared.clock[ENDED] = time.perf_counter()
-        table = np.zeros((0, 2))
+        table: np.ndarray | None = None
 
         def fill() -> None:
             for number in shards_of_rank(count, member.count, member.index):
@@ -122,11 +120,14 @@ class Sync(Strategy):
             nonlocal table
             table = shared.table[:count].copy()
             if member.first:
+                if shared.clock[ENDED] < shared.clock[BEGUN]:  # whoever was first before did not come to it
+                    shared.clock[ENDED] = time.perf_counter()
                 tell(table)
             self._meet(position, COMMIT)
 
         self._until_done(position, fill, finish)
-        return table
+        # Who joins when the round is done already finds its table where it was left.
+        return shared.table[:count].copy() if table is None else table
 
     def _until_done(self, position: int, prepare: Callable[[], None], finish: Callable[[], None]) -> None:
         """The two halves of a round, each as often as the membership changes in it."""
@@ -138,7 +139,7 @@ class Sync(Strategy):
             try:
                 if view.position != position:
                     if requests.spare_after(self._done):
-                        self._copy_chunk()
+                        self._owner.copy_chunk()
                     prepare()
                 if member.first and self._told != (spare := requests.spare_at) < position:
                     self._on_spare(spare)
@@ -146,7 +147,8 @@ class Sync(Strategy):
                 finish()
                 break
             except Regrouped:
-                self._take_chunk()
+                self._owner.take_chunk()
+                self._views.clear()
         self._done = position
 
     def _settle(self, position: int, due: bool) -> None:
@@ -163,25 +165,6 @@ class Sync(Strategy):
         finally:
             self._spent["wait_s"] += time.perf_counter() - begun
 
-    def _take_chunk(self) -> None:
-        """The part of the vector that is this member's in the present view."""
-        self._dealing.forget()
-        self._views.clear()
-        self._low, self._high = chunk_bounds(len(self.params), self._member.count, self._member.index)
-        self._ranges = self._segments.ranges(self._low, self._high)
-        self._params_chunk, *self._state_chunks = (row[self._low : self._high] for row in self._shared.vectors)
-        self._gradient = np.empty(self._high - self._low, np.float32)
-
-    def _copy_chunk(self) -> None:
-        """This member's part of the spare copy."""
-        lasting, spare = self._shared.lasting, self._shared.spare
-        if spare is None:
-            return
-        for vector, copy in zip(lasting.vectors, spare.vectors, strict=True):
-            copy[self._low : self._high] = vector[self._low : self._high]
-        if self._member.first:
-            spare.buffers[...], spare.steps[...], spare.scores[...] = lasting.buffers, lasting.steps, lasting.scores
-
     # --- gradients ---------------------------------------------------------------------------------------------------
 
     def _make_gradients(self, batch: Batch) -> None:
@@ -193,18 +176,15 @@ class Sync(Strategy):
         loaded = time.perf_counter()
         self._spent["data_s"] += loaded - begun
         rows = self._room(live, makers, mine)
-        noise = batch.noise
-        for group in groups:
+        together = None if self._exchange is None else self._compute_together(self._exchange, batch, groups, rows)
+        for number, group in enumerate(groups):
             member.pause()
-            at, count = group.first - mine.start, len(group.x)
-            # The same object at every step: the model keeps its views of it.
-            if (live, at, count) not in self._views:
-                self._views[live, at, count] = rows[at : at + count]
-            seeded = None if noise is None else (lambda j, first=group.first: noise(first + j))
-            found = self._model.loss_and_grad(
-                group.x, group.y, self._views[live, at, count], 1.0 / batch.samples, seeded
-            )
-            shards = slice(group.first, group.first + count)
+            if together is None:
+                view, seeded = self._view(live, group, mine.start, rows), _noise_of(group, batch.noise)
+                found = self._model.loss_and_grad(group.x, group.y, view, 1.0 / batch.samples, seeded)
+            else:
+                found = together[number]
+            shards = slice(group.first, group.first + len(group.x))
             shared.sums[shards, LOSS], shared.sums[shards, CORRECT] = found.loss_sum, found.correct
             shared.new_buffers[shards] = found.new_buffers[:, : shared.new_buffers.shape[1]]
             if self._model.skips:
@@ -212,13 +192,37 @@ class Sync(Strategy):
             member.pulse()
         if len(mine) > 1:
             self._dealing.leave(live, makers, self.rank, rows)
+        self._computed = sum(group.x.shape[0] * group.x.shape[1] for group in groups)
         if batch.shares:
-            self._spent["dealt"] = sum(group.x.shape[0] * group.x.shape[1] for group in groups)
-        self._spent["samples"] += sum(group.x.shape[0] * group.x.shape[1] for group in groups)
-        self._spent["compute_s"] += time.perf_counter() - loaded
+            self._spent["dealt"] = self._computed
+        self._step_s = time.perf_counter() - loaded
+        self._spent["compute_s"] += self._step_s
         self._keep_count()
         self._settle(batch.position, batch.due)
         self._spent["last_steps"] += self._meet(batch.position, READY) and member.count > 1
+
+    def _compute_together(
+        self, exchange: ArenaExchange, batch: Batch, groups: list[Loaded], rows: np.ndarray
+    ) -> list[ShardSums]:
+        """All shards at once, for those that exchange numbers in the middle of their work."""
+        if not groups:
+            return []
+        exchange.open(batch.position, batch.live)
+        first, before = groups[0].first, self._model.exchange_s
+        parts = [
+            Part(group.x, group.y, self._view(batch.live, group, first, rows), _noise_of(group, batch.noise))
+            for group in groups
+        ]
+        found = self._model.loss_and_grad_together(parts, 1.0 / batch.samples, exchange)
+        self._spent["exchange_s"] += self._model.exchange_s - before
+        return found
+
+    def _view(self, live: int, group: Loaded, first: int, rows: np.ndarray) -> np.ndarray:
+        """The rows of a group. The same object at every step: the model keeps its views of it."""
+        at, count = group.first - first, len(group.x)
+        if (live, at, count) not in self._views:
+            self._views[live, at, count] = rows[at : at + count]
+        return self._views[live, at, count]
 
     def _room(self, live: int, makers: tuple[int, ...], mine: range) -> np.ndarray:
         """Rows for the gradients of this member's shards, padded with zeros; a single shard's is left where it lies."""
@@ -242,38 +246,14 @@ class Sync(Strategy):
             shard = int(np.argmin(np.isfinite(losses)))
             raise NotFinite(shard, float(losses[shard]))
         self._found = StepResult(loss_sum, correct)
-        low, high, gradient = self._low, self._high, self._gradient
-        self._dealing.finish(live, makers, low, high, gradient)
-        if self._scaling.rows:
-            self._scaling.publish(self._params_chunk, gradient, low, shared.squares)
-            self._spent["update_s"] += time.perf_counter() - begun
-            self._meet(position, NORMS)
-            begun = time.perf_counter()
-        scale = self._scaling.scale(shared.squares, low, high)
-        if shared.undo is not None:
-            shared.undo.keep(self.rank, position, low, high)
-        unused = np.asarray(shared.unused[:live].all(axis=0)) if self._model.skips else _NONE
-        chunks = [self._params_chunk, *self._state_chunks]
-        with left_alone(chunks, self._ranges, unused) if unused.any() else nullcontext():
-            self._optimizer.update(self._params_chunk, gradient, self._state_chunks, batch.lr, batch.number, scale)
+        waited_s = self._spent["wait_s"]
+        self._owner.update(position, live, makers, Update([batch.lr], batch.number), self._meet)
         if member.first:
             shared.steps[batch.step] = loss_sum, correct
-            self._update_buffers(position, live)
         if batch.shares:
             self._leave_shares(live, makers, position)
-        self._spent["update_s"] += time.perf_counter() - begun
+        self._spent["update_s"] += time.perf_counter() - begun - (self._spent["wait_s"] - waited_s)
         self._meet(position, COMMIT)
-
-    def _update_buffers(self, position: int, live: int) -> None:
-        if not self.buffers.size:
-            return
-        if self._shared.buffers_undo is not None:
-            self._shared.buffers_undo.keep(self.rank, position, 0, len(self.buffers))
-        rows, width = self._shared.new_buffers[:live], len(self.buffers) - self._model.taken
-        averaged = self.buffers[:width]
-        combine(list(rows[:, :width]), averaged, np.add)
-        np.multiply(averaged, np.float32(1.0 / live), out=averaged)
-        self.buffers[width : rows.shape[1]] = rows[0, width:]
 
     # --- what ranks tell ---------------------------------------------------------------------------------------------
 
@@ -300,6 +280,9 @@ class Sync(Strategy):
         told = [name for name in STATS if name not in ("epoch", "dealt", "memory_bytes")]
         return [{name: row[name] if row["epoch"] == epoch else 0.0 for name in told} for row in rows]
 
+    def step_s(self) -> float:
+        return self._step_s
+
     def clock(self) -> Clock:
         begun, ended, first_sync_s, from_step = self._shared.clock.tolist()
         return Clock(begun, ended, first_sync_s, int(from_step))
@@ -314,14 +297,21 @@ class Sync(Strategy):
         shared = self._shared
         # What was left in the view in which the step was committed; owners of an earlier attempt are behind it.
         complete = shared.shares[shared.share_labels == shared.share_labels.max()]
-        dealt = shared.stats[:, STATS.index("dealt")]
+        # Of those who worked in this epoch: others have left rows of earlier ones.
+        stats = shared.stats
+        dealt = np.where(stats[:, 0] == stats[:, 0].max(), stats[:, STATS.index("dealt")], 0.0)
         return shares_of(complete, self._model.layout.sizes, (dealt / (dealt.sum() or 1.0)).tolist())
 
     def _leave_shares(self, live: int, makers: tuple[int, ...], position: int) -> None:
-        low, high, shared = self._low, self._high, self._shared
+        low, high, shared = self._owner.low, self._owner.high, self._shared
         parts = []
         for slot in range(self.size):
             chunks = self._dealing.left(live, makers, slot, low, high) if slot in makers else []
             parts.append((chunks, chain(len(chunks))))
-        leave_sums(parts, self._gradient, self._ranges, shared.shares[self.rank])
+        leave_sums(parts, self._owner.gradient, self._owner.ranges, shared.shares[self.rank])
         shared.share_labels[self.rank] = pack(self._member.view.number, position, 0)
+
+
+def _noise_of(group: Loaded, noise: Noise | None) -> Noise | None:
+    """By number within the group."""
+    return None if noise is None else (lambda shard: noise(group.first + shard))

@@ -19,7 +19,7 @@ from unisono.strategies.base import Strategy
 from unisono.train.early_stop import enough
 from unisono.train.evaluate import blocks_of, measure_blocks, score_of
 from unisono.train.job import Job
-from unisono.train.shard_price import shard_price
+from unisono.train.shard_price import BUDGET_S, shard_price
 from unisono.train.weights import Weights, save
 
 LOSS, ACCURACY, EVALUATED = range(3)
@@ -41,7 +41,6 @@ class Closing:
         self._strategy, self._model, self._job = strategy, model, job
         self._report, self._weights = report, weights
         self._part = "validation" if len(job.dataset.validation_x) else "test"
-        self._trouble = ""
 
     def epoch(self, position: int, epoch: int) -> None:
         """Evaluates if it is time to, tells the epoch, saves the weights."""
@@ -97,10 +96,11 @@ class Closing:
         strategy, plan, clock = self._strategy, self._job.plan, self._strategy.clock()
         loss, accuracy = self._trained()
         timed = sum(plan.batch_samples(step) for step in range(clock.from_step, plan.steps_per_epoch))
-        epoch_s = clock.ended - clock.begun
+        # Nothing was timed of an epoch whose steps were all done before the run was resumed.
+        epoch_s = max(0.0, clock.ended - clock.begun)
         metrics = {
             "epoch": epoch, "epoch_s": epoch_s, "total_s": time.perf_counter() - clock.begun,
-            "samples_per_s": timed / epoch_s, "lr": self._job.lr(epoch * plan.steps_per_epoch),
+            "samples_per_s": timed / epoch_s if epoch_s > 0 else 0.0, "lr": self._job.lr(epoch * plan.steps_per_epoch),
             "train_loss": loss, "train_accuracy": accuracy,
         }  # fmt: skip
         score = strategy.scores[epoch].tolist()
@@ -135,16 +135,16 @@ class Closing:
         try:
             save(self._current(), self._weights)
         except UserError as error:
-            self._trouble = str(error)
-            self._report({"trouble": self._trouble})
+            self._report({"trouble": str(error)})
         else:
-            if self._trouble:
-                self._report({"trouble": ""})
-            self._trouble = ""
+            # Every time: the rank that told of trouble may not be this one.
+            self._report({"trouble": ""})
 
-    def _price(self) -> float:
-        """What shards cost this rank in computing."""
+    def _price(self) -> float | None:
+        """What shards cost this rank in computing; None if that would take long, and then they cost little."""
         plan, data = self._job.plan, self._job.dataset
+        if self._strategy.step_s() > BUDGET_S / 4:
+            return None
         loader = Loader(plan, data.train_x, data.train_y)
         groups = loader.groups(plan.order(0), 0, self._strategy.share(plan.live(0)))
         return shard_price(self._model, groups[0].x, groups[0].y) if groups else 1.0

@@ -41,7 +41,7 @@ _LABELS = {
 
 def fingerprint() -> dict[str, Any]:
     """Of this process, now."""
-    libraries, flags = threadpool_info(), _cpu_flags()
+    libraries, flags = threadpool_info(), cpu_flags()
     torch = sys.modules.get("torch")  # not imported here: it is heavy, and without it nothing depends on it
     return {
         "machine": platform.machine(),
@@ -92,7 +92,8 @@ def _words(value: Any) -> str:
     return text if (text := str(value)).isprintable() else ascii(text)
 
 
-def _cpu_flags() -> set[str]:
+def cpu_flags() -> set[str]:
+    """The instructions that this processor has, by the kernel's names; empty where it does not tell."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

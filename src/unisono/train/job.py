@@ -3,11 +3,14 @@
 job = prepare(Recipe(data="mnist", ranks=4)); job.plan.steps_per_epoch
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import final
+from typing import TYPE_CHECKING, final
 
 from unisono.comm.allreduce import ALGORITHMS
+from unisono.comm.base import Communicator
 from unisono.data.dataset import Dataset
 from unisono.data.options import DataOptions
 from unisono.data.shards import Plan
@@ -19,9 +22,16 @@ from unisono.models.nets import build
 from unisono.optim.options import OptimizerOptions
 from unisono.optim.schedules import ScheduleOptions, learning_rate, scaled
 from unisono.recipe import DEFAULT_SHARDS, Recipe
+from unisono.rng import generator
+from unisono.strategies import make
+from unisono.strategies.base import Strategy
+from unisono.strategies.peers import make_peer, resolve
 from unisono.strategies.shared import Extent
 from unisono.train.evaluate import blocks_of
 from unisono.train.every import Every
+
+if TYPE_CHECKING:
+    from unisono.models.torch.task import Task
 
 
 @final
@@ -42,12 +52,32 @@ class Job:
         if recipe.engine == "torch":
             # Where it is used: torch takes seconds to import.
             from unisono.models.torch.build import build as build_torch
-            from unisono.models.torch.task import Task
 
-            task = Task(data.shape, data.outputs, bool(data.classes), data.tokens)
             options = recipe.activation, recipe.dropout, recipe.precision, recipe.threads
-            return build_torch(recipe.model, task, *options)
+            return build_torch(recipe.model, self.task, *options, sync_batchnorm=recipe.sync_batchnorm)
         return build(recipe.model, data.features, data.outputs, recipe.activation, recipe.dropout)
+
+    @cached_property
+    def task(self) -> "Task":
+        """What a torch module is given and must put out."""
+        from unisono.models.torch.task import Task
+
+        data = self.dataset
+        return Task(data.shape, data.outputs, bool(data.classes), data.tokens)
+
+    @contextmanager
+    def strategy(self, comm: Communicator, model: Model) -> Iterator[Strategy]:
+        """How the ranks of `comm` work together. Called by every one of them."""
+        recipe, rng = self.recipe, generator(self.recipe.seed, "init")
+        if recipe.strategy == "sync":
+            yield make(comm, model, self.optimizer, self.extent(), recipe.allreduce, rng)
+        else:
+            from unisono.launch.torch_group import default_group
+            from unisono.strategies.torch_peer import Seat
+
+            with default_group(comm, recipe.device, recipe.threads) as device:
+                seat = Seat(comm, device, self.task, self.optimizer.clip, recipe.epochs)
+                yield make_peer(recipe, seat, model, self.optimizer, rng)
 
     @cached_property
     def snapshots(self) -> Every:
@@ -59,8 +89,9 @@ class Job:
         plan, data = self.plan, self.dataset
         lives = tuple({plan.live(0), plan.live(plan.steps_per_epoch - 1)})
         blocks = max(blocks_of(data.validation_x), blocks_of(data.test_x))
+        width = self.model().exchange_width if self.recipe.sync_batchnorm else 0
         return Extent(
-            self.recipe.ranks, plan.shards, lives, plan.steps_per_epoch, self.recipe.epochs, blocks, undo, spare
+            self.recipe.ranks, plan.shards, lives, plan.steps_per_epoch, self.recipe.epochs, blocks, undo, spare, width
         )
 
     def lr(self, step: int) -> float:
@@ -83,9 +114,10 @@ def load_data(recipe: Recipe) -> Dataset:
 
 def prepare(recipe: Recipe, dataset: Dataset | None = None) -> Job:
     """Checks that everything fits; a `UserError` otherwise. Loads the data, unless they are given."""
+    recipe = resolve(recipe)
     if recipe.allreduce not in (*ALGORITHMS, "native", "arena"):
         raise unknown_name("--allreduce", recipe.allreduce, [*ALGORITHMS, "native", "arena"])
-    engine = choose_engine(recipe.engine, recipe.model, recipe.precision)
+    engine = choose_engine(_wanted_engine(recipe), recipe.model, recipe.precision)
     dataset = load_data(recipe) if dataset is None else dataset
     samples = len(dataset.train_x)
     batch = recipe.batch_size
@@ -126,3 +158,17 @@ def prepare(recipe: Recipe, dataset: Dataset | None = None) -> Job:
             hint="use --model linear for numbers, mlp or bn-mlp for classes, gpt for text",
         )
     return job
+
+
+def _wanted_engine(recipe: Recipe) -> str:
+    """The recipe's, or what --sync-batchnorm needs."""
+    if not recipe.sync_batchnorm:
+        return recipe.engine
+    if recipe.engine == "numpy":
+        raise UserError("--sync-batchnorm with --engine numpy, which does not have it", hint="leave --engine out")
+    if recipe.strategy != "sync" or recipe.allreduce != "arena":
+        what = f"--strategy {recipe.strategy}" if recipe.strategy != "sync" else f"--allreduce {recipe.allreduce}"
+        raise UserError(
+            f"--sync-batchnorm with {what}: shards exchange statistics through the arena", hint=f"leave {what} out"
+        )
+    return "torch"

@@ -6,19 +6,24 @@ by name; those that do not (ranks, places, how often to save) may differ freely.
     snapshot = find_snapshot(recipe)          # None without --resume
 """
 
-from dataclasses import asdict, fields
+import json
+from contextlib import suppress
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
 from unisono.errors import UserError, unknown_name
 from unisono.recipe import Recipe, load, option
-from unisono.train.snapshot import Found, Snapshot, newest
+from unisono.train.snapshot import Snapshot, listed, newest, number_of, verified
+from unisono.train.snapshot_files import Damaged
 
 FREE = {
     "ranks", "data_dir", "out", "resume", "allow_change", "respawn", "max_restarts", "stall_timeout", "snapshot_every",
     "keep", "log_ranks", "transport",
 }  # fmt: skip
 """Options that do not change the result."""
+FIXED = {"model", "data", "validation", "batch_size", "batch_size_per_rank", "drop_last", "optimizer", "allreduce"}
+"""Options that cannot change: what the snapshot holds, or where in the data it was made, would not fit."""
 SNAPSHOTS = "snapshots"
 
 
@@ -33,16 +38,53 @@ def recipe_of(run: str, overrides: dict[str, Any]) -> Recipe:
 def find_snapshot(recipe: Recipe) -> Snapshot | None:
     """The newest whole snapshot of `--resume`; a `UserError` if there is none or the recipe is another one."""
     if not recipe.resume:
+        if recipe.allow_change:
+            raise UserError("--allow-change without --resume", hint="leave it out, or give the run to go on with")
         return None
-    found = newest(Path(recipe.resume).expanduser() / SNAPSHOTS)
-    snapshot = found.require()
+    if recipe.out:
+        raise UserError(
+            f"--out {recipe.out} with --resume {recipe.resume}: a run goes on in its own directory",
+            hint="leave --out out; to keep the old one, copy it first",
+        )
+    run = Path(recipe.resume).expanduser()
+    if not recipe.allow_change and _finished(run):
+        raise UserError(
+            f"--resume {recipe.resume}: the run is finished; nothing was changed",
+            hint="look at its summary.json; or train on: --epochs 40 --allow-change epochs",
+        )
+    snapshot = newest(run / SNAPSHOTS).require()
     check_same(recipe, snapshot)
     return snapshot
 
 
-def rejected(found: Found) -> list[str]:
-    """What to say of newer snapshots that could not be used."""
-    return [f"{path.name} cannot be used: {reason}" for path, reason in found.rejected]
+def as_saved(recipe: Recipe, snapshot: Snapshot | None) -> Recipe:
+    """With the shards and the engine of the snapshot where the recipe leaves them open."""
+    if snapshot is None:
+        return recipe
+    saved = snapshot.facts["recipe"]
+    return replace(
+        recipe,
+        shards=recipe.shards or saved["shards"],
+        engine=saved["engine"] if recipe.engine == "auto" else recipe.engine,
+    )
+
+
+def passed_over(snapshot: Snapshot) -> list[str]:
+    """What to say of newer snapshots than the one that is used."""
+    told = []
+    for path in listed(snapshot.path.parent):
+        if number_of(path) > number_of(snapshot.path):
+            try:
+                verified(path)
+            except Damaged as error:
+                told.append(f"the snapshot {path.name} cannot be used: {error.reason}")
+    return told
+
+
+def _finished(run: Path) -> bool:
+    with suppress(OSError, ValueError, AttributeError):
+        return bool(json.loads((run / "summary.json").read_text()).get("status") == "finished")
+    return False
 
 
 def check_same(recipe: Recipe, snapshot: Snapshot) -> None:
@@ -53,15 +95,23 @@ def check_same(recipe: Recipe, snapshot: Snapshot) -> None:
         raise unknown_name("option in --allow-change:", name, sorted(names))
     saved, given = snapshot.facts["recipe"], asdict(recipe)
     given |= {name: saved.get(name) for name in ("shards", "engine") if not given[name] or given[name] == "auto"}
-    changed = [
-        f"  {option(name)}: {saved[name]!r} then, {given[name]!r} now"
-        for name in sorted(names - FREE - allowed)
-        if name in saved and saved[name] != given[name]
-    ]
-    if changed:
-        told = "\n".join(changed)
-        keys = ",".join(line.split(":")[0].strip().removeprefix("--") for line in changed)
+    fixed, free = set(FIXED), set(FREE)
+    if recipe.batch_size_per_rank:  # the global batch follows the ranks
+        fixed.add("ranks")
+        free.remove("ranks")
+    changed = [name for name in sorted(names - free) if name in saved and saved[name] != given[name]]
+    refused = [name for name in changed if name in fixed or name not in allowed]
+    if refused:
+        told = "\n".join(f"  {option(name)}: {saved[name]!r} then, {given[name]!r} now" for name in refused)
+        keys = ",".join(option(name).removeprefix("--") for name in changed)
+        never = ", ".join(option(name) for name in refused if name in fixed)
         raise UserError(
             f"--resume {recipe.resume}: the recipe is not that of the snapshot:\n{told}",
-            hint=f"leave these options out, or allow them to change: --allow-change {keys}",
+            hint=f"{never} cannot change within a run: leave it out"
+            if never
+            else f"leave these options out, or allow them to change: --allow-change {keys}",
+        )
+    if recipe.epochs < (reached := snapshot.facts["epoch"]):
+        raise UserError(
+            f"--epochs {recipe.epochs}, but {recipe.resume} is in epoch {reached}", hint=f"give {reached} or more"
         )

@@ -9,9 +9,11 @@ copy in memory; a process of its own then writes that to disk, while the ranks g
 Limits: while one snapshot is being written no other is begun.
 """
 
+import signal
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias, final
 
@@ -63,10 +65,16 @@ class Saver:
         self._position, folder = position, self._folder
         assert self._shared.spare is not None
         groups = gather(self._model, self._job.optimizer, self._shared.spare)
-        self._crew.start(_WRITER, lambda sink: answer(lambda report: self._write(folder, position, groups), sink))
+
+        def live(report: object) -> str:
+            for number in (signal.SIGTERM, signal.SIGUSR1):  # sent to everybody, they concern the parent alone
+                signal.signal(number, signal.SIG_IGN)
+            return self._write(folder, position, groups)
+
+        self._crew.start(_WRITER, partial(answer, live))
 
     def save_last(self, position: int) -> str:
-        """When no rank works any more: what round `position` left, unless there is a snapshot of it; where it is."""
+        """When no rank works any more: what round `position` left; where it is."""
         if self._folder is None:
             return ""
         self._wait()
@@ -118,8 +126,9 @@ def gather(model: Model, options: OptimizerOptions, lasting: Lasting) -> Groups:
 
 
 def put_back(model: Model, options: OptimizerOptions, lasting: Lasting, snapshot: Snapshot) -> None:
-    """Fills an arena, of any number of ranks, from a snapshot of the same recipe."""
+    """Fills an arena, of any number of ranks, from a snapshot of the same recipe, but for the number of epochs."""
     for group, places in gather(model, options, lasting).items():
         saved = snapshot.arrays(group)
         for name, place in places.items():
-            place[...] = saved[name]
+            rows = min(len(place), len(saved[name])) if name == "scores" else None
+            place[:rows] = saved[name][:rows]

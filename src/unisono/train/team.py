@@ -8,6 +8,7 @@ and forks ranks that only ever work on it. So whatever happens to them, everythi
 Limits: one machine; ranks are forked, so torch must not have started threads in this process.
 """
 
+import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from unisono.errors import UnisonoError, UserError
 from unisono.launch.supervisor import READY, Care, Outcome, Supervisor
 from unisono.resources import usable_cores
 from unisono.rng import generator
-from unisono.strategies.shared import Shared, plan_sections
+from unisono.strategies.shared import BEGUN, FROM_STEP, Shared, plan_sections
 from unisono.strategies.sync import Sync
 from unisono.train.job import Job
 from unisono.train.saving import Saver, put_back
@@ -65,7 +66,7 @@ class Team:
 
     def __init__(self, job: Job, places: Places, *, undo: bool = True) -> None:
         """undo: False saves its cost and its memory, and gives take-over up; for measuring what it costs."""
-        self._job, self._places, self._undo = job, places, undo
+        self._job, self.places, self._undo = job, places, undo
         self._model = model = job.model()
         sections = plan_sections(model, job.optimizer, job.extent(undo=undo, spare=bool(job.snapshots)))
         with closing(Segment.create(sections.nbytes)) as segment:
@@ -77,13 +78,16 @@ class Team:
         """Starts from a snapshot instead of the recipe's starting values."""
         put_back(self._model, self._job.optimizer, self._shared.lasting, snapshot)
         self._position = snapshot.position
+        walk = Walk(self._job.plan.steps_per_epoch, self._job.recipe.epochs)
+        if walk.where(self._position + 1)[1] == walk.steps:  # all steps of the epoch were done elsewhere: none is timed
+            self._shared.clock[BEGUN], self._shared.clock[FROM_STEP] = time.perf_counter(), walk.steps
 
     def train(
         self, on_report: Callable[[int, Any], None], on_event: Callable[[dict[str, Any]], None] = lambda event: None
     ) -> Outcome:
         """To the end. `Halted` if it came before its time; `RankFailed` if a rank raised an exception."""
         recipe, job = self._job.recipe, self._job
-        saver = Saver(job, self._model, self._shared, self._places.snapshots, on_event)
+        saver = Saver(job, self._model, self._shared, self.places.snapshots, on_event)
 
         def hear(slot: int, value: Any) -> None:
             if isinstance(value, dict) and "spare" in value:
@@ -95,7 +99,7 @@ class Team:
             respawn=recipe.respawn,
             most_deaths=recipe.max_restarts,
             stall_s=recipe.stall_timeout,
-            stacks=self._places.log,
+            stacks=self.places.log,
             restore=self._shared.restore,
             on_event=on_event,
             tick=saver.tick,
@@ -122,7 +126,7 @@ class Team:
             crowded = ranks > usable_cores()
             member = Member(self._shared.words, slot, ranks, crowded=crowded, after=after)
             strategy = Sync(self._shared, member, model, job.optimizer, lambda position: report({"spare": position}))
-            return walk_through(strategy, model, job, report, self._places.weights)
+            return walk_through(strategy, model, job, report, self.places.weights)
 
     def _reached(self, view: View | None) -> int:
         """The last round that is done."""

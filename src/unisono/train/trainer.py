@@ -19,7 +19,6 @@ from unisono.data.loader import Group, Loader
 from unisono.errors import UnisonoError
 from unisono.models.base import Model
 from unisono.rng import generator
-from unisono.strategies import make
 from unisono.strategies.base import Batch, NotFinite, Strategy
 from unisono.train.closing import Closing
 from unisono.train.job import Job
@@ -34,13 +33,10 @@ PROGRESS_S = 0.2
 
 def train(world: World, job: Job, weights: Path | None) -> dict[str, Any]:
     """Trains with the ranks of `world`, one of which puts the weights into the file `weights`."""
-    recipe = job.recipe
-    with threadpool_limits(recipe.threads, user_api="blas"):
+    with threadpool_limits(job.recipe.threads, user_api="blas"):
         model = job.model()
-        strategy = make(
-            world.comm, model, job.optimizer, job.extent(), recipe.allreduce, generator(recipe.seed, "init")
-        )
-        return walk_through(strategy, model, job, world.report, weights)
+        with job.strategy(world.comm, model) as strategy:
+            return walk_through(strategy, model, job, world.report, weights)
 
 
 def walk_through(strategy: Strategy, model: Model, job: Job, report: Report, weights: Path | None) -> dict[str, Any]:
@@ -52,10 +48,10 @@ def walk_through(strategy: Strategy, model: Model, job: Job, report: Report, wei
     with np.errstate(over="ignore", invalid="ignore"):
         while True:
             epoch, step = walk.where(position)
-            if done:
+            if position == walk.final:
+                found = closing.end(position)  # again if it is done: it changes nothing
+            elif done:
                 pass
-            elif position == walk.final:
-                found = closing.end(position)
             elif step == walk.steps:
                 closing.epoch(position, epoch)
             else:

@@ -23,9 +23,17 @@ from unisono.own import OwnFunction
 
 
 def build(
-    spec: str, task: Task, activation: str = "", dropout: float = 0.0, precision: str = "fp32", threads: int = 1
+    spec: str,
+    task: Task,
+    activation: str = "",
+    dropout: float = 0.0,
+    precision: str = "fp32",
+    threads: int = 1,
+    *,
+    sync_batchnorm: bool = False,
 ) -> TorchModel:
     """The model that `spec` names. Mistakes are `UserError`s."""
+    options = precision, threads, sync_batchnorm
     # Before anything is computed: a process with threads of torch's cannot fork ranks.
     torch.set_num_threads(1)
     if ".py:" in spec:
@@ -35,8 +43,8 @@ def build(
             )
         own = OwnFunction(spec)
         with own.explained():
-            return TorchModel(partial(own, shape=task.input_shape, outputs=task.outputs), task, precision, threads)
-    return TorchModel(_by_name(spec, task, activation, dropout), task, precision, threads)
+            return TorchModel(partial(own, shape=task.input_shape, outputs=task.outputs), task, *options)
+    return TorchModel(_by_name(spec, task, activation, dropout), task, *options)
 
 
 def _by_name(spec: str, task: Task, activation: str, dropout: float) -> Callable[[], nn.Module]:

@@ -6,13 +6,15 @@ in place; a shard's gradients are copied to its row; buffers and random numbers 
     model = TorchModel(lambda: nn.Sequential(nn.Flatten(), nn.Linear(784, 10)), Task((28, 28), outputs=10))
     model.bind(params, buffers); sums = model.loss_and_grad(x, y, grads, scale=1 / 256, noise=noise)
 
-Shards are computed one after the other, each alone, so its bits do not depend on its neighbours.
+Shards are computed one after the other, each alone, so its bits do not depend on its neighbours. With synchronised
+batch norm they are computed together (`together.py`), still one at a time.
 
 Limits: torch's threads are this process's: one until `bind`, for a process that has started some cannot fork ranks;
-then as many as asked for. A shard of one sample is too small for torch's batch norm.
+then as many as asked for. A shard of one sample is too small for torch's batch norm, unless that is synchronised.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import final
 
 import numpy as np
@@ -20,12 +22,13 @@ import torch
 from torch import Tensor, nn
 
 from unisono.errors import UserError
-from unisono.models.base import Array, Model, Noise, ShardSums
+from unisono.models.base import Array, Exchange, Model, Noise, Part, ShardSums
 from unisono.models.torch.checks import check
 from unisono.models.torch.plan import Plan
 from unisono.models.torch.precision import find
 from unisono.models.torch.seeding import seed_from, seeded
 from unisono.models.torch.task import Task
+from unisono.models.torch.together import Desk, Together
 from unisono.models.torch.trial import try_out
 from unisono.models.torch.vectors import Vectors
 
@@ -34,20 +37,32 @@ from unisono.models.torch.vectors import Vectors
 class TorchModel(Model):
     """`make` builds the module anew whenever it is called: once here, once for the starting values (`init`)."""
 
-    def __init__(self, make: Callable[[], nn.Module], task: Task, precision: str = "fp32", threads: int = 1) -> None:
+    def __init__(
+        self,
+        make: Callable[[], nn.Module],
+        task: Task,
+        precision: str = "fp32",
+        threads: int = 1,
+        sync_batchnorm: bool = False,
+    ) -> None:
         self._make, self._task, self._precision, self._threads = make, task, find(precision), threads
         torch.set_num_threads(1)
         with seeded(0):
             self.module = _made(make)
+            self._together = Together(self.module, precision) if sync_batchnorm else None
             habits = try_out(self.module, task, self._precision)
         self._draws = habits.draws
-        self._vectors = Vectors(self.module, habits.changed)
+        equal = set() if self._together is None else self._together.equal
+        # The mean of equal numbers need not be that number: those are taken from shard 0.
+        self._vectors = Vectors(self.module, habits.changed - equal)
+        self.exchange_width = 0 if self._together is None else self._together.width
         self._params = tuple(self._vectors.trained.values())
         self.layout, self.buffers_layout = self._vectors.layout, self._vectors.buffers_layout
         self.taken, self.fixed = self._vectors.taken, self._vectors.fixed
         self.state_names = self._vectors.state_names
         self.classifies, self.skips = task.classifies, True
         self._plans: dict[tuple[int, ...], Plan] = {}
+        self._desks: dict[tuple[int, ...], list[Desk]] = {}
 
     def init(self, params: Array, buffers: Array, rng: np.random.Generator) -> None:
         with seeded(rng):
@@ -58,18 +73,15 @@ class TorchModel(Model):
         self._vectors.point(params, buffers)
         self._frozen = buffers[self._vectors.width : self.buffers_layout.length]
         self._plans.clear()
+        self._desks.clear()
 
     def named(self, params: Array, buffers: Array) -> tuple[dict[str, Array], dict[str, Array]]:
         return self._vectors.named(params, buffers)
 
     def loss_and_grad(self, x: Array, y: Array, grads: Array, scale: float, noise: Noise | None = None) -> ShardSums:
-        self._turn(training=True)
-        plan = self._plans.get(x.shape) or self._open(x.shape)
-        plan.read(x, y)
-        if grads is not plan.grads:
-            plan.aim(grads, self._vectors)
-        if self._draws and noise is None:
-            raise TypeError("this module draws random numbers: loss_and_grad needs noise")
+        if self._together is not None:
+            return self.loss_and_grad_together([Part(x, y, grads, noise)], scale)[0]
+        plan = self._prepare(x, y, grads, noise)
         # Seeding takes a good part of the time of a small shard, so modules that never draw are only watched.
         before = None if self._draws or noise is None else torch.default_generator.get_state()
         sums = self._compute(plan, scale, noise if self._draws else None)
@@ -78,30 +90,80 @@ class TorchModel(Model):
             sums = self._compute(plan, scale, noise)
         return sums
 
-    def _compute(self, plan: Plan, scale: float, noise: Noise | None) -> ShardSums:
+    def loss_and_grad_together(
+        self, parts: Sequence[Part], scale: float, exchange: Exchange | None = None
+    ) -> list[ShardSums]:
+        if self._together is None:
+            return super().loss_and_grad_together(parts, scale, exchange)
+        plans, works, desks, rows = [], [], [], []
+        for part in parts:
+            plan = self._prepare(part.x, part.y, part.grads, part.noise)
+            plan.used.fill(True)
+            weight = self._weight(plan, scale)
+            plans.append(plan)
+            # Seeded whether or not the module is known to draw: to find out later would mean to exchange all again.
+            for shard, desk in enumerate(self._desks[part.x.shape]):
+                works.append(partial(self._compute_shard, plan, shard, weight, part.noise, desk))
+                desks.append(desk)
+                rows.append(plan.new_buffers[shard, : self._vectors.width])
+        self._together.run(works, desks, exchange)
+        for desk, row in zip(desks, rows, strict=True):
+            desk.back()
+            self._vectors.leave(row)
+        return [plan.complete if plan.used.all() else plan.partial for plan in plans]
+
+    @property
+    def exchange_s(self) -> float:
+        return 0.0 if self._together is None else self._together.spent_s
+
+    def _weight(self, plan: Plan, scale: float) -> Tensor:
         if scale not in plan.weights:
             plan.weights[scale] = torch.tensor(scale / self._task.terms)
-        weight = plan.weights[scale]
-        complete = True
+        return plan.weights[scale]
+
+    def _prepare(self, x: Array, y: Array, grads: Array, noise: Noise | None) -> Plan:
+        self._turn(training=True)
+        plan = self._plans.get(x.shape) or self._open(x.shape)
+        plan.read(x, y)
+        if grads is not plan.grads:
+            plan.aim(grads, self._vectors)
+        if self._draws and noise is None:
+            raise TypeError("this module draws random numbers: loss_and_grad needs noise")
+        return plan
+
+    def _compute(self, plan: Plan, scale: float, noise: Noise | None) -> ShardSums:
+        weight = self._weight(plan, scale)
         plan.used.fill(True)
-        for shard, (sample, label, row) in enumerate(zip(plan.samples, plan.labels, plan.rows, strict=True)):
-            self._vectors.enter()
-            if noise is not None:
-                seed_from(noise(shard))
-            z = self._forward(sample)
-            loss = self._task.loss(z, label)
-            for number, (place, found) in enumerate(
-                zip(row, self._precision.gradients(loss, self._params, weight), strict=True)
-            ):
-                if found is not None:
-                    place.copy_(found)
-                else:
-                    place.zero_()
-                    complete = plan.used[shard, number] = False
+        complete = True
+        for shard in range(len(plan.samples)):
+            complete &= self._compute_shard(plan, shard, weight, noise)
             self._vectors.leave(plan.new_buffers[shard, : self._vectors.width])
-            plan.loss_sum[shard] = loss.item() / self._task.terms
-            plan.correct[shard] = self._task.correct(z, label)
         return plan.complete if complete else plan.partial
+
+    def _compute_shard(
+        self, plan: Plan, shard: int, weight: Tensor, noise: Noise | None, desk: Desk | None = None
+    ) -> bool:
+        """One forward and backward, with the buffers on `desk`; whether the loss depends on every parameter."""
+        complete, label = True, plan.labels[shard]
+        self._vectors.enter()
+        if desk is not None:
+            desk.begin()
+        if noise is not None:
+            seed_from(noise(shard))
+        z = self._forward(plan.samples[shard])
+        loss = self._task.loss(z, label)
+        found = self._precision.gradients(loss, self._params, weight)
+        for number, (place, gradient) in enumerate(zip(plan.rows[shard], found, strict=True)):
+            if gradient is not None:
+                place.copy_(gradient)
+            else:
+                place.zero_()
+                complete = plan.used[shard, number] = False
+        plan.loss_sum[shard] = loss.item() / self._task.terms
+        plan.correct[shard] = self._task.correct(z, label)
+        if desk is not None:
+            desk.keep()
+        return complete
 
     def evaluate(self, x: Array, y: Array) -> ShardSums:
         self._turn(training=False)
@@ -124,7 +186,8 @@ class TorchModel(Model):
                 raise
             raise UserError(
                 f"batch norm cannot train on a shard of one sample: {error}",
-                hint="leave out the ragged end with --drop-last, or choose --batch-size and --shards so that none is 1",
+                hint="leave out the ragged end with --drop-last, choose --batch-size and --shards so that none is 1, "
+                "or use --sync-batchnorm",
             ) from None
 
     def _turn(self, *, training: bool) -> None:
@@ -137,6 +200,9 @@ class TorchModel(Model):
         plan = Plan(self._task, shape[0], self.buffers_layout.length, len(self._params))
         plan.new_buffers[:, self._vectors.width :] = self._frozen
         self._plans[shape] = plan
+        if self._together is not None:
+            self._vectors.enter()
+            self._desks[shape] = [Desk(self.module) for _ in range(shape[0])]
         return plan
 
 

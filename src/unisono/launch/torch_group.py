@@ -1,0 +1,93 @@
+"""torch's default process group for the ranks of a communicator, and the device of each of them.
+
+The one idea: whoever started the ranks, they already know each other and agree on a store that way, so nothing has to
+be configured: no address, no port, no variables that must be right.
+
+    with default_group(comm, "cpu", threads=1) as device: DistributedDataParallel(module)
+
+On one node the store is a file, so nothing listens; over several it is a TCP store on rank 0's host, at a free port.
+One process per device: the local rank picks it, before any other call of CUDA.
+
+Limits: gloo's threads are left as torch makes them, unlike those of `comm/torch_dist.py`, for this is the peer that
+others are compared with. The path on GPUs follows torch's documentation but has never run: its authors had no GPU. A
+launcher that shows each rank one GPU of its own (`srun --gpus-per-task`) is not understood: the second rank of a node
+looks for a second GPU.
+"""
+
+import socket
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch.distributed import FileStore, Store, TCPStore  # type: ignore[attr-defined]  # public all the same
+
+from unisono.comm.base import Communicator
+from unisono.comm.node import node_colour
+from unisono.errors import UserError
+from unisono.launch.environments import torch_variables
+from unisono.launch.placement import Placement
+
+_ADDRESS_BYTES = 512
+
+
+@contextmanager
+def default_group(comm: Communicator, kind: str, threads: int) -> Iterator[torch.device]:
+    """The group exists inside; gives this rank's device. `kind`: cpu or cuda. Called by every rank of `comm`."""
+    colours = comm.all_gather(np.array([node_colour(comm)]))[:, 0].tolist()
+    mine = colours[comm.rank]
+    local_rank, local_size = colours[: comm.rank].count(mine), colours.count(mine)
+    device = torch.device(device_of(kind, local_rank, torch.cuda.device_count() if kind == "cuda" else 0))
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    with ExitStack() as kept:
+        directory = kept.enter_context(tempfile.TemporaryDirectory(prefix="unisono-"))
+        store, address = meet(comm, directory, one_node=local_size == comm.size)
+        wait = timedelta(seconds=comm.timeout_s)
+        backend = "gloo" if kind == "cpu" else "nccl"
+        dist.init_process_group(backend, store=store, rank=comm.rank, world_size=comm.size, timeout=wait)
+        comm.barrier()  # rank 0 must not remove the file before all have connected
+        if backend == "gloo":
+            kept.close()  # a run that is killed leaves no file; NCCL would look for it again
+        try:
+            here = Placement(comm.rank, comm.size, local_rank, local_size, None, None, address, "unisono")
+            with torch_variables(here, threads):
+                yield device
+        finally:
+            dist.destroy_process_group()
+
+
+def device_of(kind: str, local_rank: int, count: int) -> str:
+    """The device of a rank, where torch sees `count` GPUs: one each."""
+    if kind == "cpu":
+        return "cpu"
+    if local_rank >= count:
+        raise UserError(
+            f"--device cuda: this node has {local_rank + 1} ranks or more, and torch sees {count} GPUs",
+            hint=f"one process per GPU: start {count} here" if count else "use --device cpu",
+        )
+    return f"cuda:{local_rank}"
+
+
+def meet(comm: Communicator, directory: str, *, one_node: bool) -> tuple[Store, str | None]:
+    """A store that all ranks of `comm` reach, and "host:port" of it, None if it is a file in rank 0's `directory`."""
+    wait = timedelta(seconds=comm.timeout_s)
+    served: Store | None = None
+    name = str(Path(directory) / "store")
+    if not one_node and comm.rank == 0:
+        served = TCPStore(socket.gethostname(), 0, comm.size, True, wait, wait_for_workers=False)
+        name = f"{socket.gethostname()}:{served.port}"
+    room = np.zeros(_ADDRESS_BYTES, np.uint8)
+    room[: len(name.encode())] = np.frombuffer(name.encode(), np.uint8)
+    comm.broadcast(room)
+    agreed = room.tobytes().rstrip(b"\0").decode()
+    if one_node:
+        return FileStore(agreed, comm.size), None
+    if served is None:
+        host, _, port = agreed.rpartition(":")
+        served = TCPStore(host, int(port), comm.size, False, wait, wait_for_workers=False)
+    return served, agreed

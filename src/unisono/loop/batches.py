@@ -1,0 +1,182 @@
+"""Batches: the global batches of the user's own loop; going through one is the gradient half of a round.
+
+    for batch in world.batches(dataset, batch_size=256, epochs=5):
+        for x, y in batch:                                     # this rank's shards
+            world.backward(F.cross_entropy(model(x), y))
+        optimizer.step()
+
+The one idea: the inner loop ends when every shard's gradient exists, whoever computed it. If a rank is lost meanwhile,
+the shards are dealt anew among the others, and the loop just goes on; so its body may see a shard again, while what
+follows it runs once.
+
+Shuffling, and whatever is drawn while a shard is computed, is keyed by (seed, epoch, step, shard), never by rank; what
+is drawn after the inner loop is the same on all ranks. Epochs are counted on from loop to loop: going through the same
+`Batches` again, or asking for others, goes on with the next epoch.
+
+Limits: generators other than torch's, NumPy's old one and Python's (a `torch.Generator` of one's own) draw by rank.
+"""
+
+from collections.abc import Iterator
+from typing import Any, final
+
+import numpy as np
+import torch
+
+from unisono.arena.member import Regrouped
+from unisono.arena.protocol import READY
+from unisono.data.shards import Plan
+from unisono.errors import UserError
+from unisono.loop.samples import Samples, Wanted, seed_all
+from unisono.loop.sharing import WEIGHT, Sharing, weight_of
+from unisono.rng import generator
+from unisono.strategies.shared import LOSS
+
+
+@final
+class Batches:
+    """All batches of some epochs. `stream` hands this rank's shards out in order, made ahead where workers do it."""
+
+    def __init__(self, sharing: Sharing, samples: Samples, plan: Plan, epochs: int, shuffle: bool) -> None:
+        self._sharing, self._samples, self._plan = sharing, samples, plan
+        self._epochs, self._shuffle = epochs, shuffle
+        self._orders: dict[int, np.ndarray] = {}
+        self._stream: Iterator[Any] | None = None
+        self._end = epochs
+
+    def __len__(self) -> int:
+        return self._epochs * self._plan.steps_per_epoch
+
+    def __iter__(self) -> Iterator["Batch"]:
+        sharing = self._sharing
+        sharing.optimizer.check_stepped()
+        first = sharing.epochs
+        self._stream, self._end = None, first + self._epochs
+        for epoch in range(first, self._end):
+            sharing.epochs = max(sharing.epochs, epoch + 1)
+            for step in range(self._plan.steps_per_epoch):
+                batch = Batch(self, sharing, self._plan, epoch, step)
+                yield batch
+                if not batch.ready:
+                    raise UserError(
+                        f"batch {step} of epoch {epoch} was left before all of its shards were gone through",
+                        hint="go through the whole batch: for x, y in batch; to end early, leave the outer loop",
+                    )
+                sharing.optimizer.check_stepped()
+
+    def order(self, epoch: int) -> np.ndarray:
+        """The samples in the order of this epoch."""
+        if epoch not in self._orders:
+            self._orders = {
+                epoch: self._plan.order(epoch) if self._shuffle else np.arange(self._plan.samples, dtype=np.int64)
+            }
+        return self._orders[epoch]
+
+    def restart(self, epoch: int, step: int) -> None:
+        """The membership changed: this rank's shards, from this step on, are others."""
+        self._stream = self._samples.shards(self._wanted(epoch, step))
+
+    def next_shard(self, epoch: int, step: int) -> Any:
+        if self._stream is None:
+            self.restart(epoch, step)
+        assert self._stream is not None
+        return next(self._stream)
+
+    def _wanted(self, epoch: int, step: int) -> Iterator[Wanted]:
+        plan, member, dealing = self._plan, self._sharing.member, self._sharing.owner.dealing
+        members = member.view.members
+        while epoch < self._end:
+            for shard in dealing.share(plan.live(step), members, member.slot):
+                yield (plan.seed, epoch, step, shard), plan.shard_indices(self.order(epoch), step, shard)
+            epoch, step = (epoch, step + 1) if step + 1 < plan.steps_per_epoch else (epoch + 1, 0)
+
+
+@final
+class Batch:
+    """One global batch. Go through it once, then call `optimizer.step()`."""
+
+    def __init__(self, batches: Batches, sharing: Sharing, plan: Plan, epoch: int, step: int) -> None:
+        self.epoch, self.step = epoch, step
+        self.samples = plan.batch_samples(step)
+        """Of all ranks together."""
+        self.live = plan.live(step)
+        self.ready = False
+        self._batches, self._sharing, self._plan = batches, sharing, plan
+        self.position = 0
+        self._begun = False
+        self._open: int | None = None
+        self._row = np.zeros(0, np.float32)
+
+    @property
+    def loss(self) -> float:
+        """The mean loss of the whole batch, of all ranks; known when the batch has been gone through."""
+        if not self.ready:
+            raise UserError("batch.loss is not known yet", hint="ask for it after going through the batch")
+        return self._loss
+
+    def __iter__(self) -> Iterator[Any]:
+        sharing, member = self._sharing, self._sharing.member
+        if self._begun:
+            raise UserError("a batch was gone through twice", hint="once for each batch of world.batches")
+        sharing.optimizer.check_stepped()
+        sharing.check_parameters()
+        self._begun, self.position = True, sharing.steps + 1
+        sharing.turn_to(self)
+        while True:
+            try:
+                if member.view.position != self.position:
+                    yield from self._shards()
+                    sharing.meet(self.position, READY)
+                break
+            except Regrouped:
+                sharing.owner.take_chunk()
+                self._open = None
+                self._batches.restart(self.epoch, self.step)
+        self.ready, self._loss = True, sharing.loss(self.live)
+        seed_all(generator(self._plan.seed, "dropout", self.epoch, self.step, self._plan.shards))  # no shard's number
+        sharing.optimizer.expect(lambda lrs: sharing.finish(self.position, self.live, lrs))
+
+    def _shards(self) -> Iterator[Any]:
+        sharing, member, dealing = self._sharing, self._sharing.member, self._sharing.owner.dealing
+        makers = member.view.members
+        mine = dealing.share(self.live, makers, member.slot)
+        rows = sharing.rows(len(mine)) if len(mine) > 1 else dealing.places(self.live, makers, member.slot)
+        for place, shard in enumerate(mine):
+            member.pause()
+            sample = self._batches.next_shard(self.epoch, self.step)
+            sharing.vectors.enter()
+            seed_all(generator(self._plan.seed, "dropout", self.epoch, self.step, shard))
+            self._open, self._row = shard, rows[place]
+            yield sample
+            if self._open is not None:
+                raise UserError(
+                    "world.backward was not called for a shard (loss.backward() is not seen by the other ranks)",
+                    hint="call world.backward(loss) once for every (x, y) of a batch",
+                )
+            sharing.vectors.leave(sharing.shared.new_buffers[shard])
+            member.pulse()
+        if len(mine) > 1:
+            dealing.leave(self.live, makers, member.slot, rows)
+
+    def backward(self, loss: torch.Tensor, weight: float | None) -> None:
+        """The gradient of the open shard's loss goes to the arena."""
+        if self._open is None:
+            raise UserError(
+                "world.backward was called outside a batch, or twice for a shard",
+                hint="call it once for every (x, y) of a batch; add losses up first",
+            )
+        sharing, shard = self._sharing, self._open
+        found = weight_of(loss, self._plan.shard_samples(self.step, shard), weight)
+        views = sharing.vectors.layout.views(self._row[: sharing.vectors.layout.length])
+        gradients = torch.autograd.grad(loss, sharing.parameters, torch.ones_like(loss), allow_unused=True)
+        for number, (view, gradient) in enumerate(zip(views.values(), gradients, strict=True)):
+            sharing.shared.unused[shard, number] = gradient is None
+            if gradient is None:
+                view[...] = 0.0
+            else:
+                # Weighted here, not in the loss: that may be a bfloat16, which cannot hold 257.
+                dense = gradient.to_dense() if gradient.is_sparse else gradient
+                torch.mul(dense, found, out=torch.from_numpy(view))
+        sharing.shared.sums[shard, LOSS] = float(loss.detach()) * found
+        sharing.shared.sums[shard, WEIGHT] = found
+        self._open = None
+        sharing.forbid_gradients()

@@ -1,0 +1,110 @@
+"""SharedOptimizer: the user's optimizer, whose `step` is done by all ranks together.
+
+The one idea: for whoever looks at it (schedulers, logging) it is a torch optimizer, with the user's own parameter
+groups, but its update is the second half of a round. Only learning rates may change on the way.
+
+    model, optimizer = world.share(model, torch.optim.AdamW(model.parameters()))
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 10)
+
+Limits: `state_dict` is in our own format; hooks of torch's optimizers are not called.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, final
+
+import torch
+
+from unisono.errors import UserError
+from unisono.loop.optimizers import numbers_of
+
+if TYPE_CHECKING:
+    from unisono.loop.sharing import Sharing
+
+
+@final
+class SharedOptimizer(torch.optim.Optimizer):
+    """Made from the user's, whose `param_groups` it has. `step` once a batch."""
+
+    def __init__(self, inner: torch.optim.Optimizer, sharing: "Sharing") -> None:
+        # Not Optimizer.__init__: everything it would make is the user's optimizer's.
+        self._inner, self._sharing = inner, sharing
+        self._pending: Callable[[list[float]], None] | None = None
+        self.param_groups, self.defaults = inner.param_groups, inner.defaults
+        self.state = inner.state
+        self._numbers = [numbers_of(group) for group in inner.param_groups]
+
+    def expect(self, finish: Callable[[list[float]], None]) -> None:
+        """A batch's gradients exist: `step` is to finish it."""
+        self._pending = finish
+
+    def check_stepped(self) -> None:
+        """A `UserError` if a batch was gone through and not stepped."""
+        if self._pending is not None:
+            raise UserError(
+                "optimizer.step() was not called for the last batch",
+                hint="call it once a batch; to gather more gradients before an update, use a larger batch_size",
+            )
+
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        """Sum, update, commit."""
+        if closure is not None:
+            raise UserError("optimizer.step was given a closure", hint="compute losses in the loop over the batch")
+        if self._pending is None:
+            raise UserError(
+                "optimizer.step() without gradients: no batch has been gone through since the last one",
+                hint="go through the whole batch (for x, y in batch: world.backward(loss)), then step, once",
+            )
+        self._check_numbers()
+        finish, self._pending = self._pending, None
+        finish([float(group["lr"]) for group in self.param_groups])
+        # A scheduler that was made before `share` looks there whether a step was made.
+        self._inner._opt_called = True  # type: ignore[attr-defined]
+
+    def _check_numbers(self) -> None:
+        if len(self.param_groups) != len(self._numbers):
+            self.add_param_group({})
+        for place, (group, settled) in enumerate(zip(self.param_groups, self._numbers, strict=True)):
+            for name, value in numbers_of(group).items():
+                if value != settled[name]:
+                    raise UserError(
+                        f"{name} of parameter group {place} was changed from {settled[name]} to {value}: after "
+                        "world.share only learning rates may change",
+                        hint="OneCycleLR and CyclicLR leave it alone with cycle_momentum=False",
+                    )
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        raise UserError(
+            "a parameter group was added after world.share",
+            hint="give the optimizer all groups first; a learning rate of 0 keeps one as it is for a while",
+        )
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Nothing to do: every batch writes all gradients anew."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state of all elements, by the names of ours, and the groups; `load_state_dict` takes it back."""
+        sharing, length = self._sharing, self._sharing.vectors.layout.length
+        vectors = zip(sharing.state_names, sharing.shared.state, strict=True)
+        state = {name: torch.from_numpy(vector[:length].copy()) for name, vector in vectors}
+        groups = [{k: v for k, v in group.items() if k != "params"} for group in self.param_groups]
+        steps = sharing.steps_before + sharing.steps
+        return {"state": state, "param_groups": groups, "steps": steps, "epochs": sharing.epochs}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Before the first batch, on all ranks alike. Batches go on with the epoch after the last that was begun."""
+        sharing, saved = self._sharing, state_dict["state"]
+        length = sharing.vectors.layout.length
+        shapes = {name: tuple(getattr(value, "shape", ())) for name, value in saved.items()}
+        if shapes != dict.fromkeys(sharing.state_names, (length,)) or "steps" not in state_dict:
+            raise UserError(
+                f"the state has {', '.join(map(str, saved)) or 'nothing'}; this optimizer has "
+                f"{', '.join(sharing.state_names) or 'nothing'}, of {length} elements",
+                hint="load what state_dict() of a shared optimizer of the same model gave",
+            )
+        if sharing.steps:
+            raise UserError("load_state_dict after the first step", hint="load right after world.share")
+        for name, vector in zip(sharing.state_names, sharing.shared.state, strict=True):
+            vector[:length] = saved[name].numpy()
+        for group, values in zip(self.param_groups, state_dict["param_groups"], strict=True):
+            group.update(values)
+        sharing.steps_before, sharing.epochs = state_dict["steps"], state_dict["epochs"]

@@ -1,0 +1,107 @@
+"""ArenaExchange: shards tell each other numbers in the middle of a step, through a table in the arena.
+
+The one idea: a barrier of its own, one word a rank. A rank writes the rows of its shards, then the number of the
+exchange into its word, and waits until the words of all ranks that have shards are that far. Words and rows are
+written by one rank each; the table is double, so nobody writes what others may still read: whoever is two exchanges
+ahead of a reader would have had to meet it in between (rounds are kept apart by READY).
+
+    exchange = ArenaExchange(shared, member); exchange.open(position, live)
+    rows = exchange.rows(label, [mine])                           # (live, n): those of all shards
+
+A rank that waits looks for a freeze as it does in any meeting: `Regrouped` leaves through the model, the round is
+redone by the members of the new view, and exchanges are counted from 1 again: their numbers begin with the view's.
+Waiting counts as a sign of life, so that only a rank that does not come is taken for stuck.
+
+Limits: 2^16 exchanges a step, 2^27 rounds in a view.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import final
+
+from unisono.arena.fence import fence
+from unisono.arena.member import Member
+from unisono.arena.protocol import READY, flag_of, freezing, pack
+from unisono.arena.waiting import SPINS, wait_until
+from unisono.comm.arrival import late
+from unisono.comm.base import DEFAULT_TIMEOUT_S
+from unisono.data.shards import shards_of_rank
+from unisono.models.base import Array, Exchange, apart
+from unisono.resources import usable_cores
+from unisono.strategies.shared import EXCHANGE_LINE, Shared
+
+_ROUND_BITS, _COUNT_BITS = 27, 16
+
+
+@final
+class ArenaExchange(Exchange):
+    """One rank's side."""
+
+    def __init__(self, shared: Shared, member: Member) -> None:
+        self._member = member
+        self._words, self._tables = shared.exchange_words, shared.exchange_tables
+        self._spins = 0 if member.size > usable_cores() else SPINS
+        # Where a step can be redone somebody watches over the ranks and ends the wait for one that is gone.
+        self._timeout_s = math.inf if shared.undo is not None else DEFAULT_TIMEOUT_S
+        self.open(member.view.position, 0)
+
+    def open(self, position: int, live: int) -> None:
+        """The exchanges of a round whose batch has `live` shards."""
+        member, view = self._member, self._member.view
+        shares = {slot: shards_of_rank(live, member.count, index) for index, slot in enumerate(view.members)}
+        self._mine, self._live, self._ready = shares[member.slot], live, pack(view.number, position, READY)
+        self._others = [slot for slot, share in shares.items() if share and slot != member.slot]
+        self._number = (view.number << _ROUND_BITS | position - view.position) << _COUNT_BITS
+
+    def rows(self, label: int, values: Sequence[Array]) -> Array:
+        self._member.pause()
+        self._number += 1
+        table = self._tables[self._number % 2]
+        end = 1 + len(values[0])
+        for shard, row in zip(self._mine, values, strict=True):
+            table[shard, 0], table[shard, 1:end] = label, row
+        if fence is not None:
+            fence()
+        self._words[self._member.slot * EXCHANGE_LINE] = self._number
+        if not self._all_here():
+            self._wait()
+        if fence is not None:
+            fence()
+        found: Array = table[: self._live, :end]
+        if (found[:, 0] != label).any():
+            raise apart()
+        self._member.pulse()
+        rest: Array = found[:, 1:]
+        return rest
+
+    def _all_here(self) -> bool:
+        return all(self._words[slot * EXCHANGE_LINE] >= self._number for slot in self._others)
+
+    def _wait(self) -> None:
+        for _ in range(self._spins):
+            if self._all_here():
+                return
+        member = self._member
+        here = False
+
+        def ready() -> bool:
+            nonlocal here
+            here = self._all_here()
+            member.pulse()
+            return here or freezing(member.words, member.view.number) or bool(self._gone())
+
+        if not wait_until(ready, self._timeout_s):
+            raise late(member.slot, "an exchange of batch norm", self._timeout_s, self._missing())
+        if here:
+            return
+        member.pause()
+        # Looked at again: it may have come, and gone on, in between.
+        if not self._all_here():
+            raise apart()
+
+    def _missing(self) -> list[int]:
+        return [slot for slot in self._others if self._words[slot * EXCHANGE_LINE] < self._number]
+
+    def _gone(self) -> list[int]:
+        """Those that will not come: they have finished their gradients of this round."""
+        return [slot for slot in self._missing() if flag_of(self._member.words, slot) >= self._ready]

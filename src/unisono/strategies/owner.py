@@ -1,0 +1,132 @@
+"""Owner: a member's part of the update: it finishes the sum for its chunk of the vector and updates the chunk in place.
+
+The one idea: what is done between READY and COMMIT depends on the arena and the membership alone, so it can be done
+again by other members; who computed the gradients, and how, does not matter here.
+
+    owner = Owner(shared, member, model, [Group(options, parameters)])
+    owner.take_chunk()                                        # after every change of membership
+    owner.update(position, live, makers, Update(lrs=[0.1], number=7), meet)
+
+Parameters may be in groups, each with an optimizer of its own; all have the same vectors of state.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from itertools import groupby
+from typing import final
+
+import numpy as np
+
+from unisono.arena.canon import chunk_bounds, combine
+from unisono.arena.member import Member
+from unisono.arena.protocol import NORMS
+from unisono.optim import make
+from unisono.optim.options import OptimizerOptions
+from unisono.strategies.dealing import Dealing, Slots
+from unisono.strategies.shared import Shaped, Shared, scaling_of, segments_of
+from unisono.strategies.unused import left_alone
+
+_NONE = np.zeros(0, np.bool_)
+
+
+@final
+@dataclass(frozen=True)
+class Group:
+    """Parameters (by their place in the layout) that one optimizer updates; all of them if None."""
+
+    options: OptimizerOptions
+    parameters: frozenset[int] | None = None
+
+
+@final
+@dataclass(frozen=True)
+class Update:
+    """What a step is told from outside."""
+
+    lrs: Sequence[float]
+    """One for each group."""
+    number: int
+    """Of the step, from 1."""
+    factor: float = 1.0
+    """Gradients are multiplied by it first."""
+
+
+@final
+class Owner:
+    """One member's side."""
+
+    def __init__(self, shared: Shared, member: Member, shapes: Shaped, groups: Sequence[Group]) -> None:
+        self._shared, self._member, self._shapes, self._groups = shared, member, shapes, groups
+        self._optimizers = [make(group.options) for group in groups]
+        self._scaling, self._segments = scaling_of(shapes, groups[0].options), segments_of(shapes)
+        self.dealing = Dealing(shared.gradients)
+        self.take_chunk()
+
+    def take_chunk(self) -> None:
+        """The part of the vector that is this member's in the present view."""
+        self.dealing.forget()
+        self.low, self.high = chunk_bounds(len(self._shared.params), self._member.count, self._member.index)
+        self.ranges = self._segments.ranges(self.low, self.high)
+        self._chunks = [row[self.low : self.high] for row in self._shared.vectors]
+        self.gradient = np.empty(self.high - self.low, np.float32)
+        self._pieces = self._cut_into_groups()
+
+    def _cut_into_groups(self) -> list[tuple[int, int, int]]:
+        """(low, high, group): stretches of the chunk that one optimizer updates."""
+        if len(self._groups) == 1 and self._groups[0].parameters is None:
+            return [(0, self.high - self.low, 0)]
+        of = {
+            parameter: number
+            for number, group in enumerate(self._groups)
+            for parameter in group.parameters or frozenset()
+        }
+        owned = [(low, high, of[parameter]) for low, high, parameter in self.ranges if parameter in of]
+        found = []
+        for number, stretch in groupby(owned, key=lambda piece: piece[2]):
+            pieces = list(stretch)
+            found.append((pieces[0][0], pieces[-1][1], number))
+        return found
+
+    def copy_chunk(self) -> None:
+        """This member's part of the spare copy."""
+        lasting, spare = self._shared.lasting, self._shared.spare
+        if spare is None:
+            return
+        for vector, copy in zip(lasting.vectors, spare.vectors, strict=True):
+            copy[self.low : self.high] = vector[self.low : self.high]
+        if self._member.first:
+            spare.buffers[...], spare.steps[...], spare.scores[...] = lasting.buffers, lasting.steps, lasting.scores
+
+    def update(self, position: int, live: int, makers: Slots, update: Update, meet: Callable[[int, int], bool]) -> None:
+        """Sums and updates the chunk, and on the first member the buffers; meet(position, NORMS) if norms count."""
+        shared, gradient, slot = self._shared, self.gradient, self._member.slot
+        self.dealing.finish(live, makers, self.low, self.high, gradient)
+        if update.factor != 1.0:
+            np.multiply(gradient, np.float32(update.factor), out=gradient)
+        if self._scaling.rows:
+            self._scaling.publish(self._chunks[0], gradient, self.low, shared.squares)
+            meet(position, NORMS)
+        scale = self._scaling.scale(shared.squares, self.low, self.high)
+        if shared.undo is not None:
+            shared.undo.keep(slot, position, self.low, self.high)
+        unused = np.asarray(shared.unused[:live].all(axis=0)) if self._shapes.skips else _NONE
+        with left_alone(self._chunks, self.ranges, unused) if unused.any() else nullcontext():
+            for low, high, number in self._pieces:
+                params, *state = (chunk[low:high] for chunk in self._chunks)
+                lr = update.lrs[number]
+                self._optimizers[number].update(params, gradient[low:high], state, lr, update.number, scale)
+        if self._member.first:
+            self._update_buffers(position, live)
+
+    def _update_buffers(self, position: int, live: int) -> None:
+        shared, buffers = self._shared, self._shared.buffers
+        if not buffers.size:
+            return
+        if shared.buffers_undo is not None:
+            shared.buffers_undo.keep(self._member.slot, position, 0, len(buffers))
+        rows, width = shared.new_buffers[:live], len(buffers) - self._shapes.taken
+        averaged = buffers[:width]
+        combine(list(rows[:, :width]), averaged, np.add)
+        np.multiply(averaged, np.float32(1.0 / live), out=averaged)
+        buffers[width : rows.shape[1]] = rows[0, width:]

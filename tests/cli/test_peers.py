@@ -1,0 +1,99 @@
+"""`unisono train --strategy ddp` and `accelerate` as a user meets them: alone, under torchrun, with other names."""
+
+import json
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from unisono.errors import UserError
+from unisono.launch.environments import child_environment, torch_variables
+from unisono.launch.placement import Placement
+from unisono.recipe import load
+
+COMMAND = [sys.executable, "-m", "unisono", "train"]
+SMALL = ["--model", "bn-mlp:16", "--epochs", "3", "--ranks", "2"]
+needs_torch = pytest.mark.skipif(not find_spec("torch"), reason="torch is not installed")
+
+
+def train(*arguments: str, cwd: Path, launcher: tuple[str, ...] = ()) -> subprocess.CompletedProcess:
+    command = [*COMMAND[:1], *launcher, *COMMAND[1:], *arguments]
+    return subprocess.run(
+        command, cwd=cwd, env=child_environment(threads=1), capture_output=True, text=True, timeout=100, check=False
+    )
+
+
+def summary_of(path: Path) -> dict:
+    return json.loads((path / "summary.json").read_text())
+
+
+@needs_torch
+def test_the_run_directory_is_the_same_whoever_starts_the_ranks(tmp_path):
+    ended = train(*SMALL, "--strategy", "ddp", "--out", "one", cwd=tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    opening = ended.stdout.splitlines()[0]
+    assert "torch engine, ddp over gloo, cpu for every rank, 2 ranks x 1 thread" in opening
+    assert "2 shards: other bits on other numbers of ranks" in ended.stdout
+    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
+    ended = train(*SMALL, "--strategy", "accelerate", "--out", "two", cwd=tmp_path, launcher=launcher)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.count("epoch 3/3") == 1  # one rank speaks
+    one, two = summary_of(tmp_path / "one"), summary_of(tmp_path / "two")
+    assert (one["strategy"], one["transport"], one["engine"], one["shards"]) == ("ddp", "gloo", "torch", 2)
+    assert (two["strategy"], two["transport"], two["ranks"]) == ("accelerate", "gloo", 2)
+    assert one["test_accuracy"] > 0.8
+    # Accelerate wraps by DDP, and it does not matter who started the ranks.
+    assert two["weights_sha256"] == one["weights_sha256"]
+    assert {path.name for path in (tmp_path / "one").iterdir()} == {path.name for path in (tmp_path / "two").iterdir()}
+
+
+@needs_torch
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--strategy", "ddp", "--optimizer", "lars"], "--optimizer lars with --strategy ddp: torch has none"),
+        (["--device", "cuda"], "use --strategy ddp or --strategy accelerate on GPUs"),
+    ],
+)
+def test_mistakes_give_one_message_and_no_directory(tmp_path, arguments, message):
+    ended = train(*arguments, cwd=tmp_path)
+    assert ended.returncode == 2
+    assert message in ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_other_names_of_options_on_the_command_line(tmp_path):
+    ended = train("--base-lr", "0.02", "--num-gpus", "1", "--epochs", "1", "--out", "run", cwd=tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    recipe = load(str(tmp_path / "run" / "recipe.toml"), {})
+    assert (recipe.lr, recipe.ranks) == (0.02, 1)
+
+
+def test_other_names_of_options_in_a_file(tmp_path):
+    (tmp_path / "mine.toml").write_text("base_lr = 0.5\nnum_gpus = 3\n")
+    recipe = load(str(tmp_path / "mine.toml"), {"lr": 0.25})
+    assert (recipe.lr, recipe.ranks) == (0.25, 3)
+    (tmp_path / "both.toml").write_text("base_lr = 0.5\nlr = 0.5\n")
+    with pytest.raises(UserError, match="has both lr and base_lr"):
+        load(str(tmp_path / "both.toml"), {})
+
+
+def test_the_shipped_recipes_have_the_defaults_of_what_they_stand_for():
+    r3, r4 = load("r3", {}), load("r4", {})
+    assert (r3.model, r3.batch_size_per_rank, r3.epochs, r3.lr) == ("wideresnet:10", 32, 40, 0.01)
+    assert (r3.target_accuracy, r3.patience, r3.momentum, r3.ranks) == (0.85, 2, 0.9, 1)
+    assert (r4.model, r4.batch_size_per_rank, r4.optimizer, r4.lr, r4.epochs) == ("bn-mlp:32", 32, "adam", 0.001, 10)
+
+
+def test_the_environment_is_as_before():
+    environ = {"RANK": "7", "HOME": "/"}
+    with torch_variables(Placement(1, 4, 1, 2, None, None, "host:29", "unisono"), 3, environ):
+        assert environ == {
+            "RANK": "1", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "HOME": "/",
+            "MASTER_ADDR": "host", "MASTER_PORT": "29", "OMP_NUM_THREADS": "3",
+        }  # fmt: skip
+        environ["MORE"] = "of a library"
+    assert environ == {"RANK": "7", "HOME": "/"}

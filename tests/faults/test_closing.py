@@ -1,0 +1,67 @@
+"""A death while an epoch is closed or the run ends: every epoch is written down, and once."""
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from plans import PULSED, REPORT, Fault, Plan, kill_at
+from trials import CLOSING, FINAL, SMALL, quiet, run, trial
+
+from unisono.arena.protocol import COMMIT, READY
+from unisono.cli.running import run_recipe
+from unisono.train.snapshot import require_newest
+from unisono.train.team import Halted, Places
+
+FIRST_TELLS = {"before it is told": Fault(0, f"{REPORT} metrics"), "told": Fault(0, f"{REPORT} metrics", "after")}
+
+
+@pytest.mark.parametrize("position", [CLOSING, FINAL])
+@pytest.mark.parametrize("rank", [0, 2, 3])
+def test_in_the_middle_of_an_evaluation(monkeypatch, rank, position):
+    trial(monkeypatch, SMALL, Fault(rank, PULSED, position=position)).check(quiet(SMALL))
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("phase", [READY, COMMIT])
+@pytest.mark.parametrize("rank", [0, 3])
+@pytest.mark.parametrize("position", [CLOSING, FINAL])
+def test_around_its_meetings(monkeypatch, position, rank, phase, when):
+    trial(monkeypatch, SMALL, kill_at(rank, position, phase, when)).check(quiet(SMALL))
+
+
+@pytest.mark.parametrize("fault", FIRST_TELLS.values(), ids=FIRST_TELLS)
+def test_the_rank_that_tells_the_epoch(monkeypatch, fault):
+    found = trial(monkeypatch, SMALL, fault)
+    found.check(quiet(SMALL))
+    assert found.told == ([1, 1, 2] if fault.when == "after" else [1, 2])
+
+
+@pytest.mark.parametrize("fault", FIRST_TELLS.values(), ids=FIRST_TELLS)
+def test_metrics_have_every_epoch_once(monkeypatch, tmp_path, capsys, fault):
+    plan = Plan(fault, kill_at(1, FINAL, COMMIT, "before")).install(monkeypatch)
+    summary = run_recipe(replace(SMALL, out=str(tmp_path / "run")))
+    assert plan.fired() == [True, True]
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    told = {line["epoch"]: {name: value for name, value in line.items() if not name.endswith("_s")} for line in lines}
+    assert [line["epoch"] for line in lines] == [1, 2]
+    assert told == {epoch: numbers for epoch, numbers in quiet(SMALL).epochs.items() if epoch}
+    assert (summary["status"], summary["takeovers"], summary["restarts"]) == ("finished", 2, 2)
+    assert summary["weights_sha256"] == quiet(SMALL).sha256
+    events = [json.loads(line)["kind"] for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines()]
+    assert events.count("death") == 2
+    assert "rank 0 was killed by SIGKILL; 3 took over" in capsys.readouterr().out
+
+
+def test_everybody_after_everything_was_done(monkeypatch, tmp_path):
+    """Nobody is left to say what was found: the run is resumable, and resumed it says so."""
+    plan = Plan(*(kill_at(rank, FINAL, COMMIT, "after") for rank in range(4))).install(monkeypatch)
+    with pytest.raises(Halted, match="no rank is left"):
+        run(replace(SMALL, respawn=False), Places(snapshots=tmp_path))
+    assert plan.fired() == [True] * 4
+    found = run(SMALL, snapshot=require_newest(tmp_path))
+    assert found.sha256 == quiet(SMALL).sha256
+    assert found.epochs[0] == quiet(SMALL).epochs[0]

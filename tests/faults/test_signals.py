@@ -1,0 +1,92 @@
+"""Signals: one asks for an end that can be resumed, a second one ends at once; ranks are not concerned."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+
+from unisono.cli.running import run_recipe
+from unisono.recipe import Recipe
+from unisono.train.resuming import recipe_of
+from unisono.train.snapshot import require_newest
+
+RECIPE = Recipe(epochs=60, ranks=3, model="bn-mlp")
+COMMAND = [sys.executable, "-m", "unisono", "train", "--epochs", "60", "--ranks", "3", "--model", "bn-mlp"]
+
+
+@contextmanager
+def command(out: Path) -> Iterator[tuple[subprocess.Popen, list[psutil.Process]]]:
+    """`unisono train` in a process group of its own, as a terminal gives it one, when it is in its third epoch."""
+    with subprocess.Popen(
+        [*COMMAND, "--out", str(out)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, process_group=0
+    ) as started:
+        try:
+            while not started.stdout.readline().startswith("epoch 2/"):
+                assert started.poll() is None
+            yield started, psutil.Process(started.pid).children(recursive=True)
+        finally:
+            if started.poll() is None:
+                os.killpg(started.pid, signal.SIGKILL)
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory) -> str:
+    return run_recipe(replace(RECIPE, out=str(tmp_path_factory.mktemp("quiet") / "run")))["weights_sha256"]
+
+
+@pytest.mark.parametrize(
+    ("number", "everybody"),
+    [(signal.SIGTERM, False), (signal.SIGUSR1, False), (signal.SIGINT, True), (signal.SIGTERM, True)],
+)
+def test_the_first_one_leaves_a_snapshot_to_go_on_from(tmp_path, expected, number, everybody):
+    """Ctrl-C reaches the whole process group; so does what SLURM sends."""
+    with command(tmp_path / "run") as (started, ranks):
+        os.killpg(started.pid, number) if everybody else started.send_signal(number)
+        _, errors = started.communicate(timeout=30)
+    assert started.returncode == 75, errors
+    assert f"the run was asked to end; everything up to here is in {tmp_path / 'run' / 'snapshots'}" in errors
+    assert f"HINT: go on with unisono train --resume {tmp_path / 'run'}" in errors
+    assert not any(process.is_running() for process in ranks)
+    position = require_newest(tmp_path / "run" / "snapshots").position
+    assert position > 2 * 24
+    summary = run_recipe(recipe_of(str(tmp_path / "run"), {"ranks": 2}))
+    assert (summary["weights_sha256"], summary["status"]) == (expected, "finished")
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    assert [line.partition(",")[0] for line in lines] == [f'{{"epoch": {epoch}' for epoch in range(1, 61)]
+
+
+def test_the_second_one_ends_at_once(tmp_path):
+    with command(tmp_path / "run") as (started, ranks):
+        ranks[1].send_signal(signal.SIGSTOP)  # so that the end of the round does not come
+        started.send_signal(signal.SIGTERM)
+        while _pending(started.pid, signal.SIGTERM):
+            pass
+        started.send_signal(signal.SIGUSR1)
+        _, errors = started.communicate(timeout=30)
+    assert started.returncode == -signal.SIGINT
+    assert "interrupted" in errors
+    assert "Traceback" not in errors
+    assert psutil.wait_procs(ranks, timeout=10)[1] == []
+
+
+def _pending(pid: int, number: int) -> bool:
+    (line,) = (line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("ShdPnd"))
+    return bool(int(line.split()[1], 16) >> number - 1 & 1)
+
+
+def test_what_is_sent_to_ranks_does_not_concern_them(tmp_path, expected):
+    with command(tmp_path / "run") as (started, ranks):
+        for rank in ranks:
+            for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT):
+                rank.send_signal(number)
+        output, errors = started.communicate(timeout=30)
+    assert started.returncode == 0, errors
+    assert "took over" not in output
+    assert expected[:16] in output

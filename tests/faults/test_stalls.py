@@ -1,0 +1,101 @@
+"""Ranks that do not move: waited for if it is not for long, else named, looked into, ended and taken over."""
+
+import os
+import re
+import signal
+import sys
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import psutil
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from plans import FROZEN, PULSED, Fault, Plan, fail, kill_at, loop_for_ever, stop
+from relay import summary_of
+from torment import Run
+from trials import CLOSING, SMALL, quiet, run, trial
+
+import unisono
+from unisono.arena.protocol import READY
+from unisono.cli.running import run_recipe
+from unisono.errors import RankFailed
+from unisono.train.team import Halted, Places
+
+HASTY = replace(SMALL, stall_timeout=0.3)
+LONGER = replace(SMALL, epochs=20)  # who was stopped goes on for a moment when asked for its stack
+
+
+def test_a_rank_that_is_stopped_for_a_while_is_waited_for(monkeypatch, tmp_path):
+    plan = Plan(Fault(1, PULSED, position=2, act=stop)).install(monkeypatch)
+    recipe = replace(SMALL, stall_timeout=1.0, out=str(tmp_path / "run"))
+    with Run(partial(run_recipe, recipe)) as tormented:
+        while not (found := [pid for pid in tormented.ranks() if _state(pid) == psutil.STATUS_STOPPED]):
+            assert tormented.running(0.001)
+        assert tormented.running(0.3)
+        os.kill(found[0], signal.SIGCONT)
+        tormented.running(20.0)
+        assert tormented.code() == 0
+    assert plan.fired() == [True]
+    summary = summary_of(tmp_path / "run")
+    assert (summary["takeovers"], summary["restarts"]) == (0, 0)
+    assert summary["weights_sha256"] == quiet(SMALL).sha256
+
+
+def _state(pid: int) -> str:
+    try:
+        return psutil.Process(pid).status()
+    except psutil.NoSuchProcess:
+        return ""
+
+
+@pytest.mark.parametrize("position", [2, CLOSING])
+@pytest.mark.parametrize("act", [stop, loop_for_ever])
+def test_a_rank_that_never_moves_again_is_looked_into_and_taken_over(monkeypatch, tmp_path, act, position):
+    hasty = replace(LONGER, stall_timeout=0.3)
+    found = trial(monkeypatch, hasty, Fault(2, PULSED, position=position, act=act), places=Places(log=tmp_path))
+    found.check(quiet(LONGER))
+    (event,) = [event for event in found.events if event["kind"] == "death"]
+    assert event["rank"] == 2
+    assert event["cause"] == f"did not move for 0.3 s and was ended (its stack: {tmp_path / 'rank-2.stack'})"
+    stack = (tmp_path / "rank-2.stack").read_text()
+    # Who was stopped may have gone on for a moment before it answered.
+    assert ("in loop_for_ever" if act is loop_for_ever else "in walk_through") in stack
+    assert [path.name for path in tmp_path.iterdir()] == ["rank-2.stack"]  # nothing of those who had nothing to say
+
+
+def test_a_rank_that_does_not_stand_still_when_another_dies(monkeypatch, tmp_path):
+    faults = kill_at(0, 2, READY, "before"), Fault(3, FROZEN, act=stop)
+    found = trial(monkeypatch, HASTY, *faults, places=Places(log=tmp_path))
+    found.check(quiet(SMALL))
+    causes = {event["rank"]: event["cause"] for event in found.events if event["kind"] == "death"}
+    assert causes[0] == "was killed by SIGKILL"
+    assert causes[3].startswith("did not move for 0.3 s")
+
+
+def test_everybody_stuck_ends_the_run_with_a_snapshot(monkeypatch, tmp_path):
+    faults = [Fault(rank, PULSED, position=2, act=stop) for rank in range(4)]
+    plan = Plan(*faults).install(monkeypatch)
+    with pytest.raises(Halted, match=r"no rank is left: rank \d did not move for 0\.3 s"):
+        run(HASTY, Places(snapshots=tmp_path))
+    assert plan.fired() == [True] * 4
+
+
+@pytest.mark.parametrize("rank", [0, 3])
+def test_an_exception_is_no_fault_of_the_machine(monkeypatch, rank):
+    """It would come again: the run ends at once, with its traceback."""
+    plan = Plan(Fault(rank, PULSED, position=2, act=fail)).install(monkeypatch)
+    with pytest.raises(RankFailed, match=r"(?s)Traceback.*ValueError: planned") as caught:
+        run(SMALL)
+    assert plan.fired() == [True]
+    assert (caught.value.rank, caught.value.exit_code) == (rank, 1)
+
+
+def test_nothing_depends_on_the_wall_clock():
+    """A jump of it must not end anybody: only monotonic clocks."""
+    package = Path(unisono.__file__).parent
+    asked = re.compile(r"\btime\.time(_ns)?\(|\bdatetime\.(now|utcnow|today)\(|\btime\.(gm|local)time\(")
+    for folder in ("arena", "comm", "launch", "strategies", "train"):
+        for path in (package / folder).rglob("*.py"):
+            assert not asked.search(path.read_text()), path

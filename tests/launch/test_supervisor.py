@@ -1,0 +1,260 @@
+"""The supervisor with ranks that do nothing but meet: who is replaced, when a run ends, what is said about it."""
+
+import mmap
+import os
+import signal
+from collections.abc import Callable
+from typing import Any
+
+import psutil
+import pytest
+
+from unisono import resources
+from unisono.arena import protocol
+from unisono.arena.member import Member, Regrouped
+from unisono.arena.protocol import COMMIT, REQUESTS
+from unisono.arena.protocol import READY as GRADIENTS
+from unisono.errors import RankFailed
+from unisono.launch.supervisor import READY, Care, Outcome, Supervisor
+
+SIZE, ROUNDS = 3, 200
+
+Hook = Callable[[int, int, int], None]
+"""Called with (slot, after, position) before READY of every round."""
+
+
+def new_words(size: int = SIZE) -> memoryview:
+    return memoryview(mmap.mmap(-1, 8 * protocol.words_needed(size))).cast("q")
+
+
+def walker(words: memoryview, hook: Hook, size: int = SIZE, rounds: int = ROUNDS, views: int = 1) -> Any:
+    """A rank's life: so many rounds, and more until there were so many views; nothing in them."""
+
+    def live(slot: int, after: int, report: Callable[[Any], None]) -> dict[str, int]:
+        if after:
+            hook(slot, after, 0)
+            report(READY)
+        member = Member(words, slot, size, crowded=True, after=after)
+        while True:
+            view = member.view
+            position = view.position + (view.reached == COMMIT)
+            try:
+                while position <= rounds or member.view.number < views:
+                    if (member.view.position, member.view.reached) != (position, GRADIENTS):
+                        hook(slot, after, position)
+                        member.pulse()
+                        member.meet(position, GRADIENTS)
+                    member.meet(position, COMMIT)
+                    position += 1
+                return {"done": rounds}
+            except Regrouped:
+                continue
+
+    return live
+
+
+def supervise(hook: Hook, care: Care | None = None, rounds: int = ROUNDS, views: int = 1) -> Outcome:
+    words = new_words()
+    live = walker(words, hook, SIZE, rounds, views)
+    try:
+        return Supervisor(words, SIZE, live, care or Care(), lambda rank, value: None).run()
+    finally:
+        assert psutil.Process().children() == []
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def quiet(slot: int, after: int, position: int) -> None:
+    pass
+
+
+def test_everybody_comes_to_the_end():
+    outcome = supervise(quiet)
+    assert {"done": ROUNDS} in outcome.results.values()
+    assert (outcome.lost, outcome.takeovers, outcome.restarts, outcome.reforming_s) == ("", 0, 0, [])
+
+
+@pytest.mark.parametrize("respawn", [True, False])
+@pytest.mark.parametrize("slot", range(SIZE))
+def test_a_rank_that_dies_is_taken_over_and_replaced(slot, respawn):
+    events: list[dict] = []
+
+    def hook(who: int, after: int, position: int) -> None:
+        if (who, after, position) == (slot, 0, 3):
+            die()
+
+    outcome = supervise(hook, Care(respawn=respawn, on_event=events.append), views=3 if respawn else 2)
+    assert {"done": ROUNDS} in outcome.results.values()
+    assert (outcome.takeovers, outcome.restarts) == (1, int(respawn))
+    assert len(outcome.reforming_s) == 1
+    assert events[0] | {"s": 0} == {
+        "kind": "death", "rank": slot, "cause": "was killed by SIGKILL", "worked": True, "position": 2,
+        "reached": "commit", "ranks": SIZE - 1, "s": 0,
+    }  # fmt: skip
+    assert [event["rank"] for event in events[1:]] == ([slot] if respawn else [])
+
+
+def test_what_was_begun_is_restored_before_anybody_goes_on():
+    """A round whose gradients all exist: its update alone is done again."""
+    words, seen = new_words(), []
+
+    def hook(slot: int, after: int, position: int) -> None:
+        if position == 4 and slot == 0 and not after:  # the others wait for this one, so they are at 4, READY
+            words[protocol.line(1)] = words[protocol.line(2)] = protocol.pack(1, 4, GRADIENTS)
+            words[protocol.line(0)] = protocol.pack(1, 4, GRADIENTS)
+            die()
+
+    care = Care(restore=lambda view: seen.append((view, protocol.current_view(words, SIZE).number)))
+    Supervisor(words, SIZE, walker(words, hook), care, lambda rank, value: None).run()
+    view, published = seen[0]
+    assert (view.position, view.reached, view.dealers) == (4, GRADIENTS, (0, 1, 2))
+    assert (view.number, published) == (2, 1)
+
+
+def test_the_death_of_the_last_rank_ends_the_run():
+    def hook(slot: int, after: int, position: int) -> None:
+        if position == 5:
+            die()
+
+    outcome = supervise(hook, Care(respawn=False))
+    assert outcome.lost.startswith("no rank is left: rank ")
+    assert (outcome.view.position, outcome.view.reached, outcome.view.members) == (4, COMMIT, ())
+    assert outcome.results == {}
+
+
+def test_more_deaths_than_allowed_end_the_run():
+    def hook(slot: int, after: int, position: int) -> None:
+        if slot == 1:
+            die()  # every replacement too
+
+    outcome = supervise(hook, Care(most_deaths=3), rounds=1_000_000)
+    assert outcome.lost == "4 ranks died within 10 minutes, the last: rank 1 was killed by SIGKILL"
+    assert outcome.restarts == 3
+    assert outcome.view.members == (0, 2)
+
+
+def test_a_rank_killed_for_memory_is_named_as_such(monkeypatch, tmp_path):
+    events: list[dict] = []
+    (tmp_path / "own").write_text("0::/job\n")
+    (tmp_path / "job").mkdir()
+    counter = tmp_path / "job" / "memory.events"
+    counter.write_text("low 0\noom 0\noom_kill 7\n")
+    monkeypatch.setattr(resources, "_OWN", tmp_path / "own")
+    monkeypatch.setattr(resources, "_CGROUP", tmp_path)
+
+    def hook(slot: int, after: int, position: int) -> None:
+        if (slot, after) == (1, 0) and position in (2, 3):
+            counter.write_text("low 0\noom 1\noom_kill 8\n")
+            die()
+        if (slot, after, position) == (2, 0, 40):
+            die()
+
+    outcome = supervise(hook, Care(respawn=False, on_event=events.append))
+    assert [(event["rank"], event["cause"]) for event in events] == [
+        (1, "was killed for memory (SIGKILL; the limit of its cgroup was reached)"),
+        (2, "was killed by SIGKILL"),  # the counter has not moved since
+    ]
+    assert outcome.takeovers == 2
+
+
+def test_an_exception_ends_the_run_with_its_traceback():
+    def hook(slot: int, after: int, position: int) -> None:
+        if (slot, position) == (2, 3):
+            raise ValueError("mine")
+
+    with pytest.raises(RankFailed, match=r"(?s)rank 2: Traceback.*ValueError: mine"):
+        supervise(hook)
+
+
+def test_an_exception_while_others_stand_still_ends_the_run():
+    def hook(slot: int, after: int, position: int) -> None:
+        if (slot, position) == (1, 3):
+            die()
+        if (slot, position) == (2, 4):
+            raise ValueError("mine")
+
+    with pytest.raises(RankFailed, match="ValueError: mine"):
+        supervise(hook)
+
+
+def test_a_replacement_that_never_gets_ready_is_replaced():
+    """Views: the first, one without the dead rank, one when its replacement was ended, one with the next."""
+    events: list[dict] = []
+
+    def hook(slot: int, after: int, position: int) -> None:
+        if slot == 1 and position == 2 and not after:
+            die()
+        if after == 2:
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+    supervise(hook, Care(stall_s=0.2, on_event=events.append), views=4)
+    assert [(event["kind"], event["rank"], event.get("cause", "")) for event in events] == [
+        ("death", 1, "was killed by SIGKILL"),
+        ("death", 1, "did not move for 0.2 s and was ended"),
+        ("join", 1, ""),
+    ]
+
+
+def test_a_replacement_that_is_stuck_at_the_end_is_not_waited_for():
+    def hook(slot: int, after: int, position: int) -> None:
+        if slot == 1 and position == 2 and not after:
+            die()
+        if after:
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+    assert {"done": ROUNDS} in supervise(hook).results.values()
+
+
+def test_whoever_stands_still_when_all_is_done_is_let_go():
+    """A freeze at the very end: one rank saw that all had come, another one saw the freeze first."""
+    words = new_words()
+
+    def live(slot: int, after: int, report: Callable[[Any], None]) -> dict[str, int]:
+        if slot == 2:
+            die()
+        while not protocol.freezing(words, 1):
+            pass
+        if slot == 1:
+            protocol.stand_still(words, 1)
+            while protocol.current_view(words, SIZE).number < 2:
+                pass
+        while protocol.not_still(words, [1]):
+            pass
+        return {"done": 1}
+
+    outcome = Supervisor(words, SIZE, live, Care(respawn=False), lambda rank, value: None).run()
+    assert outcome.results == {0: {"done": 1}, 1: {"done": 1}}
+
+
+def test_a_signal_asks_for_an_end_and_handlers_are_put_back():
+    words, before = new_words(), signal.getsignal(signal.SIGTERM)
+
+    def live(slot: int, after: int, report: Callable[[Any], None]) -> dict[str, int]:
+        if slot == 0:
+            os.kill(os.getppid(), signal.SIGTERM)
+        while not words[REQUESTS]:
+            pass
+        return {"halted": 1}
+
+    outcome = Supervisor(words, SIZE, live, Care(), lambda rank, value: None).run()
+    assert {"halted": 1} in outcome.results.values()
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_second_signal_ends_at_once():
+    words = new_words()
+
+    def live(slot: int, after: int, report: Callable[[Any], None]) -> None:
+        if slot == 0:
+            os.kill(os.getppid(), signal.SIGTERM)
+            while not words[REQUESTS]:
+                pass
+            os.kill(os.getppid(), signal.SIGUSR1)
+        while True:
+            signal.pause()
+
+    with pytest.raises(KeyboardInterrupt):
+        Supervisor(words, SIZE, live, Care(), lambda rank, value: None).run()
+    assert psutil.Process().children() == []

@@ -1,0 +1,57 @@
+"""Trains recipes by strategy and number of ranks, in a process of its own, and prints what came out as JSON.
+
+    python peers_worker.py FOLDER '{"name": {"strategy": "ddp", "ranks": 2, "model": "mlp:8"}}'
+
+Forks, so nobody else's threads may be here. `"fault": "factor"` in a run doubles the weight of every sample.
+"""
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import unisono
+from unisono.recipe import Recipe
+from unisono.strategies.base import Batch
+from unisono.strategies.peers import warm_up
+from unisono.strategies.torch_peer import Peer
+from unisono.train.job import Job, prepare
+from unisono.train.trainer import train
+from unisono.world import World
+
+learn = Peer._learn
+
+
+def doubled(peer: Peer, harness: Any, x: Any, y: Any, batch: Batch, row: Any) -> Any:
+    return learn(peer, harness, x, y, replace(batch, samples=batch.samples / 2), row)
+
+
+def outcome(job: Job, weights: Path, fault: str) -> dict[str, Any]:
+    records: list[Any] = []
+
+    def work(world: World) -> dict[str, Any]:
+        if fault == "factor":
+            Peer._learn = doubled
+        return train(world, job, weights)
+
+    warm_up(job.recipe)
+    ends = unisono.run(
+        work, job.recipe.ranks, start="fork", timeout_s=60, on_report=lambda rank, value: records.append(value)
+    )
+    epochs = [record for record in records if "metrics" in record]
+    shares = epochs[-1]["shares"]
+    return {"ends": ends, "metrics": [e["metrics"] for e in epochs], "shares": shares, "ranks": epochs[-1]["ranks"]}
+
+
+def main() -> None:
+    folder, runs = Path(sys.argv[1]), json.loads(sys.argv[2])
+    found = {}
+    for name, options in runs.items():
+        fault = options.pop("fault", "")
+        found[name] = outcome(prepare(Recipe(**options)), folder / f"{name}.safetensors", fault)
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

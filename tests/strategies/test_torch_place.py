@@ -1,0 +1,57 @@
+"""Where modules are trained: views of our vectors on the processor, a copy with the same answers elsewhere."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from unisono.models.torch.model import TorchModel
+from unisono.models.torch.task import Task
+from unisono.rng import generator
+from unisono.strategies.torch_place import Elsewhere, placed, probe
+
+
+def ready(*layers: nn.Module) -> tuple[TorchModel, np.ndarray, dict]:
+    torch.set_num_threads(1)
+    model = TorchModel(lambda: nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), *layers), Task((4,), 3))
+    params = np.zeros(model.layout.length, np.float32)
+    buffers = np.zeros(model.buffers_layout.length, np.float32)
+    model.init(params, buffers, generator(1, "init"))
+    model.bind(params, buffers)
+    views, states = model.named(params, buffers)
+    return model, params, {name: torch.from_numpy(view) for name, view in (views | states).items()}
+
+
+def test_on_the_processor_updates_are_seen_in_the_vector():
+    model, params, homes = ready()
+    module = placed(model, torch.device("cpu"), homes)
+    assert module is model.module
+    assert int(module[1].num_batches_tracked) == 0  # the trial of a new model does not count
+    with torch.no_grad():
+        module[0].bias += 1.0
+    np.testing.assert_array_equal(homes["0.bias"].numpy(), module[0].bias.detach().numpy())
+    assert np.shares_memory(params, module[0].bias.detach().numpy())
+
+
+def test_a_module_elsewhere_answers_here_and_follows_the_mode():
+    module = nn.Sequential(nn.Linear(4, 3), nn.Dropout(0.5))
+    away = Elsewhere(module, torch.device("cpu"))
+    away.train(False)
+    assert not module[1].training
+    x = torch.ones(2, 4)
+    torch.testing.assert_close(away(x), module(x), rtol=0.0, atol=0.0)
+
+
+@pytest.mark.parametrize(("layer", "draws"), [(nn.ReLU(), False), (nn.Dropout(0.5), True)])
+def test_a_probe_sees_and_leaves_no_trace(layer, draws):
+    model, params, homes = ready(layer)
+    module = placed(model, torch.device("cpu"), homes)
+    before = params.copy(), {name: buffer.clone() for name, buffer in module.named_buffers()}
+    x = torch.arange(12.0).reshape(3, 4)
+    found = probe(module, lambda: module(x).sum())
+    assert (found.draws, found.unused) == (draws, False)
+    assert probe(module, lambda: module[0](x).sum()).unused  # batch norm's parameters
+    np.testing.assert_array_equal(params, before[0])
+    for name, buffer in module.named_buffers():
+        assert torch.equal(buffer, before[1][name])
+    assert all(parameter.grad is None for parameter in module.parameters())

@@ -1,0 +1,172 @@
+"""Which snapshot a run goes on from, and when it is refused; whole commands, in this process."""
+
+import json
+import re
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from snapshot_waits import every_snapshot
+
+from unisono.cli.running import run_recipe
+from unisono.errors import UserError
+from unisono.recipe import Recipe
+from unisono.train.resuming import FIXED, FREE, check_same, find_snapshot, passed_over, recipe_of
+from unisono.train.snapshot import Snapshot, listed
+from unisono.train.snapshot_manifest import Manifest
+
+RECIPE = Recipe(epochs=3, ranks=2, snapshot_every="10steps", keep=3)  # 23 steps an epoch
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory) -> Path:
+    """A run that came to its end, with snapshots of it at 40, 50 and 60 steps."""
+    path = tmp_path_factory.mktemp("runs") / "run"
+    with every_snapshot():
+        run_recipe(replace(RECIPE, out=str(path)))
+    return path
+
+
+@pytest.fixture(autouse=True)
+def no_price(monkeypatch) -> None:
+    """What shards cost is measured at the end of a run, for 50 ms."""
+    monkeypatch.setattr("unisono.train.closing.shard_price", lambda *given: 1.0)
+
+
+@pytest.fixture
+def run(finished, tmp_path) -> Path:
+    """A copy of it that did not."""
+    path = tmp_path / "run"
+    path.mkdir()
+    for entry in finished.rglob("*"):
+        target = path / entry.relative_to(finished)
+        if entry.is_dir():
+            target.mkdir()
+        elif entry.name not in ("summary.json", ".lock"):
+            target.write_bytes(entry.read_bytes())
+    return path
+
+
+def contents(path: Path) -> dict[str, bytes]:
+    return {str(entry): entry.read_bytes() for entry in path.rglob("*") if entry.is_file()}
+
+
+def records(path: Path) -> list[dict]:
+    """metrics.jsonl without the times."""
+    lines = (json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines())
+    return [{name: value for name, value in line.items() if not name.endswith("_s")} for line in lines]
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_a_resumed_run_leaves_what_an_uninterrupted_one_leaves(finished, run, ranks):
+    newest = str(listed(run / "snapshots")[0])
+    summary = run_recipe(recipe_of(str(run), {"ranks": ranks}))
+    expected = json.loads((finished / "summary.json").read_text())
+    assert summary["weights_sha256"] == expected["weights_sha256"]
+    assert summary["resumed_from"] == newest
+    assert records(run) == records(finished)
+    for name in ("epochs", "steps", "samples", "train_loss", "test_loss", "test_accuracy", "status", "stopped_early"):
+        assert summary[name] == expected[name], name
+    assert (run / "weights.safetensors").read_bytes() == (finished / "weights.safetensors").read_bytes()
+    assert {entry.name for entry in run.iterdir()} == {entry.name for entry in finished.iterdir()}
+
+
+@pytest.mark.parametrize("damage", ["truncated", "flipped", "no manifest"])
+def test_a_damaged_snapshot_is_named_and_the_one_before_it_is_used(finished, run, capsys, damage):
+    newest, before, *_ = listed(run / "snapshots")
+    path = newest / ("manifest.json" if damage == "no manifest" else "params.safetensors")
+    data = bytearray(path.read_bytes())
+    if damage == "no manifest":
+        path.unlink()
+    else:
+        data[len(data) // 2] ^= 4
+        path.write_bytes(data[: len(data) // 2] if damage == "truncated" else data)
+    summary = run_recipe(recipe_of(str(run), {}))
+    told = capsys.readouterr()
+    assert summary["resumed_from"] == str(before)
+    assert re.search(rf"unisono: the snapshot {newest.name} cannot be used: {path.name}.*; the one before", told.err)
+    assert summary["weights_sha256"] == json.loads((finished / "summary.json").read_text())["weights_sha256"]
+
+
+def test_none_usable_is_refused_and_nothing_is_changed(run):
+    for path in listed(run / "snapshots"):
+        (path / "params.safetensors").write_bytes(b"")
+    before = contents(run)
+    with pytest.raises(UserError, match=r"(?s)no snapshot in .* can be used:\n.*params.*HINT: nothing was changed"):
+        run_recipe(recipe_of(str(run), {}))
+    assert contents(run) == before
+
+
+def test_a_finished_run_is_said_to_be_finished_and_nothing_is_changed(finished):
+    before = contents(finished)
+    with pytest.raises(UserError, match="the run is finished; nothing was changed") as caught:
+        run_recipe(recipe_of(str(finished), {"ranks": 3}))
+    assert caught.value.exit_code == 2
+    assert contents(finished) == before
+
+
+def test_a_changed_recipe_is_refused_with_the_list_of_differences(run):
+    before = contents(run)
+    with pytest.raises(UserError) as caught:
+        run_recipe(recipe_of(str(run), {"lr": 0.5, "seed": 3, "ranks": 1, "keep": 5}))
+    assert "\n  --lr: 0.01 then, 0.5 now\n  --seed: 0 then, 3 now\n" in str(caught.value)
+    assert str(caught.value).endswith("--allow-change lr,seed")
+    assert contents(run) == before
+
+
+def test_what_is_allowed_by_name_may_change(finished, run):
+    summary = run_recipe(recipe_of(str(run), {"lr": 0.02, "epochs": 4, "allow_change": "lr, epochs"}))
+    assert summary["epochs"] == 4
+    assert summary["weights_sha256"] != json.loads((finished / "summary.json").read_text())["weights_sha256"]
+    assert [record["epoch"] for record in records(run)] == [1, 2, 3, 4]
+    assert records(run)[:2] == records(finished)[:2]
+
+
+def snapshot_of(recipe: Recipe, epoch: int = 2) -> Snapshot:
+    return Snapshot(Path("made up"), Manifest(30, {"recipe": asdict(recipe), "epoch": epoch}, {}))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"model": "mlp:8"}, {"data": "mnist"}, {"batch_size": 32}, {"optimizer": "sgd"}, {"drop_last": True}],
+    ids=str,
+)
+def test_what_the_snapshot_would_not_fit_cannot_be_allowed(changes):
+    recipe = replace(RECIPE, resume="run", allow_change=",".join(changes), **changes)
+    with pytest.raises(UserError, match="cannot change within a run: leave it out"):
+        check_same(recipe, snapshot_of(RECIPE))
+
+
+def test_ranks_that_decide_the_batch_cannot_change():
+    recipe = replace(RECIPE, batch_size_per_rank=32)
+    with pytest.raises(UserError, match="--ranks: 2 then, 3 now"):
+        check_same(replace(recipe, ranks=3), snapshot_of(recipe))
+    check_same(recipe, snapshot_of(recipe))
+
+
+def test_fewer_epochs_than_were_reached_are_refused():
+    with pytest.raises(UserError, match=r"--epochs 2, but run is in epoch 3"):
+        check_same(replace(RECIPE, epochs=2, resume="run", allow_change="epochs"), snapshot_of(RECIPE, epoch=3))
+
+
+def test_odd_names_are_refused():
+    with pytest.raises(UserError, match="did you mean 'epochs'"):
+        check_same(replace(RECIPE, allow_change="epoch"), snapshot_of(RECIPE))
+    assert not FREE & FIXED
+    assert asdict(RECIPE).keys() >= FREE | FIXED
+
+
+def test_what_is_no_run_directory_is_refused(tmp_path):
+    with pytest.raises(UserError, match=r"is not a run directory: it has no recipe\.toml"):
+        recipe_of(str(tmp_path), {})
+    RECIPE.save(tmp_path / "recipe.toml")
+    with pytest.raises(UserError, match="holds no snapshot"):
+        find_snapshot(recipe_of(str(tmp_path), {}))
+    assert find_snapshot(RECIPE) is None
+
+
+def test_nothing_is_passed_over_when_the_newest_is_whole(run):
+    assert passed_over(find_snapshot(recipe_of(str(run), {}))) == []

@@ -1,0 +1,223 @@
+"""Saving while a run goes on: what is saved is what the round left, whatever becomes of the disk or the writer."""
+
+import errno
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from snapshot_waits import every_snapshot
+
+from unisono.errors import UserError
+from unisono.recipe import Recipe
+from unisono.train import saving
+from unisono.train.job import Job, prepare
+from unisono.train.saving import gather, put_back
+from unisono.train.snapshot import listed, newest, require_newest, verified
+from unisono.train.snapshot_writing import NotWritten
+from unisono.train.team import Halted, Places, Team
+
+SMALL = Recipe(
+    ranks=2, model="bn-mlp:40", data="synthetic:classes=4,rows=96,features=8,test_rows=64", batch_size=32, epochs=4,
+    keep=99,
+)  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def no_price(monkeypatch) -> None:
+    """What shards cost is measured at the end of a run, for 50 ms."""
+    monkeypatch.setattr("unisono.train.closing.shard_price", lambda *given: 1.0)
+
+
+@pytest.fixture(scope="module")
+def job() -> Job:
+    return prepare(SMALL)
+
+
+@pytest.fixture(scope="module")
+def expected(job) -> str:
+    return train(job)[0]
+
+
+def train(job: Job, places: Places | None = None, snapshot: Any = None) -> tuple[str, list[dict[str, Any]]]:
+    """The hash of what a run ends with, and its events."""
+    events: list[dict[str, Any]] = []
+    team = Team(job, places or Places())
+    if snapshot is not None:
+        team.resume(snapshot)
+    outcome = team.train(lambda rank, value: None, events.append)
+    return next(found["weights_sha256"] for found in outcome.results.values() if found), events
+
+
+def every(job: Job, text: str, **changes: Any) -> Job:
+    return replace(job, recipe=replace(job.recipe, snapshot_every=text, **changes))
+
+
+def test_snapshots_are_made_when_they_are_due(job, expected, tmp_path):
+    """Each is of its own moment, and the way on from it leads to the same end. 3 steps an epoch, then its closing."""
+    with every_snapshot():
+        found, events = train(every(job, "2steps"), Places(snapshots=tmp_path))
+    assert found == expected
+    assert all(event["path"] for event in events)
+    positions = [verified(path).position for path in reversed(listed(tmp_path))]
+    assert positions == [event["position"] for event in events]
+    assert positions == [2, 5, 7, 10, 13, 15]  # 2, 4, 6 ... steps
+    for path in listed(tmp_path):
+        assert train(job, snapshot=verified(path))[0] == expected
+
+
+def test_snapshots_of_epochs(job, expected, tmp_path):
+    with every_snapshot():
+        train(every(job, "1epochs"), Places(snapshots=tmp_path))
+    snapshot = require_newest(tmp_path)
+    assert snapshot.position == 16
+    assert snapshot.facts["step"] == 4  # after the closing round
+    assert train(job, snapshot=snapshot)[0] == expected
+
+
+def test_snapshots_by_the_clock(job, tmp_path):
+    """More often than the supervisor looks; the run lasts until there is one."""
+    longer = every(prepare(replace(SMALL, epochs=60, eval_every=60)), "0.001s", keep=2)
+    _, events = train(longer, Places(snapshots=tmp_path))
+    assert [event["kind"] for event in events].count("snapshot") >= 1
+
+
+def test_a_disk_that_fails_for_a_while_costs_a_snapshot_and_nothing_else(job, expected, tmp_path, monkeypatch):
+    real, failed = saving.write, {2, 5}
+
+    def write(folder: Path, position: int, *rest: Any, **options: Any) -> Any:
+        if position in failed:
+            raise NotWritten(f"the snapshot of position {position} cannot be written: {os.strerror(errno.EIO)}")
+        return real(folder, position, *rest, **options)
+
+    monkeypatch.setattr(saving, "write", write)
+    with every_snapshot():
+        found, events = train(every(job, "2steps"), Places(snapshots=tmp_path))
+    assert found == expected
+    assert [event["position"] for event in events if event["path"] is None] == [2, 5]
+    for event in events:
+        assert (event["path"] is None) == (event["position"] in failed)
+        assert event["path"] or "Input/output error" in event["cause"]
+    assert newest(tmp_path).rejected == []
+
+
+def test_a_writer_that_is_killed_costs_a_snapshot_and_nothing_else(job, expected, tmp_path, monkeypatch):
+    real, first = saving.write, os.getpid()
+
+    def write(folder: Path, position: int, *rest: Any, **options: Any) -> Any:
+        if os.getpid() != first and not (tmp_path / "killed").exists():
+            (tmp_path / "killed").touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return real(folder, position, *rest, **options)
+
+    monkeypatch.setattr(saving, "write", write)
+    with every_snapshot():
+        found, events = train(every(job, "3steps"), Places(snapshots=tmp_path / "snapshots"))
+    assert found == expected
+    assert [event["path"] for event in events].count(None) == 1
+    assert "was killed by SIGKILL" in events[0]["cause"]
+    assert len(events) > 1  # it is tried again
+
+
+def test_signals_to_everybody_do_not_end_the_writer(job, expected, tmp_path, monkeypatch):
+    real, first = saving.write, os.getpid()
+
+    def write(*given: Any, **options: Any) -> Any:
+        if os.getpid() != first:
+            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
+                os.kill(os.getpid(), number)
+        return real(*given, **options)
+
+    monkeypatch.setattr(saving, "write", write)
+    _, events = train(every(job, "3steps"), Places(snapshots=tmp_path))
+    assert all(event["path"] for event in events)
+
+
+@pytest.fixture
+def small_disk(tmp_path) -> Iterator[Path]:
+    """A disk of 256 KiB."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=256k", "none", str(place)]
+    if not shutil.which("mount") or subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("no disk can be mounted by this user")
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", str(place)], check=True)
+
+
+@pytest.mark.parametrize("trouble", ["full", "read-only"])
+def test_a_disk_that_takes_nothing_more(job, expected, small_disk, trouble):
+    """Training goes on to its end, says so each time, and what was there stays loadable."""
+    train(every(job, "3steps"), Places(snapshots=small_disk / "snapshots"))
+    kept = require_newest(small_disk / "snapshots")
+    if trouble == "full":
+        with open(small_disk / "ballast", "wb", buffering=0) as file, suppress(OSError):
+            while file.write(bytes(1024)):
+                pass
+    else:
+        subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    found, events = train(every(job, "3steps"), Places(snapshots=small_disk / "snapshots"))
+    assert found == expected
+    assert events
+    for event in events:
+        assert event["path"] is None
+        assert ("No space left" if trouble == "full" else "Read-only file system") in event["cause"]
+    assert require_newest(small_disk / "snapshots").path == kept.path
+    assert train(job, snapshot=kept)[0] == expected
+
+
+def test_an_end_that_cannot_be_saved_is_a_failure(job, tmp_path, monkeypatch):
+    """The run was to be resumed, and cannot be: not the exit code of one that can."""
+
+    def write(*given: Any, **options: Any) -> Any:
+        raise NotWritten("the snapshot cannot be written: No space left on device", hint="make room")
+
+    monkeypatch.setattr(saving, "write", write)
+    monkeypatch.setattr(Team, "_live", lambda team, slot, after, report: os.kill(os.getpid(), signal.SIGKILL))
+    lonely = replace(job, recipe=replace(job.recipe, respawn=False))
+    with pytest.raises(Halted, match=r"no rank is left: .*\nthe snapshot cannot be written") as caught:
+        train(lonely, Places(snapshots=tmp_path))
+    assert (caught.value.exit_code, caught.value.snapshot) == (1, "")
+
+
+def test_everything_is_put_back(job, tmp_path):
+    """On other ranks; all but the padding."""
+    train(every(job, "5steps"), Places(snapshots=tmp_path))
+    snapshot = require_newest(tmp_path)
+    team = Team(every(job, "", ranks=3), Places())
+    model, shared = job.model(), team._shared
+    put_back(model, job.optimizer, shared.lasting, snapshot)
+    groups = gather(model, job.optimizer, shared.lasting)
+    assert groups.keys() == set(snapshot.groups)
+    for group, arrays in groups.items():
+        saved = snapshot.arrays(group)
+        assert arrays.keys() == saved.keys()
+        for name, array in arrays.items():
+            np.testing.assert_array_equal(array, saved[name])
+    assert shared.state[0].any()
+
+
+def test_more_epochs_than_the_snapshot_knows(job, tmp_path):
+    train(every(job, "1epochs"), Places(snapshots=tmp_path))
+    snapshot = require_newest(tmp_path)
+    longer = prepare(replace(SMALL, epochs=6))
+    assert train(longer, snapshot=snapshot)[0] == train(longer)[0]
+
+
+def test_without_a_folder_nothing_is_saved(job, tmp_path):
+    _, events = train(every(job, "1steps"))
+    assert events == []
+    with pytest.raises(UserError, match="holds no snapshot"):
+        require_newest(tmp_path)

@@ -1,0 +1,140 @@
+"""A team: it can be resumed anywhere, by any number of ranks, and says why it could not go on."""
+
+import os
+import signal
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from unisono.launch.supervisor import Outcome
+from unisono.recipe import Recipe
+from unisono.strategies.base import Strategy
+from unisono.train.job import Job, prepare
+from unisono.train.snapshot import require_newest
+from unisono.train.team import RESUME_ME, Halted, Places, Team
+from unisono.train.trainer import walk_through
+from unisono.train.walk import Walk
+
+RECIPE = Recipe(
+    ranks=2, model="mlp:40", data="synthetic:classes=4,rows=90,features=8,test_rows=300", batch_size=32, epochs=3,
+    dropout=0.2, optimizer="adam",
+)  # fmt: skip
+WALK = Walk(steps=3, epochs=3)
+
+
+@pytest.fixture(autouse=True)
+def no_price(monkeypatch) -> None:
+    """What shards cost is measured at the end of a run, for 50 ms."""
+    monkeypatch.setattr("unisono.train.closing.shard_price", lambda *given: 1.0)
+
+
+def train(job: Job, places: Places | None = None, snapshot: Any = None) -> dict[str, Any]:
+    """What a run found, and under "told" the numbers of its epochs, but for the times."""
+    told: dict[int, dict[str, Any]] = {}
+
+    def on_report(rank: int, record: dict[str, Any]) -> None:
+        if "metrics" in record:
+            numbers = {name: value for name, value in record["metrics"].items() if not name.endswith("_s")}
+            told[numbers["epoch"]] = numbers
+
+    team = Team(job, places or Places())
+    if snapshot is not None:
+        team.resume(snapshot)
+    outcome = team.train(on_report)
+    found = next(result for result in outcome.results.values() if result)
+    return {
+        "told": told,
+        **{name: found[name] for name in ("weights_sha256", "train_loss", "test_loss", "epochs", "stopped_early")},
+    }
+
+
+def halt(job: Job, position: int, places: Places, monkeypatch: Any) -> Halted:
+    """Runs until round `position`, after which it was asked to end."""
+
+    class Asked:
+        """A strategy that is asked to halt in a given round."""
+
+        def __init__(self, strategy: Strategy) -> None:
+            self.__dict__["_strategy"] = strategy
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._strategy, name)
+
+        def halts_after(self, done: int) -> bool:
+            return done == position
+
+    def walk(strategy: Strategy, *rest: Any) -> dict[str, Any]:
+        return walk_through(Asked(strategy), *rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("unisono.train.team.walk_through", walk)
+        with pytest.raises(Halted) as caught:
+            train(job, places)
+    return caught.value
+
+
+@pytest.mark.parametrize("position", range(WALK.final))
+def test_a_run_can_end_after_any_round_and_go_on_on_other_ranks(monkeypatch, tmp_path, position):
+    job = prepare(RECIPE)
+    if position == 0:
+        patched = replace(job, recipe=replace(RECIPE, respawn=False))
+        with monkeypatch.context() as patch:
+            patch.setattr(Team, "_live", lambda team, slot, after, report: os.kill(os.getpid(), signal.SIGKILL))
+            with pytest.raises(Halted, match="no rank is left"):
+                train(patched, Places(snapshots=tmp_path))
+    else:
+        halted = halt(job, position, Places(snapshots=tmp_path), monkeypatch)
+        assert halted.exit_code == RESUME_ME
+    snapshot = require_newest(tmp_path)
+    assert snapshot.position == position
+    for ranks in (1, 3):
+        found = train(prepare(replace(RECIPE, ranks=ranks)), snapshot=snapshot)
+        expected = train_quietly()
+        epochs = [epoch for epoch in (1, 2, 3) if WALK.position(epoch, WALK.steps) > position]
+        assert found.pop("told") == {epoch: expected["told"][epoch] for epoch in epochs}
+        assert found == {name: value for name, value in expected.items() if name != "told"}
+
+
+def train_quietly(cache: list[dict[str, Any]] = []) -> dict[str, Any]:  # noqa: B006
+    if not cache:
+        cache.append(train(prepare(RECIPE)))
+    return cache[0]
+
+
+def test_a_run_that_stopped_early_is_resumed_to_its_final_round(monkeypatch, tmp_path):
+    recipe = replace(RECIPE, epochs=8, target_accuracy=0.1, patience=2)
+    expected = train(prepare(recipe))
+    assert expected["epochs"] == 2
+    halt(prepare(recipe), WALK.position(2, WALK.steps), Places(snapshots=tmp_path), monkeypatch)
+    found = train(prepare(replace(recipe, ranks=3)), snapshot=require_newest(tmp_path))
+    assert found.pop("told") == {}  # nothing is trained again
+    assert found == {name: value for name, value in expected.items() if name != "told"}
+
+
+@pytest.mark.parametrize("when", ["in its final round", "after it"])
+def test_a_run_that_stopped_early_and_lost_everybody_at_the_end(monkeypatch, tmp_path, when):
+    recipe = replace(RECIPE, epochs=8, target_accuracy=0.1, patience=2, respawn=False)
+
+    def die(*given: Any) -> int:
+        os.kill(os.getpid(), signal.SIGKILL)
+        return 0
+
+    with monkeypatch.context() as patch:
+        patch.setattr(f"unisono.train.closing.{'pss_bytes' if when == 'in its final round' else 'shard_price'}", die)
+        with pytest.raises(Halted, match="no rank is left"):
+            train(prepare(recipe), Places(snapshots=tmp_path))
+    snapshot = require_newest(tmp_path)
+    assert snapshot.position == WALK.position(2, WALK.steps)
+    assert train(prepare(recipe), snapshot=snapshot)["epochs"] == 2
+
+
+def test_what_is_said_of_an_end_before_its_time(tmp_path):
+    asked = Halted(Outcome(), "runs/mine/snapshots/000001-000000000007")
+    assert str(asked).splitlines() == [
+        "the run was asked to end; everything up to here is in runs/mine/snapshots/000001-000000000007",
+        "HINT: go on with unisono train --resume runs/mine",
+    ]
+    lost = Halted(Outcome(lost="no rank is left: rank 0 was killed by SIGKILL"), "")
+    assert str(lost) == "the run cannot go on: no rank is left: rank 0 was killed by SIGKILL; nothing was to be kept"
+    assert (asked.exit_code, lost.exit_code) == (75, 75)
