@@ -53,7 +53,7 @@ def test_metrics_have_every_epoch_once(monkeypatch, tmp_path, capsys, fault):
     assert summary["weights_sha256"] == quiet(SMALL).sha256
     events = [json.loads(line)["kind"] for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines()]
     assert events.count("death") == 2
-    assert "rank 0 was killed by SIGKILL; 3 took over" in capsys.readouterr().out
+    assert "rank 0 was killed by SIGKILL; the other 3 took over" in capsys.readouterr().out
 
 
 def test_everybody_after_everything_was_done(monkeypatch, tmp_path):

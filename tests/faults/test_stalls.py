@@ -58,7 +58,9 @@ def test_a_rank_that_never_moves_again_is_looked_into_and_taken_over(monkeypatch
     found.check(quiet(LONGER))
     (event,) = [event for event in found.events if event["kind"] == "death"]
     assert event["rank"] == 2
-    assert event["cause"] == f"did not move for 0.3 s and was ended (its stack: {tmp_path / 'rank-2.stack'})"
+    assert event["cause"] == (
+        f"did not move for 0.3 s (--stall-timeout) and was ended (its stack: {tmp_path / 'rank-2.stack'})"
+    )
     stack = (tmp_path / "rank-2.stack").read_text()
     # Who was stopped may have gone on for a moment before it answered.
     assert ("in loop_for_ever" if act is loop_for_ever else "in walk_through") in stack

@@ -48,7 +48,8 @@ class Found:
         assert self.sha256 == quiet.sha256
 
     def deaths(self) -> list[int]:
-        return [event["rank"] for event in self.events if event["kind"] == "death"]
+        """Of members and of replacements that did not live to join."""
+        return [event["rank"] for event in self.events if event["kind"] in ("death", "newcomer")]
 
 
 @cache

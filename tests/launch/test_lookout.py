@@ -9,7 +9,7 @@ import pytest
 from unisono.arena import protocol
 from unisono.arena.protocol import COMMIT, PULSE, READY, pack
 from unisono.launch.crew import Crew, answer
-from unisono.launch.lookout import LEAST_S, Lookout, Stacks
+from unisono.launch.lookout import FIRST_S, Lookout, Stacks
 
 SIZE = 3
 
@@ -80,7 +80,7 @@ def test_a_new_membership_starts_anew(node):
 
 def test_patience_follows_the_length_of_a_round(monkeypatch):
     node = Node(monkeypatch, stall_s=0.0)
-    assert node.lookout.patience_s() == LEAST_S
+    assert node.lookout.patience_s() == FIRST_S
     for position in range(1, 30):
         node.reach(position, READY, 0, 1, 2)
         node.after(10.0)

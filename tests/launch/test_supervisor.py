@@ -1,5 +1,6 @@
 """The supervisor with ranks that do nothing but meet: who is replaced, when a run ends, what is said about it."""
 
+import errno
 import mmap
 import os
 import signal
@@ -15,6 +16,7 @@ from unisono.arena.member import Member, Regrouped
 from unisono.arena.protocol import COMMIT, REQUESTS
 from unisono.arena.protocol import READY as GRADIENTS
 from unisono.errors import RankFailed
+from unisono.launch.crew import Crew
 from unisono.launch.supervisor import READY, Care, Outcome, Supervisor
 
 SIZE, ROUNDS = 3, 200
@@ -66,12 +68,8 @@ def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def quiet(slot: int, after: int, position: int) -> None:
-    pass
-
-
 def test_everybody_comes_to_the_end():
-    outcome = supervise(quiet)
+    outcome = supervise(lambda slot, after, position: None)
     assert {"done": ROUNDS} in outcome.results.values()
     assert (outcome.lost, outcome.takeovers, outcome.restarts, outcome.reforming_s) == ("", 0, 0, [])
 
@@ -126,8 +124,8 @@ def test_the_death_of_the_last_rank_ends_the_run():
 
 def test_more_deaths_than_allowed_end_the_run():
     def hook(slot: int, after: int, position: int) -> None:
-        if slot == 1:
-            die()  # every replacement too
+        if slot == 1 and position:
+            die()  # every replacement too, once it has joined
 
     outcome = supervise(hook, Care(most_deaths=3), rounds=1_000_000)
     assert outcome.lost == "4 ranks died within 10 minutes, the last: rank 1 was killed by SIGKILL"
@@ -135,11 +133,61 @@ def test_more_deaths_than_allowed_end_the_run():
     assert outcome.view.members == (0, 2)
 
 
+def test_replacements_that_never_live_to_join_do_not_end_a_healthy_run():
+    """Nor do they stop it: nobody stands still for somebody who is not there yet."""
+    events: list[dict] = []
+
+    def hook(slot: int, after: int, position: int) -> None:
+        if slot == 1 and (position == 2 or after):
+            die()
+
+    gave_up = lambda: [event for event in events if event["kind"] == "newcomer" and not event["again"]]  # noqa: E731
+    words = new_words()
+
+    def waiting(slot: int, after: int, position: int) -> None:
+        hook(slot, after, position)
+        if slot == 0 and position == ROUNDS:
+            while words[REQUESTS + 8] == 0:  # until the parent has given up
+                pass
+
+    def note(event: dict) -> None:
+        events.append(event)
+        if gave_up():
+            words[REQUESTS + 8] = 1
+
+    care = Care(most_deaths=3, on_event=note)
+    outcome = Supervisor(words, SIZE, walker(words, waiting), care, lambda rank, value: None).run()
+    assert {"done": ROUNDS} in outcome.results.values()
+    assert (outcome.lost, outcome.takeovers) == ("", 1)
+    assert [event["kind"] for event in events] == ["death"] + 6 * ["newcomer"]
+    assert protocol.current_view(words, SIZE).number == 2
+
+
+def test_a_replacement_that_cannot_be_forked_is_done_without(monkeypatch):
+    events, forks = [], []
+    start = Crew.start
+
+    def short_of_memory(crew: Crew, rank: int, body: Any) -> None:
+        forks.append(rank)
+        if len(forks) > SIZE:
+            raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+        start(crew, rank, body)
+
+    monkeypatch.setattr(Crew, "start", short_of_memory)
+
+    def hook(slot: int, after: int, position: int) -> None:
+        if (slot, position) == (1, 2):
+            die()
+
+    outcome = supervise(hook, Care(on_event=events.append))
+    assert {"done": ROUNDS} in outcome.results.values()
+    assert "could not be started: Cannot allocate memory" in {event.get("cause") for event in events}
+
+
 def test_a_rank_killed_for_memory_is_named_as_such(monkeypatch, tmp_path):
     events: list[dict] = []
-    (tmp_path / "own").write_text("0::/job\n")
-    (tmp_path / "job").mkdir()
-    counter = tmp_path / "job" / "memory.events"
+    (tmp_path / "own").write_text("0::/\n")
+    counter = tmp_path / "memory.events"
     counter.write_text("low 0\noom 0\noom_kill 7\n")
     monkeypatch.setattr(resources, "_OWN", tmp_path / "own")
     monkeypatch.setattr(resources, "_CGROUP", tmp_path)
@@ -159,40 +207,35 @@ def test_a_rank_killed_for_memory_is_named_as_such(monkeypatch, tmp_path):
     assert outcome.takeovers == 2
 
 
-def test_an_exception_ends_the_run_with_its_traceback():
+@pytest.mark.parametrize("another_dies", [False, True])
+def test_an_exception_ends_the_run_with_its_traceback(another_dies):
     def hook(slot: int, after: int, position: int) -> None:
-        if (slot, position) == (2, 3):
+        if another_dies and (slot, position) == (1, 3):
+            die()
+        if (slot, position) == (2, 4):
             raise ValueError("mine")
 
     with pytest.raises(RankFailed, match=r"(?s)rank 2: Traceback.*ValueError: mine"):
         supervise(hook)
 
 
-def test_an_exception_while_others_stand_still_ends_the_run():
-    def hook(slot: int, after: int, position: int) -> None:
-        if (slot, position) == (1, 3):
-            die()
-        if (slot, position) == (2, 4):
-            raise ValueError("mine")
-
-    with pytest.raises(RankFailed, match="ValueError: mine"):
-        supervise(hook)
-
-
 def test_a_replacement_that_never_gets_ready_is_replaced():
-    """Views: the first, one without the dead rank, one when its replacement was ended, one with the next."""
+    """Views: the first, one without the dead rank, one with its second replacement."""
     events: list[dict] = []
 
     def hook(slot: int, after: int, position: int) -> None:
         if slot == 1 and position == 2 and not after:
             die()
-        if after == 2:
+        if after == 2 and not words[REQUESTS + 8]:
+            words[REQUESTS + 8] = 1
             os.kill(os.getpid(), signal.SIGSTOP)
 
-    supervise(hook, Care(stall_s=0.2, on_event=events.append), views=4)
+    words = new_words()
+    live = walker(words, hook, views=3)
+    Supervisor(words, SIZE, live, Care(stall_s=0.2, on_event=events.append), lambda rank, value: None).run()
     assert [(event["kind"], event["rank"], event.get("cause", "")) for event in events] == [
         ("death", 1, "was killed by SIGKILL"),
-        ("death", 1, "did not move for 0.2 s and was ended"),
+        ("newcomer", 1, "did not move for 0.2 s (--stall-timeout) and was ended"),
         ("join", 1, ""),
     ]
 
@@ -251,7 +294,8 @@ def test_a_second_signal_ends_at_once():
             os.kill(os.getppid(), signal.SIGTERM)
             while not words[REQUESTS]:
                 pass
-            os.kill(os.getppid(), signal.SIGUSR1)
+            os.kill(os.getppid(), signal.SIGUSR1)  # another kind is no second one
+            os.kill(os.getppid(), signal.SIGTERM)
         while True:
             signal.pause()
 

@@ -71,7 +71,7 @@ def test_snapshots_are_made_when_they_are_due(job, expected, tmp_path):
     assert all(event["path"] for event in events)
     positions = [verified(path).position for path in reversed(listed(tmp_path))]
     assert positions == [event["position"] for event in events]
-    assert positions == [2, 5, 7, 10, 13, 15]  # 2, 4, 6 ... steps
+    assert positions == [2, 5, 7, 10, 13, 15, 16]  # 2, 4, 6 ... steps, and the end
     for path in listed(tmp_path):
         assert train(job, snapshot=verified(path))[0] == expected
 

@@ -114,6 +114,8 @@ def freezing(words: Words, view: int) -> bool:
 
 def stand_still(words: Words, slot: int) -> None:
     """From now on this rank touches no flag until a newer view is there."""
+    if fence is not None:
+        fence()
     words[line(slot) + _FROZEN] = words[_FREEZE]
 
 
@@ -158,7 +160,10 @@ def raise_freeze(words: Words) -> None:
 
 def all_still(words: Words, living: Collection[int]) -> bool:
     """Whether all living members stand still."""
-    return all(words[line(slot) + _FROZEN] == words[_FREEZE] for slot in living)
+    still = all(words[line(slot) + _FROZEN] == words[_FREEZE] for slot in living)
+    if fence is not None:
+        fence()
+    return still
 
 
 def not_still(words: Words, living: Collection[int]) -> list[int]:

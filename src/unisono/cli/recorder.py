@@ -13,9 +13,9 @@ end, the run is told as finished, and the command fails.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, Self, final
 
 from unisono import __version__
@@ -32,10 +32,13 @@ from unisono.train.job import Job
 from unisono.train.resuming import passed_over
 from unisono.train.rundir import RunDirectory
 from unisono.train.snapshot import Snapshot
-from unisono.train.team import RESUME_ME
+from unisono.train.team import RESUME_ME, Halted
 
 ENGINES = {"numpy": "NumPy", "torch": "torch"}
 """As one writes them."""
+
+
+NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 @final
@@ -45,13 +48,14 @@ class Recorder:
     def __init__(
         self, job: Job, transport: str, hosts: Sequence[str] | None = None, snapshot: Snapshot | None = None
     ) -> None:
-        """hosts: of the ranks; None: not known before they tell. snapshot: from which the run goes on."""
+        """hosts: of the ranks; None: not known before they tell, and there is no bar: what another launcher's ranks say
+        often ends in a file. snapshot: from which the run goes on."""
         self._begun = time.perf_counter()
         self._job, self._transport = job, transport
         layout = job.model().layout
         self._parameters = list(layout.names)
         self._tally = Tally(layout.sizes, _dealt(job))
-        self._screen = Screen(job.recipe.epochs)
+        self._screen = Screen(job.recipe.epochs, bar=hosts is not None)
         self._troubles: dict[str, str] = {}
         self._epoch = 0
         self._ended = False
@@ -60,7 +64,7 @@ class Recorder:
             self._directory = RunDirectory.make(job.recipe.out, job.recipe)
         else:
             self._epoch = snapshot.facts["epoch"] - (snapshot.facts["step"] <= job.plan.steps_per_epoch)
-            self._directory = RunDirectory.reopen(Path(job.recipe.resume), self._epoch)
+            self._directory = RunDirectory.reopen(Path(job.recipe.resume), self._epoch, job.recipe)
             self._resumed_from = str(snapshot.path)
         self.path, self.weights = self._directory.path, self._directory.weights
         self._screen.say(opening(job, Setting(ENGINES[job.recipe.engine], transport, usable_cores(), hosts)))
@@ -95,10 +99,12 @@ class Recorder:
 
     def _tell_resumed(self, snapshot: Snapshot) -> None:
         facts = snapshot.facts
-        self._screen.say(f"Resumed from {snapshot.path}: epoch {facts['epoch']}, after step {facts['step']}.")
+        whole = facts["step"] > self._job.plan.steps_per_epoch
+        where = f"after epoch {facts['epoch']}" if whole else f"epoch {facts['epoch']}, after step {facts['step']}"
+        self._screen.say(f"Resumed from {snapshot.path}: {where}.")
         for told in passed_over(snapshot):
             self._screen.warn(f"unisono: {told}; the one before it is used")
-        if found := differences(facts["fingerprint"], fingerprint()):
+        if found := differences(facts["fingerprint"], fingerprint(self._job.recipe.threads)):
             told = "; ".join(found)
             self._screen.warn(f"unisono: this machine is not the one of the snapshot, so bits may differ: {told}")
 
@@ -114,14 +120,19 @@ class Recorder:
             news = {name: metrics[name] for name in ("epoch", "samples_per_s")}
             self._screen.progress(news | {"step": steps, "steps": steps})
 
-    def fail(self, report: str, status: str = "failed", *, mistake: bool = False) -> None:
-        """The run ended before its time. mistake: the user's; found before the first epoch, it leaves nothing."""
+    def fail(
+        self, report: str, status: str = "failed", *, mistake: bool = False, counted: Mapping[str, Any] = NOTHING
+    ) -> None:
+        """The run ended before its time. mistake: the user's; found before the first epoch, it leaves nothing.
+        counted: what else is known for the summary."""
         self._screen.close()
         self._ended = True
         if mistake and not self._tally.steps:
             self._directory.discard()
         else:
-            self._directory.finish(self._facts() | {"status": status, "error": report})
+            self._directory.finish(self._facts() | dict(counted) | {"status": status, "error": report})
+            if self._tally.steps:
+                self._directory.keep("loss.png", lambda: plot_loss(self.path))
             if self._directory.error is not None:
                 self._screen.warn(f"unisono: {self._directory.trouble}")
 
@@ -139,8 +150,9 @@ class Recorder:
         summary["samples_per_s"] = tally.samples / tally.train_s if tally.train_s else 0.0
         directory.finish(summary)
         directory.keep("loss.png", lambda: plot_loss(self.path))
-        self._screen.say(verdict(summary, tally, str(self.path), usable_cores()))
-        if missing := [text for text in (self._troubles.get("rank"), directory.trouble) if text]:
+        missing = [text for text in (self._troubles.get("rank"), directory.trouble) if text]
+        self._screen.say(verdict(summary, tally, str(self.path), usable_cores(), complete=not missing))
+        if missing:
             raise UserError("\n".join(missing))
         return summary
 
@@ -178,13 +190,17 @@ class Recorder:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._screen.close()
+        self._directory.release()
         if error is not None and not self._ended:
             report = error.report if isinstance(error, RankFailed) else str(error) or type(error).__name__
             code = error.exit_code if isinstance(error, UnisonoError) else 1
             status = "halted" if code == RESUME_ME else "failed"
             if isinstance(error, KeyboardInterrupt):
                 status = "interrupted"
-            self.fail(report, status, mistake=code == 2)
+            counted = NOTHING
+            if isinstance(error, Halted):
+                counted = {"takeovers": error.outcome.takeovers, "restarts": error.outcome.restarts}
+            self.fail(report, status, mistake=code == 2, counted=counted)
 
 
 def _dealt(job: Job) -> list[float]:

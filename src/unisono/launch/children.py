@@ -28,6 +28,7 @@ from unisono.errors import CommTimeout
 
 GRACE_S = 1.0
 _PR_SET_PDEATHSIG = 1
+_HELD = {signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP}
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -44,7 +45,7 @@ def signals_held() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield  # Python delivers signals to the main thread alone
         return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _HELD)
     try:
         yield
     finally:
@@ -67,7 +68,7 @@ def fork_child(body: Callable[[], int]) -> int:
         # Ctrl-C reaches the whole terminal group; the parent alone decides what it means.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _HELD)
         code = body()
     except BaseException:
         traceback.print_exc()

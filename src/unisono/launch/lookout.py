@@ -22,14 +22,14 @@ from unisono.launch.children import how_it_ended
 from unisono.launch.crew import Crew, Ended
 from unisono.resources import memory_kills
 
-LEAST_S, TIMES_MEDIAN = 60.0, 20
+LEAST_S, TIMES_MEDIAN, FIRST_S = 60.0, 20, 1800.0
 _LONGEST_TICK_S = 1.0
 STACK_SIGNAL = signal.SIGUSR2
 
 
 @final
 class Lookout:
-    """`stall_s` 0: 60 seconds, or 20 usual rounds if that is longer."""
+    """`stall_s` 0: 60 seconds, or 20 usual rounds if that is longer; half an hour for the first one."""
 
     def __init__(self, words: Words, stall_s: float) -> None:
         self._words, self._stall_s = words, stall_s
@@ -44,8 +44,8 @@ class Lookout:
         self._still_s: dict[int, float] = {}
 
     def patience_s(self) -> float:
-        """How long a rank may stand still."""
-        return self._stall_s or max(LEAST_S, TIMES_MEDIAN * self._round_s)
+        """How long a rank may stand still. Before the first round nobody knows how long one takes."""
+        return self._stall_s or (max(LEAST_S, TIMES_MEDIAN * self._round_s) if self._round_s else FIRST_S)
 
     def stuck(self, members: list[int]) -> list[int]:
         """The members that everybody waits for, and that have not moved for too long."""

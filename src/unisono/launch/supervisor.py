@@ -12,7 +12,7 @@ run ends with it. The supervisor's own death ends the ranks.
 
 import signal
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -29,6 +29,10 @@ from unisono.launch.lookout import Causes, Lookout, Stacks
 TICK_S = 0.1
 WINDOW_S = 600.0
 """Within which `most_deaths` are counted."""
+LONGEST_NAP_S = 0.001
+MOST_FAILURES, AT_ONCE, FIRST_PAUSE_S = 6, 2, 0.05
+"""How often a replacement is tried that dies before it joins, how often at once, and the first pause then."""
+SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP, signal.SIGINT)
 READY = "ready to join"
 """What a replacement reports when it only waits to be let in."""
 
@@ -84,14 +88,16 @@ class Supervisor:
         self._stacks = Stacks(size, care.stacks)
         self._outcome = Outcome()
         self._joining: dict[int, bool] = {}  # slot -> whether it is ready
+        self._due: dict[int, float] = {}  # slot -> when its replacement is to be forked
+        self._failures: dict[int, int] = {}  # slot -> replacements that died before they joined
         self._deaths: deque[float] = deque()
         self._causes = Causes()
-        self._signals = 0
+        self._signals: Counter[int] = Counter()
 
     def run(self, position: int = 0) -> Outcome:
         """From after round `position` to the end; `RankFailed` if a rank raised an exception."""
         self._view = protocol.first_view(self._words, range(self._size), self._size, position)
-        with closing(self._stacks), closing(self._crew), self._halting():
+        with closing(self._stacks), closing(self._crew), self.halting():
             for slot in range(self._size):
                 self._start(slot, after=0)
             while self._crew.living and not self._outcome.lost:
@@ -99,8 +105,11 @@ class Supervisor:
                 # Once somebody has come to the end, whoever dies is not missed, and whoever comes is not needed.
                 if self._outcome.results:
                     self._send_away(self._joining)
-                elif lost or any(self._joining.values()):
-                    self._reform(lost)
+                else:
+                    self._forget_newcomers({slot: lost.pop(slot) for slot in [*lost] if slot in self._joining})
+                    if lost or any(self._joining.values()):
+                        self._reform(lost)
+                    self._start_due()
                 self._watch()
         return self._outcome
 
@@ -109,7 +118,7 @@ class Supervisor:
     def _start(self, slot: int, after: int) -> None:
         def live(report: Callable[[Any], None]) -> Any:
             # The parent alone decides what a signal means, though SLURM may send it to everybody.
-            for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT):
+            for number in SIGNALS:
                 signal.signal(number, signal.SIG_IGN)
             self._stacks.listen(slot)
             return self._body(slot, after, report)
@@ -140,12 +149,14 @@ class Supervisor:
         """A new view, without those who are `lost` and with those who are ready to join."""
         begun, old = time.perf_counter(), self._view
         protocol.raise_freeze(self._words)
-        awake = time.monotonic()
+        awake, nap_s = time.monotonic(), 0.00005
         while True:
             members = [slot for slot in old.members if slot in self._crew.living and slot not in self._joining]
             coming = [slot for slot in self._joining if slot in self._crew.living]
             # The last rank is not lost while a replacement is on its way.
-            alone = not members and not self._outcome.results and coming and not any(map(self._joining.get, coming))
+            waited_for = not members and not self._outcome.results and bool(coming or self._due)
+            alone = waited_for and not any(map(self._joining.get, coming))
+            self._start_due()
             if not alone and protocol.all_still(self._words, members):
                 break
             if more := self._crew.poll(0.0):
@@ -155,16 +166,18 @@ class Supervisor:
                 for slot in coming if alone else protocol.not_still(self._words, members):
                     self._end_stuck(slot)
             else:
-                time.sleep(0.00005)
+                time.sleep(nap_s)
+                nap_s = min(1.2 * nap_s, LONGEST_NAP_S)
         over = bool(self._outcome.results)
         if over and not members:
             return
         joined = [slot for slot, ready in self._joining.items() if ready and slot in self._crew.living and not over]
-        dead_joiners = [slot for slot in self._joining if slot not in self._crew.living]
+        self._forget_newcomers({slot: lost.pop(slot) for slot in [*lost] if slot in self._joining})
         view = protocol.outcome(self._words, old, [*members, *joined])
         self._care.restore(view)
-        for slot in [*joined, *dead_joiners]:
+        for slot in joined:
             del self._joining[slot]
+            self._failures.pop(slot, None)
         self._note(lost, joined, view, begun)
         if reason := self._hopeless(lost, view):
             self._outcome.lost, self._outcome.view = reason, view
@@ -173,11 +186,31 @@ class Supervisor:
         self._view = view
         self._lookout.forget()
         if self._care.respawn and not over:
-            for slot in lost:
+            self._due |= dict.fromkeys(lost, 0.0)
+            self._start_due()
+
+    def _start_due(self) -> None:
+        """Forks the replacements whose time has come."""
+        for slot in [slot for slot, due in self._due.items() if due <= time.monotonic()]:
+            del self._due[slot]
+            self._doorman.forget()
+            try:
                 self._joining[slot] = False
-                self._doorman.forget()
-                self._start(slot, after=view.number)
+                self._start(slot, after=self._view.number)
                 self._outcome.restarts += 1
+            except OSError as error:  # no memory, or no room for another process: the others go on
+                self._forget_newcomers({slot: f"could not be started: {error.strerror}"})
+
+    def _forget_newcomers(self, lost: dict[int, str]) -> None:
+        """Replacements that did not live to join: nobody misses them, and others are tried, later and later."""
+        for slot, cause in lost.items():
+            self._joining.pop(slot, None)
+            failures = self._failures[slot] = self._failures.get(slot, 0) + 1
+            again = self._care.respawn and failures < MOST_FAILURES
+            self._care.on_event({"kind": "newcomer", "rank": slot, "cause": cause, "again": again})
+            if again:
+                pause_s = FIRST_PAUSE_S * 4 ** (failures - AT_ONCE) if failures > AT_ONCE else 0.0
+                self._due[slot] = time.monotonic() + pause_s
 
     def _note(self, lost: dict[int, str], joined: list[int], view: View, begun: float) -> None:
         took_s = time.perf_counter() - begun
@@ -225,22 +258,24 @@ class Supervisor:
     def _end_stuck(self, slot: int) -> None:
         if slot in self._causes.known:
             return  # its end takes a moment
-        told = f"did not move for {self._lookout.patience_s():g} s and was ended"
+        told = f"did not move for {self._lookout.patience_s():g} s (--stall-timeout) and was ended"
         where = self._stacks.save(self._crew, slot)
         self._causes.known[slot] = told + (f" (its stack: {where})" if where else "")
         self._crew.kill(slot)
 
     @contextmanager
-    def _halting(self) -> Iterator[None]:
-        """SIGTERM, SIGUSR1 and Ctrl-C ask for an end at a round's end; the second one ends at once."""
+    def halting(self) -> Iterator[None]:
+        """SIGTERM, SIGUSR1, SIGHUP and Ctrl-C ask for an end at a round's end; the second of a kind ends at once.
+
+        Of a kind: batch systems warn with one and end with another. May be held for longer than `run`.
+        """
 
         def handle(number: int, frame: object) -> None:
-            self._signals += 1
-            if self._signals > 1:
+            self._signals[number] += 1
+            if self._signals[number] > 1:
                 raise KeyboardInterrupt
 
-        numbers = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
-        before = {number: signal.signal(number, handle) for number in numbers}
+        before = {number: signal.signal(number, handle) for number in SIGNALS}
         try:
             yield
         finally:

@@ -193,7 +193,7 @@ def _check_one_node(comm: Communicator) -> None:
     if nodes > 1:
         raise UserError(
             f"the ranks are on {nodes} nodes: a model can be shared within one",
-            hint="start all ranks on one machine, or use unisono train",
+            hint="start all ranks on one machine",
         )
 
 

@@ -97,8 +97,12 @@ def _places(hosts: Sequence[str]) -> str:
 def event_line(event: dict[str, Any]) -> str:
     """What to say of a death, a join or a snapshot; nothing if it needs no word."""
     if event["kind"] == "death":
-        others = f"{event['ranks']} took over" if event["ranks"] else "nobody is left"
+        others = f"the other {event['ranks']} took over" if event["ranks"] else "nobody is left"
         return f"rank {event['rank']} {event['cause']}; {others}, in {1000 * event['s']:.1f} ms"
+    if event["kind"] == "newcomer":
+        return f"a replacement of rank {event['rank']} {event['cause']}" + (
+            "" if event["again"] else ": no more are tried"
+        )
     if event["kind"] == "join":
         return f"rank {event['rank']} is back: {event['ranks']} ranks"
     if event["kind"] == "snapshot" and event["path"] is None:

@@ -12,8 +12,9 @@ from unisono.report.advice import FELT, advice, enough_ranks, idle_share, live_s
 from unisono.report.tally import Tally
 
 
-def verdict(summary: dict[str, Any], tally: Tally, path: str, cores: int) -> str:
-    """The outcome, where the time went, and where everything is."""
+def verdict(summary: dict[str, Any], tally: Tally, path: str, cores: int, *, complete: bool = True) -> str:
+    """The outcome, where the time went, and where everything is, if it could be written."""
+    held = "everything" if complete else "what could be written"
     lines = []
     if summary["stopped_early"]:
         lines.append(f"Stopped early after epoch {summary['epochs']}: {summary['stopped_early']}.")
@@ -23,7 +24,7 @@ def verdict(summary: dict[str, Any], tally: Tally, path: str, cores: int) -> str
         _times(summary, tally),
         *_notes(summary, tally),
         advice(summary, tally, cores),
-        f"weights {summary['weights_sha256'][:16]}...; everything is in {path}",
+        f"weights {summary['weights_sha256'][:16]}...; {held} is in {path}",
     ]
     return "\n".join(lines)
 

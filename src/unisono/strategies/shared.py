@@ -28,6 +28,7 @@ from unisono.arena.layout import Sections
 from unisono.arena.requests import Requests
 from unisono.arena.segment import Segment
 from unisono.arena.undo import Undo
+from unisono.errors import UnisonoError
 from unisono.models.base import Layout
 from unisono.optim import make
 from unisono.optim.norms import Segments
@@ -192,6 +193,8 @@ class Shared:
 
     def restore(self, view: protocol.View) -> list[int]:
         """Takes back what was begun of an update that is to be done again; the ranks that had begun."""
-        if view.reached != protocol.READY or self.undo is None or self.buffers_undo is None:
+        if view.reached != protocol.READY:
             return []
+        if self.undo is None or self.buffers_undo is None:
+            raise UnisonoError("a rank was lost in the middle of an update, and this run cannot take an update back")
         return sorted({*self.undo.restore(view.position), *self.buffers_undo.restore(view.position)})

@@ -28,7 +28,7 @@ class Every:
         if not text:
             return cls()
         found = _FORM.fullmatch(text)
-        if found is None or not float(found[1]) or ("." in found[1] and not found[2].startswith("s")):
+        if found is None or not float(found[1]) or ("." in found[1] and found[2] not in ("s", "second", "seconds")):
             raise UserError(
                 f"{option} is {text!r}", hint="give a number above 0 and its unit: 500steps, 2epochs or 30s"
             )

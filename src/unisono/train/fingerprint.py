@@ -13,11 +13,12 @@ processor counts too. On processors that the kernel does not describe by flags t
 
 import platform
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from threadpoolctl import threadpool_info
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from unisono.resources import machine
 
@@ -39,9 +40,11 @@ _LABELS = {
 }
 
 
-def fingerprint() -> dict[str, Any]:
-    """Of this process, now."""
-    libraries, flags = threadpool_info(), cpu_flags()
+def fingerprint(threads: int | None = None) -> dict[str, Any]:
+    """Of this process, now; or as it would be with so many threads of BLAS."""
+    with threadpool_limits(threads, user_api="blas") if threads else nullcontext():
+        libraries = threadpool_info()
+    flags = cpu_flags()
     torch = sys.modules.get("torch")  # not imported here: it is heavy, and without it nothing depends on it
     return {
         "machine": platform.machine(),

@@ -3,11 +3,14 @@
 job = prepare(Recipe(data="mnist", ranks=4)); job.plan.steps_per_epoch
 """
 
+import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, final
+
+import numpy as np
 
 from unisono.comm.allreduce import ALGORITHMS
 from unisono.comm.base import Communicator
@@ -93,6 +96,14 @@ class Job:
         return Extent(
             self.recipe.ranks, plan.shards, lives, plan.steps_per_epoch, self.recipe.epochs, blocks, undo, spare, width
         )
+
+    @cached_property
+    def data_sha256(self) -> str:
+        """Of the training data, as the model sees them."""
+        digest = hashlib.sha256(repr((self.dataset.train_x.shape, self.dataset.train_y.shape)).encode())
+        for array in (self.dataset.train_x, self.dataset.train_y):
+            digest.update(np.ascontiguousarray(array).data)
+        return digest.hexdigest()
 
     def lr(self, step: int) -> float:
         """The learning rate of a step, counted from 1 through the whole run."""

@@ -17,6 +17,7 @@ that were in a directory which somebody removed are not written again.
 
 import csv
 import errno
+import fcntl
 import io
 import json
 import math
@@ -60,6 +61,7 @@ class RunDirectory:
         self._unwritten: dict[str, str] = {}
         self._since: dict[str, int] = {}
         self._lacking: list[str] = []
+        self._held = -1
 
     @classmethod
     def make(cls, out: str, recipe: Recipe) -> "RunDirectory":
@@ -85,16 +87,37 @@ class RunDirectory:
                 raise UserError(f"--out {path}: {error.strerror}", hint=hint) from None
 
     @classmethod
-    def reopen(cls, path: Path, epochs: int) -> "RunDirectory":
+    def reopen(cls, path: Path, epochs: int, recipe: Recipe) -> "RunDirectory":
         """That of a run which goes on after `epochs` whole epochs: what was written of later ones is dropped."""
         directory = cls(path.expanduser())
         try:
+            directory._lock()
+            recipe.save(directory.path / "recipe.toml")
             for name in ("metrics.jsonl", "ranks.csv", "sync_time.csv", "contributions.csv"):
                 directory._cut(name, epochs)
             (directory.path / "summary.json").unlink(missing_ok=True)
         except OSError as error:
             raise UserError(f"--resume {path}: {error.strerror}", hint="make it writable again") from None
         return directory
+
+    def _lock(self) -> None:
+        """Until `release`, or the end of this process, nobody else writes here. It is on recipe.toml: no other file."""
+        self._held = os.open(self.path / "recipe.toml", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self.release()
+            raise UserError(
+                f"{self.path} is in use by another unisono train", hint="wait for it to end, or end it first"
+            ) from None
+        except OSError:
+            pass  # a file system without locks
+
+    def release(self) -> None:
+        """Others may go on with the run."""
+        if self._held >= 0:
+            os.close(self._held)
+            self._held = -1
 
     def _cut(self, name: str, epochs: int) -> None:
         path = self.path / name
@@ -122,6 +145,7 @@ class RunDirectory:
         (path / "recipe.toml").touch(exist_ok=False)
         self._made.insert(0, path / "recipe.toml")
         recipe.save(path / "recipe.toml")
+        self._lock()
 
     def discard(self) -> None:
         """Removes what `make` made, unless there is more in it by now."""

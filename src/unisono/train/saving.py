@@ -21,6 +21,7 @@ import numpy as np
 
 from unisono.errors import UnisonoError
 from unisono.launch.crew import Crew, answer
+from unisono.launch.supervisor import SIGNALS
 from unisono.models.base import Model
 from unisono.optim import make
 from unisono.optim.options import OptimizerOptions
@@ -67,18 +68,27 @@ class Saver:
         groups = gather(self._model, self._job.optimizer, self._shared.spare)
 
         def live(report: object) -> str:
-            for number in (signal.SIGTERM, signal.SIGUSR1):  # sent to everybody, they concern the parent alone
+            for number in SIGNALS:  # sent to everybody, they concern the parent alone
                 signal.signal(number, signal.SIG_IGN)
             return self._write(folder, position, groups)
 
-        self._crew.start(_WRITER, partial(answer, live))
+        try:
+            self._crew.start(_WRITER, partial(answer, live))
+        except OSError as error:  # no memory for another process: the next one may find some
+            self._tell(position, None, f"its writer could not be started: {error.strerror}")
 
     def save_last(self, position: int) -> str:
         """When no rank works any more: what round `position` left; where it is."""
         if self._folder is None:
             return ""
         self._wait()
-        return self._write(self._folder, position, gather(self._model, self._job.optimizer, self._shared.lasting))
+        if self._crew.living:  # it would keep us from writing, and what it writes is older
+            self._crew.kill(_WRITER)
+            while self._crew.living:
+                self._hear(self._crew.poll(1.0))
+        path = self._write(self._folder, position, gather(self._model, self._job.optimizer, self._shared.lasting))
+        self._tell(position, path)
+        return path
 
     def _write(self, folder: Path, position: int, groups: Groups) -> str:
         walk = Walk(self._job.plan.steps_per_epoch, self._job.recipe.epochs)
@@ -88,18 +98,22 @@ class Saver:
             "step": step + 1,
             "steps_done": walk.steps_done(position) if position else 0,
             "recipe": asdict(self._job.recipe),
-            "fingerprint": fingerprint(),
+            "fingerprint": fingerprint(self._job.recipe.threads),
+            "data": self._job.data_sha256,
         }
         return str(write(folder, position, groups, facts, keep=self._job.recipe.keep).path)
 
     def _hear(self, ended: list[Any]) -> None:
         for one in ended:
-            self._shared.requests.written()
-            event = {"kind": "snapshot", "position": self._position}
             try:
-                self._on_event(event | {"path": one.check()})
+                self._tell(self._position, one.check())
             except UnisonoError as error:
-                self._on_event(event | {"path": None, "cause": str(error)})
+                self._tell(self._position, None, str(error))
+
+    def _tell(self, position: int, path: str | None, cause: str = "") -> None:
+        self._shared.requests.written()
+        event = {"kind": "snapshot", "position": position, "path": path}
+        self._on_event(event | ({"cause": cause} if cause else {}))
 
     def _wait(self) -> None:
         deadline = time.monotonic() + WAIT_S

@@ -10,7 +10,7 @@ Limits: one machine; ranks are forked, so torch must not have started threads in
 
 import time
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
@@ -76,6 +76,11 @@ class Team:
 
     def resume(self, snapshot: Snapshot) -> None:
         """Starts from a snapshot instead of the recipe's starting values."""
+        if snapshot.facts["data"] != self._job.data_sha256:
+            raise UserError(
+                f"{snapshot.path}: the training data are not those of the snapshot",
+                hint=f"give the same data again (--data {self._job.recipe.data}), or start a new run",
+            )
         put_back(self._model, self._job.optimizer, self._shared.lasting, snapshot)
         self._position = snapshot.position
         walk = Walk(self._job.plan.steps_per_epoch, self._job.recipe.epochs)
@@ -104,8 +109,9 @@ class Team:
             on_event=on_event,
             tick=saver.tick,
         )
-        with closing(saver):
-            outcome = Supervisor(self._shared.words, recipe.ranks, self._live, care, hear).run(self._position)
+        supervisor = Supervisor(self._shared.words, recipe.ranks, self._live, care, hear)
+        with supervisor.halting(), closing(saver):
+            outcome = supervisor.run(self._position)
             halted = [found["halted"] for found in outcome.results.values() if "halted" in found]
             if outcome.lost or halted:
                 position = halted[0] if halted else self._reached(outcome.view)
@@ -114,6 +120,9 @@ class Team:
                 except UserError as error:
                     raise Halted(outcome, "", str(error)) from None
                 raise Halted(outcome, snapshot)
+            if job.snapshots:  # to train on from, with more epochs
+                with suppress(UserError):
+                    saver.save_last(self._last_epoch())
         return outcome
 
     def _live(self, slot: int, after: int, report: Callable[[Any], None]) -> Any:
@@ -128,13 +137,17 @@ class Team:
             strategy = Sync(self._shared, member, model, job.optimizer, lambda position: report({"spare": position}))
             return walk_through(strategy, model, job, report, self.places.weights)
 
+    def _last_epoch(self) -> int:
+        """The round that closed the last epoch; after an early stop, rounds were left out after it."""
+        walk = Walk(self._job.plan.steps_per_epoch, self._job.recipe.epochs)
+        epochs = [epoch for epoch in range(1, walk.epochs + 1) if self._shared.scores[epoch].any()]
+        return walk.position(max(epochs, default=walk.epochs), walk.steps)
+
     def _reached(self, view: View | None) -> int:
         """The last round that is done."""
         assert view is not None
         walk = Walk(self._job.plan.steps_per_epoch, self._job.recipe.epochs)
         if view.position == walk.final:
-            # It changes nothing, and whoever goes on must do it again to say what it found. After an early stop, rounds
-            # were left out before it.
-            epochs = [epoch for epoch in range(1, walk.epochs + 1) if self._shared.scores[epoch].any()]
-            return walk.position(max(epochs, default=walk.epochs), walk.steps)
+            # It changes nothing, and whoever goes on must do it again to say what it found.
+            return self._last_epoch()
         return view.position if view.reached == COMMIT else view.position - 1

@@ -1,0 +1,158 @@
+"""Same bits, and losses to the last digit, on any number of ranks."""
+
+import random
+from dataclasses import replace
+
+import numpy as np
+import torch
+from loop_cases import (
+    CLASSES,
+    FEATURES,
+    IMAGES,
+    RANKS,
+    ROWS,
+    TOKENS,
+    Case,
+    X,
+    Y,
+    check_same_bits,
+    convolutional,
+    digest,
+    gpt,
+    label,
+    made,
+    next_token,
+    on,
+    outcome,
+)
+from torch import Tensor, nn
+
+NOISY = Case()
+IMAGE = Case(convolutional, (IMAGES, Y), batches={"batch_size": 40})
+TEXT = Case(gpt, TOKENS, next_token, batches={"batch_size": 40})
+
+
+def check_mlp_with_dropout_and_batch_norm() -> None:
+    one = check_same_bits(NOISY)
+    assert len(one["losses"]) == 2 * -(-ROWS // 32)
+    assert one["losses"][-1] < one["losses"][0]
+    assert one["rates"][:4] == [0.01, 0.01, 0.005, 0.005]
+
+
+def check_cnn() -> None:
+    check_same_bits(IMAGE)
+
+
+def check_gpt() -> None:
+    check_same_bits(TEXT)
+
+
+def check_bf16() -> None:
+    for case, counts in ((NOISY, RANKS[1:]), (IMAGE, (2, 3)), (TEXT, (2, 3))):
+        one = check_same_bits(replace(case, bf16=True), counts)
+        assert one["digest"] != outcome(1, case)["digest"], "autocast had no effect"
+
+
+def check_clipping() -> None:
+    one = check_same_bits(replace(NOISY, clip=0.05, optimizer=lambda p: torch.optim.SGD(p, lr=1.0)))
+    assert one != outcome(1, replace(NOISY, optimizer=lambda p: torch.optim.SGD(p, lr=1.0)))
+
+
+def groups(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+    first, *others = parameters
+    return torch.optim.AdamW([{"params": [first], "lr": 0.1, "weight_decay": 0.0}, {"params": others}], lr=0.001)
+
+
+def check_parameter_groups() -> None:
+    one = check_same_bits(replace(NOISY, optimizer=groups, clip=1.0))
+    assert one["rates"][0] == 0.1
+
+
+class Odd(nn.Module):
+    """Frozen, tied, unused parameters, and one that some shards use."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.base = nn.Linear(FEATURES, 20).requires_grad_(False)
+        self.middle = nn.Linear(20, 20)
+        self.again = nn.Linear(20, 20)
+        self.again.weight = self.middle.weight
+        self.idle = nn.Parameter(torch.randn(7))
+        self.rare = nn.Parameter(torch.randn(CLASSES))
+        self.top = nn.Linear(20, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        z = self.top(torch.tanh(self.again(torch.tanh(self.middle(self.base(x))))))
+        return z + self.rare if float(x[0, 0]) > 1.0 else z
+
+
+def check_frozen_tied_unused_parameters() -> None:
+    check_same_bits(Case(Odd))
+
+    def work(world: object) -> list[bool]:
+        case = Case(Odd)
+        before = made(case)[0].state_dict()
+        model, optimizer = world.share(*made(case))
+        for batch in world.batches(case.data, batch_size=32):
+            for x, y in batch:
+                world.backward(label(model, x, y))
+            optimizer.step()
+        assert torch.equal(model.again.weight, model.middle.weight)
+        return [torch.equal(before[name], value) for name, value in model.state_dict().items()]
+
+    kept = dict(zip(made(Case(Odd))[0].state_dict(), on(2, work)[0], strict=True))
+    assert {name for name, same in kept.items() if same} == {"base.weight", "base.bias", "idle"}
+
+
+def check_what_user_code_draws_in_the_loop_belongs_to_the_shard() -> None:
+    def work(world: object) -> list[object]:
+        model, optimizer = world.share(*made(NOISY))
+        after = []
+        for batch in world.batches((X, Y), batch_size=32):
+            for x, y in batch:
+                noise = torch.rand(()) * np.random.rand() * random.random()  # mix-up and the like
+                world.backward(label(model, x + noise.item(), y))
+            optimizer.step()
+            after.append([torch.rand(()).item(), np.random.rand(), random.random()])
+        return [digest(model), after]
+
+    (one,) = on(1, work)
+    assert on(3, work) == [one] * 3
+    assert on(4, work) == [one] * 4
+
+
+def check_shards_decide_the_bits_not_ranks() -> None:
+    def work(shards: int) -> object:
+        def train(world: object) -> str:
+            model, optimizer = world.share(*made(NOISY), shards=shards)
+            for batch in world.batches((X, Y), batch_size=30):
+                for x, y in batch:
+                    world.backward(label(model, x, y))
+                optimizer.step()
+            return digest(model)
+
+        return train
+
+    three = {*on(1, work(3)), *on(2, work(3)), *on(3, work(3))}
+    assert len(three) == 1
+    assert three != {*on(1, work(5))}, "the shards had no effect"
+
+
+def check_code_after_a_step_runs_once_per_step() -> None:
+    def work(world: object) -> list[object]:
+        model, optimizer = world.share(*made(NOISY))
+        seen, log = [], []
+        for batch in world.batches((X, Y), batch_size=32, epochs=2):
+            for x, y in batch:
+                world.backward(label(model, x, y))
+                seen.append(len(x))
+            optimizer.step()
+            log.append((batch.epoch, batch.step, batch.samples))
+        return [log, sum(seen), world.first]
+
+    for ranks in (1, 3):
+        found = on(ranks, work)
+        assert sum(count for _, count, _ in found) == 2 * ROWS, "every sample once an epoch"
+        expected = [[epoch, step, 32 if step < 3 else ROWS - 96] for epoch in range(2) for step in range(4)]
+        assert [log for log, _, _ in found] == [expected] * ranks
+        assert [first for _, _, first in found] == [True] + [False] * (ranks - 1)

@@ -1,0 +1,42 @@
+"""The user's own loop under torchrun and mpirun: the bits of the other."""
+
+import json
+import subprocess
+import sys
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from unisono.launch.commands import find_program, mpirun
+from unisono.launch.environments import child_environment, mpi_environment
+
+pytestmark = pytest.mark.skipif(not find_spec("torch"), reason="torch is not installed")
+
+SCRIPT = [sys.executable, str(Path(__file__).parent / "launched.py")]
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", SCRIPT[1]]
+
+
+def started(command: list[str], environment: dict[str, str]) -> list:
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=110, check=False)
+    assert ended.returncode == 0, ended.stderr[-4000:]
+    (line,) = (line for line in ended.stdout.splitlines() if line.startswith("["))
+    return json.loads(line)
+
+
+@cache
+def by_torchrun() -> list:
+    return started(TORCHRUN, child_environment(threads=1))
+
+
+def test_torchrun():
+    size, found = by_torchrun()
+    assert size == 2
+    assert found["losses"][-1] < found["losses"][0]
+
+
+@pytest.mark.skipif(not find_spec("mpi4py"), reason="mpi4py is not installed")
+@pytest.mark.skipif(find_program("mpirun") is None, reason="mpirun is not installed")
+def test_mpirun():
+    assert started(mpirun(2, SCRIPT), mpi_environment()) == by_torchrun()

@@ -1,0 +1,57 @@
+"""Runs every check of this folder in a process of its own: ranks are forked, which threads of torch's would forbid.
+
+python worker.py checks_bits checks_data          prints {check: "", or the traceback}
+
+A function check_NAME asserts; a function refuse_NAME(world) must end, on each of 2 ranks, in a UserError with a hint,
+whose message matches its docstring.
+"""
+
+import importlib
+import json
+import re
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import torch
+from loop_cases import on
+
+import unisono.loop.batches  # noqa: F401  # ranks are forked: what is imported here they need not import
+from unisono.errors import UserError
+from unisono.world import World
+
+
+def refused(work: Callable[[World], object]) -> None:
+    def caught(world: World) -> str:
+        try:
+            work(world)
+        except UserError as error:
+            return str(error)
+        return "nothing was refused"
+
+    for message in on(2, caught):
+        assert re.search(work.__doc__ or "", message), message
+        assert "\nHINT: " in message, message
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)  # imports half of torch, once for all ranks
+    outcome = {}
+    for module in map(importlib.import_module, sys.argv[1:]):
+        for name, check in vars(module).items():
+            if not name.startswith(("check_", "refuse_")) or check.__module__ != module.__name__:
+                continue
+            try:
+                check() if name.startswith("check_") else refused(check)
+                outcome[f"{module.__name__} {name}"] = ""
+            except BaseException:  # what pytest raises where nothing was raised is not an Exception
+                outcome[f"{module.__name__} {name}"] = traceback.format_exc()
+    print(json.dumps(outcome))
+
+
+if __name__ == "__main__":
+    main()
