@@ -214,6 +214,10 @@ def from_values(values: dict[str, Any], source: str) -> Recipe:
     """A recipe from plain values; unknown keys and wrong types are refused by name."""
     known = {field.name: field for field in fields(Recipe)}
     for name, value in values.items():
+        if isinstance(value, dict):
+            raise UserError(
+                f"{source} has a table [{name}]", hint="write the options one below the other, without tables"
+            )
         if name not in known:
             raise unknown_name(f"key in {source}:", name, known)
         kinds = get_args(known[name].type) or (known[name].type,)

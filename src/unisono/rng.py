@@ -40,7 +40,7 @@ def generator(seed: int, purpose: Purpose, *key: int) -> Generator:
         numbers = pack(f"<{len(key) + 1}Q", seed, *key)
     except StructError:
         if not 0 <= seed < 2**64:
-            raise UserError(f"--seed {seed}: out of range", hint="give a whole number of 0 or more") from None
+            raise UserError(f"--seed {seed}: out of range", hint="give a whole number from 0 to 2**64 - 1") from None
         raise ValueError(f"a random stream is keyed by whole numbers in 0 .. 2**64-1, not by {(seed, *key)}") from None
     # NumPy's annotations ask for SeedSequence, its code for the interface.
     return Generator(Philox(_Key(blake2b(_PREFIXES[purpose] + numbers, digest_size=16).digest())))  # type: ignore[arg-type]

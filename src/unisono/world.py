@@ -32,8 +32,14 @@ if TYPE_CHECKING:
 class World:
     """The processes that train together, as one of them sees it."""
 
-    def __init__(self, comm: Communicator, report: Callable[[Any], None] = lambda value: None) -> None:
-        self.comm = comm
+    def __init__(
+        self,
+        comm: Communicator,
+        report: Callable[[Any], None] = lambda value: None,
+        announce: Callable[[dict[str, Any]], None] | None = None,
+    ) -> None:
+        """announce: how the process that started this rank learns of a shared model; see `launch/sharers.py`."""
+        self.comm, self._announce = comm, announce
         self.report = report
         """Hands a value to the process that started this rank, while the rank goes on; see `unisono.run`."""
         self._sharing: Sharing | None = None
@@ -60,7 +66,7 @@ class World:
         Every rank calls it with equal modules. clip: the largest global norm of the gradient, 0 for none. shards:
         slices of each batch, which decide the bits, not the ranks; 0: 8, or as many as there are ranks.
         """
-        from unisono.loop.sharing import Sharing
+        from unisono.loop.sharing import Sharing, Terms
 
         self._check_open("share")
         if self._sharing is not None:
@@ -70,7 +76,7 @@ class World:
                 f"{shards} shards for {self.size} ranks leave ranks without work",
                 hint=f"give {self.size} or more, or leave shards out",
             )
-        self._sharing = Sharing(self.comm, model, optimizer, shards or max(8, self.size), clip)
+        self._sharing = Sharing(self.comm, model, optimizer, Terms(shards or max(8, self.size), clip), self._announce)
         return model, self._sharing.optimizer
 
     def batches(

@@ -71,7 +71,7 @@ def test_a_file_is_shown_without_a_run(called, run, tmp_path):
     code, shown, _ = called(tmp_path / "w.safetensors")
     assert code == 0
     assert "1.running_var" in shown
-    assert "compared with no summary.json" in shown
+    assert "compared with no summary.json of a finished run" in shown
 
 
 def test_the_table_fits_80_columns_and_hides_no_digit():
@@ -154,7 +154,7 @@ def test_a_run_without_a_summary_is_shown(called, run):
     (run / "summary.json").unlink()
     code, shown, _ = called(run)
     assert code == 0
-    assert "compared with no summary.json" in shown
+    assert "compared with no summary.json of a finished run" in shown
 
 
 def test_every_truncation_is_refused(called, tmp_path):

@@ -8,7 +8,7 @@ The one idea: everybody who knows the names, lengths and types computes the same
 
 from collections.abc import Mapping
 from math import prod
-from typing import final
+from typing import Any, final
 
 import numpy as np
 
@@ -27,6 +27,14 @@ class Sections:
             self._places[name] = end, shape, dtype
             end += -(-prod(shape) * dtype.itemsize // PAGE) * PAGE
         self.nbytes = end
+
+    def pack(self) -> list[Any]:
+        """The table as JSON, for another process; `unpack` takes it."""
+        return [[name, list(shape), dtype.str] for name, (_, shape, dtype) in self._places.items()]
+
+    @classmethod
+    def unpack(cls, packed: list[Any]) -> "Sections":
+        return cls({name: (tuple(shape), np.dtype(kind)) for name, shape, kind in packed})
 
     def array(self, segment: Segment, name: str) -> np.ndarray:
         """The array of that name in `segment`."""

@@ -54,7 +54,7 @@ def weights(
     print(f"{_elements(found.parameters):,} parameters", end="")
     print(f", {_elements(found.buffers):,} values in buffers" if found.buffers else "")
     print(f"weights_sha256 {found.sha256()}", flush=True)
-    print("as in summary.json" if verify(run, found) else "compared with no summary.json")
+    print("as in summary.json" if verify(run, found) else "compared with no summary.json of a finished run")
 
 
 def table(found: "Weights") -> "Table":

@@ -19,8 +19,9 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +32,9 @@ from unisono.comm.base import DEFAULT_TIMEOUT_S
 from unisono.comm.shm import ShmCommunicator, ShmPlan
 from unisono.errors import UserError, unknown_name
 from unisono.launch import children
-from unisono.launch.crew import Crew, answer
+from unisono.launch.crew import Crew, Ended, answer
 from unisono.launch.environments import enter_rank
+from unisono.launch.sharers import NEWS, Sharers
 from unisono.world import World
 
 STARTS = ("auto", "fork", "fresh")
@@ -69,7 +71,17 @@ def run(
             f"{reference['name'] if reference else work} anew and do not see what was changed here since",
             stacklevel=2,
         )
-    with closing(Segment.create(ShmPlan(ranks).nbytes)) as segment, closing(Crew(on_report)) as crew:
+    if reference is None and "torch" in sys.modules:
+        with suppress(ImportError):
+            # The first optimizer of a process imports it, for a second: better once here than in every rank.
+            import_module("torch._dynamo")
+    sharers = Sharers(ranks)
+
+    def hear(rank: int, value: Any) -> None:
+        if not sharers.hear(value):
+            on_report(rank, value)
+
+    with closing(Segment.create(ShmPlan(ranks).nbytes)) as segment, closing(Crew(hear)) as crew:
         for rank in range(ranks):
             if reference is None:
                 crew.start(rank, partial(serve, work, segment, rank, ranks, timeout_s))
@@ -77,9 +89,26 @@ def run(
                 job = {"work": reference, "segment": segment.fd, "rank": rank, "ranks": ranks, "timeout_s": timeout_s}
                 crew.start(rank, partial(_become_fresh, job))
         results: list[Any] = [None] * ranks
-        while crew.living:
-            for ended in crew.poll():
+        lost: list[Ended] = []
+
+        def judge(ended: Ended) -> None:
+            if sharers.any and not ended.answered:
+                lost.append(ended)
+            else:
                 results[ended.rank] = ended.check()
+
+        while crew.living:
+            before = len(lost)
+            for ended in crew.poll():
+                judge(ended)
+            if len(lost) > before and crew.living:
+                sharers.take_over(crew, judge, timeout_s)
+        for ended in lost:
+            if len(lost) == ranks:
+                ended.check()
+            warnings.warn(
+                f"rank {ended.rank} {children.how_it_ended(ended.status)}; the others took over", stacklevel=2
+            )
         return results
 
 
@@ -104,7 +133,8 @@ def serve(work: Callable[[World], Any], segment: Segment, rank: int, ranks: int,
 
     def live(report: Callable[[Any], None]) -> Any:
         enter_rank(rank, ranks)
-        with World(ShmCommunicator(segment, rank, ranks, timeout_s), report) as world:
+        comm = ShmCommunicator(segment, rank, ranks, timeout_s)
+        with World(comm, report, lambda news: report({NEWS: news})) as world:
             return work(world)
 
     return answer(live, sink)

@@ -41,6 +41,7 @@ class Batches:
         self._epochs, self._shuffle = epochs, shuffle
         self._orders: dict[int, np.ndarray] = {}
         self._stream: Iterator[Any] | None = None
+        self._view = 0
         self._end = epochs
 
     def __len__(self) -> int:
@@ -74,9 +75,11 @@ class Batches:
     def restart(self, epoch: int, step: int) -> None:
         """The membership changed: this rank's shards, from this step on, are others."""
         self._stream = self._samples.shards(self._wanted(epoch, step))
+        self._view = self._sharing.member.view.number
 
     def next_shard(self, epoch: int, step: int) -> Any:
-        if self._stream is None:
+        # It may have changed in the step before, when no shard was dealt.
+        if self._stream is None or self._view != self._sharing.member.view.number:
             self.restart(epoch, step)
         assert self._stream is not None
         return next(self._stream)

@@ -3,7 +3,7 @@
 The one idea: the loop's body is the gradient half of a round, and `optimizer.step()` is its update half. What is redone
 after the loss of a rank is redone in between, inside, so code after `step()` runs once a step.
 
-    sharing = Sharing(comm, model, optimizer, shards=8, clip=1.0); sharing.optimizer.step()
+    sharing = Sharing(comm, model, optimizer, Terms(shards=8, clip=1.0)); sharing.optimizer.step()
 
 Limits: one model a world; parameters are float32 on the CPU. Writing to parameters after `share` is refused where torch
 tells of it (writes through `p.data` are not seen).
@@ -11,9 +11,11 @@ tells of it (writes through `p.data` are not seen).
 
 import hashlib
 import math
+import os
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 import torch
@@ -56,12 +58,29 @@ class Shapes:
 
 
 @final
+@dataclass(frozen=True)
+class Terms:
+    """How a model is shared."""
+
+    shards: int
+    clip: float = 0.0
+    """The largest global norm of the gradient; 0: no clipping."""
+
+
+@final
 class Sharing:
     """One rank's side. Made by every rank of `comm`, which are all on one node, with equal modules."""
 
     def __init__(
-        self, comm: Communicator, model: torch.nn.Module, optimizer: torch.optim.Optimizer, shards: int, clip: float
+        self,
+        comm: Communicator,
+        model: torch.nn.Module,
+        optimizer: torch.optim.Optimizer,
+        terms: Terms,
+        announce: Callable[[dict[str, Any]], None] | None = None,
     ) -> None:
+        """announce: tells whoever started the ranks where the memory is, so that deaths can be taken over."""
+        shards, clip = terms.shards, terms.clip
         _check_given(model, optimizer)
         check(model)
         self.model, self.shards = model, shards
@@ -80,10 +99,13 @@ class Sharing:
         segment = share_segment(comm, list(range(comm.size)), sections.nbytes)
         with closing(segment):
             self.shared = Shared(segment, sections, comm.size)  # its views keep the memory
+            self._kept = os.dup(segment.fd) if comm.rank == 0 and announce is not None else -1
         if comm.rank == 0:
             self.vectors.write(model, self.shared.params, self.shared.buffers)
             protocol.first_view(self.shared.words, range(comm.size), comm.size)
         comm.barrier()
+        if announce is not None and self._kept >= 0:
+            announce({"pid": os.getpid(), "fd": self._kept, "sections": sections.pack()})
         crowded = comm.size > usable_cores()
         self.member = Member(self.shared.words, comm.rank, comm.size, crowded=crowded, timeout_s=comm.timeout_s)
         self.vectors.point(self.shared.params, self.shared.buffers)

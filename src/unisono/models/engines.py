@@ -34,7 +34,7 @@ def choose_engine(engine: str, spec: str, precision: str) -> str:
     if find_spec("torch") is None:
         raise UserError(
             f"--model {spec} with --precision {precision} needs torch, which is not installed",
-            hint="pip install 'unisono[torch]'",
+            hint="pip install 'unisono[torch]' (without a GPU take torch's CPU build: see the README)",
         )
     return "torch"
 

@@ -42,11 +42,18 @@ def opening(job: Job, setting: Setting) -> str:
         f"{_plural(plan.steps_per_epoch, 'step')} an epoch",
     ]
     if recipe.batch_size_per_rank and recipe.ranks > 1 and recipe.scale_lr == "none":
-        lines.append("Note: the global batch grows with the ranks and so does the result; --scale-lr linear may help.")
+        lines.append(
+            "Note: the global batch, and with it the result, depends on the ranks; --scale-lr linear may help."
+        )
     live = live_shards(plan.global_batch, recipe.shards)
     if live % recipe.ranks:
         enough = enough_ranks(live, recipe.ranks)
-        told = f"Note: {_plural(live, 'shard')} do not divide among {recipe.ranks} ranks: some will wait"
+        cut = (
+            ""
+            if live == recipe.shards
+            else f"a batch of {plan.global_batch} in {recipe.shards} shards fills {live}, and "
+        )
+        told = f"Note: {cut}{_plural(live, 'shard')} do not divide among {recipe.ranks} ranks: some will wait"
         lines.append(f"{told}; {_plural(enough, 'rank')} would be as fast." if enough < recipe.ranks else f"{told}.")
     return "\n".join(lines)
 

@@ -144,12 +144,14 @@ def prepare(recipe: Recipe, dataset: Dataset | None = None) -> Job:
     if size < recipe.ranks:
         raise UserError(
             f"a batch of {size} samples for {recipe.ranks} ranks leaves ranks without work",
-            hint=f"use --ranks {size} or less, or a larger --batch-size",
+            hint=f"use --ranks {size}"
+            + (" or less" if size > 1 else "")
+            + (", or a larger --batch-size" if size < samples else ": there are no more samples"),
         )
     if shards < recipe.ranks:
         raise UserError(
             f"--shards {shards} is less than --ranks {recipe.ranks}: ranks would have no shard",
-            hint=f"give --shards {recipe.ranks} or more, or leave it out",
+            hint=f"give --shards {recipe.ranks}, which gives other bits, or --ranks {shards} or less",
         )
     optimizer = OptimizerOptions(
         recipe.optimizer,

@@ -100,13 +100,17 @@ def load(run: str | Path) -> Weights:
 
 
 def verify(run: str | Path, weights: Weights) -> bool:
-    """Whether the run's summary says the same hash; False: there is no summary. Another hash is a `UnisonoError`."""
+    """Whether the run's summary says the same hash; False: the run has not finished. Another hash is a
+    `UnisonoError`."""
     path = Path(run) / "summary.json"
     if not Path(run).is_dir() or not path.exists():
         return False
     try:
-        told = json.loads(path.read_text())["weights_sha256"]
-    except (OSError, ValueError, LookupError, TypeError):
+        summary = json.loads(path.read_text())
+        if summary.get("status", "finished") != "finished":
+            return False  # the weights are those of its last epoch, of which nobody has kept a hash
+        told = summary["weights_sha256"]
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
         raise UserError(
             f"{path} is damaged, or holds no weights_sha256",
             hint=f"name the file itself to do without: {RunDirectory(Path(run)).weights}",

@@ -1,0 +1,144 @@
+"""kill -9 in the middle of a user's own loop: the others go on with the same bits; what follows a step runs once."""
+
+import hashlib
+import os
+import signal
+
+import numpy as np
+import pytest
+
+import unisono
+from unisono.errors import RankFailed
+from unisono.optim.base import Optimizer
+
+torch = pytest.importorskip("torch")
+
+RNG = np.random.default_rng(0)
+X = torch.from_numpy(RNG.standard_normal((150, 12)).astype(np.float32))
+Y = (X[:, 0] > 0).long()
+STEPS = 2 * 4  # 150 samples in batches of 40, two epochs
+RANKS = 3
+
+
+def loop(world: unisono.World, die) -> dict:
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(
+        torch.nn.Linear(12, 80),
+        torch.nn.BatchNorm1d(80),
+        torch.nn.ReLU(),
+        torch.nn.Dropout(0.2),
+        torch.nn.Linear(80, 2),
+    )
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    model, optimizer = world.share(model, optimizer, clip=0.5)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 3, 0.5)
+    losses, firsts = [], []
+    for batch in world.batches((X, Y), batch_size=40, epochs=2):
+        for x, y in batch:
+            die("in a shard", world.rank, len(losses))
+            world.backward(torch.nn.functional.cross_entropy(model(x), y))
+        die("before the step", world.rank, len(losses))
+        optimizer.step()
+        die("after the step", world.rank, len(losses))
+        scheduler.step()
+        losses.append(batch.loss)
+        firsts.append(world.first)
+    digest = hashlib.sha256()
+    for tensor in model.state_dict().values():
+        digest.update(tensor.numpy().tobytes())
+    return {"sha": digest.hexdigest(), "losses": losses, "lr": scheduler.get_last_lr()[0], "first": firsts[-1]}
+
+
+def never(*point: object) -> None:
+    pass
+
+
+def at(*wanted: tuple[str, int, int]):
+    def die(*point: object) -> None:
+        if point in wanted:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return die
+
+
+@pytest.fixture(scope="module")
+def quiet() -> dict:
+    return unisono.run(lambda world: loop(world, never), RANKS)[0]
+
+
+def check(found: list, lost: set[int], quiet: dict) -> None:
+    assert {rank for rank, entry in enumerate(found) if entry is None} == lost
+    living = [entry for entry in found if entry is not None]
+    for entry in living:
+        assert entry["sha"] == quiet["sha"]
+        assert entry["losses"] == quiet["losses"]  # one for each step, to the last digit
+        assert len(entry["losses"]) == STEPS
+        assert entry["lr"] == quiet["lr"]
+    assert [entry["first"] for entry in living] == [True] + [False] * (len(living) - 1)
+
+
+@pytest.mark.parametrize("rank", range(RANKS))
+@pytest.mark.parametrize("where", ["in a shard", "before the step", "after the step"])
+def test_a_rank_that_dies_is_taken_over(quiet, where, rank):
+    with pytest.warns(UserWarning, match=f"rank {rank} was killed by SIGKILL; the others took over"):
+        found = unisono.run(lambda world: loop(world, at((where, rank, 3))), RANKS)
+    check(found, {rank}, quiet)
+
+
+@pytest.mark.parametrize("rank", range(RANKS))
+def test_a_rank_that_dies_in_the_middle_of_an_update(quiet, monkeypatch, rank):
+    """Its chunk is half updated; what was done of it is taken back, and done again by others."""
+    plain, calls = Optimizer.update, []
+
+    def update(self, params, grads, state, lr, step, scale):
+        plain(self, params, grads, state, lr, step, scale)
+        calls.append(step)
+        if step == 5 and place["rank"] == rank:
+            params[:7] = 99.0
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    place = {"rank": -1}
+    monkeypatch.setattr(Optimizer, "update", update)
+
+    def work(world: unisono.World) -> dict:
+        place["rank"] = world.rank
+        return loop(world, never)
+
+    with pytest.warns(UserWarning, match=f"rank {rank} was killed"):
+        found = unisono.run(work, RANKS)
+    check(found, {rank}, quiet)
+
+
+def test_all_but_one_may_die(quiet):
+    die = at(("in a shard", 0, 2), ("before the step", 1, 5))
+    with pytest.warns(UserWarning, match="the others took over"):
+        found = unisono.run(lambda world: loop(world, die), RANKS)
+    check(found, {0, 1}, quiet)
+
+
+def test_nobody_left_is_a_failure():
+    die = at(*(("in a shard", rank, 2) for rank in range(RANKS)))
+    with pytest.raises(RankFailed, match="was killed by SIGKILL"):
+        unisono.run(lambda world: loop(world, die), RANKS)
+
+
+def test_an_exception_is_not_a_death():
+    def work(world: unisono.World) -> dict:
+        def raise_it(*point: object) -> None:
+            if point == ("before the step", 1, 3):
+                raise ValueError("mine")
+
+        return loop(world, raise_it)
+
+    with pytest.raises(RankFailed, match="ValueError: mine"):
+        unisono.run(work, RANKS)
+
+
+def test_before_a_model_is_shared_a_death_ends_the_run():
+    def work(world: unisono.World) -> None:
+        if world.rank == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        world.comm.barrier()
+
+    with pytest.raises(RankFailed, match="rank 1: was killed by SIGKILL"):
+        unisono.run(work, RANKS)
