@@ -11,9 +11,9 @@ view exists. Once every living rank stands still no flag can change, and the sup
 reached: by all members of the old view, the dead included. **Ranks never decide**: were each survivor to judge by
 itself, one could look before a late flag and one after it, and they would disagree about a commit.
 
-    view = first_view(words, size); arrive(words, 0, view.number, 1, READY)
-    pc = WAITING; pc = advance(words, 0, view, goal, pc) ...           # until PASSED or TOLD
-    raise_freeze(words); all_still(words, living) and publish(words, outcome(words, size), size)
+    view = first_view(words, range(size), size); flag = pack(view.number, 1, READY); arrive(words, 0, flag)
+    pc = WAITING; pc = advance(words, 0, view, flag, pc) ...           # until PASSED or TOLD
+    raise_freeze(words); all_still(words, living) and publish(words, outcome(words, view, living), size)
 
 What is explored by the tests is this very code. Flags are one word, (view, position, phase), and only grow, so reading
 those of all members one after the other and finding all of them high enough is as good as reading them at once; finding

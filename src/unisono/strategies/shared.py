@@ -4,7 +4,7 @@ The one idea: everything from which a rank could go on after another one died is
 optimizer state, buffers, what the epoch has found so far, scores, times. A process holds only what it can compute anew.
 
     parts = plan_sections(model, OptimizerOptions("adam", lr=0.001), Extent(size=4, shards=8, lives=(8,)))
-    shared = Shared(Segment.create(parts.nbytes), parts)
+    shared = Shared(Segment.create(parts.nbytes), parts, size=4)
 
 Who may touch what and when:
 - params, state, buffers: read by all until READY; then each chunk is its owner's until COMMIT (buffers: the first

@@ -73,7 +73,8 @@ class Job:
         """How the ranks of `comm` work together. Called by every one of them."""
         recipe, rng = self.recipe, generator(self.recipe.seed, "init")
         if recipe.strategy == "sync":
-            yield make(comm, model, self.optimizer, self.extent(), recipe.allreduce, rng)
+            extent = replace(self.extent(), size=comm.size)
+            yield make(comm, model, self.optimizer, extent, recipe.allreduce, rng)
         else:
             from unisono.launch.torch_group import default_group
             from unisono.strategies.torch_peer import Seat

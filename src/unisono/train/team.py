@@ -3,7 +3,7 @@
 The one idea: this process makes the arena, puts the starting values into it (of the recipe's seed, or of a snapshot),
 and forks ranks that only ever work on it. So whatever happens to them, everything that was reached is here.
 
-    found = Team(job, weights=path, folder=run_directory).train(on_report, on_event)
+    outcome = Team(job, Places(weights=path, snapshots=folder)).train(on_report, on_event)
 
 Limits: one machine; ranks are forked, so torch must not have started threads in this process.
 """
