@@ -19,9 +19,8 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable
-from contextlib import closing, suppress
+from contextlib import closing
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -71,10 +70,6 @@ def run(
             f"{reference['name'] if reference else work} anew and do not see what was changed here since",
             stacklevel=2,
         )
-    if reference is None and "torch" in sys.modules:
-        with suppress(ImportError):
-            # The first optimizer of a process imports it, for a second: better once here than in every rank.
-            import_module("torch._dynamo")
     sharers = Sharers(ranks)
 
     def hear(rank: int, value: Any) -> None:
