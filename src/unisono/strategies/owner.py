@@ -11,7 +11,7 @@ Parameters may be in groups, each with an optimizer of its own; all have the sam
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import groupby
 from typing import final
@@ -28,6 +28,7 @@ from unisono.strategies.shared import Shaped, Shared, scaling_of, segments_of
 from unisono.strategies.unused import left_alone
 
 _NONE = np.zeros(0, np.bool_)
+_FREELY: AbstractContextManager[None] = nullcontext()
 
 
 @final
@@ -70,7 +71,12 @@ class Owner:
         self.ranges = self._segments.ranges(self.low, self.high)
         self._chunks = [row[self.low : self.high] for row in self._shared.vectors]
         self.gradient = np.empty(self.high - self.low, np.float32)
-        self._pieces = self._cut_into_groups()
+        self._pieces = [
+            (self._optimizers[number], number, chunks[0], self.gradient[low:high], chunks[1:])
+            for low, high, number in self._cut_into_groups()
+            for chunks in ([chunk[low:high] for chunk in self._chunks],)
+        ]
+        self._buffer_rows: dict[int, tuple[list[np.ndarray], np.ndarray, np.ndarray, np.ndarray]] = {}
 
     def _cut_into_groups(self) -> list[tuple[int, int, int]]:
         """(low, high, group): stretches of the chunk that one optimizer updates."""
@@ -111,11 +117,9 @@ class Owner:
         if shared.undo is not None:
             shared.undo.keep(slot, position, self.low, self.high)
         unused = np.asarray(shared.unused[:live].all(axis=0)) if self._shapes.skips else _NONE
-        with left_alone(self._chunks, self.ranges, unused) if unused.any() else nullcontext():
-            for low, high, number in self._pieces:
-                params, *state = (chunk[low:high] for chunk in self._chunks)
-                lr = update.lrs[number]
-                self._optimizers[number].update(params, gradient[low:high], state, lr, update.number, scale)
+        with left_alone(self._chunks, self.ranges, unused) if unused.size and unused.any() else _FREELY:
+            for optimizer, number, params, grads, state in self._pieces:
+                optimizer.update(params, grads, state, update.lrs[number], update.number, scale)
         if self._member.first:
             self._update_buffers(position, live)
 
@@ -125,8 +129,13 @@ class Owner:
             return
         if shared.buffers_undo is not None:
             shared.buffers_undo.keep(self._member.slot, position, 0, len(buffers))
-        rows, width = shared.new_buffers[:live], len(buffers) - self._shapes.taken
-        averaged = buffers[:width]
-        combine(list(rows[:, :width]), averaged, np.add)
-        np.multiply(averaged, np.float32(1.0 / live), out=averaged)
-        buffers[width : rows.shape[1]] = rows[0, width:]
+        if live not in self._buffer_rows:
+            rows, width = shared.new_buffers[:live], len(buffers) - self._shapes.taken
+            averaged, taken = buffers[:width], buffers[width : rows.shape[1]]
+            self._buffer_rows[live] = list(rows[:, :width]), averaged, rows[0, width:], taken
+        parts, averaged, first, taken = self._buffer_rows[live]
+        combine(parts, averaged, np.add)
+        if live > 1:
+            np.multiply(averaged, np.float32(1.0 / live), out=averaged)
+        if taken.size:
+            taken[...] = first

@@ -17,6 +17,7 @@ Limits: one node.
 import math
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, final
 
 import numpy as np
@@ -67,6 +68,7 @@ class Sync(Strategy):
         self._on_spare, self._told = on_spare, 0
         self._rows = np.zeros((0, len(self.params)), np.float32)
         self._views: dict[tuple[int, int, int], np.ndarray] = {}
+        self._places: dict[tuple[int, int], tuple[np.ndarray, ...]] = {}
         self._found = StepResult(0.0, 0.0)
         self._spent = dict(zip(STATS, shared.stats[self.rank].tolist(), strict=True))  # another process may have begun
         self._computed = 0
@@ -95,7 +97,7 @@ class Sync(Strategy):
     def step(self, batch: Batch) -> StepResult:
         self._count_for(batch)
         self._computed = 0
-        self._until_done(batch.position, lambda: self._make_gradients(batch), lambda: self._update(batch))
+        self._until_done(batch.position, partial(self._make_gradients, batch), partial(self._update, batch))
         self._spent["samples"] += self._computed  # once, however often they were computed
         if self._member.first and not self._shared.clock[FIRST_SYNC]:
             self._shared.clock[FIRST_SYNC] = self._spent["wait_s"] + self._spent["update_s"]
@@ -168,7 +170,7 @@ class Sync(Strategy):
     # --- gradients ---------------------------------------------------------------------------------------------------
 
     def _make_gradients(self, batch: Batch) -> None:
-        shared, member, live = self._shared, self._member, batch.live
+        member, live = self._member, batch.live
         makers = member.view.members
         mine = self._dealing.share(live, makers, self.rank)
         begun = time.perf_counter()
@@ -176,6 +178,7 @@ class Sync(Strategy):
         loaded = time.perf_counter()
         self._spent["data_s"] += loaded - begun
         rows = self._room(live, makers, mine)
+        computed = 0
         together = None if self._exchange is None else self._compute_together(self._exchange, batch, groups, rows)
         for number, group in enumerate(groups):
             member.pause()
@@ -184,15 +187,18 @@ class Sync(Strategy):
                 found = self._model.loss_and_grad(group.x, group.y, view, 1.0 / batch.samples, seeded)
             else:
                 found = together[number]
-            shards = slice(group.first, group.first + len(group.x))
-            shared.sums[shards, LOSS], shared.sums[shards, CORRECT] = found.loss_sum, found.correct
-            shared.new_buffers[shards] = found.new_buffers[:, : shared.new_buffers.shape[1]]
+            losses, corrects, buffers, unused = self._rows_of(group)
+            losses[...] = found.loss_sum
+            corrects[...] = found.correct
+            if buffers.size:
+                buffers[...] = found.new_buffers[:, : buffers.shape[1]] if self._model.fixed else found.new_buffers
             if self._model.skips:
-                shared.unused[shards] = False if found.used is None else ~found.used
+                unused[...] = False if found.used is None else ~found.used
+            computed += group.x.shape[0] * group.x.shape[1]
             member.pulse()
         if len(mine) > 1:
             self._dealing.leave(live, makers, self.rank, rows)
-        self._computed = sum(group.x.shape[0] * group.x.shape[1] for group in groups)
+        self._computed = computed
         if batch.shares:
             self._spent["dealt"] = self._computed
         self._step_s = time.perf_counter() - loaded
@@ -223,6 +229,15 @@ class Sync(Strategy):
         if (live, at, count) not in self._views:
             self._views[live, at, count] = rows[at : at + count]
         return self._views[live, at, count]
+
+    def _rows_of(self, group: Loaded) -> tuple[np.ndarray, ...]:
+        """Where what is found of a group's shards goes; kept, for a small network feels every slice that is made."""
+        key = group.first, len(group.x)
+        if key not in self._places:
+            shards, shared = slice(group.first, group.first + len(group.x)), self._shared
+            sums = shared.sums[shards]
+            self._places[key] = sums[:, LOSS], sums[:, CORRECT], shared.new_buffers[shards], shared.unused[shards]
+        return self._places[key]
 
     def _room(self, live: int, makers: tuple[int, ...], mine: range) -> np.ndarray:
         """Rows for the gradients of this member's shards, padded with zeros; a single shard's is left where it lies."""

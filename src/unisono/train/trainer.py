@@ -9,13 +9,14 @@ is. One rank reports a record an epoch to whoever started it (`rundir.py` writes
 
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias, final
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from unisono.data.loader import Group, Loader
+from unisono.data.loader import Loader
 from unisono.errors import UnisonoError
 from unisono.models.base import Model
 from unisono.rng import generator
@@ -72,6 +73,10 @@ class Learner:
         self._strategy, self._job, self._walk, self._report = strategy, job, walk, report
         self._loader = Loader(job.plan, job.dataset.train_x, job.dataset.train_y)
         self._epoch, self._order = 0, np.zeros(0, np.int64)
+        plan = job.plan
+        self._usual, self._last = (
+            (plan.batch_samples(step), plan.live(step)) for step in (0, plan.steps_per_epoch - 1)
+        )
         self._told, self._told_samples = time.perf_counter(), 0
 
     def step(self, position: int, epoch: int, step: int) -> None:
@@ -79,19 +84,16 @@ class Learner:
         plan, job, seed = self._job.plan, self._job, self._job.recipe.seed
         if epoch != self._epoch:
             self._epoch, self._order = epoch, plan.order(epoch - 1)
-        samples = plan.batch_samples(step)
-        number = (epoch - 1) * plan.steps_per_epoch + step + 1
-
-        def load(shards: range) -> list[Group]:
-            return self._loader.groups(self._order, step, shards)
+        last = step == self._walk.steps - 1
+        samples, live = self._usual if not last else self._last
+        number = (epoch - 1) * self._walk.steps + step + 1
 
         def noise(shard: int) -> np.random.Generator:
             return generator(seed, "dropout", epoch - 1, step, shard)
 
-        batch = Batch(
-            position, epoch, step, plan.live(step), samples, job.lr(number), number, load, noise,
-            shares=step == plan.steps_per_epoch - 1, due=job.snapshots.due(number),
-        )  # fmt: skip
+        load = partial(self._loader.groups, self._order, step)
+        due = job.snapshots.due(number)
+        batch = Batch(position, epoch, step, live, samples, job.lr(number), number, load, noise, last, due)
         try:
             self._strategy.step(batch)
         except NotFinite as found:
