@@ -141,7 +141,7 @@ def test_bad_input_is_one_message_and_exit_code_2(called, run, tmp_path):
     refused("there are: .npz, .safetensors, .txt, .pt, .pth", run, "--export", target.with_suffix(".zip"))
     refused("--exprot", run, "--exprot", target)
     refused("requires an argument")
-    for text in (b"", b"{", b"[]", b"7", b'{"status": "failed"}', b"\xff"):
+    for text in (b"", b"{", b"[]", b"7", b'{"status": "finished"}', b"\xff"):
         (run / "summary.json").write_bytes(text)
         refused("summary.json is damaged, or holds no weights_sha256", run, "--export", target)
     (run / "weights.safetensors").write_bytes(b"garbage")

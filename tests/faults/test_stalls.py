@@ -54,13 +54,16 @@ def _state(pid: int) -> str:
 @pytest.mark.parametrize("act", [stop, loop_for_ever])
 def test_a_rank_that_never_moves_again_is_looked_into_and_taken_over(monkeypatch, tmp_path, act, position):
     hasty = replace(LONGER, stall_timeout=0.3)
-    found = trial(monkeypatch, hasty, Fault(2, PULSED, position=position, act=act), places=Places(log=tmp_path))
-    found.check(quiet(LONGER))
-    (event,) = [event for event in found.events if event["kind"] == "death"]
-    assert event["rank"] == 2
-    assert event["cause"] == (
-        f"did not move for 0.3 s (--stall-timeout) and was ended (its stack: {tmp_path / 'rank-2.stack'})"
-    )
+    told = "did not move for 0.3 s (--stall-timeout) and was ended"
+    for _ in range(3):  # Python, asked for its stack at the wrong moment, may crash instead: then there is none
+        with monkeypatch.context() as patch:
+            found = trial(patch, hasty, Fault(2, PULSED, position=position, act=act), places=Places(log=tmp_path))
+        found.check(quiet(LONGER))
+        (event,) = [event for event in found.events if event["kind"] == "death"]
+        assert event["rank"] == 2
+        if event["cause"] != told:
+            break
+    assert event["cause"] == f"{told} (its stack: {tmp_path / 'rank-2.stack'})"
     stack = (tmp_path / "rank-2.stack").read_text()
     # Who was stopped may have gone on for a moment before it answered.
     assert ("in loop_for_ever" if act is loop_for_ever else "in walk_through") in stack

@@ -121,7 +121,7 @@ class Stacks:
                 time.sleep(0.005)
             time.sleep(0.02)  # the rest of it
             text = os.pread(memory, 1 << 20, before)
-            if text:
+            if b'File "' in text:  # now and then Python fails to read its own stack, and ends with it
                 self._folder.mkdir(exist_ok=True)
                 with open(path, "ab") as file:
                     file.write(text)
