@@ -154,7 +154,7 @@ def small_disk(tmp_path) -> Iterator[Path]:
     try:
         yield place
     finally:
-        subprocess.run(["umount", str(place)], check=True)
+        subprocess.run(["umount", "-l", str(place)], check=True)
 
 
 @pytest.mark.parametrize("trouble", ["full", "read-only"])

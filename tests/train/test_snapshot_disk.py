@@ -179,7 +179,7 @@ def small_disk(tmp_path):
     try:
         yield path
     finally:
-        subprocess.run(["umount", path], check=True)
+        subprocess.run(["umount", "-l", path], check=True)
 
 
 def test_a_disk_that_is_really_full(small_disk):
