@@ -70,9 +70,9 @@ class Owner:
         self.low, self.high = chunk_bounds(len(self._shared.params), self._member.count, self._member.index)
         self.ranges = self._segments.ranges(self.low, self.high)
         self._chunks = [row[self.low : self.high] for row in self._shared.vectors]
-        self.gradient = np.empty(self.high - self.low, np.float32)
+        self.gradient = self._room = np.empty(self.high - self.low, np.float32)
         self._pieces = [
-            (self._optimizers[number], number, chunks[0], self.gradient[low:high], chunks[1:])
+            (self._optimizers[number], number, chunks[0], slice(low, high), chunks[1:])
             for low, high, number in self._cut_into_groups()
             for chunks in ([chunk[low:high] for chunk in self._chunks],)
         ]
@@ -106,10 +106,11 @@ class Owner:
 
     def update(self, position: int, live: int, makers: Slots, update: Update, meet: Callable[[int, int], bool]) -> None:
         """Sums and updates the chunk, and on the first member the buffers; meet(position, NORMS) if norms count."""
-        shared, gradient, slot = self._shared, self.gradient, self._member.slot
-        self.dealing.finish(live, makers, self.low, self.high, gradient)
+        shared, slot = self._shared, self._member.slot
+        gradient = self.dealing.finish(live, makers, self.low, self.high, self._room)
         if update.factor != 1.0:
-            np.multiply(gradient, np.float32(update.factor), out=gradient)
+            gradient = np.multiply(gradient, np.float32(update.factor), out=self._room)
+        self.gradient = gradient
         if self._scaling.rows:
             self._scaling.publish(self._chunks[0], gradient, self.low, shared.squares)
             meet(position, NORMS)
@@ -118,8 +119,8 @@ class Owner:
             shared.undo.keep(slot, position, self.low, self.high)
         unused = np.asarray(shared.unused[:live].all(axis=0)) if self._shapes.skips else _NONE
         with left_alone(self._chunks, self.ranges, unused) if unused.size and unused.any() else _FREELY:
-            for optimizer, number, params, grads, state in self._pieces:
-                optimizer.update(params, grads, state, update.lrs[number], update.number, scale)
+            for optimizer, number, params, where, state in self._pieces:
+                optimizer.update(params, gradient[where], state, update.lrs[number], update.number, scale)
         if self._member.first:
             self._update_buffers(position, live)
 

@@ -255,7 +255,7 @@ class Sync(Strategy):
         shared, member, position, live = self._shared, self._member, batch.position, batch.live
         begun = time.perf_counter()
         makers = member.view.dealers if member.view.position == position else member.view.members
-        loss_sum, correct = shared.sums[:live].sum(axis=0).tolist()
+        loss_sum, correct = (shared.sums[0] if live == 1 else np.add.reduce(shared.sums[:live])).tolist()
         if not math.isfinite(loss_sum):
             losses = shared.sums[:live, LOSS]
             shard = int(np.argmin(np.isfinite(losses)))
