@@ -21,6 +21,7 @@ DEFAULT_SHARDS = 8
 MOST_THREADS = 1024
 ALIASES = {"base_lr": "lr", "num_gpus": "ranks"}
 """Other names of options, as other trainers have them: on the command line and in TOML files."""
+_BATCHES = ("batch_size", "batch_size_per_rank")
 
 
 @final
@@ -204,10 +205,15 @@ def shipped() -> list[str]:
 
 def load(source: str, overrides: dict[str, Any]) -> Recipe:
     """The recipe of a shipped name or a TOML file (none: the defaults), with `overrides` on top."""
-    values: dict[str, Any] = {}
-    if source:
-        values = _plain(_read(source), source)
-    return from_values({**values, **_plain(overrides, "the command line")}, source or "the command line")
+    values = _plain(_read(source), source) if source else {}
+    overrides = _plain(overrides, "the command line")
+    if all(overrides.get(name) for name in _BATCHES):
+        raise UserError(
+            f"both {' and '.join(map(option, _BATCHES))}", hint="give one: the batch of all ranks together, or of each"
+        )
+    if "batch_size" in overrides:
+        values.pop("batch_size_per_rank", None)  # which would go before it
+    return from_values({**values, **overrides}, source or "the command line")
 
 
 def from_values(values: dict[str, Any], source: str) -> Recipe:
