@@ -14,7 +14,6 @@ whoever made them, and an update that was begun has been taken back. Who may tou
 Limits: one node.
 """
 
-import math
 import time
 from collections.abc import Callable
 from functools import partial
@@ -29,7 +28,7 @@ from unisono.data.loader import Group as Loaded
 from unisono.data.shards import shards_of_rank
 from unisono.models.base import Model, Noise, Part, ShardSums
 from unisono.optim.options import OptimizerOptions
-from unisono.strategies.base import Batch, Clock, Measure, NotFinite, StepResult, Strategy, Tell
+from unisono.strategies.base import Batch, Clock, Measure, StepResult, Strategy, Tell
 from unisono.strategies.contributions import chain
 from unisono.strategies.contributions import shares as shares_of
 from unisono.strategies.contributions import sums as leave_sums
@@ -255,16 +254,11 @@ class Sync(Strategy):
         shared, member, position, live = self._shared, self._member, batch.position, batch.live
         begun = time.perf_counter()
         makers = member.view.dealers if member.view.position == position else member.view.members
-        loss_sum, correct = shared.sums[:live].sum(axis=0).tolist()
-        if not math.isfinite(loss_sum):
-            losses = shared.sums[:live, LOSS]
-            shard = int(np.argmin(np.isfinite(losses)))
-            raise NotFinite(shard, float(losses[shard]))
-        self._found = StepResult(loss_sum, correct)
+        found = self._found = StepResult.of(shared.sums[:live])
         waited_s = self._spent["wait_s"]
         self._owner.update(position, live, makers, Update([batch.lr], batch.number), self._meet)
         if member.first:
-            shared.steps[batch.step] = loss_sum, correct
+            shared.steps[batch.step] = found.loss_sum, found.correct
         if batch.shares:
             self._leave_shares(live, makers, position)
         self._spent["update_s"] += time.perf_counter() - begun - (self._spent["wait_s"] - waited_s)
