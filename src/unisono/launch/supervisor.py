@@ -24,8 +24,9 @@ from unisono.arena import protocol
 from unisono.arena.protocol import View, Words
 from unisono.arena.requests import Requests
 from unisono.launch.crew import Crew, Ended, answer
-from unisono.launch.lookout import Causes, Lookout, Stacks
+from unisono.launch.lookout import Causes, Lookout
 from unisono.launch.reforming import Roll, come_to_rest
+from unisono.launch.stacks import Stacks
 
 TICK_S = 0.1
 WINDOW_S = 600.0
