@@ -21,8 +21,8 @@ from unisono.recipe import Recipe
 from unisono.train import saving
 from unisono.train.job import Job, prepare
 from unisono.train.saving import gather, put_back
-from unisono.train.snapshot import listed, newest, require_newest, verified
-from unisono.train.snapshot_writing import NotWritten
+from unisono.train.snapshots.finding import listed, newest, require_newest, verified
+from unisono.train.snapshots.writing import NotWritten
 from unisono.train.team import Halted, Places, Team
 
 SMALL = Recipe(

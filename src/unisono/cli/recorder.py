@@ -32,7 +32,7 @@ from unisono.train.fingerprint import differences, fingerprint
 from unisono.train.job import Job
 from unisono.train.resuming import passed_over
 from unisono.train.rundir import RunDirectory
-from unisono.train.snapshot import Snapshot
+from unisono.train.snapshots.finding import Snapshot
 from unisono.train.team import RESUME_ME, Halted
 
 ENGINES = {"numpy": "NumPy", "torch": "torch"}

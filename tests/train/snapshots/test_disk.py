@@ -13,9 +13,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from snapshot_cases import ERRORS, Watched, contents, failure, is_exact, positions, put
 
-from unisono.train.snapshot import listed, newest, verified
-from unisono.train.snapshot_disk import PIECE_BYTES, REAL, write_file
-from unisono.train.snapshot_writing import NotWritten, write
+from unisono.train.snapshots.disk import PIECE_BYTES, REAL, write_file
+from unisono.train.snapshots.finding import listed, newest, verified
+from unisono.train.snapshots.writing import NotWritten, write
 
 OLD, BEFORE, NEW = 10, 20, 30
 """Positions; with two to keep, the write of NEW removes OLD."""
