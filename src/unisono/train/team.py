@@ -21,6 +21,7 @@ from unisono.arena.member import Member
 from unisono.arena.protocol import COMMIT, View
 from unisono.arena.segment import Segment
 from unisono.errors import UnisonoError, UserError
+from unisono.launch.local import torch_threads_running
 from unisono.launch.supervisor import READY, Care, Outcome, Supervisor
 from unisono.resources import usable_cores
 from unisono.rng import generator
@@ -91,6 +92,12 @@ class Team:
         self, on_report: Callable[[int, Any], None], on_event: Callable[[dict[str, Any]], None] = lambda event: None
     ) -> Outcome:
         """To the end. `Halted` if it came before its time; `RankFailed` if a rank raised an exception."""
+        if self._job.recipe.engine == "torch" and torch_threads_running():
+            raise UserError(
+                "torch has started threads in this process: a forked rank that uses torch would hang",
+                hint="train before anything is computed with torch here, or call torch.set_num_threads(1) before that; "
+                "or use the command `unisono train`, a process of its own",
+            )
         recipe, job = self._job.recipe, self._job
         saver = Saver(job, self._model, self._shared, self.places.snapshots, on_event)
 
