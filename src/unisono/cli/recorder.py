@@ -47,10 +47,15 @@ class Recorder:
     """The one that speaks and writes, for a whole run."""
 
     def __init__(
-        self, job: Job, transport: str, hosts: Sequence[str] | None = None, snapshot: Snapshot | None = None
+        self,
+        job: Job,
+        transport: str,
+        hosts: Sequence[str] | None = None,
+        snapshot: Snapshot | None = None,
+        devices: Sequence[str] = (),
     ) -> None:
         """hosts: of the ranks; None: not known before they tell, and there is no bar: what another launcher's ranks say
-        often ends in a file. snapshot: from which the run goes on."""
+        often ends in a file. snapshot: from which the run goes on. devices: of the ranks, where there is a choice."""
         self._begun = time.perf_counter()
         self._job, self._transport = job, transport
         layout = job.model().layout
@@ -68,9 +73,10 @@ class Recorder:
             self._directory = RunDirectory.reopen(Path(job.recipe.resume), self._epoch, job.recipe)
             self._resumed_from = str(snapshot.path)
         self.path, self.weights = self._directory.path, self._directory.weights
+        setting = Setting(ENGINES[job.recipe.engine], transport, usable_cores(), hosts, devices)
         with ExitStack() as kept:
             kept.enter_context(self._directory)
-            self._screen.say(opening(job, Setting(ENGINES[job.recipe.engine], transport, usable_cores(), hosts)))
+            self._screen.say(opening(job, setting))
             if snapshot is not None:
                 self._tell_resumed(snapshot)
             kept.pop_all()  # until `__exit__`

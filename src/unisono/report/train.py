@@ -26,6 +26,8 @@ class Setting:
     """Of this host."""
     hosts: Sequence[str] | None
     """Of the ranks, each once or once a rank; None: not known yet."""
+    devices: Sequence[str] = ()
+    """Of the ranks, in their order; none where there is no choice."""
 
 
 def opening(job: Job, setting: Setting) -> str:
@@ -62,8 +64,15 @@ def _way(recipe: Recipe, setting: Setting) -> str:
     """What sums gradients, over what; on which devices, where there is a choice."""
     if recipe.strategy == "sync":
         return f"{setting.transport} {recipe.allreduce}"
-    devices = "a GPU per rank" if recipe.device == "cuda" else "cpu for every rank"
-    return f"{recipe.strategy} over {setting.transport}, {devices}"
+    devices = f", {_devices(setting.devices)}" if setting.devices else ""
+    return f"{recipe.strategy} over {setting.transport}{devices}"
+
+
+def _devices(names: Sequence[str]) -> str:
+    """Of each rank."""
+    if len(set(names)) == 1:
+        return f"{names[0]} for every rank"
+    return f"ranks 0-{len(names) - 1} on {', '.join(names)}"
 
 
 def epoch_line(metrics: dict[str, Any], epochs: int) -> str:

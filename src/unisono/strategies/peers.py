@@ -9,6 +9,7 @@ torch's own all-reduce), and everything it cannot do is refused there, before an
 Imports torch and Accelerate only where they are used.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from importlib import import_module
 from importlib.util import find_spec
@@ -21,6 +22,7 @@ from unisono.models.base import Model
 from unisono.optim.options import OptimizerOptions
 from unisono.recipe import Recipe
 from unisono.strategies.base import Strategy
+from unisono.strategies.devices import BACKENDS, DEVICES, check_devices, choose_device, device_of
 
 if TYPE_CHECKING:
     from torch import nn
@@ -30,9 +32,6 @@ if TYPE_CHECKING:
 
 PEERS = {"ddp": "unisono.strategies.ddp:Ddp", "accelerate": "unisono.strategies.accelerate:Accelerate"}
 STRATEGIES = ("sync", *PEERS)
-DEVICES = ("auto", "cpu", "cuda")
-BACKENDS = {"cpu": "gloo", "cuda": "nccl"}
-"""Device -> what moves gradients there."""
 _PACKAGES = {"ddp": ("torch",), "accelerate": ("torch", "accelerate")}
 
 
@@ -61,11 +60,15 @@ def resolve(recipe: Recipe) -> Recipe:
     return replace(recipe, engine="torch", shards=recipe.ranks, allreduce="native", device=device)
 
 
-def choose_device(wanted: str, gpus: int) -> str:
-    """cpu or cuda, where torch sees `gpus` GPUs on this node; auto: GPUs where there are any."""
-    if wanted == "cuda" and not gpus:
-        raise UserError("--device cuda, but torch sees no GPU here", hint="use --device cpu, or a torch with CUDA")
-    return "cuda" if gpus and wanted != "cpu" else "cpu"
+def devices_of(recipe: Recipe, local_ranks: Sequence[int]) -> list[str]:
+    """The device of each rank of a resolved recipe; none for `sync`, which has no choice."""
+    return [] if recipe.strategy == "sync" else [device_of(recipe.device, local) for local in local_ranks]
+
+
+def check_gpus(recipe: Recipe) -> None:
+    """A `UserError` if all ranks of a resolved recipe are to run on this node, and cannot; before they are started."""
+    if recipe.strategy != "sync" and recipe.device == "cuda":
+        check_devices(recipe.device, recipe.ranks, _gpus())
 
 
 def transport_of(recipe: Recipe, usual: str) -> str:
@@ -126,7 +129,7 @@ def _check_options(recipe: Recipe) -> None:
             recipe.allreduce not in ("arena", "native"),
             "--allreduce", recipe.allreduce, "torch sums the gradients itself", "leave --allreduce out",
         ),
-        (recipe.sync_batchnorm, "--sync-batchnorm", "", "torch's own needs GPUs", "use --strategy sync"),
+        (recipe.sync_batchnorm, "--sync-batchnorm", "", "shards meet in the arena", "use --strategy sync"),
         (bool(recipe.snapshot_every), "--snapshot-every", recipe.snapshot_every, "it has none", "use --strategy sync"),
         (bool(recipe.resume), "--resume", recipe.resume, "it has no snapshots", "use --strategy sync"),
     ]  # fmt: skip
