@@ -20,6 +20,8 @@ from unisono.errors import UserError, unknown_name
 from unisono.models.base import Model
 from unisono.optim.options import OptimizerOptions
 from unisono.recipe import Recipe
+from unisono.strategies.asynchronous.terms import refuse_elsewhere
+from unisono.strategies.asynchronous.terms import resolve as resolve_async
 from unisono.strategies.base import Strategy
 
 if TYPE_CHECKING:
@@ -29,7 +31,8 @@ if TYPE_CHECKING:
     from unisono.strategies.torch_peer import Seat
 
 PEERS = {"ddp": "unisono.strategies.ddp:Ddp", "accelerate": "unisono.strategies.accelerate:Accelerate"}
-STRATEGIES = ("sync", *PEERS)
+STRATEGIES = ("sync", "async", *PEERS)
+OURS = ("sync", "async")
 DEVICES = ("auto", "cpu", "cuda")
 BACKENDS = {"cpu": "gloo", "cuda": "nccl"}
 """Device -> what moves gradients there."""
@@ -43,6 +46,9 @@ def resolve(recipe: Recipe) -> Recipe:
         raise unknown_name("--strategy", name, STRATEGIES)
     if recipe.device not in DEVICES:
         raise unknown_name("--device", recipe.device, DEVICES)
+    if name == "async":
+        return resolve_async(recipe)
+    refuse_elsewhere(recipe)
     if name == "sync":
         if recipe.device == "cuda":
             raise UserError(
@@ -70,12 +76,12 @@ def choose_device(wanted: str, gpus: int) -> str:
 
 def transport_of(recipe: Recipe, usual: str) -> str:
     """What moves the gradients of a resolved recipe; `usual`: where unisono itself does."""
-    return usual if recipe.strategy == "sync" else BACKENDS[recipe.device]
+    return usual if recipe.strategy in OURS else BACKENDS[recipe.device]
 
 
 def warm_up(recipe: Recipe) -> None:
     """Imports what ranks of a resolved recipe need: those that are forked afterwards have it."""
-    if recipe.strategy != "sync":
+    if recipe.strategy not in OURS:
         import_module("unisono.strategies.torch_peer")
         import_module(PEERS[recipe.strategy].partition(":")[0])
         import_module("torch._dynamo")  # DDP imports it, for most of a second, when it wraps a module

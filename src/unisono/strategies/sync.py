@@ -103,6 +103,26 @@ class Sync(Strategy):
             self._shared.clock[FIRST_SYNC] = self._spent["wait_s"] + self._spent["update_s"]
         return self._found
 
+    def round(self, batch: Batch, work: Callable[[], None]) -> None:
+        """A batch that somebody else learns: `work()` between READY and COMMIT, again whenever the members change."""
+        self._count_for(batch)
+
+        def enter() -> None:
+            self._settle(batch.position, batch.due)
+            self._meet(batch.position, READY)
+
+        def finish() -> None:
+            work()
+            self._keep_count()
+            self._meet(batch.position, COMMIT)
+
+        self._until_done(batch.position, enter, finish)
+
+    def count(self, **spent: float) -> None:
+        """What somebody else's work took, by the names of `STATS`."""
+        for name, value in spent.items():
+            self._spent[name] += value
+
     def survey(self, position: int, count: int, measure: Measure, tell: Tell, *, due: bool = False) -> np.ndarray:
         shared, member = self._shared, self._member
         self._keep_count()

@@ -24,6 +24,8 @@ from unisono.errors import UnisonoError, UserError
 from unisono.launch.supervisor import READY, Care, Outcome, Supervisor
 from unisono.resources import usable_cores
 from unisono.rng import generator
+from unisono.strategies.asynchronous.arena import AsyncArena, set_up
+from unisono.strategies.base import Strategy
 from unisono.strategies.shared import BEGUN, FROM_STEP, Shared, plan_sections
 from unisono.strategies.sync import Sync
 from unisono.train.job import Job
@@ -71,6 +73,9 @@ class Team:
         sections = plan_sections(model, job.optimizer, job.extent(undo=undo, spare=bool(job.snapshots)))
         with closing(Segment.create(sections.nbytes)) as segment:
             self._shared = Shared(segment, sections, job.recipe.ranks)  # its views keep the memory
+        self._setup = None
+        if job.recipe.strategy == "async":
+            self._setup = set_up(model, job.terms(model), job.optimizer, job.updates, job.recipe.ranks)
         model.init(self._shared.params[: model.layout.length], self._shared.buffers, generator(job.recipe.seed, "init"))
         self._position = 0
 
@@ -105,7 +110,7 @@ class Team:
             most_deaths=recipe.max_restarts,
             stall_s=recipe.stall_timeout,
             stacks=self.places.log,
-            restore=self._shared.restore,
+            restore=self._shared.restore if self._setup is None else lambda view: None,
             on_event=on_event,
             tick=saver.tick,
         )
@@ -134,7 +139,10 @@ class Team:
                 report(READY)
             crowded = ranks > usable_cores()
             member = Member(self._shared.words, slot, ranks, crowded=crowded, after=after)
-            strategy = Sync(self._shared, member, model, job.optimizer, lambda position: report({"spare": position}))
+            resting = Sync(self._shared, member, model, job.optimizer, lambda position: report({"spare": position}))
+            strategy: Strategy = resting
+            if self._setup is not None:
+                strategy = AsyncArena(resting, self._shared, member, model, self._setup, report)
             return walk_through(strategy, model, job, report, self.places.weights)
 
     def _last_epoch(self) -> int:
