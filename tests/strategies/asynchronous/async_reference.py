@@ -1,6 +1,7 @@
 """One process that does what masters and workers do, in the plainest way: whole vectors, copies, a list of versions.
 
-The order of pushes is given (rank, batch); staleness, rules, momentum and clipping are written out here once more.
+The order of pushes is given (rank, batch), a batch of -1 being a greeting; staleness, rules, momentum and clipping are
+written out here once more.
 """
 
 from collections.abc import Sequence
@@ -38,7 +39,12 @@ def reference(job: Job, orders: Sequence[Sequence[tuple[int, int]]]) -> str:
             lr = job.lr(number) * terms.rule.rate(staleness, terms.workers)
             optimizer.update(params, gradient, state, lr, number)
 
-        for ordinal, (rank, batch) in enumerate(order):
+        ordinal, last = -1, len(order) - sum(batch < 0 for _, batch in order) - 1
+        for rank, batch in order:
+            if batch < 0:
+                seen[rank], velocity[rank] = (params.copy(), buffers.copy(), version), np.zeros_like(params)
+                continue
+            ordinal += 1
             copy[:], own_buffers[:], stamp = seen[rank]
             (group,) = loader.groups(samples_in, 0, range(batch, batch + 1))
             count = group.x.shape[1]
@@ -62,7 +68,7 @@ def reference(job: Job, orders: Sequence[Sequence[tuple[int, int]]]) -> str:
                 version += 1
             else:
                 collected, weight = collected + gradient * np.float32(count), weight + count
-                if ordinal % terms.workers == terms.workers - 1 or ordinal == len(order) - 1:
+                if ordinal % terms.workers == terms.workers - 1 or ordinal == last:
                     update(collected * np.float32(1.0 / weight), number, 0)
                     version, collected, weight = version + 1, np.zeros_like(params), 0
             seen[rank] = params.copy(), buffers.copy(), version

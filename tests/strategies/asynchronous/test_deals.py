@@ -35,8 +35,18 @@ def test_dynamic_relieves_a_slow_worker():
     assert [deal.next(worker) for worker in (1, 2, 1, 1, 1, 1, 2)] == [0, 1, 2, 3, 4, 5, None]
 
 
+def test_after_a_death_the_living_keep_their_shares_and_divide_the_rest():
+    deal = Deal("static", range(12), workers=[1, 2, 3], living=[1, 3], taken={0, 4, 8, 9})
+    assert [[*iter(lambda worker=worker: deal.next(worker), None)] for worker in (1, 3)] == [
+        [1, 2, 3, 5, 6],
+        [10, 11, 7],
+    ]
+    stand_in = Deal("static", range(4), workers=[1, 2], living=[0], taken={2})
+    assert [stand_in.next(0) for _ in range(4)] == [0, 1, 3, None]
+
+
 def test_a_plan_is_kept():
-    deal = Deal.planned({1: [4, 0], 2: [1]})
+    deal = Deal.planned({1: [4, 3, 0], 2: [1]}, taken={3})
     assert deal.left == 3
     assert [deal.next(worker) for worker in (1, 2, 2, 1, 1)] == [4, 1, None, 0, None]
 

@@ -18,7 +18,7 @@ import numpy as np
 from unisono.arena.fence import fence
 from unisono.errors import UnisonoError
 from unisono.strategies.asynchronous.boxes import DEALT, DONE, HAND, ORDERED, POSTED, USED, Boxes, count_of, token
-from unisono.strategies.asynchronous.clerk import DROP, PUSH, Clerk, Entry
+from unisono.strategies.asynchronous.clerk import DROP, HELLO, PUSH, Clerk, Entry
 from unisono.strategies.asynchronous.deals import Deal
 from unisono.strategies.asynchronous.terms import Terms
 from unisono.strategies.base import NotFinite
@@ -39,11 +39,12 @@ class Desk:
         boxes, words = self._boxes, self._boxes.words
         self._epoch, self._pushes = epoch, pushes
         self._clerk = clerk = Clerk(self._terms.rules(epoch))
-        self._length = length = boxes.ordered(epoch)
+        self._length = boxes.ordered(epoch)
         self._heard = dict.fromkeys(range(boxes.size), 0)
-        taken = set()
+        taken, greetings = set(), 0
         for number in range(self._length):
             entry = clerk.again(boxes.entry(number))
+            greetings += entry.kind == HELLO
             if entry.kind in (PUSH, DROP):
                 taken.add(entry.batch)
             if entry.rank >= 0:
@@ -60,13 +61,14 @@ class Desk:
                 words[at + DEALT] = token(epoch, used)
             for number in range(used, count_of(words[at + DEALT], epoch)):
                 taken.add(words[at + HAND + number % AHEAD])
-        left = [batch for batch in range(pushes) if batch not in taken]
-        planned = self._terms.rules(epoch).planned
-        if planned is not None and not length:
-            self._deal = Deal.planned({slot: [b for rank, b in planned if rank == slot] for slot in workers})
+        terms, planned = self._terms, self._terms.rules(epoch).planned
+        usual = range(terms.masters, boxes.size)
+        if planned is not None and list(workers) == list(usual) and greetings <= len(usual):
+            shares = {slot: [batch for rank, batch in planned if rank == slot] for slot in workers}
+            self._deal = Deal.planned(shares, taken)
         else:
-            self._deal = Deal(self._terms.deal, left, workers)
-            clerk.fixed = clerk.fixed and planned is None
+            self._deal = Deal(terms.deal, range(pushes), usual, workers, taken)
+            clerk.fixed = clerk.fixed and planned is None  # a worker was lost: there is no plan for that
         for _ in range(AHEAD):
             for slot in workers:
                 self._hand_out(slot)
