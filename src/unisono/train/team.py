@@ -24,7 +24,7 @@ from unisono.errors import UnisonoError, UserError
 from unisono.launch.supervisor import READY, Care, Outcome, Supervisor
 from unisono.resources import usable_cores
 from unisono.rng import generator
-from unisono.strategies.asynchronous.arena import AsyncArena, set_up
+from unisono.strategies.asynchronous.arena import AsyncArena, set_up, settle
 from unisono.strategies.base import Strategy
 from unisono.strategies.shared import BEGUN, FROM_STEP, Shared, plan_sections
 from unisono.strategies.sync import Sync
@@ -119,7 +119,7 @@ class Team:
             outcome = supervisor.run(self._position)
             halted = [found["halted"] for found in outcome.results.values() if "halted" in found]
             if outcome.lost or halted:
-                position = halted[0] if halted else self._reached(outcome.view)
+                position = self._whole(halted[0] if halted else self._reached(outcome.view))
                 try:
                     snapshot = saver.save_last(position)
                 except UserError as error:
@@ -144,6 +144,14 @@ class Team:
             if self._setup is not None:
                 strategy = AsyncArena(resting, self._shared, member, model, self._setup, report)
             return walk_through(strategy, model, job, report, self.places.weights)
+
+    def _whole(self, position: int) -> int:
+        """Asynchronous ranks may end in the middle of an epoch: the last round that is done as a whole."""
+        if self._setup is None:
+            return position
+        epoch, step = Walk(1, self._job.recipe.epochs).where(position)
+        exchange = position + step  # the round that was under way: this one, or the one after a closing round
+        return exchange if settle(self._setup, self._shared, epoch + step) else exchange - 1
 
     def _last_epoch(self) -> int:
         """The round that closed the last epoch; after an early stop, rounds were left out after it."""

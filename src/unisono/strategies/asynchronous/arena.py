@@ -9,8 +9,9 @@ on the masters' parameters, records, snapshots) is what `Sync` does after any ro
 Any rank may die: what it served is served by another master, or by a worker if none is left, until its replacement
 comes; what it had computed and not sent is dealt anew. Everything is in the boxes (`boxes.py`).
 
-Limits: one node. A request to halt is obeyed when the epoch is over. Parameters that a push does not use have a
-gradient of zero.
+A request to halt ends the round at once: what is not done of the epoch is left to whoever resumes the run.
+
+Limits: one node. Parameters that a push does not use have a gradient of zero.
 """
 
 import time
@@ -29,8 +30,8 @@ from unisono.arena.waiting import wait_until
 from unisono.models.base import Model
 from unisono.optim import make
 from unisono.optim.options import OptimizerOptions
-from unisono.strategies.asynchronous.boxes import COUNTS, DONE, Boxes, count_of, plan_boxes
-from unisono.strategies.asynchronous.desk import Desk
+from unisono.strategies.asynchronous.boxes import COUNTS, DONE, HALTED, Boxes, count_of, plan_boxes
+from unisono.strategies.asynchronous.desk import Desk, done_batches
 from unisono.strategies.asynchronous.part import Part
 from unisono.strategies.asynchronous.remarks import contributions_of, remarks_on
 from unisono.strategies.asynchronous.terms import Terms
@@ -72,6 +73,24 @@ def set_up(model: Model, terms: Terms, options: OptimizerOptions, pushes: int, s
         return Setup(Boxes(segment, sections, size, terms.masters), terms, options)  # its views keep the memory
 
 
+def make_parts(setup: Setup, shared: Shared) -> list[Part]:
+    """All parts of the parameters."""
+    return [
+        Part(setup.boxes, shared.vectors, shared.buffers, number, setup.terms, setup.options)
+        for number in range(setup.terms.masters)
+    ]
+
+
+def settle(setup: Setup, shared: Shared, epoch: int) -> bool:
+    """When no rank is left: applies what is in the log of the epoch; whether the epoch is whole."""
+    for part in make_parts(setup, shared):
+        part.open(epoch, len(shared.steps))
+        while part.behind:
+            part.turn()
+    done = done_batches(setup.boxes, shared.steps, epoch)
+    return bool(setup.boxes.ordered(epoch)) and len(done) == len(shared.steps)
+
+
 @final
 class AsyncArena(Strategy):
     """One rank's side. `resting`: what it does when nobody computes. `report`: told how an epoch goes on."""
@@ -92,10 +111,8 @@ class AsyncArena(Strategy):
         boxes, terms = setup.boxes, setup.terms
         self._copy, self._copied_buffers = boxes.copies[self.rank], boxes.buffers[self.rank]
         self._worker = Worker(boxes, self.rank, model, terms)
-        self._desk = Desk(boxes, terms, shared.steps)
-        self._all = [
-            Part(boxes, shared.vectors, shared.buffers, number, terms, setup.options) for number in range(terms.masters)
-        ]
+        self._desk = Desk(boxes, terms, shared.steps, shared.requests)
+        self._all = make_parts(setup, shared)
         self._serves: list[Part] = []
         self._computes = self._decides = False
         self._epoch, self._told = 0, time.perf_counter()
@@ -124,7 +141,7 @@ class AsyncArena(Strategy):
         if self._computes:
             self._worker.open(batch)
         if self._decides:
-            self._desk.open(batch.epoch, batch.live, computing)
+            self._desk.open(batch.epoch, computing)
         try:
             while not self._over(batch.epoch):
                 member.pause()
@@ -190,7 +207,8 @@ class AsyncArena(Strategy):
         return range(0)  # who computes what is found out while it is done
 
     def halts_after(self, position: int) -> bool:
-        return self._resting.halts_after(position)
+        halted = count_of(self._boxes.words[DONE], self._epoch) == HALTED
+        return halted or self._resting.halts_after(position)
 
     def epoch_sums(self) -> tuple[float, float]:
         return self._resting.epoch_sums()

@@ -31,8 +31,11 @@ _F4, _F8, _I8 = np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.int64)
 _LINE = 16  # words: 128 bytes apart, for processors fetch pairs of 64-byte lines
 _EPOCH_BITS = 32
 
-ORDERED, DONE = 0, 1
-"""Of the clerk's line: entries of the log; whether the epoch's last push is among them."""
+ORDERED, DONE, KEEPING = 0, 1, 2
+"""Of the clerk's line: entries of the log; whether there will be more (`WHOLE`, `HALTED`); the batch (from 1) whose
+sums it writes down, before the log says so."""
+WHOLE, HALTED = 1, 2
+"""Why there will be no more entries: all batches of the epoch are in the log, or the run was asked to end."""
 POSTED, USED = 0, 1
 """Of a worker's line: what it sent; batches that it is done with."""
 DEALT, HAND = 0, 1

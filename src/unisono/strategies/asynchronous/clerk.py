@@ -59,12 +59,13 @@ class Rules:
 class Clerk:
     """For one epoch."""
 
-    def __init__(self, rules: Rules) -> None:
+    def __init__(self, rules: Rules, done: int = 0) -> None:
+        """done: pushes of the epoch before this log begins, in a run that was resumed."""
         self._rules = rules
         self._stamps: dict[int, int] = {}
         self._last = -1
         self._version = self._collected = 0
-        self.pushes = 0
+        self.pushes, self._before = done, done
         """How many there were, dropped ones included."""
         self.fixed = rules.order != "free"
         """Whether the order is fixed; no longer after a death."""
@@ -77,7 +78,7 @@ class Clerk:
         """Whose push is next; None: nobody's yet. active: those who have or will have a push, `posted` among them."""
         # An epoch begins when all have parameters; else those of the last would depend on when it came, and the order
         # of the pushes alone would not tell what happened.
-        if (self.fixed or not self.pushes) and not self._stamps.keys() >= set(active):
+        if (self.fixed or self.pushes == self._before) and not self._stamps.keys() >= set(active):
             return None
         if self.fixed:
             planned = self._rules.planned

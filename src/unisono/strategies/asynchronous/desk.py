@@ -3,8 +3,11 @@
 The one idea: a desk is opened anew whenever the membership changes, from what lies in the boxes alone. What a dead
 worker had sent counts; the batches that it had in hand are dealt anew.
 
-    desk = Desk(boxes, terms, steps); desk.open(epoch, pushes, workers)
-    while not desk.done: desk.turn()
+    desk = Desk(boxes, terms, steps, requests); desk.open(epoch, workers)
+    while not desk.closed: desk.turn()
+
+A run that is asked to end does so in the middle of an epoch: which batches are done is told by their sums, and whoever
+resumes it deals out the others.
 
 Each worker has up to two batches in hand, the one that it computes and the next, which it loads while it waits.
 """
@@ -16,8 +19,22 @@ from typing import final
 import numpy as np
 
 from unisono.arena.fence import fence
+from unisono.arena.requests import Requests
 from unisono.errors import UnisonoError
-from unisono.strategies.asynchronous.boxes import DEALT, DONE, HAND, ORDERED, POSTED, USED, Boxes, count_of, token
+from unisono.strategies.asynchronous.boxes import (
+    DEALT,
+    DONE,
+    HALTED,
+    HAND,
+    KEEPING,
+    ORDERED,
+    POSTED,
+    USED,
+    WHOLE,
+    Boxes,
+    count_of,
+    token,
+)
 from unisono.strategies.asynchronous.clerk import DROP, HELLO, PUSH, Clerk, Entry
 from unisono.strategies.asynchronous.deals import Deal
 from unisono.strategies.asynchronous.terms import Terms
@@ -27,26 +44,37 @@ AHEAD = 2
 """Batches that a worker has in hand."""
 
 
+def done_batches(boxes: Boxes, steps: np.ndarray, epoch: int) -> set[int]:
+    """Those that have sums: done in this run, or in the one that it resumes."""
+    kept = count_of(boxes.words[KEEPING], epoch) - 1
+    if kept >= 0 and not any(boxes.entry(number).batch == kept for number in range(boxes.ordered(epoch))):
+        steps[kept] = np.nan  # the clerk died before it was in the log
+    return set(np.flatnonzero(np.isfinite(steps[:, 0])).tolist())
+
+
 @final
 class Desk:
-    """`steps` (batches, 2) float64: losses and correct answers of each batch, for the epoch's sums."""
+    """`steps` (batches, 2) float64: losses and correct answers of each batch, not a number before it is done."""
 
-    def __init__(self, boxes: Boxes, terms: Terms, steps: np.ndarray) -> None:
-        self._boxes, self._terms, self._steps = boxes, terms, steps
+    def __init__(self, boxes: Boxes, terms: Terms, steps: np.ndarray, requests: Requests) -> None:
+        self._boxes, self._terms, self._steps, self._requests = boxes, terms, steps, requests
 
-    def open(self, epoch: int, pushes: int, workers: Sequence[int]) -> None:
+    def open(self, epoch: int, workers: Sequence[int]) -> None:
         """Goes on where the log ends; `workers`: those who live."""
         boxes, words = self._boxes, self._boxes.words
-        self._epoch, self._pushes = epoch, pushes
-        self._clerk = clerk = Clerk(self._terms.rules(epoch))
-        self._length = boxes.ordered(epoch)
+        self._epoch, self._pushes = epoch, len(self._steps)
+        log = [boxes.entry(number) for number in range(boxes.ordered(epoch))]
+        taken = done_batches(boxes, self._steps, epoch)
+        if not log and len(taken) == self._pushes:  # those of the epoch before
+            self._steps[...] = np.nan
+            taken = set()
+        earlier = len(taken) - sum(entry.kind in (PUSH, DROP) for entry in log)
+        self._clerk = clerk = Clerk(self._terms.rules(epoch), earlier)
+        self._length = len(log)
         self._heard = dict.fromkeys(range(boxes.size), 0)
-        taken, greetings = set(), 0
-        for number in range(self._length):
-            entry = clerk.again(boxes.entry(number))
-            greetings += entry.kind == HELLO
-            if entry.kind in (PUSH, DROP):
-                taken.add(entry.batch)
+        greetings = sum(entry.kind == HELLO for entry in log)
+        for entry in log:
+            clerk.again(entry)
             if entry.rank >= 0:
                 self._heard[entry.rank] = entry.turn
         self._posted: dict[int, int] = {}
@@ -67,15 +95,15 @@ class Desk:
             shares = {slot: [batch for rank, batch in planned if rank == slot] for slot in workers}
             self._deal = Deal.planned(shares, taken)
         else:
-            self._deal = Deal(terms.deal, range(pushes), usual, workers, taken)
+            self._deal = Deal(terms.deal, range(self._pushes), usual, workers, taken)
             clerk.fixed = clerk.fixed and planned is None  # a worker was lost: there is no plan for that
         for _ in range(AHEAD):
             for slot in workers:
                 self._hand_out(slot)
 
     @property
-    def done(self) -> bool:
-        """Whether all pushes of the epoch are in the log."""
+    def closed(self) -> bool:
+        """Whether there will be no more entries."""
         return bool(count_of(self._boxes.words[DONE], self._epoch))
 
     @property
@@ -85,8 +113,10 @@ class Desk:
 
     def turn(self) -> bool:
         """Writes down what can be; whether that was anything."""
-        if self.done:
+        if self.closed:
             return False
+        if self._requests.asked_to_halt:
+            return self._close(HALTED)
         before = self._length
         self._look()
         rank = self._clerk.choose(self._posted, self._active()) if self._posted else None
@@ -97,11 +127,14 @@ class Desk:
             self._done_with[rank] += 1
             self._hand_out(rank)
         if self._clerk.pushes == self._pushes:
-            if (entry := self._clerk.flush()) is not None:
-                self._write(entry)
-            self._boxes.words[DONE] = token(self._epoch, 1)
-            return True
+            return self._close(WHOLE)
         return self._length > before
+
+    def _close(self, why: int) -> bool:
+        if (entry := self._clerk.flush()) is not None:
+            self._write(entry)
+        self._boxes.words[DONE] = token(self._epoch, why)
+        return True
 
     def _look(self) -> None:
         """Who has sent something; greetings are answered in any order."""
@@ -129,6 +162,7 @@ class Desk:
         _, _, samples, loss_sum, correct = self._boxes.found[slot].tolist()
         if not math.isfinite(loss_sum):
             raise NotFinite(batch, loss_sum, self._terms.cure(self._clerk.staleness(slot)))
+        self._boxes.words[KEEPING] = token(self._epoch, batch + 1)
         self._steps[batch] = loss_sum, correct
         return int(samples)
 
