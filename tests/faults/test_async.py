@@ -145,7 +145,7 @@ def test_all_masters_die_and_a_worker_stands_in(monkeypatch):
 
 WORKER = [
     pytest.param("_compute", "before", id="before it computes"),
-    pytest.param("_shape_gradient", "before", id="while it computes"),
+    pytest.param("_compute", "after", id="after it computed"),
     pytest.param("_post", "before", id="before it posts"),
     pytest.param("_post", "after", id="after it posted"),
 ]

@@ -77,10 +77,9 @@ class Job:
             extent = replace(self.extent(), size=comm.size)
             yield make(comm, model, self.optimizer, extent, recipe.allreduce, rng)
         elif recipe.strategy == "async":
-            raise UserError(
-                f"--strategy async over {comm.transport}: it works in the arena only",
-                hint="leave --transport out, and start it without mpirun or torchrun",
-            )
+            from unisono.strategies.asynchronous.messages import AsyncMessages
+
+            yield AsyncMessages(comm, model, self.optimizer, self.terms(model), recipe.epochs, rng)
         else:
             from unisono.launch.torch_group import default_group
             from unisono.strategies.torch_peer import Seat

@@ -16,11 +16,10 @@ from typing import final
 import numpy as np
 
 from unisono.arena.fence import fence
-from unisono.optim import make
 from unisono.optim.options import OptimizerOptions
+from unisono.strategies.asynchronous.applying import Applying, number_of
 from unisono.strategies.asynchronous.boxes import APPLIED, BEGUN, Boxes, count_of, token
-from unisono.strategies.asynchronous.clerk import FLUSH, PUSH, Entry
-from unisono.strategies.asynchronous.rules import compensate
+from unisono.strategies.asynchronous.clerk import PUSH, Entry
 from unisono.strategies.asynchronous.terms import Terms
 
 
@@ -38,14 +37,14 @@ class Part:
         options: OptimizerOptions,
     ) -> None:
         low, high = terms.parts[number]
-        self._boxes, self._number, self._terms = boxes, number, terms
-        self._optimizer = make(options)
+        self._boxes, self._number = boxes, number
         self._changing = [vector[low:high] for vector in (*vectors, *boxes.collected)]
         self._twins = [twin[low:high] for twin in boxes.twins]
-        self._params, self._state = self._changing[0], self._changing[1 : len(vectors)]
+        self._params, state = self._changing[0], self._changing[1 : len(vectors)]
+        collected = self._changing[-1] if boxes.collected else None
+        self._applying = Applying(terms, options, self._params, state, collected)
         self._gradients = [row[low:high] for row in boxes.gradients]
         self._copies = [row[low:high] for row in boxes.copies]
-        self._scratch = np.empty(high - low, np.float32)
         self._buffers = buffers if number == 0 else buffers[:0]
         self._at = boxes.part(number)
         self.busy_s = 0.0
@@ -59,12 +58,12 @@ class Part:
         if words[self._at + BEGUN] == token(epoch, self._applied + 1):
             for vector, twin in zip(self._changing, self._twins, strict=True):
                 vector[...] = twin
-        self._weight = 0.0
+        self._applying.weight = 0
         for number in range(self._applied - 1, -1, -1):
             entry = boxes.entry(number)
             if entry.updates:
                 break
-            self._weight += entry.samples if entry.kind == PUSH else 0.0
+            self._applying.weight += entry.samples if entry.kind == PUSH else 0
         if self._applied:
             entry = boxes.entry(self._applied - 1)
             if words[boxes.answer(entry.rank, self._number)] < token(epoch, entry.turn):
@@ -93,36 +92,15 @@ class Part:
         return True
 
     def _apply(self, entry: Entry) -> None:
-        if entry.kind not in (PUSH, FLUSH):
+        if not self._applying.changes(entry):
             return
         for vector, twin in zip(self._changing, self._twins, strict=True):
             twin[...] = vector
         if fence is not None:
             fence()
         self._boxes.words[self._at + BEGUN] = token(self._epoch, self._applied + 1)
-        terms = self._terms
-        gradient = self._gradients[entry.rank]
-        if terms.rule.collects:
-            gradient = self._collect(entry)
-        elif terms.rule.compensates:
-            compensate(gradient, self._params, self._copies[entry.rank], self._scratch)
-            gradient = self._scratch
-        if entry.updates:
-            number = (self._epoch - 1) * self._pushes + min(entry.ordinal, self._pushes - 1) + 1
-            lr = terms.lr(number) * terms.rule.rate(entry.staleness, terms.workers)
-            self._optimizer.update(self._params, gradient, self._state, lr, number)
-
-    def _collect(self, entry: Entry) -> np.ndarray:
-        """Adds a gradient to those collected, weighted by its samples; their mean, if they are complete."""
-        collected = self._changing[-1]
-        if entry.kind == PUSH:
-            np.multiply(self._gradients[entry.rank], np.float32(entry.samples), out=self._scratch)
-            np.add(self._scratch, collected if self._weight else np.float32(0.0), out=collected)
-            self._weight += entry.samples
-        if entry.updates:
-            np.multiply(collected, np.float32(1.0 / self._weight), out=self._scratch)
-            self._weight = 0.0
-        return self._scratch
+        number = number_of(entry, self._epoch, self._pushes)
+        self._applying.apply(entry, self._gradients[entry.rank], self._copies[entry.rank], number)
 
     def _answer(self, entry: Entry) -> None:
         """The parameters as they are now, for who sent the entry."""

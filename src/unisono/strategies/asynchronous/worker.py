@@ -6,21 +6,18 @@ the next batch while the masters answer. So a rank that also serves parts, for o
     worker = Worker(boxes, slot=2, model, terms); worker.open(batch)
     while ...: worker.turn()
 
-The model is bound to the worker's copy. Momentum is the worker's own: v = m * v + g is what it sends; it starts anew
-with every epoch, so that nothing of it has to be in a snapshot.
+The model is bound to the worker's copy.
 """
 
 import time
 from typing import final
 
-import numpy as np
-
 from unisono.arena.fence import fence
 from unisono.data.loader import Group
 from unisono.models.base import Model
-from unisono.optim.scaling import clip_factor
 from unisono.strategies.asynchronous.boxes import DEALT, HAND, POSTED, USED, Boxes, count_of, token
 from unisono.strategies.asynchronous.desk import AHEAD
+from unisono.strategies.asynchronous.shaping import Shaping
 from unisono.strategies.asynchronous.terms import Terms
 from unisono.strategies.base import Batch
 
@@ -34,15 +31,20 @@ class Worker:
         self._own, self._hand = boxes.worker(slot), boxes.hand(slot)
         self._answers = [boxes.answer(slot, number) for number in range(terms.masters)]
         self._rows = boxes.gradients[slot : slot + 1]
-        self._velocity = boxes.velocities[slot] if terms.momentum else None
+        self._shaping = Shaping(terms, boxes.velocities[slot] if terms.momentum else None)
         self._epoch = 0
         self.forget()
 
     def forget(self) -> None:
         """What was counted so far."""
         self.data_s = self.compute_s = 0.0
-        self.clips = 0
+        self._shaping.clips = 0
         self.waits_s = [0.0] * self._terms.masters
+
+    @property
+    def clips(self) -> int:
+        """Gradients that were clipped."""
+        return self._shaping.clips
 
     def open(self, batch: Batch) -> None:
         """Begins an epoch, or goes on with it after a change of membership; a new process greets first."""
@@ -54,8 +56,7 @@ class Worker:
         self._loaded: tuple[int, Group] | None = None
         if batch.epoch != self._epoch:
             self._epoch, self._greets = batch.epoch, True
-            if self._velocity is not None:
-                self._velocity[...] = 0.0
+            self._shaping.start()
 
     def turn(self) -> bool:
         """Does what can be done without waiting; whether that was anything."""
@@ -109,28 +110,12 @@ class Worker:
         width = self._boxes.new_buffers.shape[1]
         if width:
             self._boxes.new_buffers[slot] = found.new_buffers[0, :width]
-        self._shape_gradient(self._rows[0])
+        self._shaping.shape(self._rows[0])
         loss_sum, correct = float(found.loss_sum[0]), float(found.correct[0])
         self.compute_s += time.perf_counter() - begun
         self._used += 1
         self._boxes.words[self._own + USED] = token(self._epoch, self._used)
         self._post(0.0, float(number), float(samples), loss_sum, correct)
-
-    def _shape_gradient(self, gradient: np.ndarray) -> None:
-        """Clipping, then momentum, in place."""
-        clip, momentum, velocity = self._terms.clip, np.float32(self._terms.momentum), self._velocity
-        if clip:
-            factor = clip_factor(float(np.sqrt(np.dot(gradient, gradient))), clip)
-            if factor != 1.0:
-                self.clips += 1
-                np.multiply(gradient, np.float32(factor), out=gradient)
-        if velocity is not None:
-            np.multiply(velocity, momentum, out=velocity)
-            np.add(velocity, gradient, out=velocity)
-            if self._terms.nesterov:
-                gradient += momentum * velocity
-            else:
-                gradient[...] = velocity
 
     def _post(self, *found: float) -> None:
         boxes = self._boxes
