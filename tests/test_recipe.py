@@ -19,6 +19,14 @@ def test_what_is_given_goes_before_the_file(tmp_path):
     assert (recipe.epochs, recipe.lr, recipe.ranks) == (7, 1.0, 2)
 
 
+def test_the_batch_is_that_of_all_ranks_or_of_each_and_what_is_given_last_counts():
+    with pytest.raises(UserError, match="both --batch-size and --batch-size-per-rank"):
+        load("", {"batch_size": 256, "batch_size_per_rank": 32})
+    fixed = load("r4", {"batch_size": 1024})
+    assert (fixed.batch_size, fixed.batch_size_per_rank) == (1024, 0)
+    assert load("r4", {}).batch_size_per_rank == 32
+
+
 @pytest.mark.parametrize("name", shipped())
 def test_shipped_recipes_are_valid(name):
     load(name, {})

@@ -21,6 +21,7 @@ DEFAULT_SHARDS = 8
 MOST_THREADS = 1024
 ALIASES = {"base_lr": "lr", "num_gpus": "ranks"}
 """Other names of options, as other trainers have them: on the command line and in TOML files."""
+_BATCHES = ("batch_size", "batch_size_per_rank")
 
 
 @final
@@ -105,6 +106,9 @@ class Recipe:
     scale_lr: str = "none"
     """none, linear or sqrt: how the learning rate follows --batch-size-per-rank times the ranks."""
 
+    seed: int = 0
+    """Decides starting values, the order of samples, dropout, made-up data."""
+
     strategy: str = "sync"
     """sync; async: masters own the parameters and workers push gradients without waiting for each other, so the result
     depends on the ranks; or ddp, accelerate: the same recipe by torch's DistributedDataParallel or by Hugging Face
@@ -137,9 +141,6 @@ class Recipe:
 
     transport: str = "auto"
     """What moves arrays between ranks: shm, mpi (under mpirun) or gloo; auto: shm, or what the launcher uses."""
-
-    seed: int = 0
-    """Decides starting values, the order of samples, dropout, made-up data."""
 
     eval_every: int = 1
     """Evaluate after every so many epochs; the last epoch always."""
@@ -223,10 +224,15 @@ def shipped() -> list[str]:
 
 def load(source: str, overrides: dict[str, Any]) -> Recipe:
     """The recipe of a shipped name or a TOML file (none: the defaults), with `overrides` on top."""
-    values: dict[str, Any] = {}
-    if source:
-        values = _plain(_read(source), source)
-    return from_values({**values, **_plain(overrides, "the command line")}, source or "the command line")
+    values = _plain(_read(source), source) if source else {}
+    overrides = _plain(overrides, "the command line")
+    if all(overrides.get(name) for name in _BATCHES):
+        raise UserError(
+            f"both {' and '.join(map(option, _BATCHES))}", hint="give one: the batch of all ranks together, or of each"
+        )
+    if "batch_size" in overrides:
+        values.pop("batch_size_per_rank", None)  # which would go before it
+    return from_values({**values, **overrides}, source or "the command line")
 
 
 def from_values(values: dict[str, Any], source: str) -> Recipe:

@@ -4,7 +4,8 @@ The one idea: makers (the members when the gradients were computed) leave whole 
 shards; finishers (the members now) combine them, each for its own chunk of the vector. After a death the two are not
 the same people, and the sum still is.
 
-    dealing = Dealing(gradients); dealing.leave(live, makers, slot, rows); dealing.finish(live, makers, low, high, out)
+    dealing = Dealing(gradients); dealing.leave(live, makers, slot, rows)
+    whole = dealing.finish(live, makers, low, high, out)
 
 What is left lies in a pool of rows, those of the first maker first: there are never more than shards.
 """
@@ -71,13 +72,18 @@ class Dealing:
         for place, leaves in self._own[live]:
             combine(leaves, place, np.add)
 
-    def finish(self, live: int, makers: Slots, low: int, high: int, out: np.ndarray) -> None:
-        """out = elements [low, high) of the sum over all shards."""
+    def finish(self, live: int, makers: Slots, low: int, high: int, out: np.ndarray) -> np.ndarray:
+        """Elements [low, high) of the sum over all shards: in `out`, or, if one node is the whole sum, where it lies:
+        to be read only, for whoever redoes the round reads it again."""
         key = live, makers, low, high
         if key not in self._cuts:
             spans = _spans(live, len(makers))
             self._cuts[key] = _Cut(tree_over(spans), [row[low:high] for row in self._gradients[: len(spans)]])
-        combine(self._cuts[key].parts, out, np.add, self._cuts[key].tree)
+        cut = self._cuts[key]
+        if len(cut.parts) == 1:
+            return cut.parts[0]
+        combine(cut.parts, out, np.add, cut.tree)
+        return out
 
     def left(self, live: int, makers: Slots, slot: int, low: int, high: int) -> list[np.ndarray]:
         """What one maker left, elements [low, high) of it."""

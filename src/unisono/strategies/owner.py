@@ -20,9 +20,11 @@ import numpy as np
 
 from unisono.arena.canon import chunk_bounds, combine
 from unisono.arena.member import Member
-from unisono.arena.protocol import NORMS
+from unisono.arena.protocol import NORMS, pack
 from unisono.optim import make
 from unisono.optim.options import OptimizerOptions
+from unisono.strategies.contributions import chain
+from unisono.strategies.contributions import sums as leave_sums
 from unisono.strategies.dealing import Dealing, Slots
 from unisono.strategies.shared import Shaped, Shared, scaling_of, segments_of
 from unisono.strategies.unused import left_alone
@@ -70,9 +72,9 @@ class Owner:
         self.low, self.high = chunk_bounds(len(self._shared.params), self._member.count, self._member.index)
         self.ranges = self._segments.ranges(self.low, self.high)
         self._chunks = [row[self.low : self.high] for row in self._shared.vectors]
-        self.gradient = np.empty(self.high - self.low, np.float32)
+        self.gradient = self._room = np.empty(self.high - self.low, np.float32)
         self._pieces = [
-            (self._optimizers[number], number, chunks[0], self.gradient[low:high], chunks[1:])
+            (self._optimizers[number], number, chunks[0], slice(low, high), chunks[1:])
             for low, high, number in self._cut_into_groups()
             for chunks in ([chunk[low:high] for chunk in self._chunks],)
         ]
@@ -106,10 +108,11 @@ class Owner:
 
     def update(self, position: int, live: int, makers: Slots, update: Update, meet: Callable[[int, int], bool]) -> None:
         """Sums and updates the chunk, and on the first member the buffers; meet(position, NORMS) if norms count."""
-        shared, gradient, slot = self._shared, self.gradient, self._member.slot
-        self.dealing.finish(live, makers, self.low, self.high, gradient)
+        shared, slot = self._shared, self._member.slot
+        gradient = self.dealing.finish(live, makers, self.low, self.high, self._room)
         if update.factor != 1.0:
-            np.multiply(gradient, np.float32(update.factor), out=gradient)
+            gradient = np.multiply(gradient, np.float32(update.factor), out=self._room)
+        self.gradient = gradient
         if self._scaling.rows:
             self._scaling.publish(self._chunks[0], gradient, self.low, shared.squares)
             meet(position, NORMS)
@@ -118,8 +121,8 @@ class Owner:
             shared.undo.keep(slot, position, self.low, self.high)
         unused = np.asarray(shared.unused[:live].all(axis=0)) if self._shapes.skips else _NONE
         with left_alone(self._chunks, self.ranges, unused) if unused.size and unused.any() else _FREELY:
-            for optimizer, number, params, grads, state in self._pieces:
-                optimizer.update(params, grads, state, update.lrs[number], update.number, scale)
+            for optimizer, number, params, where, state in self._pieces:
+                optimizer.update(params, gradient[where], state, update.lrs[number], update.number, scale)
         if self._member.first:
             self._update_buffers(position, live)
 
@@ -139,3 +142,12 @@ class Owner:
             np.multiply(averaged, np.float32(1.0 / live), out=averaged)
         if taken.size:
             taken[...] = first
+
+    def leave_shares(self, position: int, live: int, makers: Slots) -> None:
+        """What each maker contributed to this member's chunk of the sum, for `contributions.shares`."""
+        shared, slot, parts = self._shared, self._member.slot, []
+        for maker in range(shared.size):
+            chunks = self.dealing.left(live, makers, maker, self.low, self.high) if maker in makers else []
+            parts.append((chunks, chain(len(chunks))))
+        leave_sums(parts, self.gradient, self.ranges, shared.shares[slot])
+        shared.share_labels[slot] = pack(self._member.view.number, position, 0)

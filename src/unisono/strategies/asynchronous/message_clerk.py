@@ -92,28 +92,32 @@ class MessageClerk:
         if head[0] >= 0:
             self._posted[rank] = head
             if self.trouble is not None:
-                self._take(rank)
+                self._dismiss()
         else:
             self._tell(self._clerk.greet(rank, 0))
             self._hand_out(rank, self._first[rank])
 
     def _take(self, rank: int) -> None:
         """The push of a worker."""
-        batch, samples, loss_sum, correct = self._posted.pop(rank).tolist()
-        if self.trouble is None and not math.isfinite(loss_sum):
+        batch, samples, loss_sum, correct = self._posted[rank].tolist()
+        if not math.isfinite(loss_sum):
             self.trouble = int(batch), loss_sum, self._clerk.staleness(rank)
-        self._held[rank] -= 1
-        if self.trouble is not None:
-            self._tell(Entry(DROP, rank, -1, 0, 0, 0, 0, 0))
-            self._hand_out(rank, [])
-            for other in [*self._posted]:
-                self._take(other)
+            self._dismiss()
             return
+        del self._posted[rank]
+        self._held[rank] -= 1
         self.sums += loss_sum, correct
         self._tell(self._clerk.push(rank, int(batch), 0, int(samples)))
         more = self._next(rank)
         self._held[rank] += len(more)
         self._hand_out(rank, more)
+
+    def _dismiss(self) -> None:
+        """Sends whoever has pushed home; what they pushed is taken in and forgotten."""
+        for rank in [*self._posted]:
+            del self._posted[rank]
+            self._tell(Entry(DROP, rank, -1, 0, 0, 0, 0, 0))
+            self._hand_out(rank, [])
 
     def _next(self, rank: int) -> list[int]:
         batch = self._deal.next(rank)
