@@ -24,6 +24,7 @@ from unisono.data.shards import shards_of_rank
 from unisono.errors import RankFailed, UnisonoError, UserError
 from unisono.report.loss import plot_loss
 from unisono.report.screen import Screen
+from unisono.report.staleness import Deal, Staleness
 from unisono.report.tally import TIMES, Tally
 from unisono.report.train import Setting, epoch_line, event_line, opening, rank_lines
 from unisono.report.verdict import verdict
@@ -61,6 +62,9 @@ class Recorder:
         layout = job.model().layout
         self._parameters = list(layout.names)
         self._tally = Tally(layout.sizes, _dealt(job))
+        self._staleness = None
+        if job.recipe.strategy == "async":
+            self._staleness = Staleness(Deal.of(job.recipe, job.dataset.classes))
         self._screen = Screen(job.recipe.epochs, bar=hosts is not None)
         self._troubles: dict[str, str] = {}
         self._epoch = 0
@@ -121,6 +125,8 @@ class Recorder:
     def _add_epoch(self, record: dict[str, Any]) -> None:
         metrics, steps = record["metrics"], record["steps"]
         self._tally.add(record)
+        if self._staleness is not None:
+            self._staleness.add(record)
         self._directory.add(record, self._parameters)
         self._tell_trouble("directory", self._directory.trouble)
         if self._job.recipe.log_ranks:
@@ -157,11 +163,14 @@ class Recorder:
         summary["sync_s"] = summary["wait_s"] + summary["update_s"]
         summary["steady_sync_s"] = tally.steady_sync_s(found["first_sync_s"])
         summary["train_s"] = tally.train_s
+        if self._staleness is not None:
+            summary |= self._staleness.facts()
         summary["samples_per_s"] = tally.samples / tally.train_s if tally.train_s else 0.0
         directory.finish(summary)
         directory.keep("loss.png", lambda: plot_loss(self.path))
         missing = [text for text in (self._troubles.get("rank"), directory.trouble) if text]
-        self._screen.say(verdict(summary, tally, str(self.path), usable_cores(), complete=not missing))
+        told = None if self._staleness is None else self._staleness.told(summary)
+        self._screen.say(verdict(summary, tally, str(self.path), usable_cores(), complete=not missing, told=told))
         if missing:
             raise UserError("\n".join(missing))
         return summary
@@ -188,7 +197,7 @@ class Recorder:
             "ranks": recipe.ranks, "nodes": self._tally.nodes, "shards": recipe.shards, "threads": recipe.threads,
             "strategy": recipe.strategy, "allreduce": recipe.allreduce, "transport": self._transport,
             "engine": recipe.engine, "precision": recipe.precision, "model": recipe.model, "data": recipe.data,
-            "global_batch": self._job.plan.global_batch, "batch_size_per_rank": recipe.batch_size_per_rank,
+            "global_batch": self._job.batch_samples, "batch_size_per_rank": recipe.batch_size_per_rank,
             "version": __version__, "machine": machine(), "takeovers": 0, "restarts": 0,
             "resumed_from": self._resumed_from, "energy_j": None, "energy_source": None, "shard_price": None,
         }  # fmt: skip
@@ -218,7 +227,9 @@ class Recorder:
 
 def _dealt(job: Job) -> list[float]:
     """Each rank's share of the samples in the last step of an epoch, whose contributions are looked at."""
-    plan, ranks = job.plan, job.recipe.ranks
+    plan, ranks, masters = job.plan, job.recipe.ranks, job.recipe.masters
+    if job.recipe.strategy == "async":
+        return [0.0 if rank < masters else 1.0 / (ranks - masters) for rank in range(ranks)]
     last = plan.steps_per_epoch - 1
     samples = plan.batch_samples(last)
     live = -(-samples // plan.shard_size)

@@ -21,6 +21,8 @@ from unisono.errors import UserError, unknown_name
 from unisono.models.base import Model
 from unisono.optim.options import OptimizerOptions
 from unisono.recipe import Recipe
+from unisono.strategies.asynchronous.terms import refuse_elsewhere
+from unisono.strategies.asynchronous.terms import resolve as resolve_async
 from unisono.strategies.base import Strategy
 from unisono.strategies.devices import BACKENDS, DEVICES, check_devices, choose_device, device_of
 
@@ -31,7 +33,8 @@ if TYPE_CHECKING:
     from unisono.strategies.torch_peer import Seat
 
 PEERS = {"ddp": "unisono.strategies.ddp:Ddp", "accelerate": "unisono.strategies.accelerate:Accelerate"}
-STRATEGIES = ("sync", *PEERS)
+STRATEGIES = ("sync", "async", *PEERS)
+OURS = ("sync", "async")
 _PACKAGES = {"ddp": ("torch",), "accelerate": ("torch", "accelerate")}
 
 
@@ -42,6 +45,9 @@ def resolve(recipe: Recipe) -> Recipe:
         raise unknown_name("--strategy", name, STRATEGIES)
     if recipe.device not in DEVICES:
         raise unknown_name("--device", recipe.device, DEVICES)
+    if name == "async":
+        return resolve_async(recipe)
+    refuse_elsewhere(recipe)
     if name == "sync":
         if recipe.device == "cuda":
             raise UserError(
@@ -73,12 +79,12 @@ def check_gpus(recipe: Recipe) -> None:
 
 def transport_of(recipe: Recipe, usual: str) -> str:
     """What moves the gradients of a resolved recipe; `usual`: where unisono itself does."""
-    return usual if recipe.strategy == "sync" else BACKENDS[recipe.device]
+    return usual if recipe.strategy in OURS else BACKENDS[recipe.device]
 
 
 def warm_up(recipe: Recipe) -> None:
     """Imports what ranks of a resolved recipe need: those that are forked afterwards have it."""
-    if recipe.strategy != "sync":
+    if recipe.strategy not in OURS:
         import_module("unisono.strategies.torch_peer")
         import_module(PEERS[recipe.strategy].partition(":")[0])
         import_module("torch._dynamo")  # DDP imports it, for most of a second, when it wraps a module
