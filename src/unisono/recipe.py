@@ -153,6 +153,10 @@ class Recipe:
     stall_timeout: float = 0.0
     """Seconds after which a rank that does not move is replaced; 0: 60, or 20 times a usual step."""
 
+    slow: str = ""
+    """Ranks that are to be slow, to see what that does: 1:4 lets rank 1 compute four times as long, by sleeping;
+    1:4,3:2 two of them. Changes the time, never the result."""
+
     log_ranks: bool = False
     """Print what each rank did in each epoch, in the order of the ranks."""
 

@@ -22,6 +22,7 @@ from unisono.errors import UserError, unknown_name
 from unisono.models.base import Model
 from unisono.models.engines import choose_engine
 from unisono.models.nets import build
+from unisono.models.slowed import Slowed, parse_slow
 from unisono.optim.options import OptimizerOptions
 from unisono.optim.schedules import ScheduleOptions, learning_rate, scaled
 from unisono.recipe import DEFAULT_SHARDS, Recipe
@@ -59,6 +60,11 @@ class Job:
             options = recipe.activation, recipe.dropout, recipe.precision, recipe.threads
             return build_torch(recipe.model, self.task, *options, sync_batchnorm=recipe.sync_batchnorm)
         return build(recipe.model, data.features, data.outputs, recipe.activation, recipe.dropout)
+
+    def model_of(self, rank: int) -> Model:
+        """A new network for a rank to compute with, as slow as the recipe wants it."""
+        factor = parse_slow(self.recipe.slow, self.recipe.ranks).get(rank, 1.0)
+        return Slowed(self.model(), factor) if factor > 1 else self.model()
 
     @cached_property
     def task(self) -> "Task":
@@ -154,6 +160,7 @@ def prepare(recipe: Recipe, dataset: Dataset | None = None) -> Job:
             f"--shards {shards} is less than --ranks {recipe.ranks}: ranks would have no shard",
             hint=f"give --shards {recipe.ranks}, which gives other bits, or --ranks {shards} or less",
         )
+    parse_slow(recipe.slow, recipe.ranks)
     optimizer = OptimizerOptions(
         recipe.optimizer,
         recipe.lr,

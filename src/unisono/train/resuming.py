@@ -19,7 +19,7 @@ from unisono.train.snapshot_files import Damaged
 
 FREE = {
     "ranks", "data_dir", "out", "resume", "allow_change", "respawn", "max_restarts", "stall_timeout", "snapshot_every",
-    "keep", "log_ranks", "transport",
+    "keep", "log_ranks", "transport", "slow",
 }  # fmt: skip
 """Options that do not change the result."""
 FIXED = {"model", "data", "validation", "batch_size", "batch_size_per_rank", "drop_last", "optimizer", "allreduce"}

@@ -129,7 +129,7 @@ class Team:
         """The life of a rank."""
         job, ranks = self._job, self._job.recipe.ranks
         with threadpool_limits(job.recipe.threads, user_api="blas"):
-            model = job.model()
+            model = job.model_of(slot)
             if after:
                 report(READY)
             crowded = ranks > usable_cores()
