@@ -106,9 +106,17 @@ class Recipe:
     """none, linear or sqrt: how the learning rate follows --batch-size-per-rank times the ranks."""
 
     strategy: str = "sync"
-    """sync; or ddp, accelerate: the same recipe by torch's DistributedDataParallel or by Hugging Face Accelerate, to
-    compare with. Those have a shard per rank, other bits on other numbers of ranks, no snapshots and no take-over:
-    --respawn, --max-restarts and --stall-timeout have no effect."""
+    """sync; local: a replica of the network for each shard, averaged every --sync-every steps; or ddp, accelerate: the
+    same recipe by torch's DistributedDataParallel or by Hugging Face Accelerate, to compare with. Those two have a
+    shard per rank, other bits on other numbers of ranks, no snapshots and no take-over: --respawn, --max-restarts and
+    --stall-timeout have no effect."""
+
+    sync_every: int | str = ""
+    """Steps that the replicas of --strategy local walk alone before they are averaged, and at the end of every epoch;
+    16 if it is not given."""
+
+    local_after: int = 0
+    """For --strategy local: the first so many epochs are averaged after every step (post-local SGD)."""
 
     device: str = "auto"
     """cpu, cuda (a GPU per rank; for ddp and accelerate only), or auto: cuda for those two where there are GPUs."""
@@ -116,6 +124,10 @@ class Recipe:
     allreduce: str = "arena"
     """arena: one shared copy of the parameters, same bits on any number of ranks. naive, ring, tree, doubling, halving,
     native: a copy per rank and this all-reduce, for comparison."""
+
+    wire: str = "fp32"
+    """fp32, or bf16: what the replicas of --strategy local tell each other is rounded to 16 bits, half the bytes where
+    they are on several nodes, or --allreduce is not arena."""
 
     transport: str = "auto"
     """What moves arrays between ranks: shm, mpi (under mpirun) or gloo; auto: shm, or what the launcher uses."""

@@ -24,7 +24,7 @@ from unisono.launch.environments import detect
 from unisono.launch.local import run
 from unisono.launch.placement import Placement
 from unisono.recipe import Recipe, option
-from unisono.strategies.peers import PEERS, transport_of, warm_up
+from unisono.strategies.peers import OURS, PEERS, transport_of, warm_up
 from unisono.train.job import Job, load_data, prepare
 from unisono.train.precision_trial import precision_notes
 from unisono.train.resuming import as_saved, find_snapshot
@@ -125,10 +125,14 @@ def _as_rank(recipe: Recipe, placement: Placement) -> dict[str, Any] | None:
 def check_layout(comm: Communicator, recipe: Recipe) -> None:
     """Refuses the shared arena where ranks are on several nodes; on all of them."""
     nodes = len(np.unique(comm.all_gather(np.array([node_colour(comm)]))))
-    if nodes > 1 and recipe.allreduce == "arena" and recipe.strategy == "sync":
+    if nodes > 1 and recipe.allreduce == "arena" and recipe.strategy in OURS:
         raise UserError(
             f"--allreduce arena spans one node, and these {comm.size} ranks are on {nodes}",
             hint="use --allreduce native, or ring",
+        )
+    if recipe.wire == "bf16" and recipe.allreduce == "native" and comm.transport == "mpi":
+        raise UserError(
+            "--wire bf16 with --allreduce native: MPI cannot add up such numbers", hint="use --allreduce ring"
         )
 
 

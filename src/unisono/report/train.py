@@ -12,6 +12,7 @@ from typing import Any, final
 
 from unisono.recipe import Recipe
 from unisono.report.advice import enough_ranks, live_shards
+from unisono.strategies.peers import OURS
 from unisono.train.job import Job
 
 
@@ -41,6 +42,8 @@ def opening(job: Job, setting: Setting) -> str:
         f"{_plural(recipe.shards, 'shard')}: {bits}; global batch {plan.global_batch}, "
         f"{_plural(plan.steps_per_epoch, 'step')} an epoch",
     ]
+    if job.rhythm is not None:
+        lines.append(_replicas(recipe))
     if recipe.batch_size_per_rank and recipe.ranks > 1 and recipe.scale_lr == "none":
         lines.append(
             "Note: the global batch, and with it the result, depends on the ranks; --scale-lr linear may help."
@@ -60,10 +63,18 @@ def opening(job: Job, setting: Setting) -> str:
 
 def _way(recipe: Recipe, setting: Setting) -> str:
     """What sums gradients, over what; on which devices, where there is a choice."""
-    if recipe.strategy == "sync":
+    if recipe.strategy in OURS:
         return f"{setting.transport} {recipe.allreduce}"
     devices = "a GPU per rank" if recipe.device == "cuda" else "cpu for every rank"
     return f"{recipe.strategy} over {setting.transport}, {devices}"
+
+
+def _replicas(recipe: Recipe) -> str:
+    """How often they are averaged."""
+    often = f"after every {_plural(int(recipe.sync_every), 'step')} and at the end of each epoch"
+    if recipe.local_after:
+        often += f"; up to epoch {recipe.local_after} after every step"
+    return f"{_plural(recipe.shards, 'replica')}, one a shard, averaged {often}"
 
 
 def epoch_line(metrics: dict[str, Any], epochs: int) -> str:

@@ -21,6 +21,8 @@ from unisono.models.base import Model
 from unisono.optim.options import OptimizerOptions
 from unisono.recipe import Recipe
 from unisono.strategies.base import Strategy
+from unisono.strategies.rhythm import resolve_local
+from unisono.strategies.wire import check_wire
 
 if TYPE_CHECKING:
     from torch import nn
@@ -29,7 +31,8 @@ if TYPE_CHECKING:
     from unisono.strategies.torch_peer import Seat
 
 PEERS = {"ddp": "unisono.strategies.ddp:Ddp", "accelerate": "unisono.strategies.accelerate:Accelerate"}
-STRATEGIES = ("sync", *PEERS)
+OURS = ("sync", "local")
+STRATEGIES = (*OURS, *PEERS)
 DEVICES = ("auto", "cpu", "cuda")
 BACKENDS = {"cpu": "gloo", "cuda": "nccl"}
 """Device -> what moves gradients there."""
@@ -37,16 +40,18 @@ _PACKAGES = {"ddp": ("torch",), "accelerate": ("torch", "accelerate")}
 
 
 def resolve(recipe: Recipe) -> Recipe:
-    """The recipe as its strategy runs it; that of `sync` is as it was. A `UserError` for what cannot be."""
+    """The recipe as its strategy runs it; our own take it nearly as it is. A `UserError` for what cannot be."""
     name = recipe.strategy
     if name not in STRATEGIES:
         raise unknown_name("--strategy", name, STRATEGIES)
     if recipe.device not in DEVICES:
         raise unknown_name("--device", recipe.device, DEVICES)
-    if name == "sync":
+    recipe = resolve_local(recipe)
+    check_wire(recipe)
+    if name in OURS:
         if recipe.device == "cuda":
             raise UserError(
-                "--device cuda with --strategy sync, which computes on processors alone",
+                f"--device cuda with --strategy {name}, which computes on processors alone",
                 hint="use --strategy ddp or --strategy accelerate on GPUs, or leave --device out",
             )
         return recipe
@@ -70,12 +75,12 @@ def choose_device(wanted: str, gpus: int) -> str:
 
 def transport_of(recipe: Recipe, usual: str) -> str:
     """What moves the gradients of a resolved recipe; `usual`: where unisono itself does."""
-    return usual if recipe.strategy == "sync" else BACKENDS[recipe.device]
+    return usual if recipe.strategy in OURS else BACKENDS[recipe.device]
 
 
 def warm_up(recipe: Recipe) -> None:
     """Imports what ranks of a resolved recipe need: those that are forked afterwards have it."""
-    if recipe.strategy != "sync":
+    if recipe.strategy in PEERS:
         import_module("unisono.strategies.torch_peer")
         import_module(PEERS[recipe.strategy].partition(":")[0])
         import_module("torch._dynamo")  # DDP imports it, for most of a second, when it wraps a module

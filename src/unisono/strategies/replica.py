@@ -13,6 +13,7 @@ import math
 import socket
 import time
 from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
@@ -36,14 +37,32 @@ _COUNTS = ("samples", *TIMES, "memory_bytes")
 
 
 @final
+@dataclass(frozen=True)
+class Terms:
+    """What ranks agree on beside the algorithm."""
+
+    wire: np.dtype | None = None
+    """What gradients are sent, and added up, as; None: as they are."""
+    shards: int = 0
+    """If not 0, the shards of a whole batch: each stays with its rank in smaller batches, too, which leaves ranks idle
+    at the ragged end. For those that have something of their own there."""
+
+
+@final
 class Replica(Strategy):
     """`algorithm`: naive, ring, tree, doubling, halving or native."""
 
     def __init__(
-        self, comm: Communicator, model: Model, options: OptimizerOptions, algorithm: str, epochs: int = 1
+        self,
+        comm: Communicator,
+        model: Model,
+        options: OptimizerOptions,
+        algorithm: str,
+        epochs: int = 1,
+        terms: Terms = Terms(),  # noqa: B008 - frozen
     ) -> None:
         self.rank, self.size = comm.rank, comm.size
-        self._comm, self._model, self._algorithm = comm, model, algorithm
+        self._comm, self._model, self._algorithm, self._terms = comm, model, algorithm, terms
         self._optimizer, self._scaling = make(options), scaling_of(model, options)
         length, segments = padded(model.layout.length), segments_of(model)
         self._squares = np.zeros((self._scaling.rows, segments.count))
@@ -79,7 +98,8 @@ class Replica(Strategy):
         return self.rank == 0
 
     def share(self, live: int) -> range:
-        return shards_of_rank(live, self.size, self.rank)
+        mine = shards_of_rank(self._terms.shards or live, self.size, self.rank)
+        return range(min(mine.start, live), min(mine.stop, live))
 
     def halts_after(self, position: int) -> bool:
         return False
@@ -97,7 +117,7 @@ class Replica(Strategy):
         sums, buffers, unused = self._compute(batch, mine, groups)
         own = self._gradient.copy() if batch.shares else None
         computed = time.perf_counter()
-        all_reduce(self._comm, self._gradient, "sum", self._algorithm)
+        self._sum_gradients()
         self._comm.all_reduce(sums)
         if buffers.size:
             all_reduce(self._comm, buffers, "sum", self._algorithm)
@@ -189,6 +209,13 @@ class Replica(Strategy):
         else:
             self._gradient[:] = 0.0
         return sums, buffers, unused if self._model.skips else unused[:0]
+
+    def _sum_gradients(self) -> None:
+        gradient, wire = self._gradient, self._terms.wire
+        sent = gradient if wire is None else gradient.astype(wire)
+        all_reduce(self._comm, sent, "sum", self._algorithm)
+        if sent is not gradient:
+            gradient[...] = sent
 
     def _gather_shares(self, own: np.ndarray, samples: int) -> None:
         mine = np.zeros((2, len(self._model.layout.shapes), 3))

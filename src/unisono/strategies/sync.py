@@ -141,7 +141,7 @@ class Sync(Strategy):
             try:
                 if view.position != position:
                     if requests.spare_after(self._done):
-                        self._owner.copy_chunk()
+                        self._owner.copy_chunk(self._done)
                     prepare()
                 if member.first and self._told != (spare := requests.spare_at) < position:
                     self._on_spare(spare)
@@ -264,6 +264,7 @@ class Sync(Strategy):
         waited_s = self._spent["wait_s"]
         self._owner.update(position, live, makers, Update([batch.lr], batch.number), self._meet)
         if member.first:
+            shared.steps[batch.step : batch.step + batch.steps] = 0.0  # they may be those of another epoch
             shared.steps[batch.step] = loss_sum, correct
         if batch.shares:
             self._leave_shares(live, makers, position)

@@ -22,7 +22,10 @@ FREE = {
     "keep", "log_ranks", "transport", "slow",
 }  # fmt: skip
 """Options that do not change the result."""
-FIXED = {"model", "data", "validation", "batch_size", "batch_size_per_rank", "drop_last", "optimizer", "allreduce"}
+FIXED = {
+    "model", "data", "validation", "batch_size", "batch_size_per_rank", "drop_last", "optimizer", "allreduce",
+    "strategy", "sync_every", "local_after",
+}  # fmt: skip
 """Options that cannot change: what the snapshot holds, or where in the data it was made, would not fit."""
 SNAPSHOTS = "snapshots"
 
@@ -99,6 +102,8 @@ def check_same(recipe: Recipe, snapshot: Snapshot) -> None:
     if recipe.batch_size_per_rank:  # the global batch follows the ranks
         fixed.add("ranks")
         free.remove("ranks")
+    if recipe.strategy == "local":  # a shard is a replica, with a state of its own
+        fixed.add("shards")
     changed = [name for name in sorted(names - free) if name in saved and saved[name] != given[name]]
     refused = [name for name in changed if name in fixed or name not in allowed]
     if refused:

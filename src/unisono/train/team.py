@@ -25,7 +25,6 @@ from unisono.launch.supervisor import READY, Care, Outcome, Supervisor
 from unisono.resources import usable_cores
 from unisono.rng import generator
 from unisono.strategies.shared import BEGUN, FROM_STEP, Shared, plan_sections
-from unisono.strategies.sync import Sync
 from unisono.train.job import Job
 from unisono.train.saving import Saver, put_back
 from unisono.train.snapshot import Snapshot
@@ -68,7 +67,7 @@ class Team:
         """undo: False saves its cost and its memory, and gives take-over up; for measuring what it costs."""
         self._job, self.places, self._undo = job, places, undo
         self._model = model = job.model()
-        sections = plan_sections(model, job.optimizer, job.extent(undo=undo, spare=bool(job.snapshots)))
+        sections = plan_sections(model, job.shared_optimizer, job.extent(undo=undo, spare=bool(job.snapshots)))
         with closing(Segment.create(sections.nbytes)) as segment:
             self._shared = Shared(segment, sections, job.recipe.ranks)  # its views keep the memory
         model.init(self._shared.params[: model.layout.length], self._shared.buffers, generator(job.recipe.seed, "init"))
@@ -81,7 +80,7 @@ class Team:
                 f"{snapshot.path}: the training data are not those of the snapshot",
                 hint=f"give the same data again (--data {self._job.recipe.data}), or start a new run",
             )
-        put_back(self._model, self._job.optimizer, self._shared.lasting, snapshot)
+        put_back(self._model, self._job.optimizer, self._shared.lasting_at(snapshot.position), snapshot)
         self._position = snapshot.position
         walk = Walk(self._job.plan.steps_per_epoch, self._job.recipe.epochs)
         if walk.where(self._position + 1)[1] == walk.steps:  # all steps of the epoch were done elsewhere: none is timed
@@ -134,7 +133,7 @@ class Team:
                 report(READY)
             crowded = ranks > usable_cores()
             member = Member(self._shared.words, slot, ranks, crowded=crowded, after=after)
-            strategy = Sync(self._shared, member, model, job.optimizer, lambda position: report({"spare": position}))
+            strategy = job.on_arena(self._shared, member, model, lambda position: report({"spare": position}))
             return walk_through(strategy, model, job, report, self.places.weights)
 
     def _last_epoch(self) -> int:
@@ -150,4 +149,7 @@ class Team:
         if view.position == walk.final:
             # It changes nothing, and whoever goes on must do it again to say what it found.
             return self._last_epoch()
-        return view.position if view.reached == COMMIT else view.position - 1
+        position = view.position if view.reached == COMMIT else view.position - 1
+        while position and not self._job.settles(*walk.where(position)):
+            position -= 1
+        return position
