@@ -14,7 +14,7 @@ from snapshot_waits import every_snapshot
 
 import unisono
 from unisono.cli.recorder import _dealt
-from unisono.errors import UserError
+from unisono.errors import RankFailed, UserError
 from unisono.recipe import Recipe
 from unisono.strategies.journeys import Journeys
 from unisono.strategies.owner import Owner
@@ -143,6 +143,13 @@ def test_snapshots_are_made_at_meetings_while_others_walk_on(tmp_path):
     for snapshot in snapshots[:3]:
         assert len(snapshot.arrays("state")) == 8 * 2  # Adam's two sums of each replica
         resumed_ends_as_if_nothing_had_happened(snapshot, ranks=2)
+
+
+def test_a_loss_that_is_not_finite_stops_with_a_hint():
+    data = "synthetic:regression,rows=100,features=3"
+    recipe = replace(RECIPE, model="linear", dropout=0.0, data=data, optimizer="sgd", lr=1e30)
+    with pytest.raises(RankFailed, match=r"the loss became .* in epoch 1, step 4, shard .\nHINT: lower --lr"):
+        supervised(recipe)
 
 
 @pytest.mark.parametrize("options", [{"strategy": "sync", "sync_every": ""}, {"sync_every": 8}, {"shards": 4}], ids=str)
