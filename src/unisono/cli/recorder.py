@@ -226,12 +226,13 @@ class Recorder:
 
 
 def _dealt(job: Job) -> list[float]:
-    """Each rank's share of the samples in the last step of an epoch, whose contributions are looked at."""
+    """Each rank's share of the samples in the last step of an epoch, whose contributions are looked at; with replicas,
+    in the steps up to their last meeting."""
     plan, ranks, masters = job.plan, job.recipe.ranks, job.recipe.masters
     if job.recipe.strategy == "async":
         return [0.0 if rank < masters else 1.0 / (ranks - masters) for rank in range(ranks)]
     last = plan.steps_per_epoch - 1
-    samples = plan.batch_samples(last)
-    live = -(-samples // plan.shard_size)
-    dealt = [sum(plan.shard_samples(last, k) for k in shards_of_rank(live, ranks, rank)) for rank in range(ranks)]
-    return [count / samples for count in dealt]
+    steps = range(last, last + 1) if job.rhythm is None else job.rhythm.span(job.recipe.epochs, last)
+    seen = [sum(plan.shard_samples(step, shard) for step in steps) for shard in range(plan.live(steps.start))]
+    dealt = [sum(seen[shard] for shard in shards_of_rank(len(seen), ranks, rank)) for rank in range(ranks)]
+    return [count / sum(seen) for count in dealt]

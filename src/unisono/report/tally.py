@@ -28,7 +28,7 @@ class Slow:
     rank: int
     host: str
     share: float
-    """Of the steps, those in which it came last."""
+    """Of the steps in which ranks met (`local`: not in all), those in which it came last."""
     others_wait_s: float
     """What each of the others waited in the whole run, on average, beyond what this rank waited itself."""
 
@@ -53,7 +53,7 @@ class Tally:
         self._weights = np.array(sizes, np.float64) / max(1, sum(sizes))
         self._dealt = list(dealt)
         self._times = {name: np.zeros(len(self._dealt)) for name in TIMES}
-        self._last = np.zeros(len(self._dealt))
+        self._last, self._meetings = np.zeros(len(self._dealt)), 0
         self.exchange_s = 0.0
         """The part of compute_s that the layers of synchronised batch norm took, the mean over the ranks."""
         self._contributions: list[np.ndarray] = []
@@ -72,6 +72,7 @@ class Tally:
         for name, total in self._times.items():
             total += [entry[name] for entry in record["ranks"]]
         self.exchange_s += sum(entry.get("exchange_s", 0.0) for entry in record["ranks"]) / self.ranks
+        self._meetings += record.get("meetings", record["steps"])
         self._last += [entry["last_steps"] for entry in record["ranks"]]
         shares = np.asarray(record["shares"], np.float64)  # (rank, parameter, 3)
         self._contributions.append(shares[:, :, 0] @ self._weights)
@@ -101,11 +102,11 @@ class Tally:
 
     def waited_for(self) -> Slow | None:
         """The rank that was last in most steps, if that is neither chance nor without consequence."""
-        if self.ranks == 1 or not self.steps:
+        if self.ranks == 1 or not self._meetings:
             return None
         rank, turn = int(self._last.argmax()), 1.0 / self.ranks
-        share = float(self._last[rank]) / self.steps
-        chance = sqrt(turn * (1 - turn) / self.steps)
+        share = float(self._last[rank]) / self._meetings
+        chance = sqrt(turn * (1 - turn) / self._meetings)
         waits = self._times["wait_s"]
         others_s = float((waits.sum() - waits[rank]) / (self.ranks - 1) - waits[rank])
         felt = others_s > 0.1 * sum(self.mean_s(name) for name in TIMES)
