@@ -20,7 +20,7 @@ from typing import Any, Self, final
 
 from unisono import __version__
 from unisono.data.shards import shards_of_rank
-from unisono.errors import RankFailed, UnisonoError, UserError
+from unisono.errors import RESUME_ME, RankFailed, UnisonoError, UserError
 from unisono.report.loss import plot_loss
 from unisono.report.screen import Screen
 from unisono.report.tally import TIMES, Tally
@@ -32,7 +32,7 @@ from unisono.train.job import Job
 from unisono.train.resuming import passed_over
 from unisono.train.rundir import RunDirectory
 from unisono.train.snapshot import Snapshot
-from unisono.train.team import RESUME_ME, Halted
+from unisono.train.team import Halted
 
 ENGINES = {"numpy": "NumPy", "torch": "torch"}
 """As one writes them."""

@@ -25,6 +25,7 @@ from unisono.arena.protocol import View, Words
 from unisono.arena.requests import Requests
 from unisono.launch.crew import Crew, Ended, answer
 from unisono.launch.lookout import Causes, Lookout, Stacks
+from unisono.launch.signals import SIGNALS
 
 TICK_S = 0.1
 WINDOW_S = 600.0
@@ -32,7 +33,6 @@ WINDOW_S = 600.0
 LONGEST_NAP_S = 0.001
 MOST_FAILURES, AT_ONCE, FIRST_PAUSE_S = 6, 2, 0.05
 """How often a replacement is tried that dies before it joins, how often at once, and the first pause then."""
-SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP, signal.SIGINT)
 READY = "ready to join"
 """What a replacement reports when it only waits to be let in."""
 

@@ -159,6 +159,20 @@ class Lasting:
     steps: np.ndarray
     scores: np.ndarray
 
+    @property
+    def arrays(self) -> list[np.ndarray]:
+        """All of them."""
+        return [*self.vectors, self.buffers, self.steps, self.scores]
+
+
+class Kept(Protocol):
+    """What snapshots are made of, and the requests for them. `Shared` is one."""
+
+    requests: Requests
+    lasting: Lasting
+    spare: Lasting | None
+    """Room for a copy; None: no snapshots are made on the way."""
+
 
 @final
 class Shared:
@@ -185,7 +199,7 @@ class Shared:
         self.exchange_words, self.exchange_tables = array("exchange words").data, array("exchange tables")
         self.lasting = Lasting(self.vectors, self.buffers, self.steps, self.scores)
         spare = array("spare")
-        self.spare = (
+        self.spare: Lasting | None = (
             Lasting(list(spare), array("buffers spare"), array("steps spare"), array("scores spare"))
             if spare.size
             else None

@@ -106,6 +106,8 @@ class Sync(Strategy):
     def survey(self, position: int, count: int, measure: Measure, tell: Tell, *, due: bool = False) -> np.ndarray:
         shared, member = self._shared, self._member
         self._keep_count()
+        if member.first and not shared.clock[BEGUN]:  # all steps of the epoch were done elsewhere: none is timed
+            shared.clock[BEGUN], shared.clock[FROM_STEP] = time.perf_counter(), len(shared.steps)
         if member.first and shared.clock[ENDED] < shared.clock[BEGUN]:
             shared.clock[ENDED] = time.perf_counter()
         table: np.ndarray | None = None
