@@ -50,6 +50,14 @@ class CommTimeout(CommError):
         self.missing = tuple(missing)
 
 
+class RankLost(CommError):
+    """A rank that others wait for is no more; `ranks` names it, or several."""
+
+    def __init__(self, message: str, *, ranks: Iterable[int], hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.ranks = tuple(ranks)
+
+
 class RankFailed(UnisonoError):
     """A rank of `unisono.run` raised or died.
 

@@ -46,10 +46,17 @@ class Recorder:
     """The one that speaks and writes, for a whole run."""
 
     def __init__(
-        self, job: Job, transport: str, hosts: Sequence[str] | None = None, snapshot: Snapshot | None = None
+        self,
+        job: Job,
+        transport: str,
+        hosts: Sequence[str] | None = None,
+        snapshot: Snapshot | None = None,
+        *,
+        anew: bool = False,
     ) -> None:
         """hosts: of the ranks; None: not known before they tell, and there is no bar: what another launcher's ranks say
-        often ends in a file. snapshot: from which the run goes on."""
+        often ends in a file. snapshot: from which the run goes on. anew: in the directory that it has begun already,
+        from the beginning."""
         self._begun = time.perf_counter()
         self._job, self._transport = job, transport
         layout = job.model().layout
@@ -60,7 +67,9 @@ class Recorder:
         self._epoch = 0
         self._ended = False
         self._resumed_from: str | None = None
-        if snapshot is None:
+        if anew:
+            self._directory = RunDirectory.reopen(Path(job.recipe.out), 0, job.recipe)
+        elif snapshot is None:
             self._directory = RunDirectory.make(job.recipe.out, job.recipe)
         else:
             self._epoch = snapshot.facts["epoch"] - (snapshot.facts["step"] <= job.plan.steps_per_epoch)

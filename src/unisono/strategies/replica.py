@@ -6,12 +6,13 @@ other bits, for the sum then has another order.
 
     strategy = Replica(comm, model, OptimizerOptions("sgd", lr=0.3), "ring", epochs=5)
 
-Limits: the death of a rank ends the run.
+Limits: the death of a rank ends the run; it goes on from a snapshot, which is made of the first rank's copy.
 """
 
 import math
 import socket
 import time
+from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any, final
 
@@ -20,15 +21,18 @@ import numpy as np
 from unisono.arena.canon import combine
 from unisono.comm.allreduce import all_reduce
 from unisono.comm.base import Communicator
+from unisono.comm.telling import told
 from unisono.data.loader import Group
 from unisono.data.shards import shards_of_rank
 from unisono.models.base import Model
 from unisono.optim import make
 from unisono.optim.options import OptimizerOptions
+from unisono.strategies.apart import Apart
 from unisono.strategies.base import TIMES, Batch, Clock, Measure, NotFinite, StepResult, Strategy, Tell
 from unisono.strategies.contributions import shares as shares_of
 from unisono.strategies.contributions import sums as leave_sums
-from unisono.strategies.shared import padded, scaling_of, segments_of
+from unisono.strategies.joining import Start
+from unisono.strategies.shared import Lasting, padded, scaling_of, segments_of
 from unisono.strategies.unused import left_alone
 
 _HOST_BYTES = 64
@@ -40,8 +44,15 @@ class Replica(Strategy):
     """`algorithm`: naive, ring, tree, doubling, halving or native."""
 
     def __init__(
-        self, comm: Communicator, model: Model, options: OptimizerOptions, algorithm: str, epochs: int = 1
+        self,
+        comm: Communicator,
+        model: Model,
+        options: OptimizerOptions,
+        algorithm: str,
+        epochs: int = 1,
+        steps: int = 1,
     ) -> None:
+        """steps: of an epoch."""
         self.rank, self.size = comm.rank, comm.size
         self._comm, self._model, self._algorithm = comm, model, algorithm
         self._optimizer, self._scaling = make(options), scaling_of(model, options)
@@ -61,6 +72,8 @@ class Replica(Strategy):
         self._counts = np.zeros(len(_COUNTS))
         self._gathered = np.zeros((comm.size, len(_COUNTS)))
         self._begun = self._ended = self._first_sync_s = 0.0
+        self._position = self._from_step = 0
+        self._apart = Apart(Lasting([self.params, *self.state], self.buffers, np.zeros((steps, 2)), self.scores))
         name = socket.gethostname().encode()[:_HOST_BYTES]
         names = comm.all_gather(np.frombuffer(name.ljust(_HOST_BYTES, b"\0"), np.uint8).copy())
         self._hosts = [row.tobytes().rstrip(b"\0").decode(errors="replace") for row in names]
@@ -68,7 +81,18 @@ class Replica(Strategy):
 
     @property
     def at(self) -> tuple[int, bool]:
-        return 0, True
+        return self._position, True
+
+    def go_on(self, start: Start) -> None:
+        """Instead of from the beginning; `start.position` is above 0. Called by every rank."""
+        lasting = self._apart.lasting
+        told(self._comm, lambda: start.put_back(lasting) if start.put_back is not None else None)
+        for array in lasting.arrays:
+            self._comm.broadcast(array)
+        self._position = start.position
+        done = start.position % (len(lasting.steps) + 1)  # 0: the epoch is closed
+        for row in lasting.steps[: done or None]:
+            self._sums += row
 
     @property
     def hosts(self) -> list[str]:
@@ -81,14 +105,26 @@ class Replica(Strategy):
     def share(self, live: int) -> range:
         return shards_of_rank(live, self.size, self.rank)
 
+    @property
+    def kept(self) -> Apart:
+        return self._apart
+
+    def tell_spares(self, on_spare: Callable[[int], None]) -> None:
+        if self.first:
+            self._apart.keep(on_spare)
+
+    def ask_to_halt(self) -> None:
+        self._apart.asked = True
+
     def halts_after(self, position: int) -> bool:
-        return False
+        return self._apart.requests.halts_after(position)
 
     def step(self, batch: Batch) -> StepResult:
         if batch.step == 0:
             self._sums[:] = self._counts[:] = 0.0
+        if batch.step == 0 or not self._begun:
             self._comm.barrier()
-            self._begun = time.perf_counter()
+            self._begun, self._from_step = time.perf_counter(), batch.step
         begun = time.perf_counter()
         mine = self.share(batch.live)
         groups = batch.load(mine)
@@ -106,6 +142,7 @@ class Replica(Strategy):
         if own is not None:
             self._gather_shares(own, samples)
         exchanged = time.perf_counter()
+        sums, halt = sums[:-1], bool(sums[-1, 0])
         loss_sum, correct = sums.sum(axis=0).tolist()
         if not math.isfinite(loss_sum):
             shard = int(np.argmin(np.isfinite(sums[:, 0])))
@@ -120,11 +157,15 @@ class Replica(Strategy):
         ended = time.perf_counter()
         self._counts += samples, loaded - begun, computed - loaded, exchanged - computed, ended - exchanged, 0
         self._first_sync_s = self._first_sync_s or ended - computed
+        self._apart.lasting.steps[batch.step] = loss_sum, correct
+        self._apart.close_round(batch.position, due=batch.due, halt=halt)
         return StepResult(loss_sum, correct)
 
     def survey(self, position: int, count: int, measure: Measure, tell: Tell, *, due: bool = False) -> np.ndarray:
         self._comm.barrier()
         self._ended = time.perf_counter()
+        if not self._begun:  # all steps of the epoch were done before the run was resumed: none is timed
+            self._begun, self._from_step = self._ended, len(self._apart.lasting.steps)
         table = np.zeros((count, 2))
         for number in shards_of_rank(count, self.size, self.rank):
             table[number] = measure(number)
@@ -135,6 +176,7 @@ class Replica(Strategy):
             self._gathered = gathered
             tell(table)
         self._comm.broadcast(self.scores)  # which `tell` may have filled
+        self._apart.close_round(position, due=due)
         return table
 
     def epoch_sums(self) -> tuple[float, float]:
@@ -147,7 +189,7 @@ class Replica(Strategy):
         return [dict(zip(_COUNTS[:-1], row, strict=True)) | {"last_steps": 0.0} for row in rows]
 
     def clock(self) -> Clock:
-        return Clock(self._begun, self._ended, self._first_sync_s, 0)
+        return Clock(self._begun, self._ended, self._first_sync_s, self._from_step)
 
     def note_memory(self, nbytes: int) -> None:
         self._counts[-1] = nbytes
@@ -156,7 +198,7 @@ class Replica(Strategy):
         return int(self._gathered[:, -1].sum())
 
     def contributions(self) -> np.ndarray:
-        total = sum(self._dealt)
+        total = sum(self._dealt) or 1  # 0: the run was resumed after the epoch's last step
         return shares_of(self._shares, self._model.layout.sizes, [count / total for count in self._dealt])
 
     def _commit_buffers(self, averaged: np.ndarray, live: int) -> None:
@@ -167,8 +209,12 @@ class Replica(Strategy):
             self.buffers[width : width + len(self._first_row)] = self._first_row
 
     def _compute(self, batch: Batch, mine: range, groups: list[Group]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """This rank's gradients, summed, go to `_gradient`; (loss and correct by shard, sum of new buffers, unused)."""
-        sums, unused = np.zeros((batch.live, 2)), np.ones(len(self._model.layout.shapes), np.int32)
+        """This rank's gradients, summed, go to `_gradient`; (loss and correct by shard, sum of new buffers, unused).
+
+        The last row of the first: whether this rank was asked to halt.
+        """
+        sums, unused = np.zeros((batch.live + 1, 2)), np.ones(len(self._model.layout.shapes), np.int32)
+        sums[-1, 0] = self._apart.asked
         buffers = np.zeros(len(self.buffers) - self._model.taken, np.float32)
         if len(self._rows) < len(mine):
             self._rows = np.zeros((len(mine), len(self.params)), np.float32)

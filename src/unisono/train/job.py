@@ -28,6 +28,7 @@ from unisono.recipe import DEFAULT_SHARDS, Recipe
 from unisono.rng import generator
 from unisono.strategies import make
 from unisono.strategies.base import Strategy
+from unisono.strategies.joining import AFRESH, Start
 from unisono.strategies.peers import make_peer, resolve
 from unisono.strategies.shared import Extent
 from unisono.train.evaluate import blocks_of
@@ -69,12 +70,12 @@ class Job:
         return Task(data.shape, data.outputs, bool(data.classes), data.tokens)
 
     @contextmanager
-    def strategy(self, comm: Communicator, model: Model) -> Iterator[Strategy]:
+    def strategy(self, comm: Communicator, model: Model, start: Start = AFRESH) -> Iterator[Strategy]:
         """How the ranks of `comm` work together. Called by every one of them."""
         recipe, rng = self.recipe, generator(self.recipe.seed, "init")
         if recipe.strategy == "sync":
-            extent = replace(self.extent(), size=comm.size)
-            yield make(comm, model, self.optimizer, extent, recipe.allreduce, rng)
+            extent = replace(self.extent(spare=bool(self.snapshots)), size=comm.size)
+            yield make(comm, model, self.optimizer, extent, recipe.allreduce, rng, start)
         else:
             from unisono.launch.torch_group import default_group
             from unisono.strategies.torch_peer import Seat
