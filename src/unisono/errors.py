@@ -1,7 +1,8 @@
 """unisono's exceptions: what you gave, what was found, HINT what to do, and the exit code.
 
 `str(error)` is the whole message for the user; a traceback is for our own bugs only. The command line prints the
-message and leaves with `exit_code`: 2 for a mistake in what was asked for, 1 for a run that failed.
+message and leaves with `exit_code`: 2 for a mistake in what was asked for, 1 for a run that failed, 75 for one that was
+asked to end and can be resumed.
 
 >>> str(UserError("--ranks is 0", hint="give 1 or more"))
 '--ranks is 0\\nHINT: give 1 or more'
@@ -9,6 +10,9 @@ message and leaves with `exit_code`: 2 for a mistake in what was asked for, 1 fo
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+
+RESUME_ME = 75
+"""The exit code of a run that was asked to end and can be resumed."""
 
 
 class UnisonoError(Exception):
@@ -44,6 +48,14 @@ class CommTimeout(CommError):
     def __init__(self, message: str, *, missing: Iterable[int] = (), hint: str = "") -> None:
         super().__init__(message, hint=hint)
         self.missing = tuple(missing)
+
+
+class RankLost(CommError):
+    """A rank that others wait for is no more; `ranks` names it, or several."""
+
+    def __init__(self, message: str, *, ranks: Iterable[int], hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.ranks = tuple(ranks)
 
 
 class RankFailed(UnisonoError):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from unisono.arena import protocol
-from unisono.arena.member import Member, Regrouped, pulse_of
+from unisono.arena.member import Gone, Member, Regrouped, pulse_of
 from unisono.arena.protocol import COMMIT, READY, View, pack
 
 
@@ -57,6 +57,27 @@ def test_the_last_to_come_does_not_wait_and_knows_it():
     assert member.late() == [1, 2]
     protocol.arrive(words, 2, pack(1, 1, COMMIT))
     assert member.late() == [1]
+
+
+def test_who_waits_for_one_that_has_ended_is_told():
+    words, member = member_of(3, timeout_s=60.0)
+    member.watch(lambda: [1, 2])
+    protocol.arrive(words, 2, pack(1, 1, READY))  # it came first, and ended then
+    with pytest.raises(Gone) as caught:
+        member.meet(1, READY)
+    assert caught.value.slots == [1]
+
+
+def test_one_that_came_and_ended_is_not_missed():
+    """It arrives between the look at the flags and the look at the processes."""
+    words, member = member_of(2, timeout_s=60.0)
+
+    def ended() -> list[int]:
+        protocol.arrive(words, 1, pack(1, 1, READY))
+        return [1]
+
+    member.watch(ended)
+    assert member.meet(1, READY) is False
 
 
 @pytest.mark.parametrize("crowded", [True, False])

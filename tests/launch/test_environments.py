@@ -11,6 +11,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,12 @@ def third(source: str, node: int | None = None, address: str | None = None) -> P
         pytest.param({}, ALONE, id="nothing"),
         pytest.param({"RANK": "", "WORLD_SIZE": " "}, ALONE, id="empty counts as unset"),
         pytest.param(TORCHRUN, third("torchrun", 1, "n1:34785"), id="torchrun"),
+        pytest.param(
+            TORCHRUN | {"TORCHELASTIC_RESTART_COUNT": "2"},
+            replace(third("torchrun", 1, "n1:34785"), restarts=2),
+            id="torchrun, restarted twice",
+        ),
+        pytest.param(OPEN_MPI | {"TORCHELASTIC_RESTART_COUNT": "2"}, third("Open MPI"), id="of a torchrun around it"),
         pytest.param(RANK_3, third("torchrun"), id="RANK and WORLD_SIZE set by hand"),
         pytest.param(RANK_3 | SRUN, third("torchrun"), id="set by hand, under srun"),
         pytest.param(

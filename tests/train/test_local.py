@@ -11,7 +11,6 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 from snapshot_waits import every_snapshot
-from unisono.train.snapshots.finding import listed, require_newest, verified
 
 import unisono
 from unisono.cli.recorder import _dealt
@@ -21,6 +20,7 @@ from unisono.strategies.journeys import Journeys
 from unisono.strategies.owner import Owner
 from unisono.train.job import prepare
 from unisono.train.resuming import check_same
+from unisono.train.snapshots.finding import listed, require_newest, verified
 from unisono.train.team import Halted, Places, Team
 from unisono.train.trainer import train
 from unisono.train.walk import Walk

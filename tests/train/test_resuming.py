@@ -13,8 +13,9 @@ from snapshot_waits import every_snapshot
 
 from unisono.cli.running import run_recipe
 from unisono.errors import UserError
+from unisono.launch.placement import Placement
 from unisono.recipe import Recipe
-from unisono.train.resuming import FIXED, FREE, check_same, find_snapshot, passed_over, recipe_of
+from unisono.train.resuming import FIXED, FREE, Again, after_restart, check_same, find_snapshot, passed_over, recipe_of
 from unisono.train.snapshots.finding import Snapshot, listed
 from unisono.train.snapshots.manifest import Manifest
 
@@ -145,6 +146,84 @@ def test_ranks_that_decide_the_batch_cannot_change():
     with pytest.raises(UserError, match="--ranks: 2 then, 3 now"):
         check_same(replace(recipe, ranks=3), snapshot_of(recipe))
     check_same(recipe, snapshot_of(recipe))
+
+
+def test_replicas_on_other_ranks_are_another_result():
+    """Allowed by name only; the arena's ranks are free."""
+    recipe = replace(RECIPE, allreduce="ring", resume="run")
+    with pytest.raises(UserError, match=r"--ranks: 2 then, 3 now\nHINT: .* --allow-change ranks"):
+        check_same(replace(recipe, ranks=3), snapshot_of(recipe))
+    check_same(replace(recipe, ranks=3, allow_change="ranks"), snapshot_of(recipe))
+    check_same(replace(RECIPE, ranks=3, resume="run"), snapshot_of(RECIPE))
+
+
+# --- started again by a launcher --------------------------------------------------------------------------------------
+
+
+def again(run: Path, count: int = 1, **changes) -> Again:
+    """The command that began `run`, started once more."""
+    return after_restart(replace(RECIPE, out=str(run), **changes), count)
+
+
+def test_what_is_not_started_again_is_as_it_was(run):
+    recipe = replace(RECIPE, out=str(run))
+    assert after_restart(recipe, 0) == Again(recipe)
+    assert after_restart(replace(recipe, resume="other"), 3).recipe.resume == "other"
+
+
+def test_started_again_it_goes_on_from_the_newest_snapshot(run):
+    found = again(run, 2, ranks=5)
+    assert (found.recipe.resume, found.recipe.out, found.anew, found.finished) == (str(run), "", False, False)
+    assert found.told == "Started again by the launcher (restart 2)."
+    assert find_snapshot(found.recipe).path == listed(run / "snapshots")[0]
+
+
+def test_started_again_before_there_is_a_snapshot_it_begins_in_the_same_directory(run):
+    for path in listed(run / "snapshots"):
+        (path / "params.safetensors").write_bytes(b"")
+    found = again(run)
+    assert found.anew
+    assert "from the beginning: no snapshot can be used: 0000" in found.told
+    for path in (run / "snapshots").iterdir():
+        path.rename(run.parent / path.name)
+    found = again(run, ranks=1)
+    assert (found.anew, found.recipe.out, found.recipe.resume) == (True, str(run), "")
+    assert found.told.endswith("from the beginning: no snapshot was written yet.")
+    with pytest.raises(UserError, match=r"--lr: 0\.01 then, 0\.5 now"):
+        again(run, lr=0.5)
+
+
+def test_started_again_with_nothing_to_go_on_with(finished, tmp_path):
+    assert again(finished) == Again(
+        replace(RECIPE, out=str(finished)), f"{finished} is finished: nothing is left to do.", finished=True
+    )
+    nowhere = replace(RECIPE, out=str(tmp_path / "new"))
+    assert after_restart(nowhere, 1).recipe == nowhere
+    assert "was not begun" in after_restart(nowhere, 1).told
+    assert "without --out nobody knows" in after_restart(RECIPE, 1).told
+
+
+@pytest.mark.parametrize("snapshots", [True, False])
+def test_the_only_process_of_a_launcher_goes_on_too(finished, run, monkeypatch, capsys, snapshots):
+    """Of a torchrun that was left with one: it starts ranks itself."""
+    monkeypatch.setattr("unisono.cli.running.detect", lambda: replace(Placement.alone(), restarts=1))
+    if not snapshots:
+        (run / "snapshots").rename(run.parent / "elsewhere")
+    summary = run_recipe(replace(RECIPE, out=str(run)))
+    assert ("from the beginning: no snapshot was written yet" in capsys.readouterr().out) == (not snapshots)
+    assert bool(summary["resumed_from"]) == snapshots
+    assert summary["weights_sha256"] == json.loads((finished / "summary.json").read_text())["weights_sha256"]
+    assert records(run) == records(finished)
+    assert run_recipe(replace(RECIPE, out=str(run))) is None
+    assert "is finished: nothing is left to do" in capsys.readouterr().out
+
+
+def test_replicas_that_are_started_again_on_other_ranks_say_that_the_result_is_another_one(run):
+    before = json.loads((listed(run / "snapshots")[0] / "manifest.json").read_text())["facts"]["recipe"]
+    found = again(run, ranks=3, allreduce="ring")
+    assert before["ranks"] == 2
+    assert found.told.endswith("On 3 ranks instead of 2 the result is another one.")
+    assert found.recipe.allow_change == "ranks"
 
 
 def test_fewer_epochs_than_were_reached_are_refused():

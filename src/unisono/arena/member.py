@@ -8,12 +8,13 @@ the new view tells what to do again. Whoever calls it redoes that, with the work
     except Regrouped: ...              # member.view.position, member.view.reached
 
 Limits: without a supervisor nobody ever raises a freeze; then a member that does not come ends the wait in a
-TimeoutError (see `late`).
+TimeoutError (see `late`), or, where somebody can tell that its process has ended (`watch`), in `Gone`.
 """
 
 import math
 import os
 import time
+from collections.abc import Callable
 from typing import final
 
 from unisono.arena import protocol
@@ -21,9 +22,20 @@ from unisono.arena.fence import fence
 from unisono.arena.protocol import DOUBTING, PASSED, STILL, TOLD, WAITING, View, Words, pack
 from unisono.arena.waiting import SPINS, wait_until
 
+_LOOK_S = 0.1
+"""How often one who waits looks whether the others live."""
+
 
 class Regrouped(Exception):
     """The membership changed; `member.view` is the new one."""
+
+
+class Gone(Exception):
+    """Members that others wait for have ended, and nobody takes over; `slots` names them."""
+
+    def __init__(self, slots: list[int]) -> None:
+        super().__init__(slots)
+        self.slots = slots
 
 
 @final
@@ -39,6 +51,8 @@ class Member:
         self._pulse_at = protocol.line(slot) + protocol.PULSE
         self._pulse = words[self._pulse_at]
         self._flag = 0
+        self._gone: Callable[[], list[int]] | None = None
+        self._look_at = 0.0
         found = None
 
         def ready() -> bool:
@@ -55,6 +69,10 @@ class Member:
         self.index = view.members.index(self.slot)
         self.count = len(view.members)
         self._others = tuple(slot for slot in view.members if slot != self.slot)
+
+    def watch(self, gone: Callable[[], list[int]]) -> None:
+        """From now on who waits asks now and then who has ended, and waits no longer for those: `Gone`."""
+        self._gone = gone
 
     @property
     def first(self) -> bool:
@@ -105,12 +123,24 @@ class Member:
             pc = protocol.advance(words, self.slot, self.view, flag, pc)
             if pc == DOUBTING:
                 pc = protocol.advance(words, self.slot, self.view, flag, pc)
-            return pc in (PASSED, STILL)
+            if pc in (PASSED, STILL):
+                return True
+            self._look()
+            return False
 
         if not wait_until(ready, self.timeout_s):
             raise TimeoutError
         if pc == STILL:
             self._regroup(STILL)
+
+    def _look(self) -> None:
+        if self._gone is None or time.monotonic() < self._look_at:
+            return
+        self._look_at = time.monotonic() + _LOOK_S
+        # In this order: who arrived and then ended is not missed.
+        ended = self._gone()
+        if ended and (missed := [slot for slot in self.late() if slot in ended]):
+            raise Gone(missed)
 
     def _regroup(self, pc: int) -> None:
         def told() -> bool:

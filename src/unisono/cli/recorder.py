@@ -21,7 +21,7 @@ from typing import Any, Self, final
 
 from unisono import __version__
 from unisono.data.shards import shards_of_rank
-from unisono.errors import RankFailed, UnisonoError, UserError
+from unisono.errors import RESUME_ME, RankFailed, UnisonoError, UserError
 from unisono.report.loss import plot_loss
 from unisono.report.screen import Screen
 from unisono.report.staleness import Deal, Staleness
@@ -34,7 +34,7 @@ from unisono.train.job import Job
 from unisono.train.resuming import passed_over
 from unisono.train.rundir import RunDirectory
 from unisono.train.snapshots.finding import Snapshot
-from unisono.train.team import RESUME_ME, Halted
+from unisono.train.team import Halted
 
 ENGINES = {"numpy": "NumPy", "torch": "torch"}
 """As one writes them."""
@@ -54,9 +54,12 @@ class Recorder:
         hosts: Sequence[str] | None = None,
         snapshot: Snapshot | None = None,
         devices: Sequence[str] = (),
+        *,
+        anew: bool = False,
     ) -> None:
         """hosts: of the ranks; None: not known before they tell, and there is no bar: what another launcher's ranks say
-        often ends in a file. snapshot: from which the run goes on. devices: of the ranks, where there is a choice."""
+        often ends in a file. snapshot: from which the run goes on. devices: of the ranks, where there is a choice.
+        anew: in the directory that the run has begun already, from the beginning."""
         self._begun = time.perf_counter()
         self._job, self._transport = job, transport
         layout = job.model().layout
@@ -70,7 +73,9 @@ class Recorder:
         self._epoch = 0
         self._ended = False
         self._resumed_from: str | None = None
-        if snapshot is None:
+        if anew:
+            self._directory = RunDirectory.reopen(Path(job.recipe.out), 0, job.recipe)
+        elif snapshot is None:
             self._directory = RunDirectory.make(job.recipe.out, job.recipe)
         else:
             self._epoch = snapshot.facts["epoch"] - (snapshot.facts["step"] <= job.plan.steps_per_epoch)

@@ -17,8 +17,9 @@ import numpy as np
 from unisono.cli.recorder import Recorder
 from unisono.comm.base import DEFAULT_TIMEOUT_S, Communicator
 from unisono.comm.node import node_colour
+from unisono.comm.telling import told
 from unisono.data.sharing import load_once
-from unisono.errors import RankFailed, UnisonoError, UserError
+from unisono.errors import RankFailed, RankLost, UnisonoError, UserError
 from unisono.launch.connect import connect, connect_gloo, require
 from unisono.launch.environments import detect
 from unisono.launch.local import run
@@ -28,9 +29,12 @@ from unisono.strategies.devices import local_ranks
 from unisono.strategies.peers import PEERS, check_gpus, devices_of, transport_of, warm_up
 from unisono.train.job import Job, load_data, prepare
 from unisono.train.precision_trial import precision_notes
-from unisono.train.resuming import as_saved, find_snapshot
-from unisono.train.team import Places, Team
+from unisono.train.resuming import SNAPSHOTS, Again, after_restart, as_saved, find_snapshot
+from unisono.train.saving import check_data
+from unisono.train.snapshots.finding import Snapshot
+from unisono.train.team import Halted, Places, Team
 from unisono.train.trainer import train as train_rank
+from unisono.train.unwatched import Origin, train_unwatched
 from unisono.world import World
 
 
@@ -40,10 +44,10 @@ def run_recipe(recipe: Recipe) -> dict[str, Any] | None:
     Alone, this process starts the ranks. Started by mpirun, torchrun or srun, it is one of them.
     """
     placement = detect()
-    return _as_parent(recipe) if placement.size == 1 else _as_rank(recipe, placement)
+    return _as_parent(recipe, placement.restarts) if placement.size == 1 else _as_rank(recipe, placement)
 
 
-def _as_parent(recipe: Recipe) -> dict[str, Any]:
+def _as_parent(recipe: Recipe, restarts: int) -> dict[str, Any] | None:
     if recipe.transport == "mpi":
         raise UserError(
             "--transport mpi, but no MPI started this process",
@@ -51,8 +55,11 @@ def _as_parent(recipe: Recipe) -> dict[str, Any]:
         )
     transport = "shm" if recipe.transport == "auto" else recipe.transport
     require(transport)
-    snapshot = find_snapshot(recipe)
-    job = prepare(as_saved(recipe, snapshot))
+    again = _again(recipe, restarts)
+    if again.finished:
+        return None
+    snapshot = find_snapshot(again.recipe)
+    job = prepare(as_saved(again.recipe, snapshot))
     check_gpus(job.recipe)
     devices = devices_of(job.recipe, range(job.recipe.ranks))
     watched = job.recipe.allreduce == "arena" and transport == "shm"
@@ -62,7 +69,8 @@ def _as_parent(recipe: Recipe) -> dict[str, Any]:
     if team is not None and snapshot is not None:
         team.resume(snapshot)  # before anything in the run directory is touched
     try:
-        with Recorder(job, transport_of(job.recipe, transport), [platform.node()], snapshot, devices) as record:
+        moves = transport_of(job.recipe, transport)
+        with Recorder(job, moves, [platform.node()], snapshot, devices, anew=again.anew) as record:
             record.say(precision_notes(job))
             if team is not None:
                 return _supervise(team, record)
@@ -75,13 +83,21 @@ def _as_parent(recipe: Recipe) -> dict[str, Any]:
         raise kind(f"{error.report}{kept}") from None
 
 
+def _again(recipe: Recipe, restarts: int) -> Again:
+    """How the run goes on if a launcher has started it again; said."""
+    again = after_restart(recipe, restarts)
+    if again.told:
+        print(again.told, flush=True)
+    return again
+
+
 def refuse_faults(recipe: Recipe) -> None:
-    """Options that need a supervisor, where there is none."""
+    """Options that need the arena, or replicas that another launcher started."""
     for name in ("resume", "snapshot_every"):
         if getattr(recipe, name):
             raise UserError(
-                f"{option(name)} needs ranks that unisono train starts itself and that share an arena",
-                hint="leave out --transport, --allreduce and --strategy, and start it without mpirun or torchrun",
+                f"{option(name)} with ranks that unisono train starts itself needs the arena they share",
+                hint="leave out --transport, --allreduce and --strategy; or start it with mpirun or torchrun",
             )
 
 
@@ -108,24 +124,61 @@ def _as_rank(recipe: Recipe, placement: Placement) -> dict[str, Any] | None:
     if transport == "auto" and recipe.strategy in PEERS and placement.local_size == placement.size:
         transport = "shm"  # for losses and scores: over gloo they would slow down whoever is to be compared
     with connect(placement, transport, DEFAULT_TIMEOUT_S) as comm:
-        recipe = replace(recipe, ranks=comm.size)
         try:
-            refuse_faults(recipe)
-            check_layout(comm, recipe)
-            job = prepare(recipe, load_once(comm, lambda: load_data(recipe)))
+            begun = _begin(comm, replace(recipe, ranks=comm.size), placement.restarts)
+            if begun is None:
+                return None
+            job, origin, again = begun
+            nodes = comm.all_gather(np.array([node_colour(comm)]))[:, 0].tolist()
+            moves, devices = transport_of(job.recipe, comm.transport), devices_of(job.recipe, local_ranks(nodes))
+            record = tell_all(comm, lambda: Recorder(job, moves, None, origin.snapshot, devices, anew=again))
         except UserError:
             if comm.rank == 0:
                 raise
             sys.exit(2)  # the same mistake on every rank: the first one says it
-        nodes = comm.all_gather(np.array([node_colour(comm)]))[:, 0].tolist()
-        devices = devices_of(job.recipe, local_ranks(nodes))
-        record = tell_all(comm, lambda: Recorder(job, transport_of(job.recipe, comm.transport), devices=devices))
-        if record is None:  # only the first rank writes
-            train_rank(World(comm), job, None)
-            return None
-        with record:
-            record.say(precision_notes(job))
-            return record.finish(train_rank(World(comm, record.add), job, record.weights))
+        try:
+            if record is None:  # only the first rank writes
+                train_unwatched(World(comm), job, Places(), origin)
+                return None
+            with record:
+                record.say(precision_notes(job))
+                places = Places(record.weights, record.path / SNAPSHOTS)
+                found = train_unwatched(World(comm, record.add), job, places, origin, record.add_event)
+                return record.finish(found | {"restarts": placement.restarts})
+        except Halted as halted:
+            if comm.rank == 0:
+                print(f"unisono: {halted}", file=sys.stderr, flush=True)
+            comm.barrier()  # launchers end everybody when the first one leaves: the first rank is to be done
+            sys.exit(halted.exit_code)
+        except RankLost as error:
+            comm.desert(error)  # MPI could not end in order without the one that is lost
+            raise
+
+
+def _begin(comm: Communicator, recipe: Recipe, restarts: int) -> tuple[Job, Origin, bool] | None:
+    """Where the run begins; whether from the beginning, in its old directory. None: there is nothing left to do."""
+    found: list[Snapshot] = []
+
+    def look() -> dict[str, Any]:
+        again = _again(recipe, restarts)
+        if again.finished:
+            return {}
+        snapshot = find_snapshot(again.recipe)
+        found.extend([snapshot] if snapshot else [])
+        saved = as_saved(again.recipe, snapshot)
+        changed = {name: getattr(saved, name) for name in ("resume", "out", "allow_change", "shards", "engine")}
+        return {"changed": changed, "anew": again.anew, "position": snapshot.position if snapshot else 0}
+
+    seen = told(comm, look)
+    if not seen:
+        return None
+    recipe = replace(recipe, **seen["changed"])
+    check_layout(comm, recipe)
+    if recipe.strategy == "async" or (recipe.strategy == "local" and recipe.allreduce != "arena"):
+        refuse_faults(recipe)  # what makes up their state is in many places
+    job = prepare(recipe, load_once(comm, lambda: load_data(recipe)))
+    told(comm, lambda: check_data(job, found[0]) if found else None)
+    return job, Origin(seen["position"], found[0] if found else None), seen["anew"]
 
 
 def check_layout(comm: Communicator, recipe: Recipe) -> None:

@@ -17,7 +17,7 @@ from zlib import crc32
 import numpy as np
 
 from unisono.comm.base import AGREE_WORDS, DTYPES, OPS, disagreement, dtype_code
-from unisono.errors import CommTimeout, UserError
+from unisono.errors import CommTimeout, RankLost, UserError
 
 ARGUMENTS = {
     "barrier": "",
@@ -114,4 +114,15 @@ def late(rank: int, what: str, timeout_s: float, missing: Iterable[int]) -> Comm
         f"rank {rank}: waited {timeout_s:g} s in {what}; {who} did not arrive",
         missing=ranks,
         hint="see what that rank was doing, or allow a longer wait with timeout_s",
+    )
+
+
+def lost(rank: int, what: str, gone: Iterable[int]) -> RankLost:
+    """The error of a rank that waits for others whose process has ended."""
+    ranks = sorted(gone)
+    who = f"rank {ranks[0]} is" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))} are"
+    return RankLost(
+        f"rank {rank}: {who} gone, so {what} cannot be completed",
+        ranks=ranks,
+        hint="see what the launcher says about its end (killed? out of memory?), then start again",
     )

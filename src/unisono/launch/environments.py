@@ -47,10 +47,18 @@ class Environment:
     node: str = ""
     nodes: str = ""
     stamp: str = ""
+    restarts: str = ""
 
 
 TORCHRUN = Environment(
-    "torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE"
+    "torchrun",
+    "RANK",
+    "WORLD_SIZE",
+    "LOCAL_RANK",
+    "LOCAL_WORLD_SIZE",
+    "GROUP_RANK",
+    "GROUP_WORLD_SIZE",
+    restarts="TORCHELASTIC_RESTART_COUNT",
 )
 OPEN_MPI = Environment(
     "Open MPI",
@@ -237,7 +245,8 @@ def _read(row: Environment, facts: Mapping[str, str]) -> Placement | None:
                 f"{name}={index} is not below the {count} of {limit}={facts[limit]}",
                 hint=f"ranks and nodes count from 0; let {row.source} set these variables, or unset them",
             )
-    return Placement(rank, size, local_rank, local_size, node, nodes, _address(facts), row.source)
+    restarts = _whole(facts, row.restarts) or 0
+    return Placement(rank, size, local_rank, local_size, node, nodes, _address(facts), row.source, restarts)
 
 
 def _check_agents(inner: Placement, around: Environment, outer: Placement) -> None:

@@ -26,6 +26,7 @@ from unisono.arena.requests import Requests
 from unisono.launch.crew import Crew, Ended, answer
 from unisono.launch.lookout import Causes, Lookout
 from unisono.launch.reforming import Roll, come_to_rest
+from unisono.launch.signals import SIGNALS
 from unisono.launch.stacks import Stacks
 
 TICK_S = 0.1
@@ -33,7 +34,6 @@ WINDOW_S = 600.0
 """Within which `most_deaths` are counted."""
 MOST_FAILURES, AT_ONCE, FIRST_PAUSE_S = 6, 2, 0.05
 """How often a replacement is tried that dies before it joins, how often at once, and the first pause then."""
-SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP, signal.SIGINT)
 READY = "ready to join"
 """What a replacement reports when it only waits to be let in."""
 

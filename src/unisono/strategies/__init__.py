@@ -6,6 +6,7 @@ from unisono.comm.base import Communicator
 from unisono.models.base import Model
 from unisono.optim.options import OptimizerOptions
 from unisono.strategies.base import Strategy
+from unisono.strategies.joining import AFRESH, Start, join_arena
 from unisono.strategies.shared import Extent
 
 
@@ -16,19 +17,21 @@ def make(
     extent: Extent,
     allreduce: str,
     rng: np.random.Generator,
+    start: Start = AFRESH,
 ) -> Strategy:
     """`allreduce` "arena": one shared copy per node, same bits on any ranks; else the algorithm over replicas.
 
-    Starting values are drawn from `rng`, which is the same on every rank.
+    Starting values are drawn from `rng`, which is the same on every rank, unless `start` is in the middle.
     """
     if allreduce == "arena":
-        from unisono.strategies.joining import join_arena
         from unisono.strategies.sync import Sync
 
-        shared, member = join_arena(comm, model, options, extent, rng)
+        shared, member = join_arena(comm, model, options, extent, rng, start)
         return Sync(shared, member, model, options)
-    from unisono.strategies.replica import Replica
+    from unisono.strategies.replica import Replica, Terms
 
-    replica = Replica(comm, model, options, allreduce, extent.epochs)
+    replica = Replica(comm, model, options, allreduce, extent.epochs, Terms(steps=extent.steps))
     model.init(replica.params[: model.layout.length], replica.buffers, rng)
+    if start.position:
+        replica.go_on(start)
     return replica

@@ -19,6 +19,7 @@ import numpy as np
 
 from unisono.data.loader import Group
 from unisono.models.base import Noise
+from unisono.strategies.shared import Kept
 
 TIMES = ("data_s", "compute_s", "wait_s", "update_s")
 """Where a rank's time goes: loading, gradients, waiting for (and exchanging with) others, summing and updating."""
@@ -136,6 +137,18 @@ class Strategy(ABC):
         tell(table) is called on one rank, when the table is complete and before anybody goes on; there `epoch_sums`,
         `times` and `contributions` may be asked for. It may be called again, by another rank, if the first dies.
         """
+
+    @property
+    def kept(self) -> Kept | None:
+        """What snapshots are made of; None: this strategy has none, and never halts."""
+        return None
+
+    def tell_spares(self, on_spare: Callable[[int], None]) -> None:  # noqa: B027  (where there are none)
+        """From now on on_spare(position) is called, where `first` is true, when there is a spare copy of what that
+        round left."""
+
+    def ask_to_halt(self) -> None:  # noqa: B027  (who has no snapshots does not halt)
+        """All ranks are to end after a round. Asked of any of them, in a handler of signals too."""
 
     @abstractmethod
     def halts_after(self, position: int) -> bool:

@@ -53,6 +53,8 @@ class Counts:
     def end_epoch(self, *, first: bool) -> None:
         """All steps of the epoch are done; may be told again."""
         clock = self._shared.clock
+        if first and not clock[BEGUN]:  # all its steps were done before the run was resumed: none is timed
+            clock[BEGUN], clock[FROM_STEP] = time.perf_counter(), len(self._shared.steps)
         if first and clock[ENDED] < clock[BEGUN]:
             clock[ENDED] = time.perf_counter()
 

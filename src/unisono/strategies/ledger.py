@@ -36,15 +36,23 @@ class Ledger:
         self._shares = np.zeros((1, comm.size + 1, len(model.layout.shapes), 3))
         self._dealt = [1] * comm.size
         self._begun = self._ended = self._first_sync_s = 0.0
+        self._from_step = 0
         name = socket.gethostname().encode()[:_HOST_BYTES]
         names = comm.all_gather(np.frombuffer(name.ljust(_HOST_BYTES, b"\0"), np.uint8).copy())
         self.hosts = [row.tobytes().rstrip(b"\0").decode(errors="replace") for row in names]
 
-    def begin(self) -> None:
-        """An epoch."""
-        self._sums[:] = self._counts[:] = 0.0
+    def begin(self, step: int = 0) -> None:
+        """An epoch; at a later step if the run was resumed there, see `go_on`."""
+        if step == 0:
+            self._sums[:] = self._counts[:] = 0.0
         self._comm.barrier()
-        self._begun = time.perf_counter()
+        self._begun, self._from_step = time.perf_counter(), step
+
+    def go_on(self, steps: np.ndarray) -> None:
+        """The run was resumed: what the steps of the epoch that were done before found, (steps, 2)."""
+        for row in steps:  # in the order in which they would have been counted
+            self._sums += row
+        self._from_step = len(steps)
 
     def count(self, found: StepResult, samples: int, spent: tuple[float, float, float, float]) -> None:
         """A step: what all found, this rank's samples, and its seconds in the order of `TIMES`."""
@@ -56,6 +64,7 @@ class Ledger:
         """The steps of the epoch are done, everywhere."""
         self._comm.barrier()
         self._ended = time.perf_counter()
+        self._begun = self._begun or self._ended  # all were done before the run was resumed: none is timed
 
     def gather(self) -> bool:
         """Ranks tell their counts; whether this is the rank that was told."""
@@ -85,7 +94,7 @@ class Ledger:
         return [dict(zip(_COUNTS[:-1], row, strict=True)) | {"last_steps": 0.0} for row in rows]
 
     def clock(self) -> Clock:
-        return Clock(self._begun, self._ended, self._first_sync_s, 0)
+        return Clock(self._begun, self._ended, self._first_sync_s, self._from_step)
 
     def note_memory(self, nbytes: int) -> None:
         self._counts[-1] = nbytes

@@ -29,11 +29,11 @@ from unisono.comm.base import Communicator
 from unisono.data.loader import Group
 from unisono.optim.options import OptimizerOptions
 from unisono.strategies.base import Batch, Clock, Measure, StepResult, Strategy, Tell
-from unisono.strategies.joining import join_arena
+from unisono.strategies.joining import AFRESH, Start, join_arena
 from unisono.strategies.journeys import Journeys, ticket
 from unisono.strategies.replica import Replica, Terms
 from unisono.strategies.rhythm import Rhythm
-from unisono.strategies.shared import Extent, Shared, padded
+from unisono.strategies.shared import Extent, Kept, Shared, padded
 from unisono.strategies.states import States
 from unisono.strategies.sync import Sync
 
@@ -65,11 +65,12 @@ def make_local(
     extent: Extent,
     allreduce: str,
     rng: np.random.Generator,
+    start: Start = AFRESH,
 ) -> "Local":
     """As `strategies.make`: on the arena, or by that algorithm over messages; called by every rank of `comm`."""
     if allreduce == "arena":
-        return on_arena(*join_arena(comm, journeys, AVERAGING, extent, rng), journeys, rhythm)
-    terms = Terms(journeys.wire, extent.shards)
+        return on_arena(*join_arena(comm, journeys, AVERAGING, extent, rng, start), journeys, rhythm)
+    terms = Terms(journeys.wire, extent.shards, extent.steps)
     replica, length = Replica(comm, journeys, AVERAGING, allreduce, extent.epochs, terms), journeys.layout.length
     journeys.init(replica.params[:length], replica.buffers, rng)
     if journeys.state_vectors:
@@ -101,6 +102,17 @@ class Local(Strategy):
 
     def share(self, live: int) -> range:
         return self._meeting.share(live)
+
+    @property
+    def kept(self) -> Kept | None:
+        # Over messages, each rank has the states of its own replicas.
+        return self._meeting.kept if isinstance(self._meeting, Sync) else None
+
+    def tell_spares(self, on_spare: Callable[[int], None]) -> None:
+        self._meeting.tell_spares(on_spare)
+
+    def ask_to_halt(self) -> None:
+        self._meeting.ask_to_halt()
 
     def halts_after(self, position: int) -> bool:
         return self._meeting.halts_after(position)

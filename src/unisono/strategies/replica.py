@@ -6,10 +6,11 @@ other bits, for the sum then has another order.
 
     strategy = Replica(comm, model, OptimizerOptions("sgd", lr=0.3), "ring", epochs=5)
 
-Limits: the death of a rank ends the run.
+Limits: the death of a rank ends the run; it goes on from a snapshot, which is made of the first rank's copy.
 """
 
 import time
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import final
@@ -19,14 +20,17 @@ import numpy as np
 from unisono.arena.canon import combine
 from unisono.comm.allreduce import all_reduce
 from unisono.comm.base import Communicator
+from unisono.comm.telling import told
 from unisono.data.loader import Group
 from unisono.data.shards import shards_of_rank
 from unisono.models.base import Model
 from unisono.optim import make
 from unisono.optim.options import OptimizerOptions
 from unisono.strategies.apart import Apart
-from unisono.strategies.base import Batch, StepResult
-from unisono.strategies.shared import scaling_of, segments_of
+from unisono.strategies.base import Batch, Measure, StepResult, Tell
+from unisono.strategies.joining import Start
+from unisono.strategies.own_copy import OwnCopy
+from unisono.strategies.shared import Lasting, scaling_of, segments_of
 from unisono.strategies.unused import left_alone
 
 
@@ -40,6 +44,8 @@ class Terms:
     shards: int = 0
     """If not 0, the shards of a whole batch: each stays with its rank in smaller batches, too, which leaves ranks idle
     at the ragged end. For those that have something of their own there."""
+    steps: int = 1
+    """Of an epoch."""
 
 
 @final
@@ -65,15 +71,46 @@ class Replica(Apart):
         self._rows = np.zeros((0, length), np.float32)
         self._gradient = np.zeros(length, np.float32)
         self._first_row = np.zeros(model.taken - model.fixed, np.float32)
+        lasting = Lasting([self.params, *self.state], self.buffers, np.zeros((terms.steps, 2)), self.scores)
+        self._own, self._position, self._resumed = OwnCopy(lasting), 0, False
         model.bind(self.params, self.buffers)
+
+    @property
+    def at(self) -> tuple[int, bool]:
+        return self._position, True
+
+    def go_on(self, start: Start) -> None:
+        """Instead of from the beginning; `start.position` is above 0. Called by every rank."""
+        lasting = self._own.lasting
+        told(self._comm, lambda: start.put_back(lasting) if start.put_back is not None else None)
+        for array in lasting.arrays:
+            self._comm.broadcast(array)
+        self._position, self._resumed = start.position, True
+        done = start.position % (len(lasting.steps) + 1)  # 0: the epoch is closed
+        self._ledger.go_on(lasting.steps[: done or None])
 
     def share(self, live: int) -> range:
         mine = shards_of_rank(self._terms.shards or live, self.size, self.rank)
         return range(min(mine.start, live), min(mine.stop, live))
 
+    @property
+    def kept(self) -> OwnCopy:
+        return self._own
+
+    def tell_spares(self, on_spare: Callable[[int], None]) -> None:
+        if self.first:
+            self._own.keep(on_spare)
+
+    def ask_to_halt(self) -> None:
+        self._own.asked = True
+
+    def halts_after(self, position: int) -> bool:
+        return self._own.requests.halts_after(position)
+
     def step(self, batch: Batch) -> StepResult:
-        if batch.step == 0:
-            self._ledger.begin()
+        if batch.step == 0 or self._resumed:
+            self._ledger.begin(batch.step)
+            self._resumed = False
         begun = time.perf_counter()
         mine = self.share(batch.live)
         groups = batch.load(mine)
@@ -91,7 +128,7 @@ class Replica(Apart):
         if own is not None:
             self._ledger.exchange(own, self._gradient, samples)
         exchanged = time.perf_counter()
-        found = StepResult.of(sums)
+        found, halt = StepResult.of(sums[:-1]), bool(sums[-1, 0])
         if self.buffers.size:
             self._commit_buffers(buffers, batch.live)
         self._scaling.publish(self.params, self._gradient, 0, self._squares)
@@ -101,7 +138,16 @@ class Replica(Apart):
         ended = time.perf_counter()
         spent = loaded - begun, computed - loaded, exchanged - computed, ended - exchanged
         self._ledger.count(found, samples, spent)
+        steps = self._own.lasting.steps
+        steps[batch.step : batch.step + batch.steps] = 0.0
+        steps[batch.step] = found.loss_sum, found.correct
+        self._own.close_round(batch.position, due=batch.due, halt=halt)
         return found
+
+    def survey(self, position: int, count: int, measure: Measure, tell: Tell, *, due: bool = False) -> np.ndarray:
+        table = super().survey(position, count, measure, tell, due=due)
+        self._own.close_round(position, due=due)
+        return table
 
     def _commit_buffers(self, averaged: np.ndarray, live: int) -> None:
         width = len(averaged)
@@ -111,8 +157,12 @@ class Replica(Apart):
             self.buffers[width : width + len(self._first_row)] = self._first_row
 
     def _compute(self, batch: Batch, mine: range, groups: list[Group]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """This rank's gradients, summed, go to `_gradient`; (loss and correct by shard, sum of new buffers, unused)."""
-        sums, unused = np.zeros((batch.live, 2)), np.ones(len(self._model.layout.shapes), np.int32)
+        """This rank's gradients, summed, go to `_gradient`; (loss and correct by shard, sum of new buffers, unused).
+
+        The last row of the first: whether this rank was asked to halt.
+        """
+        sums, unused = np.zeros((batch.live + 1, 2)), np.ones(len(self._model.layout.shapes), np.int32)
+        sums[-1, 0] = self._own.asked
         buffers = np.zeros(len(self.buffers) - self._model.taken, np.float32)
         if len(self._rows) < len(mine):
             self._rows = np.zeros((len(mine), len(self.params)), np.float32)

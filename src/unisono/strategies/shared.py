@@ -165,6 +165,22 @@ class Lasting:
     steps: np.ndarray
     scores: np.ndarray
 
+    @property
+    def arrays(self) -> list[np.ndarray]:
+        """All of them."""
+        return [*self.vectors, self.buffers, self.steps, self.scores]
+
+
+class Kept(Protocol):
+    """What snapshots are made of, and the requests for them. `Shared` is one."""
+
+    requests: Requests
+    spare: Lasting | None
+    """Room for a copy; None: no snapshots are made on the way."""
+
+    def lasting_at(self, position: int) -> Lasting:
+        """What is left of round `position`, the last that is finished."""
+
 
 @final
 class Shared:
@@ -193,7 +209,7 @@ class Shared:
         states = array("replica states")
         self.states = States(states, array("state labels")) if states.size else None
         spare = array("spare")
-        self.spare = (
+        self.spare: Lasting | None = (
             Lasting(list(spare), array("buffers spare"), array("steps spare"), array("scores spare"))
             if spare.size
             else None

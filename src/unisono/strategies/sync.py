@@ -21,9 +21,9 @@ from typing import Any, final
 
 import numpy as np
 
-from unisono.arena.member import Member, Regrouped
+from unisono.arena.member import Gone, Member, Regrouped
 from unisono.arena.protocol import COMMIT, PHASES, READY
-from unisono.comm.arrival import late
+from unisono.comm.arrival import late, lost
 from unisono.data.shards import shards_of_rank
 from unisono.models.base import Model
 from unisono.optim.options import OptimizerOptions
@@ -69,6 +69,16 @@ class Sync(Strategy):
 
     def share(self, live: int) -> range:
         return self._owner.dealing.share(live, self._member.view.members, self.rank)
+
+    @property
+    def kept(self) -> Shared:
+        return self._shared
+
+    def tell_spares(self, on_spare: Callable[[int], None]) -> None:
+        self._on_spare = on_spare
+
+    def ask_to_halt(self) -> None:
+        self._shared.requests.ask_to_halt()
 
     def halts_after(self, position: int) -> bool:
         return self._shared.requests.halts_after(position)
@@ -161,6 +171,8 @@ class Sync(Strategy):
         except TimeoutError:
             waited = time.perf_counter() - begun
             raise late(self.rank, PHASES[phase], waited, self._member.late()) from None
+        except Gone as gone:
+            raise lost(self.rank, PHASES[phase], gone.slots) from None
         finally:
             self._counts.spent["wait_s"] += time.perf_counter() - begun
 

@@ -32,6 +32,7 @@ from unisono.rng import generator
 from unisono.strategies import make
 from unisono.strategies.asynchronous.terms import Terms, masters_optimizer, plan_epoch
 from unisono.strategies.base import Strategy
+from unisono.strategies.joining import AFRESH, Start
 from unisono.strategies.journeys import Journeys
 from unisono.strategies.local import AVERAGING, make_local, on_arena
 from unisono.strategies.peers import make_peer, resolve
@@ -83,18 +84,19 @@ class Job:
         return Task(data.shape, data.outputs, bool(data.classes), data.tokens)
 
     @contextmanager
-    def strategy(self, comm: Communicator, model: Model) -> Iterator[Strategy]:
+    def strategy(self, comm: Communicator, model: Model, start: Start = AFRESH) -> Iterator[Strategy]:
         """How the ranks of `comm` work together. Called by every one of them."""
         recipe, rng = self.recipe, generator(self.recipe.seed, "init")
-        extent = replace(self.extent(), size=comm.size)
+        extent = replace(self.extent(spare=bool(self.snapshots)), size=comm.size)
         if recipe.strategy == "sync":
-            yield make(comm, model, self.optimizer, extent, recipe.allreduce, rng)
+            yield make(comm, model, self.optimizer, extent, recipe.allreduce, rng, start)
         elif recipe.strategy == "async":
             from unisono.strategies.asynchronous.messages import AsyncMessages
 
             yield AsyncMessages(comm, model, self.optimizer, self.terms(model), recipe.epochs, rng)
         elif self.rhythm is not None:
-            yield make_local(comm, self._journeys(model, comm.rank), self.rhythm, extent, recipe.allreduce, rng)
+            journeys = self._journeys(model, comm.rank)
+            yield make_local(comm, journeys, self.rhythm, extent, recipe.allreduce, rng, start)
         else:
             from unisono.launch.torch_group import default_group
             from unisono.strategies.torch_peer import Seat

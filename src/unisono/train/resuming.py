@@ -4,16 +4,20 @@ The one idea: a run is its recipe. Options that decide the result must be those 
 by name; those that do not (ranks, places, how often to save) may differ freely.
 
     snapshot = find_snapshot(recipe)          # None without --resume
+
+A launcher that starts all ranks again after one of them died (torchrun --max-restarts) runs the same command once more:
+`after_restart` finds out what it goes on with.
 """
 
 import json
 from contextlib import suppress
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, final
 
 from unisono.errors import UserError, unknown_name
 from unisono.recipe import Recipe, load, option
+from unisono.strategies.peers import resolve
 from unisono.train.snapshots.files import Damaged
 from unisono.train.snapshots.finding import Snapshot, listed, newest, number_of, verified
 
@@ -36,6 +40,50 @@ def recipe_of(run: str, overrides: dict[str, Any]) -> Recipe:
     if not path.is_file():
         raise UserError(f"--resume {run} is not a run directory: it has no recipe.toml", hint="give that of a run")
     return load(str(path), {**overrides, "resume": run})
+
+
+@final
+@dataclass(frozen=True)
+class Again:
+    """How a run goes on that its launcher has started again."""
+
+    recipe: Recipe
+    """With `resume` instead of `out` if there is a snapshot."""
+    told: str = ""
+    """What to say about it."""
+    anew: bool = False
+    """From the beginning, in the directory that is there."""
+    finished: bool = False
+    """There is nothing left to do."""
+
+
+def after_restart(recipe: Recipe, count: int) -> Again:
+    """What a run goes on with that was started again `count` times.
+
+    The newest whole snapshot of --out, or the beginning if there is none; a `UserError` if that is another run's.
+    """
+    if not count or recipe.resume:
+        return Again(recipe)
+    begins = f"Started again by the launcher (restart {count}), from the beginning:"
+    if not recipe.out:
+        return Again(recipe, f"{begins} without --out nobody knows where its snapshots are.")
+    run = Path(recipe.out).expanduser()
+    if not (run / "recipe.toml").is_file():
+        return Again(recipe, f"{begins} {recipe.out} was not begun.")
+    if _finished(run):
+        return Again(recipe, f"{recipe.out} is finished: nothing is left to do.", finished=True)
+    found = newest(run / SNAPSHOTS)
+    if found.snapshot is None:
+        # It changes nothing in the result, but the directory may be somebody else's.
+        saved = asdict(load(str(run / "recipe.toml"), {}))
+        check_recipe(replace(resolve(recipe), resume=recipe.out, allow_change="ranks,shards"), saved)
+        why = "; ".join(f"{path.name}: {reason}" for path, reason in found.rejected)
+        return Again(recipe, f"{begins} no snapshot {f'can be used: {why}' if why else 'was written yet'}.", anew=True)
+    told = f"Started again by the launcher (restart {count})."
+    if not _any_ranks(recipe) and (before := found.snapshot.facts["recipe"]["ranks"]) != recipe.ranks:
+        told += f" On {recipe.ranks} ranks instead of {before} the result is another one."
+    # Whoever lets a launcher change the number of ranks wants replicas to go on all the same.
+    return Again(replace(recipe, resume=recipe.out, out="", allow_change="ranks"), told)
 
 
 def find_snapshot(recipe: Recipe) -> Snapshot | None:
@@ -92,15 +140,25 @@ def _finished(run: Path) -> bool:
 
 def check_same(recipe: Recipe, snapshot: Snapshot) -> None:
     """Refuses a recipe that would lead elsewhere, with the list of differences."""
+    check_recipe(recipe, snapshot.facts["recipe"])
+    if recipe.epochs < (reached := snapshot.facts["epoch"]):
+        raise UserError(
+            f"--epochs {recipe.epochs}, but {recipe.resume} is in epoch {reached}", hint=f"give {reached} or more"
+        )
+
+
+def check_recipe(recipe: Recipe, saved: dict[str, Any]) -> None:
+    """Refuses one that differs from `saved`, the options of the run so far, in what decides the result."""
     names = {entry.name for entry in fields(Recipe)}
     allowed = {name.strip().replace("-", "_") for name in recipe.allow_change.split(",") if name.strip()}
     for name in allowed - names:
         raise unknown_name("option in --allow-change:", name, sorted(names))
-    saved, given = snapshot.facts["recipe"], asdict(recipe)
+    given = asdict(recipe)
     given |= {name: saved.get(name) for name in ("shards", "engine") if not given[name] or given[name] == "auto"}
     fixed, free = set(FIXED), set(FREE)
     if recipe.batch_size_per_rank:  # the global batch follows the ranks
         fixed.add("ranks")
+    if not _any_ranks(recipe):
         free.remove("ranks")
     if recipe.strategy == "async":  # its result depends on the workers
         free.discard("ranks")
@@ -113,12 +171,13 @@ def check_same(recipe: Recipe, snapshot: Snapshot) -> None:
         keys = ",".join(option(name).removeprefix("--") for name in changed)
         never = ", ".join(option(name) for name in refused if name in fixed)
         raise UserError(
-            f"--resume {recipe.resume}: the recipe is not that of the snapshot:\n{told}",
+            f"--resume {recipe.resume}: the recipe is not that of the run so far:\n{told}",
             hint=f"{never} cannot change within a run: leave it out"
             if never
             else f"leave these options out, or allow them to change: --allow-change {keys}",
         )
-    if recipe.epochs < (reached := snapshot.facts["epoch"]):
-        raise UserError(
-            f"--epochs {recipe.epochs}, but {recipe.resume} is in epoch {reached}", hint=f"give {reached} or more"
-        )
+
+
+def _any_ranks(recipe: Recipe) -> bool:
+    """Whether the result is the same on any number of ranks."""
+    return recipe.strategy == "sync" and recipe.allreduce == "arena" and not recipe.batch_size_per_rank

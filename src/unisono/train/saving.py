@@ -1,15 +1,15 @@
 """Saving: snapshots of a run, made while it goes on, and put back into another.
 
-The one idea: ranks copy everything into a spare part of the arena at one point of the run, which takes as long as a
-copy in memory; a process of its own then writes that to disk, while the ranks go on.
+The one idea: ranks copy everything into a spare part of memory at one point of the run, which takes as long as a copy
+in memory; a `Writer` then puts that on the disk, while the ranks go on.
 
-    saver = Saver(job, model, shared, folder, on_event); saver.save_spare(position); saver.tick(); saver.close()
+    saver = Saver(job, model, shared, folder, on_event, ProcessWriter())
+    saver.save_spare(position); saver.tick(); saver.close()
     put_back(model, options, shared.lasting, snapshot)
 
 Limits: while one snapshot is being written no other is begun.
 """
 
-import signal
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
@@ -19,23 +19,19 @@ from typing import Any, TypeAlias, final
 
 import numpy as np
 
-from unisono.errors import UnisonoError
-from unisono.launch.crew import Crew, answer
-from unisono.launch.supervisor import SIGNALS
+from unisono.errors import UserError
 from unisono.models.base import Model
 from unisono.optim import make
 from unisono.optim.options import OptimizerOptions
-from unisono.strategies.shared import Lasting, Shared
+from unisono.strategies.shared import Kept, Lasting
 from unisono.train.fingerprint import fingerprint
 from unisono.train.job import Job
 from unisono.train.snapshots.finding import Snapshot
 from unisono.train.snapshots.writing import write
 from unisono.train.walk import Walk
+from unisono.train.writers import WAIT_S, Writer
 
 Groups: TypeAlias = dict[str, Mapping[str, np.ndarray]]
-_WRITER = 0
-WAIT_S = 60.0
-"""How long the end of a run waits for a snapshot that is being written."""
 
 
 @final
@@ -43,37 +39,37 @@ class Saver:
     """`folder` None: never saves. on_event is told of every snapshot, written or not."""
 
     def __init__(
-        self, job: Job, model: Model, shared: Shared, folder: Path | None, on_event: Callable[[dict[str, Any]], None]
+        self,
+        job: Job,
+        model: Model,
+        kept: Kept,
+        folder: Path | None,
+        on_event: Callable[[dict[str, Any]], None],
+        writer: Writer,
     ) -> None:
-        self._job, self._model, self._shared, self._folder, self._on_event = job, model, shared, folder, on_event
-        self._crew = Crew(lambda rank, value: None)
+        self._job, self._model, self._kept, self._folder, self._on_event = job, model, kept, folder, on_event
+        self._writer = writer
+        self._fingerprint: dict[str, Any] = {}
         self._position = 0
         self._asked = time.monotonic()
 
     def tick(self) -> None:
         """Looks after the writer; asks the ranks for a copy when the time has come."""
-        if self._crew.living:
-            self._hear(self._crew.poll(0.0))
+        self._hear(0.0)
         every_s = self._job.snapshots.seconds
         if self._folder is not None and every_s and time.monotonic() - self._asked > every_s:
             self._asked = time.monotonic()
-            self._shared.requests.ask_for_spare()
+            self._kept.requests.ask_for_spare()
 
     def save_spare(self, position: int) -> None:
         """The spare copy is that of what round `position` left; may be told twice."""
         if self._folder is None or position <= self._position:
             return
-        self._position, folder = position, self._folder
-        assert self._shared.spare is not None
-        groups = self._gather(self._shared.spare)
-
-        def live(report: object) -> str:
-            for number in SIGNALS:  # sent to everybody, they concern the parent alone
-                signal.signal(number, signal.SIG_IGN)
-            return self._write(folder, position, groups)
-
+        self._position = position
+        assert self._kept.spare is not None
+        groups = self._gather(self._kept.spare)
         try:
-            self._crew.start(_WRITER, partial(answer, live))
+            self._writer.start(partial(self._write, self._folder, position, self._facts(position), groups))
         except OSError as error:  # no memory for another process: the next one may find some
             self._tell(position, None, f"its writer could not be started: {error.strerror}")
 
@@ -82,53 +78,55 @@ class Saver:
         if self._folder is None:
             return ""
         self._wait()
-        if self._crew.living:  # it would keep us from writing, and what it writes is older
-            self._crew.kill(_WRITER)
-            while self._crew.living:
-                self._hear(self._crew.poll(1.0))
-        path = self._write(self._folder, position, self._gather(self._shared.lasting_at(position)))
+        if self._writer.busy:  # it would keep us from writing, and what it writes is older
+            self._writer.drop()
+            while self._writer.busy:
+                self._hear(1.0)
+        groups = self._gather(self._kept.lasting_at(position))
+        path = self._write(self._folder, position, self._facts(position), groups)
         self._tell(position, path)
         return path
 
     def _gather(self, lasting: Lasting) -> Groups:
         return gather(self._model, self._job.optimizer, lasting)
 
-    def _write(self, folder: Path, position: int, groups: Groups) -> str:
+    def _facts(self, position: int) -> dict[str, Any]:
+        """All but what takes long. Not for a writer to ask: the fingerprint sets threads for a moment."""
         walk = Walk(self._job.plan.steps_per_epoch, self._job.recipe.epochs)
         epoch, step = walk.where(position) if position else (1, -1)
-        facts = {
+        self._fingerprint = self._fingerprint or fingerprint(self._job.recipe.threads)
+        return {
             "epoch": epoch,
             "step": step + 1,
             "steps_done": walk.steps_done(position) if position else 0,
             "recipe": asdict(self._job.recipe),
-            "fingerprint": fingerprint(self._job.recipe.threads),
-            "data": self._job.data_sha256,
+            "fingerprint": self._fingerprint,
         }
-        return str(write(folder, position, groups, facts, keep=self._job.recipe.keep).path)
 
-    def _hear(self, ended: list[Any]) -> None:
-        for one in ended:
-            try:
-                self._tell(self._position, one.check())
-            except UnisonoError as error:
-                self._tell(self._position, None, str(error))
+    def _write(self, folder: Path, position: int, facts: dict[str, Any], groups: Groups) -> str:
+        known = facts | {"data": self._job.data_sha256}
+        return str(write(folder, position, groups, known, keep=self._job.recipe.keep).path)
+
+    def _hear(self, timeout_s: float) -> None:
+        if self._writer.busy and (found := self._writer.ended(timeout_s)) is not None:
+            self._tell(self._position, found.path, found.cause)
 
     def _tell(self, position: int, path: str | None, cause: str = "") -> None:
-        self._shared.requests.written()
+        self._kept.requests.written()
         event = {"kind": "snapshot", "position": position, "path": path}
         self._on_event(event | ({"cause": cause} if cause else {}))
 
     def _wait(self) -> None:
         deadline = time.monotonic() + WAIT_S
-        while self._crew.living and time.monotonic() < deadline:
-            self._hear(self._crew.poll(0.2))
+        while self._writer.busy and time.monotonic() < deadline:
+            self._hear(0.2)
 
     def close(self) -> None:
         """Lets the writer finish."""
         try:
             self._wait()
         finally:
-            self._crew.close()
+            self._writer.close()
 
 
 def gather(model: Model, options: OptimizerOptions, lasting: Lasting) -> Groups:
@@ -152,3 +150,19 @@ def put_back(model: Model, options: OptimizerOptions, lasting: Lasting, snapshot
         for name, place in places.items():
             rows = min(len(place), len(saved[name])) if name == "scores" else None
             place[:rows] = saved[name][:rows]
+
+
+def check_data(job: Job, snapshot: Snapshot) -> None:
+    """A `UserError` if the training data are not those of the snapshot."""
+    if snapshot.facts["data"] != job.data_sha256:
+        raise UserError(
+            f"{snapshot.path}: the training data are not those of the snapshot",
+            hint=f"give the same data again (--data {job.recipe.data}), or start a new run",
+        )
+
+
+def last_epoch(job: Job, scores: np.ndarray) -> int:
+    """The round that closed the last epoch of a whole run; after an early stop, rounds were left out after it."""
+    walk = Walk(job.plan.steps_per_epoch, job.recipe.epochs)
+    epochs = [epoch for epoch in range(1, walk.epochs + 1) if scores[epoch].any()]
+    return walk.position(max(epochs, default=walk.epochs), walk.steps)

@@ -8,7 +8,6 @@ and forks ranks that only ever work on it. So whatever happens to them, everythi
 Limits: one machine; ranks are forked, so torch must not have started threads in this process.
 """
 
-import time
 from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import dataclass
@@ -20,22 +19,20 @@ from threadpoolctl import threadpool_limits
 from unisono.arena.member import Member
 from unisono.arena.protocol import COMMIT, View
 from unisono.arena.segment import Segment
-from unisono.errors import UnisonoError, UserError
+from unisono.errors import RESUME_ME, UnisonoError, UserError
 from unisono.launch.local import torch_threads_running
 from unisono.launch.supervisor import READY, Care, Outcome, Supervisor
 from unisono.resources import usable_cores
 from unisono.rng import generator
 from unisono.strategies.asynchronous.arena import AsyncArena, set_up, settle
-from unisono.strategies.shared import BEGUN, FROM_STEP, Shared, plan_sections
+from unisono.strategies.shared import Shared, plan_sections
 from unisono.strategies.sync import Sync
 from unisono.train.job import Job
-from unisono.train.saving import Saver, put_back
+from unisono.train.saving import Saver, check_data, last_epoch, put_back
 from unisono.train.snapshots.finding import Snapshot
 from unisono.train.trainer import walk_through
 from unisono.train.walk import Walk
-
-RESUME_ME = 75
-"""The exit code of a run that was asked to end and can be resumed."""
+from unisono.train.writers import ProcessWriter
 
 
 @final
@@ -81,16 +78,9 @@ class Team:
 
     def resume(self, snapshot: Snapshot) -> None:
         """Starts from a snapshot instead of the recipe's starting values."""
-        if snapshot.facts["data"] != self._job.data_sha256:
-            raise UserError(
-                f"{snapshot.path}: the training data are not those of the snapshot",
-                hint=f"give the same data again (--data {self._job.recipe.data}), or start a new run",
-            )
+        check_data(self._job, snapshot)
         put_back(self._model, self._job.optimizer, self._shared.lasting_at(snapshot.position), snapshot)
         self._position = snapshot.position
-        walk = Walk(self._job.plan.steps_per_epoch, self._job.recipe.epochs)
-        if walk.where(self._position + 1)[1] == walk.steps:  # all steps of the epoch were done elsewhere: none is timed
-            self._shared.clock[BEGUN], self._shared.clock[FROM_STEP] = time.perf_counter(), walk.steps
 
     def train(
         self, on_report: Callable[[int, Any], None], on_event: Callable[[dict[str, Any]], None] = lambda event: None
@@ -103,7 +93,7 @@ class Team:
                 "or use the command `unisono train`, a process of its own",
             )
         recipe, job = self._job.recipe, self._job
-        saver = Saver(job, self._model, self._shared, self.places.snapshots, on_event)
+        saver = Saver(job, self._model, self._shared, self.places.snapshots, on_event, ProcessWriter())
 
         def hear(slot: int, value: Any) -> None:
             if isinstance(value, dict) and "spare" in value:
@@ -133,7 +123,7 @@ class Team:
                 raise Halted(outcome, snapshot)
             if job.snapshots:  # to train on from, with more epochs
                 with suppress(UserError):
-                    saver.save_last(self._last_epoch())
+                    saver.save_last(last_epoch(job, self._shared.scores))
         return outcome
 
     def _live(self, slot: int, after: int, report: Callable[[Any], None]) -> Any:
@@ -164,19 +154,13 @@ class Team:
         exchange = position + step  # the round that was under way: this one, or the one after a closing round
         return exchange if settle(self._setup, self._shared, epoch + step) else exchange - 1
 
-    def _last_epoch(self) -> int:
-        """The round that closed the last epoch; after an early stop, rounds were left out after it."""
-        walk = Walk(self._job.plan.steps_per_epoch, self._job.recipe.epochs)
-        epochs = [epoch for epoch in range(1, walk.epochs + 1) if self._shared.scores[epoch].any()]
-        return walk.position(max(epochs, default=walk.epochs), walk.steps)
-
     def _reached(self, view: View | None) -> int:
         """The last round that is done."""
         assert view is not None
         walk = Walk(self._job.plan.steps_per_epoch, self._job.recipe.epochs)
         if view.position == walk.final:
             # It changes nothing, and whoever goes on must do it again to say what it found.
-            return self._last_epoch()
+            return last_epoch(self._job, self._shared.scores)
         position = view.position if view.reached == COMMIT else view.position - 1
         while position and not self._job.settles(*walk.where(position)):
             position -= 1

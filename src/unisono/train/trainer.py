@@ -40,8 +40,18 @@ def train(world: World, job: Job, weights: Path | None) -> dict[str, Any]:
             return walk_through(strategy, model, job, world.report, weights)
 
 
-def walk_through(strategy: Strategy, model: Model, job: Job, report: Report, weights: Path | None) -> dict[str, Any]:
-    """All rounds that are left. What was found, equal on every rank; {"halted": position} if it was asked to end."""
+def walk_through(
+    strategy: Strategy,
+    model: Model,
+    job: Job,
+    report: Report,
+    weights: Path | None,
+    tick: Callable[[], None] = lambda: None,
+) -> dict[str, Any]:
+    """All rounds that are left; `tick` is called after each.
+
+    What was found, equal on every rank; {"halted": position} if it was asked to end.
+    """
     walk = Walk(job.plan.steps_per_epoch, job.recipe.epochs)
     learner, closing = Learner(strategy, job, walk, report), Closing(strategy, model, job, report, weights)
     found: dict[str, Any] = {}
@@ -59,6 +69,7 @@ def walk_through(strategy: Strategy, model: Model, job: Job, report: Report, wei
                 learner.step(position, epoch, step)
             if position == walk.final:
                 return found
+            tick()
             if strategy.halts_after(position):
                 return {"halted": position}
             stopped = position > 0 and step == walk.steps and bool(closing.stopped(epoch))

@@ -1,0 +1,54 @@
+"""OwnCopy: what snapshots of a replica are made of, in the memory of its own process.
+
+The one idea: replicas are equal, so the first rank's is the run's. A request is a word that only this process sees; it
+becomes a decision of all when the ranks have told each other in a collective that they call anyway.
+
+    own = OwnCopy(lasting); own.asked = True; own.close_round(position, due=False, halt=True)
+"""
+
+from collections.abc import Callable
+from typing import final
+
+import numpy as np
+
+from unisono.arena.protocol import words_needed
+from unisono.arena.requests import Requests
+from unisono.strategies.shared import Lasting
+
+
+@final
+class OwnCopy:
+    """Of one rank; see `Kept`. The spare copy is made at a round's end, where it was decided."""
+
+    def __init__(self, lasting: Lasting) -> None:
+        self.requests = Requests([0] * words_needed(1))
+        self.lasting = lasting
+        self.spare: Lasting | None = None
+        self.asked = False
+        """Whether this rank was asked to halt: the others do not know yet."""
+        self._on_spare: Callable[[int], None] | None = None
+
+    def lasting_at(self, position: int) -> Lasting:
+        return self.lasting
+
+    def keep(self, on_spare: Callable[[int], None]) -> None:
+        """This rank's copy is the one that is saved."""
+        self._on_spare = on_spare
+
+    def close_round(self, position: int, *, due: bool, halt: bool = False) -> None:
+        """Round `position` is done. due: a snapshot of it is wanted; halt: some rank was asked to halt, as all know."""
+        if halt:
+            self.requests.ask_to_halt()
+        self.requests.settle(position, due=due)
+        if self._on_spare is not None and self.requests.spare_after(position):
+            self._copy()
+            self._on_spare(position)
+
+    def _copy(self) -> None:
+        lasting = self.lasting
+        if self.spare is None:
+            vectors = [vector.copy() for vector in lasting.vectors]
+            self.spare = Lasting(vectors, lasting.buffers.copy(), lasting.steps.copy(), lasting.scores.copy())
+            return
+        for place, value in zip(self.spare.arrays, lasting.arrays, strict=True):
+            np.copyto(place, value)

@@ -1,0 +1,102 @@
+"""Unwatched: ranks that another launcher started (mpirun, torchrun, srun): no process of ours watches over them.
+
+The one idea: what a supervisor does from outside, the first rank does beside its work: it writes snapshots in a thread.
+A signal to any rank is a request that all obey after one and the same round; the first rank saves what that round left,
+and all leave with the exit code that says "resume me". What cannot be done from inside is to take over: a rank that
+dies ends the run within moments, and the launcher, or its user, starts it again.
+
+    found = train_unwatched(World(comm, report), job, Places(weights, snapshots), Origin(position, snapshot), on_event)
+
+Limits: strategies that have no snapshots (those of others) are trained to the end, and signals end them as they end any
+process. A rank that waits inside an MPI collective for one that died does not look up: mpirun ends it.
+"""
+
+from collections.abc import Callable
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, final
+
+from threadpoolctl import threadpool_limits
+
+from unisono.comm.arrival import lost
+from unisono.comm.telling import told
+from unisono.comm.vigil import Vigil
+from unisono.errors import UserError
+from unisono.launch.signals import heeding
+from unisono.launch.supervisor import Outcome
+from unisono.strategies.base import Strategy
+from unisono.strategies.joining import Start
+from unisono.train.job import Job
+from unisono.train.saving import Saver, last_epoch, put_back
+from unisono.train.snapshots.finding import Snapshot
+from unisono.train.team import Halted, Places
+from unisono.train.trainer import walk_through
+from unisono.train.writers import ThreadWriter
+from unisono.world import World
+
+OnEvent = Callable[[dict[str, Any]], None]
+
+
+@final
+@dataclass(frozen=True)
+class Origin:
+    """Where a run begins: after round `position` of a snapshot, which only the first rank holds."""
+
+    position: int = 0
+    snapshot: Snapshot | None = None
+
+
+AT_FIRST = Origin()
+
+
+def train_unwatched(
+    world: World, job: Job, places: Places, origin: Origin = AT_FIRST, on_event: OnEvent = lambda event: None
+) -> dict[str, Any]:
+    """To the end, on every rank; `Halted`, on every rank, if one of them was asked to end. `places` are rank 0's."""
+    comm = world.comm
+    with threadpool_limits(job.recipe.threads, user_api="blas"), closing(Vigil(comm)) as vigil:
+        model = job.model_of(world.rank)
+        fill = origin.snapshot and partial(put_back, model, job.optimizer, snapshot=origin.snapshot)
+        with job.strategy(comm, model, Start(origin.position, fill, vigil.gone)) as strategy:
+            if strategy.kept is None:
+                return walk_through(strategy, model, job, world.report, places.weights)
+            folder = places.snapshots if comm.rank == 0 else None
+            saver = Saver(job, model, strategy.kept, folder, on_event, ThreadWriter())
+            strategy.tell_spares(saver.save_spare)
+            asking = _Asking(strategy, vigil)
+            with closing(saver), heeding(asking):
+                found = walk_through(strategy, model, job, world.report, places.weights, saver.tick)
+                asking.over = True
+                if "halted" in found:
+                    _halt(world, partial(saver.save_last, found["halted"]))
+                if job.snapshots:  # to train on from, with more epochs
+                    with suppress(UserError):
+                        saver.save_last(last_epoch(job, strategy.scores))
+            return found
+
+
+@final
+class _Asking:
+    """Called in a handler of signals."""
+
+    def __init__(self, strategy: Strategy, vigil: Vigil) -> None:
+        self._strategy, self._vigil = strategy, vigil
+        self.over = False
+        """Whether all rounds are done: others may have left."""
+
+    def __call__(self) -> None:
+        # Launchers send one to those who are left when a rank has died: no common end can come then.
+        if not self.over and (gone := self._vigil.gone()):
+            raise lost(self._strategy.rank, "the run", gone)
+        self._strategy.ask_to_halt()
+
+
+def _halt(world: World, save: Callable[[], str]) -> None:
+    """Nobody leaves before the snapshot is there: launchers end everybody when the first one does."""
+    outcome = Outcome()
+    try:
+        snapshot = told(world.comm, save)
+    except UserError as error:
+        raise Halted(outcome, "", str(error)) from None
+    raise Halted(outcome, snapshot)

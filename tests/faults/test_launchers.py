@@ -1,0 +1,154 @@
+"""Ranks of mpirun and torchrun: asked to end, killed, started again, elsewhere: always the weights of a quiet run.
+
+Few launches, each for several questions: they take seconds.
+"""
+
+import json
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+
+import psutil
+import pytest
+
+from unisono.cli.running import run_recipe
+from unisono.launch.commands import find_program, mpirun
+from unisono.launch.environments import child_environment, mpi_environment
+from unisono.recipe import Recipe
+from unisono.train.resuming import recipe_of
+from unisono.train.snapshots.finding import require_newest
+
+EPOCHS = 100  # so many that none is over before it is struck: on quiet cores one takes 10 ms
+RECIPE = Recipe(epochs=EPOCHS, ranks=2, model="bn-mlp")
+TRAIN = [sys.executable, "-m", "unisono", "train"]
+OPTIONS = ["--epochs", str(EPOCHS), "--model", "bn-mlp"]
+ROUNDS = 24  # an epoch: 23 steps, and the round that closes it
+
+with_mpi = pytest.mark.skipif(
+    not find_spec("mpi4py") or find_program("mpirun") is None, reason="mpi4py or mpirun is not installed"
+)
+with_torch = pytest.mark.skipif(not find_spec("torch"), reason="torch is not installed")
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory) -> str:
+    return run_recipe(replace(RECIPE, out=str(tmp_path_factory.mktemp("quiet") / "run")))["weights_sha256"]
+
+
+class Launch:
+    """A job of another launcher, in a process group of its own. Leaving the block ends whatever is left of it."""
+
+    def __init__(self, command: list[str], environment: dict[str, str]) -> None:
+        self.job = subprocess.Popen(
+            command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, process_group=0
+        )
+        self.said = ""
+        self._everybody: set[psutil.Process] = set()
+
+    def until(self, beginning: str) -> None:
+        """Until a line was printed that begins like this."""
+        line = ""
+        while not line.startswith(beginning):
+            line = self.job.stdout.readline()
+            self.said += line
+            assert line, self.said
+        self._everybody |= set(psutil.Process(self.job.pid).children(recursive=True))
+
+    def rank(self, number: int) -> psutil.Process:
+        """The process that trains as this rank."""
+        for process in psutil.Process(self.job.pid).children(recursive=True):
+            environ = process.environ()
+            found = environ.get("RANK", environ.get("OMPI_COMM_WORLD_RANK"))
+            if found == str(number) and "train" in process.cmdline():
+                return process
+        raise AssertionError(self.said)
+
+    def end(self) -> int:
+        """It ends by itself; its exit code."""
+        rest, _ = self.job.communicate(timeout=60)
+        self.said += rest
+        return self.job.returncode
+
+    def __enter__(self) -> "Launch":
+        return self
+
+    def __exit__(self, *given: object) -> None:
+        if self.job.poll() is None:
+            self._everybody.add(psutil.Process(self.job.pid))
+        for process in self._everybody:
+            if process.is_running():
+                process.kill()
+        self.job.wait()
+        self.job.stdout.close()
+
+
+def epochs_of(run: Path) -> list[int]:
+    return [json.loads(line)["epoch"] for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+@with_mpi
+def test_mpirun_asked_to_end_then_killed_then_resumed_elsewhere(tmp_path, expected):
+    run, environment = tmp_path / "run", mpi_environment()
+    with Launch(mpirun(3, [*TRAIN, *OPTIONS, "--out", str(run)]), environment) as launch:
+        launch.until("epoch 2/")
+        launch.rank(2).send_signal(signal.SIGUSR1)
+        assert launch.end() == 75, launch.said
+    assert launch.said.count(f"HINT: go on with unisono train --resume {run}") == 1
+    halted = require_newest(run / "snapshots").position
+    assert json.loads((run / "summary.json").read_text())["status"] == "halted"
+
+    with Launch(mpirun(2, [*TRAIN, "--resume", str(run), "--snapshot-every", "10steps"]), environment) as launch:
+        launch.until(f"epoch {halted // ROUNDS + 4}/")
+        launch.rank(1).kill()
+        assert launch.end() not in (0, 75)
+    assert "rank 1" in launch.said
+    assert require_newest(run / "snapshots").position > halted
+
+    summary = run_recipe(recipe_of(str(run), {"ranks": 1}))
+    assert (summary["weights_sha256"], summary["status"]) == (expected, "finished")
+    assert epochs_of(run) == [*range(1, EPOCHS + 1)]
+
+
+@with_mpi
+def test_mpirun_replicas_go_on_with_the_same_bits(tmp_path):
+    run, way = tmp_path / "run", ["--allreduce", "ring", "--transport", "mpi", "--epochs", "40"]
+    quiet = run_recipe(replace(RECIPE, allreduce="ring", epochs=40, out=str(tmp_path / "quiet")))
+    with Launch(mpirun(2, [*TRAIN, "--model", "bn-mlp", *way, "--out", str(run)]), mpi_environment()) as launch:
+        launch.until("epoch 2/")
+        launch.rank(1).send_signal(signal.SIGTERM)
+        assert launch.end() == 75, launch.said
+    with Launch(mpirun(2, [*TRAIN, "--resume", str(run)]), mpi_environment()) as launch:
+        assert launch.end() == 0, launch.said
+    summary = json.loads((run / "summary.json").read_text())
+    for name in ("status", "weights_sha256", "train_loss", "test_loss", "epochs", "steps", "samples"):
+        assert summary[name] == quiet[name]
+    assert epochs_of(run) == [*range(1, 41)]
+
+
+@with_torch
+def test_torchrun_starts_all_again_when_one_is_killed(tmp_path, expected):
+    """From the beginning, and says so, while there is no snapshot; then from the newest. When it is asked to end itself
+    it passes that on, and starts nobody again."""
+    run = tmp_path / "run"
+    options = [*OPTIONS, "--snapshot-every", "120steps", "--out", str(run)]  # after five epochs
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=3"]
+    with Launch([*torchrun, "-m", "unisono", "train", *options], child_environment(threads=1)) as launch:
+        launch.until("epoch 2/")
+        launch.rank(1).kill()
+        launch.until("Started again by the launcher (restart 1), from the beginning: no snapshot was written yet.")
+        launch.until("epoch 1/")
+        launch.until("epoch 8/")
+        launch.rank(0).kill()
+        launch.until("Started again by the launcher (restart 2).")
+        launch.until("Resumed from")
+        launch.until("epoch 10/")
+        launch.job.terminate()
+        launch.end()
+    assert f"HINT: go on with unisono train --resume {run}" in launch.said
+    assert "restart 3" not in launch.said
+    assert json.loads((run / "summary.json").read_text())["status"] == "halted"
+    assert run_recipe(recipe_of(str(run), {"ranks": 3}))["weights_sha256"] == expected
+    assert epochs_of(run) == [*range(1, EPOCHS + 1)]

@@ -1,0 +1,72 @@
+"""Signals are requests: the first of a kind is passed on, the second ends. What is ignored, or a child's, is not."""
+
+import os
+import signal
+import threading
+from contextlib import suppress
+
+import pytest
+
+from unisono.launch.children import reap, signals_held
+from unisono.launch.signals import SIGNALS, heeding
+
+
+def test_the_first_of_each_kind_asks_and_the_second_ends():
+    asked = []
+    with heeding(lambda: asked.append(1)):
+        for number in SIGNALS:
+            signal.raise_signal(number)
+        assert len(asked) == len(SIGNALS)
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGUSR1)
+    assert len(asked) == len(SIGNALS)
+
+
+def test_afterwards_all_is_as_before():
+    before = [signal.getsignal(number) for number in SIGNALS]
+    with suppress(ValueError), heeding(lambda: None):
+        assert signal.getsignal(signal.SIGTERM) != before[0]
+        raise ValueError("mine")
+    assert [signal.getsignal(number) for number in SIGNALS] == before
+
+
+def test_what_is_ignored_stays_ignored():
+    """nohup means it."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        asked = []
+        with heeding(lambda: asked.append(1)):
+            signal.raise_signal(signal.SIGHUP)
+        assert asked == []
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_a_child_that_was_forked_meanwhile_is_ended_and_nobody_is_asked():
+    """Workers of a DataLoader are ended by SIGTERM: that must not end the run."""
+    reader, writer = os.pipe()
+    with heeding(lambda: os.write(writer, b"asked") and None), signals_held():
+        pid = os.fork()  # not `fork_child`, which puts handlers back
+        if not pid:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+            os.kill(os.getpid(), signal.SIGTERM)
+            os._exit(0)
+        status = reap(pid)
+    os.close(writer)
+    assert os.read(reader, 100) == b""
+    os.close(reader)
+    assert os.WTERMSIG(status) == signal.SIGTERM
+
+
+def test_other_threads_leave_signals_alone():
+    before, seen = signal.getsignal(signal.SIGTERM), []
+
+    def work() -> None:
+        with heeding(lambda: None):
+            seen.append(signal.getsignal(signal.SIGTERM))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert seen == [before]

@@ -1,0 +1,243 @@
+"""Ranks that nobody watches over: snapshots by the first of them, an end that all share, going on elsewhere.
+
+Ranks are forked here, which is quick; `tests/faults/test_launchers.py` has real launchers.
+"""
+
+import os
+import signal
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import unisono
+from unisono.arena.segment import Segment
+from unisono.comm.shm import ShmCommunicator, ShmPlan
+from unisono.errors import RESUME_ME, UserError
+from unisono.launch.crew import Crew, answer
+from unisono.recipe import Recipe
+from unisono.train import saving
+from unisono.train.job import Job, prepare
+from unisono.train.snapshots.finding import listed, require_newest, verified
+from unisono.train.snapshots.writing import NotWritten
+from unisono.train.team import Halted, Places
+from unisono.train.unwatched import Origin, train_unwatched
+from unisono.train.writers import ThreadWriter
+from unisono.world import World
+
+SMALL = Recipe(
+    ranks=2, model="bn-mlp:40", data="synthetic:classes=4,rows=96,features=8,test_rows=64", batch_size=32, epochs=4,
+    keep=99,
+)  # fmt: skip
+STEPS = 3  # an epoch; the round that closes it follows
+WAYS = ["arena", "ring"]
+
+
+@pytest.fixture(autouse=True)
+def no_price(monkeypatch) -> None:
+    """What shards cost is measured at the end of a run, for 50 ms."""
+    monkeypatch.setattr("unisono.train.closing.shard_price", lambda *given: 1.0)
+
+
+@pytest.fixture
+def patient(monkeypatch) -> None:
+    """Training waits for every snapshot: small runs would be over while the first one is being written."""
+    real = ThreadWriter.start
+
+    def start(writer: ThreadWriter, work: Callable[[], str]) -> None:
+        real(writer, work)
+        assert writer._thread is not None
+        writer._thread.join()
+
+    monkeypatch.setattr(ThreadWriter, "start", start)
+
+
+@pytest.fixture(scope="module", params=WAYS)
+def job(request) -> Job:
+    return prepare(replace(SMALL, allreduce=request.param))
+
+
+@pytest.fixture(scope="module")
+def expected(job) -> dict[str, Any]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("unisono.train.closing.shard_price", lambda *given: 1.0)
+        return train(job)
+
+
+def train(
+    job: Job,
+    places: Places | None = None,
+    snapshot: Any = None,
+    events: list[dict[str, Any]] | None = None,
+    at_step: Callable[[World, int], None] = lambda world, step: None,
+) -> dict[str, Any]:
+    """What every rank found, times left out; {"halted": ..., "code": ..., "steps": ...} if they were asked to end."""
+
+    def work(world: World) -> dict[str, Any]:
+        seen = {"step": 0}
+        real = Job.lr
+
+        def lr(job: Job, step: int) -> float:  # asked for at the beginning of each step, and once more of the last
+            seen["step"] = step
+            at_step(world, step)
+            return real(job, step)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Job, "lr", lr)
+            position = snapshot.position if snapshot else 0
+            origin = Origin(position, snapshot if world.rank == 0 else None)
+            try:
+                found = train_unwatched(
+                    world, job, places or Places(), origin, lambda event: world.report({"event": event})
+                )
+            except Halted as halted:
+                return {"halted": halted.snapshot, "code": halted.exit_code, "steps": seen["step"]}
+        return {name: value for name, value in found.items() if not name.endswith(("_s", "_bytes"))}
+
+    def hear(rank: int, value: Any) -> None:
+        if events is not None and "event" in value:
+            events.append(value["event"])
+
+    found = unisono.run(work, job.recipe.ranks, on_report=hear, timeout_s=30.0)
+    assert all(other == found[0] for other in found)
+    return found[0]
+
+
+def every(job: Job, text: str, **changes: Any) -> Job:
+    return replace(job, recipe=replace(job.recipe, snapshot_every=text, **changes))
+
+
+def test_both_ways_give_the_bits_of_the_supervised_run_or_of_each_other(job, expected):
+    assert expected["epochs"] == 4
+    assert train(job) == expected
+
+
+def test_snapshots_are_made_when_they_are_due_and_each_leads_to_the_same_end(job, expected, tmp_path, patient):
+    events: list[dict[str, Any]] = []
+    found = train(every(job, "2steps"), Places(snapshots=tmp_path), events=events)
+    assert found == expected
+    positions = [verified(path).position for path in reversed(listed(tmp_path))]
+    assert positions == [2, 5, 7, 10, 13, 15, 16]  # 2, 4, 6 ... steps, and the end
+    assert positions == [event["position"] for event in events]
+    for path in listed(tmp_path):
+        assert train(job, snapshot=verified(path)) == expected
+
+
+def test_snapshots_of_epochs_and_by_the_clock(job, expected, tmp_path, patient):
+    assert train(every(job, "1epochs"), Places(snapshots=tmp_path / "epochs")) == expected
+    positions = [verified(path).position for path in listed(tmp_path / "epochs")]
+    assert positions == [16, 16, 12, 8, 4]  # the last one twice: also as the end
+    assert train(job, snapshot=verified(listed(tmp_path / "epochs")[-1])) == expected
+    assert train(every(job, "0.000001s"), Places(snapshots=tmp_path / "clock")) == expected
+    assert len(listed(tmp_path / "clock")) > 5
+
+
+def test_the_arena_goes_on_with_other_ranks_and_the_same_bits(job, expected, tmp_path, patient):
+    train(every(job, "5steps"), Places(snapshots=tmp_path))
+    found = train(replace(job, recipe=replace(job.recipe, ranks=3)), snapshot=verified(listed(tmp_path)[-1]))
+    same = found["weights_sha256"] == expected["weights_sha256"]
+    assert same == (job.recipe.allreduce == "arena")
+
+
+@pytest.mark.parametrize(("number", "rank"), [(signal.SIGTERM, 0), (signal.SIGUSR1, 1), (signal.SIGHUP, 1)])
+def test_a_signal_to_any_rank_ends_all_at_one_step_with_a_snapshot(job, expected, tmp_path, number, rank):
+    def ask(world: World, step: int) -> None:
+        if (world.rank, step) == (rank, 5):
+            os.kill(os.getpid(), number)
+
+    found = train(job, Places(snapshots=tmp_path), at_step=ask)  # of all ranks: they are compared
+    snapshot = require_newest(tmp_path)
+    assert (found["code"], found["halted"]) == (RESUME_ME, str(snapshot.path))
+    # What one asks in its fifth step the others obey after it, or after the next.
+    assert snapshot.facts["steps_done"] == found["steps"]
+    assert found["steps"] in (5, 6)
+    assert train(job, snapshot=snapshot) == expected
+
+
+def test_a_second_signal_of_a_kind_ends_at_once(job, tmp_path):
+    def ask(world: World, step: int) -> None:
+        if (world.rank, step) == (1, 5):
+            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), signal.SIGUSR1)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(unisono.RankFailed, match="KeyboardInterrupt") as caught:
+        train(job, Places(snapshots=tmp_path), at_step=ask)
+    assert caught.value.rank == 1
+    assert listed(tmp_path) == []
+
+
+def test_an_end_that_cannot_be_saved_is_a_failure_on_every_rank(job, tmp_path, monkeypatch):
+    def write(*given: Any, **options: Any) -> Any:
+        raise NotWritten("the snapshot cannot be written: No space left on device", hint="make room")
+
+    monkeypatch.setattr(saving, "write", write)
+    found = train(
+        job, Places(snapshots=tmp_path), at_step=lambda world, step: step == 4 and os.kill(os.getpid(), signal.SIGUSR1)
+    )
+    assert (found["code"], found["halted"]) == (1, "")
+
+
+def test_a_disk_that_fails_costs_a_snapshot_and_nothing_else(job, expected, tmp_path, monkeypatch, patient):
+    real, events = saving.write, []
+
+    def write(folder: Path, position: int, *rest: Any, **options: Any) -> Any:
+        if position == 5:
+            raise NotWritten("the snapshot cannot be written: Input/output error")
+        return real(folder, position, *rest, **options)
+
+    monkeypatch.setattr(saving, "write", write)
+    assert train(every(job, "2steps"), Places(snapshots=tmp_path), events=events) == expected
+    assert [event["position"] for event in events if event["path"] is None] == [5]
+    assert "Input/output error" in events[1]["cause"]
+    assert len(listed(tmp_path)) == len(events) - 1
+
+
+def test_what_cannot_be_put_back_is_told_to_all(job, tmp_path, patient):
+    train(every(job, "2steps"), Places(snapshots=tmp_path))
+    snapshot = require_newest(tmp_path)
+    (snapshot.path / "state.safetensors").write_bytes(b"")
+
+    def work(world: World) -> str:
+        try:
+            train_unwatched(world, job, Places(), Origin(snapshot.position, snapshot if world.rank == 0 else None))
+        except UserError as error:
+            return str(error)
+        return "nothing was refused"
+
+    first, second = unisono.run(work, 2, timeout_s=30.0)
+    assert first == second
+    assert "state.safetensors is 0 bytes long" in first
+
+
+def test_a_rank_that_dies_ends_the_others_at_once_with_its_name(job):
+    """Not after the minutes for which ranks wait. Replicas wait elsewhere: they learn it from the signal that launchers
+    send to those who are left, which is no request then."""
+
+    def live(rank: int, report: Callable[[Any], None]) -> None:
+        def lr(job: Job, step: int) -> float:
+            if (rank, step) == (1, 5):
+                os.kill(os.getpid(), signal.SIGKILL)
+            return 0.01
+
+        with pytest.MonkeyPatch.context() as patch, World(ShmCommunicator(segment, rank, 3, 600.0), report) as world:
+            patch.setattr(Job, "lr", lr)
+            train_unwatched(world, prepare(replace(job.recipe, ranks=3)), Places())
+
+    with closing(Segment.create(ShmPlan(3).nbytes)) as segment, closing(Crew(lambda rank, value: None)) as crew:
+        for rank in range(3):
+            crew.start(rank, partial(answer, partial(live, rank)))
+        ended, sent = {}, []
+        while crew.living:
+            ended |= {one.rank: one for one in crew.poll(60.0)}
+            if [*ended] == [1] and job.recipe.allreduce != "arena" and not sent:
+                sent = [crew.signal(rank, signal.SIGTERM) for rank in crew.living]
+    assert not ended[1].answered
+    for rank in (0, 2):
+        kind, report = ended[rank].failure
+        assert kind == "RankLost", report
+        assert "rank 1 is gone" in report

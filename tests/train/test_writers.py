@@ -1,0 +1,74 @@
+"""Writers: both kinds do one thing aside, tell once what came of it, and leave nothing."""
+
+import os
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from unisono.errors import UserError
+from unisono.train.writers import Answer, ProcessWriter, ThreadWriter, Writer
+
+
+@pytest.fixture(params=[ProcessWriter, ThreadWriter])
+def writer(request) -> Iterator[Writer]:
+    made = request.param()
+    yield made
+    made.close()
+
+
+def answer(writer: Writer) -> Answer:
+    while writer.busy:
+        if (found := writer.ended(10.0)) is not None:
+            return found
+    raise AssertionError("it said nothing")
+
+
+def test_what_comes_of_it_is_told_once(writer):
+    assert not writer.busy
+    for text in ("first", "second"):
+        writer.start(lambda text=text: text)
+        assert writer.busy
+        assert answer(writer) == Answer(text)
+        assert not writer.busy
+
+
+def test_it_works_aside(writer):
+    """While it waits for us, we are free to go on."""
+    reader, sink = os.pipe()
+    writer.start(lambda: os.read(reader, 1).decode())
+    assert writer.ended(0.0) is None
+    assert writer.busy
+    os.write(sink, b"x")
+    assert answer(writer) == Answer("x")
+    os.close(reader)
+    os.close(sink)
+
+
+def test_a_failure_is_told(writer):
+    def fail() -> str:
+        raise UserError("no room", hint="make some")
+
+    writer.start(fail)
+    found = answer(writer)
+    assert found.path is None
+    assert "no room\nHINT: make some" in found.cause
+    writer.start(lambda: str(1 / 0))
+    assert "ZeroDivisionError" in answer(writer).cause
+
+
+def test_one_that_is_dropped_does_not_answer_for_the_next(writer):
+    reader, sink = os.pipe()
+    before = set(threading.enumerate())
+    writer.start(lambda: os.read(reader, 1).decode())
+    writer.drop()
+    while writer.busy:
+        writer.ended(1.0)
+    writer.start(lambda: "the next")
+    assert answer(writer) == Answer("the next")
+    os.write(sink, b"x")
+    for thread in set(threading.enumerate()) - before:
+        thread.join(10.0)
+    assert not writer.busy
+    os.close(reader)
+    os.close(sink)
