@@ -15,7 +15,7 @@ import pytest
 
 from unisono.launch import stacks as module
 from unisono.launch.crew import Crew, answer
-from unisono.launch.stacks import END, INCOMPLETE, STACK_SIGNAL, Stacks
+from unisono.launch.stacks import ASK, END, INCOMPLETE, INSIST, Stacks
 
 Life = Callable[[Stacks, Callable[[Any], None]], Any]
 """life(stacks, report): that of a rank, which reports when it is where it is to be looked at."""
@@ -62,6 +62,19 @@ def in_c(stacks: Stacks, report: Any) -> None:
     libc.pthread_mutex_lock(lock)
 
 
+def unasked(stacks: Stacks, report: Any) -> None:
+    """Who is not reached by the first signal answers the second."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {ASK})
+    report("up")
+    while True:
+        pass
+
+
+def without_end(stacks: Stacks, report: Any) -> None:
+    signal.set_wakeup_fd(-1)
+    unasked(stacks, report)
+
+
 def threaded(stacks: Stacks, report: Any) -> None:
     def beside() -> None:
         report("up")
@@ -94,7 +107,7 @@ def calling(stacks: Stacks, report: Any) -> None:
         sum(add(number, number) for number in range(10))
 
 
-@pytest.mark.parametrize("life", [spinning, stopped, in_c, threaded, deep, calling])
+@pytest.mark.parametrize("life", [spinning, stopped, in_c, unasked, threaded, deep, calling])
 def test_a_stack_is_whole_and_says_where(tmp_path, life):
     with ranks(tmp_path / "log", life) as (stacks, crew):
         path = stacks.save(crew, 0)
@@ -118,12 +131,14 @@ def test_each_has_its_own(tmp_path):
 
 
 def test_asked_again_and_again_it_answers_and_lives(tmp_path):
+    """While frames come and go: were they read in the middle of an instruction, one in a thousand would be the last."""
     with ranks(tmp_path, calling) as (stacks, crew):
-        for _ in range(200):
+        for _ in range(300):
             path = stacks.save(crew, 0)
         assert crew.poll(0.0) == []
     text = path.read_text()
-    assert text.count(" in calling\n") == text.count("(most recent call first):\n") == 200
+    assert text.count(" in calling\n") == text.count("(most recent call first):\n") == 300
+    assert INCOMPLETE.decode() not in text
 
 
 def test_a_stack_that_comes_slowly_is_waited_for(tmp_path):
@@ -138,9 +153,7 @@ def test_a_stack_that_comes_slowly_is_waited_for(tmp_path):
                 pass
             os.write(sink, b' and second", line 1\n' + END)
 
-        signal.set_wakeup_fd(-1)
-        module.faulthandler.unregister(STACK_SIGNAL)
-        signal.signal(STACK_SIGNAL, write)
+        signal.signal(ASK, write)
         report("up")
         while True:
             signal.pause()
@@ -149,19 +162,38 @@ def test_a_stack_that_comes_slowly_is_waited_for(tmp_path):
         assert stacks.save(crew, 0).read_text() == '  File "first half and second", line 1\n'
 
 
-def without_end(stacks: Stacks, report: Any) -> None:
-    signal.set_wakeup_fd(-1)
-    spinning(stacks, report)
+def test_what_was_left_of_an_older_question_is_not_taken_for_the_answer(tmp_path):
+    with ranks(tmp_path, spinning) as (stacks, crew):
+        os.write(stacks._pipes[0][1], b"left over" + END)
+        assert "left over" not in stacks.save(crew, 0).read_text()
+
+
+def test_a_rank_to_whom_nobody_listens_goes_on(tmp_path):
+    """Its pipe is full then."""
+
+    def talking(stacks: Stacks, report: Any) -> None:
+        report("up")
+        for _ in range(2000):
+            signal.raise_signal(ASK)
+        report("through")
+        signal.pause()
+
+    with ranks(tmp_path, talking) as (_, crew):
+        told: list[Any] = []
+        crew._on_report = lambda rank, value: told.append(value)
+        while not told:
+            assert crew.poll(10.0) == []
+    assert told == ["through"]
 
 
 def deaf(stacks: Stacks, report: Any) -> None:
-    signal.pthread_sigmask(signal.SIG_BLOCK, {STACK_SIGNAL})
+    signal.pthread_sigmask(signal.SIG_BLOCK, {ASK, INSIST})
     spinning(stacks, report)
 
 
 @pytest.mark.parametrize("life", [without_end, deaf])
 def test_what_does_not_come_in_time_is_not_waited_for(tmp_path, monkeypatch, life):
-    monkeypatch.setattr(module, "WAIT_S", 0.2)
+    monkeypatch.setattr(module, "WAITS", {ASK: 0.01, INSIST: 0.5})
     with ranks(tmp_path, life) as (stacks, crew):
         path = stacks.save(crew, 0)
     if life is deaf:
@@ -169,6 +201,7 @@ def test_what_does_not_come_in_time_is_not_waited_for(tmp_path, monkeypatch, lif
         assert list(tmp_path.iterdir()) == []
     else:
         assert path.read_bytes().endswith(INCOMPLETE)
+        assert b" in without_end\n" in path.read_bytes()
 
 
 def test_no_folder_no_stack():

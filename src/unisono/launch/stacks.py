@@ -1,15 +1,19 @@
 """Stacks: what a rank that is stuck was doing. It writes its Python stack when asked by a signal, whatever it is at.
 
-The one idea: a stack that is complete says so. It is written in the signal's handler (`faulthandler`, which needs
-neither the interpreter nor its lock), and then Python's own handler is called, whose first act is to write the number
-of the signal to the descriptor that `set_wakeup_fd` names. Both write to one pipe, so that byte is the end of the
-stack, and the supervisor waits for it instead of guessing how long a rank on a busy machine may take.
+The one idea: ask first, insist then, and know when the answer is complete. Asked, a rank answers between two of its
+Python instructions, where its stack is in order. If it comes to none (it is in C code) a second signal makes
+`faulthandler` write the stack in the signal's handler, which needs neither the interpreter nor its lock; to do so at
+once would end one rank in a thousand, for in the middle of an instruction a stack may be half made. Either way a byte
+follows that ends the stack: the supervisor waits for it, and need not guess how long a busy machine takes.
 
     stacks = Stacks(size, folder); stacks.listen(slot)          # in the rank
     path = stacks.save(crew, slot)                              # in the supervisor
 
-Limits: a rank in an uninterruptible wait of the kernel writes nothing. A rank whose own code calls `set_wakeup_fd`
-(asyncio does) leaves out the end; what came in time is kept then, and said to be incomplete.
+Who insists gets the last byte from Python itself: its handler, called after faulthandler's, first of all writes the
+signal's number to the descriptor that `set_wakeup_fd` names, which is the pipe of the stack.
+
+Limits: a rank in an uninterruptible wait of the kernel writes nothing. In C code, a rank whose own code has called
+`set_wakeup_fd` (asyncio does) leaves the last byte out; what came in time is kept then, and said to be incomplete.
 """
 
 import faulthandler
@@ -23,11 +27,12 @@ from typing import final
 from unisono.launch.children import readable
 from unisono.launch.crew import Crew
 
-STACK_SIGNAL = signal.SIGUSR2
-END = bytes([STACK_SIGNAL])
+ASK, INSIST = signal.SIGUSR2, signal.SIGSTKFLT  # which nobody else sends
+_HEARD, END = bytes([ASK]), bytes([INSIST])
+"""Python writes the first when it hears that it is asked."""
 INCOMPLETE = b"  (the rest of it did not come in time)\n"
-WAIT_S = 2.0
-"""How long a rank may take to answer. It is stuck anyway, and others wait for it."""
+WAITS = {ASK: 1.0, INSIST: 2.0}
+"""Seconds that a rank may take to answer. It is stuck anyway, and others wait for it."""
 
 
 @final
@@ -42,9 +47,16 @@ class Stacks:
     def listen(self, slot: int) -> None:
         """In a rank, on its main thread."""
         sink = self._pipes[slot][1]
-        signal.signal(STACK_SIGNAL, lambda number, frame: None)
+
+        def tell(number: int, frame: object) -> None:
+            faulthandler.dump_traceback(sink, all_threads=True)
+            with suppress(BlockingIOError):  # full: nobody listens
+                os.write(sink, END)
+
+        signal.signal(ASK, tell)
+        signal.signal(INSIST, lambda number, frame: None)
         signal.set_wakeup_fd(sink, warn_on_full_buffer=False)
-        faulthandler.register(STACK_SIGNAL, file=sink, all_threads=True, chain=True)
+        faulthandler.register(INSIST, file=sink, all_threads=True, chain=True)
 
     def save(self, crew: Crew, slot: int) -> Path | None:
         """In the supervisor: asks for the stack and waits for it a little; the file, if there is one."""
@@ -52,13 +64,19 @@ class Stacks:
             return None
         source, path = self._pipes[slot][0], self._folder / f"rank-{slot}.stack"
         with suppress(OSError):
-            _read(source)  # what somebody else asked for
-            crew.signal(slot, STACK_SIGNAL)
-            crew.signal(slot, signal.SIGCONT)  # a stopped process handles no signal
-            if text := _answer(source):
+            _take(source)  # what somebody else asked for
+            text = b""
+            for number, wait_s in WAITS.items():
+                crew.signal(slot, number)
+                crew.signal(slot, signal.SIGCONT)  # a stopped process handles no signal
+                text += _hear(source, wait_s)
+                if END in text:
+                    break
+            whole, end, _ = text.replace(_HEARD, b"").partition(END)
+            if whole:
                 self._folder.mkdir(exist_ok=True)
                 with open(path, "ab") as file:
-                    file.write(text)
+                    file.write(whole if end else whole + INCOMPLETE)
                 return path
         return None
 
@@ -68,17 +86,16 @@ class Stacks:
                 os.close(end)
 
 
-def _answer(source: int) -> bytes:
-    """A whole stack; what came of it, if the rest does not come in time."""
-    text, deadline = b"", time.monotonic() + WAIT_S
-    while END not in text:
-        if not readable(source, deadline - time.monotonic()):
-            return text + INCOMPLETE if text else b""
-        text += _read(source)
-    return text.partition(END)[0]
+def _hear(source: int, wait_s: float) -> bytes:
+    """What comes up to the end of a stack, or until time is up."""
+    text, deadline = b"", time.monotonic() + wait_s
+    while END not in text and readable(source, deadline - time.monotonic()):
+        text += _take(source)
+    return text
 
 
-def _read(source: int) -> bytes:
+def _take(source: int) -> bytes:
+    """What is there."""
     with suppress(BlockingIOError):
         return os.read(source, 1 << 20)
     return b""
