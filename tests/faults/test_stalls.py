@@ -57,8 +57,8 @@ def test_a_rank_that_never_moves_again_is_looked_into_and_taken_over(monkeypatch
     hasty = replace(LONGER, stall_timeout=0.3)
     found = trial(monkeypatch, hasty, Fault(2, PULSED, position=position, act=act), places=Places(log=tmp_path))
     found.check(quiet(LONGER))
-    (event,) = [event for event in found.events if event["kind"] == "death"]
-    assert event["rank"] == 2
+    (event,) = deaths = [event for event in found.events if event["kind"] == "death"]
+    assert [event["rank"] for event in deaths] == [2]
     told = "did not move for 0.3 s (--stall-timeout) and was ended"
     assert event["cause"] == f"{told} (its stack: {tmp_path / 'rank-2.stack'})"
     # Who was stopped may have gone on for a moment before it answered.

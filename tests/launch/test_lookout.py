@@ -51,6 +51,27 @@ def test_all_of_those_behind_are(node):
     assert node.after(5.3) == [0, 1]
 
 
+def test_who_waited_is_not_accused_when_the_one_behind_arrives(node):
+    """It may take a moment before the others run again, and the next look may come before that."""
+    node.reach(7, COMMIT, 1)
+    node.reach(8, READY, 0, 2)
+    assert node.after(4.9) == []
+    node.reach(8, READY, 1)
+    assert node.after(4.9) == []
+    assert node.after(0.4) == [0, 1, 2]
+
+
+def test_time_that_was_not_looked_at_counts_for_nobody_who_waited_in_it(monkeypatch):
+    """The supervisor was busy for a second; meanwhile the one behind arrived."""
+    node = Node(monkeypatch, stall_s=0.5)
+    node.reach(7, COMMIT, 1)
+    node.reach(8, READY, 0, 2)
+    assert node.after(0.1) == []
+    node.reach(8, READY, 1)
+    node.now += 1.0
+    assert node.lookout.stuck([0, 1, 2]) == []
+
+
 def test_a_sign_of_work_is_enough(node):
     node.reach(7, COMMIT, 0, 1, 2)
     for _ in range(5):

@@ -1,8 +1,9 @@
 """Lookout: which rank is stuck, and why ranks ended. Step counters, not heartbeats.
 
 The one idea: a rank that works moves its flag or its pulse (`arena/member.py`). One that has moved neither for a long
-time, while it is behind everybody else, is what the others wait for. Time is counted only while this process itself is
-awake, so that a machine that was suspended accuses nobody.
+time, while it is behind everybody else, is what the others wait for. Time is counted only while a rank is behind, so
+that nobody is accused who has just been waiting for somebody else; and only while this process itself is awake, so that
+a machine that was suspended accuses nobody.
 
     lookout = Lookout(words, stall_s=10); lookout.stuck(members)         # about ten times a second
 """
@@ -38,6 +39,7 @@ class Lookout:
         """Everybody starts anew."""
         self._seen: dict[int, tuple[int, int]] = {}
         self._still_s: dict[int, float] = {}
+        self._behind: list[int] = []
 
     def patience_s(self) -> float:
         """How long a rank may stand still. Before the first round nobody knows how long one takes."""
@@ -48,17 +50,17 @@ class Lookout:
         now = time.monotonic()
         elapsed_s, self._looked = min(now - self._looked, _LONGEST_TICK_S), now
         flags = {slot: protocol.flag_of(self._words, slot) for slot in members}
-        for slot, flag in flags.items():
-            mark = flag, pulse_of(self._words, slot)
-            moved = self._seen.get(slot) != mark
-            self._still_s[slot] = 0.0 if moved else self._still_s.get(slot, 0.0) + elapsed_s
-            self._seen[slot] = mark
         if not flags:
             return []
+        for slot, flag in flags.items():
+            mark = flag, pulse_of(self._words, slot)
+            counts = slot in self._behind and self._seen.get(slot) == mark
+            self._still_s[slot] = self._still_s[slot] + elapsed_s if counts else 0.0
+            self._seen[slot] = mark
         last = min(flags.values())
         self._time_rounds(last, now)
-        behind = [slot for slot, flag in flags.items() if flag == last]
-        return [slot for slot in behind if self._still_s[slot] > self.patience_s()]
+        self._behind = [slot for slot, flag in flags.items() if flag == last]
+        return [slot for slot in self._behind if self._still_s[slot] > self.patience_s()]
 
     def _time_rounds(self, flag: int, now: float) -> None:
         _, position, _ = protocol.unpack(flag)
