@@ -4,6 +4,7 @@ torchrun --standalone --nproc-per-node 2 examples/03_accelerate.py
 """
 
 import torch
+import torch.distributed.nn  # before there is a process group: its functions keep the one that they find
 import torch.nn.functional as F
 from accelerate import Accelerator
 from accelerate.utils import set_seed
@@ -42,4 +43,6 @@ for epoch in range(4):
         correct += (found == wanted).sum().item()
     accelerator.print(f"epoch {epoch}: accuracy {correct / len(test_set):.3f}")
 
+# Who holds the group keeps its threads, and those must not outlive the interpreter: it would abort, now and then.
+model, optimizer, loader, test_loader = accelerator.free_memory(model, optimizer, loader, test_loader)
 accelerator.end_training()

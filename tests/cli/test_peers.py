@@ -14,6 +14,7 @@ from unisono.launch.placement import Placement
 from unisono.recipe import load
 
 COMMAND = [sys.executable, "-m", "unisono", "train"]
+QUIET_END = str(Path(__file__).parents[1] / "launch" / "quiet_end.py")
 SMALL = ["--model", "bn-mlp:16", "--epochs", "3", "--ranks", "2"]
 needs_torch = pytest.mark.skipif(not find_spec("torch"), reason="torch is not installed")
 
@@ -36,7 +37,7 @@ def test_the_run_directory_is_the_same_whoever_starts_the_ranks(tmp_path):
     opening = ended.stdout.splitlines()[0]
     assert "torch engine, ddp over gloo, cpu for every rank, 2 ranks x 1 thread" in opening
     assert "2 shards: other bits on other numbers of ranks" in ended.stdout
-    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
+    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", QUIET_END)
     ended = train(*SMALL, "--strategy", "accelerate", "--out", "two", cwd=tmp_path, launcher=launcher)
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.count("epoch 3/3") == 1  # one rank speaks

@@ -15,7 +15,8 @@ from unisono.launch.environments import child_environment, mpi_environment
 pytestmark = pytest.mark.skipif(not find_spec("torch"), reason="torch is not installed")
 
 SCRIPT = [sys.executable, str(Path(__file__).parent / "launched.py")]
-TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", SCRIPT[1]]
+QUIET_END = str(Path(__file__).parents[1] / "launch" / "quiet_end.py")
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", QUIET_END, SCRIPT[1]]
 
 
 def started(command: list[str], environment: dict[str, str]) -> list:

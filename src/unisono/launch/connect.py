@@ -8,7 +8,9 @@ The one idea: a table of transports, each imported only when it is used, and a c
 Limits: shm over several processes that we did not start uses MPI or gloo to find each other first; it spans one node.
 """
 
+import atexit
 import tempfile
+import weakref
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -30,8 +32,19 @@ _PATH_BYTES = 512
 
 
 def join(transport: str = "auto", timeout_s: float = DEFAULT_TIMEOUT_S) -> World:
-    """The world this process was started into. transport: shm, mpi, gloo, nccl, or auto: what the launcher uses."""
-    return World(connect(detect(), transport, timeout_s))
+    """The world this process was started into. transport: shm, mpi, gloo, nccl, or auto: what the launcher uses.
+
+    It is closed when the process ends, if not before.
+    """
+    world = World(connect(detect(), transport, timeout_s))
+    # A thread of gloo that outlives the interpreter may want its lock in vain, and abort the process.
+    atexit.register(_close, weakref.ref(world))
+    return world
+
+
+def _close(world: "weakref.ref[World]") -> None:
+    if (living := world()) is not None:
+        living.close()
 
 
 def installed(transport: str) -> bool:

@@ -23,6 +23,7 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.distributed as dist
+import torch.distributed.nn  # before there is a group: its functions have the one that they find for a default
 from torch.distributed import FileStore, Store, TCPStore  # type: ignore[attr-defined]  # public all the same
 
 from unisono.comm.base import Communicator
@@ -36,7 +37,11 @@ _ADDRESS_BYTES = 512
 
 @contextmanager
 def default_group(comm: Communicator, kind: str, threads: int) -> Iterator[torch.device]:
-    """The group exists inside; gives this rank's device. `kind`: cpu or cuda. Called by every rank of `comm`."""
+    """The group exists inside; gives this rank's device. `kind`: cpu or cuda. Called by every rank of `comm`.
+
+    Whoever wraps a module for it lets go of the wrapper inside, too: it keeps the group's threads, and where those
+    outlive the interpreter they may want its lock in vain, and abort the process.
+    """
     told = comm.all_gather(np.array([node_colour(comm), list(BACKENDS).index(kind)]))
     check_alike([list(BACKENDS)[number] for number in told[:, 1]])
     colours = told[:, 0].tolist()

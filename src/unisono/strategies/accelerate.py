@@ -49,3 +49,7 @@ class Accelerate(Harness):
             self._accelerator.clip_grad_norm_(self._module.parameters(), clip)
         self._optimizer.step()
         self._optimizer.zero_grad()
+
+    def close(self) -> None:
+        del self._module, self._optimizer
+        self._accelerator.free_memory()

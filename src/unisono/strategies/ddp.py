@@ -51,3 +51,6 @@ class Ddp(Harness):
         self._scaler.step(self._optimizer)
         self._scaler.update()
         self._optimizer.zero_grad()
+
+    def close(self) -> None:
+        del self._module

@@ -33,6 +33,10 @@ class Harness(ABC):
     def update(self, lr: float, clip: float | None) -> None:
         """Changes the parameters; the gradients are gone afterwards."""
 
+    @abstractmethod
+    def close(self) -> None:
+        """Lets go of the wrapped module."""
+
 
 Wrap: TypeAlias = Callable[[nn.Module, bool], Harness]
 """wrap(module, unused): whether there are parameters that the loss does not depend on."""

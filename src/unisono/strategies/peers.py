@@ -23,7 +23,6 @@ from unisono.optim.options import OptimizerOptions
 from unisono.recipe import Recipe
 from unisono.strategies.asynchronous.terms import refuse_elsewhere
 from unisono.strategies.asynchronous.terms import resolve as resolve_async
-from unisono.strategies.base import Strategy
 from unisono.strategies.devices import BACKENDS, DEVICES, check_devices, choose_device, device_of
 from unisono.strategies.rhythm import resolve_local
 from unisono.strategies.wire import check_wire
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from unisono.strategies.harness import Harness
-    from unisono.strategies.torch_peer import Seat
+    from unisono.strategies.torch_peer import Peer, Seat
 
 PEERS = {"ddp": "unisono.strategies.ddp:Ddp", "accelerate": "unisono.strategies.accelerate:Accelerate"}
 OURS = ("sync", "local", "async")
@@ -96,10 +95,10 @@ def warm_up(recipe: Recipe) -> None:
 
 def make_peer(
     recipe: Recipe, seat: "Seat", model: Model, options: OptimizerOptions, rng: np.random.Generator
-) -> Strategy:
+) -> "Peer":
     """The strategy of a resolved recipe; torch's default process group is there. Called by every rank.
 
-    Starting values are drawn from `rng`, which is the same on every rank.
+    Starting values are drawn from `rng`, which is the same on every rank. To be closed before the group is destroyed.
     """
     from unisono.models.torch.model import TorchModel
     from unisono.strategies.torch_peer import Peer

@@ -15,6 +15,7 @@ Buffers are rank 0's, as DDP has it, where `sync` averages them. Other numbers o
 rank ends the run; there are no snapshots.
 """
 
+import gc
 import time
 from dataclasses import dataclass
 from typing import final
@@ -89,6 +90,13 @@ class Peer(Apart):
         spent = loaded - begun, computed - loaded, exchanged - computed, ended - exchanged
         self._ledger.count(found, samples, spent)
         return found
+
+    def close(self) -> None:
+        """Lets go of the wrapper, and with it of torch's process group; before that is destroyed."""
+        if self._harness is not None:
+            self._harness.close()
+        self._harness = None
+        gc.collect()
 
     def _learn(self, harness: Harness, x: Tensor, y: Tensor, batch: Batch, row: np.ndarray) -> np.ndarray | None:
         """Gradients of this rank's part; its sums go to `row`. For `shares`: its own part of the gradient."""

@@ -5,7 +5,7 @@ job = prepare(Recipe(data="mnist", ranks=4)); job.plan.steps_per_epoch
 
 import hashlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, final
@@ -103,7 +103,8 @@ class Job:
 
             with default_group(comm, recipe.device, recipe.threads) as device:
                 seat = Seat(comm, device, self.task, self.optimizer.clip, recipe.epochs)
-                yield make_peer(recipe, seat, model, self.optimizer, rng)
+                with closing(make_peer(recipe, seat, model, self.optimizer, rng)) as peer:
+                    yield peer
 
     def on_arena(self, shared: Shared, member: Member, model: Model, on_spare: Callable[[int], None]) -> Strategy:
         """The same for ranks that share an arena already, planned for `shared_optimizer` and `extent`."""
