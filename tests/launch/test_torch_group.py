@@ -37,11 +37,23 @@ def by_tcp(world):
     world.comm.barrier()
     return [found, address]
 
+def broken(world):
+    def fail():
+        raise RuntimeError("a rank is gone")
+
+    world.comm.barrier = fail
+    try:
+        with default_group(world.comm, "cpu", 1):
+            return "entered"
+    except RuntimeError as error:
+        return [str(error), dist.is_initialized()]
+
 with tempfile.TemporaryDirectory() as folder:
     tempfile.tempdir = folder
     for ranks in (1, 3):
         for rank, found in enumerate(unisono.run(by_file, ranks, start="fork", timeout_s=30)):
             assert found == [ranks * (ranks + 1) / 2, "cpu", str(rank), str(ranks), True, False], found
+    assert unisono.run(broken, 2, start="fork", timeout_s=30) == [["a rank is gone", False]] * 2
     assert not any(Path(folder).iterdir())
 found = unisono.run(by_tcp, 2, start="fork", timeout_s=30)
 assert found[0] == found[1] and found[0][0] == "here" and ":" in found[0][1], found

@@ -1,8 +1,10 @@
 """Parameters after `world.share`: whoever writes to them, moves, replaces or freezes them is told so, on every rank."""
 
+import copy
+
 import pytest
 import torch
-from loop_cases import CLASSES, FEATURES, Case, X, Y, all_of, go, made, on, plain
+from loop_cases import CLASSES, FEATURES, Case, X, Y, all_of, digest, go, label, made, on, plain
 from torch import nn
 
 from unisono.errors import RankFailed
@@ -48,7 +50,7 @@ def refuse_unfreezing(world: World) -> None:
 
 
 def refuse_writing_to_a_frozen_parameter(world: World) -> None:
-    r"""parameter '0\.bias' was written outside optimizer\.step\(\)"""
+    r"""parameter '0\.bias' was written outside optimizer\.step\(\)[\s\S]*averages and target networks"""
     model = plain()
     model[0].bias.requires_grad_(False)
     model, optimizer = world.share(model, torch.optim.SGD(model.parameters(), lr=0.1))
@@ -56,6 +58,27 @@ def refuse_writing_to_a_frozen_parameter(world: World) -> None:
         model[0].bias.zero_()
         all_of(world, model, batch)
         optimizer.step()
+
+
+def check_a_target_network_outside_the_shared_model() -> None:
+    """The way that is told to whoever writes to frozen parameters: every rank changes a copy of its own, alike."""
+
+    def work(world: World) -> list[str]:
+        model, optimizer = world.share(*made(Case(plain)))
+        target = copy.deepcopy(model).requires_grad_(False)
+        for batch in world.batches((X, Y), 32, epochs=2):
+            for x, y in batch:
+                world.backward(label(model, x, y) + (model(x) - target(x)).square().mean())
+            optimizer.step()
+            with torch.no_grad():
+                for slow, fast in zip(target.parameters(), model.parameters(), strict=True):
+                    slow.mul_(0.9).add_(fast, alpha=0.1)
+        return [digest(model), digest(target)]
+
+    (one,) = on(1, work)
+    assert one[0] != one[1]
+    for ranks in (2, 3):
+        assert on(ranks, work) == [one] * ranks
 
 
 def refuse_loading_after_share(world: World) -> None:

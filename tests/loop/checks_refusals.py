@@ -66,11 +66,25 @@ def refuse_a_loss_without_grad(world: World) -> None:
             world.backward(label(model, x, y).detach())
 
 
-def refuse_a_weight_of_zero(world: World) -> None:
-    """weight is 0"""
+def refuse_a_batch_without_weight(world: World) -> None:
+    """all shards of a batch weigh 0"""
     for model, _, batch in go(world):
         for x, y in batch:
             world.backward(label(model, x, y), weight=0)
+
+
+def refuse_a_negative_weight(world: World) -> None:
+    """weight is -1"""
+    for model, _, batch in go(world):
+        for x, y in batch:
+            world.backward(label(model, x, y), weight=-1)
+
+
+def refuse_no_weight_with_a_loss_that_is_not_finite(world: World) -> None:
+    """a shard of weight 0 has the loss nan"""
+    for model, _, batch in go(world):
+        for x, y in batch:
+            world.backward(label(model, x, y) * float("nan"), weight=0)
 
 
 def refuse_forgotten_step(world: World) -> None:

@@ -129,6 +129,13 @@ def refuse_parameters_that_differ(world: World) -> None:
     world.share(model, torch.optim.SGD(model.parameters(), lr=0.1))
 
 
+def refuse_buffers_that_are_not_saved_and_differ(world: World) -> None:
+    r"""rank 1's model or optimizer differs from rank 0's"""
+    model, optimizer = made(CASE)
+    model.register_buffer("mask", torch.full((3,), world.rank), persistent=False)
+    world.share(model, optimizer)
+
+
 def refuse_learning_rates_that_differ(world: World) -> None:
     r"""rank 1's model or optimizer differs from rank 0's"""
     model, _ = made(CASE)

@@ -33,7 +33,8 @@ def refused(work: Callable[[World], object]) -> None:
         return "nothing was refused"
 
     for message in on(2, caught):
-        assert re.search(work.__doc__ or "", message), message
+        assert work.__doc__, f"{work.__name__} does not say which message it expects"
+        assert re.search(work.__doc__, message), message
         assert "\nHINT: " in message, message
 
 

@@ -72,9 +72,24 @@ def test_a_probe_sees_and_leaves_no_trace(layer, draws):
     before = params.copy(), {name: buffer.clone() for name, buffer in module.named_buffers()}
     x = torch.arange(12.0).reshape(3, 4)
     found = probe(module, lambda: module(x).sum())
-    assert (found.draws, found.unused) == (draws, False)
+    assert (bool(found.draws), found.unused) == (draws, False)
     assert probe(module, lambda: module[0](x).sum()).unused  # batch norm's parameters
     np.testing.assert_array_equal(params, before[0])
     for name, buffer in module.named_buffers():
         assert torch.equal(buffer, before[1][name])
     assert all(parameter.grad is None for parameter in module.parameters())
+
+
+def test_a_module_elsewhere_is_evaluated_as_such_however_often_it_is_trained_in_between():
+    """Whoever trains it turns the copy itself to training, as `Peer.step` does."""
+    model, _, homes = ready(nn.Dropout(0.5))
+    module = placed(model, torch.device("cpu"), homes)
+    model.module = Elsewhere(module, torch.device("cpu"))
+    x = np.random.default_rng(0).standard_normal((1, 50, 4)).astype(np.float32)
+    y = np.zeros((1, 50), np.int64)
+    for _ in range(3):
+        module.train()
+        statistics = module[1].running_mean.clone()
+        first, second = (float(model.evaluate(x, y).loss_sum[0]) for _ in range(2))
+        assert first == second, "dropout was on"
+        assert torch.equal(statistics, module[1].running_mean)

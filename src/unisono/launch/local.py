@@ -37,6 +37,8 @@ from unisono.launch.sharers import NEWS, Sharers
 from unisono.world import World
 
 STARTS = ("auto", "fork", "fresh")
+LOOK_S = 0.2
+"""How often ranks are looked at once the first has returned."""
 
 fresh_import = {"running": False}
 """Whether this process is a rank that imports the file of its function: set by `fresh.py`."""
@@ -85,17 +87,21 @@ def run(
                 crew.start(rank, partial(_become_fresh, job))
         results: list[Any] = [None] * ranks
         lost: list[Ended] = []
+        returned: list[int] = []
 
         def judge(ended: Ended) -> None:
             if sharers.any and not ended.answered:
                 lost.append(ended)
             else:
                 results[ended.rank] = ended.check()
+                returned.append(ended.rank)
 
         while crew.living:
             before = len(lost)
-            for ended in crew.poll():
+            # No descriptor tells that a rank waits in shared memory for one that has returned: that is looked for.
+            for ended in crew.poll(LOOK_S if returned and sharers.any else None):
                 judge(ended)
+            sharers.check_left(returned, crew.living)
             if len(lost) > before and crew.living:
                 sharers.take_over(crew, judge, timeout_s)
         for ended in lost:

@@ -9,14 +9,14 @@ Limits: a rank that waits in a collective of `world.comm` for one that died wait
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import closing
 from typing import Any, final
 
 from unisono.arena import protocol
 from unisono.arena.layout import Sections
 from unisono.arena.segment import Segment
-from unisono.errors import CommTimeout
+from unisono.errors import CommTimeout, UserError
 from unisono.launch.crew import Crew, Ended
 from unisono.launch.reforming import Roll, come_to_rest
 from unisono.strategies.shared import Shared
@@ -39,7 +39,11 @@ class Sharers:
             return False
         news = value[NEWS]
         sections = Sections.unpack(news["sections"])
-        with closing(Segment.attach(os.open(f"/proc/{news['pid']}/fd/{news['fd']}", os.O_RDWR))) as segment:
+        try:
+            fd = os.open(f"/proc/{news['pid']}/fd/{news['fd']}", os.O_RDWR)
+        except OSError:  # whoever told it has died since: then nothing is shared, and its death ends the run
+            return True
+        with closing(Segment.attach(fd)) as segment:
             self._shared = Shared(segment, sections, self._size)  # its views keep the memory
         return True
 
@@ -47,6 +51,26 @@ class Sharers:
     def any(self) -> bool:
         """Whether a model is shared."""
         return self._shared is not None
+
+    def check_left(self, returned: Collection[int], living: Collection[int]) -> None:
+        """A `UserError` if a rank has returned from the user's function while another waits for it in a step."""
+        if self._shared is None:
+            return
+        words = self._shared.words
+        view = protocol.current_view(words, self._size)
+        members = () if view is None else view.members
+        flags = {slot: protocol.flag_of(words, slot) for slot in members}
+        for gone in sorted(flags.keys() & set(returned)):
+            # One that came further waits for all members, and this one will not come.
+            waiting = [slot for slot in sorted(flags.keys() & set(living)) if flags[slot] > flags[gone]]
+            if waiting:
+                (_, last, phase), (_, position, _) = protocol.unpack(flags[gone]), protocol.unpack(flags[waiting[0]])
+                done = last if phase == protocol.COMMIT else max(0, last - 1)
+                raise UserError(
+                    f"rank {gone} returned after {done} steps, and rank {waiting[0]} waits for it in step {position}",
+                    hint="go through the same number of batches on every rank: decide when to stop by what is the same "
+                    "on all of them, batch.loss say",
+                )
 
     def take_over(self, crew: Crew, judge: Callable[[Ended], None], timeout_s: float) -> bool:
         """A new view without those who do not live; whether anybody is left. judge hears of those who end meanwhile."""

@@ -57,10 +57,10 @@ def default_group(comm: Communicator, kind: str, threads: int) -> Iterator[torch
         wait = timedelta(seconds=comm.timeout_s)
         backend = BACKENDS[kind]
         dist.init_process_group(backend, store=store, rank=comm.rank, world_size=comm.size, timeout=wait)
-        comm.barrier()  # rank 0 must not remove the file before all have connected
-        if backend == "gloo":
-            kept.close()  # a run that is killed leaves no file; NCCL would look for it again
         try:
+            comm.barrier()  # rank 0 must not remove the file before all have connected
+            if backend == "gloo":
+                kept.close()  # a run that is killed leaves no file; NCCL would look for it again
             here = Placement(comm.rank, comm.size, local_rank, local_size, None, None, address, "unisono")
             with torch_variables(here, threads):
                 yield device

@@ -29,6 +29,7 @@ from unisono.errors import UserError
 from unisono.loop.checks import weight_of
 from unisono.loop.samples import Samples, Wanted, seed_all
 from unisono.loop.sharing import WEIGHT, Sharing
+from unisono.models.torch.graphs import explained
 from unisono.rng import generator
 from unisono.strategies.shared import LOSS
 
@@ -40,6 +41,9 @@ class Batches:
     def __init__(self, sharing: Sharing, samples: Samples, plan: Plan, epochs: int, shuffle: bool) -> None:
         self._sharing, self._samples, self._plan = sharing, samples, plan
         self._epochs, self._shuffle = epochs, shuffle
+        seed = plan.seed % 2**63
+        self.terms = plan.samples, plan.global_batch, plan.shards, seed, int(shuffle), samples.digest()
+        """What ranks must have alike: see `agreement.py`."""
         self._orders: dict[int, np.ndarray] = {}
         self._stream: Iterator[Any] | None = None
         self._view = 0
@@ -126,6 +130,7 @@ class Batch:
         sharing.guard.check()
         self._begun, self.position = True, sharing.steps + 1
         sharing.turn_to(self)
+        sharing.tell_batch(self._batches.terms, self.epoch, self.step)
         while True:
             try:
                 if member.view.position != self.position:
@@ -136,6 +141,8 @@ class Batch:
                 sharing.owner.take_chunk()
                 self._open = None
                 self._batches.restart(self.epoch, self.step)
+        sharing.agreement.check_batch()
+        sharing.vectors.enter()
         self.ready, self._loss = True, sharing.loss(self.live)
         seed_all(generator(self._plan.seed, "dropout", self.epoch, self.step, self._plan.shards))  # no shard's number
         sharing.optimizer.expect(lambda lrs: sharing.finish(self.position, self.live, lrs))
@@ -178,7 +185,11 @@ class Batch:
         views = sharing.vectors.layout.views(self._row[: sharing.vectors.layout.length])
         if sharing.meetings is not None:
             sharing.meetings.weigh(found)
-        gradients = torch.autograd.grad(loss, sharing.parameters, torch.ones_like(loss), allow_unused=True)
+        sharing.guard.check_gradients()
+        try:
+            gradients = torch.autograd.grad(loss, sharing.parameters, torch.ones_like(loss), allow_unused=True)
+        except RuntimeError as error:
+            raise explained(error) from None
         for number, (view, gradient) in enumerate(zip(views.values(), gradients, strict=True)):
             sharing.shared.unused[shard, number] = gradient is None
             if gradient is None:
@@ -187,7 +198,7 @@ class Batch:
                 # Weighted here, not in the loss: that may be a bfloat16, which cannot hold 257.
                 dense = gradient.to_dense() if gradient.is_sparse else gradient
                 torch.mul(dense, found, out=torch.from_numpy(view))
+        sharing.watch.check(loss, sharing.shared.unused[shard])
         sharing.shared.sums[shard, LOSS] = float(loss.detach()) * found
         sharing.shared.sums[shard, WEIGHT] = found
         self._open = None
-        sharing.forbid_gradients()

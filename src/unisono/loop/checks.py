@@ -2,7 +2,7 @@
 
 The one idea: ranks compare what they hold before they share anything, for one that differs would spoil all others.
 
-    check_given(model, optimizer); check_equal(comm, model, groups); weight_of(loss, samples=32, weight=None)   # 32.0
+    check_given(model, optimizer); check_equal(comm, model, groups, state); weight_of(loss, 32, None)    # 32.0
 
 Limits: `check_equal` compares 64 bits of a hash.
 """
@@ -17,6 +17,7 @@ from torch import nn
 from unisono.comm.base import Communicator
 from unisono.comm.node import node_colour
 from unisono.errors import UserError
+from unisono.loop.given_state import GivenState
 from unisono.strategies.owner import Group
 
 
@@ -56,10 +57,12 @@ def check_one_node(comm: Communicator) -> None:
         )
 
 
-def check_equal(comm: Communicator, model: nn.Module, groups: list[Group]) -> None:
+def check_equal(comm: Communicator, model: nn.Module, groups: list[Group], given: GivenState) -> None:
     """Ranks that start from different values would not train one model."""
-    digest = hashlib.sha256(repr(groups).encode())
-    for name, tensor in model.state_dict().items():
+    digest = hashlib.sha256(repr((groups, given.steps, sorted(given.vectors))).encode())
+    for name in sorted(given.vectors):
+        digest.update(given.vectors[name].data)
+    for name, tensor in (*model.named_parameters(), *model.named_buffers()):  # some are in no state_dict
         digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
         digest.update(tensor.detach().contiguous().numpy().tobytes())
     found = comm.all_gather(np.frombuffer(digest.digest()[:8], np.int64).copy())[:, 0]
@@ -81,6 +84,11 @@ def weight_of(loss: torch.Tensor, samples: int, weight: float | None) -> float:
     if not loss.requires_grad:
         raise UserError("the loss depends on no parameter that is trained", hint="compute it with the shared model")
     found = float(samples if weight is None else weight)
-    if not 0 < found < math.inf:
-        raise UserError(f"weight is {weight}", hint="give how many terms the mean is over, above 0")
+    if not 0 <= found < math.inf:
+        raise UserError(f"weight is {weight}", hint="give how many terms the mean is over, 0 or more")
+    if found == 0 and not math.isfinite(float(loss.detach())):
+        raise UserError(
+            f"a shard of weight 0 has the loss {float(loss.detach())}: 0 times that is not 0",
+            hint="give it a loss that is finite: the sum of its terms / max(count, 1)",
+        )
     return found

@@ -5,6 +5,8 @@ thaws it after `world.share` would train something else than the others. torch c
 
     guard = Guard(model); guard.check()              # nothing, or a UserError: parameter 'head.weight' was written ...
 
+The update itself is counted as a write, too (`settle`): a graph that was made before it is then refused by torch.
+
 Limits: writes through `p.data` and through NumPy are not counted by torch, and not seen. A parameter that takes the
 place of another is seen when the next pass over the data begins.
 """
@@ -12,8 +14,18 @@ place of another is seen when the next pass over the data begins.
 from typing import final
 
 from torch import nn
+from torch.autograd.graph import increment_version
 
 from unisono.errors import UserError
+from unisono.loop.optimizers import AFTER_STEP
+from unisono.loop.refusals import NoGradient
+
+_WRITTEN = {
+    True: "load and initialise parameters before world.share; between steps leave them alone",
+    False: "keep averages and target networks in a module of their own, outside the shared one: code after "
+    "optimizer.step() runs on every rank, so all of them change theirs alike",
+}
+"""By whether the parameter is trained."""
 
 
 @final
@@ -23,17 +35,39 @@ class Guard:
     def __init__(self, model: nn.Module) -> None:
         self._model = model
         self._known = [
-            (name, parameter, parameter._version, parameter.data_ptr(), parameter.requires_grad)
+            (name, parameter, parameter.data_ptr(), parameter.requires_grad)
             for name, parameter in model.named_parameters()
         ]
+        self._trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        for parameter in self._trained:
+            parameter.grad = None  # of an earlier life
+        self._versions = [parameter._version for parameter in model.parameters()]
+
+    def settle(self) -> None:
+        """The parameters were updated, in memory of which torch knows nothing."""
+        increment_version(self._trained)
+        self._versions = [parameter._version for _, parameter, *_ in self._known]
+
+    def check_gradients(self) -> None:
+        """Before gradients are computed, and before the update: whoever put one into `p.grad` is told so."""
+        for name, parameter, _, trained in self._known:
+            if not trained or isinstance(parameter.grad, NoGradient):
+                continue
+            if parameter.grad is not None:
+                raise UserError(
+                    f"parameter {name!r} was given a gradient outside world.backward, which would be lost: by "
+                    "loss.backward() after zero_grad(), or p.grad = ...",
+                    hint="add losses up and give their sum to world.backward, once for every shard",
+                )
+            parameter.grad = NoGradient.like(parameter)
 
     def check(self) -> None:
         """Before a batch's gradients and before its update; a few hundred nanoseconds a parameter."""
-        for name, parameter, version, address, trained in self._known:
+        for (name, parameter, address, trained), version in zip(self._known, self._versions, strict=True):
             if parameter._version != version:
                 raise UserError(
                     f"parameter {name!r} was written outside optimizer.step(): ranks share one copy of it",
-                    hint="load and initialise parameters before world.share; between steps leave them alone",
+                    hint=_WRITTEN[trained],
                 )
             if parameter.data_ptr() != address:
                 raise UserError(
@@ -46,6 +80,12 @@ class Guard:
                 raise UserError(
                     f"parameter {name!r} was {how} after world.share",
                     hint="decide what is trained before it; a learning rate of 0 keeps a group as it is for a while",
+                )
+            if parameter._post_accumulate_grad_hooks:
+                raise UserError(
+                    f"parameter {name!r} has a hook of register_post_accumulate_grad_hook, which would not be called: "
+                    "no gradient is accumulated",
+                    hint=f"use register_hook, which sees the gradient of a shard; or {AFTER_STEP}",
                 )
 
     def check_module(self) -> None:

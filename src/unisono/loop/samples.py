@@ -11,6 +11,7 @@ map-style dataset: items are made (in `workers` processes, ahead of time) and co
 Limits: an IterableDataset has no numbered items, so its order cannot be the same on all ranks: it is refused.
 """
 
+import hashlib
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
@@ -26,6 +27,8 @@ from unisono.rng import generator
 
 Key = tuple[int, ...]
 """(seed, epoch, step, shard)."""
+LOOKED_AT = 64
+"""Rows that a digest is of, spread over all."""
 Wanted = tuple[Key, np.ndarray]
 """A shard's key and the numbers of its samples."""
 
@@ -47,6 +50,10 @@ class Samples(ABC):
     def shards(self, wanted: Iterable[Wanted]) -> Iterator[Any]:
         """The shards of these keys and sample numbers, in this order, made as they are asked for."""
 
+    @abstractmethod
+    def digest(self) -> int:
+        """The same number for the same samples, as far as that can be told in a moment."""
+
 
 @final
 class InMemory(Samples):
@@ -66,6 +73,14 @@ class InMemory(Samples):
             rows = torch.from_numpy(indices)
             found = tuple(tensor.index_select(0, rows) for tensor in self._tensors)
             yield found[0] if self._single else found
+
+    def digest(self) -> int:
+        rows = torch.linspace(0, max(len(self) - 1, 0), min(len(self), LOOKED_AT)).long()
+        found = hashlib.blake2b(digest_size=7)
+        for tensor in self._tensors:
+            found.update(f"{tensor.dtype} {tuple(tensor.shape)}".encode())
+            found.update(tensor.detach().index_select(0, rows).contiguous().view(-1).view(torch.uint8).numpy().data)
+        return int.from_bytes(found.digest())
 
 
 @final
@@ -97,6 +112,9 @@ class Made(Samples):
         if not self._workers:
             return (self._shards[each] for each in wanted)
         return iter(DataLoader(self._shards, sampler=_Asked(wanted), batch_size=None, num_workers=self._workers))
+
+    def digest(self) -> int:
+        return 0  # to make an item may take long, and draw random numbers
 
 
 @final

@@ -8,8 +8,9 @@ after the loss of a rank is redone in between, inside, so code after `step()` ru
 Limits: one model a world; trained parameters are float32 on the CPU. What may not be done to them is in `guard.py`.
 """
 
+import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
@@ -23,14 +24,17 @@ from unisono.arena.protocol import COMMIT, PHASES
 from unisono.comm.arrival import late
 from unisono.comm.base import Communicator
 from unisono.comm.node import share_segment
+from unisono.errors import UserError
+from unisono.loop.agreement import WIDTH, Agreement
 from unisono.loop.checks import check_batchnorm, check_equal, check_given, check_one_node
+from unisono.loop.given_state import read_state
 from unisono.loop.guard import Guard
 from unisono.loop.meetings import Meetings
 from unisono.loop.optimizers import groups_of
-from unisono.loop.refusals import NoGradient
 from unisono.loop.stepping import SharedOptimizer
 from unisono.models.base import Layout
 from unisono.models.torch.checks import check
+from unisono.models.torch.graphs import Watch
 from unisono.models.torch.vectors import Vectors
 from unisono.optim import make
 from unisono.resources import usable_cores
@@ -98,10 +102,11 @@ class Sharing:
         places = {id(parameter): place for place, parameter in enumerate(self._trained.values())}
         groups = groups_of(optimizer, places, clip)
         shapes = Shapes(self.vectors.layout, self.vectors.buffers_layout, self.vectors.taken, self.vectors.fixed)
+        given = read_state(optimizer, self._trained, self.vectors.layout)
         check_one_node(comm)
-        check_equal(comm, model, groups)
+        check_equal(comm, model, groups, given)
         lives = tuple(range(1, shards + 1))
-        extent = Extent(comm.size, shards, lives, undo=self.meetings is None, exchange=width)
+        extent = Extent(comm.size, shards, lives, undo=self.meetings is None, exchange=width, agreement=WIDTH)
         sections = plan_sections(shapes, groups[0].options, extent)
         segment = share_segment(comm, list(range(comm.size)), sections.nbytes)
         with closing(segment):
@@ -109,6 +114,9 @@ class Sharing:
             self._kept = os.dup(segment.fd) if comm.rank == 0 and announce is not None else -1
         if comm.rank == 0:
             self.vectors.write(model, self.shared.params, self.shared.buffers)
+            for name, vector in zip(make(groups[0].options).state_names, self.shared.state, strict=True):
+                if name in given.vectors:
+                    vector[: self.vectors.layout.length] = given.vectors[name]
             protocol.first_view(self.shared.words, range(comm.size), comm.size)
         comm.barrier()
         if announce is not None and self._kept >= 0:
@@ -120,29 +128,26 @@ class Sharing:
         if self.meetings is not None:
             self.meetings.join(ArenaExchange(self.shared, self.member))
         self.owner = Owner(self.shared, self.member, shapes, groups)
+        optimizer.state.clear()  # it lies in the arena now
         self.optimizer = SharedOptimizer(optimizer, self)
         self.state_names = make(groups[0].options).state_names
         self._timeout_s = comm.timeout_s
         self._rows = np.zeros((0, len(self.shared.params)), np.float32)
-        self.guard = Guard(model)
+        self.guard, self.watch = Guard(model), Watch(len(self._trained))
+        self.agreement = Agreement(self.shared.agreement, self.member)
         self.steps = 0
         """Rounds that were committed here."""
-        self.steps_before = 0
-        """Those of the run whose optimizer's state was loaded."""
+        self.steps_before = given.steps
+        """Those of the run whose optimizer's state was given or loaded."""
         self.epochs = 0
         """Epochs that were begun, in that run too."""
         self.batch: Batch | None = None
-        self.forbid_gradients()
+        self.guard.check()
+        self.guard.check_gradients()
 
     @property
     def parameters(self) -> list[torch.Tensor]:
         return list(self._trained.values())
-
-    def forbid_gradients(self) -> None:
-        """What stands in p.grad: the gradient lies in the arena, in parts."""
-        for parameter in self._trained.values():
-            if not isinstance(parameter.grad, NoGradient):
-                parameter.grad = NoGradient.like(parameter)
 
     def rows(self, count: int) -> np.ndarray:
         """Rows for the gradients of `count` shards of this rank, padded with zeros."""
@@ -160,6 +165,13 @@ class Sharing:
     def finish(self, position: int, live: int, lrs: list[float]) -> None:
         """The update half of round `position`, as often as the membership changes in it."""
         self.guard.check()
+        self.guard.check_gradients()
+        if names := self.vectors.written():
+            raise UserError(
+                f"buffer {names[0]!r} was written between the last shard of a batch and optimizer.step()",
+                hint="write to it after optimizer.step(), on every rank alike",
+            )
+        self.agreement.tell_rates(lrs)
         sums = self.shared.sums[:live].copy()
         factor = 1.0 / float(sums[:, WEIGHT].sum())
         while True:
@@ -173,13 +185,26 @@ class Sharing:
                 break
             except Regrouped:
                 self.owner.take_chunk()
+        self.agreement.check_rates()
         self.steps = position
-        self.vectors.enter()  # whoever looks at the module's buffers now sees the committed ones
+        self.guard.settle()
+        self.vectors.follow()  # whoever looks at the module's buffers now sees the committed ones
 
     def loss(self, live: int) -> float:
         """The mean loss of the batch whose gradients exist."""
         sums = self.shared.sums[:live].sum(axis=0)
+        if not sums[WEIGHT]:
+            raise UserError(
+                "all shards of a batch weigh 0: it has no mean",
+                hint="give world.backward how many terms a mean is over",
+            )
         return float(sums[LOSS] / sums[WEIGHT])
+
+    def tell_batch(self, terms: Sequence[int], epoch: int, step: int) -> None:
+        """Shows the others which batch begins here; what was written to buffers since the last step is kept."""
+        written = self.vectors.adopt()
+        digest = int.from_bytes(hashlib.blake2b(written, digest_size=7).digest()) if written else 0
+        self.agreement.tell_batch(terms, epoch, step, digest)
 
     def turn_to(self, batch: "Batch") -> None:
         """`backward` is for this batch from now on."""

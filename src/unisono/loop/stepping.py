@@ -107,7 +107,8 @@ class SharedOptimizer(torch.optim.Optimizer):
             raise UserError(
                 f"the state has {', '.join(map(str, saved)) or 'nothing'}, in {len(groups)} groups; this optimizer has "
                 f"{', '.join(sharing.state_names) or 'nothing'}, of {length} elements, in {len(self.param_groups)}",
-                hint="load what state_dict() of a shared optimizer of the same model gave",
+                hint="load what state_dict() of a shared optimizer of the same model gave; torch's own loads what it "
+                "saved before world.share",
             )
         if sharing.steps:
             raise UserError("load_state_dict after the first step", hint="load right after world.share")

@@ -14,6 +14,7 @@ Who may touch what and when:
 - steps, scores, clock: the first member's, between READY and COMMIT; table: as gradients;
 - stats: each rank its own row; shares: each owner its own row, between READY and COMMIT;
 - exchange words and tables: see `exchange.py`; replica states and their labels: see `states.py`;
+- agreement: see `loop/agreement.py`;
 - spare: see `arena/requests.py`.
 """
 
@@ -82,6 +83,8 @@ class Extent:
     """`Model.exchange_width`."""
     states: int = 0
     """Vectors of optimizer state that each shard keeps for itself: those of the replicas of `local`."""
+    agreement: int = 0
+    """Numbers a rank that ranks of a user's own loop compare: `loop/agreement.py`."""
 
 
 class Shaped(Protocol):
@@ -146,6 +149,7 @@ def plan_sections(model: Shaped, options: OptimizerOptions, extent: Extent) -> S
             "table": ((extent.blocks, 2), _F8),
             "stats": ((size, len(STATS)), _F8),
             "clock": (4, _F8),
+            "agreement": ((size, extent.agreement), _I8),
             "exchange words": (size * EXCHANGE_LINE if extent.exchange else 0, _I8),
             "exchange tables": ((2, shards, 1 + extent.exchange) if extent.exchange else 0, _F8),
             "replica states": ((2, shards, extent.states, length) if own else 0, _F4),
@@ -204,6 +208,7 @@ class Shared:
         self.squares, self.shares, self.share_labels = array("squares"), array("shares"), array("share labels")
         self.steps, self.scores, self.table = array("steps"), array("scores"), array("table")
         self.stats, self.clock, self.gradients = array("stats"), array("clock"), array("gradients")
+        self.agreement = array("agreement")
         self.exchange_words, self.exchange_tables = array("exchange words").data, array("exchange tables")
         self.lasting = Lasting(self.vectors, self.buffers, self.steps, self.scores)
         states = array("replica states")

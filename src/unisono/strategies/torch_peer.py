@@ -26,6 +26,7 @@ from torch import Tensor
 
 from unisono.comm.base import Communicator
 from unisono.models.torch.model import TorchModel
+from unisono.models.torch.seeding import TORCH, seed_from
 from unisono.models.torch.task import Task
 from unisono.strategies.apart import Apart
 from unisono.strategies.base import Batch, StepResult
@@ -60,7 +61,7 @@ class Peer(Apart):
         self._module = placed(model, seat.device, self._homes)
         self._trained = {name: p for name, p in self._module.named_parameters() if p.requires_grad}
         self._harness: Harness | None = None
-        self._habits = Habits(draws=True, unused=False)
+        self._habits = Habits(TORCH, unused=False)
 
     def step(self, batch: Batch) -> StepResult:
         harness = self._harness = self._harness or self._open(batch)
@@ -74,7 +75,7 @@ class Peer(Apart):
         if not self._module.training:
             self._module.train()
         if batch.noise is not None and self._habits.draws:
-            self._seed(batch.noise(mine.start if mine else 0))
+            seed_from(batch.noise(mine.start if mine else 0), self._habits.draws, generator_of(self._seat.device))
         sums = np.zeros((batch.live, 2))
         own = self._learn(harness, x, y, batch, sums[mine.start] if mine else np.zeros(2))
         computed = time.perf_counter()
@@ -119,7 +120,8 @@ class Peer(Apart):
         views = self._model.layout.views(part[: self._model.layout.length])
         for name, gradient in zip(self._trained, found, strict=True):
             if gradient is not None:
-                views[name][...] = gradient.cpu().numpy() / self.size
+                dense = gradient.to_dense() if gradient.is_sparse else gradient
+                views[name][...] = dense.cpu().numpy() / self.size
         return part
 
     def _keep(self) -> None:
@@ -154,6 +156,3 @@ class Peer(Apart):
         samples = torch.from_numpy(np.ascontiguousarray(group.x[0], np.int64 if task.tokens else np.float32))
         labels = torch.from_numpy(np.ascontiguousarray(group.y[0], np.int64 if task.classifies else np.float32))
         return task.samples(samples).to(device), labels.to(device)
-
-    def _seed(self, rng: np.random.Generator) -> None:
-        generator_of(self._seat.device).manual_seed(int(rng.bit_generator.random_raw()))

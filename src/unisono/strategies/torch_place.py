@@ -18,7 +18,9 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
+from unisono.models.torch.graphs import check_graph
 from unisono.models.torch.model import TorchModel
+from unisono.models.torch.seeding import TORCH, Kinds, moved, places
 
 
 @final
@@ -26,8 +28,8 @@ from unisono.models.torch.model import TorchModel
 class Habits:
     """What a module does with a batch."""
 
-    draws: bool
-    """Whether it draws random numbers, for dropout say."""
+    draws: Kinds
+    """The generators that it draws random numbers from, for dropout say."""
     unused: bool
     """Whether there are trained parameters that the loss does not depend on."""
 
@@ -54,6 +56,9 @@ class Elsewhere(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         mixed, kind = torch.is_autocast_enabled("cpu"), self._device.type
         with torch.autocast(kind, torch.get_autocast_dtype("cpu")) if mixed else nullcontext():
+            # Whoever trains the module there turns it to training without asking here.
+            if self.module.training != self.training:
+                self.module.train(self.training)
             z: Tensor = self.module(x.to(self._device))
         return z.cpu()
 
@@ -74,12 +79,14 @@ def placed(model: TorchModel, device: torch.device, values: Mapping[str, Tensor]
 def probe(module: nn.Module, loss: Callable[[], Tensor]) -> Habits:
     """Computes the gradients of `loss` once, and leaves parameters, gradients and buffers as they are."""
     buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
-    drawn = torch.default_generator.get_state()
+    before = places()
     module.train()
     trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
-    found = torch.autograd.grad(loss(), trained, allow_unused=True)
+    value = loss()
+    check_graph(value)
+    found = torch.autograd.grad(value, trained, allow_unused=True)
     for name, buffer in module.named_buffers():
         buffer.copy_(buffers[name])
     # On a device its own generator draws, which cannot be watched as cheaply.
-    draws = not at_home(trained[0].device) or not torch.equal(drawn, torch.default_generator.get_state())
+    draws = moved(before) if at_home(trained[0].device) else moved(before) | TORCH
     return Habits(draws, unused=any(gradient is None for gradient in found))

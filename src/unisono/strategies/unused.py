@@ -3,6 +3,9 @@
 The one idea: update everything, and put back what should not have changed. It is rare, and exact.
 
     with left_alone([params, *state], ranges, unused): optimizer.update(params, gradient, state, ...)
+
+Limits: Adam's count of steps is one for all parameters, and goes on for those that are left alone, where torch keeps
+one for each: when such a parameter is used again, its averages are corrected as if they were as old as the run.
 """
 
 from collections.abc import Iterator, Sequence

@@ -38,6 +38,12 @@ def overlapping() -> nn.Module:
     return module
 
 
+def viewing() -> nn.Module:
+    module = linear()
+    module.register_buffer("part", module.weight.detach()[1])
+    return module
+
+
 class Doing(nn.Module):
     """Does something that it should not when it is called."""
 
@@ -85,6 +91,7 @@ REFUSED = [
     (lambda: with_buffer(torch.zeros(2, dtype=torch.bfloat16)), "buffer 'extra' of Linear is of type bfloat16"),
     (lambda: with_buffer(torch.eye(3).to_sparse()), "buffer 'extra' of Linear is not a plain dense tensor"),
     (overlapping, r"parameters '0\.(again|weight)' and '0\.(again|weight)' of Sequential share memory"),
+    (viewing, "buffer 'part' of Linear is a view of parameter 'weight', and would not follow it"),
     (lambda: Stateful(FEATURES, CLASSES), "Stateful has extra state"),
     (lambda: linear(3), r"Linear made \(2, 3\) of samples \(2, 20\); these data need \(2, 5\)"),
     (lambda: Doing(lambda module, z: (z, z)), "Doing returned tuple, not a tensor"),

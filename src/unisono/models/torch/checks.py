@@ -53,13 +53,22 @@ def _tensors(module: nn.Module) -> Iterator[tuple[str, str, Tensor]]:
 
 
 def _check_places(module: nn.Module) -> None:
-    """Parameters that share memory would be trained apart from each other; one under two names is fine."""
+    """Parameters that share memory would be trained apart from each other; one under two names is fine. A buffer that
+    is a part of one would not be trained with it."""
     places = sorted((p.data_ptr(), p.data_ptr() + p.nbytes, name) for name, p in module.named_parameters() if p.nbytes)
     for (_, end, name), (start, _, other) in pairwise(places):
         if start < end:
             raise UserError(
                 f"parameters {name!r} and {other!r} of {type(module).__name__} share memory",
                 hint="tie weights by one parameter under two names: self.b.weight = self.a.weight",
+            )
+    storages = {p.untyped_storage().data_ptr(): name for name, p in module.named_parameters() if p.nbytes}
+    for name, buffer in module.named_buffers():
+        owner = storages.get(buffer.untyped_storage().data_ptr())
+        if owner is not None and buffer.nbytes:
+            raise UserError(
+                f"buffer {name!r} of {type(module).__name__} is a view of parameter {owner!r}, and would not follow it",
+                hint="compute it from the parameter where it is needed, or make it a copy: .clone()",
             )
 
 

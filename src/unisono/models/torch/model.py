@@ -24,9 +24,10 @@ from torch import Tensor, nn
 from unisono.errors import UserError
 from unisono.models.base import Array, Exchange, Model, Noise, Part, ShardSums
 from unisono.models.torch.checks import check
+from unisono.models.torch.graphs import Watch, explained
 from unisono.models.torch.plan import Plan
 from unisono.models.torch.precision import find
-from unisono.models.torch.seeding import seed_from, seeded
+from unisono.models.torch.seeding import ALL, TORCH, moved, places, seed_from, seeded
 from unisono.models.torch.task import Task
 from unisono.models.torch.together import Desk, Together
 from unisono.models.torch.trial import try_out
@@ -51,7 +52,7 @@ class TorchModel(Model):
             self.module = _made(make)
             self._together = Together(self.module, precision) if sync_batchnorm else None
             habits = try_out(self.module, task, self._precision)
-        self._draws = habits.draws
+        self._draws, self._watched = habits.draws, ALL
         equal = set() if self._together is None else self._together.equal
         # The mean of equal numbers need not be that number: those are taken from shard 0.
         self._vectors = Vectors(self.module, habits.changed - equal)
@@ -61,6 +62,7 @@ class TorchModel(Model):
         self.taken, self.fixed = self._vectors.taken, self._vectors.fixed
         self.state_names = self._vectors.state_names
         self.classifies, self.skips = task.classifies, True
+        self._watch = Watch(len(self._params))
         self._plans: dict[tuple[int, ...], Plan] = {}
         self._desks: dict[tuple[int, ...], list[Desk]] = {}
 
@@ -82,12 +84,15 @@ class TorchModel(Model):
         if self._together is not None:
             return self.loss_and_grad_together([Part(x, y, grads, noise)], scale)[0]
         plan = self._prepare(x, y, grads, noise)
-        # Seeding takes a good part of the time of a small shard, so modules that never draw are only watched.
-        before = None if self._draws or noise is None else torch.default_generator.get_state()
+        # Seeding takes a good part of the time of a small shard, so generators that the module was never seen to draw
+        # from are only watched: all of them once, with samples that are not made up, then torch's.
+        watched = self._watched - self._draws if noise is not None else frozenset()
+        before = places(watched)
         sums = self._compute(plan, scale, noise if self._draws else None)
-        if before is not None and not torch.equal(before, torch.default_generator.get_state()):
-            self._draws = True
+        if watched and (drawn := moved(before)):
+            self._draws |= drawn
             sums = self._compute(plan, scale, noise)
+        self._watched = TORCH
         return sums
 
     def loss_and_grad_together(
@@ -149,16 +154,21 @@ class TorchModel(Model):
         if desk is not None:
             desk.begin()
         if noise is not None:
-            seed_from(noise(shard))
+            seed_from(noise(shard), self._draws if desk is None else self._draws | TORCH)
         z = self._forward(plan.samples[shard])
         loss = self._task.loss(z, label)
-        found = self._precision.gradients(loss, self._params, weight)
+        try:
+            found = self._precision.gradients(loss, self._params, weight)
+        except RuntimeError as error:
+            raise explained(error) from None
         for number, (place, gradient) in enumerate(zip(plan.rows[shard], found, strict=True)):
             if gradient is not None:
-                place.copy_(gradient)
+                place.copy_(gradient.to_dense() if gradient.is_sparse else gradient)
             else:
                 place.zero_()
                 complete = plan.used[shard, number] = False
+        if not complete:
+            self._watch.check(loss, ~plan.used[shard])
         plan.loss_sum[shard] = loss.item() / self._task.terms
         plan.correct[shard] = self._task.correct(z, label)
         if desk is not None:
@@ -202,7 +212,7 @@ class TorchModel(Model):
         self._plans[shape] = plan
         if self._together is not None:
             self._vectors.enter()
-            self._desks[shape] = [Desk(self.module) for _ in range(shape[0])]
+            self._desks[shape] = [Desk(self.module, self._draws | TORCH) for _ in range(shape[0])]
         return plan
 
 

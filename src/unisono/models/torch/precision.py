@@ -72,11 +72,16 @@ class Mixed(Precision):
         for factor in self._factors:
             last = factor == self._factors[-1]
             found = torch.autograd.grad(loss, params, weight * factor, retain_graph=not last, allow_unused=True)
-            if last or all(bool(gradient.isfinite().all()) for gradient in found if gradient is not None):
+            if last or all(_finite(gradient) for gradient in found if gradient is not None):
                 break
         if factor == 1.0:
             return found
         return [None if gradient is None else gradient * (1.0 / factor) for gradient in found]
+
+
+def _finite(gradient: Tensor) -> bool:
+    values = gradient.coalesce().values() if gradient.is_sparse else gradient
+    return bool(values.isfinite().all())
 
 
 def find(name: str) -> Precision:

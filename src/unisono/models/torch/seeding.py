@@ -1,42 +1,88 @@
-"""Random numbers of torch by key: the same draws for a shard, whichever rank computes it and whatever came before.
+"""Random numbers by key: the same draws for a shard, whichever rank computes it and whatever came before.
 
-The one idea: torch's own generator of the CPU is seeded anew for every shard, from the shard's keyed stream; modules
-draw from it as they always do.
+The one idea: the generators that a module draws from, as it always does, are seeded anew for every shard, from the
+shard's keyed stream. Mostly that is torch's own for the CPU; NumPy's old one and Python's take longer to seed and to
+look at, so that is done only for modules that have been seen to use them.
 
-    seed_from(noise(shard)); module(x)                       # dropout is the shard's
-    with seeded(7): module = make()                          # the process's generators are as they were afterwards
+    before = places(); module(x); kinds = moved(before)        # frozenset({"torch"}): there is dropout in it
+    seed_from(noise(shard), kinds); module(x)                  # what it draws is the shard's
+    with seeded(7): module = make()                            # the generators are as they were afterwards
 
 `torch.default_generator.manual_seed` takes a microsecond, `torch.manual_seed` a hundred: it also looks after devices.
-Limits: a module that draws from a generator of its own, or from NumPy's or Python's, draws by rank, not by shard.
+Limits: a module that draws from a generator of its own draws by rank, not by shard.
 """
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import torch
 
+Kinds = frozenset[str]
+TORCH: Kinds = frozenset({"torch"})
+ALL: Kinds = frozenset({"torch", "numpy", "python"})
+_GET: Mapping[str, Callable[[], Any]] = {
+    "torch": torch.default_generator.get_state,
+    "numpy": np.random.get_state,
+    "python": random.getstate,
+}
+_SET: Mapping[str, Callable[[Any], Any]] = {
+    "torch": torch.default_generator.set_state,
+    "numpy": np.random.set_state,
+    "python": random.setstate,
+}
 
-def seed_from(rng: np.random.Generator) -> None:
-    """Seeds torch's generator with 64 bits of `rng`."""
-    torch.default_generator.manual_seed(_bits(rng))
+
+def places(kinds: Kinds = ALL) -> dict[str, Any]:
+    """Where the generators are in their streams."""
+    return {kind: _GET[kind]() for kind in kinds}
+
+
+def return_to(before: Mapping[str, Any]) -> None:
+    """They go on from these places."""
+    for kind, place in before.items():
+        _SET[kind](place)
+
+
+def moved(before: Mapping[str, Any]) -> Kinds:
+    """Those that have drawn since."""
+    return frozenset(kind for kind, place in before.items() if not _same(_GET[kind](), place))
+
+
+def seed_from(
+    rng: np.random.Generator, kinds: Kinds = TORCH, torchs: torch.Generator = torch.default_generator
+) -> None:
+    """Seeds generators of these kinds with 64 bits of `rng`; torchs: torch's, of the device that computes."""
+    number = _bits(rng)
+    if "torch" in kinds:
+        torchs.manual_seed(number)
+    if "numpy" in kinds:
+        np.random.seed(number % 2**32)
+    if "python" in kinds:
+        random.seed(number)
 
 
 @contextmanager
 def seeded(seed: int | np.random.Generator) -> Iterator[None]:
-    """Within it torch's, NumPy's old and Python's generators are seeded: factories use whichever they like."""
+    """Within it all of them are seeded: factories use whichever they like."""
     number = _bits(seed) if isinstance(seed, np.random.Generator) else seed
-    torch_state, numpy_state, state = torch.default_generator.get_state(), np.random.get_state(), random.getstate()
+    before = places()
     torch.default_generator.manual_seed(number)
     np.random.seed(number % 2**32)
     random.seed(number)
     try:
         yield
     finally:
-        torch.default_generator.set_state(torch_state)
-        np.random.set_state(numpy_state)
-        random.setstate(state)
+        return_to(before)
+
+
+def _same(one: Any, other: Any) -> bool:
+    if isinstance(one, torch.Tensor):
+        return torch.equal(one, other)
+    # Of NumPy's, the name, an array and numbers; of Python's, numbers.
+    return all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
 
 
 def _bits(rng: np.random.Generator) -> int:

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from unisono.errors import UserError
 from unisono.models.base import Array, Exchange
+from unisono.models.torch.seeding import Kinds, places, return_to
 from unisono.models.torch.sync_batchnorm import row_width, synchronise
 from unisono.models.torch.turns import Turns
 
@@ -29,13 +30,13 @@ T = TypeVar("T")
 
 @final
 class Desk:
-    """One shard's buffers, and its place in torch's random numbers.
+    """One shard's buffers, and its places in the streams of random numbers of these kinds.
 
     The buffers are tensors of its own, which take the place of the module's while it is this shard's turn: graphs may
     hold them until the backward, and other shards must not touch them.
     """
 
-    def __init__(self, module: nn.Module) -> None:
+    def __init__(self, module: nn.Module, kinds: Kinds) -> None:
         own: dict[Tensor, Tensor] = {}
         self._homes: list[tuple[dict[str, Tensor | None], str, Tensor]] = []
         for part in module.modules():
@@ -44,7 +45,7 @@ class Desk:
                     self._homes.append((part._buffers, name, own.setdefault(buffer, buffer.clone())))
         self._values = [(mine.numpy(), buffer.detach().numpy()) for buffer, mine in own.items()]
         self._left: list[Tensor | None] = []
-        self._random = torch.default_generator.get_state()
+        self._kinds, self._random = kinds, places(kinds)
 
     def begin(self) -> None:
         """The module holds the committed buffers: they become this shard's."""
@@ -55,12 +56,12 @@ class Desk:
 
     def keep(self) -> None:
         self._left = [owner[name] for owner, name, _ in self._homes]  # some may have been replaced
-        self._random = torch.default_generator.get_state()
+        self._random = places(self._kinds)
 
     def back(self) -> None:
         for (owner, name, _), buffer in zip(self._homes, self._left, strict=True):
             owner[name] = buffer
-        torch.default_generator.set_state(self._random)
+        return_to(self._random)
 
 
 @final

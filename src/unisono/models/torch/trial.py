@@ -16,7 +16,9 @@ import torch
 from torch import Tensor, nn
 
 from unisono.errors import UserError
+from unisono.models.torch.graphs import check_graph
 from unisono.models.torch.precision import Precision
+from unisono.models.torch.seeding import Kinds, moved, places
 from unisono.models.torch.task import Task
 
 SAMPLES = 2
@@ -30,8 +32,8 @@ class Habits:
 
     changed: set[str]
     """The names of the buffers that it changes."""
-    draws: bool
-    """Whether it draws random numbers, for dropout say."""
+    draws: Kinds
+    """The generators that it draws random numbers from, for dropout say."""
 
 
 def try_out(module: nn.Module, task: Task, precision: Precision) -> Habits:
@@ -41,7 +43,7 @@ def try_out(module: nn.Module, task: Task, precision: Precision) -> Habits:
     # By value: torch's batch norm does not count what it writes.
     values = {name: _bits(tensor) for name, tensor in buffers.items()}
     x = _made_up(task)
-    state = torch.default_generator.get_state()
+    before = places()
     _check_output(module, precision.forward(module.train(), x), task)
     for name, parameter in parameters.items():
         if parameter._version != versions[name]:
@@ -57,7 +59,7 @@ def try_out(module: nn.Module, task: Task, precision: Precision) -> Habits:
             hint="register them in __init__",
         )
     changed = {name for name, tensor in now.items() if _bits(tensor) != values[name]}
-    return Habits(changed, draws=not torch.equal(state, torch.default_generator.get_state()))
+    return Habits(changed, draws=moved(before))
 
 
 def _made_up(task: Task) -> Tensor:
@@ -83,6 +85,7 @@ def _check_output(module: nn.Module, z: Any, task: Task) -> None:
             f"the output of {_kind(module)} has no gradient",
             hint="it should depend on a trained parameter; no detach()",
         )
+    check_graph(z)
 
 
 def _bits(tensor: Tensor) -> bytes:

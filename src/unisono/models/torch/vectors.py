@@ -53,7 +53,7 @@ class Vectors:
         averaged = self.buffers_layout.length - self.taken
         # The patterns, not the room, start where an int64 may lie.
         self._room = np.zeros(moving + averaged % 2, np.float32)[averaged % 2 :]
-        self._committed = self._room
+        self._committed = self._start = self._room
         self._homes = [
             (part._buffers, name, tensor)
             for part in module.modules()
@@ -75,21 +75,46 @@ class Vectors:
         ):
             for name, parameter in tensors.items():
                 parameter.data = torch.from_numpy(views[name])
-        self._committed = buffers[: len(self._room)]
+        self._committed = self._start = buffers[: len(self._room)]
 
     def enter(self) -> None:
-        """The module's buffers become the committed ones, whatever a call has made of them."""
+        """The module's buffers become those that shards start from, whatever a call has made of them."""
         for owner, name, tensor in self._homes:
             owner[name] = tensor
-        np.copyto(self._room, self._committed)
+        np.copyto(self._room, self._start)
 
     def leave(self, row: Array) -> None:
         """Writes the module's buffers as they are now to `row` (width,)."""
+        self._gather()
+        np.copyto(row, self._room)
+
+    def written(self) -> list[str]:
+        """The buffers that are no longer what `enter` made them."""
+        self._gather()
+        if np.array_equal(self._room.view(np.uint32), self._start.view(np.uint32)):  # bits: a NaN equals itself
+            return []
+        pairs = zip(self._pieces(self._room).items(), self._pieces(self._start).values(), strict=True)
+        return [name for (name, now), before in pairs if now.tobytes() != before.tobytes()]
+
+    def adopt(self) -> bytes:
+        """Shards start from the buffers as they are now, until `follow`; the bits, none if they are the committed.
+
+        They are copied: in the middle of an update the committed ones are changing.
+        """
+        changed = bool(self.written())
+        self._start = self._room.copy()
+        return self._start.tobytes() if changed else b""
+
+    def follow(self) -> None:
+        """Shards start from the committed buffers again, and the module has them."""
+        self._start = self._committed
+        self.enter()
+
+    def _gather(self) -> None:
         for owner, name, tensor in self._homes:
             # `self.mean = 0.9 * self.mean + ...` puts another tensor in its place.
             if (other := owner[name]) is not tensor and other is not None:
                 tensor.copy_(other.detach())
-        np.copyto(row, self._room)
 
     def write(self, module: nn.Module, params: Array, buffers: Array) -> None:
         """Copies the values of another module of the same kind into the vectors."""
@@ -110,11 +135,15 @@ class Vectors:
         return self.layout.views(params[: self.layout.length]), states | self._typed(states)
 
     def _aim_buffers(self) -> None:
-        views = Layout({n: s for n, s in self.buffers_layout.shapes.items() if n not in self._frozen}).views(self._room)
+        views = self._pieces(self._room)
         for name, view in (views | self._typed(views)).items():
             tensor = (self._averaged | self._patterns)[name]
             view[...] = tensor.detach().numpy()
             tensor.data = torch.from_numpy(view)
+
+    def _pieces(self, room: Array) -> dict[str, Array]:
+        """What may change, by name."""
+        return Layout({n: s for n, s in self.buffers_layout.shapes.items() if n not in self._frozen}).views(room)
 
     def _typed(self, views: Mapping[str, Array]) -> dict[str, Array]:
         """The bit patterns among `views` (words,) as what they mean."""

@@ -1,0 +1,139 @@
+"""Ranks that do not do the same are told so, by name, instead of training on."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from loop_cases import Case, X, Y, all_of, go, label, made, on, plain
+from torch import nn
+from torch.utils.data import Dataset
+
+from unisono.errors import UserError
+from unisono.world import World
+
+
+def loop(world: World, data: Any = (X, Y), batch_size: int = 32, **options: Any) -> None:
+    model, optimizer = world.share(*made(Case(plain)))
+    for batch in world.batches(data, batch_size, **options):
+        all_of(world, model, batch)
+        optimizer.step()
+
+
+def refuse_learning_rates_by_rank(world: World) -> None:
+    r"""rank 1 differs from rank 0 in the learning rates[\s\S]*batch\.loss, not the loss of a shard"""
+    for model, optimizer, batch in go(world):
+        all_of(world, model, batch)
+        optimizer.param_groups[0]["lr"] = 0.1 * (1 + world.rank)
+        optimizer.step()
+
+
+def refuse_a_scheduler_that_looks_at_a_shard(world: World) -> None:
+    """differs from rank 0 in the learning rates"""
+    model, optimizer = world.share(*made(Case(plain)))
+    plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=0, threshold=0.0)
+    for batch in world.batches((X, Y), 16, epochs=8):
+        for x, y in batch:
+            loss = label(model, x, y)
+            world.backward(loss)
+        optimizer.step()
+        plateau.step(loss.item())
+
+
+def refuse_batch_sizes_by_rank(world: World) -> None:
+    """rank 1 differs from rank 0 in the batch size: 32 against 16"""
+    loop(world, batch_size=16 * (1 + world.rank))
+
+
+def refuse_seeds_by_rank(world: World) -> None:
+    """rank 1 differs from rank 0 in the seed: 1 against 0"""
+    loop(world, seed=world.rank)
+
+
+def refuse_shuffling_by_rank(world: World) -> None:
+    """rank 1 differs from rank 0 in shuffle: 1 against 0"""
+    loop(world, shuffle=bool(world.rank))
+
+
+def refuse_lengths_by_rank(world: World) -> None:
+    """rank 1 differs from rank 0 in the number of samples: 101 against 102"""
+    loop(world, (X[: 102 - world.rank], Y[: 102 - world.rank]))
+
+
+def refuse_data_by_rank(world: World) -> None:
+    r"""rank 1 differs from rank 0 in the data\n[\s\S]*random_split"""
+    rows = torch.randperm(len(X), generator=torch.Generator().manual_seed(world.rank))
+    loop(world, (X[rows], Y[rows]))
+
+
+class Rows(Dataset[Any]):
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, number: int) -> Any:
+        return X[number], Y[number]
+
+
+def refuse_datasets_of_other_lengths(world: World) -> None:
+    """in the number of samples: 99 against 100"""
+    loop(world, Rows(100 - world.rank))
+
+
+def refuse_other_epochs(world: World) -> None:
+    """rank 1 differs from rank 0 in the epoch: 1 against 0"""
+    model, optimizer = world.share(*made(Case(plain)))
+    if world.rank:
+        for _ in world.batches((X, Y), 32):
+            break
+    for batch in world.batches((X, Y), 32):
+        all_of(world, model, batch)
+        optimizer.step()
+
+
+def check_a_rank_that_returns_early_is_named_at_once() -> None:
+    """The others would wait for it until their time-out."""
+    cases: dict[str, Callable[[World], None]] = {
+        "rank 1 returned after 4 steps, and rank 0 waits for it in step 5": lambda world: loop(
+            world, epochs=1 if world.rank else 2
+        ),
+        "rank 0 returned after 0 steps, and rank [12] waits for it in step 1": lambda world: loop(
+            world, epochs=min(world.rank, 1)
+        ),
+    }
+    for ranks, (message, work) in enumerate(cases.items(), start=2):
+        with pytest.raises(UserError, match=f"{message}\nHINT: go through the same number of batches"):
+            on(ranks, work)
+
+
+def check_ranks_may_return_one_after_the_other() -> None:
+    def work(world: World) -> int:
+        loop(world)
+        for _ in range(world.rank):  # of whom nobody waits in a step any more
+            torch.linalg.svd(torch.ones(150, 150))
+        return world.rank
+
+    assert on(3, work) == [0, 1, 2]
+
+
+def check_datasets_and_odd_tensors_agree() -> None:
+    """What is compared can be computed for whatever `batches` takes."""
+
+    def work(world: World) -> None:
+        model = nn.Linear(1, 1)
+        model, optimizer = world.share(model.requires_grad_(True), torch.optim.SGD(model.parameters(), lr=0.1))
+        for data in (
+            torch.ones(20, 1, dtype=torch.bfloat16),
+            torch.ones(20, 1, requires_grad=True),
+            torch.ones(1, 20).t() > 0,
+            torch.zeros(20, 1, 2, dtype=torch.complex64).transpose(1, 2),
+        ):
+            for batch in world.batches(data, 10, seed=2**64 - 5):
+                for x in batch:
+                    world.backward(model((x.detach() != 0).float().reshape(-1, 1)).mean())
+                optimizer.step()
+
+    torch.manual_seed(0)
+    on(2, work)

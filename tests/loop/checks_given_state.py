@@ -1,0 +1,106 @@
+"""An optimizer that has a state when it is shared goes on with it, as torch's own would."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from loop_cases import ROWS, Case, X, Y, all_of, label, made, on, plain
+from torch import nn
+
+from unisono.world import World
+
+Make = Callable[[nn.Module], torch.optim.Optimizer]
+KINDS: dict[str, Make] = {
+    "adam": lambda model: torch.optim.Adam(model.parameters(), lr=0.01, betas=(0.8, 0.99)),
+    "adamw": lambda model: torch.optim.AdamW(model.parameters(), lr=0.01),
+    "momentum": lambda model: torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9),
+    "nesterov": lambda model: torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, nesterov=True),
+    "groups": lambda model: torch.optim.Adam(
+        [{"params": model[0].parameters(), "betas": (0.5, 0.9)}, {"params": model[2:].parameters(), "lr": 0.02}]
+    ),
+}
+BEFORE, AFTER = 20, 3
+
+
+def steps(model: nn.Module, optimizer: torch.optim.Optimizer, count: int) -> None:
+    for _ in range(count):
+        optimizer.zero_grad()
+        label(model, X, Y).backward()
+        optimizer.step()
+
+
+def trained(make: Make) -> tuple[nn.Module, torch.optim.Optimizer]:
+    model = made(Case(plain))[0]
+    optimizer = make(model)
+    steps(model, optimizer, BEFORE)
+    return model, optimizer
+
+
+def loaded(make: Make) -> tuple[nn.Module, torch.optim.Optimizer]:
+    """From what a script of torch's saved."""
+    model, optimizer = trained(make)
+    again = plain()
+    again.load_state_dict(model.state_dict())
+    other = make(again)
+    other.load_state_dict(optimizer.state_dict())
+    return again, other
+
+
+def go_on(world: World, model: nn.Module, optimizer: torch.optim.Optimizer) -> list[Any]:
+    model, shared = world.share(model, optimizer)
+    for batch in world.batches((X, Y), ROWS, epochs=AFTER, shuffle=False):
+        all_of(world, model, batch)
+        shared.step()
+    return [shared.state_dict()["steps"], [parameter.detach().numpy() for parameter in model.parameters()]]
+
+
+def check_training_goes_on() -> None:
+    for name, make in KINDS.items():
+        model, optimizer = trained(make)
+        steps(model, optimizer, AFTER)
+        expected = [parameter.detach() for parameter in model.parameters()]
+        for ranks in (1, 3):
+            count, values = on(ranks, lambda world, make=make: go_on(world, *loaded(make)))[0]
+            assert count == AFTER + (0 if name in ("momentum", "nesterov") else BEFORE), name
+            for value, wanted in zip(values, expected, strict=True):
+                torch.testing.assert_close(torch.from_numpy(value.copy()), wanted, rtol=1e-4, atol=2e-6)
+
+
+def check_a_state_has_an_effect() -> None:
+    """Else the check above could not fail."""
+    for make in KINDS.values():
+        model, optimizer = trained(make)
+        fresh = made(Case(plain))[0]
+        fresh.load_state_dict(model.state_dict())
+        steps(model, optimizer, AFTER)
+        steps(fresh, make(fresh), AFTER)
+        pairs = zip(model.state_dict().values(), fresh.state_dict().values(), strict=True)
+        assert max(float((a - b).abs().max()) for a, b in pairs) > 1e-3
+
+
+def refuse_counts_that_differ(world: World) -> None:
+    r"""the optimizer's state counts 20 steps for '0\.weight' and 5 for '2\.bias'"""
+    model, optimizer = trained(KINDS["adam"])
+    optimizer.state[model[2].bias]["step"].fill_(5)
+    world.share(model, optimizer)
+
+
+def refuse_a_state_of_another_shape(world: World) -> None:
+    r"""the optimizer's state of '0\.bias' is of shape \[\(3,\)"""
+    model, optimizer = trained(KINDS["momentum"])
+    optimizer.state[model[0].bias]["momentum_buffer"] = torch.zeros(3)
+    world.share(model, optimizer)
+
+
+def refuse_a_state_of_another_kind(world: World) -> None:
+    r"""the optimizer's state of '0\.weight' has square_avg"""
+    model, optimizer = trained(KINDS["momentum"])
+    optimizer.state[model[0].weight]["square_avg"] = torch.zeros(3)
+    world.share(model, optimizer)
+
+
+def refuse_states_that_differ_between_ranks(world: World) -> None:
+    r"""rank 1's model or optimizer differs from rank 0's"""
+    model, optimizer = trained(KINDS["adam"])
+    optimizer.state[model[0].bias]["exp_avg"].mul_(1 + world.rank)
+    world.share(model, optimizer)
