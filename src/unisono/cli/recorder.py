@@ -19,11 +19,10 @@ from types import MappingProxyType, TracebackType
 from typing import Any, Self, final
 
 from unisono import __version__
-from unisono.data.shards import shards_of_rank
 from unisono.errors import RankFailed, UnisonoError, UserError
 from unisono.report.loss import plot_loss
 from unisono.report.screen import Screen
-from unisono.report.tally import TIMES, Tally
+from unisono.report.tally import TIMES, Tally, dealt_of
 from unisono.report.train import Setting, epoch_line, event_line, opening, rank_lines
 from unisono.report.verdict import verdict
 from unisono.resources import machine, usable_cores
@@ -54,7 +53,7 @@ class Recorder:
         self._job, self._transport = job, transport
         layout = job.model().layout
         self._parameters = list(layout.names)
-        self._tally = Tally(layout.sizes, _dealt(job))
+        self._tally = Tally(layout.sizes, dealt_of(job.plan, job.recipe.ranks))
         self._screen = Screen(job.recipe.epochs, bar=hosts is not None)
         self._troubles: dict[str, str] = {}
         self._epoch = 0
@@ -201,13 +200,3 @@ class Recorder:
             if isinstance(error, Halted):
                 counted = {"takeovers": error.outcome.takeovers, "restarts": error.outcome.restarts}
             self.fail(report, status, mistake=code == 2, counted=counted)
-
-
-def _dealt(job: Job) -> list[float]:
-    """Each rank's share of the samples in the last step of an epoch, whose contributions are looked at."""
-    plan, ranks = job.plan, job.recipe.ranks
-    last = plan.steps_per_epoch - 1
-    samples = plan.batch_samples(last)
-    live = -(-samples // plan.shard_size)
-    dealt = [sum(plan.shard_samples(last, k) for k in shards_of_rank(live, ranks, rank)) for rank in range(ranks)]
-    return [count / samples for count in dealt]

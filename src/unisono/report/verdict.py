@@ -15,18 +15,23 @@ from unisono.report.tally import Tally
 def verdict(summary: dict[str, Any], tally: Tally, path: str, cores: int, *, complete: bool = True) -> str:
     """The outcome, where the time went, and where everything is, if it could be written."""
     held = "everything" if complete else "what could be written"
+    where = f"weights {summary['weights_sha256'][:16]}...; {held} is in {path}"
+    return "\n".join([*findings(summary, tally, cores), where])
+
+
+def findings(summary: dict[str, Any], tally: Tally, cores: int) -> list[str]:
+    """Sentences: the outcome, where the time went, what stood out; the last one says what to try."""
     lines = []
     if summary["stopped_early"]:
         lines.append(f"Stopped early after epoch {summary['epochs']}: {summary['stopped_early']}.")
-    lines += [
+    return [
+        *lines,
         f"{_score(summary, tally)}; {readable_s(summary['train_s'])} of training, "
         f"{readable_s(summary['wall_s'])} in all, {summary['samples_per_s']:,.0f} samples/s.",
         _times(summary, tally),
         *_notes(summary, tally),
         advice(summary, tally, cores),
-        f"weights {summary['weights_sha256'][:16]}...; {held} is in {path}",
     ]
-    return "\n".join(lines)
 
 
 def readable_s(seconds: float) -> str:
