@@ -72,7 +72,8 @@ def _times(summary: dict[str, Any], tally: Tally) -> str:
 def _notes(summary: dict[str, Any], tally: Tally) -> list[str]:
     """What stood out; mostly nothing does."""
     if lost := summary.get("takeovers", 0):
-        return [f"Ranks were lost and taken over {lost} times; the times are of those who worked."]
+        often = "once" if lost == 1 else f"{lost} times"
+        return [f"Ranks were lost and taken over {often}; the times are of those who worked."]
     notes = []
     ranks, live = summary["ranks"], live_shards(summary["global_batch"], summary["shards"])
     if live % ranks:
