@@ -23,7 +23,7 @@ from unisono.cli.running import run_recipe
 from unisono.errors import UnisonoError
 from unisono.recipe import Recipe
 from unisono.train.resuming import recipe_of
-from unisono.train.snapshot import newest
+from unisono.train.snapshots.finding import newest
 
 FAST = Recipe(epochs=40, snapshot_every="1steps")
 PATIENCE_S = 120.0

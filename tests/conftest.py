@@ -12,6 +12,9 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 
+DESCRIPTORS = ("memfd", "pidfd", "socket", "/pytest-of-")
+"""Of memory, processes, connections, and files of tests; others may be pytest's own, or a library's for good."""
+
 
 def holdings() -> dict[str, set[str]]:
     """What this process holds that a test could leak."""
@@ -29,7 +32,7 @@ def holdings() -> dict[str, set[str]]:
         "children": {f"{child.pid} {child.name()}" for child in psutil.Process().children(recursive=True)},
         "shared memory": {name for name in os.listdir("/dev/shm") if not _used_by_others(name)},
         "mappings": {line for line in maps if "memfd:unisono" in line},
-        "descriptors": {entry for entry in descriptors if "memfd" in entry or "pidfd" in entry or "socket" in entry},
+        "descriptors": {entry for entry in descriptors if any(kind in entry for kind in DESCRIPTORS)},
     }
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs/architecture.md").read_text()
 PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
 
 
@@ -46,14 +47,37 @@ def test_the_commands_of_the_readme_are_valid(command, monkeypatch):
 @pytest.mark.parametrize("path", sorted((ROOT / "src/unisono").glob("*")), ids=lambda path: path.name)
 def test_the_architecture_page_names_every_part(path):
     if path.name not in ("__pycache__", "py.typed", "__main__.py"):
-        assert path.name in (ROOT / "docs/architecture.md").read_text()
+        assert path.name in PAGE
 
 
-@pytest.mark.parametrize("folder", ["arena", "comm", "launch"])
-def test_the_architecture_page_names_every_file(folder):
-    page = (ROOT / "docs/architecture.md").read_text()
-    files = {path.name for path in (ROOT / "src/unisono" / folder).glob("*.py")} - {"__init__.py"}
-    assert {name for name in files if name not in page} == set()
+def tree_of_the_page() -> dict[str, set[str]]:
+    """The files that the page's tree names, by folder of src/unisono."""
+    found: dict[str, set[str]] = {}
+    levels: list[str] = []
+    for line in re.search(r"src/unisono/\n(.*?)\ntests/", PAGE, re.DOTALL)[1].splitlines():
+        depth = (len(line) - len(line.lstrip())) // 2
+        if depth <= 2:
+            name = line.split()[0]
+            levels = [*levels[: depth - 1], name] if name.endswith("/") else levels[: depth - 1]
+        found.setdefault("".join(levels).rstrip("/"), set()).update(re.findall(r"\w+\.py\b(?!:\w)", line))
+    return found
+
+
+def test_the_architecture_page_names_every_file_in_its_place_and_none_that_is_not_there():
+    package = ROOT / "src/unisono"
+    files: dict[str, set[str]] = {}
+    for path in package.rglob("*.py"):
+        if path.name not in ("__init__.py", "__main__.py"):
+            files.setdefault(str(path.parent.relative_to(package)).removeprefix("."), set()).add(path.name)
+    named = {folder: names - {"__init__.py"} for folder, names in tree_of_the_page().items()}
+    assert {folder: sorted(names) for folder, names in named.items() if names} == {
+        folder: sorted(names) for folder, names in files.items()
+    }
+
+
+def test_the_architecture_page_speaks_of_files_that_exist():
+    for name in re.findall(r"`((?:arena|comm|launch|train|strategies|models|tests|benchmarks)/[\w/.]+)`", PAGE):
+        assert any((root / name).exists() for root in (ROOT, ROOT / "src/unisono")), name
 
 
 def test_the_scripts_of_the_readme_exist():

@@ -106,6 +106,9 @@ class Recipe:
     scale_lr: str = "none"
     """none, linear or sqrt: how the learning rate follows --batch-size-per-rank times the ranks."""
 
+    seed: int = 0
+    """Decides starting values, the order of samples, dropout, made-up data."""
+
     strategy: str = "sync"
     """sync; or ddp, accelerate: the same recipe by torch's DistributedDataParallel or by Hugging Face Accelerate, to
     compare with. Those have a shard per rank, other bits on other numbers of ranks, no snapshots and no take-over:
@@ -120,9 +123,6 @@ class Recipe:
 
     transport: str = "auto"
     """What moves arrays between ranks: shm, mpi (under mpirun) or gloo; auto: shm, or what the launcher uses."""
-
-    seed: int = 0
-    """Decides starting values, the order of samples, dropout, made-up data."""
 
     eval_every: int = 1
     """Evaluate after every so many epochs; the last epoch always."""

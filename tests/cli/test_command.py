@@ -13,6 +13,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from unisono.cli.main import COMMANDS, app
+from unisono.cli.train import GROUPS
+
 COMMAND = [sys.executable, "-m", "unisono"]
 QUICK = ["bench", "--transports", "shm", "--elements", "100,1000", "--seconds", "0.001"]
 
@@ -28,6 +31,20 @@ def test_help_lists_the_commands_and_defaults():
     ended = unisono("bench", "--help")
     assert "[default: 2]" in ended.stdout
     assert "--algorithms" in ended.stdout
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_shows_an_example_that_it_accepts(name):
+    shown = unisono(name, "--help").stdout
+    example = shown[shown.index("Example: unisono ") :].removeprefix("Example: unisono ").split()
+    assert example[0] == name
+    app.parse_args(example, exit_on_error=False, print_error=False)
+
+
+def test_the_options_of_train_are_in_groups():
+    shown = unisono("train", "--help").stdout
+    assert [title for title in GROUPS.values() if f"─ {title} ─" in shown] == list(GROUPS.values())
+    assert "─ Parameters ─" not in shown
 
 
 def test_version():

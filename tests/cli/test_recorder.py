@@ -1,6 +1,7 @@
 """Recorder: what is told and written, whatever happens to the run or to the disk. Records are made up."""
 
 import errno
+import fcntl
 import json
 import os
 import shutil
@@ -110,10 +111,10 @@ def test_a_full_disk_is_said_once_and_the_training_goes_on(job, capsys, monkeypa
 
 def test_a_disk_that_stays_full_gives_the_verdict_and_an_error(job, capsys, monkeypatch):
     refuse(monkeypatch)
-    recorder = Recorder(job, "shm")
-    recorder.add(record(job, 1))
-    with pytest.raises(UserError) as caught:
-        recorder.finish(FOUND)
+    with Recorder(job, "shm") as recorder:
+        recorder.add(record(job, 1))
+        with pytest.raises(UserError) as caught:
+            recorder.finish(FOUND)
     assert "weights abab" in capsys.readouterr().out
     assert caught.value.exit_code == 2
     assert "missing: metrics.jsonl from epoch 1 on, ranks.csv from epoch 1 on" in str(caught.value)
@@ -122,21 +123,21 @@ def test_a_disk_that_stays_full_gives_the_verdict_and_an_error(job, capsys, monk
 
 
 def test_a_directory_that_was_removed_gives_the_verdict_and_an_error(job, capsys):
-    recorder = Recorder(job, "shm")
-    recorder.add(record(job, 1))
-    shutil.rmtree(recorder.path)
-    with pytest.raises(UserError, match=r"summary\.json, loss\.png\nHINT"):
-        recorder.finish(FOUND)
+    with Recorder(job, "shm") as recorder:
+        recorder.add(record(job, 1))
+        shutil.rmtree(recorder.path)
+        with pytest.raises(UserError, match=r"summary\.json, loss\.png\nHINT"):
+            recorder.finish(FOUND)
     assert "weights abab" in capsys.readouterr().out
 
 
 def test_weights_that_a_rank_cannot_write_are_said_once(job, capsys):
-    recorder = Recorder(job, "shm")
-    for _ in range(2):
-        recorder.add({"trouble": "weights.safetensors cannot be written: No space left on device"})
-    recorder.add(record(job, 1))
-    with pytest.raises(UserError, match="weights"):
-        recorder.finish(FOUND)
+    with Recorder(job, "shm") as recorder:
+        for _ in range(2):
+            recorder.add({"trouble": "weights.safetensors cannot be written: No space left on device"})
+        recorder.add(record(job, 1))
+        with pytest.raises(UserError, match="weights"):
+            recorder.finish(FOUND)
     assert capsys.readouterr().err.count("weights.safetensors") == 1
     assert "trouble" not in summary_of(job)
 
@@ -177,3 +178,37 @@ def test_what_was_told_by_hand_is_not_told_again(job):
     recorder.fail("first")
     recorder.__exit__(UnisonoError, UnisonoError("second"), None)
     assert summary_of(job)["error"] == "first"
+
+
+def held(run: Path) -> bool:
+    """Whether others are kept from going on with a run."""
+    with open(run / "recipe.toml") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        return False
+
+
+@pytest.mark.parametrize("error", [UnisonoError("it failed"), KeyboardInterrupt()])
+def test_nobody_else_gets_the_directory_before_its_summary_is_there(job, error, monkeypatch):
+    finish, found = rundir.RunDirectory.finish, []
+
+    def watched(directory: rundir.RunDirectory, summary: dict) -> None:
+        finish(directory, summary)
+        found.append(held(directory.path))
+
+    monkeypatch.setattr(rundir.RunDirectory, "finish", watched)
+    failing(job, error, epochs=1)
+    assert found == [True]
+    assert not held(Path(job.recipe.out))
+
+
+def test_a_recorder_that_cannot_begin_keeps_nobody_away(job, monkeypatch):
+    def fail(*given: object) -> str:
+        raise UnicodeEncodeError("ascii", "x", 0, 1, "the terminal cannot show it")
+
+    monkeypatch.setattr("unisono.cli.recorder.opening", fail)
+    with pytest.raises(UnicodeEncodeError) as caught:
+        Recorder(job, "shm")
+    assert not held(Path(job.recipe.out)), caught  # whose traceback holds the recorder

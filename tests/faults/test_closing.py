@@ -13,7 +13,7 @@ from trials import CLOSING, FINAL, SMALL, quiet, run, trial
 
 from unisono.arena.protocol import COMMIT, READY
 from unisono.cli.running import run_recipe
-from unisono.train.snapshot import require_newest
+from unisono.train.snapshots.finding import require_newest
 from unisono.train.team import Halted, Places
 
 FIRST_TELLS = {"before it is told": Fault(0, f"{REPORT} metrics"), "told": Fault(0, f"{REPORT} metrics", "after")}

@@ -15,7 +15,7 @@ import pytest
 from unisono.cli.running import run_recipe
 from unisono.recipe import Recipe
 from unisono.train.resuming import recipe_of
-from unisono.train.snapshot import require_newest
+from unisono.train.snapshots.finding import require_newest
 
 RECIPE = Recipe(epochs=60, ranks=3, model="bn-mlp")
 COMMAND = [sys.executable, "-m", "unisono", "train", "--epochs", "60", "--ranks", "3", "--model", "bn-mlp"]

@@ -11,7 +11,7 @@ from plans import FLAG, REPORT, SPARE, UPDATE, Fault, Plan, kill_at, wait_until_
 from trials import SMALL, quiet, run, trial
 
 from unisono.arena.protocol import COMMIT, READY
-from unisono.train.snapshot import listed, require_newest, verified
+from unisono.train.snapshots.finding import listed, require_newest, verified
 from unisono.train.team import Halted, Places
 
 OFTEN = replace(SMALL, snapshot_every="2steps", keep=99)

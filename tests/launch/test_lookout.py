@@ -1,15 +1,12 @@
 """Who is stuck: the one that everybody waits for. The clock is made up."""
 
-import signal
-from contextlib import closing
 from typing import Any
 
 import pytest
 
 from unisono.arena import protocol
 from unisono.arena.protocol import COMMIT, PULSE, READY, pack
-from unisono.launch.crew import Crew, answer
-from unisono.launch.lookout import FIRST_S, Lookout, Stacks
+from unisono.launch.lookout import FIRST_S, Lookout
 
 SIZE = 3
 
@@ -89,35 +86,3 @@ def test_patience_follows_the_length_of_a_round(monkeypatch):
 
 def test_nobody_there_nobody_stuck(node):
     assert node.lookout.stuck([]) == []
-
-
-def test_the_stack_of_one_that_runs_and_of_one_that_is_stopped(tmp_path):
-    def spinning(report: Any) -> None:
-        stacks.listen(0)
-        report("up")
-        while True:
-            pass
-
-    def stopped(report: Any) -> None:
-        stacks.listen(1)
-        report("up")
-        signal.raise_signal(signal.SIGSTOP)
-        while True:
-            signal.pause()
-
-    told: list[int] = []
-    with closing(Stacks(2, tmp_path / "log")) as stacks, closing(Crew(lambda rank, _: told.append(rank), 0.0)) as crew:
-        for slot, work in enumerate((spinning, stopped)):
-            crew.start(slot, lambda sink, work=work: answer(work, sink))
-        while len(told) < 2:
-            crew.poll(1.0)
-        paths = [stacks.save(crew, slot) for slot in (0, 1)]
-    assert paths == [tmp_path / "log" / "rank-0.stack", tmp_path / "log" / "rank-1.stack"]
-    assert "in spinning" in paths[0].read_text()
-    assert "in stopped" in paths[1].read_text()
-
-
-def test_no_folder_no_stack(tmp_path):
-    with closing(Stacks(1, None)) as stacks, closing(Crew(lambda rank, value: None, 0.0)) as crew:
-        crew.start(0, lambda sink: signal.pause())
-        assert stacks.save(crew, 0) is None

@@ -74,15 +74,12 @@ def events_of(epochs: int) -> list[dict]:
 def make(path: Path, epochs: int = 8, ranks: int = 4, **summary: object) -> Path:
     """A finished run in `path`, which is not there yet."""
     recipe = Recipe(epochs=epochs, ranks=ranks, shards=ranks, out=str(path))
-    directory = RunDirectory.make(str(path), recipe)
-    try:
+    with RunDirectory.make(str(path), recipe) as directory:
         for epoch in range(1, epochs + 1):
             directory.add(record_of(epoch, epochs, ranks), PARAMETERS)
         for event in events_of(epochs):
             directory.add_event(event)
         directory.finish(summary_of(epochs, ranks) | summary)
-    finally:
-        directory.release()
     return path
 
 

@@ -1,9 +1,7 @@
 """The run directory and the weights on a small disk that is really full, or became read-only."""
 
 import json
-import shutil
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -34,20 +32,6 @@ def epochs_of(path: Path) -> list[int]:
     return [json.loads(line)["epoch"] for line in (path / "metrics.jsonl").read_text().splitlines()]
 
 
-@pytest.fixture
-def small_disk(tmp_path) -> Iterator[Path]:
-    """A disk of 64 KiB."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=64k", "none", str(place)]
-    if not shutil.which("mount") or subprocess.run(command, capture_output=True, check=False).returncode:
-        pytest.skip("no disk can be mounted by this user")
-    try:
-        yield place
-    finally:
-        subprocess.run(["umount", "-l", str(place)], check=True)
-
-
 def fill(place: Path) -> Path:
     ballast = place / "ballast"
     with pytest.raises(OSError, match="No space left"):
@@ -56,40 +40,43 @@ def fill(place: Path) -> Path:
 
 
 def test_a_disk_that_is_really_full(small_disk):
-    run = small_disk / "run"
-    directory = RunDirectory.make(str(run), RECIPE)
-    directory.add(record(1), ["W"])
-    ballast = fill(small_disk)
-    for epoch in range(2, 200):
-        directory.add(record(epoch), ["W"])
-    assert "No space left on device" in directory.trouble
-    for name in ("metrics.jsonl", "ranks.csv", "sync_time.csv", "contributions.csv"):
-        assert (run / name).read_bytes().endswith(b"\n")
-    directory.finish({"status": "finished", "machine": "x" * 8192})
-    assert "summary.json" in directory.missing
-    assert not (run / "summary.json.part").exists()
-    ballast.unlink()
-    directory.add(record(200), ["W"])
+    disk = small_disk(64)
+    run = disk / "run"
+    with RunDirectory.make(str(run), RECIPE) as directory:
+        directory.add(record(1), ["W"])
+        ballast = fill(disk)
+        for epoch in range(2, 200):
+            directory.add(record(epoch), ["W"])
+        assert "No space left on device" in directory.trouble
+        for name in ("metrics.jsonl", "ranks.csv", "sync_time.csv", "contributions.csv"):
+            assert (run / name).read_bytes().endswith(b"\n")
+        directory.finish({"status": "finished", "machine": "x" * 8192})
+        assert "summary.json" in directory.missing
+        assert not (run / "summary.json.part").exists()
+        ballast.unlink()
+        directory.add(record(200), ["W"])
     assert epochs_of(run) == list(range(1, 201))
     assert len((run / "ranks.csv").read_text().splitlines()) == 401
 
 
 def test_a_disk_that_became_read_only(small_disk):
-    directory = RunDirectory.make(str(small_disk / "run"), RECIPE)
-    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
-    directory.add(record(1), ["W"])
-    assert "the disk became read-only" in directory.trouble
-    subprocess.run(["mount", "-o", "remount,rw", str(small_disk)], check=True)
-    directory.add(record(2), ["W"])
-    assert epochs_of(small_disk / "run") == [1, 2]
+    disk = small_disk(64)
+    with RunDirectory.make(str(disk / "run"), RECIPE) as directory:
+        subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
+        directory.add(record(1), ["W"])
+        assert "the disk became read-only" in directory.trouble
+        subprocess.run(["mount", "-o", "remount,rw", str(disk)], check=True)
+        directory.add(record(2), ["W"])
+    assert epochs_of(disk / "run") == [1, 2]
 
 
 def test_a_full_disk_leaves_the_weights_that_were_there(small_disk):
     first, second = (Weights({"W": np.full(5000, value, np.float32)}, {}) for value in (1.0, 2.0))
-    path = small_disk / "weights.safetensors"
+    disk = small_disk(64)
+    path = disk / "weights.safetensors"
     save(first, path)
-    fill(small_disk)
+    fill(disk)
     with pytest.raises(UserError, match="No space left on device"):
         save(second, path)
     assert load(path).sha256() == first.sha256()
-    assert sorted(entry.name for entry in small_disk.iterdir()) == ["ballast", "weights.safetensors"]
+    assert sorted(entry.name for entry in disk.iterdir()) == ["ballast", "weights.safetensors"]

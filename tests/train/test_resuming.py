@@ -15,8 +15,8 @@ from unisono.cli.running import run_recipe
 from unisono.errors import UserError
 from unisono.recipe import Recipe
 from unisono.train.resuming import FIXED, FREE, check_same, find_snapshot, passed_over, recipe_of
-from unisono.train.snapshot import Snapshot, listed
-from unisono.train.snapshot_manifest import Manifest
+from unisono.train.snapshots.finding import Snapshot, listed
+from unisono.train.snapshots.manifest import Manifest
 
 RECIPE = Recipe(epochs=3, ranks=2, snapshot_every="10steps", keep=3)  # 23 steps an epoch
 

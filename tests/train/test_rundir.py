@@ -2,9 +2,12 @@
 
 import csv
 import errno
+import fcntl
 import json
 import os
 import shutil
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -33,8 +36,18 @@ def epochs_of(path: Path) -> list[int]:
     return [json.loads(line)["epoch"] for line in (path / "metrics.jsonl").read_text().splitlines()]
 
 
-def test_the_contract(tmp_path):
-    directory = RunDirectory.make(str(tmp_path / "run"), RECIPE)
+Make = Callable[..., RunDirectory]
+
+
+@pytest.fixture
+def make() -> Iterator[Make]:
+    """Directories that are released when the test ends."""
+    with ExitStack() as kept:
+        yield lambda path, recipe=RECIPE: kept.enter_context(RunDirectory.make(str(path), recipe))
+
+
+def test_the_contract(tmp_path, make):
+    directory = make(tmp_path / "run")
     for epoch in (1, 2):
         directory.add(record(epoch), ["W"])
     directory.finish({"status": "finished"})
@@ -56,16 +69,16 @@ def test_the_contract(tmp_path):
     assert (directory.trouble, directory.missing) == ("", [])
 
 
-def test_what_json_cannot_hold_is_null(tmp_path):
-    directory = RunDirectory.make(str(tmp_path / "run"), RECIPE)
+def test_what_json_cannot_hold_is_null(tmp_path, make):
+    directory = make(tmp_path / "run")
     directory.add(record(1, test_loss=float("inf")), ["W"])
     directory.finish({"test_loss": float("nan")})
     for name in ("metrics.jsonl", "summary.json"):
         assert json.loads((tmp_path / "run" / name).read_text())["test_loss"] is None
 
 
-def test_the_place_of_logs_is_made_when_asked_for(tmp_path):
-    directory = RunDirectory.make(str(tmp_path / "run"), RECIPE)
+def test_the_place_of_logs_is_made_when_asked_for(tmp_path, make):
+    directory = make(tmp_path / "run")
     assert names(tmp_path / "run") == ["recipe.toml"]
     assert directory.log(3) == tmp_path / "run" / "log" / "rank-3.log"
     assert directory.log(4).parent.is_dir()
@@ -81,11 +94,11 @@ def test_a_directory_that_holds_something_is_left_alone(tmp_path):
     assert names(tmp_path) == ["precious"]
 
 
-def test_runs_of_one_second_get_directories_of_their_own(tmp_path, monkeypatch):
+def test_runs_of_one_second_get_directories_of_their_own(tmp_path, monkeypatch, make):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(module.time, "strftime", lambda form: "now")
     recipe = Recipe(model="here/net.py:make", data="there/rows.npz")
-    made = [str(RunDirectory.make("", recipe).path) for _ in range(3)]
+    made = [str(make("", recipe).path) for _ in range(3)]
     assert made == ["runs/now-net-rows", "runs/now-net-rows-2", "runs/now-net-rows-3"]
 
 
@@ -104,8 +117,8 @@ def test_nothing_is_left_of_a_directory_that_could_not_be_made(tmp_path, monkeyp
     assert names(tmp_path) == ["mine"]  # it was the user's
 
 
-def test_discarding_leaves_what_others_put_there(tmp_path):
-    directory = RunDirectory.make(str(tmp_path / "deep" / "run"), RECIPE)
+def test_discarding_leaves_what_others_put_there(tmp_path, make):
+    directory = make(tmp_path / "deep" / "run")
     (tmp_path / "deep" / "run" / "note").write_text("x")
     directory.discard()
     assert names(tmp_path / "deep" / "run") == ["note"]
@@ -136,9 +149,9 @@ def disk(monkeypatch) -> Disk:
 @pytest.mark.parametrize(
     ("number", "hint"), [(errno.ENOSPC, "make room"), (errno.EDQUOT, "quota"), (errno.EIO, "system's log")]
 )
-def test_what_finds_no_room_is_written_when_there_is_some(tmp_path, disk, number, hint):
+def test_what_finds_no_room_is_written_when_there_is_some(tmp_path, disk, number, hint, make):
     run = tmp_path / "run"
-    directory = RunDirectory.make(str(run), RECIPE)
+    directory = make(run)
     directory.add(record(1), ["W"])
     before = {name: (run / name).read_bytes() for name in names(run)}
     disk.number = number
@@ -154,8 +167,8 @@ def test_what_finds_no_room_is_written_when_there_is_some(tmp_path, disk, number
     assert [line.split(",")[0] for line in (run / "ranks.csv").read_text().splitlines()] == ["epoch", *"11223344"]
 
 
-def test_room_at_the_very_end_is_enough(tmp_path, disk):
-    directory = RunDirectory.make(str(tmp_path / "run"), RECIPE)
+def test_room_at_the_very_end_is_enough(tmp_path, disk, make):
+    directory = make(tmp_path / "run")
     disk.number = errno.ENOSPC
     directory.add(record(1), ["W"])
     assert names(tmp_path / "run") == ["recipe.toml"]  # not even empty files
@@ -167,9 +180,9 @@ def test_room_at_the_very_end_is_enough(tmp_path, disk):
     assert directory.error is None
 
 
-def test_a_failure_that_is_told_late_does_not_double_lines(tmp_path, monkeypatch):
+def test_a_failure_that_is_told_late_does_not_double_lines(tmp_path, monkeypatch, make):
     """Network file systems say on closing that there was no room; some of it may be there all the same."""
-    directory = RunDirectory.make(str(tmp_path / "run"), RECIPE)
+    directory = make(tmp_path / "run")
     directory.add(record(1), ["W"])
     close = os.close
 
@@ -185,9 +198,9 @@ def test_a_failure_that_is_told_late_does_not_double_lines(tmp_path, monkeypatch
     assert epochs_of(tmp_path / "run") == [1, 2, 3]
 
 
-def test_a_directory_that_was_removed_and_made_again(tmp_path):
+def test_a_directory_that_was_removed_and_made_again(tmp_path, make):
     run = tmp_path / "run"
-    directory = RunDirectory.make(str(run), RECIPE)
+    directory = make(run)
     directory.add(record(1), ["W"])
     shutil.rmtree(run)
     directory.add(record(2), ["W"])
@@ -198,3 +211,59 @@ def test_a_directory_that_was_removed_and_made_again(tmp_path):
     directory.add(record(3), ["W"])
     assert epochs_of(run) == [2, 3]
     assert (run / "ranks.csv").read_text().startswith("epoch,rank,host")
+
+
+def held(run: Path) -> bool:
+    """Whether somebody keeps others from writing there."""
+    with open(run / "recipe.toml") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        return False
+
+
+def test_one_run_at_a_time_writes_into_a_directory(tmp_path, make):
+    run = tmp_path / "run"
+    directory = make(run)
+    directory.add(record(1), ["W"])
+    before = (run / "metrics.jsonl").read_bytes()
+    with pytest.raises(UserError, match="run is in use by another unisono train\nHINT: wait for it to end"):
+        RunDirectory.reopen(run, 0, RECIPE)
+    assert (run / "metrics.jsonl").read_bytes() == before
+    directory.release()
+    with RunDirectory.reopen(run, 0, RECIPE):
+        assert held(run)
+    assert (run / "metrics.jsonl").read_bytes() == b""
+
+
+def test_a_directory_is_released_whatever_ends_the_run(tmp_path):
+    def work() -> None:
+        with RunDirectory.make(str(tmp_path / "run"), RECIPE):
+            assert held(tmp_path / "run")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    assert not held(tmp_path / "run")
+
+
+def test_a_directory_that_cannot_be_gone_on_with_is_released(tmp_path, monkeypatch):
+    with RunDirectory.make(str(tmp_path / "run"), RECIPE):
+        pass
+
+    def fail(self: Recipe, path: Path) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(Recipe, "save", fail)
+    with pytest.raises(UserError, match="Read-only file system\nHINT: make it writable again"):
+        RunDirectory.reopen(tmp_path / "run", 0, RECIPE)
+    assert not held(tmp_path / "run")
+
+
+def test_what_is_discarded_is_released(tmp_path, make):
+    directory = make(tmp_path / "run")
+    os.link(tmp_path / "run" / "recipe.toml", tmp_path / "recipe.toml")
+    assert held(tmp_path)
+    directory.discard()
+    assert not held(tmp_path)

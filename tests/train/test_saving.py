@@ -2,11 +2,9 @@
 
 import errno
 import os
-import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -23,8 +21,8 @@ from unisono.recipe import Recipe
 from unisono.train import saving
 from unisono.train.job import Job, prepare
 from unisono.train.saving import gather, put_back
-from unisono.train.snapshot import listed, newest, require_newest, verified
-from unisono.train.snapshot_writing import NotWritten
+from unisono.train.snapshots.finding import listed, newest, require_newest, verified
+from unisono.train.snapshots.writing import NotWritten
 from unisono.train.team import Halted, Places, Team
 
 SMALL = Recipe(
@@ -143,38 +141,25 @@ def test_signals_to_everybody_do_not_end_the_writer(job, expected, tmp_path, mon
     assert all(event["path"] for event in events)
 
 
-@pytest.fixture
-def small_disk(tmp_path) -> Iterator[Path]:
-    """A disk of 256 KiB."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=256k", "none", str(place)]
-    if not shutil.which("mount") or subprocess.run(command, capture_output=True, check=False).returncode:
-        pytest.skip("no disk can be mounted by this user")
-    try:
-        yield place
-    finally:
-        subprocess.run(["umount", "-l", str(place)], check=True)
-
-
 @pytest.mark.parametrize("trouble", ["full", "read-only"])
 def test_a_disk_that_takes_nothing_more(job, expected, small_disk, trouble):
     """Training goes on to its end, says so each time, and what was there stays loadable."""
-    train(every(job, "3steps"), Places(snapshots=small_disk / "snapshots"))
-    kept = require_newest(small_disk / "snapshots")
+    disk = small_disk(256)
+    train(every(job, "3steps"), Places(snapshots=disk / "snapshots"))
+    kept = require_newest(disk / "snapshots")
     if trouble == "full":
-        with open(small_disk / "ballast", "wb", buffering=0) as file, suppress(OSError):
+        with open(disk / "ballast", "wb", buffering=0) as file, suppress(OSError):
             while file.write(bytes(1024)):
                 pass
     else:
-        subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
-    found, events = train(every(job, "3steps"), Places(snapshots=small_disk / "snapshots"))
+        subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
+    found, events = train(every(job, "3steps"), Places(snapshots=disk / "snapshots"))
     assert found == expected
     assert events
     for event in events:
         assert event["path"] is None
         assert ("No space left" if trouble == "full" else "Read-only file system") in event["cause"]
-    assert require_newest(small_disk / "snapshots").path == kept.path
+    assert require_newest(disk / "snapshots").path == kept.path
     assert train(job, snapshot=kept)[0] == expected
 
 

@@ -11,7 +11,7 @@ from unisono.launch.supervisor import Outcome
 from unisono.recipe import Recipe
 from unisono.strategies.base import Strategy
 from unisono.train.job import Job, prepare
-from unisono.train.snapshot import require_newest
+from unisono.train.snapshots.finding import require_newest
 from unisono.train.team import RESUME_ME, Halted, Places, Team
 from unisono.train.trainer import walk_through
 from unisono.train.walk import Walk

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from unisono.data.dataset import Dataset
     from unisono.data.options import Progress
 
-data = App(name="data", help="List, fetch and check datasets.")
+data = App(name="data", help="List, fetch and check datasets.", help_epilogue="Example: unisono data check digits")
 
 DataDir = Annotated[str, Parameter(help="Where the files are, or shall be put; ~/.cache/unisono/NAME without it.")]
 

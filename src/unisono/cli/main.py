@@ -28,9 +28,17 @@ COMMANDS = {
     "bench": "Measure all-reduce: algorithm x size x ranks x transport.",
 }
 """In the order in which a user meets them. The texts stand here so that --help need not import the commands."""
+EXAMPLES = {
+    "train": "unisono train r2 --ranks 4 --epochs 3",
+    "report": "unisono report runs/mine",
+    "weights": "unisono weights runs/mine --export weights.npz",
+    "bench": "unisono bench --transports shm --sizes 64KiB,1MiB",
+}
+"""For each command that is a function; one that has commands of its own brings its example."""
 
 for _number, (_name, _help) in enumerate(COMMANDS.items()):
-    app.command(f"unisono.cli.{_name}:{_name}", name=_name, help=_help, sort_key=_number)
+    _more = {"help_epilogue": f"Example: {EXAMPLES[_name]}"} if _name in EXAMPLES else {}
+    app.command(f"unisono.cli.{_name}:{_name}", name=_name, help=_help, sort_key=_number, **_more)
 
 
 def main() -> None:

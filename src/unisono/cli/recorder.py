@@ -14,6 +14,7 @@ end, the run is told as finished, and the command fails.
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Any, Self, final
@@ -30,7 +31,7 @@ from unisono.train.fingerprint import differences, fingerprint
 from unisono.train.job import Job
 from unisono.train.resuming import passed_over
 from unisono.train.rundir import RunDirectory
-from unisono.train.snapshot import Snapshot
+from unisono.train.snapshots.finding import Snapshot
 from unisono.train.team import RESUME_ME, Halted
 
 ENGINES = {"numpy": "NumPy", "torch": "torch"}
@@ -66,9 +67,12 @@ class Recorder:
             self._directory = RunDirectory.reopen(Path(job.recipe.resume), self._epoch, job.recipe)
             self._resumed_from = str(snapshot.path)
         self.path, self.weights = self._directory.path, self._directory.weights
-        self._screen.say(opening(job, Setting(ENGINES[job.recipe.engine], transport, usable_cores(), hosts)))
-        if snapshot is not None:
-            self._tell_resumed(snapshot)
+        with ExitStack() as kept:
+            kept.enter_context(self._directory)
+            self._screen.say(opening(job, Setting(ENGINES[job.recipe.engine], transport, usable_cores(), hosts)))
+            if snapshot is not None:
+                self._tell_resumed(snapshot)
+            kept.pop_all()  # until `__exit__`
 
     @property
     def log(self) -> Path:
@@ -188,15 +192,18 @@ class Recorder:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._screen.close()
-        self._directory.release()
-        if error is not None and not self._ended:
-            report = error.report if isinstance(error, RankFailed) else str(error) or type(error).__name__
-            code = error.exit_code if isinstance(error, UnisonoError) else 1
-            status = "halted" if code == RESUME_ME else "failed"
-            if isinstance(error, KeyboardInterrupt):
-                status = "interrupted"
-            counted = NOTHING
-            if isinstance(error, Halted):
-                counted = {"takeovers": error.outcome.takeovers, "restarts": error.outcome.restarts}
-            self.fail(report, status, mistake=code == 2, counted=counted)
+        with self._directory:  # held until everything is in it
+            self._screen.close()
+            if error is not None and not self._ended:
+                self._tell_failure(error)
+
+    def _tell_failure(self, error: BaseException) -> None:
+        report = error.report if isinstance(error, RankFailed) else str(error) or type(error).__name__
+        code = error.exit_code if isinstance(error, UnisonoError) else 1
+        status = "halted" if code == RESUME_ME else "failed"
+        if isinstance(error, KeyboardInterrupt):
+            status = "interrupted"
+        counted = NOTHING
+        if isinstance(error, Halted):
+            counted = {"takeovers": error.outcome.takeovers, "restarts": error.outcome.restarts}
+        self.fail(report, status, mistake=code == 2, counted=counted)

@@ -28,8 +28,6 @@ def report(
     Of several runs the curves lie over each other, and a table shows in what they differ. A run may still be going on;
     what is damaged or missing is named on the page. An older report is replaced, any other file is not.
 
-    Example: unisono report runs/mine
-
     Parameters
     ----------
     run

@@ -3,9 +3,21 @@
 from dataclasses import MISSING, field, fields, make_dataclass
 from typing import Annotated
 
-from cyclopts import Parameter
+from cyclopts import Group, Parameter
 
 from unisono.recipe import ALIASES, Recipe, load, option
+
+GROUPS = {
+    "model": "The network",
+    "data": "The data",
+    "ranks": "Ranks and batches",
+    "epochs": "Learning",
+    "strategy": "How ranks work together",
+    "eval_every": "Evaluation and early stop",
+    "snapshot_every": "Nothing lost",
+    "log_ranks": "Output",
+}
+"""How --help cuts the options, which stand in the order of the recipe's fields: a group begins with the one named."""
 
 
 def _overrides() -> type:
@@ -14,10 +26,13 @@ def _overrides() -> type:
 
     help_of = {entry.arg_name: entry.description for entry in docstring_parser.parse_from_object(Recipe).params}
     options = []
+    group = None
     for entry in fields(Recipe):
+        if entry.name in GROUPS:
+            group = Group(GROUPS[entry.name], sort_key=list(GROUPS).index(entry.name))
         default = "" if entry.default in ("", MISSING) else f" [default: {entry.default}]"
         others = [option(alias) for alias, name in ALIASES.items() if name == entry.name]
-        told = Parameter(help=f"{help_of[entry.name]}{default}", show_default=False, alias=others)
+        told = Parameter(help=f"{help_of[entry.name]}{default}", show_default=False, alias=others, group=group)
         options.append((entry.name, Annotated[entry.type | None, told], field(default=None, kw_only=True)))  # type: ignore[operator]
     made = make_dataclass("Options", options, frozen=True)
     made.__module__ = __name__

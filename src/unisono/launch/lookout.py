@@ -1,4 +1,4 @@
-"""Lookout: which rank is stuck, and what it was doing; why ranks ended. Step counters, not heartbeats.
+"""Lookout: which rank is stuck, and why ranks ended. Step counters, not heartbeats.
 
 The one idea: a rank that works moves its flag or its pulse (`arena/member.py`). One that has moved neither for a long
 time, while it is behind everybody else, is what the others wait for. Time is counted only while this process itself is
@@ -7,24 +7,20 @@ awake, so that a machine that was suspended accuses nobody.
     lookout = Lookout(words, stall_s=10); lookout.stuck(members)         # about ten times a second
 """
 
-import faulthandler
 import os
 import signal
 import time
-from contextlib import suppress
-from pathlib import Path
 from typing import final
 
 from unisono.arena import protocol
 from unisono.arena.member import pulse_of
 from unisono.arena.protocol import Words
 from unisono.launch.children import how_it_ended
-from unisono.launch.crew import Crew, Ended
+from unisono.launch.crew import Ended
 from unisono.resources import memory_kills
 
 LEAST_S, TIMES_MEDIAN, FIRST_S = 60.0, 20, 1800.0
 _LONGEST_TICK_S = 1.0
-STACK_SIGNAL = signal.SIGUSR2
 
 
 @final
@@ -90,44 +86,3 @@ class Causes:
             self._memory_kills = kills
             return "was killed for memory (SIGKILL; the limit of its cgroup was reached)"
         return how_it_ended(one.status)
-
-
-@final
-class Stacks:
-    """Where ranks write their Python stack when asked by a signal, whatever they are doing: memory, a piece for each.
-
-    Files are made in `folder` only when there is something to keep; None: stacks are not asked for.
-    """
-
-    def __init__(self, size: int, folder: Path | None) -> None:
-        self._folder = folder
-        self._memory = [os.memfd_create(f"stack of rank {slot}", os.MFD_CLOEXEC) for slot in range(size)]
-
-    def listen(self, slot: int) -> None:
-        """In a rank."""
-        faulthandler.register(STACK_SIGNAL, file=self._memory[slot], all_threads=True)
-
-    def save(self, crew: Crew, slot: int, wait_s: float = 1.0) -> Path | None:
-        """In the supervisor: asks for the stack and waits for it a little; the file, if there is one."""
-        if self._folder is None:
-            return None
-        memory, path = self._memory[slot], self._folder / f"rank-{slot}.stack"
-        before = os.fstat(memory).st_size
-        with suppress(OSError):
-            crew.signal(slot, STACK_SIGNAL)
-            crew.signal(slot, signal.SIGCONT)  # a stopped process handles no signal
-            deadline = time.monotonic() + wait_s
-            while os.fstat(memory).st_size == before and time.monotonic() < deadline:
-                time.sleep(0.005)
-            time.sleep(0.02)  # the rest of it
-            text = os.pread(memory, 1 << 20, before)
-            if b'File "' in text:  # now and then Python fails to read its own stack, and ends with it
-                self._folder.mkdir(exist_ok=True)
-                with open(path, "ab") as file:
-                    file.write(text)
-                return path
-        return None
-
-    def close(self) -> None:
-        for memory in self._memory:
-            os.close(memory)

@@ -3,13 +3,12 @@
 The one idea: once a model is shared, the death of a rank is a change of membership, as under the supervisor of
 `unisono train`; only, nobody is replaced, for a new process would not know what the user's code had done so far.
 
-    sharers = Sharers(size); sharers.adopt(news); sharers.take_over(crew, lost, timeout_s) -> those who died meanwhile
+    sharers = Sharers(size); sharers.hear(news); sharers.take_over(crew, judge, timeout_s)     # whether anybody is left
 
 Limits: a rank that waits in a collective of `world.comm` for one that died waits in vain, and ends with a time-out.
 """
 
 import os
-import time
 from collections.abc import Callable
 from contextlib import closing
 from typing import Any, final
@@ -19,6 +18,7 @@ from unisono.arena.layout import Sections
 from unisono.arena.segment import Segment
 from unisono.errors import CommTimeout
 from unisono.launch.crew import Crew, Ended
+from unisono.launch.reforming import Roll, come_to_rest
 from unisono.strategies.shared import Shared
 
 NEWS = "shared"
@@ -51,25 +51,27 @@ class Sharers:
     def take_over(self, crew: Crew, judge: Callable[[Ended], None], timeout_s: float) -> bool:
         """A new view without those who do not live; whether anybody is left. judge hears of those who end meanwhile."""
         assert self._shared is not None
-        words, deadline, nap_s = self._shared.words, time.monotonic() + timeout_s, 0.00005
+        words = self._shared.words
         old = protocol.current_view(words, self._size)
         assert old is not None
-        protocol.raise_freeze(words)
-        while True:
-            members = [slot for slot in old.members if slot in crew.living]
-            if protocol.all_still(words, members):
-                break
-            for one in crew.poll(0.0):
+
+        def listen() -> bool:
+            ended = crew.poll(0.0)
+            for one in ended:
                 judge(one)
-            if time.monotonic() > deadline:
-                missing = protocol.not_still(words, members)
-                raise CommTimeout(
-                    f"after the loss of a rank, ranks {missing} did not come to the end of a shard in {timeout_s:g} s",
-                    missing=missing,
-                    hint="is one of them in a collective of world.comm, or in an endless loop?",
-                )
-            time.sleep(nap_s)
-            nap_s = min(1.2 * nap_s, 0.001)
+            return bool(ended)
+
+        def give_up(missing: list[int] | None) -> None:
+            raise CommTimeout(
+                f"after the loss of a rank, ranks {missing} did not come to the end of a shard in {timeout_s:g} s",
+                missing=missing or (),
+                hint="is one of them in a collective of world.comm, or in an endless loop?",
+            )
+
+        members = come_to_rest(
+            words,
+            Roll(lambda: [slot for slot in old.members if slot in crew.living], listen, lambda: timeout_s, give_up),
+        )
         if not members:
             return False
         view = protocol.outcome(words, old, members)

@@ -24,12 +24,13 @@ from unisono.arena import protocol
 from unisono.arena.protocol import View, Words
 from unisono.arena.requests import Requests
 from unisono.launch.crew import Crew, Ended, answer
-from unisono.launch.lookout import Causes, Lookout, Stacks
+from unisono.launch.lookout import Causes, Lookout
+from unisono.launch.reforming import Roll, come_to_rest
+from unisono.launch.stacks import Stacks
 
 TICK_S = 0.1
 WINDOW_S = 600.0
 """Within which `most_deaths` are counted."""
-LONGEST_NAP_S = 0.001
 MOST_FAILURES, AT_ONCE, FIRST_PAUSE_S = 6, 2, 0.05
 """How often a replacement is tried that dies before it joins, how often at once, and the first pause then."""
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP, signal.SIGINT)
@@ -148,26 +149,25 @@ class Supervisor:
     def _reform(self, lost: dict[int, str]) -> None:
         """A new view, without those who are `lost` and with those who are ready to join."""
         begun, old = time.perf_counter(), self._view
-        protocol.raise_freeze(self._words)
-        awake, nap_s = time.monotonic(), 0.00005
-        while True:
+
+        def staying() -> list[int] | None:
             members = [slot for slot in old.members if slot in self._crew.living and slot not in self._joining]
-            coming = [slot for slot in self._joining if slot in self._crew.living]
             # The last rank is not lost while a replacement is on its way.
-            waited_for = not members and not self._outcome.results and bool(coming or self._due)
-            alone = waited_for and not any(map(self._joining.get, coming))
+            waited_for = not members and not self._outcome.results and bool(self._coming() or self._due)
+            alone = waited_for and not any(map(self._joining.get, self._coming()))
             self._start_due()
-            if not alone and protocol.all_still(self._words, members):
-                break
-            if more := self._crew.poll(0.0):
-                lost |= self._judge(more)
-            elif time.monotonic() - awake > self._lookout.patience_s():
-                awake = time.monotonic()
-                for slot in coming if alone else protocol.not_still(self._words, members):
-                    self._end_stuck(slot)
-            else:
-                time.sleep(nap_s)
-                nap_s = min(1.2 * nap_s, LONGEST_NAP_S)
+            return None if alone else members
+
+        def listen() -> bool:
+            more = self._crew.poll(0.0)
+            lost.update(self._judge(more))
+            return bool(more)
+
+        def end_late(late: list[int] | None) -> None:
+            for slot in self._coming() if late is None else late:
+                self._end_stuck(slot)
+
+        members = come_to_rest(self._words, Roll(staying, listen, self._lookout.patience_s, end_late))
         over = bool(self._outcome.results)
         if over and not members:
             return
@@ -188,6 +188,10 @@ class Supervisor:
         if self._care.respawn and not over:
             self._due |= dict.fromkeys(lost, 0.0)
             self._start_due()
+
+    def _coming(self) -> list[int]:
+        """Replacements that have not joined yet."""
+        return [slot for slot in self._joining if slot in self._crew.living]
 
     def _start_due(self) -> None:
         """Forks the replacements whose time has come."""
@@ -246,8 +250,7 @@ class Supervisor:
         self._care.tick()
         living = self._crew.living
         working = [slot for slot in self._view.members if slot in living and slot not in self._joining]
-        coming = [slot for slot in self._joining if slot in living]
-        for slot in (*self._lookout.stuck(working), *self._doorman.stuck(coming)):
+        for slot in (*self._lookout.stuck(working), *self._doorman.stuck(self._coming())):
             self._end_stuck(slot)
 
     def _send_away(self, slots: Iterable[int]) -> None:

@@ -8,6 +8,7 @@ The trainer is the same for all of them.
     table = strategy.survey(position, blocks, measure, tell)
 """
 
+import math
 import socket
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -59,6 +60,15 @@ class StepResult:
 
     loss_sum: float
     correct: float
+
+    @classmethod
+    def of(cls, sums: np.ndarray) -> "StepResult":
+        """Of the (loss, correct) of each shard, (live, 2); `NotFinite` names the first shard without a loss."""
+        loss_sum, correct = (sums[0] if len(sums) == 1 else np.add.reduce(sums)).tolist()
+        if not math.isfinite(loss_sum):
+            shard = int(np.argmin(np.isfinite(sums[:, 0])))
+            raise NotFinite(shard, float(sums[shard, 0]))
+        return cls(loss_sum, correct)
 
 
 @final

@@ -64,10 +64,9 @@ class Ledger:
             self._told = told
         return told is not None
 
-    def exchange(self, own: np.ndarray, samples: int) -> None:
-        """Finds out what each rank contributed; `own` (padded length,): this rank's part of the step's gradient."""
-        whole, mine = own.copy(), np.zeros((2, len(self._model.layout.shapes), 3))
-        self._comm.all_reduce(whole)
+    def exchange(self, own: np.ndarray, whole: np.ndarray, samples: int) -> None:
+        """Finds out what each rank contributed; `own` (padded length,): its part of the step's gradient, `whole`."""
+        mine = np.zeros((2, len(self._model.layout.shapes), 3))
         leave_sums([([own], 0)], whole, segments_of(self._model).ranges(0, len(own)), mine)
         self._shares[0, :-1] = self._comm.all_gather(mine[0])
         self._shares[0, -1] = mine[1]

@@ -20,9 +20,11 @@ import numpy as np
 
 from unisono.arena.canon import chunk_bounds, combine
 from unisono.arena.member import Member
-from unisono.arena.protocol import NORMS
+from unisono.arena.protocol import NORMS, pack
 from unisono.optim import make
 from unisono.optim.options import OptimizerOptions
+from unisono.strategies.contributions import chain
+from unisono.strategies.contributions import sums as leave_sums
 from unisono.strategies.dealing import Dealing, Slots
 from unisono.strategies.shared import Shaped, Shared, scaling_of, segments_of
 from unisono.strategies.unused import left_alone
@@ -140,3 +142,12 @@ class Owner:
             np.multiply(averaged, np.float32(1.0 / live), out=averaged)
         if taken.size:
             taken[...] = first
+
+    def leave_shares(self, position: int, live: int, makers: Slots) -> None:
+        """What each maker contributed to this member's chunk of the sum, for `contributions.shares`."""
+        shared, slot, parts = self._shared, self._member.slot, []
+        for maker in range(shared.size):
+            chunks = self.dealing.left(live, makers, maker, self.low, self.high) if maker in makers else []
+            parts.append((chunks, chain(len(chunks))))
+        leave_sums(parts, self.gradient, self.ranges, shared.shares[slot])
+        shared.share_labels[slot] = pack(self._member.view.number, position, 0)

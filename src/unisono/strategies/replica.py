@@ -9,11 +9,9 @@ other bits, for the sum then has another order.
 Limits: the death of a rank ends the run.
 """
 
-import math
-import socket
 import time
 from contextlib import nullcontext
-from typing import Any, final
+from typing import final
 
 import numpy as np
 
@@ -21,74 +19,37 @@ from unisono.arena.canon import combine
 from unisono.comm.allreduce import all_reduce
 from unisono.comm.base import Communicator
 from unisono.data.loader import Group
-from unisono.data.shards import shards_of_rank
 from unisono.models.base import Model
 from unisono.optim import make
 from unisono.optim.options import OptimizerOptions
-from unisono.strategies.base import TIMES, Batch, Clock, Measure, NotFinite, StepResult, Strategy, Tell
-from unisono.strategies.contributions import shares as shares_of
-from unisono.strategies.contributions import sums as leave_sums
-from unisono.strategies.shared import padded, scaling_of, segments_of
+from unisono.strategies.apart import Apart
+from unisono.strategies.base import Batch, StepResult
+from unisono.strategies.shared import scaling_of, segments_of
 from unisono.strategies.unused import left_alone
-
-_HOST_BYTES = 64
-_COUNTS = ("samples", *TIMES, "memory_bytes")
 
 
 @final
-class Replica(Strategy):
+class Replica(Apart):
     """`algorithm`: naive, ring, tree, doubling, halving or native."""
 
     def __init__(
         self, comm: Communicator, model: Model, options: OptimizerOptions, algorithm: str, epochs: int = 1
     ) -> None:
-        self.rank, self.size = comm.rank, comm.size
-        self._comm, self._model, self._algorithm = comm, model, algorithm
+        super().__init__(comm, model, epochs)
+        self._model, self._algorithm = model, algorithm
         self._optimizer, self._scaling = make(options), scaling_of(model, options)
-        length, segments = padded(model.layout.length), segments_of(model)
+        length, segments = len(self.params), segments_of(model)
         self._squares = np.zeros((self._scaling.rows, segments.count))
         self._ranges = segments.ranges(0, length)
-        self.params = np.zeros(length, np.float32)
         self.state = [np.zeros(length, np.float32) for _ in self._optimizer.state_names]
-        self.buffers = np.zeros(model.buffers_layout.length, np.float32)
-        self.scores = np.zeros((epochs + 1, 3))
         self._rows = np.zeros((0, length), np.float32)
         self._gradient = np.zeros(length, np.float32)
         self._first_row = np.zeros(model.taken - model.fixed, np.float32)
-        self._shares = np.zeros((1, comm.size + 1, len(model.layout.shapes), 3))
-        self._dealt = [0] * comm.size
-        self._sums = np.zeros(2)
-        self._counts = np.zeros(len(_COUNTS))
-        self._gathered = np.zeros((comm.size, len(_COUNTS)))
-        self._begun = self._ended = self._first_sync_s = 0.0
-        name = socket.gethostname().encode()[:_HOST_BYTES]
-        names = comm.all_gather(np.frombuffer(name.ljust(_HOST_BYTES, b"\0"), np.uint8).copy())
-        self._hosts = [row.tobytes().rstrip(b"\0").decode(errors="replace") for row in names]
         model.bind(self.params, self.buffers)
-
-    @property
-    def at(self) -> tuple[int, bool]:
-        return 0, True
-
-    @property
-    def hosts(self) -> list[str]:
-        return self._hosts
-
-    @property
-    def first(self) -> bool:
-        return self.rank == 0
-
-    def share(self, live: int) -> range:
-        return shards_of_rank(live, self.size, self.rank)
-
-    def halts_after(self, position: int) -> bool:
-        return False
 
     def step(self, batch: Batch) -> StepResult:
         if batch.step == 0:
-            self._sums[:] = self._counts[:] = 0.0
-            self._comm.barrier()
-            self._begun = time.perf_counter()
+            self._ledger.begin()
         begun = time.perf_counter()
         mine = self.share(batch.live)
         groups = batch.load(mine)
@@ -104,60 +65,19 @@ class Replica(Strategy):
         if self._model.skips:
             self._comm.all_reduce(unused, "min")
         if own is not None:
-            self._gather_shares(own, samples)
+            self._ledger.exchange(own, self._gradient, samples)
         exchanged = time.perf_counter()
-        loss_sum, correct = sums.sum(axis=0).tolist()
-        if not math.isfinite(loss_sum):
-            shard = int(np.argmin(np.isfinite(sums[:, 0])))
-            raise NotFinite(shard, float(sums[shard, 0]))
+        found = StepResult.of(sums)
         if self.buffers.size:
             self._commit_buffers(buffers, batch.live)
         self._scaling.publish(self.params, self._gradient, 0, self._squares)
         scale = self._scaling.scale(self._squares, 0, len(self.params))
         with left_alone([self.params, *self.state], self._ranges, unused) if unused.any() else nullcontext():
             self._optimizer.update(self.params, self._gradient, self.state, batch.lr, batch.number, scale)
-        self._sums += loss_sum, correct
         ended = time.perf_counter()
-        self._counts += samples, loaded - begun, computed - loaded, exchanged - computed, ended - exchanged, 0
-        self._first_sync_s = self._first_sync_s or ended - computed
-        return StepResult(loss_sum, correct)
-
-    def survey(self, position: int, count: int, measure: Measure, tell: Tell, *, due: bool = False) -> np.ndarray:
-        self._comm.barrier()
-        self._ended = time.perf_counter()
-        table = np.zeros((count, 2))
-        for number in shards_of_rank(count, self.size, self.rank):
-            table[number] = measure(number)
-        if count:
-            self._comm.all_reduce(table)  # adds zeros, exactly
-        gathered = self._comm.gather(self._counts)
-        if gathered is not None:
-            self._gathered = gathered
-            tell(table)
-        self._comm.broadcast(self.scores)  # which `tell` may have filled
-        return table
-
-    def epoch_sums(self) -> tuple[float, float]:
-        loss_sum, correct = self._sums.tolist()
-        return loss_sum, correct
-
-    def times(self, epoch: int) -> list[dict[str, Any]]:
-        # Who came last is not known: the all-reduce waits inside.
-        rows = self._gathered[:, :-1].tolist()
-        return [dict(zip(_COUNTS[:-1], row, strict=True)) | {"last_steps": 0.0} for row in rows]
-
-    def clock(self) -> Clock:
-        return Clock(self._begun, self._ended, self._first_sync_s, 0)
-
-    def note_memory(self, nbytes: int) -> None:
-        self._counts[-1] = nbytes
-
-    def memory_bytes(self) -> int:
-        return int(self._gathered[:, -1].sum())
-
-    def contributions(self) -> np.ndarray:
-        total = sum(self._dealt)
-        return shares_of(self._shares, self._model.layout.sizes, [count / total for count in self._dealt])
+        spent = loaded - begun, computed - loaded, exchanged - computed, ended - exchanged
+        self._ledger.count(found, samples, spent)
+        return found
 
     def _commit_buffers(self, averaged: np.ndarray, live: int) -> None:
         width = len(averaged)
@@ -189,10 +109,3 @@ class Replica(Strategy):
         else:
             self._gradient[:] = 0.0
         return sums, buffers, unused if self._model.skips else unused[:0]
-
-    def _gather_shares(self, own: np.ndarray, samples: int) -> None:
-        mine = np.zeros((2, len(self._model.layout.shapes), 3))
-        leave_sums([([own], 0)], self._gradient, self._ranges, mine)
-        self._shares[0, :-1] = self._comm.all_gather(mine[0])
-        self._shares[0, -1] = mine[1]
-        self._dealt = self._comm.all_gather(np.array([samples]))[:, 0].tolist()

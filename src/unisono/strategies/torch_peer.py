@@ -15,24 +15,21 @@ Buffers are rank 0's, as DDP has it, where `sync` averages them. Other numbers o
 rank ends the run; there are no snapshots.
 """
 
-import math
 import time
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from unisono.comm.base import Communicator
-from unisono.data.shards import shards_of_rank
 from unisono.models.torch.model import TorchModel
 from unisono.models.torch.seeding import seed_from
 from unisono.models.torch.task import Task
-from unisono.strategies.base import Batch, Clock, Measure, NotFinite, StepResult, Strategy, Tell
+from unisono.strategies.apart import Apart
+from unisono.strategies.base import Batch, StepResult
 from unisono.strategies.harness import Harness, Wrap, explained
-from unisono.strategies.ledger import Ledger
-from unisono.strategies.shared import padded
 from unisono.strategies.torch_place import Habits, placed, probe
 
 
@@ -50,16 +47,12 @@ class Seat:
 
 
 @final
-class Peer(Strategy):
+class Peer(Apart):
     """One rank's side. `model` has its starting values drawn from `rng`, which is the same on every rank."""
 
     def __init__(self, seat: Seat, model: TorchModel, wrap: Wrap, rng: np.random.Generator) -> None:
-        comm = seat.comm
-        self.rank, self.size = comm.rank, comm.size
-        self._seat, self._comm, self._model, self._wrap = seat, comm, model, wrap
-        self.params = np.zeros(padded(model.layout.length), np.float32)
-        self.buffers = np.zeros(model.buffers_layout.length, np.float32)
-        self.scores = np.zeros((seat.epochs + 1, 3))
+        super().__init__(seat.comm, model, seat.epochs)
+        self._seat, self._model, self._wrap = seat, model, wrap
         model.init(self.params[: model.layout.length], self.buffers, rng)
         model.bind(self.params, self.buffers)
         views, states = model.named(self.params, self.buffers)
@@ -68,25 +61,6 @@ class Peer(Strategy):
         self._trained = {name: p for name, p in self._module.named_parameters() if p.requires_grad}
         self._harness: Harness | None = None
         self._habits = Habits(draws=True, unused=False)
-        self._ledger = Ledger(comm, model)
-
-    @property
-    def at(self) -> tuple[int, bool]:
-        return 0, True
-
-    @property
-    def hosts(self) -> list[str]:
-        return self._ledger.hosts
-
-    @property
-    def first(self) -> bool:
-        return self.rank == 0
-
-    def share(self, live: int) -> range:
-        return shards_of_rank(live, self.size, self.rank)
-
-    def halts_after(self, position: int) -> bool:
-        return False
 
     def step(self, batch: Batch) -> StepResult:
         harness = self._harness = self._harness or self._open(batch)
@@ -106,50 +80,16 @@ class Peer(Strategy):
         computed = time.perf_counter()
         self._comm.all_reduce(sums)  # one row a rank: adds zeros, exactly
         if own is not None:
-            self._ledger.exchange(own, samples)
+            whole = own.copy()
+            self._comm.all_reduce(whole)
+            self._ledger.exchange(own, whole, samples)
         exchanged = time.perf_counter()
-        loss_sum, correct = sums.sum(axis=0).tolist()
-        if not math.isfinite(loss_sum):
-            shard = int(np.argmin(np.isfinite(sums[:, 0])))
-            raise NotFinite(shard, float(sums[shard, 0]))
+        found = StepResult.of(sums)
         harness.update(batch.lr, self._seat.clip)
         ended = time.perf_counter()
-        found = StepResult(loss_sum, correct)
         spent = loaded - begun, computed - loaded, exchanged - computed, ended - exchanged
         self._ledger.count(found, samples, spent)
         return found
-
-    def survey(self, position: int, count: int, measure: Measure, tell: Tell, *, due: bool = False) -> np.ndarray:
-        self._ledger.end()
-        self._keep()
-        table = np.zeros((count, 2))
-        for number in shards_of_rank(count, self.size, self.rank):
-            table[number] = measure(number)
-        if count:
-            self._comm.all_reduce(table)  # adds zeros, exactly
-        if self._ledger.gather():
-            tell(table)
-        # What was told decides whether to stop: were it rank 0's alone, it would leave and the others wait for ever.
-        self._comm.broadcast(self.scores)
-        return table
-
-    def epoch_sums(self) -> tuple[float, float]:
-        return self._ledger.epoch_sums()
-
-    def times(self, epoch: int) -> list[dict[str, Any]]:
-        return self._ledger.times()
-
-    def clock(self) -> Clock:
-        return self._ledger.clock()
-
-    def note_memory(self, nbytes: int) -> None:
-        self._ledger.note_memory(nbytes)
-
-    def memory_bytes(self) -> int:
-        return self._ledger.memory_bytes()
-
-    def contributions(self) -> np.ndarray:
-        return self._ledger.contributions()
 
     def _learn(self, harness: Harness, x: Tensor, y: Tensor, batch: Batch, row: np.ndarray) -> np.ndarray | None:
         """Gradients of this rank's part; its sums go to `row`. For `shares`: its own part of the gradient."""

@@ -14,8 +14,8 @@ from typing import Any
 
 from unisono.errors import UserError, unknown_name
 from unisono.recipe import Recipe, load, option
-from unisono.train.snapshot import Snapshot, listed, newest, number_of, verified
-from unisono.train.snapshot_files import Damaged
+from unisono.train.snapshots.files import Damaged
+from unisono.train.snapshots.finding import Snapshot, listed, newest, number_of, verified
 
 FREE = {
     "ranks", "data_dir", "out", "resume", "allow_change", "respawn", "max_restarts", "stall_timeout", "snapshot_every",

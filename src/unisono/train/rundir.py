@@ -5,7 +5,7 @@ samples and times, and of the epoch's last step what it contributed to each para
 ranks) · contributions.csv · loss.png · summary.json · weights.safetensors · log/rank-N.log. Units are in names; every
 number is global unless its name says rank; numbers that JSON cannot hold (nan, infinities) are null.
 
-    directory = RunDirectory.make("runs/mine", recipe); directory.add(record, names); directory.finish(summary)
+    with RunDirectory.make("runs/mine", recipe) as directory: directory.add(record, names); directory.finish(summary)
 
 The one idea: a disk that is full for an hour must not cost the training. What cannot be written is kept in memory and
 written with a later record; a file never ends in half a line. `trouble` and `missing` tell.
@@ -25,9 +25,10 @@ import os
 import re
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any, final
+from types import TracebackType
+from typing import Any, Self, final
 
 from unisono.errors import UserError
 from unisono.recipe import Recipe
@@ -61,7 +62,7 @@ class RunDirectory:
         self._unwritten: dict[str, str] = {}
         self._since: dict[str, int] = {}
         self._lacking: list[str] = []
-        self._held = -1
+        self._held: io.FileIO | None = None
 
     @classmethod
     def make(cls, out: str, recipe: Recipe) -> "RunDirectory":
@@ -89,20 +90,22 @@ class RunDirectory:
     @classmethod
     def reopen(cls, path: Path, epochs: int, recipe: Recipe) -> "RunDirectory":
         """That of a run which goes on after `epochs` whole epochs: what was written of later ones is dropped."""
-        directory = cls(path.expanduser())
-        try:
-            directory._lock()
-            recipe.save(directory.path / "recipe.toml")
-            for name in ("metrics.jsonl", "ranks.csv", "sync_time.csv", "contributions.csv"):
-                directory._cut(name, epochs)
-            (directory.path / "summary.json").unlink(missing_ok=True)
-        except OSError as error:
-            raise UserError(f"--resume {path}: {error.strerror}", hint="make it writable again") from None
+        with ExitStack() as kept:
+            directory = kept.enter_context(cls(path.expanduser()))
+            try:
+                directory._lock()
+                recipe.save(directory.path / "recipe.toml")
+                for name in ("metrics.jsonl", "ranks.csv", "sync_time.csv", "contributions.csv"):
+                    directory._cut(name, epochs)
+                (directory.path / "summary.json").unlink(missing_ok=True)
+            except OSError as error:
+                raise UserError(f"--resume {path}: {error.strerror}", hint="make it writable again") from None
+            kept.pop_all()
         return directory
 
     def _lock(self) -> None:
         """Until `release`, or the end of this process, nobody else writes here. It is on recipe.toml: no other file."""
-        self._held = os.open(self.path / "recipe.toml", os.O_RDONLY | os.O_CLOEXEC)
+        self._held = io.FileIO(self.path / "recipe.toml")
         try:
             fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -114,10 +117,18 @@ class RunDirectory:
             pass  # a file system without locks
 
     def release(self) -> None:
-        """Others may go on with the run."""
-        if self._held >= 0:
-            os.close(self._held)
-            self._held = -1
+        """Others may go on with the run. Leaving the `with` block does it, whatever happened in it."""
+        if self._held is not None:
+            self._held.close()
+            self._held = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
 
     def _cut(self, name: str, epochs: int) -> None:
         path = self.path / name
@@ -148,7 +159,8 @@ class RunDirectory:
         self._lock()
 
     def discard(self) -> None:
-        """Removes what `make` made, unless there is more in it by now."""
+        """Removes what `make` made, unless there is more in it by now; nobody is kept from it any more."""
+        self.release()
         for entry in self._made:
             with suppress(OSError):
                 entry.rmdir() if entry.is_dir() else entry.unlink()

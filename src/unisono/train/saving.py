@@ -28,8 +28,8 @@ from unisono.optim.options import OptimizerOptions
 from unisono.strategies.shared import Lasting, Shared
 from unisono.train.fingerprint import fingerprint
 from unisono.train.job import Job
-from unisono.train.snapshot import Snapshot
-from unisono.train.snapshot_writing import write
+from unisono.train.snapshots.finding import Snapshot
+from unisono.train.snapshots.writing import write
 from unisono.train.walk import Walk
 
 Groups: TypeAlias = dict[str, Mapping[str, np.ndarray]]

@@ -28,7 +28,7 @@ from unisono.strategies.shared import BEGUN, FROM_STEP, Shared, plan_sections
 from unisono.strategies.sync import Sync
 from unisono.train.job import Job
 from unisono.train.saving import Saver, put_back
-from unisono.train.snapshot import Snapshot
+from unisono.train.snapshots.finding import Snapshot
 from unisono.train.trainer import walk_through
 from unisono.train.walk import Walk
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from unisono.train.snapshot import Snapshot, listed
-from unisono.train.snapshot_disk import REAL, Disk
-from unisono.train.snapshot_writing import Written, write
+from unisono.train.snapshots.disk import REAL, Disk
+from unisono.train.snapshots.finding import Snapshot, listed
+from unisono.train.snapshots.writing import Written, write
 
 
 def arrays_at(position: int) -> dict[str, dict[str, np.ndarray]]:

@@ -3,15 +3,15 @@
 The one idea: the newest snapshot is the newest that is whole. Every candidate is compared with its manifest, byte by
 byte; one that fails is named with its reason, and the one before it is tried.
 
-    from unisono.train import snapshot
-    found = snapshot.newest(Path("runs/mine/snapshots"))       # found.rejected: newer ones that are damaged, and why
+    from unisono.train.snapshots.finding import newest
+    found = newest(Path("runs/mine/snapshots"))       # found.rejected: newer ones that are damaged, and why
     weight = found.require().arrays("params")["0.W"]
 
     snapshots/000007-000000000120/      the 7th that was written, at position 120
         manifest.json params.safetensors state.safetensors
 
 Newest means written last, whatever the position: a run that fell back and walked the same way again counts. Reading
-changes nothing and needs no lock; `snapshot_writing.py` writes.
+changes nothing and needs no lock; `writing.py` writes.
 
 Limits: whoever may write the directory may write a whole snapshot of his own. It can hold wrong numbers, never code.
 """
@@ -25,9 +25,9 @@ from typing import Any, NamedTuple, final
 
 from unisono.errors import UserError, unknown_name
 from unisono.models.base import Array
-from unisono.train import snapshot_manifest as manifests
-from unisono.train.snapshot_files import Damaged, check_file, load_file
-from unisono.train.snapshot_manifest import Manifest, file_name
+from unisono.train.snapshots import manifest as manifests
+from unisono.train.snapshots.files import Damaged, check_file, load_file
+from unisono.train.snapshots.manifest import Manifest, file_name
 
 _NAME = re.compile(r"([0-9]{6,})-([0-9]{12,18})")
 

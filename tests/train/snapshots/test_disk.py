@@ -13,9 +13,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from snapshot_cases import ERRORS, Watched, contents, failure, is_exact, positions, put
 
-from unisono.train.snapshot import listed, newest, verified
-from unisono.train.snapshot_disk import PIECE_BYTES, REAL, write_file
-from unisono.train.snapshot_writing import NotWritten, write
+from unisono.train.snapshots.disk import PIECE_BYTES, REAL, write_file
+from unisono.train.snapshots.finding import listed, newest, verified
+from unisono.train.snapshots.writing import NotWritten, write
 
 OLD, BEFORE, NEW = 10, 20, 30
 """Positions; with two to keep, the write of NEW removes OLD."""
@@ -166,24 +166,8 @@ def test_a_folder_that_cannot_be_made_or_written_is_named(tmp_path):
     assert (tmp_path / "file").read_text() == "x"
 
 
-@pytest.fixture
-def small_disk(tmp_path):
-    """A file system of 512 KiB."""
-    path = tmp_path / "disk"
-    path.mkdir()
-    made = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=512k", "unisono-test", path], capture_output=True, text=True, check=False
-    )
-    if made.returncode:
-        pytest.skip(f"cannot mount a small file system: {made.stderr.strip()}")
-    try:
-        yield path
-    finally:
-        subprocess.run(["umount", "-l", path], check=True)
-
-
 def test_a_disk_that_is_really_full(small_disk):
-    folder = small_disk / "snapshots"
+    folder = small_disk(512) / "snapshots"
     arrays = {"params": {"W": np.arange(30_000, dtype=np.float32)}, "state": {"m": np.ones(20_000, np.float32)}}
     put(folder, BEFORE)
     for position in range(NEW, NEW + 2):  # 200 KB each: the third does not fit, in its second file
@@ -200,10 +184,11 @@ def test_a_disk_that_is_really_full(small_disk):
 
 
 def test_a_disk_that_becomes_read_only(small_disk):
-    put(small_disk, BEFORE)
-    before = contents(small_disk)
-    subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
-    with pytest.raises(NotWritten, match=f"{small_disk}.*: Read-only file system"):
-        put(small_disk, NEW)
-    assert contents(small_disk) == before
-    assert is_exact(newest(small_disk).snapshot)
+    disk = small_disk(512)
+    put(disk, BEFORE)
+    before = contents(disk)
+    subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
+    with pytest.raises(NotWritten, match=f"{disk}.*: Read-only file system"):
+        put(disk, NEW)
+    assert contents(disk) == before
+    assert is_exact(newest(disk).snapshot)

@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from snapshot_cases import contents, is_exact, put
 
 from unisono.errors import UserError
-from unisono.train.snapshot import Found, newest, require_newest
+from unisono.train.snapshots.finding import Found, newest, require_newest
 
 SEAL = b',\n "manifest_sha256": "'
 

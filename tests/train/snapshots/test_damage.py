@@ -12,8 +12,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from snapshot_cases import contents, is_exact, put
 
 from unisono.errors import UserError
-from unisono.train import snapshot_files
-from unisono.train.snapshot import newest, require_newest
+from unisono.train.snapshots import files
+from unisono.train.snapshots.finding import newest, require_newest
 
 FILES = ["manifest.json", "params.safetensors", "state.safetensors", "buffers.safetensors"]
 
@@ -139,7 +139,7 @@ def test_damage_after_it_was_found_is_noticed_when_it_is_used(folder):
 
 
 def test_memory_is_looked_at_before_it_is_taken(folder, monkeypatch):
-    monkeypatch.setattr(snapshot_files, "available_bytes", lambda: 100)
+    monkeypatch.setattr(files, "available_bytes", lambda: 100)
     with pytest.raises(UserError, match=r"params\.safetensors needs .* of memory, 100 B are available"):
         require_newest(folder).arrays("params")
 

@@ -25,7 +25,7 @@ import psutil
 
 from unisono.errors import UserError
 from unisono.resources import readable_bytes
-from unisono.train.snapshot_files import MOST_TEXT_BYTES, Damaged, Record, plain_file, plain_json
+from unisono.train.snapshots.files import MOST_TEXT_BYTES, Damaged, Record, plain_file, plain_json
 
 FILE = "manifest.json"
 FORMAT, VERSION = "unisono snapshot", 1

@@ -16,8 +16,8 @@ from snapshot_cases import arrays_at, contents, facts_at, is_exact, positions, p
 
 from unisono.errors import UserError
 from unisono.train import weights
-from unisono.train.snapshot import Found, newest, require_newest
-from unisono.train.snapshot_writing import NotWritten, write
+from unisono.train.snapshots.finding import Found, newest, require_newest
+from unisono.train.snapshots.writing import NotWritten, write
 
 
 def test_what_was_written_comes_back_bit_by_bit(tmp_path):
@@ -211,7 +211,7 @@ import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
 from snapshot_cases import put
-from unisono.train.snapshot_writing import NotWritten
+from unisono.train.snapshots.writing import NotWritten
 done = refused = 0
 while done < 15:
     try:

@@ -3,8 +3,8 @@
 The one idea: a snapshot is made aside (.draft-...), synced, read back, renamed to its name, and never touched again;
 it leaves the same way (.removing-...). So what has the name of a snapshot was whole once.
 
-    from unisono.train import snapshot_writing
-    snapshot_writing.write(Path("runs/mine/snapshots"), 120, {"params": {"0.W": w}, "state": {}}, {"epoch": 3}, keep=2)
+    from unisono.train.snapshots.writing import write
+    write(Path("runs/mine/snapshots"), 120, {"params": {"0.W": w}, "state": {}}, {"epoch": 3}, keep=2)
 
 One writer at a time: flock on .lock, which the kernel drops when its holder dies. What killed writers left is cleared
 by the next one.
@@ -28,12 +28,12 @@ from safetensors import SafetensorError
 
 from unisono.errors import UserError
 from unisono.models.base import Array
-from unisono.train import snapshot_manifest as manifests
 from unisono.train import weights
-from unisono.train.snapshot import listed, number_of, verified
-from unisono.train.snapshot_disk import REAL, Disk, remove_tree, sync_directory, write_file
-from unisono.train.snapshot_files import Damaged, Record, check_file
-from unisono.train.snapshot_manifest import Manifest, file_name
+from unisono.train.snapshots import manifest as manifests
+from unisono.train.snapshots.disk import REAL, Disk, remove_tree, sync_directory, write_file
+from unisono.train.snapshots.files import Damaged, Record, check_file
+from unisono.train.snapshots.finding import listed, number_of, verified
+from unisono.train.snapshots.manifest import Manifest, file_name
 
 _DRAFT, _REMOVING, _LOCK = ".draft-", ".removing-", ".lock"
 

@@ -1,0 +1,86 @@
+"""Apart: what strategies have in common whose ranks share no memory, each with its own copy of the parameters.
+
+The one idea: rank r computes the r-th part of everything, always, and nobody takes over; so a survey is a part each,
+an all-reduce and a gather, whatever a step does. What a rank counts is in its `Ledger`.
+
+    @final
+    class Replica(Apart): ...            # and a `step`, which counts in self._ledger
+
+Limits: the death of a rank ends the run; nothing asks it to halt, and there are no snapshots.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from unisono.comm.base import Communicator
+from unisono.data.shards import shards_of_rank
+from unisono.models.base import Model
+from unisono.strategies.base import Clock, Measure, Strategy, Tell
+from unisono.strategies.ledger import Ledger
+from unisono.strategies.shared import padded
+
+
+class Apart(Strategy):
+    """One rank's side; `step` is left to others."""
+
+    def __init__(self, comm: Communicator, model: Model, epochs: int) -> None:
+        self.rank, self.size = comm.rank, comm.size
+        self._comm = comm
+        self._ledger = Ledger(comm, model)
+        self.params = np.zeros(padded(model.layout.length), np.float32)
+        self.buffers = np.zeros(model.buffers_layout.length, np.float32)
+        self.scores = np.zeros((epochs + 1, 3))
+
+    @property
+    def at(self) -> tuple[int, bool]:
+        return 0, True
+
+    @property
+    def hosts(self) -> list[str]:
+        return self._ledger.hosts
+
+    @property
+    def first(self) -> bool:
+        return self.rank == 0
+
+    def share(self, live: int) -> range:
+        return shards_of_rank(live, self.size, self.rank)
+
+    def halts_after(self, position: int) -> bool:
+        return False
+
+    def survey(self, position: int, count: int, measure: Measure, tell: Tell, *, due: bool = False) -> np.ndarray:
+        self._ledger.end()
+        self._keep()
+        table = np.zeros((count, 2))
+        for number in shards_of_rank(count, self.size, self.rank):
+            table[number] = measure(number)
+        if count:
+            self._comm.all_reduce(table)  # adds zeros, exactly
+        if self._ledger.gather():
+            tell(table)
+        # What was told decides whether to stop: were it rank 0's alone, it would leave and the others wait for ever.
+        self._comm.broadcast(self.scores)
+        return table
+
+    def _keep(self) -> None:
+        """Puts what was learnt into `params` and `buffers`, if it is elsewhere; called by all, before they measure."""
+
+    def epoch_sums(self) -> tuple[float, float]:
+        return self._ledger.epoch_sums()
+
+    def times(self, epoch: int) -> list[dict[str, Any]]:
+        return self._ledger.times()
+
+    def clock(self) -> Clock:
+        return self._ledger.clock()
+
+    def note_memory(self, nbytes: int) -> None:
+        self._ledger.note_memory(nbytes)
+
+    def memory_bytes(self) -> int:
+        return self._ledger.memory_bytes()
+
+    def contributions(self) -> np.ndarray:
+        return self._ledger.contributions()

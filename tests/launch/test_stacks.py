@@ -1,0 +1,176 @@
+"""Stacks of ranks that run, are stopped or are in C code: whole, at the first try, however slowly they come."""
+
+import ctypes
+import fcntl
+import os
+import signal
+import termios
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from unisono.launch import stacks as module
+from unisono.launch.crew import Crew, answer
+from unisono.launch.stacks import END, INCOMPLETE, STACK_SIGNAL, Stacks
+
+Life = Callable[[Stacks, Callable[[Any], None]], Any]
+"""life(stacks, report): that of a rank, which reports when it is where it is to be looked at."""
+
+
+@contextmanager
+def ranks(folder: Path | None, *lives: Life) -> Iterator[tuple[Stacks, Crew]]:
+    told: list[int] = []
+    with (
+        closing(Stacks(len(lives), folder)) as stacks,
+        closing(Crew(lambda rank, _: told.append(rank), 0.0)) as crew,
+    ):
+        for slot, life in enumerate(lives):
+
+            def live(report: Any, slot: int = slot, life: Life = life) -> Any:
+                stacks.listen(slot)
+                return life(stacks, report)
+
+            crew.start(slot, lambda sink, live=live: answer(live, sink))
+        while len(told) < len(lives):
+            assert crew.poll(10.0) == []
+        yield stacks, crew
+
+
+def spinning(stacks: Stacks, report: Any) -> None:
+    report("up")
+    while True:
+        pass
+
+
+def stopped(stacks: Stacks, report: Any) -> None:
+    report("up")
+    signal.raise_signal(signal.SIGSTOP)
+    while True:
+        signal.pause()
+
+
+def in_c(stacks: Stacks, report: Any) -> None:
+    """A call that keeps the interpreter's lock and is not interrupted: no Python code runs any more."""
+    lock = (ctypes.c_char * 64)()
+    libc = ctypes.PyDLL(None)
+    libc.pthread_mutex_lock(lock)
+    report("up")
+    libc.pthread_mutex_lock(lock)
+
+
+def threaded(stacks: Stacks, report: Any) -> None:
+    def beside() -> None:
+        report("up")
+        threading.Event().wait()
+
+    threading.Thread(target=beside, daemon=True).start()
+    while True:
+        pass
+
+
+def deep(stacks: Stacks, report: Any) -> None:
+    def sink(level: int) -> None:
+        if level:
+            sink(level - 1)
+        report("up")
+        while True:
+            pass
+
+    sink(60)
+
+
+def calling(stacks: Stacks, report: Any) -> None:
+    """Frames come and go all the time."""
+
+    def add(a: int, b: int) -> int:
+        return a + b
+
+    report("up")
+    while True:
+        sum(add(number, number) for number in range(10))
+
+
+@pytest.mark.parametrize("life", [spinning, stopped, in_c, threaded, deep, calling])
+def test_a_stack_is_whole_and_says_where(tmp_path, life):
+    with ranks(tmp_path / "log", life) as (stacks, crew):
+        path = stacks.save(crew, 0)
+    assert path == tmp_path / "log" / "rank-0.stack"
+    text = path.read_bytes()
+    assert f"in {life.__name__}\n".encode() in text
+    assert text.count(b"(most recent call first):\n") == (2 if life is threaded else 1)
+    assert INCOMPLETE not in text
+    if life is deep:
+        assert text.count(b" in sink\n") == 61
+    if life is threaded:
+        assert b" in beside\n" in text
+
+
+def test_each_has_its_own(tmp_path):
+    with ranks(tmp_path, spinning, stopped) as (stacks, crew):
+        paths = [stacks.save(crew, slot) for slot in (1, 0)]
+    assert [path.name for path in paths] == ["rank-1.stack", "rank-0.stack"]
+    assert "in stopped" in paths[0].read_text()
+    assert "in spinning" in paths[1].read_text()
+
+
+def test_asked_again_and_again_it_answers_and_lives(tmp_path):
+    with ranks(tmp_path, calling) as (stacks, crew):
+        for _ in range(200):
+            path = stacks.save(crew, 0)
+        assert crew.poll(0.0) == []
+    text = path.read_text()
+    assert text.count(" in calling\n") == text.count("(most recent call first):\n") == 200
+
+
+def test_a_stack_that_comes_slowly_is_waited_for(tmp_path):
+    """Its second half is written when the first has been taken."""
+
+    def slowly(stacks: Stacks, report: Any) -> None:
+        source, sink = stacks._pipes[0]
+
+        def write(number: int, frame: object) -> None:
+            os.write(sink, b'  File "first half')
+            while fcntl.ioctl(source, termios.FIONREAD, b"\0" * 4) != b"\0" * 4:
+                pass
+            os.write(sink, b' and second", line 1\n' + END)
+
+        signal.set_wakeup_fd(-1)
+        module.faulthandler.unregister(STACK_SIGNAL)
+        signal.signal(STACK_SIGNAL, write)
+        report("up")
+        while True:
+            signal.pause()
+
+    with ranks(tmp_path, slowly) as (stacks, crew):
+        assert stacks.save(crew, 0).read_text() == '  File "first half and second", line 1\n'
+
+
+def without_end(stacks: Stacks, report: Any) -> None:
+    signal.set_wakeup_fd(-1)
+    spinning(stacks, report)
+
+
+def deaf(stacks: Stacks, report: Any) -> None:
+    signal.pthread_sigmask(signal.SIG_BLOCK, {STACK_SIGNAL})
+    spinning(stacks, report)
+
+
+@pytest.mark.parametrize("life", [without_end, deaf])
+def test_what_does_not_come_in_time_is_not_waited_for(tmp_path, monkeypatch, life):
+    monkeypatch.setattr(module, "WAIT_S", 0.2)
+    with ranks(tmp_path, life) as (stacks, crew):
+        path = stacks.save(crew, 0)
+    if life is deaf:
+        assert path is None
+        assert list(tmp_path.iterdir()) == []
+    else:
+        assert path.read_bytes().endswith(INCOMPLETE)
+
+
+def test_no_folder_no_stack():
+    with ranks(None, spinning) as (stacks, crew):
+        assert stacks.save(crew, 0) is None
