@@ -13,7 +13,7 @@ end, the run is told as finished, and the command fails.
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import MappingProxyType, TracebackType
@@ -24,13 +24,14 @@ from unisono.errors import RankFailed, UnisonoError, UserError
 from unisono.report.loss import plot_loss
 from unisono.report.screen import Screen
 from unisono.report.tally import TIMES, Tally, dealt_of
+from unisono.report.tensorboard import EventFile
 from unisono.report.train import Setting, epoch_line, event_line, opening, rank_lines
 from unisono.report.verdict import verdict
 from unisono.resources import machine, usable_cores
 from unisono.train.fingerprint import differences, fingerprint
 from unisono.train.job import Job
 from unisono.train.resuming import passed_over
-from unisono.train.rundir import RunDirectory
+from unisono.train.rundir import HINTS, RunDirectory
 from unisono.train.snapshots.finding import Snapshot
 from unisono.train.team import RESUME_ME, Halted
 
@@ -59,6 +60,7 @@ class Recorder:
         self._troubles: dict[str, str] = {}
         self._epoch = 0
         self._ended = False
+        self._events = EventFile() if job.recipe.tensorboard else None
         self._resumed_from: str | None = None
         if snapshot is None:
             self._directory = RunDirectory.make(job.recipe.out, job.recipe)
@@ -116,12 +118,26 @@ class Recorder:
         self._tally.add(record)
         self._directory.add(record, self._parameters)
         self._tell_trouble("directory", self._directory.trouble)
+        self._write_events(lambda events: events.add(record, self.path / "tensorboard"))
         if self._job.recipe.log_ranks:
             self._screen.say(rank_lines(record, self._parameters))
         self._screen.say(epoch_line(metrics, self._job.recipe.epochs))
         if metrics["epoch"] < self._job.recipe.epochs:
             news = {name: metrics[name] for name in ("epoch", "samples_per_s")}
             self._screen.progress(news | {"step": steps, "steps": steps})
+
+    def _write_events(self, write: Callable[[EventFile], None]) -> None:
+        """For TensorBoard; not worth stopping for."""
+        if self._events is not None:
+            try:
+                write(self._events)
+            except OSError as error:
+                hint = HINTS.get(error.errno or 0, "make the run directory writable again")
+                self._tell_trouble(
+                    "events", f"events for TensorBoard cannot be written: {error.strerror}\nHINT: {hint}"
+                )
+            else:
+                self._tell_trouble("events", "")
 
     def fail(
         self, report: str, status: str = "failed", *, mistake: bool = False, counted: Mapping[str, Any] = NOTHING
@@ -130,6 +146,7 @@ class Recorder:
         counted: what else is known for the summary."""
         self._screen.close()
         self._ended = True
+        self._write_events(EventFile.close)
         if mistake and not self._tally.steps:
             self._directory.discard()
         else:
@@ -143,6 +160,7 @@ class Recorder:
         """The verdict. A `UserError` after it if something could not be written."""
         self._screen.close()
         self._ended = True
+        self._write_events(EventFile.close)
         tally, directory = self._tally, self._directory
         summary = self._facts() | self._scored(found)
         summary |= {"status": "finished", "wall_s": time.perf_counter() - self._begun}
@@ -153,7 +171,8 @@ class Recorder:
         summary["samples_per_s"] = tally.samples / tally.train_s if tally.train_s else 0.0
         directory.finish(summary)
         directory.keep("loss.png", lambda: plot_loss(self.path))
-        missing = [text for text in (self._troubles.get("rank"), directory.trouble) if text]
+        missing = [self._troubles.get("rank", ""), directory.trouble, self._troubles.get("events", "")]
+        missing = [text for text in missing if text]
         self._screen.say(verdict(summary, tally, str(self.path), usable_cores(), complete=not missing))
         if missing:
             raise UserError("\n".join(missing))

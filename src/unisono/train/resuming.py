@@ -19,7 +19,7 @@ from unisono.train.snapshots.finding import Snapshot, listed, newest, number_of,
 
 FREE = {
     "ranks", "data_dir", "out", "resume", "allow_change", "respawn", "max_restarts", "stall_timeout", "snapshot_every",
-    "keep", "log_ranks", "transport",
+    "keep", "log_ranks", "tensorboard", "transport",
 }  # fmt: skip
 """Options that do not change the result."""
 FIXED = {"model", "data", "validation", "batch_size", "batch_size_per_rank", "drop_last", "optimizer", "allreduce"}
