@@ -20,7 +20,9 @@ def report(
     run: str,
     /,
     *runs: str,
-    out: Annotated[str, Parameter(help="The file. [default: report.html in the run, or here for several]")] = "",
+    out: Annotated[
+        str, Parameter(help="The file. [default: report.html in the run, or here for several]", show_default=False)
+    ] = "",
 ) -> None:
     """Show runs as a web page: one file that holds everything and loads nothing.
 

@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from made_run import SPIKE, make
@@ -145,6 +147,7 @@ def test_records_nobody_thought_of_cost_one_section(tmp_path, monkeypatch):
     "metrics",
     [
         '{"epoch": 1}',
+        '{"epoch": 1, "train_accuracy": 1e308, "epoch_s": 1e308}',
         '{"epoch": 1, "train_loss": null, "epoch_s": "x", "lr": [1]}',
         '{"epoch": 1, "train_loss": 1e400}',
     ],
@@ -153,6 +156,28 @@ def test_odd_metrics_cost_no_section(metrics, tmp_path):
     path = make(tmp_path / "run", epochs=1)
     (path / "metrics.jsonl").write_text(metrics + "\n")
     assert "could not be made" not in text_of(path)
+
+
+VALUE = re.compile(r'(?<=[:,= ])-?\d+(\.\d+)?|"[^"]*"|null|true|false')
+ODD = ["null", "true", "-1", "0", "1e308", "1e-320", "NaN", "Infinity", '"<b>"', "[]", '{"a": 1}', "9" * 30]
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    name=st.sampled_from(["metrics.jsonl", "ranks.csv", "summary.json", "recipe.toml", "events.jsonl"]),
+    places=st.lists(st.tuples(st.floats(0, 1), st.sampled_from(ODD)), min_size=1, max_size=4),
+)
+def test_values_that_cannot_be_cost_no_section(name, places, tmp_path_factory):
+    path = make(tmp_path_factory.mktemp("odd") / "run", epochs=3, ranks=2)
+    text = (path / name).read_text()
+    for place, odd in places:
+        found = list(VALUE.finditer(text))
+        at = found[min(int(place * len(found)), len(found) - 1)]
+        text = text[: at.start()] + odd + text[at.end() :]
+    (path / name).write_text(text)
+    page = text_of(path)
+    assert "could not be made" not in page
+    assert all(charts(page))
 
 
 def test_a_rank_alone_has_no_contributions_to_compare(tmp_path):

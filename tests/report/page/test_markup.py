@@ -48,7 +48,7 @@ def section(text: str) -> Section:
 
 @given(st.one_of(st.text(), st.just(EVIL), st.text("<>&\"'`\u2028\ud800\x1b\u202e!-/=")))
 def test_no_text_makes_an_element_or_an_attribute(text):
-    assert Tags(html_of(section(f"x{text}"))).found == Tags(html_of(section("harmless"))).found
+    assert Tags(html_of(section(f"x{text}"))).found == Tags(html_of(section("x" + "y" * len(text)))).found
     html_of(section(text)).encode()  # can be written
 
 

@@ -9,7 +9,8 @@ A chart may have several x axes (epoch, time) of which the reader chooses one; s
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from math import isfinite
 from typing import Any, TypeAlias, final
 
 import numpy as np
@@ -175,8 +176,6 @@ class Table:
 
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
-    strong: frozenset[int] = field(default_factory=frozenset)
-    """Rows that stand out."""
 
 
 @final
@@ -214,6 +213,6 @@ def _list(values: Numbers) -> list[float | None]:
 
 def _number(value: float) -> float | None:
     """Whole numbers (epochs, bytes) exactly; of others six digits: more are not to be seen, and cost room."""
-    if not np.isfinite(value):
+    if not isfinite(value):
         return None
     return int(value) if value == int(value) and abs(value) < 2**53 else float(f"{value:.6g}")

@@ -15,9 +15,12 @@ Limits: without JavaScript there are texts and tables, no charts.
 
 import base64
 import hashlib
+import warnings
 from collections.abc import Sequence
 from importlib import import_module, resources
 from typing import Any
+
+import numpy as np
 
 from unisono import __version__
 from unisono.report.page.blocks import Section, Text
@@ -66,7 +69,9 @@ def sections_of(runs: Sequence[Run]) -> list[Section]:
 def _section(name: str, runs: Sequence[Run]) -> Section | None:
     module: Any = import_module(f"unisono.report.page.sections.{name}")
     try:
-        found: Section | None = module.section(runs)
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore", RuntimeWarning)  # numbers that overflow, means of nothing: shown as gaps
+            found: Section | None = module.section(runs)
     except Exception as error:  # records nobody thought of: the other sections are shown
         told = f"This section could not be made of these records: {type(error).__name__}: {error}"
         return Section(name.capitalize(), [Text(told, "warning")])

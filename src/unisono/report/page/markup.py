@@ -17,6 +17,7 @@ from unisono.report.page.blocks import Block, Chart, Code, Fold, Heat, Lines, Ro
 
 LONGEST = 300
 """Characters of a cell or a label; the rest is cut."""
+SENTENCE = 40
 _NUMBER = re.compile(r"^(|-|-?[\d.,:]+(e[-+]?\d+)?( ?[%a-zA-Z/µ]+)?)$")
 
 
@@ -101,15 +102,21 @@ def _tile(what: str, value: str, small: str) -> str:
 
 
 def _table(table: Table) -> str:
-    numeric = [all(_NUMBER.match(row[at]) for row in table.rows) for at in range(len(table.head))]
-    kind = [' class="number"' if found and table.rows else "" for found in numeric]
-    head = "".join(f'<th scope="col"{kind[at]}>{escape(name)}</th>' for at, name in enumerate(table.head))
+    kinds = [_kind([row[at] for row in table.rows]) for at in range(len(table.head))]
+    head = "".join(f'<th scope="col"{kinds[at]}>{escape(name)}</th>' for at, name in enumerate(table.head))
     rows = []
-    for number, row in enumerate(table.rows):
-        cells = "".join(f"<td{kind[at]}>{escape(cell)}</td>" for at, cell in enumerate(row))
-        rows.append(f'<tr class="strong">{cells}</tr>' if number in table.strong else f"<tr>{cells}</tr>")
+    for row in table.rows:
+        cells = "".join(f"<td{kinds[at]}>{escape(cell)}</td>" for at, cell in enumerate(row))
+        rows.append(f"<tr>{cells}</tr>")
     body = f"<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody>"
     return f'<div class="scroll" tabindex="0"><table>{body}</table></div>'
+
+
+def _kind(cells: Sequence[str]) -> str:
+    """The class of a column: numbers are aligned to the right, sentences keep some width on a phone."""
+    if cells and all(_NUMBER.match(cell) for cell in cells):
+        return ' class="number"'
+    return ' class="long"' if any(len(cell) > SENTENCE for cell in cells) else ""
 
 
 def _figure(chart: Chart) -> str:

@@ -69,4 +69,4 @@ def _ranks(run: Run) -> list[str]:
 def _scale(run: Run, values: np.ndarray) -> tuple[float, float]:
     """The even share, and how far the colours reach on both sides of it."""
     even = 100 / run.size
-    return even, max(float(np.percentile(np.abs(values - even), WIDEST)), 0.1 * even)
+    return even, max(float(np.nanpercentile(np.abs(values - even), WIDEST)), 0.1 * even)

@@ -46,7 +46,7 @@ def _timeline(run: Run, title: str) -> Rows:
     epochs = run.numbers("epoch").astype(int)
     labels = [_label(epochs[piece.start], epochs[piece.stop - 1]) for piece in pieces]
     notes = [
-        "Parts of an epoch are sums, in no order; what is left white is evaluation and other work between epochs.",
+        "Parts of an epoch are sums, in no order; what is left empty is evaluation and other work between epochs.",
         merged(len(pieces), len(times), "times are sums over each"),
         f"Ranks from {shown} on are left out of the chart." if shown < run.size else "",
     ]
