@@ -43,6 +43,20 @@ def test_by_rank_puts_every_line_where_it_belongs(tmp_path):
     assert run.problems == ["ranks.csv: 1 of 3 epochs lack a rank"]
 
 
+def test_a_run_resumed_with_more_ranks_lacks_none(tmp_path):
+    path, other = make(tmp_path / "run", epochs=3, ranks=2), make(tmp_path / "other", epochs=6, ranks=4)
+    later = [line for line in (other / "ranks.csv").read_text().splitlines(keepends=True)[1:] if int(line[0]) > 3]
+    with open(path / "ranks.csv", "a") as file:
+        file.writelines(later)
+    (path / "metrics.jsonl").write_text((other / "metrics.jsonl").read_text())
+    run = unisono.load(path)
+    assert run.problems == []
+    assert np.isfinite(run.by_rank("wait_s")).sum(axis=1).tolist() == [2, 2, 2, 4, 4, 4]
+    lines = (path / "ranks.csv").read_text().splitlines(keepends=True)
+    (path / "ranks.csv").write_text("".join(lines[:-2] + lines[-1:]))  # rank 2 of the last epoch
+    assert unisono.load(path).problems == ["ranks.csv: 1 of 6 epochs lack a rank"]
+
+
 def test_a_run_that_goes_on_has_no_summary(tmp_path):
     path = make(tmp_path / "run")
     for name in ("summary.json", "ranks.csv"):

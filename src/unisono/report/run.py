@@ -136,9 +136,18 @@ def load(run: str | Path) -> Run:
     ):
         if not (path / name).exists():
             problems.append(f"{name} is missing: {meaning}")
-    if lost := int(np.isnan(read.by_rank("rank")).any(axis=1).sum()):
+    if lost := _lacking(read):
         problems.append(f"ranks.csv: {lost} of {len(read.numbers('epoch'))} epochs lack a rank")
     return read
+
+
+def _lacking(run: Run) -> int:
+    """Epochs of which ranks are missing below one that is there, or all; a run may be resumed with more or fewer."""
+    there = np.isfinite(run.by_rank("rank"))  # (epoch, rank)
+    if not run.size:
+        return 0
+    highest = run.size - there[:, ::-1].argmax(axis=1)
+    return int(((there.sum(axis=1) != highest) | ~there.any(axis=1)).sum())
 
 
 def _epochs(path: Path, problems: list[str]) -> list[dict[str, Any]]:

@@ -6,6 +6,7 @@ import shlex
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -178,6 +179,15 @@ def test_values_that_cannot_be_cost_no_section(name, places, tmp_path_factory):
     page = text_of(path)
     assert "could not be made" not in page
     assert all(charts(page))
+
+
+def test_contributions_stand_beside_the_samples_of_the_last_step(tmp_path):
+    # 64 samples in batches of 48 and shards of 12: the last batch is one whole shard and a third of another.
+    path = make(tmp_path / "run", epochs=2, ranks=4, global_batch=48)
+    by_epoch, by_parameter = (spec for spec in charts(text_of(path)) if spec["kind"] == "heat")
+    assert by_epoch["expected"] == [[75, 75], [25, 25], [0, 0], [0, 0]]
+    assert by_parameter["expected"] == [[75] * 4, [25] * 4, [0] * 4, [0] * 4]
+    np.testing.assert_allclose(by_epoch["values"], 100 * unisono.load(path).by_rank("contribution:0.W").T, rtol=1e-5)
 
 
 def test_a_rank_alone_has_no_contributions_to_compare(tmp_path):

@@ -41,7 +41,7 @@ def section(text: str) -> Section:
             Fold(text, [Text(text)]),
             Lines(text, [Axis(text)], Axis(text, text), [series], [Mark([1.0], text, text)], text),
             Rows(text, Axis(text), [text], [text], [text], cells, [], text),
-            Heat(text, Axis(text), [text], [text], np.ones((1, 1)), text, 0.5, 0.1, note=text),
+            Heat(text, Axis(text), [text], [text], np.ones((1, 1)), np.ones((1, 1)), 0.1, text, note=text),
         ],
     )  # fmt: skip
 

@@ -112,7 +112,7 @@ class Rows:
 @final
 @dataclass(frozen=True)
 class Heat:
-    """A colour for each (row, column). The scale reaches from centre - reach to centre + reach; beyond, it stays.
+    """A colour for each (row, column): how far a value is from what was expected, up to `reach`; beyond, it stays.
 
     low and high: the extremes where a cell stands for several values.
     """
@@ -122,9 +122,9 @@ class Heat:
     rows: Sequence[str]
     columns: Sequence[str]
     values: np.ndarray
-    unit: str
-    centre: float
+    expected: np.ndarray
     reach: float
+    unit: str = ""
     low: np.ndarray | None = None
     high: np.ndarray | None = None
     note: str = ""
@@ -133,8 +133,8 @@ class Heat:
         """As the charts' code reads it."""
         found = {
             "kind": "heat", "x": [_axis(self.x)], "rows": list(self.rows), "columns": list(self.columns),
-            "unit": self.unit, "centre": _number(self.centre), "reach": _number(self.reach),
-            "values": [_list(row) for row in self.values],
+            "unit": self.unit, "reach": _number(self.reach), "values": [_list(row) for row in self.values],
+            "expected": [_list(row) for row in self.expected],
         }  # fmt: skip
         if self.low is not None and self.high is not None:
             found |= {"low": [_list(row) for row in self.low], "high": [_list(row) for row in self.high]}

@@ -48,7 +48,7 @@ function drawHeat(canvas, spec) {
   const plot = rowFrame(canvas, spec.rows);
   const width = (plot.right - plot.left) / spec.columns.length;
   spec.values.forEach((values, row) => values.forEach((value, column) => {
-    const far = Math.max(-1, Math.min(1, (value - spec.centre) / spec.reach));
+    const far = Math.max(-1, Math.min(1, (value - spec.expected[row][column]) / spec.reach));
     const kind = value === null ? "none" : far < 0 ? "below" : "above";
     const place = { x: plot.left + column * width, y: plot.top + row * plot.high, width: width + 0.3 };
     const cell = add(plot.svg, "rect", { ...place, height: plot.high, class: kind });
@@ -62,13 +62,14 @@ function drawHeat(canvas, spec) {
   });
   const title = { x: plot.right, y: plot.bottom + 32, "text-anchor": "end", class: "title" };
   add(plot.svg, "text", title, spec.x[0].label);
-  const ends = [-1, 0, 1].map((side) => `${Number((spec.centre + side * spec.reach).toPrecision(3))} ${spec.unit}`);
-  drawLegend(canvas, [["ramp", `${ends[0]} and below · ${ends[1]} (even share) · ${ends[2]} and above`]]);
+  const reach = `${Number(spec.reach.toPrecision(2))} ${spec.unit === "%" ? "points" : spec.unit}`;
+  drawLegend(canvas, [["ramp", `${reach} below its share of the samples · at it · ${reach} above`]]);
   follow(canvas, plot, (spotX, spotY) => {
     const [row, column] = [plot.row(spotY), Math.floor((spotX - plot.left) / width)];
     if (!spec.rows[row] || spec.columns[column] === undefined) return false;
     const name = `${spec.rows[row]}, ${spec.x[0].label} ${spec.columns[column]}`;
-    showTip(canvas, spotX, spotY, name, [["", "", heatText(spec, row, column)]]);
+    const share = readable(spec.expected[row][column], spec.unit);
+    showTip(canvas, spotX, spotY, name, [["", "", heatText(spec, row, column)], ["", "of the samples", share]]);
     return true;
   });
 }

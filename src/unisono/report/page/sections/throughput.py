@@ -28,5 +28,5 @@ def _a_step(run: Run, name: str) -> np.ndarray:
     plan, seconds = plan_of(run), run.by_rank(name)
     if plan is None or not run.size:
         return np.full(len(seconds), np.nan)
-    found: np.ndarray = seconds.mean(axis=1) / plan.steps_per_epoch
+    found: np.ndarray = np.nanmean(seconds, axis=1) / plan.steps_per_epoch
     return found
