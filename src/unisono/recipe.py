@@ -110,9 +110,27 @@ class Recipe:
     """Decides starting values, the order of samples, dropout, made-up data."""
 
     strategy: str = "sync"
-    """sync; or ddp, accelerate: the same recipe by torch's DistributedDataParallel or by Hugging Face Accelerate, to
-    compare with. Those have a shard per rank, other bits on other numbers of ranks, no snapshots and no take-over:
-    --respawn, --max-restarts and --stall-timeout have no effect."""
+    """sync; async: masters own the parameters and workers push gradients without waiting for each other, so the result
+    depends on the ranks; or ddp, accelerate: the same recipe by torch's DistributedDataParallel or by Hugging Face
+    Accelerate, to compare with. Those two have a shard per rank, other bits on other numbers of ranks, no snapshots and
+    no take-over: --respawn, --max-restarts and --stall-timeout have no effect."""
+
+    masters: int = 1
+    """For async: how many of the ranks are masters, each with a part of the parameters; the others are workers."""
+
+    staleness_rule: str = "safe"
+    """For async: safe (learning rate / max(workers, staleness), gradients clipped), softsync (the mean of as many
+    gradients as there are workers), scaled (learning rate / staleness), delay-compensated, or plain."""
+
+    max_staleness: str = ""
+    """For async: by how many updates a gradient may be late. 12 or 12:wait: the others wait for the slowest worker;
+    12:drop: what is later is not applied; none: no bound. Empty: twice the workers for safe, none for the others."""
+
+    deal: str = "static"
+    """For async: static (every worker as many batches) or dynamic (who is faster computes more). Each batch once."""
+
+    order: str = "free"
+    """For async: free, round-robin (workers push in turn: same bits again), or the pushes.csv of a run to repeat."""
 
     device: str = "auto"
     """cpu, cuda (a GPU per rank; for ddp and accelerate only), or auto: cuda for those two where there are GPUs."""
@@ -166,6 +184,7 @@ class Recipe:
     def __post_init__(self) -> None:
         for name, least in (
             ("ranks", 1),
+            ("masters", 1),
             ("shards", 0),
             ("threads", 1),
             ("epochs", 1),

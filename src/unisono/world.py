@@ -59,12 +59,20 @@ class World:
         return self.comm.rank == 0 if self._sharing is None else self._sharing.member.first
 
     def share(
-        self, model: "torch.nn.Module", optimizer: "torch.optim.Optimizer", *, clip: float = 0.0, shards: int = 0
+        self,
+        model: "torch.nn.Module",
+        optimizer: "torch.optim.Optimizer",
+        *,
+        clip: float = 0.0,
+        shards: int = 0,
+        sync_batchnorm: bool = False,
     ) -> "tuple[torch.nn.Module, SharedOptimizer]":
         """Moves a torch module into memory that all ranks share; the module, and an optimizer that is stepped together.
 
         Every rank calls it with equal modules. clip: the largest global norm of the gradient, 0 for none. shards:
-        slices of each batch, which decide the bits, not the ranks; 0: 8, or as many as there are ranks.
+        slices of each batch, which decide the bits, not the ranks; 0: 8, or as many as there are ranks. sync_batchnorm:
+        batch norms see the whole batch instead of a shard; there are as many shards as ranks then, so other numbers of
+        ranks give other bits, and the death of a rank ends the run.
         """
         from unisono.loop.sharing import Sharing, Terms
 
@@ -76,7 +84,14 @@ class World:
                 f"{shards} shards for {self.size} ranks leave ranks without work",
                 hint=f"give {self.size} or more, or leave shards out",
             )
-        self._sharing = Sharing(self.comm, model, optimizer, Terms(shards or max(8, self.size), clip), self._announce)
+        if sync_batchnorm and shards not in (0, self.size):
+            raise UserError(
+                f"sync_batchnorm=True with {shards} shards on {self.size} ranks: a rank goes through its shards one by "
+                "one, and batch norms wait for all shards of a batch",
+                hint="leave shards out, which gives each rank one; `unisono train --sync-batchnorm` takes any number",
+            )
+        count = shards or (self.size if sync_batchnorm else max(8, self.size))
+        self._sharing = Sharing(self.comm, model, optimizer, Terms(count, clip, sync_batchnorm), self._announce)
         return model, self._sharing.optimizer
 
     def batches(

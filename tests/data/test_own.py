@@ -92,3 +92,14 @@ def test_mistakes_are_one_message(tmp_path, text, message):
 def test_a_file_that_is_not_there(tmp_path):
     with pytest.raises(UserError, match=r"there is no file .*nothing\.py"):
         load(f"{tmp_path}/nothing.py:data")
+
+
+@pytest.mark.parametrize("kind", ["Dataset", "IterableDataset"])
+def test_a_torch_dataset_is_led_to_the_users_own_loop(tmp_path, kind):
+    pytest.importorskip("torch")
+    text = (
+        f"from torch.utils.data import {kind}\nclass Mine({kind}):\n  def __iter__(self):\n    return iter([])\n"
+        "def data():\n  return Mine()\n"
+    )
+    with pytest.raises(UserError, match=r"data returned Mine, a torch Dataset.*\nHINT: return a dict.*world\.batches"):
+        load(write(tmp_path, text))

@@ -4,9 +4,12 @@ import subprocess
 import sys
 
 import pytest
+import torch
+import torch.distributed as dist
 
+from unisono.comm.serial import SerialCommunicator
 from unisono.errors import UserError
-from unisono.launch.torch_group import device_of
+from unisono.launch.torch_group import default_group
 
 SCRIPT = """
 import os
@@ -51,10 +54,21 @@ def test_the_group_is_there_and_nothing_is_left_of_it():
     assert ended.returncode == 0, ended.stderr
 
 
-def test_the_local_rank_picks_the_device():
-    assert [device_of("cuda", rank, 2) for rank in range(2)] == ["cuda:0", "cuda:1"]
-    assert device_of("cpu", 5, 0) == "cpu"
-    with pytest.raises(UserError, match="3 ranks or more, and torch sees 2 GPUs\nHINT: one process per GPU: start 2"):
-        device_of("cuda", 2, 2)
-    with pytest.raises(UserError, match="use --device cpu"):
-        device_of("cuda", 0, 0)
+@pytest.mark.parametrize("gpus", [1, 2])
+def test_on_gpus_the_device_is_set_before_anything_else_of_cuda_and_nccl_sums(monkeypatch, gpus):
+    """Without a GPU: torch's calls are replaced, and only their order and arguments are looked at."""
+    calls = []
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: calls.append(f"set {device}"))
+    monkeypatch.setattr(dist, "init_process_group", lambda backend, **given: calls.append(f"init {backend}"))
+    monkeypatch.setattr(dist, "destroy_process_group", lambda: calls.append("destroy"))
+    with default_group(SerialCommunicator(), "cuda", 1) as device:
+        calls.append(str(device))
+    assert calls == ["set cuda:0", "init nccl", "cuda:0", "destroy"]
+
+
+def test_too_few_gpus_are_told_before_any_other_call(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: pytest.fail("there is none"))
+    with pytest.raises(UserError, match="torch sees 0 GPUs"), default_group(SerialCommunicator(), "cuda", 1):
+        pytest.fail("there is no group")

@@ -24,11 +24,13 @@ from loop_cases import (
     next_token,
     on,
     outcome,
+    wide_residual,
 )
 from torch import Tensor, nn
 
 NOISY = Case()
 IMAGE = Case(convolutional, (IMAGES, Y), batches={"batch_size": 40})
+WIDE = Case(wide_residual, (IMAGES, Y), batches={"batch_size": 40})
 TEXT = Case(gpt, TOKENS, next_token, batches={"batch_size": 40})
 
 
@@ -43,13 +45,17 @@ def check_cnn() -> None:
     check_same_bits(IMAGE)
 
 
+def check_wideresnet() -> None:
+    check_same_bits(WIDE, RANKS[1:])
+
+
 def check_gpt() -> None:
     check_same_bits(TEXT)
 
 
 def check_bf16() -> None:
-    for case, counts in ((NOISY, RANKS[1:]), (IMAGE, (2, 3)), (TEXT, (2, 3))):
-        one = check_same_bits(replace(case, bf16=True), counts)
+    for case in (NOISY, IMAGE, WIDE, TEXT):
+        one = check_same_bits(replace(case, bf16=True), RANKS[1:])
         assert one["digest"] != outcome(1, case)["digest"], "autocast had no effect"
 
 
@@ -69,7 +75,7 @@ def check_parameter_groups() -> None:
 
 
 class Odd(nn.Module):
-    """Frozen, tied, unused parameters, and one that some shards use."""
+    """Frozen, tied, unused parameters, one that some shards use, one of whole numbers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -79,10 +85,11 @@ class Odd(nn.Module):
         self.again.weight = self.middle.weight
         self.idle = nn.Parameter(torch.randn(7))
         self.rare = nn.Parameter(torch.randn(CLASSES))
+        self.codes = nn.Parameter(torch.tensor([2, 0, 3, 1]), requires_grad=False)
         self.top = nn.Linear(20, CLASSES)
 
     def forward(self, x: Tensor) -> Tensor:
-        z = self.top(torch.tanh(self.again(torch.tanh(self.middle(self.base(x))))))
+        z = self.top(torch.tanh(self.again(torch.tanh(self.middle(self.base(x))))))[:, self.codes]
         return z + self.rare if float(x[0, 0]) > 1.0 else z
 
 
@@ -101,7 +108,7 @@ def check_frozen_tied_unused_parameters() -> None:
         return [torch.equal(before[name], value) for name, value in model.state_dict().items()]
 
     kept = dict(zip(made(Case(Odd))[0].state_dict(), on(2, work)[0], strict=True))
-    assert {name for name, same in kept.items() if same} == {"base.weight", "base.bias", "idle"}
+    assert {name for name, same in kept.items() if same} == {"base.weight", "base.bias", "idle", "codes"}
 
 
 def check_what_user_code_draws_in_the_loop_belongs_to_the_shard() -> None:

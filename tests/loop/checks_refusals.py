@@ -1,11 +1,9 @@
 """What is refused in the loop itself: each a message with a hint on every rank, and no hang."""
 
-import pytest
 import torch
-from loop_cases import Case, X, Y, all_of, go, label, made, on
+from loop_cases import Case, X, Y, all_of, go, label, made
 from torch import nn
 
-from unisono.errors import RankFailed
 from unisono.world import World
 
 CASE = Case()
@@ -135,31 +133,6 @@ def refuse_a_loss_that_is_not_known_yet(world: World) -> None:
         print(batch.loss)
 
 
-def refuse_writing_to_a_parameter(world: World) -> None:
-    r"""parameter '0\.weight' was written outside optimizer\.step\(\)"""
-    for model, optimizer, batch in go(world):
-        all_of(world, model, batch)
-        optimizer.step()
-        with torch.no_grad():
-            model[0].weight.clamp_(-1.0, 1.0)
-
-
-def refuse_initialising_after_share(world: World) -> None:
-    r"""was written outside optimizer\.step\(\)[\s\S]*before world\.share"""
-    model, _ = world.share(*made(CASE))
-    nn.init.trunc_normal_(model[0].weight)  # several ranks at once in one memory
-    for batch in world.batches((X, Y), 32):
-        all_of(world, model, batch)
-
-
-def refuse_freezing(world: World) -> None:
-    """parameter '0.bias' was frozen after world.share"""
-    for model, optimizer, batch in go(world):
-        all_of(world, model, batch)
-        optimizer.step()
-        model[0].bias.requires_grad_(False)
-
-
 def refuse_a_momentum_that_changes(world: World) -> None:
     r"""betas of parameter group 0 was changed[\s\S]*cycle_momentum=False"""
     model, optimizer = world.share(*made(CASE))
@@ -174,20 +147,3 @@ def refuse_another_parameter_group(world: World) -> None:
     """a parameter group was added after world.share"""
     _, optimizer = world.share(*made(CASE))
     optimizer.add_param_group({"params": [nn.Parameter(torch.zeros(1))]})
-
-
-def check_one_rank_that_fails_ends_the_others() -> None:
-    """A write on one rank only: the others wait for it, and are ended long before their time-out."""
-
-    def work(world: World) -> None:
-        for model, optimizer, batch in go(world):
-            all_of(world, model, batch)
-            if world.rank == 1:
-                model[0].weight.data = model[0].weight.data.clone()
-                with torch.no_grad():
-                    model[0].weight.zero_()
-            optimizer.step()
-
-    with pytest.raises(RankFailed, match="was written outside") as failed:
-        on(3, work)
-    assert (failed.value.rank, failed.value.kind) == (1, "UserError")

@@ -158,6 +158,12 @@ def refuse_what_is_no_module(world: World) -> None:
     world.share(plain, torch.optim.SGD(plain().parameters(), lr=0.1))
 
 
+def refuse_a_wrapped_module(world: World) -> None:
+    r"""given a DataParallel, which exchanges gradients itself[\s\S]*model\.module"""
+    model = nn.DataParallel(plain())
+    world.share(model, torch.optim.SGD(model.parameters(), lr=0.1))
+
+
 def refuse_what_is_no_optimizer(world: World) -> None:
     """world.share was given a generator"""
     model = plain()
@@ -174,6 +180,30 @@ def refuse_rmsprop(world: World) -> None:
     r"""torch\.optim\.\S*RMSprop is not known"""
     model = plain()
     world.share(model, torch.optim.RMSprop(model.parameters()))
+
+
+class Mine(torch.optim.AdamW):
+    """Whatever it does: it is not torch's."""
+
+
+def refuse_a_subclass_of_a_known_optimizer(world: World) -> None:
+    r"""checks_sharing\.Mine is not known to update each element by itself[\s\S]*SGD, Adam or AdamW"""
+    model = plain()
+    world.share(model, Mine(model.parameters()))
+
+
+def refuse_step_hooks(world: World) -> None:
+    r"""SGD has step hooks, which would not be called[\s\S]*after optimizer\.step\(\)"""
+    model = plain()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer.register_step_post_hook(print)
+    world.share(model, optimizer)
+
+
+def refuse_step_hooks_later(world: World) -> None:
+    r"""optimizer\.register_step_pre_hook after world\.share"""
+    _, optimizer = world.share(*made(CASE))
+    optimizer.register_step_pre_hook(print)
 
 
 def refuse_amsgrad(world: World) -> None:

@@ -121,3 +121,17 @@ def check_state_of_another_model() -> None:
         return "nothing was refused"
 
     assert "load what state_dict() of a shared optimizer of the same model gave" in on(1, work)[0]
+
+
+def refuse_the_state_of_torchs_optimizer(world: World) -> None:
+    r"""this optimizer has gradient_sum, square_sum, of \d+ elements, in 1[\s\S]*state_dict\(\) of a shared"""
+    model, optimizer = made(CASE)
+    label(model, X, Y).backward()
+    optimizer.step()
+    saved = optimizer.state_dict()
+    world.share(*made(CASE))[1].load_state_dict(saved)
+
+
+def refuse_a_state_without_anything(world: World) -> None:
+    """the state has nothing, in 0 groups"""
+    world.share(*made(CASE))[1].load_state_dict({})

@@ -82,6 +82,55 @@ def check_a_wrong_factor_would_be_seen() -> None:
     assert furthest(by_torch(case, factor=1.02), by_torch(case)) > 2e-3
 
 
+def check_gradient_accumulation_is_a_larger_batch_in_more_shards() -> None:
+    """Two micro-batches of 16 before each update: a batch of 32 whose shards are as small as memory wants them."""
+    case, micro = Case(plain, optimizer=OPTIMIZERS["momentum"]), BATCH // 2
+    model, optimizer = made(case)
+    for rows in torch.from_numpy(Plan(ROWS, BATCH, 1, seed=0).order(0)).split(BATCH):
+        optimizer.zero_grad()
+        for part in rows.split(micro):
+            (label(model, X[part], Y[part]) * (len(part) / len(rows))).backward()
+        optimizer.step()
+
+    def work(world: World) -> list[Any]:
+        shared, together = world.share(*made(case), shards=16)
+        sizes = []
+        for batch in world.batches((X, Y), batch_size=BATCH):
+            for x, y in batch:
+                sizes.append(len(x))
+                world.backward(label(shared, x, y))
+            together.step()
+        return [max(sizes), [tensor.detach().numpy() for tensor in shared.parameters()]]
+
+    (largest, values), _ = on(2, work)
+    assert largest == 2
+    expected = [tensor.detach() for tensor in model.parameters()]
+    assert furthest([torch.from_numpy(v.copy()) for v in values], expected) < 2e-4
+
+
+def check_a_gradient_scaler_that_is_off_stays_in_the_script() -> None:
+    """As scripts have it that may also run on a GPU: torch.amp.GradScaler(enabled=False)."""
+
+    def work(scaled: bool) -> Callable[[World], list[Any]]:
+        def train(world: World) -> list[Any]:
+            scaler = torch.amp.GradScaler("cpu", enabled=False)
+            model, optimizer = world.share(*made(Case()))
+            for batch in world.batches((X, Y), batch_size=BATCH):
+                for x, y in batch:
+                    loss = label(model, x, y)
+                    world.backward(scaler.scale(loss) if scaled else loss)
+                if scaled:
+                    scaler.step(optimizer)
+                    scaler.update()
+                else:
+                    optimizer.step()
+            return [tensor.detach().numpy().tobytes().hex() for tensor in model.parameters()]
+
+        return train
+
+    assert on(2, work(scaled=True)) == on(2, work(scaled=False))
+
+
 class Buffers(nn.Module):
     """Batch norm, a constant table, a counter."""
 

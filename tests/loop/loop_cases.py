@@ -41,6 +41,10 @@ def convolutional() -> nn.Module:
     return build("cnn", "4,6", (8, 8), CLASSES, dropout=0.2)
 
 
+def wide_residual() -> nn.Module:
+    return build("wideresnet", "1", (8, 8), CLASSES)
+
+
 def gpt() -> nn.Module:
     return build("gpt", "layers=1,heads=2,width=16", (PLACES,), VOCABULARY, dropout=0.1)
 

@@ -42,7 +42,7 @@ def main() -> None:
     torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)  # imports half of torch, once for all ranks
     outcome = {}
     for module in map(importlib.import_module, sys.argv[1:]):
-        for name, check in vars(module).items():
+        for name, check in list(vars(module).items()):
             if not name.startswith(("check_", "refuse_")) or check.__module__ != module.__name__:
                 continue
             try:

@@ -28,6 +28,20 @@ def test_hosts_are_named_if_there_are_several_and_left_out_if_unknown():
     assert "host" not in opening(job, replace(SETTING, hosts=None))
 
 
+def test_the_device_of_each_rank_is_named():
+    job = prepare(Recipe(ranks=4))
+    job = replace(job, recipe=replace(job.recipe, strategy="ddp"))
+    for devices, told in (
+        (["cpu"] * 4, "ddp over nccl, cpu for every rank, 4 ranks"),
+        (
+            ["cuda:0", "cuda:1", "cuda:0", "cuda:1"],
+            "ddp over nccl, ranks 0-3 on cuda:0, cuda:1, cuda:0, cuda:1, 4 ranks",
+        ),
+    ):
+        assert told in opening(job, replace(SETTING, transport="nccl", devices=devices))
+    assert "cuda" not in opening(prepare(Recipe()), replace(SETTING, devices=["cuda:0"]))  # sync has no choice
+
+
 @pytest.mark.parametrize(
     ("recipe", "note"),
     [

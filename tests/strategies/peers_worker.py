@@ -2,7 +2,8 @@
 
     python peers_worker.py FOLDER '{"name": {"strategy": "ddp", "ranks": 2, "model": "mlp:8"}}'
 
-Forks, so nobody else's threads may be here. `"fault": "factor"` in a run doubles the weight of every sample.
+Forks, so nobody else's threads may be here. `"fault": "factor"` in a run doubles the weight of every sample;
+"elsewhere" trains a copy of the module, as on a device with memory of its own.
 """
 
 import json
@@ -13,6 +14,7 @@ from typing import Any
 
 import unisono
 from unisono.recipe import Recipe
+from unisono.strategies import torch_place
 from unisono.strategies.base import Batch
 from unisono.strategies.peers import warm_up
 from unisono.strategies.torch_peer import Peer
@@ -33,6 +35,10 @@ def outcome(job: Job, weights: Path, fault: str) -> dict[str, Any]:
     def work(world: World) -> dict[str, Any]:
         if fault == "factor":
             Peer._learn = doubled
+        elif fault == "elsewhere":
+            torch_place.at_home = lambda device: False
+            init = torch_place.Elsewhere.__init__
+            torch_place.Elsewhere.__init__ = lambda *given: (init(*given), world.report({"elsewhere": True}))[0]
         return train(world, job, weights)
 
     warm_up(job.recipe)
@@ -41,7 +47,13 @@ def outcome(job: Job, weights: Path, fault: str) -> dict[str, Any]:
     )
     epochs = [record for record in records if "metrics" in record]
     shares = epochs[-1]["shares"]
-    return {"ends": ends, "metrics": [e["metrics"] for e in epochs], "shares": shares, "ranks": epochs[-1]["ranks"]}
+    return {
+        "ends": ends,
+        "metrics": [record["metrics"] for record in epochs],
+        "shares": shares,
+        "ranks": epochs[-1]["ranks"],
+        "elsewhere": sum("elsewhere" in record for record in records),
+    }
 
 
 def main() -> None:

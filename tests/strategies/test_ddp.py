@@ -10,7 +10,7 @@ import pytest
 from unisono.errors import UserError
 from unisono.recipe import Recipe
 from unisono.strategies.harness import explained
-from unisono.strategies.peers import choose_device, resolve
+from unisono.strategies.peers import resolve
 
 sys.path.insert(0, str(Path(__file__).parent))
 from peers_cases import JOB, NORMED, ROUNDING, distance, ends_agree, run_all
@@ -24,12 +24,13 @@ class Net(nn.Module):
         super().__init__()
         self.fixed = nn.Linear(64, 16).requires_grad_(False)
         self.idle = nn.Parameter(torch.randn(3))
+        self.codes = nn.Parameter(torch.arange(outputs).flip(0), requires_grad=False)
         self.out = nn.Linear(16, outputs)
         self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
 
     def forward(self, x):
         self.calls += 1
-        return self.out(torch.tanh(self.fixed(x.flatten(1))))
+        return self.out(torch.tanh(self.fixed(x.flatten(1))))[:, self.codes]
 """
 
 
@@ -49,6 +50,8 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         runs[f"{name} sync"] = options | {"ranks": 1, "shards": 2}
         runs[f"{name} ddp"] = options | {"ranks": 2, "strategy": "ddp"}
     runs["factor"] = JOB | {"ranks": 2, "strategy": "ddp", "fault": "factor"}
+    runs["elsewhere"] = NORMED | {"ranks": 2, "strategy": "ddp", "fault": "elsewhere"}
+    runs["elsewhere, bf16"] = JOB | {"ranks": 2, "strategy": "ddp", "fault": "elsewhere", "precision": "bf16"}
     runs["fp16"] = JOB | {"ranks": 2, "strategy": "ddp", "precision": "fp16", "clip": 1.0}
     runs["stopping"] = JOB | {"ranks": 3, "strategy": "ddp", "epochs": 5, "target_accuracy": 0.2, "patience": 1}
     return run_all(runs, folder)
@@ -76,7 +79,7 @@ def test_optimizers_clipping_and_unused_parameters(found, name):
 
 def test_frozen_and_idle_parameters_and_counters_are_as_they_should_be(found):
     one, other = found["own sync"]["weights"], found["own ddp"]["weights"]
-    for name in ("fixed.weight", "idle"):
+    for name in ("fixed.weight", "idle", "codes"):
         np.testing.assert_array_equal(one[name], other[name])
     assert one["calls"] == other["calls"] == 52
 
@@ -89,6 +92,19 @@ def test_running_statistics_are_those_of_rank_0(found):
     for name in statistics:
         np.testing.assert_allclose(one[name], other[name], rtol=1e-4, atol=1e-5)
     assert max(np.abs(found["sync 2"]["weights"][n] - found["ddp 2"]["weights"][n]).max() for n in statistics) > 1e-3
+
+
+@pytest.mark.parametrize(("name", "here"), [("elsewhere", "ddp 2"), ("elsewhere, bf16", "bf16 ddp")])
+def test_a_module_in_memory_of_its_own_is_trained_evaluated_and_saved_alike(found, name, here):
+    """The way of a GPU, with the processor as the device: a copy is trained, and brought back after every epoch."""
+    assert ends_agree(found[name])
+    assert found[name]["elsewhere"], "the module was our own"
+    assert distance(found[here], found[name]) < ROUNDING
+    for part in ("train_loss", "test_loss", "test_accuracy"):
+        assert found[name]["ends"][0][part] == pytest.approx(found[here]["ends"][0][part], rel=1e-4)
+    one, other = found[here]["weights"], found[name]["weights"]
+    for statistic in (key for key in one if "running" in key or "num_" in key):
+        np.testing.assert_allclose(one[statistic], other[statistic], rtol=1e-5, atol=1e-6)
 
 
 def test_metrics_are_global(found):
@@ -163,10 +179,3 @@ def test_options_of_take_over_change_nothing():
     resolved = resolve(recipe)
     assert (resolved.shards, resolved.engine, resolved.allreduce, resolved.device) == (3, "torch", "native", "cpu")
     assert resolve(resolved) == resolved  # the recipe that was written gives the same run
-
-
-@pytest.mark.parametrize(
-    ("wanted", "gpus", "device"), [("auto", 0, "cpu"), ("auto", 2, "cuda"), ("cpu", 2, "cpu"), ("cuda", 1, "cuda")]
-)
-def test_devices(wanted, gpus, device):
-    assert choose_device(wanted, gpus) == device

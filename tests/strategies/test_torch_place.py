@@ -8,7 +8,7 @@ from torch import nn
 from unisono.models.torch.model import TorchModel
 from unisono.models.torch.task import Task
 from unisono.rng import generator
-from unisono.strategies.torch_place import Elsewhere, placed, probe
+from unisono.strategies.torch_place import Elsewhere, generator_of, placed, probe
 
 
 def ready(*layers: nn.Module) -> tuple[TorchModel, np.ndarray, dict]:
@@ -40,6 +40,29 @@ def test_a_module_elsewhere_answers_here_and_follows_the_mode():
     assert not module[1].training
     x = torch.ones(2, 4)
     torch.testing.assert_close(away(x), module(x), rtol=0.0, atol=0.0)
+
+
+def test_a_module_elsewhere_computes_in_the_precision_of_whoever_asks():
+    seen = []
+
+    class Seeing(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            seen.append(torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else torch.float32)
+            return x
+
+    away = Elsewhere(Seeing(), torch.device("cpu"))
+    away(torch.ones(2))
+    for kind in (torch.bfloat16, torch.float16):
+        with torch.autocast("cpu", kind):
+            away(torch.ones(2))
+    assert seen == [torch.float32, torch.bfloat16, torch.float16]
+
+
+def test_each_device_has_a_generator_of_its_own(monkeypatch):
+    assert generator_of(torch.device("cpu")) is torch.default_generator
+    own = torch.Generator(), torch.Generator()
+    monkeypatch.setattr(torch.cuda, "default_generators", own)
+    assert generator_of(torch.device("cuda:1")) is own[1]
 
 
 @pytest.mark.parametrize(("layer", "draws"), [(nn.ReLU(), False), (nn.Dropout(0.5), True)])

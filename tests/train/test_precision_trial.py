@@ -7,7 +7,7 @@ from unisono.train import precision_trial
 from unisono.train.job import prepare
 from unisono.train.precision_trial import precision_notes
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 QUICK = {"data": "synthetic:classes=4,rows=64,features=64,test_rows=0", "model": "mlp:64", "batch_size": 64}
 
 
@@ -27,6 +27,13 @@ def test_a_processor_with_the_instructions_is_not(monkeypatch):
     monkeypatch.setattr(precision_trial, "cpu_flags", lambda: {"avx512_bf16"})
     monkeypatch.setattr(precision_trial, "_compare", lambda job: (3.25, False))
     assert precision_notes(prepare(Recipe(**QUICK, precision="bf16"))) == []
+
+
+def test_no_threads_are_started_whatever_the_recipe_says():
+    """Ranks are forked afterwards."""
+    torch.set_num_threads(1)
+    precision_trial._compare(prepare(Recipe(**QUICK, precision="bf16", threads=2)))
+    assert torch.get_num_threads() == 1
 
 
 def test_bits_are_compared_for_real():

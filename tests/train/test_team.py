@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 from dataclasses import replace
 from typing import Any
 
@@ -138,3 +140,32 @@ def test_what_is_said_of_an_end_before_its_time(tmp_path):
     lost = Halted(Outcome(lost="no rank is left: rank 0 was killed by SIGKILL"), "")
     assert str(lost) == "the run cannot go on: no rank is left: rank 0 was killed by SIGKILL; nothing was to be kept"
     assert (asked.exit_code, lost.exit_code) == (75, 75)
+
+
+FORKS = """
+import torch
+from unisono.errors import UserError
+from unisono.recipe import Recipe
+from unisono.train.job import prepare
+from unisono.train.precision_trial import precision_notes
+from unisono.train.team import Places, Team
+
+data = "synthetic:classes=4,rows=64,features=64,test_rows=0"
+job = prepare(Recipe(ranks=2, model="mlp:300", data=data, engine="torch", precision="bf16", threads=2, batch_size=64))
+precision_notes(job)
+print("trained", Team(job, Places()).train(lambda rank, value: None).lost)
+torch.set_num_threads(2)
+torch.ones(600, 600) @ torch.ones(600, 600)
+try:
+    Team(job, Places()).train(lambda rank, value: None)
+except UserError as error:
+    print("refused", error)
+"""
+
+
+def test_ranks_with_threads_are_forked_from_a_process_without_them():
+    """A rank that inherits torch's threads, which a fork does not copy, waits for them for ever."""
+    pytest.importorskip("torch")
+    ended = subprocess.run([sys.executable, "-c", FORKS], capture_output=True, text=True, timeout=100, check=True)
+    assert ended.stdout.startswith("trained \nrefused torch has started threads in this process")
+    assert "HINT: train before anything is computed with torch here" in ended.stdout

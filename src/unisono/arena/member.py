@@ -35,7 +35,7 @@ class Member:
     ) -> None:
         self.words, self.slot, self.size = words, slot, size
         self._spins = 0 if crowded else SPINS
-        self._timeout_s = timeout_s
+        self.timeout_s = timeout_s
         self._pulse_at = protocol.line(slot) + protocol.PULSE
         self._pulse = words[self._pulse_at]
         self._flag = 0
@@ -107,7 +107,7 @@ class Member:
                 pc = protocol.advance(words, self.slot, self.view, flag, pc)
             return pc in (PASSED, STILL)
 
-        if not wait_until(ready, self._timeout_s):
+        if not wait_until(ready, self.timeout_s):
             raise TimeoutError
         if pc == STILL:
             self._regroup(STILL)
@@ -121,7 +121,7 @@ class Member:
         begun = time.monotonic()
         # No limit of ours: the supervisor lives, or this rank dies with it.
         while not wait_until(told, 60.0):
-            if time.monotonic() - begun > self._timeout_s:
+            if time.monotonic() - begun > self.timeout_s:
                 raise TimeoutError
         view = protocol.current_view(self.words, self.size)
         assert view is not None

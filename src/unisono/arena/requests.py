@@ -29,6 +29,11 @@ class Requests:
     def ask_to_halt(self) -> None:
         self._words[_HALT] = 1
 
+    @property
+    def asked_to_halt(self) -> bool:
+        """For those who may end a round before its time."""
+        return bool(self._words[_HALT])
+
     def ask_for_spare(self) -> None:
         """Once: asked for again after the next one."""
         self._words[_ASKED] += 1

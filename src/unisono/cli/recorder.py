@@ -23,6 +23,7 @@ from unisono import __version__
 from unisono.errors import RankFailed, UnisonoError, UserError
 from unisono.report.loss import plot_loss
 from unisono.report.screen import Screen
+from unisono.report.staleness import Deal, Staleness
 from unisono.report.tally import TIMES, Tally, dealt_of
 from unisono.report.tensorboard import EventFile
 from unisono.report.train import Setting, epoch_line, event_line, opening, rank_lines
@@ -47,15 +48,24 @@ class Recorder:
     """The one that speaks and writes, for a whole run."""
 
     def __init__(
-        self, job: Job, transport: str, hosts: Sequence[str] | None = None, snapshot: Snapshot | None = None
+        self,
+        job: Job,
+        transport: str,
+        hosts: Sequence[str] | None = None,
+        snapshot: Snapshot | None = None,
+        devices: Sequence[str] = (),
     ) -> None:
         """hosts: of the ranks; None: not known before they tell, and there is no bar: what another launcher's ranks say
-        often ends in a file. snapshot: from which the run goes on."""
+        often ends in a file. snapshot: from which the run goes on. devices: of the ranks, where there is a choice."""
         self._begun = time.perf_counter()
         self._job, self._transport = job, transport
         layout = job.model().layout
         self._parameters = list(layout.names)
-        self._tally = Tally(layout.sizes, dealt_of(job.plan, job.recipe.ranks))
+        masters = job.recipe.masters if job.recipe.strategy == "async" else 0
+        self._tally = Tally(layout.sizes, dealt_of(job.plan, job.recipe.ranks, masters))
+        self._staleness = None
+        if job.recipe.strategy == "async":
+            self._staleness = Staleness(Deal.of(job.recipe, job.dataset.classes))
         self._screen = Screen(job.recipe.epochs, bar=hosts is not None)
         self._troubles: dict[str, str] = {}
         self._epoch = 0
@@ -69,9 +79,10 @@ class Recorder:
             self._directory = RunDirectory.reopen(Path(job.recipe.resume), self._epoch, job.recipe)
             self._resumed_from = str(snapshot.path)
         self.path, self.weights = self._directory.path, self._directory.weights
+        setting = Setting(ENGINES[job.recipe.engine], transport, usable_cores(), hosts, devices)
         with ExitStack() as kept:
             kept.enter_context(self._directory)
-            self._screen.say(opening(job, Setting(ENGINES[job.recipe.engine], transport, usable_cores(), hosts)))
+            self._screen.say(opening(job, setting))
             if snapshot is not None:
                 self._tell_resumed(snapshot)
             kept.pop_all()  # until `__exit__`
@@ -116,6 +127,8 @@ class Recorder:
     def _add_epoch(self, record: dict[str, Any]) -> None:
         metrics, steps = record["metrics"], record["steps"]
         self._tally.add(record)
+        if self._staleness is not None:
+            self._staleness.add(record)
         self._directory.add(record, self._parameters)
         self._tell_trouble("directory", self._directory.trouble)
         self._write_events(lambda events: events.add(record, self.path / "tensorboard"))
@@ -168,12 +181,15 @@ class Recorder:
         summary["sync_s"] = summary["wait_s"] + summary["update_s"]
         summary["steady_sync_s"] = tally.steady_sync_s(found["first_sync_s"])
         summary["train_s"] = tally.train_s
+        if self._staleness is not None:
+            summary |= self._staleness.facts()
         summary["samples_per_s"] = tally.samples / tally.train_s if tally.train_s else 0.0
         directory.finish(summary)
         directory.keep("loss.png", lambda: plot_loss(self.path))
         missing = [self._troubles.get("rank", ""), directory.trouble, self._troubles.get("events", "")]
         missing = [text for text in missing if text]
-        self._screen.say(verdict(summary, tally, str(self.path), usable_cores(), complete=not missing))
+        told = None if self._staleness is None else self._staleness.told(summary)
+        self._screen.say(verdict(summary, tally, str(self.path), usable_cores(), complete=not missing, told=told))
         if missing:
             raise UserError("\n".join(missing))
         return summary
@@ -200,7 +216,7 @@ class Recorder:
             "ranks": recipe.ranks, "nodes": self._tally.nodes, "shards": recipe.shards, "threads": recipe.threads,
             "strategy": recipe.strategy, "allreduce": recipe.allreduce, "transport": self._transport,
             "engine": recipe.engine, "precision": recipe.precision, "model": recipe.model, "data": recipe.data,
-            "global_batch": self._job.plan.global_batch, "batch_size_per_rank": recipe.batch_size_per_rank,
+            "global_batch": self._job.batch_samples, "batch_size_per_rank": recipe.batch_size_per_rank,
             "version": __version__, "machine": machine(), "takeovers": 0, "restarts": 0,
             "resumed_from": self._resumed_from, "energy_j": None, "energy_source": None, "shard_price": None,
         }  # fmt: skip

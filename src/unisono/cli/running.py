@@ -24,7 +24,8 @@ from unisono.launch.environments import detect
 from unisono.launch.local import run
 from unisono.launch.placement import Placement
 from unisono.recipe import Recipe, option
-from unisono.strategies.peers import PEERS, transport_of, warm_up
+from unisono.strategies.devices import local_ranks
+from unisono.strategies.peers import PEERS, check_gpus, devices_of, transport_of, warm_up
 from unisono.train.job import Job, load_data, prepare
 from unisono.train.precision_trial import precision_notes
 from unisono.train.resuming import as_saved, find_snapshot
@@ -52,6 +53,8 @@ def _as_parent(recipe: Recipe) -> dict[str, Any]:
     require(transport)
     snapshot = find_snapshot(recipe)
     job = prepare(as_saved(recipe, snapshot))
+    check_gpus(job.recipe)
+    devices = devices_of(job.recipe, range(job.recipe.ranks))
     watched = job.recipe.allreduce == "arena" and transport == "shm"
     if not watched:
         refuse_faults(job.recipe)
@@ -59,7 +62,7 @@ def _as_parent(recipe: Recipe) -> dict[str, Any]:
     if team is not None and snapshot is not None:
         team.resume(snapshot)  # before anything in the run directory is touched
     try:
-        with Recorder(job, transport_of(job.recipe, transport), [platform.node()], snapshot) as record:
+        with Recorder(job, transport_of(job.recipe, transport), [platform.node()], snapshot, devices) as record:
             record.say(precision_notes(job))
             if team is not None:
                 return _supervise(team, record)
@@ -114,11 +117,14 @@ def _as_rank(recipe: Recipe, placement: Placement) -> dict[str, Any] | None:
             if comm.rank == 0:
                 raise
             sys.exit(2)  # the same mistake on every rank: the first one says it
-        record = tell_all(comm, lambda: Recorder(job, transport_of(job.recipe, comm.transport)))
+        nodes = comm.all_gather(np.array([node_colour(comm)]))[:, 0].tolist()
+        devices = devices_of(job.recipe, local_ranks(nodes))
+        record = tell_all(comm, lambda: Recorder(job, transport_of(job.recipe, comm.transport), devices=devices))
         if record is None:  # only the first rank writes
             train_rank(World(comm), job, None)
             return None
         with record:
+            record.say(precision_notes(job))
             return record.finish(train_rank(World(comm, record.add), job, record.weights))
 
 

@@ -53,6 +53,12 @@ def _are_tokens(arrays: Mapping[str, np.ndarray]) -> bool:
 
 
 def _from_mapping(spec: str, made: Any) -> Raw:
+    if any(kind.__module__.startswith("torch.utils.data") for kind in type(made).__mro__):
+        raise UserError(
+            f"{spec} returned {type(made).__name__}, a torch Dataset, whose items come one by one; this needs arrays",
+            hint="return a dict with train_x and train_y; torch's Datasets, with workers and random augmentation, are "
+            "for your own loop: world.batches(dataset, ...), see docs/moving.md",
+        )
     if not isinstance(made, Mapping):
         raise UserError(
             f"{spec} returned {type(made).__name__}, not a Dataset or a dict of arrays",

@@ -9,9 +9,8 @@ On one node the store is a file, so nothing listens; over several it is a TCP st
 One process per device: the local rank picks it, before any other call of CUDA.
 
 Limits: gloo's threads are left as torch makes them, unlike those of `comm/torch_dist.py`, for this is the peer that
-others are compared with. The path on GPUs follows torch's documentation but has never run: its authors had no GPU. A
-launcher that shows each rank one GPU of its own (`srun --gpus-per-task`) is not understood: the second rank of a node
-looks for a second GPU.
+others are compared with. The path on GPUs follows torch's documentation but has never run: its authors had no GPU; the
+tests walk it with torch's calls replaced. See `strategies/devices.py` for who gets which device.
 """
 
 import socket
@@ -28,9 +27,9 @@ from torch.distributed import FileStore, Store, TCPStore  # type: ignore[attr-de
 
 from unisono.comm.base import Communicator
 from unisono.comm.node import node_colour
-from unisono.errors import UserError
 from unisono.launch.environments import torch_variables
 from unisono.launch.placement import Placement
+from unisono.strategies.devices import BACKENDS, check_alike, check_devices, device_of, local_ranks
 
 _ADDRESS_BYTES = 512
 
@@ -38,17 +37,20 @@ _ADDRESS_BYTES = 512
 @contextmanager
 def default_group(comm: Communicator, kind: str, threads: int) -> Iterator[torch.device]:
     """The group exists inside; gives this rank's device. `kind`: cpu or cuda. Called by every rank of `comm`."""
-    colours = comm.all_gather(np.array([node_colour(comm)]))[:, 0].tolist()
-    mine = colours[comm.rank]
-    local_rank, local_size = colours[: comm.rank].count(mine), colours.count(mine)
-    device = torch.device(device_of(kind, local_rank, torch.cuda.device_count() if kind == "cuda" else 0))
-    if device.type == "cuda":
+    told = comm.all_gather(np.array([node_colour(comm), list(BACKENDS).index(kind)]))
+    check_alike([list(BACKENDS)[number] for number in told[:, 1]])
+    colours = told[:, 0].tolist()
+    local_rank, local_size = local_ranks(colours)[comm.rank], colours.count(colours[comm.rank])
+    if kind == "cuda":
+        check_devices(kind, local_size, torch.cuda.device_count())
+    device = torch.device(device_of(kind, local_rank))
+    if kind == "cuda":
         torch.cuda.set_device(device)
     with ExitStack() as kept:
         directory = kept.enter_context(tempfile.TemporaryDirectory(prefix="unisono-"))
         store, address = meet(comm, directory, one_node=local_size == comm.size)
         wait = timedelta(seconds=comm.timeout_s)
-        backend = "gloo" if kind == "cpu" else "nccl"
+        backend = BACKENDS[kind]
         dist.init_process_group(backend, store=store, rank=comm.rank, world_size=comm.size, timeout=wait)
         comm.barrier()  # rank 0 must not remove the file before all have connected
         if backend == "gloo":
@@ -59,18 +61,6 @@ def default_group(comm: Communicator, kind: str, threads: int) -> Iterator[torch
                 yield device
         finally:
             dist.destroy_process_group()
-
-
-def device_of(kind: str, local_rank: int, count: int) -> str:
-    """The device of a rank, where torch sees `count` GPUs: one each."""
-    if kind == "cpu":
-        return "cpu"
-    if local_rank >= count:
-        raise UserError(
-            f"--device cuda: this node has {local_rank + 1} ranks or more, and torch sees {count} GPUs",
-            hint=f"one process per GPU: start {count} here" if count else "use --device cpu",
-        )
-    return f"cuda:{local_rank}"
 
 
 def meet(comm: Communicator, directory: str, *, one_node: bool) -> tuple[Store, str | None]:

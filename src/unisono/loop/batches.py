@@ -26,8 +26,9 @@ from unisono.arena.member import Regrouped
 from unisono.arena.protocol import READY
 from unisono.data.shards import Plan
 from unisono.errors import UserError
+from unisono.loop.checks import weight_of
 from unisono.loop.samples import Samples, Wanted, seed_all
-from unisono.loop.sharing import WEIGHT, Sharing, weight_of
+from unisono.loop.sharing import WEIGHT, Sharing
 from unisono.rng import generator
 from unisono.strategies.shared import LOSS
 
@@ -50,6 +51,7 @@ class Batches:
     def __iter__(self) -> Iterator["Batch"]:
         sharing = self._sharing
         sharing.optimizer.check_stepped()
+        sharing.guard.check_module()
         first = sharing.epochs
         self._stream, self._end = None, first + self._epochs
         for epoch in range(first, self._end):
@@ -121,7 +123,7 @@ class Batch:
         if self._begun:
             raise UserError("a batch was gone through twice", hint="once for each batch of world.batches")
         sharing.optimizer.check_stepped()
-        sharing.check_parameters()
+        sharing.guard.check()
         self._begun, self.position = True, sharing.steps + 1
         sharing.turn_to(self)
         while True:
@@ -149,7 +151,11 @@ class Batch:
             sharing.vectors.enter()
             seed_all(generator(self._plan.seed, "dropout", self.epoch, self.step, shard))
             self._open, self._row = shard, rows[place]
+            if sharing.meetings is not None:
+                sharing.meetings.open(self.position, self.live)
             yield sample
+            if sharing.meetings is not None:
+                sharing.meetings.close()
             if self._open is not None:
                 raise UserError(
                     "world.backward was not called for a shard (loss.backward() is not seen by the other ranks)",
@@ -170,6 +176,8 @@ class Batch:
         sharing, shard = self._sharing, self._open
         found = weight_of(loss, self._plan.shard_samples(self.step, shard), weight)
         views = sharing.vectors.layout.views(self._row[: sharing.vectors.layout.length])
+        if sharing.meetings is not None:
+            sharing.meetings.weigh(found)
         gradients = torch.autograd.grad(loss, sharing.parameters, torch.ones_like(loss), allow_unused=True)
         for number, (view, gradient) in enumerate(zip(views.values(), gradients, strict=True)):
             sharing.shared.unused[shard, number] = gradient is None

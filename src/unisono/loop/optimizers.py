@@ -24,6 +24,7 @@ _REFUSED: Mapping[str, Any] = {
 """Options with the one value that is known here."""
 
 
+AFTER_STEP = "put the code after optimizer.step(): it runs once a step, on every rank"
 _NUMBERS = ("momentum", "nesterov", "betas", "eps", "weight_decay")
 
 
@@ -35,6 +36,8 @@ def numbers_of(group: Mapping[str, Any]) -> dict[str, Any]:
 def groups_of(optimizer: torch.optim.Optimizer, names: Mapping[int, int], clip: float) -> list[Group]:
     """A group for each of the optimizer's; `names`: id of a parameter -> its place in the layout."""
     options = [_options(optimizer, group, clip) for group in optimizer.param_groups]
+    if optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks:
+        raise UserError(f"{type(optimizer).__name__} has step hooks, which would not be called", hint=AFTER_STEP)
     kinds = {option.name for option in options}
     if len(kinds) > 1:
         told = ", ".join(sorted(kinds))

@@ -25,6 +25,7 @@ _INSTEAD = {
         "GradScaler",
         "leave the scaler out: use torch.autocast with torch.bfloat16, whose range is that of float32",
     ),
+    "_to_copy": ("model.to(...), half() or double()", "do it before world.share; torch.autocast computes in 16 bits"),
     "zero_": ("zero_grad(set_to_none=False)", "leave it out: every batch writes all gradients anew"),
 }
 _OPTIMIZERS = ("add", "add_", "lerp_", "_foreach_add", "_foreach_add_", "_foreach_lerp_", "_fused_sgd_", "_fused_adam_",

@@ -5,12 +5,9 @@ after the loss of a rank is redone in between, inside, so code after `step()` ru
 
     sharing = Sharing(comm, model, optimizer, Terms(shards=8, clip=1.0)); sharing.optimizer.step()
 
-Limits: one model a world; parameters are float32 on the CPU. Writing to parameters after `share` is refused where torch
-tells of it (writes through `p.data` are not seen).
+Limits: one model a world; trained parameters are float32 on the CPU. What may not be done to them is in `guard.py`.
 """
 
-import hashlib
-import math
 import os
 from collections.abc import Callable
 from contextlib import closing
@@ -25,8 +22,10 @@ from unisono.arena.member import Member, Regrouped
 from unisono.arena.protocol import COMMIT, PHASES
 from unisono.comm.arrival import late
 from unisono.comm.base import Communicator
-from unisono.comm.node import node_colour, share_segment
-from unisono.errors import UserError
+from unisono.comm.node import share_segment
+from unisono.loop.checks import check_batchnorm, check_equal, check_given, check_one_node
+from unisono.loop.guard import Guard
+from unisono.loop.meetings import Meetings
 from unisono.loop.optimizers import groups_of
 from unisono.loop.refusals import NoGradient
 from unisono.loop.stepping import SharedOptimizer
@@ -35,7 +34,8 @@ from unisono.models.torch.checks import check
 from unisono.models.torch.vectors import Vectors
 from unisono.optim import make
 from unisono.resources import usable_cores
-from unisono.strategies.owner import Group, Owner, Update
+from unisono.strategies.exchange import ArenaExchange
+from unisono.strategies.owner import Owner, Update
 from unisono.strategies.shared import LOSS, Extent, Shared, plan_sections
 
 if TYPE_CHECKING:
@@ -65,6 +65,8 @@ class Terms:
     shards: int
     clip: float = 0.0
     """The largest global norm of the gradient; 0: no clipping."""
+    sync_batchnorm: bool = False
+    """Whether batch norms look at the whole batch; then there are as many shards as ranks."""
 
 
 @final
@@ -81,21 +83,26 @@ class Sharing:
     ) -> None:
         """announce: tells whoever started the ranks where the memory is, so that deaths can be taken over."""
         shards, clip = terms.shards, terms.clip
-        _check_given(model, optimizer)
+        check_given(model, optimizer)
         check(model)
+        if not terms.sync_batchnorm:
+            check_batchnorm(model)
         self.model, self.shards = model, shards
-        kept = {name: buffer.detach().clone() for name, buffer in model.named_buffers()}
-        self.vectors = Vectors(model, _averaged(model))
-        for name, buffer in model.named_buffers():
-            buffer.copy_(kept[name])  # they lie in a room of their own now, which is empty at first
-        self._trained, self._parameters = self.vectors.trained, list(model.named_parameters())
+        self.meetings = Meetings(model) if terms.sync_batchnorm else None
+        equal, width = (set[str](), 0) if self.meetings is None else (self.meetings.equal, self.meetings.width)
+        if self.meetings is not None:
+            announce = None  # a death ends the run: nobody could take the shard over
+        # The mean of equal numbers need not be that number: those are taken from shard 0.
+        self.vectors = Vectors(model, _averaged(model) - equal)
+        self._trained = self.vectors.trained
         places = {id(parameter): place for place, parameter in enumerate(self._trained.values())}
         groups = groups_of(optimizer, places, clip)
         shapes = Shapes(self.vectors.layout, self.vectors.buffers_layout, self.vectors.taken, self.vectors.fixed)
-        _check_one_node(comm)
-        _check_equal(comm, model, groups)
+        check_one_node(comm)
+        check_equal(comm, model, groups)
         lives = tuple(range(1, shards + 1))
-        sections = plan_sections(shapes, groups[0].options, Extent(comm.size, shards, lives))
+        extent = Extent(comm.size, shards, lives, undo=self.meetings is None, exchange=width)
+        sections = plan_sections(shapes, groups[0].options, extent)
         segment = share_segment(comm, list(range(comm.size)), sections.nbytes)
         with closing(segment):
             self.shared = Shared(segment, sections, comm.size)  # its views keep the memory
@@ -110,12 +117,14 @@ class Sharing:
         self.member = Member(self.shared.words, comm.rank, comm.size, crowded=crowded, timeout_s=comm.timeout_s)
         self.vectors.point(self.shared.params, self.shared.buffers)
         self.vectors.enter()
+        if self.meetings is not None:
+            self.meetings.join(ArenaExchange(self.shared, self.member))
         self.owner = Owner(self.shared, self.member, shapes, groups)
         self.optimizer = SharedOptimizer(optimizer, self)
         self.state_names = make(groups[0].options).state_names
         self._timeout_s = comm.timeout_s
         self._rows = np.zeros((0, len(self.shared.params)), np.float32)
-        self._versions = self._versions_now()
+        self.guard = Guard(model)
         self.steps = 0
         """Rounds that were committed here."""
         self.steps_before = 0
@@ -150,7 +159,7 @@ class Sharing:
 
     def finish(self, position: int, live: int, lrs: list[float]) -> None:
         """The update half of round `position`, as often as the membership changes in it."""
-        self.check_parameters()
+        self.guard.check()
         sums = self.shared.sums[:live].copy()
         factor = 1.0 / float(sums[:, WEIGHT].sum())
         while True:
@@ -176,74 +185,7 @@ class Sharing:
         """`backward` is for this batch from now on."""
         self.batch = batch
 
-    def _versions_now(self) -> list[int]:
-        return [parameter._version for parameter in self._trained.values()]
-
-    def check_parameters(self) -> None:
-        """A `UserError` if one was written to, frozen or thawed behind our back."""
-        for (name, parameter), version in zip(self._trained.items(), self._versions, strict=True):
-            if parameter._version != version:
-                raise UserError(
-                    f"parameter {name!r} was written outside optimizer.step(): ranks share one copy of it",
-                    hint="load and initialise parameters before world.share; between steps leave them alone",
-                )
-        for name, parameter in self._parameters:
-            if parameter.requires_grad != (name in self._trained):
-                how = "unfrozen" if parameter.requires_grad else "frozen"
-                raise UserError(
-                    f"parameter {name!r} was {how} after world.share",
-                    hint="decide what is trained before it; a learning rate of 0 keeps a group as it is for a while",
-                )
-
 
 def _averaged(model: torch.nn.Module) -> set[str]:
     """The buffers that a forward changes by small steps: batch norm's running statistics."""
     return {name for name, _ in model.named_buffers() if name.rpartition(".")[2] in ("running_mean", "running_var")}
-
-
-def _check_given(model: object, optimizer: object) -> None:
-    for given, kind in ((model, torch.nn.Module), (optimizer, torch.optim.Optimizer)):
-        if not isinstance(given, kind):
-            raise UserError(
-                f"world.share was given a {type(given).__name__} instead of a torch {kind.__name__}",
-                hint="world.share(model, optimizer), in this order",
-            )
-
-
-def _check_one_node(comm: Communicator) -> None:
-    nodes = len(set(comm.all_gather(np.array([node_colour(comm)]))[:, 0].tolist()))
-    if nodes > 1:
-        raise UserError(
-            f"the ranks are on {nodes} nodes: a model can be shared within one",
-            hint="start all ranks on one machine",
-        )
-
-
-def _check_equal(comm: Communicator, model: torch.nn.Module, groups: list[Group]) -> None:
-    """Ranks that start from different values would not train one model."""
-    digest = hashlib.sha256(repr(groups).encode())
-    for name, tensor in model.state_dict().items():
-        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
-        digest.update(tensor.detach().contiguous().numpy().tobytes())
-    found = comm.all_gather(np.frombuffer(digest.digest()[:8], np.int64).copy())[:, 0]
-    strangers = [rank for rank in range(comm.size) if found[rank] != found[0]]
-    if strangers:
-        raise UserError(
-            f"rank {strangers[0]}'s model or optimizer differs from rank 0's; {len(strangers)} of {comm.size} ranks do",
-            hint="make the same one on every rank: torch.manual_seed(0) before it is built",
-        )
-
-
-def weight_of(loss: torch.Tensor, samples: int, weight: float | None) -> float:
-    """What a shard's mean weighs: its samples, unless told otherwise."""
-    if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
-        what = f"tensor of shape {tuple(loss.shape)}" if isinstance(loss, torch.Tensor) else type(loss).__name__
-        raise UserError(
-            f"world.backward was given a {what}, not a tensor of one element", hint="give the mean loss of the shard"
-        )
-    if not loss.requires_grad:
-        raise UserError("the loss depends on no parameter that is trained", hint="compute it with the shared model")
-    found = float(samples if weight is None else weight)
-    if not 0 < found < math.inf:
-        raise UserError(f"weight is {weight}", hint="give how many terms the mean is over, above 0")
-    return found

@@ -6,7 +6,7 @@ groups, but its update is the second half of a round. Only learning rates may ch
     model, optimizer = world.share(model, torch.optim.AdamW(model.parameters()))
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 10)
 
-Limits: `state_dict` is in our own format; hooks of torch's optimizers are not called.
+Limits: `state_dict` is in our own format; hooks are refused.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, final
 import torch
 
 from unisono.errors import UserError
-from unisono.loop.optimizers import numbers_of
+from unisono.loop.optimizers import AFTER_STEP, numbers_of
 
 if TYPE_CHECKING:
     from unisono.loop.sharing import Sharing
@@ -78,6 +78,12 @@ class SharedOptimizer(torch.optim.Optimizer):
             hint="give the optimizer all groups first; a learning rate of 0 keeps one as it is for a while",
         )
 
+    def register_step_pre_hook(self, hook: Any) -> Any:
+        raise UserError("optimizer.register_step_pre_hook after world.share", hint=AFTER_STEP)
+
+    def register_step_post_hook(self, hook: Any) -> Any:
+        raise UserError("optimizer.register_step_post_hook after world.share", hint=AFTER_STEP)
+
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Nothing to do: every batch writes all gradients anew."""
 
@@ -92,19 +98,21 @@ class SharedOptimizer(torch.optim.Optimizer):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Before the first batch, on all ranks alike. Batches go on with the epoch after the last that was begun."""
-        sharing, saved = self._sharing, state_dict["state"]
+        sharing, saved = self._sharing, state_dict.get("state", {})
         length = sharing.vectors.layout.length
         shapes = {name: tuple(getattr(value, "shape", ())) for name, value in saved.items()}
-        if shapes != dict.fromkeys(sharing.state_names, (length,)) or "steps" not in state_dict:
+        groups = state_dict.get("param_groups", ())
+        expected = shapes == dict.fromkeys(sharing.state_names, (length,)) and len(groups) == len(self.param_groups)
+        if not expected or not {"steps", "epochs"} <= state_dict.keys():
             raise UserError(
-                f"the state has {', '.join(map(str, saved)) or 'nothing'}; this optimizer has "
-                f"{', '.join(sharing.state_names) or 'nothing'}, of {length} elements",
+                f"the state has {', '.join(map(str, saved)) or 'nothing'}, in {len(groups)} groups; this optimizer has "
+                f"{', '.join(sharing.state_names) or 'nothing'}, of {length} elements, in {len(self.param_groups)}",
                 hint="load what state_dict() of a shared optimizer of the same model gave",
             )
         if sharing.steps:
             raise UserError("load_state_dict after the first step", hint="load right after world.share")
         for name, vector in zip(sharing.state_names, sharing.shared.state, strict=True):
             vector[:length] = saved[name].numpy()
-        for group, values in zip(self.param_groups, state_dict["param_groups"], strict=True):
+        for group, values in zip(self.param_groups, groups, strict=True):
             group.update(values)
         sharing.steps_before, sharing.epochs = state_dict["steps"], state_dict["epochs"]

@@ -112,7 +112,8 @@ def apart() -> UserError:
     """The error of shards that do not exchange the same."""
     return UserError(
         "the shards of a batch do not pass the same batch norms in the same order, so they cannot be synchronised",
-        hint="leave --sync-batchnorm out, or let every forward take the same way whatever its samples are",
+        hint="leave it out (--sync-batchnorm, or sync_batchnorm=True), or let every forward take the same way whatever "
+        "its samples are",
     )
 
 

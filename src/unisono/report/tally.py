@@ -133,8 +133,13 @@ class Tally:
         ]
 
 
-def dealt_of(plan: Plan, ranks: int) -> list[float]:
-    """Each rank's share of the samples in the last step of an epoch, whose contributions are looked at."""
+def dealt_of(plan: Plan, ranks: int, masters: int = 0) -> list[float]:
+    """Each rank's share of the samples in the last step of an epoch, whose contributions are looked at.
+
+    masters: of an asynchronous run, who have none; its workers are dealt the same.
+    """
+    if masters:
+        return [0.0 if rank < masters else 1.0 / (ranks - masters) for rank in range(ranks)]
     last = plan.steps_per_epoch - 1
     samples, live = plan.batch_samples(last), plan.live(last)
     dealt = [sum(plan.shard_samples(last, k) for k in shards_of_rank(live, ranks, rank)) for rank in range(ranks)]

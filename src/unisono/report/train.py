@@ -12,6 +12,7 @@ from typing import Any, final
 
 from unisono.recipe import Recipe
 from unisono.report.advice import enough_ranks, live_shards
+from unisono.report.staleness import opening_line
 from unisono.train.job import Job
 
 
@@ -26,6 +27,8 @@ class Setting:
     """Of this host."""
     hosts: Sequence[str] | None
     """Of the ranks, each once or once a rank; None: not known yet."""
+    devices: Sequence[str] = ()
+    """Of the ranks, in their order; none where there is no choice."""
 
 
 def opening(job: Job, setting: Setting) -> str:
@@ -41,6 +44,8 @@ def opening(job: Job, setting: Setting) -> str:
         f"{_plural(recipe.shards, 'shard')}: {bits}; global batch {plan.global_batch}, "
         f"{_plural(plan.steps_per_epoch, 'step')} an epoch",
     ]
+    if recipe.strategy == "async":
+        return "\n".join([lines[0], opening_line(recipe, job.updates)])
     if recipe.batch_size_per_rank and recipe.ranks > 1 and recipe.scale_lr == "none":
         lines.append(
             "Note: the global batch, and with it the result, depends on the ranks; --scale-lr linear may help."
@@ -60,10 +65,19 @@ def opening(job: Job, setting: Setting) -> str:
 
 def _way(recipe: Recipe, setting: Setting) -> str:
     """What sums gradients, over what; on which devices, where there is a choice."""
+    if recipe.strategy == "async":
+        return f"{setting.transport} {'boxes' if setting.transport == 'shm' else 'messages'}"
     if recipe.strategy == "sync":
         return f"{setting.transport} {recipe.allreduce}"
-    devices = "a GPU per rank" if recipe.device == "cuda" else "cpu for every rank"
-    return f"{recipe.strategy} over {setting.transport}, {devices}"
+    devices = f", {_devices(setting.devices)}" if setting.devices else ""
+    return f"{recipe.strategy} over {setting.transport}{devices}"
+
+
+def _devices(names: Sequence[str]) -> str:
+    """Of each rank."""
+    if len(set(names)) == 1:
+        return f"{names[0]} for every rank"
+    return f"ranks 0-{len(names) - 1} on {', '.join(names)}"
 
 
 def epoch_line(metrics: dict[str, Any], epochs: int) -> str:

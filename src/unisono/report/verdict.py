@@ -6,21 +6,33 @@ The one idea: a line is there only if it says something: a rank that was waited 
 that cost time. What is neither chance nor small is decided in `tally.py`, what to do about it in `advice.py`.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from unisono.report.advice import FELT, advice, enough_ranks, idle_share, live_shards, same_bits, shard_cost
 from unisono.report.tally import Tally
 
 
-def verdict(summary: dict[str, Any], tally: Tally, path: str, cores: int, *, complete: bool = True) -> str:
+def verdict(
+    summary: dict[str, Any],
+    tally: Tally,
+    path: str,
+    cores: int,
+    *,
+    complete: bool = True,
+    told: Sequence[str] | None = None,
+) -> str:
     """The outcome, where the time went, and where everything is, if it could be written."""
     held = "everything" if complete else "what could be written"
     where = f"weights {summary['weights_sha256'][:16]}...; {held} is in {path}"
-    return "\n".join([*findings(summary, tally, cores), where])
+    return "\n".join([*findings(summary, tally, cores, told), where])
 
 
-def findings(summary: dict[str, Any], tally: Tally, cores: int) -> list[str]:
-    """Sentences: the outcome, where the time went, what stood out; the last one says what to try."""
+def findings(summary: dict[str, Any], tally: Tally, cores: int, told: Sequence[str] | None = None) -> list[str]:
+    """Sentences: the outcome, where the time went, what stood out; the last one says what to try.
+
+    told: what a strategy that is not synchronous has to say instead of what is said of steps.
+    """
     lines = []
     if summary["stopped_early"]:
         lines.append(f"Stopped early after epoch {summary['epochs']}: {summary['stopped_early']}.")
@@ -28,9 +40,8 @@ def findings(summary: dict[str, Any], tally: Tally, cores: int) -> list[str]:
         *lines,
         f"{_score(summary, tally)}; {readable_s(summary['train_s'])} of training, "
         f"{readable_s(summary['wall_s'])} in all, {summary['samples_per_s']:,.0f} samples/s.",
-        _times(summary, tally),
-        *_notes(summary, tally),
-        advice(summary, tally, cores),
+        _times(summary, tally) + (_syncs(summary, tally) if told is None else "."),
+        *((*_notes(summary, tally), advice(summary, tally, cores)) if told is None else told),
     ]
 
 
@@ -61,12 +72,15 @@ def _times(summary: dict[str, Any], tally: Tally) -> str:
     compute, data, wait, update = (tally.mean_s(f"{name}_s") for name in ("compute", "data", "wait", "update"))
     total = (compute + data + wait + update) or 1.0
     whose = "The rank's time" if tally.ranks == 1 else f"The time of all {tally.ranks} ranks"
-    steady = tally.steady_sync_s(summary["first_sync_s"])
     return (
         f"{whose}: compute {compute / total:.0%}, sync {(wait + update) / total:.0%} (waiting {wait / total:.0%}, "
-        f"updating {update / total:.0%}), data {data / total:.0%}; the first sync took "
-        f"{readable_s(summary['first_sync_s'])}, the others {readable_s(steady)} each."
+        f"updating {update / total:.0%}), data {data / total:.0%}"
     ).replace("%", " %")
+
+
+def _syncs(summary: dict[str, Any], tally: Tally) -> str:
+    steady = tally.steady_sync_s(summary["first_sync_s"])
+    return f"; the first sync took {readable_s(summary['first_sync_s'])}, the others {readable_s(steady)} each."
 
 
 def _notes(summary: dict[str, Any], tally: Tally) -> list[str]:

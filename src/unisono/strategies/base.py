@@ -87,9 +87,10 @@ class Clock:
 class NotFinite(Exception):
     """The loss of a shard is not a number; nothing was updated."""
 
-    def __init__(self, shard: int, loss: float) -> None:
+    def __init__(self, shard: int, loss: float, advice: str = "") -> None:
+        """advice: what the strategy knows to be better than a lower learning rate."""
         super().__init__(f"the loss of shard {shard} is {loss}")
-        self.shard, self.loss = shard, loss
+        self.shard, self.loss, self.advice = shard, loss, advice
 
 
 class Strategy(ABC):
@@ -149,6 +150,10 @@ class Strategy(ABC):
     def step_s(self) -> float:
         """What this rank's gradients of a step took the last time; 0 if that is not known."""
         return 0.0
+
+    def remarks(self, epoch: int) -> dict[str, Any]:
+        """What else there is to say of an epoch: entries of its record; `metrics` are added to those that all have."""
+        return {}
 
     @abstractmethod
     def clock(self) -> Clock:

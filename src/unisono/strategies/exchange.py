@@ -15,7 +15,6 @@ Waiting counts as a sign of life, so that only a rank that does not come is take
 Limits: 2^16 exchanges a step, 2^27 rounds in a view.
 """
 
-import math
 from collections.abc import Sequence
 from typing import final
 
@@ -24,7 +23,6 @@ from unisono.arena.member import Member
 from unisono.arena.protocol import READY, flag_of, freezing, pack
 from unisono.arena.waiting import SPINS, wait_until
 from unisono.comm.arrival import late
-from unisono.comm.base import DEFAULT_TIMEOUT_S
 from unisono.data.shards import shards_of_rank
 from unisono.models.base import Array, Exchange, apart
 from unisono.resources import usable_cores
@@ -41,8 +39,8 @@ class ArenaExchange(Exchange):
         self._member = member
         self._words, self._tables = shared.exchange_words, shared.exchange_tables
         self._spins = 0 if member.size > usable_cores() else SPINS
-        # Where a step can be redone somebody watches over the ranks and ends the wait for one that is gone.
-        self._timeout_s = math.inf if shared.undo is not None else DEFAULT_TIMEOUT_S
+        # That of a member without end: a supervisor watches over the ranks, and ends the wait for one that is gone.
+        self._timeout_s = member.timeout_s
         self.open(member.view.position, 0)
 
     def open(self, position: int, live: int) -> None:

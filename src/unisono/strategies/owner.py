@@ -13,7 +13,6 @@ Parameters may be in groups, each with an optimizer of its own; all have the sam
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from itertools import groupby
 from typing import final
 
 import numpy as np
@@ -89,11 +88,13 @@ class Owner:
             for number, group in enumerate(self._groups)
             for parameter in group.parameters or frozenset()
         }
-        owned = [(low, high, of[parameter]) for low, high, parameter in self.ranges if parameter in of]
-        found = []
-        for number, stretch in groupby(owned, key=lambda piece: piece[2]):
-            pieces = list(stretch)
-            found.append((pieces[0][0], pieces[-1][1], number))
+        found: list[tuple[int, int, int]] = []
+        for low, high, parameter in self.ranges:
+            if parameter not in of:
+                continue
+            # Joined with its neighbour only if nothing lies between them: that would be trained, and is in no group.
+            start = found.pop()[0] if found and found[-1][1:] == (low, of[parameter]) else low
+            found.append((start, high, of[parameter]))
         return found
 
     def copy_chunk(self) -> None:

@@ -9,6 +9,7 @@ torch's own all-reduce), and everything it cannot do is refused there, before an
 Imports torch and Accelerate only where they are used.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from importlib import import_module
 from importlib.util import find_spec
@@ -20,7 +21,10 @@ from unisono.errors import UserError, unknown_name
 from unisono.models.base import Model
 from unisono.optim.options import OptimizerOptions
 from unisono.recipe import Recipe
+from unisono.strategies.asynchronous.terms import refuse_elsewhere
+from unisono.strategies.asynchronous.terms import resolve as resolve_async
 from unisono.strategies.base import Strategy
+from unisono.strategies.devices import BACKENDS, DEVICES, check_devices, choose_device, device_of
 
 if TYPE_CHECKING:
     from torch import nn
@@ -29,10 +33,8 @@ if TYPE_CHECKING:
     from unisono.strategies.torch_peer import Seat
 
 PEERS = {"ddp": "unisono.strategies.ddp:Ddp", "accelerate": "unisono.strategies.accelerate:Accelerate"}
-STRATEGIES = ("sync", *PEERS)
-DEVICES = ("auto", "cpu", "cuda")
-BACKENDS = {"cpu": "gloo", "cuda": "nccl"}
-"""Device -> what moves gradients there."""
+STRATEGIES = ("sync", "async", *PEERS)
+OURS = ("sync", "async")
 _PACKAGES = {"ddp": ("torch",), "accelerate": ("torch", "accelerate")}
 
 
@@ -43,6 +45,9 @@ def resolve(recipe: Recipe) -> Recipe:
         raise unknown_name("--strategy", name, STRATEGIES)
     if recipe.device not in DEVICES:
         raise unknown_name("--device", recipe.device, DEVICES)
+    if name == "async":
+        return resolve_async(recipe)
+    refuse_elsewhere(recipe)
     if name == "sync":
         if recipe.device == "cuda":
             raise UserError(
@@ -61,21 +66,25 @@ def resolve(recipe: Recipe) -> Recipe:
     return replace(recipe, engine="torch", shards=recipe.ranks, allreduce="native", device=device)
 
 
-def choose_device(wanted: str, gpus: int) -> str:
-    """cpu or cuda, where torch sees `gpus` GPUs on this node; auto: GPUs where there are any."""
-    if wanted == "cuda" and not gpus:
-        raise UserError("--device cuda, but torch sees no GPU here", hint="use --device cpu, or a torch with CUDA")
-    return "cuda" if gpus and wanted != "cpu" else "cpu"
+def devices_of(recipe: Recipe, local_ranks: Sequence[int]) -> list[str]:
+    """The device of each rank of a resolved recipe; none for `sync`, which has no choice."""
+    return [] if recipe.strategy == "sync" else [device_of(recipe.device, local) for local in local_ranks]
+
+
+def check_gpus(recipe: Recipe) -> None:
+    """A `UserError` if all ranks of a resolved recipe are to run on this node, and cannot; before they are started."""
+    if recipe.strategy != "sync" and recipe.device == "cuda":
+        check_devices(recipe.device, recipe.ranks, _gpus())
 
 
 def transport_of(recipe: Recipe, usual: str) -> str:
     """What moves the gradients of a resolved recipe; `usual`: where unisono itself does."""
-    return usual if recipe.strategy == "sync" else BACKENDS[recipe.device]
+    return usual if recipe.strategy in OURS else BACKENDS[recipe.device]
 
 
 def warm_up(recipe: Recipe) -> None:
     """Imports what ranks of a resolved recipe need: those that are forked afterwards have it."""
-    if recipe.strategy != "sync":
+    if recipe.strategy not in OURS:
         import_module("unisono.strategies.torch_peer")
         import_module(PEERS[recipe.strategy].partition(":")[0])
         import_module("torch._dynamo")  # DDP imports it, for most of a second, when it wraps a module
@@ -126,7 +135,7 @@ def _check_options(recipe: Recipe) -> None:
             recipe.allreduce not in ("arena", "native"),
             "--allreduce", recipe.allreduce, "torch sums the gradients itself", "leave --allreduce out",
         ),
-        (recipe.sync_batchnorm, "--sync-batchnorm", "", "torch's own needs GPUs", "use --strategy sync"),
+        (recipe.sync_batchnorm, "--sync-batchnorm", "", "shards meet in the arena", "use --strategy sync"),
         (bool(recipe.snapshot_every), "--snapshot-every", recipe.snapshot_every, "it has none", "use --strategy sync"),
         (bool(recipe.resume), "--resume", recipe.resume, "it has no snapshots", "use --strategy sync"),
     ]  # fmt: skip

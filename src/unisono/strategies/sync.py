@@ -82,6 +82,26 @@ class Sync(Strategy):
         self._counts.end(self._samples, first=self._member.first)
         return self._found
 
+    def round(self, batch: Batch, work: Callable[[], None]) -> None:
+        """A batch that somebody else learns: `work()` between READY and COMMIT, again whenever the members change."""
+        self._counts.begin(batch, first=self._member.first)
+
+        def enter() -> None:
+            self._settle(batch.position, batch.due)
+            self._meet(batch.position, READY)
+
+        def finish() -> None:
+            work()
+            self._counts.keep()
+            self._meet(batch.position, COMMIT)
+
+        self._until_done(batch.position, enter, finish)
+
+    def count(self, **spent: float) -> None:
+        """What somebody else's work took, by the names of `STATS`."""
+        for name, value in spent.items():
+            self._counts.spent[name] += value
+
     def survey(self, position: int, count: int, measure: Measure, tell: Tell, *, due: bool = False) -> np.ndarray:
         shared, member = self._shared, self._member
         self._counts.keep()

@@ -25,12 +25,11 @@ from torch import Tensor
 
 from unisono.comm.base import Communicator
 from unisono.models.torch.model import TorchModel
-from unisono.models.torch.seeding import seed_from
 from unisono.models.torch.task import Task
 from unisono.strategies.apart import Apart
 from unisono.strategies.base import Batch, StepResult
 from unisono.strategies.harness import Harness, Wrap, explained
-from unisono.strategies.torch_place import Habits, placed, probe
+from unisono.strategies.torch_place import Habits, generator_of, placed, probe
 
 
 @final
@@ -149,7 +148,4 @@ class Peer(Apart):
         return task.samples(samples).to(device), labels.to(device)
 
     def _seed(self, rng: np.random.Generator) -> None:
-        if self._seat.device.type == "cpu":
-            seed_from(rng)
-        else:
-            torch.cuda.manual_seed(int(rng.bit_generator.random_raw()))
+        generator_of(self._seat.device).manual_seed(int(rng.bit_generator.random_raw()))

@@ -5,9 +5,12 @@ and hashing see every update. A device has memory of its own: there the module i
 model is led to it.
 
     module = placed(model, torch.device("cpu"), homes); habits = probe(module, lambda: loss(module(x), y))
+
+Limits: a copy is made once, whole; what is evaluated goes to the device and back, a block at a time.
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import final
@@ -29,9 +32,19 @@ class Habits:
     """Whether there are trained parameters that the loss does not depend on."""
 
 
+def at_home(device: torch.device) -> bool:
+    """Whether its memory is ours, so that a module there can be views of our vectors."""
+    return device.type == "cpu"
+
+
+def generator_of(device: torch.device) -> torch.Generator:
+    """What modules on this device draw from; CUDA has been started there."""
+    return torch.default_generator if device.type == "cpu" else torch.cuda.default_generators[device.index]
+
+
 @final
 class Elsewhere(nn.Module):
-    """Stands for a module on another device: what goes in and what comes out is here."""
+    """Stands for a module on another device: what goes in and what comes out is here; autocast here is one there."""
 
     def __init__(self, module: nn.Module, device: torch.device) -> None:
         super().__init__()
@@ -39,7 +52,9 @@ class Elsewhere(nn.Module):
         self._device = device
 
     def forward(self, x: Tensor) -> Tensor:
-        z: Tensor = self.module(x.to(self._device))
+        mixed, kind = torch.is_autocast_enabled("cpu"), self._device.type
+        with torch.autocast(kind, torch.get_autocast_dtype("cpu")) if mixed else nullcontext():
+            z: Tensor = self.module(x.to(self._device))
         return z.cpu()
 
 
@@ -49,7 +64,7 @@ def placed(model: TorchModel, device: torch.device, values: Mapping[str, Tensor]
     with torch.no_grad():
         for name, buffer in module.named_buffers():
             buffer.copy_(values[name])
-    if device.type == "cpu":
+    if at_home(device):
         return module
     module = deepcopy(module).to(device)
     model.module = Elsewhere(module, device)
@@ -66,5 +81,5 @@ def probe(module: nn.Module, loss: Callable[[], Tensor]) -> Habits:
     for name, buffer in module.named_buffers():
         buffer.copy_(buffers[name])
     # On a device its own generator draws, which cannot be watched as cheaply.
-    draws = trained[0].device.type != "cpu" or not torch.equal(drawn, torch.default_generator.get_state())
+    draws = not at_home(trained[0].device) or not torch.equal(drawn, torch.default_generator.get_state())
     return Habits(draws, unused=any(gradient is None for gradient in found))

@@ -83,7 +83,7 @@ class Closing:
             "test_loss": None if tested is None else tested.loss,
             "test_accuracy": None if tested is None else tested.accuracy,
             "epochs": epochs,
-            "steps": epochs * plan.steps_per_epoch,
+            "steps": epochs * self._job.updates,
             "samples": epochs * plan.epoch_samples,
             "stopped_early": self.stopped(epochs),
             "first_sync_s": strategy.clock().first_sync_s,
@@ -100,7 +100,7 @@ class Closing:
         epoch_s = max(0.0, clock.ended - clock.begun)
         metrics = {
             "epoch": epoch, "epoch_s": epoch_s, "total_s": time.perf_counter() - clock.begun,
-            "samples_per_s": timed / epoch_s if epoch_s > 0 else 0.0, "lr": self._job.lr(epoch * plan.steps_per_epoch),
+            "samples_per_s": timed / epoch_s if epoch_s > 0 else 0.0, "lr": self._job.lr(epoch * self._job.updates),
             "train_loss": loss, "train_accuracy": accuracy,
         }  # fmt: skip
         score = strategy.scores[epoch].tolist()
@@ -108,7 +108,10 @@ class Closing:
             metrics |= {f"{self._part}_loss": score[LOSS], f"{self._part}_accuracy": score[ACCURACY]}
         ranks = [{"host": host, **row} for host, row in zip(strategy.hosts, strategy.times(epoch), strict=True)]
         shares = strategy.contributions().tolist()
-        self._report({"metrics": metrics, "steps": plan.steps_per_epoch, "ranks": ranks, "shares": shares})
+        others = strategy.remarks(epoch)
+        metrics |= others.pop("metrics", {})
+        record = {"metrics": metrics, "steps": self._job.updates, "ranks": ranks, "shares": shares}
+        self._report(record | others)
 
     def _trained(self) -> tuple[float, float]:
         """Mean loss and accuracy of the last epoch's training samples, as the steps found them."""

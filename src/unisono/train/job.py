@@ -27,6 +27,7 @@ from unisono.optim.schedules import ScheduleOptions, learning_rate, scaled
 from unisono.recipe import DEFAULT_SHARDS, Recipe
 from unisono.rng import generator
 from unisono.strategies import make
+from unisono.strategies.asynchronous.terms import Terms, masters_optimizer, plan_epoch
 from unisono.strategies.base import Strategy
 from unisono.strategies.peers import make_peer, resolve
 from unisono.strategies.shared import Extent
@@ -75,6 +76,10 @@ class Job:
         if recipe.strategy == "sync":
             extent = replace(self.extent(), size=comm.size)
             yield make(comm, model, self.optimizer, extent, recipe.allreduce, rng)
+        elif recipe.strategy == "async":
+            from unisono.strategies.asynchronous.messages import AsyncMessages
+
+            yield AsyncMessages(comm, model, self.optimizer, self.terms(model), recipe.epochs, rng)
         else:
             from unisono.launch.torch_group import default_group
             from unisono.strategies.torch_peer import Seat
@@ -88,11 +93,27 @@ class Job:
         """When to make them."""
         return Every.parse("--snapshot-every", self.recipe.snapshot_every)
 
+    def terms(self, model: Model) -> Terms:
+        """What masters and workers go by, if they are asynchronous."""
+        return Terms.of(self.recipe, self.updates, model.layout.sizes, self.lr)
+
+    @property
+    def updates(self) -> int:
+        """How often the parameters are updated in an epoch: steps, or pushes."""
+        return self.plan.live(0) if self.recipe.strategy == "async" else self.plan.steps_per_epoch
+
+    @property
+    def batch_samples(self) -> int:
+        """What is computed between two updates: a global batch, or a push."""
+        return self.plan.shard_size if self.recipe.strategy == "async" else self.plan.global_batch
+
     def extent(self, *, undo: bool = False, spare: bool = False) -> Extent:
         """How much the ranks of one node have in common."""
         plan, data = self.plan, self.dataset
         lives = tuple({plan.live(0), plan.live(plan.steps_per_epoch - 1)})
         blocks = max(blocks_of(data.validation_x), blocks_of(data.test_x))
+        if self.recipe.strategy == "async":  # gradients have boxes of their own
+            return Extent(self.recipe.ranks, 1, (1,), self.updates, self.recipe.epochs, blocks, False, spare)
         width = self.model().exchange_width if self.recipe.sync_batchnorm else 0
         return Extent(
             self.recipe.ranks, plan.shards, lives, plan.steps_per_epoch, self.recipe.epochs, blocks, undo, spare, width
@@ -111,7 +132,7 @@ class Job:
         base = self.optimizer.lr
         if self.recipe.batch_size_per_rank:
             base = scaled(base, self.recipe.scale_lr, self.plan.global_batch, self.recipe.batch_size_per_rank)
-        return learning_rate(self.schedule, base, step, self.plan.steps_per_epoch, self.recipe.epochs)
+        return learning_rate(self.schedule, base, step, self.updates, self.recipe.epochs)
 
 
 def load_data(recipe: Recipe) -> Dataset:
@@ -142,14 +163,15 @@ def prepare(recipe: Recipe, dataset: Dataset | None = None) -> Job:
         )
     size = samples if isinstance(batch, str) else min(batch, samples)
     shards = recipe.shards or max(recipe.ranks, min(DEFAULT_SHARDS, size))
-    if size < recipe.ranks:
+    asynchronous = recipe.strategy == "async"
+    if size < recipe.ranks and not asynchronous:
         raise UserError(
             f"a batch of {size} samples for {recipe.ranks} ranks leaves ranks without work",
             hint=f"use --ranks {size}"
             + (" or less" if size > 1 else "")
             + (", or a larger --batch-size" if size < samples else ": there are no more samples"),
         )
-    if shards < recipe.ranks:
+    if shards < recipe.ranks and not asynchronous:
         raise UserError(
             f"--shards {shards} is less than --ranks {recipe.ranks}: ranks would have no shard",
             hint=f"give --shards {recipe.ranks}, which gives other bits, or --ranks {shards} or less",
@@ -163,6 +185,8 @@ def prepare(recipe: Recipe, dataset: Dataset | None = None) -> Job:
     )
     schedule = ScheduleOptions(recipe.schedule, recipe.warmup_epochs)
     plan = Plan(samples, "full" if isinstance(batch, str) else batch, shards, recipe.seed, recipe.drop_last)
+    if asynchronous:
+        plan, optimizer, shards = plan_epoch(recipe, samples), masters_optimizer(optimizer), 0
     Every.parse("--snapshot-every", recipe.snapshot_every)
     job = Job(replace(recipe, shards=shards, engine=engine), dataset, plan, optimizer, schedule)
     if job.model().classifies != bool(dataset.classes) or (engine == "numpy" and dataset.tokens):
@@ -171,6 +195,8 @@ def prepare(recipe: Recipe, dataset: Dataset | None = None) -> Job:
             f"--model {recipe.model} does not fit --data {recipe.data}, which has {kind}",
             hint="use --model linear for numbers, mlp or bn-mlp for classes, gpt for text",
         )
+    if asynchronous:
+        job.terms(job.model())  # refuses what does not fit
     return job
 
 

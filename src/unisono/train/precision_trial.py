@@ -54,7 +54,9 @@ def _compare(job: Job) -> tuple[float, bool]:
     (group, *_) = Loader(plan, data.train_x, data.train_y).groups(plan.order(0), 0, range(1))
     models, grads = [], []
     for precision in (job.recipe.precision, "fp32"):
-        model = replace(job, recipe=replace(job.recipe, precision=precision, sync_batchnorm=False)).model()
+        # One thread: whoever asks may be about to fork ranks, which a process with threads of torch's cannot.
+        recipe = replace(job.recipe, precision=precision, sync_batchnorm=False, threads=1)
+        model = replace(job, recipe=recipe).model()
         params = np.zeros(model.layout.length, np.float32)
         buffers = np.zeros(model.buffers_layout.length, np.float32)
         model.init(params, buffers, generator(job.recipe.seed, "init"))

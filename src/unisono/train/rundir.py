@@ -2,8 +2,9 @@
 
 recipe.toml (resolved) · metrics.jsonl (a line an epoch) · ranks.csv (a line per epoch and rank: where it ran, its
 samples and times, and of the epoch's last step what it contributed to each parameter) · sync_time.csv (the mean over
-ranks) · contributions.csv · loss.png · summary.json · weights.safetensors · log/rank-N.log. Units are in names; every
-number is global unless its name says rank; numbers that JSON cannot hold (nan, infinities) are null.
+ranks) · contributions.csv · pushes.csv (asynchronous runs: every push, in order; `--order` takes it) · loss.png ·
+summary.json · weights.safetensors · log/rank-N.log. Units are in names; every number is global unless its name says
+rank; numbers that JSON cannot hold (nan, infinities) are null.
 
     with RunDirectory.make("runs/mine", recipe) as directory: directory.add(record, names); directory.finish(summary)
 
@@ -32,6 +33,7 @@ from typing import Any, Self, final
 
 from unisono.errors import UserError
 from unisono.recipe import Recipe
+from unisono.strategies.asynchronous.orders import FIELDS as PUSH_FIELDS
 from unisono.strategies.contributions import FIELDS
 
 RANK_FIELDS = ("host", "samples", "compute_s", "sync_s", "wait_s", "data_s", "update_s", "last_steps")
@@ -95,7 +97,7 @@ class RunDirectory:
             try:
                 directory._lock()
                 recipe.save(directory.path / "recipe.toml")
-                for name in ("metrics.jsonl", "ranks.csv", "sync_time.csv", "contributions.csv"):
+                for name in ("metrics.jsonl", "ranks.csv", "sync_time.csv", "contributions.csv", "pushes.csv"):
                     directory._cut(name, epochs)
                 (directory.path / "summary.json").unlink(missing_ok=True)
             except OSError as error:
@@ -175,7 +177,7 @@ class RunDirectory:
         for name, text in _lines(record, parameters).items():
             self._unwritten[name] = self._unwritten.get(name, "") + text
             self._since.setdefault(name, record["metrics"]["epoch"])
-        self._headers = _headers(parameters)
+        self._headers = _headers(record, parameters)
         self._flush()
 
     def finish(self, summary: dict[str, Any]) -> None:
@@ -257,10 +259,11 @@ def _epoch_of(line: str) -> int | None:
     return int(found[1]) if found else None
 
 
-def _headers(parameters: list[str]) -> dict[str, str]:
+def _headers(record: dict[str, Any], parameters: list[str]) -> dict[str, str]:
     fields = [f"{field}:{name}" for name in parameters for field in FIELDS]
     return {
-        "ranks.csv": _row(["epoch", "rank", *RANK_FIELDS, *fields]),
+        "ranks.csv": _row(["epoch", "rank", *RANK_FIELDS, *_others(record), *fields]),
+        "pushes.csv": _row(list(PUSH_FIELDS)),
         "sync_time.csv": "Epoch, Sync Time (s)\n",
     }
 
@@ -272,15 +275,22 @@ def _lines(record: dict[str, Any], parameters: list[str]) -> dict[str, str]:
     rows, told = "", ""
     for rank, (entry, sync_s, shares) in enumerate(zip(ranks, syncs, record["shares"], strict=True)):
         found = entry | {"sync_s": sync_s}
-        rows += _row([epoch, rank, *(found[name] for name in RANK_FIELDS), *(x for row in shares for x in row)])
+        values = (found[name] for name in (*RANK_FIELDS, *_others(record)))
+        rows += _row([epoch, rank, *values, *(x for row in shares for x in row)])
         each = [f"{name} Contribution = {100 * row[0]:.2f}%" for name, row in zip(parameters, shares, strict=True)]
         told += ", ".join([f"Epoch {epoch}", f"Process {rank}", *each]) + "\n"
-    return {
+    pushes = "".join(_row([epoch, *row]) for row in record.get("pushes", []))
+    return ({"pushes.csv": pushes} if pushes else {}) | {
         "metrics.jsonl": json.dumps(_plain(record["metrics"])) + "\n",
         "ranks.csv": rows,
         "sync_time.csv": f"{epoch}, {sum(syncs) / len(syncs):.6f}\n",
         "contributions.csv": told,
     }
+
+
+def _others(record: dict[str, Any]) -> list[str]:
+    """Columns that only some strategies have."""
+    return [name for name in record["ranks"][0] if name not in (*RANK_FIELDS, "exchange_s")]
 
 
 def _row(values: list[Any]) -> str:

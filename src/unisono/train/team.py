@@ -21,9 +21,12 @@ from unisono.arena.member import Member
 from unisono.arena.protocol import COMMIT, View
 from unisono.arena.segment import Segment
 from unisono.errors import UnisonoError, UserError
+from unisono.launch.local import torch_threads_running
 from unisono.launch.supervisor import READY, Care, Outcome, Supervisor
 from unisono.resources import usable_cores
 from unisono.rng import generator
+from unisono.strategies.asynchronous.arena import AsyncArena, set_up, settle
+from unisono.strategies.base import Strategy
 from unisono.strategies.shared import BEGUN, FROM_STEP, Shared, plan_sections
 from unisono.strategies.sync import Sync
 from unisono.train.job import Job
@@ -71,6 +74,9 @@ class Team:
         sections = plan_sections(model, job.optimizer, job.extent(undo=undo, spare=bool(job.snapshots)))
         with closing(Segment.create(sections.nbytes)) as segment:
             self._shared = Shared(segment, sections, job.recipe.ranks)  # its views keep the memory
+        self._setup = None
+        if job.recipe.strategy == "async":
+            self._setup = set_up(model, job.terms(model), job.optimizer, job.updates, job.recipe.ranks)
         model.init(self._shared.params[: model.layout.length], self._shared.buffers, generator(job.recipe.seed, "init"))
         self._position = 0
 
@@ -91,6 +97,12 @@ class Team:
         self, on_report: Callable[[int, Any], None], on_event: Callable[[dict[str, Any]], None] = lambda event: None
     ) -> Outcome:
         """To the end. `Halted` if it came before its time; `RankFailed` if a rank raised an exception."""
+        if self._job.recipe.engine == "torch" and torch_threads_running():
+            raise UserError(
+                "torch has started threads in this process: a forked rank that uses torch would hang",
+                hint="train before anything is computed with torch here, or call torch.set_num_threads(1) before that; "
+                "or use the command `unisono train`, a process of its own",
+            )
         recipe, job = self._job.recipe, self._job
         saver = Saver(job, self._model, self._shared, self.places.snapshots, on_event)
 
@@ -105,7 +117,7 @@ class Team:
             most_deaths=recipe.max_restarts,
             stall_s=recipe.stall_timeout,
             stacks=self.places.log,
-            restore=self._shared.restore,
+            restore=self._shared.restore if self._setup is None else lambda view: None,
             on_event=on_event,
             tick=saver.tick,
         )
@@ -114,7 +126,7 @@ class Team:
             outcome = supervisor.run(self._position)
             halted = [found["halted"] for found in outcome.results.values() if "halted" in found]
             if outcome.lost or halted:
-                position = halted[0] if halted else self._reached(outcome.view)
+                position = self._whole(halted[0] if halted else self._reached(outcome.view))
                 try:
                     snapshot = saver.save_last(position)
                 except UserError as error:
@@ -134,8 +146,19 @@ class Team:
                 report(READY)
             crowded = ranks > usable_cores()
             member = Member(self._shared.words, slot, ranks, crowded=crowded, after=after)
-            strategy = Sync(self._shared, member, model, job.optimizer, lambda position: report({"spare": position}))
+            resting = Sync(self._shared, member, model, job.optimizer, lambda position: report({"spare": position}))
+            strategy: Strategy = resting
+            if self._setup is not None:
+                strategy = AsyncArena(resting, self._shared, member, model, self._setup, report)
             return walk_through(strategy, model, job, report, self.places.weights)
+
+    def _whole(self, position: int) -> int:
+        """Asynchronous ranks may end in the middle of an epoch: the last round that is done as a whole."""
+        if self._setup is None:
+            return position
+        epoch, step = Walk(1, self._job.recipe.epochs).where(position)
+        exchange = position + step  # the round that was under way: this one, or the one after a closing round
+        return exchange if settle(self._setup, self._shared, epoch + step) else exchange - 1
 
     def _last_epoch(self) -> int:
         """The round that closed the last epoch; after an early stop, rounds were left out after it."""

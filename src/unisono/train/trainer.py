@@ -100,7 +100,7 @@ class Learner:
             raise UnisonoError(
                 f"the loss became {found.loss} in epoch {epoch}, step {step + 1}, shard {found.shard}"
                 + (f"; the weights of epoch {epoch - 1} are kept" if epoch > 1 else ""),
-                hint=f"lower --lr ({job.recipe.lr:g}), or use --clip 1 or --warmup-epochs 1",
+                hint=found.advice or f"lower --lr ({job.recipe.lr:g}), or use --clip 1 or --warmup-epochs 1",
             ) from None
         self._tell_progress(epoch, step, samples)
 

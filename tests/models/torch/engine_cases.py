@@ -82,6 +82,23 @@ class Reassigning(nn.Module):
         return self.layer(x - self.mean)
 
 
+class Coded(nn.Module):
+    """Frozen parameters that are no float32: kept bit by bit. A buffer of odd length lies before them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(3))
+        self.codes = nn.Parameter(torch.randperm(FEATURES), requires_grad=False)
+        self.small = nn.Parameter(torch.tensor([1, -2, 3], dtype=torch.int8), requires_grad=False)
+        self.wide = nn.Parameter(torch.rand(CLASSES, dtype=torch.float64), requires_grad=False)
+        self.layer = nn.Linear(FEATURES, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            self.seen += self.small
+        return self.layer(x[:, self.codes]) + self.wide.float()
+
+
 class Recurrent(nn.Module):
     """Keeps lists of its own parameters, and draws inside."""
 
@@ -112,6 +129,7 @@ CASES: dict[str, tuple[Callable[[], nn.Module], Task]] = {
     "tied": (Tied, TEXT),
     "frozen": (Frozen, ROWS),
     "reassigning": (Reassigning, ROWS),
+    "coded": (Coded, ROWS),
     "recurrent": (Recurrent, TEXT),
     "parametrized": (parametrized, ROWS),
     "regression": (regression, Task((FEATURES,), 3, classifies=False)),

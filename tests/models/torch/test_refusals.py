@@ -78,6 +78,10 @@ REFUSED = [
     (lambda: nn.Linear(FEATURES, CLASSES, device="meta"), "parameter 'weight' of Linear is on device meta"),
     (lambda: nn.LazyLinear(CLASSES), "parameter 'weight' of LazyLinear has no shape yet: the module is lazy"),
     (lambda: linear().requires_grad_(False), "Linear has no parameter to train"),
+    (
+        lambda: nn.Sequential(nn.Linear(FEATURES, FEATURES).bfloat16().requires_grad_(False), linear()),
+        r"parameter '0\.weight' of Sequential is of type bfloat16",
+    ),
     (lambda: with_buffer(torch.zeros(2, dtype=torch.bfloat16)), "buffer 'extra' of Linear is of type bfloat16"),
     (lambda: with_buffer(torch.eye(3).to_sparse()), "buffer 'extra' of Linear is not a plain dense tensor"),
     (overlapping, r"parameters '0\.(again|weight)' and '0\.(again|weight)' of Sequential share memory"),

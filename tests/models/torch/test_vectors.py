@@ -44,6 +44,21 @@ def test_frozen_parameters_are_kept_but_not_trained():
     assert all(row.tobytes() == buffers.tobytes() for row in sums.new_buffers)
 
 
+def test_frozen_parameters_of_other_types_are_kept_bit_by_bit():
+    model, params, buffers = ready("coded")
+    assert model.layout.names == ("layer.weight", "layer.bias")
+    assert model.buffers_layout.names == ("seen", "codes", "small", "wide")
+    x, y = samples(CASES["coded"][1], 3, 4)
+    _, sums = call(model, x, y)
+    before = model.named(params, buffers)[1]
+    assert [before[name].dtype for name in ("codes", "small", "wide")] == [np.int64, np.int8, np.float64]
+    assert sorted(before["codes"]) == list(range(FEATURES))
+    for row in sums.new_buffers:
+        after = model.named(params, row)[1]
+        assert all(before[name].tobytes() == after[name].tobytes() for name in ("codes", "small", "wide"))
+        assert after["seen"].tolist() == [1.0, -2.0, 3.0]
+
+
 def test_unused_parameters_are_told():
     model, _, _ = ready("frozen")
     x, y = samples(CASES["frozen"][1], 3, 4)

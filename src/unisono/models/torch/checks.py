@@ -1,6 +1,7 @@
 """Which modules the engine takes: float32 parameters in this machine's memory, each in a place of its own.
 
-The one idea: what cannot be a stretch of a flat vector of float32 is refused by name, before any process starts.
+The one idea: what cannot be a stretch of a flat vector of float32 is refused by name, before any process starts. What
+is never trained, buffers and frozen parameters, may be of any type that NumPy has: it is kept bit by bit.
 
     check(module)                                  # nothing, or a UserError: parameter 'head.weight' is of type float64
 
@@ -29,13 +30,13 @@ def check(module: nn.Module) -> None:
             raise UserError(f"{what} is on device {tensor.device}", hint="build it on the cpu: module.to('cpu')")
         if tensor.layout != torch.strided or tensor.is_quantized:
             raise UserError(f"{what} is not a plain dense tensor", hint="use one: tensor.to_dense(), or dequantize()")
-        if kind == "parameter" and tensor.dtype != torch.float32:
+        if tensor.requires_grad and tensor.dtype != torch.float32:
             raise UserError(
-                f"{what} is of type {_short(tensor.dtype)}; trained parameters and frozen ones are float32",
-                hint="call module.float(); --precision says in which type products are computed",
+                f"{what} is of type {_short(tensor.dtype)}; trained parameters are float32",
+                hint="call module.float(); --precision and torch.autocast say in which type products are computed",
             )
-        if kind == "buffer" and _numpy_lacks(tensor.dtype):
-            raise UserError(f"{what} is of type {_short(tensor.dtype)}", hint="keep it as float32: buffer.float()")
+        if _numpy_lacks(tensor.dtype):
+            raise UserError(f"{what} is of type {_short(tensor.dtype)}", hint=f"keep it as float32: {kind}.float()")
     _check_places(module)
     if not any(parameter.requires_grad for parameter in module.parameters()):
         raise UserError(f"{type(module).__name__} has no parameter to train", hint="is requires_grad off everywhere?")

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from typing import final
 
 import torch
+import torch.fx.experimental.symbolic_shapes  # torch.autograd.grad would, in each rank: a third of a second
 from torch import Tensor, nn
 
 from unisono.errors import UserError

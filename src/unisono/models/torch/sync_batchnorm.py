@@ -36,7 +36,7 @@ class Meetings(Protocol):
     """Where the shards of a batch meet."""
 
     def meet(self, label: int, value: Array, finish: Callable[[Sequence[Array]], T], /) -> T:
-        """finish(the values of all shards of the batch), the same on each."""
+        """finish(the values of all shards of the batch), the same on each. See `of_gradients`."""
         ...
 
     def note(self, seconds: float, /) -> None:
@@ -66,6 +66,11 @@ def layers(module: nn.Module) -> dict[str, _BatchNorm]:
 def row_width(module: nn.Module) -> int:
     """How many numbers a shard leaves at a meeting, at most; 0: there is no batch norm."""
     return max((1 + 2 * layer.num_features for layer in layers(module).values()), default=0)
+
+
+def of_gradients(label: int) -> bool:
+    """Whether the values of a meeting are sums of gradients, which must be those of one loss; else of samples."""
+    return label % 2 == 1
 
 
 def synchronise(module: nn.Module, meetings: Meetings) -> set[str]:

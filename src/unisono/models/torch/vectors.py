@@ -8,7 +8,8 @@ before each shard and read afterwards, for shards change them and must not see e
     vectors.enter(); module(x); vectors.leave(row)
 
 The buffers' vector holds, in this order: float32 buffers that the forward changes (averaged over shards), all other
-buffers as bit patterns in words of float32 (taken from shard 0), frozen parameters (never changed).
+buffers as bit patterns in words of float32 (taken from shard 0), with them frozen parameters of other types than
+float32, then those of float32 (never changed).
 
 Limits: a buffer of a type other than float32 is not averaged, even if the forward changes it.
 """
@@ -34,10 +35,11 @@ class Vectors:
 
     def __init__(self, module: nn.Module, changed: set[str]) -> None:
         self.trained = {name: p for name, p in module.named_parameters() if p.requires_grad}
-        self._frozen = {name: p for name, p in module.named_parameters() if not p.requires_grad}
+        frozen = {name: p for name, p in module.named_parameters() if not p.requires_grad}
+        self._frozen = {name: p for name, p in frozen.items() if p.dtype == torch.float32}
         buffers = dict(module.named_buffers())
         self._averaged = {n: b for n, b in buffers.items() if n in changed and b.dtype == torch.float32}
-        self._patterns = {n: b for n, b in buffers.items() if n not in self._averaged}
+        self._patterns = {n: b for n, b in (buffers | frozen).items() if n not in self._averaged | self._frozen}
         self._types = {name: b.detach().numpy().dtype for name, b in self._patterns.items()}
         self._shapes: dict[str, Shape] = {name: tuple(b.shape) for name, b in self._patterns.items()}
         words = {name: (-(-b.nbytes // _WORD) * _WORD // 4,) for name, b in self._patterns.items()}
@@ -45,7 +47,7 @@ class Vectors:
         self.buffers_layout = Layout(_shapes(self._averaged) | words | _shapes(self._frozen))
         self.fixed = sum(p.numel() for p in self._frozen.values())
         self.taken = self.fixed + sum(prod(shape) for shape in words.values())
-        by_id = {id(t): name for name, t in (self.trained | self._frozen | buffers).items()}
+        by_id = {id(t): name for name, t in (self.trained | frozen | buffers).items()}
         self.state_names = {key: by_id[id(t)] for key, t in module.state_dict(keep_vars=True).items()}
         moving = self.buffers_layout.length - self.fixed
         averaged = self.buffers_layout.length - self.taken
@@ -110,7 +112,9 @@ class Vectors:
     def _aim_buffers(self) -> None:
         views = Layout({n: s for n, s in self.buffers_layout.shapes.items() if n not in self._frozen}).views(self._room)
         for name, view in (views | self._typed(views)).items():
-            (self._averaged | self._patterns)[name].data = torch.from_numpy(view)
+            tensor = (self._averaged | self._patterns)[name]
+            view[...] = tensor.detach().numpy()
+            tensor.data = torch.from_numpy(view)
 
     def _typed(self, views: Mapping[str, Array]) -> dict[str, Array]:
         """The bit patterns among `views` (words,) as what they mean."""

@@ -1,0 +1,86 @@
+"""What `world.share` and `world.backward` are given: right, or refused by name on every rank.
+
+The one idea: ranks compare what they hold before they share anything, for one that differs would spoil all others.
+
+    check_given(model, optimizer); check_equal(comm, model, groups); weight_of(loss, samples=32, weight=None)   # 32.0
+
+Limits: `check_equal` compares 64 bits of a hash.
+"""
+
+import hashlib
+import math
+
+import numpy as np
+import torch
+from torch import nn
+
+from unisono.comm.base import Communicator
+from unisono.comm.node import node_colour
+from unisono.errors import UserError
+from unisono.strategies.owner import Group
+
+
+def check_given(model: object, optimizer: object) -> None:
+    """A module that nobody else has wrapped and an optimizer, in this order."""
+    for given, kind in ((model, torch.nn.Module), (optimizer, torch.optim.Optimizer)):
+        if not isinstance(given, kind):
+            raise UserError(
+                f"world.share was given a {type(given).__name__} instead of a torch {kind.__name__}",
+                hint="world.share(model, optimizer), in this order",
+            )
+    if isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
+        raise UserError(
+            f"world.share was given a {type(model).__name__}, which exchanges gradients itself",
+            hint="give the module that it wraps (model.module), and leave the wrapper out",
+        )
+
+
+def check_batchnorm(model: nn.Module) -> None:
+    """torch's SyncBatchNorm does nothing on processors, without a word."""
+    for name, part in model.named_modules():
+        if isinstance(part, nn.SyncBatchNorm):
+            raise UserError(
+                f"{name or type(model).__name__!r} is torch's SyncBatchNorm, which synchronises GPUs alone: here it "
+                "would see one shard",
+                hint="world.share(model, optimizer, sync_batchnorm=True), which takes BatchNorm1d, 2d, 3d as they are",
+            )
+
+
+def check_one_node(comm: Communicator) -> None:
+    """All ranks reach the same memory."""
+    nodes = len(set(comm.all_gather(np.array([node_colour(comm)]))[:, 0].tolist()))
+    if nodes > 1:
+        raise UserError(
+            f"the ranks are on {nodes} nodes: a model can be shared within one",
+            hint="start all ranks on one machine",
+        )
+
+
+def check_equal(comm: Communicator, model: nn.Module, groups: list[Group]) -> None:
+    """Ranks that start from different values would not train one model."""
+    digest = hashlib.sha256(repr(groups).encode())
+    for name, tensor in model.state_dict().items():
+        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
+        digest.update(tensor.detach().contiguous().numpy().tobytes())
+    found = comm.all_gather(np.frombuffer(digest.digest()[:8], np.int64).copy())[:, 0]
+    strangers = [rank for rank in range(comm.size) if found[rank] != found[0]]
+    if strangers:
+        raise UserError(
+            f"rank {strangers[0]}'s model or optimizer differs from rank 0's; {len(strangers)} of {comm.size} ranks do",
+            hint="make the same one on every rank: torch.manual_seed(0) before it is built",
+        )
+
+
+def weight_of(loss: torch.Tensor, samples: int, weight: float | None) -> float:
+    """What a shard's mean weighs: its samples, unless told otherwise."""
+    if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
+        what = f"tensor of shape {tuple(loss.shape)}" if isinstance(loss, torch.Tensor) else type(loss).__name__
+        raise UserError(
+            f"world.backward was given a {what}, not a tensor of one element", hint="give the mean loss of the shard"
+        )
+    if not loss.requires_grad:
+        raise UserError("the loss depends on no parameter that is trained", hint="compute it with the shared model")
+    found = float(samples if weight is None else weight)
+    if not 0 < found < math.inf:
+        raise UserError(f"weight is {weight}", hint="give how many terms the mean is over, above 0")
+    return found

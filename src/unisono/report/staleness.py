@@ -1,0 +1,128 @@
+"""What to say of an asynchronous run: how stale its gradients were, how busy its masters, what to try next. Text only.
+
+    found = Staleness(Deal("safe", masters=1, workers=3, classes=10)); found.add(record); found.notes(summary)
+
+The one idea: enough numbers to answer why a server is split (masters are busy) and why more workers hardly help (they
+wait for every master, and gradients get staler).
+"""
+
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+
+from unisono.recipe import Recipe
+from unisono.report.verdict import readable_s
+
+BUSY, GUESSING = 0.7, 1.5
+"""Share of the time from which on masters limit a run; accuracy, in multiples of chance, up to which it is a guess."""
+
+
+@final
+@dataclass(frozen=True)
+class Deal:
+    """Who works how."""
+
+    rule: str
+    masters: int
+    workers: int
+    classes: int
+    """Of the data; 0: numbers to predict."""
+
+    @classmethod
+    def of(cls, recipe: Recipe, classes: int) -> "Deal":
+        return cls(recipe.staleness_rule, recipe.masters, recipe.ranks - recipe.masters, classes)
+
+
+def opening_line(recipe: Recipe, pushes: int) -> str:
+    """What decides an asynchronous run."""
+    masters, workers = recipe.masters, recipe.ranks - recipe.masters
+    order = {"free": "free", "round-robin": "in turn"}.get(recipe.order, f"as in {recipe.order}")
+    bits = "other bits every time" if recipe.order == "free" else "same bits every time"
+    return (
+        f"asynchronous: {_plural(masters, 'master')}, {_plural(workers, 'worker')}, rule {recipe.staleness_rule}; "
+        f"{pushes:,} pushes of {recipe.batch_size} samples an epoch, dealt {recipe.deal}, order {order}: {bits}"
+    )
+
+
+@final
+class Staleness:
+    """Grows by a record an epoch."""
+
+    def __init__(self, deal: Deal) -> None:
+        self._deal = deal
+        self._counts = np.zeros(0, np.int64)
+        self._updates = self._drops = self._clips = 0
+        self._train_s = 0.0
+        self._busy_s = np.zeros(deal.masters)
+        self._waits_s = np.zeros(deal.masters)
+
+    def add(self, record: dict[str, Any]) -> None:
+        """One epoch."""
+        metrics, masters = record["metrics"], self._deal.masters
+        counts = np.zeros(max(len(self._counts), len(metrics["staleness_counts"])), np.int64)
+        counts[: len(self._counts)] += self._counts
+        counts[: len(metrics["staleness_counts"])] += metrics["staleness_counts"]
+        self._counts = counts
+        self._updates += metrics["updates"]
+        self._drops += metrics["drops"]
+        self._clips += int(sum(entry["clips"] for entry in record["ranks"]))
+        self._train_s += metrics["epoch_s"]
+        self._busy_s += [entry["busy_s"] for entry in record["ranks"][:masters]]
+        for number in range(masters):
+            self._waits_s[number] += sum(entry[f"wait_master_{number}_s"] for entry in record["ranks"])
+
+    def facts(self) -> dict[str, Any]:
+        """For the summary."""
+        pushes = int(self._counts.sum())
+        late = np.arange(len(self._counts))
+        return {
+            "masters": self._deal.masters, "workers": self._deal.workers, "staleness_rule": self._deal.rule,
+            "pushes": pushes, "updates": self._updates, "drops": self._drops, "clips": self._clips,
+            "updates_per_s": self._updates / self._train_s if self._train_s else 0.0,
+            "staleness_mean": float(late @ self._counts / pushes) if pushes else 0.0,
+            "staleness_max": max(len(self._counts) - 1, 0),
+            "staleness_counts": self._counts.tolist(),
+            "masters_busy": (self._busy_s / (self._train_s or 1.0)).tolist(),
+            "wait_per_push_s": (self._waits_s / max(pushes, 1)).tolist(),
+        }  # fmt: skip
+
+    def notes(self, summary: dict[str, Any]) -> list[str]:
+        """How stale, how busy; and that it collapsed, if it did."""
+        pushes, busy = summary["pushes"], summary["masters_busy"]
+        within = np.cumsum(self._counts) / max(pushes, 1)
+        median = int(np.searchsorted(within, 0.5))
+        waits = ", ".join(f"{readable_s(wait)} for master {m}" for m, wait in enumerate(summary["wait_per_push_s"]))
+        share = ", ".join(f"{100 * one:.0f} %" for one in busy)
+        notes = [
+            f"Staleness: {summary['staleness_mean']:.1f} updates on average, {median} or less for half of the pushes, "
+            f"at most {summary['staleness_max']}; {summary['drops']} of {pushes:,} pushes dropped, "
+            f"{summary['clips']} clipped; {summary['updates_per_s']:,.0f} updates/s.",
+            f"Masters were busy {share} of the time; after a push a worker waited {waits}.",
+        ]
+        accuracy, chance = summary["test_accuracy"], 1.0 / max(1, self._deal.classes)
+        if accuracy is not None and accuracy < GUESSING * chance and self._deal.rule != "safe":
+            notes.append(
+                f"It guesses: with rule {self._deal.rule} the learning rate is too large for gradients that are "
+                f"{summary['staleness_mean']:.1f} updates late. Try --staleness-rule safe or softsync."
+            )
+        return notes
+
+    def told(self, summary: dict[str, Any]) -> list[str]:
+        """For the verdict."""
+        return [*self.notes(summary), self.advice(summary)]
+
+    def advice(self, summary: dict[str, Any]) -> str:
+        """What limited the run, and the one thing to try next."""
+        busy, masters = max(summary["masters_busy"], default=0.0), self._deal.masters
+        if busy > BUSY:
+            return f"Limited by the masters, busy {100 * busy:.0f} % of the time. Try --masters {masters + 1}."
+        if summary["compute_s"] >= summary["wait_s"]:
+            return "Limited by computing: more workers would help where there are cores for them."
+        return (
+            "Limited by waiting: masters and workers share too few cores, or one worker is slow (try --deal dynamic)."
+        )
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

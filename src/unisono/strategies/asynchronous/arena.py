@@ -1,0 +1,240 @@
+"""AsyncArena: asynchronous training in the memory of one node. An epoch is one round, in which everybody runs freely.
+
+The one idea: the batch of a round is the whole epoch, and its shards are the pushes. Between the meetings READY and
+COMMIT masters and workers exchange through boxes, without meeting; then all are at rest, and what follows (evaluation
+on the masters' parameters, records, snapshots) is what `Sync` does after any round, so it is left to it.
+
+    strategy = AsyncArena(Sync(shared, member, model, options), shared, member, model, Setup(boxes, terms, options))
+
+Any rank may die: what it served is served by another master, or by a worker if none is left, until its replacement
+comes; what it had computed and not sent is dealt anew. Everything is in the boxes (`boxes.py`).
+
+A request to halt ends the round at once: what is not done of the epoch is left to whoever resumes the run.
+
+Limits: one node. Parameters that a push does not use have a gradient of zero.
+"""
+
+import time
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, final
+
+import numpy as np
+
+from unisono.arena.member import Member
+from unisono.arena.protocol import freezing
+from unisono.arena.segment import Segment
+from unisono.arena.waiting import wait_until
+from unisono.models.base import Model
+from unisono.optim import make
+from unisono.optim.options import OptimizerOptions
+from unisono.strategies.asynchronous.boxes import COUNTS, DONE, HALTED, Boxes, count_of, plan_boxes
+from unisono.strategies.asynchronous.desk import Desk, done_batches
+from unisono.strategies.asynchronous.part import Part
+from unisono.strategies.asynchronous.remarks import contributions_of, remarks_on
+from unisono.strategies.asynchronous.terms import Terms
+from unisono.strategies.asynchronous.worker import Worker
+from unisono.strategies.base import Batch, Clock, Measure, StepResult, Strategy, Tell
+from unisono.strategies.shared import Shared
+from unisono.strategies.sync import Sync
+
+PROGRESS_S = 0.2
+PATIENCE_S = 1.0
+"""How long to wait before looking at everything else; nothing ends with it."""
+
+
+def roles(members: tuple[int, ...], masters: int) -> tuple[list[int], list[int]]:
+    """(who serves parts, who computes): ranks below `masters`, and the others; if none is left, others stand in.
+
+    >>> roles((0, 1, 2, 3), 2), roles((2, 3), 2), roles((0, 1), 2), roles((3,), 2)
+    (([0, 1], [2, 3]), ([2], [2, 3]), ([0, 1], [0, 1]), ([3], [3]))
+    """
+    serving = [slot for slot in members if slot < masters] or [members[0]]
+    return serving, [slot for slot in members if slot >= masters] or list(members)
+
+
+@final
+@dataclass(frozen=True)
+class Setup:
+    """What all ranks of a run have in common."""
+
+    boxes: Boxes
+    terms: Terms
+    options: OptimizerOptions
+    """The masters'."""
+
+
+def set_up(model: Model, terms: Terms, options: OptimizerOptions, pushes: int, size: int) -> Setup:
+    """With memory of its own, for ranks that are forked afterwards."""
+    sections = plan_boxes(model, terms, len(make(options).state_names), size, pushes)
+    with closing(Segment.create(sections.nbytes)) as segment:
+        return Setup(Boxes(segment, sections, size, terms.masters), terms, options)  # its views keep the memory
+
+
+def make_parts(setup: Setup, shared: Shared) -> list[Part]:
+    """All parts of the parameters."""
+    return [
+        Part(setup.boxes, shared.vectors, shared.buffers, number, setup.terms, setup.options)
+        for number in range(setup.terms.masters)
+    ]
+
+
+def settle(setup: Setup, shared: Shared, epoch: int) -> bool:
+    """When no rank is left: applies what is in the log of the epoch; whether the epoch is whole."""
+    for part in make_parts(setup, shared):
+        part.open(epoch, len(shared.steps))
+        while part.behind:
+            part.turn()
+    done = done_batches(setup.boxes, shared.steps, epoch)
+    return bool(setup.boxes.ordered(epoch)) and len(done) == len(shared.steps)
+
+
+@final
+class AsyncArena(Strategy):
+    """One rank's side. `resting`: what it does when nobody computes. `report`: told how an epoch goes on."""
+
+    def __init__(
+        self,
+        resting: Sync,
+        shared: Shared,
+        member: Member,
+        model: Model,
+        setup: Setup,
+        report: Callable[[Any], None] = lambda value: None,
+    ) -> None:
+        self.rank, self.size = resting.rank, resting.size
+        self.params, self.buffers, self.scores = resting.params, resting.buffers, resting.scores
+        self._resting, self._shared, self._member, self._model = resting, shared, member, model
+        self._boxes, self._terms, self._report = setup.boxes, setup.terms, report
+        boxes, terms = setup.boxes, setup.terms
+        self._copy, self._copied_buffers = boxes.copies[self.rank], boxes.buffers[self.rank]
+        self._worker = Worker(boxes, self.rank, model, terms)
+        self._desk = Desk(boxes, terms, shared.steps, shared.requests)
+        self._all = make_parts(setup, shared)
+        self._serves: list[Part] = []
+        self._computes = self._decides = False
+        self._epoch, self._told = 0, time.perf_counter()
+        model.bind(self._copy, self._copied_buffers)
+
+    # --- an epoch ----------------------------------------------------------------------------------------------------
+
+    def step(self, batch: Batch) -> StepResult:
+        if batch.epoch != self._epoch:
+            self._epoch = batch.epoch
+            self._worker.forget()
+            for part in self._all:
+                part.busy_s = 0.0
+        self._resting.round(batch, partial(self._exchange, batch))
+        return StepResult(*self.epoch_sums())
+
+    def _exchange(self, batch: Batch) -> None:
+        """Until every push of the epoch is applied; after a change of membership goes on from what is in the boxes."""
+        begun, member = time.perf_counter(), self._member
+        before = self._busy()
+        serving, computing = roles(member.view.members, self._terms.masters)
+        self._serves = [part for n, part in enumerate(self._all) if serving[n % len(serving)] == self.rank]
+        self._computes, self._decides = self.rank in computing, serving[0] == self.rank
+        for part in self._serves:
+            part.open(batch.epoch, batch.live)
+        if self._computes:
+            self._worker.open(batch)
+        if self._decides:
+            self._desk.open(batch.epoch, computing)
+        try:
+            while not self._over(batch.epoch):
+                member.pause()
+                if not self._turn(batch):
+                    wait_until(partial(self._stir, batch), PATIENCE_S)
+        finally:
+            data_s, compute_s, update_s = (now - then for now, then in zip(self._busy(), before, strict=True))
+            wait_s = time.perf_counter() - begun - data_s - compute_s - update_s
+            self._resting.count(data_s=data_s, compute_s=compute_s, update_s=update_s, wait_s=wait_s)
+        worker = self._worker
+        self._boxes.counts[self.rank] = (worker.clips, self._busy()[2], *worker.waits_s)
+
+    def _busy(self) -> tuple[float, float, float]:
+        return self._worker.data_s, self._worker.compute_s, sum(part.busy_s for part in self._all)
+
+    def _over(self, epoch: int) -> bool:
+        return bool(count_of(self._boxes.words[DONE], epoch)) and not any(part.behind for part in self._serves)
+
+    def _stir(self, batch: Batch) -> bool:
+        self._member.pulse()
+        return freezing(self._member.words, self._member.view.number) or self._over(batch.epoch) or self._turn(batch)
+
+    def _turn(self, batch: Batch) -> bool:
+        """One thing of each kind that this rank has to do, if there is any."""
+        moved = self._decides and self._desk.turn()
+        for part in self._serves:
+            moved |= part.turn()
+        if self._computes:
+            moved |= self._worker.turn()
+        if moved:
+            self._member.pulse()
+            if self._decides:
+                self._tell_progress(batch)
+        return moved
+
+    def _tell_progress(self, batch: Batch) -> None:
+        now = time.perf_counter()
+        if now - self._told > PROGRESS_S:
+            done, clock = self._desk.pushes, self.clock()
+            rate = done / batch.live * batch.samples / max(now - clock.begun, PROGRESS_S)
+            self._report({"progress": {"epoch": batch.epoch, "step": done, "steps": batch.live, "samples_per_s": rate}})
+            self._told = now
+
+    # --- at rest -----------------------------------------------------------------------------------------------------
+
+    def survey(self, position: int, count: int, measure: Measure, tell: Tell, *, due: bool = False) -> np.ndarray:
+        self._take_copy()
+        return self._resting.survey(position, count, measure, tell, due=due)
+
+    def _take_copy(self) -> None:
+        """The masters' parameters, for an evaluation; nobody changes them then."""
+        self._copy[...], self._copied_buffers[...] = self.params, self.buffers
+
+    @property
+    def at(self) -> tuple[int, bool]:
+        return self._resting.at
+
+    @property
+    def first(self) -> bool:
+        return self._resting.first
+
+    def share(self, live: int) -> range:
+        return range(0)  # who computes what is found out while it is done
+
+    def halts_after(self, position: int) -> bool:
+        halted = count_of(self._boxes.words[DONE], self._epoch) == HALTED
+        return halted or self._resting.halts_after(position)
+
+    def epoch_sums(self) -> tuple[float, float]:
+        return self._resting.epoch_sums()
+
+    def times(self, epoch: int) -> list[dict[str, Any]]:
+        waits = [f"wait_master_{number}_s" for number in range(self._terms.masters)]
+        counts = [dict(zip((*COUNTS, *waits), row, strict=True)) for row in self._boxes.counts.tolist()]
+        stale = remarks_on(self._log(epoch), self.size).ranks
+        rows = zip(self._resting.times(epoch), counts, stale, strict=True)
+        return [times | count | found for times, count, found in rows]
+
+    def remarks(self, epoch: int) -> dict[str, Any]:
+        return remarks_on(self._log(epoch), self.size).record
+
+    def _log(self, epoch: int) -> np.ndarray:
+        return self._boxes.log[: self._boxes.ordered(epoch)]
+
+    def clock(self) -> Clock:
+        return self._resting.clock()
+
+    def note_memory(self, nbytes: int) -> None:
+        self._resting.note_memory(nbytes)
+
+    def memory_bytes(self) -> int:
+        return self._resting.memory_bytes()
+
+    def contributions(self) -> np.ndarray:
+        sent = [row["pushes"] for row in remarks_on(self._log(self._epoch), self.size).ranks]
+        return contributions_of(self._boxes.gradients, sent, self._model)

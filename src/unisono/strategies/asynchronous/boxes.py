@@ -1,0 +1,119 @@
+"""Boxes: what masters and workers of a node share while they train: gradients, copies of the parameters, the log.
+
+The one idea: every word has one writer at a time, and everything that decides what happens next is here, not in a
+process: whoever takes a rank's place reads on where it was. Numbers that start anew with each epoch are *tokens*,
+(epoch, count) in one word, so nothing has to be cleared while others read it.
+
+    parts = plan_boxes(model, terms, state=1, size=4, pushes=3750)
+    boxes = Boxes(Segment.create(parts.nbytes), parts, size=4, masters=1)
+
+Who may touch what and when:
+- a worker writes its gradient, what it found and its new buffers, then POSTED; they are the masters' until all of them
+  have answered;
+- the clerk (on whoever serves part 0) writes the log, then ORDERED; hands out batches in the line of each worker;
+- whoever serves a part writes its stretch of parameters and state (their old values are in the twins from BEGUN to
+  APPLIED), then its stretch of the worker's copy, then the answer.
+
+Limits: two vectors as long as the parameters for each rank, three with momentum.
+"""
+
+from typing import final
+
+import numpy as np
+
+from unisono.arena.layout import Sections
+from unisono.arena.segment import Segment
+from unisono.strategies.asynchronous.clerk import Entry
+from unisono.strategies.asynchronous.terms import Terms
+from unisono.strategies.shared import Shaped, padded
+
+_F4, _F8, _I8 = np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.int64)
+_LINE = 16  # words: 128 bytes apart, for processors fetch pairs of 64-byte lines
+_EPOCH_BITS = 32
+
+ORDERED, DONE, KEEPING = 0, 1, 2
+"""Of the clerk's line: entries of the log; whether there will be more (`WHOLE`, `HALTED`); the batch (from 1) whose
+sums it writes down, before the log says so."""
+WHOLE, HALTED = 1, 2
+"""Why there will be no more entries: all batches of the epoch are in the log, or the run was asked to end."""
+POSTED, USED = 0, 1
+"""Of a worker's line: what it sent; batches that it is done with."""
+DEALT, HAND = 0, 1
+"""Of a worker's other line, which the clerk writes: batches it was given; the last two of them."""
+APPLIED, BEGUN = 0, 1
+"""Of a part's line: entries that are applied; the one whose old values are in the twins."""
+FOUND = ("greets", "batch", "samples", "loss_sum", "correct")
+"""What a worker tells of what it sent."""
+COUNTS = ("clips", "busy_s")
+"""Of each rank and epoch; then, for each part, how long the worker waited for its master."""
+SPARE_ENTRIES = 4096
+"""Room in the log for greetings and for the end of an epoch, beside its pushes."""
+
+
+def token(epoch: int, count: int) -> int:
+    """A word that grows within an epoch and from one to the next."""
+    return epoch << _EPOCH_BITS | count
+
+
+def count_of(word: int, epoch: int) -> int:
+    """The count in a token; 0 if it is of an earlier epoch."""
+    return word & (1 << _EPOCH_BITS) - 1 if word >> _EPOCH_BITS == epoch else 0
+
+
+def plan_boxes(model: Shaped, terms: Terms, state: int, size: int, pushes: int) -> Sections:
+    """Where everything lies. state: vectors of the masters' optimizer."""
+    length, buffers = padded(model.layout.length), model.buffers_layout.length
+    collected = int(terms.rule.collects)
+    return Sections(
+        {
+            "words": ((1 + 2 * size + terms.masters * (1 + size)) * _LINE, _I8),
+            "log": ((pushes + SPARE_ENTRIES, len(Entry._fields)), _I8),
+            "found": ((size, len(FOUND)), _F8),
+            "counts": ((size, len(COUNTS) + terms.masters), _F8),
+            "gradients": ((size, length), _F4),
+            "copies": ((size, length), _F4),
+            "velocities": ((size, length) if terms.momentum else 0, _F4),
+            "buffers": ((size, buffers), _F4),
+            "new buffers": ((size, buffers - model.fixed), _F4),
+            "collected": ((collected, length), _F4),
+            "twins": ((1 + state + collected, length), _F4),
+        }
+    )
+
+
+@final
+class Boxes:
+    """The arrays, in a segment that is zero at the start."""
+
+    def __init__(self, segment: Segment, sections: Sections, size: int, masters: int) -> None:
+        self.size, self.masters = size, masters
+        self.words = sections.words(segment, "words")
+        self.log, self.found, self.counts = (sections.array(segment, name) for name in ("log", "found", "counts"))
+        self.gradients, self.copies = sections.array(segment, "gradients"), sections.array(segment, "copies")
+        self.velocities = sections.array(segment, "velocities")
+        self.buffers, self.new_buffers = sections.array(segment, "buffers"), sections.array(segment, "new buffers")
+        self.collected, self.twins = list(sections.array(segment, "collected")), list(sections.array(segment, "twins"))
+
+    def worker(self, slot: int) -> int:
+        """Where a worker's own words start."""
+        return (1 + slot) * _LINE
+
+    def hand(self, slot: int) -> int:
+        """Where the clerk's words for a worker start."""
+        return (1 + self.size + slot) * _LINE
+
+    def part(self, number: int) -> int:
+        """Where the words of a part start."""
+        return (1 + 2 * self.size + number) * _LINE
+
+    def answer(self, slot: int, number: int) -> int:
+        """Where a part's master tells a worker what it has answered."""
+        return (1 + 2 * self.size + self.masters + slot * self.masters + number) * _LINE
+
+    def entry(self, number: int) -> Entry:
+        """A line of the log."""
+        return Entry(*self.log[number].tolist())
+
+    def ordered(self, epoch: int) -> int:
+        """How many lines the log has in this epoch."""
+        return count_of(self.words[ORDERED], epoch)

@@ -1,0 +1,189 @@
+"""Desk: the clerk's place in the arena: sees who has posted what, writes the log, hands out batches.
+
+The one idea: a desk is opened anew whenever the membership changes, from what lies in the boxes alone. What a dead
+worker had sent counts; the batches that it had in hand are dealt anew.
+
+    desk = Desk(boxes, terms, steps, requests); desk.open(epoch, workers)
+    while not desk.closed: desk.turn()
+
+A run that is asked to end does so in the middle of an epoch: which batches are done is told by their sums, and whoever
+resumes it deals out the others.
+
+Each worker has up to two batches in hand, the one that it computes and the next, which it loads while it waits.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import final
+
+import numpy as np
+
+from unisono.arena.fence import fence
+from unisono.arena.requests import Requests
+from unisono.errors import UnisonoError
+from unisono.strategies.asynchronous.boxes import (
+    DEALT,
+    DONE,
+    HALTED,
+    HAND,
+    KEEPING,
+    ORDERED,
+    POSTED,
+    USED,
+    WHOLE,
+    Boxes,
+    count_of,
+    token,
+)
+from unisono.strategies.asynchronous.clerk import DROP, HELLO, PUSH, Clerk, Entry
+from unisono.strategies.asynchronous.deals import Deal
+from unisono.strategies.asynchronous.terms import Terms
+from unisono.strategies.base import NotFinite
+
+AHEAD = 2
+"""Batches that a worker has in hand."""
+
+
+def done_batches(boxes: Boxes, steps: np.ndarray, epoch: int) -> set[int]:
+    """Those that have sums: done in this run, or in the one that it resumes."""
+    kept = count_of(boxes.words[KEEPING], epoch) - 1
+    if kept >= 0 and not any(boxes.entry(number).batch == kept for number in range(boxes.ordered(epoch))):
+        steps[kept] = np.nan  # the clerk died before it was in the log
+    return set(np.flatnonzero(np.isfinite(steps[:, 0])).tolist())
+
+
+@final
+class Desk:
+    """`steps` (batches, 2) float64: losses and correct answers of each batch, not a number before it is done."""
+
+    def __init__(self, boxes: Boxes, terms: Terms, steps: np.ndarray, requests: Requests) -> None:
+        self._boxes, self._terms, self._steps, self._requests = boxes, terms, steps, requests
+
+    def open(self, epoch: int, workers: Sequence[int]) -> None:
+        """Goes on where the log ends; `workers`: those who live."""
+        boxes, words = self._boxes, self._boxes.words
+        self._epoch, self._pushes = epoch, len(self._steps)
+        log = [boxes.entry(number) for number in range(boxes.ordered(epoch))]
+        taken = done_batches(boxes, self._steps, epoch)
+        if not log and len(taken) == self._pushes:  # those of the epoch before
+            self._steps[...] = np.nan
+            taken = set()
+        earlier = len(taken) - sum(entry.kind in (PUSH, DROP) for entry in log)
+        self._clerk = clerk = Clerk(self._terms.rules(epoch), earlier)
+        self._length = len(log)
+        self._heard = dict.fromkeys(range(boxes.size), 0)
+        greetings = sum(entry.kind == HELLO for entry in log)
+        for entry in log:
+            clerk.again(entry)
+            if entry.rank >= 0:
+                self._heard[entry.rank] = entry.turn
+        self._posted: dict[int, int] = {}
+        self._done_with = {slot: count_of(words[boxes.worker(slot) + USED], epoch) for slot in range(boxes.size)}
+        self._look()
+        taken |= set(self._posted.values())
+        for slot in self._posted:
+            self._done_with[slot] -= 1  # it is in the box, and counts when it is in the log
+        for slot in range(boxes.size):
+            at, used = boxes.hand(slot), count_of(words[boxes.worker(slot) + USED], epoch)
+            if slot not in workers:
+                words[at + DEALT] = token(epoch, used)
+            for number in range(used, count_of(words[at + DEALT], epoch)):
+                taken.add(words[at + HAND + number % AHEAD])
+        terms, planned = self._terms, self._terms.rules(epoch).planned
+        usual = range(terms.masters, boxes.size)
+        if planned is not None and list(workers) == list(usual) and greetings <= len(usual):
+            shares = {slot: [batch for rank, batch in planned if rank == slot] for slot in workers}
+            self._deal = Deal.planned(shares, taken)
+        else:
+            self._deal = Deal(terms.deal, range(self._pushes), usual, workers, taken)
+            clerk.fixed = clerk.fixed and planned is None  # a worker was lost: there is no plan for that
+        for _ in range(AHEAD):
+            for slot in workers:
+                self._hand_out(slot)
+
+    @property
+    def closed(self) -> bool:
+        """Whether there will be no more entries."""
+        return bool(count_of(self._boxes.words[DONE], self._epoch))
+
+    @property
+    def pushes(self) -> int:
+        """Those in the log."""
+        return self._clerk.pushes
+
+    def turn(self) -> bool:
+        """Writes down what can be; whether that was anything."""
+        if self.closed:
+            return False
+        if self._requests.asked_to_halt:
+            return self._close(HALTED)
+        before = self._length
+        self._look()
+        rank = self._clerk.choose(self._posted, self._active()) if self._posted else None
+        if rank is not None:
+            batch = self._posted.pop(rank)
+            samples = self._keep(rank, batch)
+            self._write(self._clerk.push(rank, batch, self._heard[rank], samples))
+            self._done_with[rank] += 1
+            self._hand_out(rank)
+        if self._clerk.pushes == self._pushes:
+            return self._close(WHOLE)
+        return self._length > before
+
+    def _close(self, why: int) -> bool:
+        if (entry := self._clerk.flush()) is not None:
+            self._write(entry)
+        self._boxes.words[DONE] = token(self._epoch, why)
+        return True
+
+    def _look(self) -> None:
+        """Who has sent something; greetings are answered in any order."""
+        boxes, epoch = self._boxes, self._epoch
+        for slot, heard in self._heard.items():
+            turn = count_of(boxes.words[boxes.worker(slot) + POSTED], epoch)
+            if turn == heard:
+                continue
+            if fence is not None:
+                fence()
+            greets, batch = boxes.found[slot, :2].tolist()
+            self._heard[slot] = turn
+            if greets:
+                self._write(self._clerk.greet(slot, turn))
+            else:
+                self._posted[slot] = int(batch)
+
+    def _active(self) -> set[int]:
+        boxes, words = self._boxes, self._boxes.words
+        held = {slot for slot, done in self._done_with.items() if count_of(words[boxes.hand(slot)], self._epoch) > done}
+        return held | self._posted.keys()
+
+    def _keep(self, slot: int, batch: int) -> int:
+        """What the worker found in the batch; how many samples that has."""
+        _, _, samples, loss_sum, correct = self._boxes.found[slot].tolist()
+        if not math.isfinite(loss_sum):
+            raise NotFinite(batch, loss_sum, self._terms.cure(self._clerk.staleness(slot)))
+        self._boxes.words[KEEPING] = token(self._epoch, batch + 1)
+        self._steps[batch] = loss_sum, correct
+        return int(samples)
+
+    def _write(self, entry: Entry) -> None:
+        if self._length == len(self._boxes.log):
+            raise UnisonoError(f"ranks were replaced more often in one epoch than the log has room for ({entry.turn})")
+        self._boxes.log[self._length] = entry
+        self._length += 1
+        if fence is not None:
+            fence()
+        self._boxes.words[ORDERED] = token(self._epoch, self._length)
+
+    def _hand_out(self, slot: int) -> None:
+        words, at = self._boxes.words, self._boxes.hand(slot)
+        dealt = count_of(words[at + DEALT], self._epoch)
+        if dealt >= self._done_with[slot] + AHEAD:
+            return
+        batch = self._deal.next(slot)
+        if batch is None:
+            return
+        words[at + HAND + dealt % AHEAD] = batch
+        if fence is not None:
+            fence()
+        words[at + DEALT] = token(self._epoch, dealt + 1)

@@ -1,0 +1,95 @@
+"""MessageMaster: owns a stretch of the parameters, receives gradients for it, and answers with what it has become.
+
+The one idea: masters do what the clerk's entries say, in their order. What a master sends a worker is a copy of its
+stretch; it keeps it, for that is what the worker's next gradient is computed on.
+
+    master = MessageMaster(comm, 1, terms, options, params, buffers); master.follow(epoch, pushes)
+
+Limits: the death of a rank ends the run.
+"""
+
+import time
+from typing import final
+
+import numpy as np
+
+from unisono.comm.base import Communicator, Request
+from unisono.models.base import Model
+from unisono.optim import make
+from unisono.optim.options import OptimizerOptions
+from unisono.strategies.asynchronous import wires
+from unisono.strategies.asynchronous.applying import Applying, number_of
+from unisono.strategies.asynchronous.clerk import DROP, PUSH, Entry
+from unisono.strategies.asynchronous.terms import Terms
+
+
+@final
+class MessageMaster:
+    """Its number is its rank. `params` (padded) and `buffers` of the model; only its stretch of them is its own."""
+
+    def __init__(
+        self,
+        comm: Communicator,
+        model: Model,
+        terms: Terms,
+        options: OptimizerOptions,
+        params: np.ndarray,
+        buffers: np.ndarray,
+    ) -> None:
+        low, high = terms.parts[comm.rank]
+        self._comm, self._params = comm, params[low:high]
+        state = [np.zeros(high - low, np.float32) for _ in make(options).state_names]
+        collected = np.zeros(high - low, np.float32) if terms.rule.collects else None
+        self._applying = Applying(terms, options, self._params, state, collected)
+        self._gradient = np.zeros(high - low, np.float32)
+        workers = range(terms.masters, comm.size)
+        self._copies = {rank: np.zeros(high - low, np.float32) for rank in workers}
+        self._buffers = buffers if comm.rank == wires.CLERK else buffers[:0]
+        self._new_buffers = np.zeros(max(0, len(self._buffers) - model.fixed), np.float32)
+        self._buffer_copies = {rank: self._buffers.copy() for rank in workers}
+        self._sent: dict[int, list[Request]] = {rank: [] for rank in workers}
+        self.busy_s = 0.0
+        """Spent on receiving, updating and answering."""
+
+    def follow(self, epoch: int, pushes: int) -> None:
+        """Does what the clerk tells, for an epoch."""
+        entry = np.empty(len(Entry._fields), np.int64)
+        while True:
+            self._comm.recv(entry, wires.CLERK, wires.ORDER)
+            if entry[0] == wires.CLOSE:
+                break
+            self.obey(Entry(*entry.tolist()), epoch, pushes)
+        self.settle()
+
+    def obey(self, entry: Entry, epoch: int, pushes: int) -> None:
+        """One entry."""
+        begun, comm, rank = time.perf_counter(), self._comm, entry.rank
+        if entry.kind in (PUSH, DROP):
+            comm.recv(self._gradient, rank, wires.PART)
+            if self._new_buffers.size:
+                comm.recv(self._new_buffers, rank, wires.BUFFERS)
+        if self._applying.changes(entry):
+            seen = self._copies[rank] if rank >= 0 else self._params
+            self._applying.apply(entry, self._gradient, seen, number_of(entry, epoch, pushes))
+        if rank >= 0:
+            self._answer(entry)
+        self.busy_s += time.perf_counter() - begun
+
+    def _answer(self, entry: Entry) -> None:
+        comm, rank = self._comm, entry.rank
+        for request in self._sent[rank]:
+            request.wait()  # it came long ago, or the worker would not have pushed
+        self._copies[rank][...] = self._params
+        self._sent[rank] = [comm.isend(self._copies[rank], rank, wires.ANSWER)]
+        if self._buffers.size:
+            if entry.kind == PUSH:
+                self._buffers[: len(self._new_buffers)] = self._new_buffers
+            self._buffer_copies[rank][...] = self._buffers
+            self._sent[rank].append(comm.isend(self._buffer_copies[rank], rank, wires.BUFFERS))
+
+    def settle(self) -> None:
+        """Everything that was sent has arrived."""
+        for requests in self._sent.values():
+            for request in requests:
+                request.wait()
+            requests.clear()

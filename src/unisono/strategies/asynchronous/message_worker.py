@@ -1,0 +1,107 @@
+"""MessageWorker: computes gradients and sends them; the parameters come back as messages, into its own copy.
+
+The one idea: receives are posted before anything is sent, so nobody waits for anybody's buffer; the next batch is
+loaded while the masters are at work.
+
+    worker = MessageWorker(comm, model, terms, copy, buffers); worker.epoch(batch)
+
+Limits: the death of a rank ends the run.
+"""
+
+import time
+from collections import deque
+from typing import final
+
+import numpy as np
+
+from unisono.comm.base import Communicator, Request
+from unisono.data.loader import Group
+from unisono.models.base import Model
+from unisono.strategies.asynchronous import wires
+from unisono.strategies.asynchronous.shaping import Shaping
+from unisono.strategies.asynchronous.terms import Terms
+from unisono.strategies.base import Batch
+
+
+@final
+class MessageWorker:
+    """`copy` and `buffers`: what the model is bound to; padded, float32."""
+
+    def __init__(self, comm: Communicator, model: Model, terms: Terms, copy: np.ndarray, buffers: np.ndarray) -> None:
+        self._comm, self._model, self._terms = comm, model, terms
+        self._parts = [copy[low:high] for low, high in terms.parts]
+        self._rows = np.zeros((1, len(copy)), np.float32)
+        self.gradient: np.ndarray = self._rows[0]
+        """The one that was sent last."""
+        self._outgoing = [self.gradient[low:high] for low, high in terms.parts]
+        self._buffers, self._new_buffers = buffers, np.zeros(len(buffers) - model.fixed, np.float32)
+        self._shaping = Shaping(terms, np.zeros_like(copy) if terms.momentum else None)
+        self._head = wires.head()
+        self.forget()
+
+    @property
+    def clips(self) -> int:
+        """Gradients that were clipped."""
+        return self._shaping.clips
+
+    def forget(self) -> None:
+        """What was counted so far."""
+        self.data_s = self.compute_s = 0.0
+        self._shaping.clips = 0
+        self.waits_s = [0.0] * self._terms.masters
+
+    def epoch(self, batch: Batch) -> None:
+        """Until there is no batch left for this worker."""
+        self._shaping.start()
+        self._head[...] = wires.head()
+        hand: deque[int] = deque()
+        self._exchange(hand, [])
+        while hand:
+            number = hand.popleft()
+            group = self._load(batch, number)
+            self._compute(batch, number, group)
+            sent = [self._comm.isend(part, master, wires.PART) for master, part in enumerate(self._outgoing)]
+            if self._new_buffers.size:
+                sent.append(self._comm.isend(self._new_buffers, wires.CLERK, wires.BUFFERS))
+            self._exchange(hand, sent, batch)
+
+    def _exchange(self, hand: deque[int], sent: list[Request], batch: Batch | None = None) -> None:
+        """Sends the head, loads what is next, and waits for all masters."""
+        comm = self._comm
+        more = np.empty(1 + wires.AHEAD, np.int64)
+        arriving = [comm.irecv(part, master, wires.ANSWER) for master, part in enumerate(self._parts)]
+        given = [comm.irecv(more, wires.CLERK, wires.HAND)]
+        if self._buffers.size:
+            given.append(comm.irecv(self._buffers, wires.CLERK, wires.BUFFERS))
+        begun = time.perf_counter()
+        sent.append(comm.isend(self._head, wires.CLERK, wires.HEAD))
+        self._loaded: tuple[int, Group] | None = None
+        if hand and batch is not None:
+            self._loaded = hand[0], self._load(batch, hand[0])
+        for master, request in enumerate(arriving):
+            request.wait()
+            self.waits_s[master] += time.perf_counter() - begun
+        for request in (*given, *sent):
+            request.wait()
+        if more[0] == wires.LEAVE:
+            hand.clear()
+        else:
+            hand.extend(more[1 : 1 + more[0]].tolist())
+
+    def _load(self, batch: Batch, number: int) -> Group:
+        if self._loaded is not None and self._loaded[0] == number:
+            return self._loaded[1]
+        begun = time.perf_counter()
+        (group,) = batch.load(range(number, number + 1))
+        self.data_s += time.perf_counter() - begun
+        return group
+
+    def _compute(self, batch: Batch, number: int, group: Group) -> None:
+        begun, noise = time.perf_counter(), batch.noise
+        seeded = None if noise is None else (lambda shard: noise(number))
+        samples = group.x.shape[1]
+        found = self._model.loss_and_grad(group.x, group.y, self._rows, 1.0 / samples, seeded)
+        self._new_buffers[...] = found.new_buffers[0, : len(self._new_buffers)]
+        self._shaping.shape(self.gradient)
+        self._head[...] = wires.head(number, samples, float(found.loss_sum[0]), float(found.correct[0]))
+        self.compute_s += time.perf_counter() - begun

@@ -1,0 +1,104 @@
+"""Rules: what a master makes of a gradient that was computed on parameters which have changed since.
+
+The one idea: a rule is a factor for the learning rate, a function of the gradient's staleness tau (how often the
+parameters were updated between pull and push) and of the number N of workers; two of them do something else besides.
+
+>>> [RULES[name].rate(6, 4) for name in ("plain", "scaled", "safe")]
+[1.0, 0.16666666666666666, 0.16666666666666666]
+>>> RULES["safe"].rate(3, 4), RULES["safe"].rate(0, 4), RULES["scaled"].rate(0, 4)
+(0.25, 0.25, 1.0)
+
+Why `plain` fails: a gradient that is tau updates late is one of a system with delay, stable only for learning rates
+below about pi / (2 * (2 * tau + 1)) of what a step without delay may take. With N workers tau is about N - 1, so what
+works with one worker diverges with many.
+
+Limits: staleness is counted in updates of the whole vector, the same on all masters.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias, final
+
+import numpy as np
+
+from unisono.errors import unknown_name
+
+Rate: TypeAlias = Callable[[int, int], float]
+SAFE_CLIP = 5.0
+"""The largest norm of a gradient under `safe`, unless --clip says otherwise."""
+VARIANCE = 0.04
+"""The weight of delay compensation, the paper's for CIFAR-10."""
+
+
+def plain(staleness: int, workers: int) -> float:
+    """w -= eta * g, whatever the staleness: Downpour SGD (Dean et al., Large Scale Distributed Deep Networks, 2012)."""
+    return 1.0
+
+
+def scaled(staleness: int, workers: int) -> float:
+    """w -= eta / tau * g: staleness-aware SGD (Zhang, Gupta, Lian, Liu, arXiv 1511.05950); tau of at least 1."""
+    return 1.0 / max(1, staleness)
+
+
+def safe(staleness: int, workers: int) -> float:
+    """w -= eta / max(N, tau) * g: N pushes move as far as one step of the mean of N gradients would.
+
+    `scaled` with a floor, so that a gradient which happens to be fresh is not trusted N times more than the others;
+    with gradients clipped by their norm (Pascanu, Mikolov, Bengio, arXiv 1211.5063) and tau bounded by 2 N.
+    """
+    return 1.0 / max(workers, staleness)
+
+
+def softsync(staleness: int, workers: int) -> float:
+    """w -= eta * mean of N gradients, whoever they come from: 1-softsync (Gupta, Zhang, Wang, arXiv 1509.04210)."""
+    return 1.0
+
+
+def delay_compensated(staleness: int, workers: int) -> float:
+    """w -= eta * (g + lambda * g * g * (w - w_seen)), element by element: DC-ASGD (Zheng et al., arXiv 1609.08326).
+
+    g * g stands for the diagonal of the Hessian, so this is what the gradient would be at w, to first order.
+    """
+    return 1.0
+
+
+@final
+@dataclass(frozen=True)
+class Rule:
+    """One row of the table."""
+
+    rate: Rate
+    """rate(staleness, workers): a factor for the learning rate."""
+    collects: bool = False
+    """Whether gradients are gathered until there is one for each worker, and then applied as one."""
+    compensates: bool = False
+    """Whether gradients are corrected for how far the parameters have moved (`compensate`)."""
+    clip: float = 0.0
+    """The largest norm of a gradient, unless the recipe gives one; 0: none."""
+    bound: int = 0
+    """The largest staleness in multiples of the workers, unless the recipe gives one; 0: none."""
+
+
+RULES = {
+    "safe": Rule(safe, clip=SAFE_CLIP, bound=2),
+    "softsync": Rule(softsync, collects=True),
+    "plain": Rule(plain),
+    "scaled": Rule(scaled),
+    "delay-compensated": Rule(delay_compensated, compensates=True),
+}
+
+
+def find(name: str) -> Rule:
+    """The rule of a name, or a `UserError` that lists all."""
+    if name not in RULES:
+        raise unknown_name("--staleness-rule", name, RULES)
+    return RULES[name]
+
+
+def compensate(gradient: np.ndarray, params: np.ndarray, seen: np.ndarray, out: np.ndarray) -> None:
+    """out = gradient + VARIANCE * gradient^2 * (params - seen); float32 (n,), `out` is none of the others."""
+    np.subtract(params, seen, out=out)
+    np.multiply(out, gradient, out=out)
+    np.multiply(out, gradient, out=out)
+    np.multiply(out, np.float32(VARIANCE), out=out)
+    np.add(out, gradient, out=out)

@@ -1,0 +1,88 @@
+"""`unisono train --strategy async` as a user meets it."""
+
+import csv
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from unisono.launch.commands import mpirun
+from unisono.launch.environments import mpi_environment
+
+COMMAND = [sys.executable, "-m", "unisono", "train"]
+ASYNC = ["--strategy", "async", "--optimizer", "sgd", "--batch-size", "16"]
+BRIEF = ["--epochs", "2", "--lr", "0.5"]
+
+
+def train(*arguments: str, cwd: Path, command: list[str] = COMMAND, environment=None) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        [*command, *ASYNC, *arguments], cwd=cwd, env=environment, capture_output=True, text=True, timeout=100,
+        check=False,
+    )  # fmt: skip
+
+
+def summary_of(path: Path) -> dict:
+    return json.loads((path / "summary.json").read_text())
+
+
+def test_what_a_run_leaves_and_how_it_is_repeated(tmp_path):
+    first = train(*BRIEF, "--ranks", "5", "--masters", "2", "--deal", "dynamic", "--out", "one", cwd=tmp_path)
+    assert first.returncode == 0, first.stderr
+    assert "asynchronous: 2 masters, 3 workers, rule safe; 91 pushes of 16 samples an epoch" in first.stdout
+    assert "Staleness: " in first.stdout
+    assert "Masters were busy " in first.stdout
+    assert "for master 0, " in first.stdout
+    summary = summary_of(tmp_path / "one")
+    assert (summary["strategy"], summary["masters"], summary["workers"]) == ("async", 2, 3)
+    assert (summary["pushes"], summary["updates"], summary["steps"]) == (182, 182, 182)
+    assert sum(summary["staleness_counts"]) == 182
+    assert summary["test_accuracy"] > 0.5
+    with open(tmp_path / "one" / "ranks.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 2 * 5
+    assert [int(row["pushes"]) for row in rows[:2]] == [0, 0]
+    assert sum(int(row["pushes"]) for row in rows) == 182
+    assert all(float(row["busy_s"]) > 0 for row in rows if int(row["rank"]) < 2)
+    assert all(float(row["wait_master_1_s"]) > 0 for row in rows if int(row["rank"]) >= 2)
+    assert {"staleness_mean", "staleness_max", "drops", "clips"} <= rows[0].keys()
+    again = train(*BRIEF, "--ranks", "5", "--masters", "2", "--order", "one/pushes.csv", "--out", "two", cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert (tmp_path / "two" / "pushes.csv").read_text() == (tmp_path / "one" / "pushes.csv").read_text()
+    assert summary_of(tmp_path / "two")["weights_sha256"] == summary["weights_sha256"]
+
+
+def test_under_mpirun_the_bits_are_those_of_the_arena(tmp_path):
+    options = [*BRIEF, "--masters", "2", "--order", "round-robin", "--model", "bn-mlp:32"]
+    shared = train(*options, "--ranks", "4", "--out", "shared", cwd=tmp_path)
+    assert shared.returncode == 0, shared.stderr
+    ended = train(*options, "--out", "mpi", cwd=tmp_path, command=mpirun(4, COMMAND), environment=mpi_environment())
+    assert ended.returncode == 0, ended.stderr
+    assert "mpi messages" in ended.stdout
+    assert summary_of(tmp_path / "mpi")["weights_sha256"] == summary_of(tmp_path / "shared")["weights_sha256"]
+
+
+def test_plain_collapses_where_safe_learns(tmp_path):
+    common = ["--ranks", "9", "--order", "round-robin", "--activation", "sigmoid", "--lr", "2", "--epochs", "4"]
+    plain = train(*common, "--staleness-rule", "plain", "--out", "plain", cwd=tmp_path)
+    assert "Try --staleness-rule safe or softsync" in plain.stdout, plain.stdout
+    train(*common, "--out", "safe", cwd=tmp_path)
+    assert summary_of(tmp_path / "plain")["test_accuracy"] < 0.2
+    assert summary_of(tmp_path / "safe")["test_accuracy"] > 0.7
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--ranks", "3", "--masters", "3"], "--masters 3 with --ranks 3"),
+        (["--ranks", "3", "--staleness-rule", "fast"], "unknown --staleness-rule 'fast'"),
+        (["--ranks", "60", "--masters", "50"], "cut for "),
+    ],
+)
+def test_mistakes_are_said_and_leave_nothing(tmp_path, options, told):
+    ended = train(*BRIEF, *options, "--out", "none", cwd=tmp_path)
+    assert ended.returncode == 2
+    assert told in ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert not (tmp_path / "none").exists()

@@ -1,0 +1,184 @@
+"""Asynchronous ranks that die: masters lose nothing, workers lose the batch that they were computing.
+
+A run that lost a master has the bits of a quiet one. What a run that lost a worker should have found is computed from
+its log by the plain loop, and must be what it found, to the last bit.
+"""
+
+import mmap
+import os
+import signal
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "strategies" / "asynchronous"))
+from async_reference import in_turn, reference
+
+from unisono.optim.base import Optimizer
+from unisono.recipe import Recipe
+from unisono.strategies.asynchronous.clerk import DROP, HELLO, PUSH
+from unisono.strategies.asynchronous.desk import Desk
+from unisono.strategies.asynchronous.part import Part
+from unisono.strategies.asynchronous.worker import Worker
+from unisono.train.job import prepare
+from unisono.train.team import Places, Team
+
+RECIPE = Recipe(
+    strategy="async", order="round-robin", ranks=5, masters=2, model="bn-mlp:300", batch_size=6, epochs=1,
+    data="synthetic:classes=4,rows=90,features=8,test_rows=60", optimizer="momentum", lr=0.1,
+)  # fmt: skip
+PUSHES = 15
+
+
+class Knife:
+    """Ends the process of `rank` when it calls a method for the n-th time, before or after it is done."""
+
+    def __init__(self, rank: int, at: int, when: str, spoil: Callable[..., None] = lambda *given: None) -> None:
+        self.rank, self.at, self.when, self.spoil = rank, at, when, spoil
+        self._memory = mmap.mmap(-1, 4096)  # calls; whether it struck
+
+    @property
+    def struck(self) -> bool:
+        return bool(self._memory[1])
+
+    def into(self, monkeypatch: Any, cls: type, name: str) -> "Knife":
+        method, live = getattr(cls, name), Team._live
+        me = [-1]
+
+        def born(team: Team, slot: int, *rest: Any) -> Any:
+            me[0] = slot
+            return live(team, slot, *rest)
+
+        def called(this: Any, *given: Any) -> Any:
+            mine = me[0] == self.rank and not self.struck
+            if mine:
+                self._memory[0] += 1
+            now = mine and self._memory[0] == self.at
+            if now and self.when == "before":
+                self._strike(*given)
+            found = method(this, *given)
+            if now:
+                self._strike(*given)
+            return found
+
+        monkeypatch.setattr(Team, "_live", born)
+        monkeypatch.setattr(cls, name, called)
+        return self
+
+    def _strike(self, *given: Any) -> None:
+        self._memory[1] = 1
+        self.spoil(*given)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def spoil(params: Any, gradient: Any, state: Any, *rest: Any) -> None:
+    """Half of an update is done, and wrong."""
+    for vector in (params, *state):
+        vector[: len(vector) // 2] += 1.0
+
+
+@pytest.fixture(autouse=True)
+def no_price(monkeypatch) -> None:
+    monkeypatch.setattr("unisono.train.closing.shard_price", lambda *given: 1.0)
+
+
+def run(recipe: Recipe) -> tuple[str, list[Any], list[dict[str, Any]]]:
+    """(hash, the log of the last epoch, events); every batch was used once."""
+    events: list[dict[str, Any]] = []
+    records: list[dict[str, Any]] = []
+    team = Team(prepare(recipe), Places())
+    outcome = team.train(lambda rank, value: records.append(value) if "metrics" in value else None, events.append)
+    boxes = team._setup.boxes
+    log = [boxes.entry(number) for number in range(boxes.ordered(recipe.epochs))]
+    assert sorted(entry.batch for entry in log if entry.kind in (PUSH, DROP)) == list(range(PUSHES))
+    assert records[-1]["metrics"]["train_loss"] > 0
+    assert sum(entry["samples"] for entry in records[-1]["ranks"]) == 90
+    return next(found for found in outcome.results.values() if found)["weights_sha256"], log, events
+
+
+def deaths(events: list[dict[str, Any]]) -> list[int]:
+    return [event["rank"] for event in events if event["kind"] == "death"]
+
+
+MASTER = [
+    pytest.param(Optimizer, "update", 4, "before", spoil, id="in the middle of an update"),
+    pytest.param(Optimizer, "update", 4, "after", lambda *given: None, id="after an update"),
+    pytest.param(Part, "_answer", 6, "before", lambda *given: None, id="before an answer"),
+    pytest.param(Part, "_answer", 6, "after", lambda *given: None, id="after an answer"),
+]
+
+
+@pytest.mark.parametrize(("cls", "name", "at", "when", "act"), MASTER)
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("rule", ["safe", "softsync"])
+def test_the_death_of_a_master_changes_nothing(monkeypatch, cls, name, at, when, act, rank, rule):
+    recipe = replace(RECIPE, staleness_rule=rule)
+    at = at if rule == "safe" or name != "update" else 2  # there are fewer updates
+    knife = Knife(rank, at, when, act).into(monkeypatch, cls, name)
+    sha256, _, events = run(recipe)
+    assert knife.struck
+    assert deaths(events) == [rank]
+    assert sha256 == reference(prepare(recipe), [in_turn(PUSHES, 2, 3)])
+
+
+@pytest.mark.parametrize("name", ["_write", "_hand_out", "_keep"])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_the_death_of_the_clerk_changes_nothing(monkeypatch, name, when):
+    knife = Knife(0, 8, when).into(monkeypatch, Desk, name)
+    sha256, _, _ = run(replace(RECIPE, deal="dynamic"))
+    assert knife.struck
+    order = [(2 + push % 3, push) for push in range(PUSHES)]
+    assert sha256 == reference(prepare(RECIPE), [order])
+
+
+def test_all_masters_die_and_a_worker_stands_in(monkeypatch):
+    knives = [Knife(rank, 5, "before").into(monkeypatch, Part, "_answer") for rank in (0, 1)]
+    sha256, _, events = run(replace(RECIPE, respawn=False))
+    assert [knife.struck for knife in knives] == [True, True]
+    assert sorted(deaths(events)) == [0, 1]
+    assert sha256 == reference(prepare(RECIPE), [in_turn(PUSHES, 2, 3)])
+
+
+WORKER = [
+    pytest.param("_compute", "before", id="before it computes"),
+    pytest.param("_compute", "after", id="after it computed"),
+    pytest.param("_post", "before", id="before it posts"),
+    pytest.param("_post", "after", id="after it posted"),
+]
+
+
+@pytest.mark.parametrize(("name", "when"), WORKER)
+@pytest.mark.parametrize("respawn", [True, False])
+@pytest.mark.parametrize(("order", "deal"), [("round-robin", "static"), ("free", "dynamic")])
+def test_the_death_of_a_worker_costs_its_batch_alone(monkeypatch, name, when, respawn, order, deal):
+    recipe = replace(RECIPE, respawn=respawn, order=order, deal=deal)
+    knife = Knife(3, 3, when).into(monkeypatch, Worker, name)
+    sha256, log, events = run(recipe)
+    assert knife.struck
+    assert deaths(events) == [3]
+    order = [(entry.rank, entry.batch) for entry in log if entry.kind in (HELLO, PUSH)]
+    assert sha256 == reference(prepare(recipe), [order])
+
+
+def test_all_workers_die_and_masters_stand_in(monkeypatch):
+    knives = [Knife(rank, 3, "before").into(monkeypatch, Worker, "_compute") for rank in (2, 3, 4)]
+    recipe = replace(RECIPE, respawn=False)
+    sha256, log, events = run(recipe)
+    assert [knife.struck for knife in knives] == [True] * 3
+    assert sorted(deaths(events)) == [2, 3, 4]
+    assert {entry.rank for entry in log} == {0, 1, 2, 3, 4}
+    order = [(entry.rank, entry.batch) for entry in log if entry.kind in (HELLO, PUSH)]
+    assert sha256 == reference(prepare(recipe), [order])
+
+
+def test_the_last_rank_finishes_alone(monkeypatch):
+    recipe = replace(RECIPE, respawn=False, ranks=3, masters=1)
+    Knife(0, 4, "before").into(monkeypatch, Part, "_answer")
+    Knife(2, 4, "before").into(monkeypatch, Worker, "_compute")
+    _, log, events = run(recipe)
+    assert sorted(deaths(events)) == [0, 2]
+    assert [entry.rank for entry in log][-1] == 1

@@ -1,0 +1,142 @@
+"""Asynchronous training over messages: the bits of the plain loop, as in the arena; errors reach everybody."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from async_reference import in_turn, reference
+
+import unisono
+from unisono.errors import RankFailed
+from unisono.launch.connect import connect_gloo
+from unisono.recipe import Recipe
+from unisono.train.job import Job, prepare
+from unisono.train.trainer import train
+from unisono.world import World
+
+SMALL = Recipe(
+    strategy="async", order="round-robin", ranks=4, masters=1, model="mlp:300", batch_size=8, epochs=2,
+    data="synthetic:classes=4,rows=90,features=8,test_rows=60", optimizer="sgd", lr=0.3,
+)  # fmt: skip
+"""Twelve pushes an epoch, the last one of two samples; 3,904 parameters: four blocks."""
+PUSHES = 12
+
+
+@pytest.fixture(autouse=True)
+def no_price(monkeypatch) -> None:
+    """What shards cost is measured at the end of a run, for 50 ms."""
+    monkeypatch.setattr("unisono.train.closing.shard_price", lambda *given: 1.0)
+
+
+def run(job: Job, work: Any = None) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """What all ranks found, which is the same, and the records of the epochs."""
+    records: list[dict[str, Any]] = []
+    found = unisono.run(
+        work or (lambda world: train(world, job, None)),
+        job.recipe.ranks,
+        on_report=lambda rank, value: records.append(value) if "metrics" in value else None,
+    )
+    for one in found:
+        assert {**one, "peak_memory_bytes": 0, "first_sync_s": 0} == {
+            **found[0], "peak_memory_bytes": 0, "first_sync_s": 0,
+        }  # fmt: skip
+    return found[0], records
+
+
+@pytest.mark.parametrize("rule", ["safe", "softsync", "plain", "scaled", "delay-compensated"])
+@pytest.mark.parametrize("masters", [1, 2])
+def test_every_rule_gives_the_bits_of_the_plain_loop(rule, masters):
+    job = prepare(replace(SMALL, staleness_rule=rule, masters=masters, ranks=3 + masters))
+    found, _ = run(job)
+    assert found["weights_sha256"] == reference(job, [in_turn(PUSHES, masters, workers=3)] * 2)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"optimizer": "nesterov", "clip": 0.05, "ranks": 2},
+        {"optimizer": "adam", "lr": 0.01},
+        {"model": "bn-mlp:300", "dropout": 0.2, "optimizer": "momentum", "masters": 2},
+    ],
+    ids=lambda changes: "-".join(str(value) for value in changes.values()),
+)
+def test_optimizers_and_buffers(changes):
+    job = prepare(replace(SMALL, **changes))
+    found, _ = run(job)
+    masters, workers = job.recipe.masters, job.recipe.ranks - job.recipe.masters
+    assert found["weights_sha256"] == reference(job, [in_turn(PUSHES, masters, workers)] * 2)
+
+
+@pytest.mark.parametrize("deal", ["static", "dynamic"])
+@pytest.mark.parametrize("order", ["free", "round-robin"])
+def test_every_sample_is_used_once_an_epoch(deal, order):
+    _, records = run(prepare(replace(SMALL, deal=deal, order=order, masters=2, ranks=5)))
+    assert len(records) == 2
+    for record in records:
+        assert sorted(batch for _, batch, _, _ in record["pushes"]) == list(range(PUSHES))
+        assert sum(entry["samples"] for entry in record["ranks"]) == 90
+        contributions = [sum(parameter[0] for parameter in rank) / 4 for rank in record["shares"]]
+        assert contributions[:2] == [0.0, 0.0]
+        assert sum(contributions) == pytest.approx(1.0)
+
+
+def test_a_bound_drops_what_is_too_stale():
+    _, records = run(prepare(replace(SMALL, max_staleness="1:drop", staleness_rule="plain")))
+    applied = [push for record in records for push in record["pushes"] if push[3]]
+    assert 0 < len(applied) < 2 * PUSHES
+    assert max(push[2] for push in applied) <= 1
+
+
+def test_the_order_of_a_file_is_kept(tmp_path):
+    found, records = run(prepare(replace(SMALL, order="free", deal="dynamic")))
+    lines = ["epoch,rank,batch"]
+    for record in records:
+        lines += [f"{record['metrics']['epoch']},{rank},{batch}" for rank, batch, _, _ in record["pushes"]]
+    (tmp_path / "pushes.csv").write_text("\n".join(lines))
+    again, _ = run(prepare(replace(SMALL, order=str(tmp_path / "pushes.csv"))))
+    assert again["weights_sha256"] == found["weights_sha256"]
+
+
+def over_gloo(world: World) -> dict[str, Any]:
+    with World(connect_gloo(world.comm), world.report) as gloo:
+        return train(gloo, prepare(replace(SMALL, masters=2, ranks=4)), None)
+
+
+def test_over_gloo():
+    job = prepare(replace(SMALL, masters=2, ranks=4))
+    found, _ = run(job, over_gloo)
+    assert found["weights_sha256"] == reference(job, [in_turn(PUSHES, 2, workers=2)] * 2)
+
+
+def test_divergence_reaches_every_rank_with_a_cure():
+    job = prepare(
+        replace(
+            SMALL, model="linear", data="synthetic:regression,rows=90,features=3", staleness_rule="plain", lr=1e30,
+            ranks=5, masters=2,
+        )
+    )  # fmt: skip
+
+    def work(world: World) -> str:
+        with pytest.raises(unisono.UnisonoError) as caught:
+            train(world, job, None)
+        return str(caught.value)
+
+    told = unisono.run(work, 5)
+    assert len(set(told)) == 1
+    assert "the loss became" in told[0]
+    assert "staleness of" in told[0]
+    assert "--staleness-rule safe" in told[0]
+
+
+def test_a_gradient_of_another_size_is_refused_by_name():
+    def work(world: World) -> None:
+        train(world, prepare(replace(SMALL, model="mlp:300" if world.rank else "mlp:301")), None)
+
+    with pytest.raises(
+        RankFailed, match=r"ranks disagree on parameters, masters: 3917, 1 on rank 0; 3904, 1 on rank 1"
+    ):
+        unisono.run(work, 4)

@@ -1,0 +1,98 @@
+"""Orders: whose turn it is, and what a file may say."""
+
+import pytest
+
+from unisono.errors import UserError
+from unisono.strategies.asynchronous.clerk import Clerk, Rules, staleness_of
+from unisono.strategies.asynchronous.orders import next_in_turn, read
+
+PUSHES = "epoch,rank,batch,staleness,applied\n1,1,0,0,1\n1,2,1,1,1\n1,2,2,0,1\n"
+
+
+def test_going_round():
+    found, last = [], 0
+    for _ in range(7):
+        last = next_in_turn([0, 1, 2], last)
+        found.append(last)
+    assert found == [1, 2, 0, 1, 2, 0, 1]
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 5])
+def test_round_robin_has_one_staleness_after_the_first_round(workers):
+    order = [(push % workers, push) for push in range(4 * workers)]
+    assert staleness_of(order, Rules(workers)) == [*range(workers), *[workers - 1] * (3 * workers)]
+
+
+def test_collecting_counts_updates():
+    order = [(push % 3, push) for push in range(9)]
+    assert staleness_of(order, Rules(3, group=3)) == [0, 0, 0, 1, 1, 0, 1, 1, 0]
+
+
+def test_round_robin_waits_for_all_greetings_and_skips_who_is_done():
+    clerk = Clerk(Rules(3, "round-robin"))
+    clerk.greet(1, 1), clerk.greet(2, 1)
+    assert clerk.choose({1, 2}, {1, 2, 3}) is None  # rank 3 has no parameters yet
+    clerk.greet(3, 1)
+    assert clerk.choose({1, 2}, {1, 2, 3}) == 1
+    clerk.push(1, 0, 2)
+    assert clerk.choose({1, 3}, {1, 2, 3}) is None
+    assert clerk.choose({1, 3}, {1, 3}) == 3
+
+
+def test_free_is_fair():
+    clerk = Clerk(Rules(3))
+    for rank in (1, 2, 3):
+        clerk.greet(rank, 1)
+    found = []
+    for _ in range(6):
+        rank = clerk.choose({1, 2, 3}, {1, 2, 3})
+        clerk.push(rank, 0, 0)
+        found.append(rank)
+    assert found == [1, 2, 3, 1, 2, 3]
+
+
+def test_a_clerk_that_is_shown_the_log_goes_on_like_the_first():
+    rules = Rules(2, group=2)
+    first = Clerk(rules)
+    log = [first.greet(1, 1), first.greet(2, 1), first.push(1, 0, 2), first.push(1, 1, 3), first.push(2, 2, 2)]
+    second = Clerk(rules)
+    for entry in log:
+        assert second.again(entry) == entry
+    assert second.push(2, 3, 3) == first.push(2, 3, 3)
+    assert second.flush() == first.flush()
+
+
+def test_what_is_collected_at_the_end_is_applied():
+    clerk = Clerk(Rules(3, group=3))
+    for rank in (0, 1, 2):
+        clerk.greet(rank, 1)
+    assert [clerk.push(rank, 0, 0).updates for rank in (0, 1, 2, 0)] == [0, 0, 1, 0]
+    assert clerk.flush().updates == 1
+    assert clerk.flush() is None
+
+
+def test_a_file_is_read(tmp_path):
+    (tmp_path / "pushes.csv").write_text(PUSHES)
+    assert read(tmp_path / "pushes.csv", 1, 3, range(1, 3)) == {1: [(1, 0), (2, 1), (2, 2)]}
+
+
+@pytest.mark.parametrize(
+    ("text", "epochs", "pushes", "told"),
+    [
+        ("epoch,rank\n1,1\n", 1, 3, "no table of pushes"),
+        ("epoch,rank,batch\n1,one,0\n", 1, 3, "no table of pushes"),
+        (PUSHES, 2, 3, "0 pushes in epoch 2"),
+        (PUSHES, 1, 4, "3 pushes in epoch 1, but an epoch is 4 batches"),
+        (PUSHES.replace("1,2,2", "1,2,1"), 1, 3, "once each"),
+        (PUSHES.replace("1,2,2", "1,7,2"), 1, 3, "rank 7, but workers are ranks 1 to 2"),
+    ],
+)
+def test_a_file_that_does_not_fit_is_refused(tmp_path, text, epochs, pushes, told):
+    (tmp_path / "order").write_text(text)
+    with pytest.raises(UserError, match=told):
+        read(tmp_path / "order", epochs, pushes, range(1, 3))
+
+
+def test_a_file_that_is_not_there_is_refused(tmp_path):
+    with pytest.raises(UserError, match=r"No such file(.|\n)*round-robin"):
+        read(tmp_path / "none", 1, 3, range(1, 3))

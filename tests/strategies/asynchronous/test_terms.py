@@ -1,0 +1,89 @@
+"""Terms: what an asynchronous run is told, and what it refuses before any process starts."""
+
+from dataclasses import replace
+
+import pytest
+
+from unisono.errors import UserError
+from unisono.recipe import Recipe
+from unisono.strategies.asynchronous.bounds import Bound
+from unisono.train.job import prepare
+
+ASYNC = Recipe(
+    strategy="async", ranks=4, model="mlp:300", batch_size=8,
+    data="synthetic:classes=4,rows=90,features=8,test_rows=60",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"masters": 4}, r"--masters 4 with --ranks 4(.|\n)*give 1 to 3 masters"),
+        ({"masters": 1, "ranks": 1}, r"give --ranks 2 or more"),
+        ({"masters": 12, "ranks": 14, "batch_size": 2}, r"parameters can be cut for 7 masters at most"),
+        ({"staleness_rule": "save"}, r"did you mean 'safe'"),
+        ({"deal": "fair"}, r"unknown --deal 'fair'"),
+        ({"order": "reversed"}, r"--order reversed: No such file"),
+        ({"max_staleness": "1"}, r"give 2 or more, or 1:drop"),
+        ({"shards": 8}, r"--shards 8 with --strategy async"),
+        ({"batch_size_per_rank": 4}, r"give --batch-size 4"),
+        ({"batch_size": "full"}, r"an epoch would be a single push"),
+        ({"batch_size": 80}, r"2 an epoch: 3 workers would not all have one"),
+        ({"allreduce": "ring"}, r"gradients are pushed, not summed"),
+        ({"optimizer": "lars"}, r"--optimizer lars with --strategy async"),
+        ({"device": "cuda"}, r"--device cuda with --strategy async"),
+        ({"sync_batchnorm": True}, r"--sync-batchnorm with --strategy async"),
+        ({"snapshot_every": "10steps"}, r"between epochs"),
+    ],
+    ids=lambda value: "-".join(f"{k}={v}" for k, v in value.items()) if isinstance(value, dict) else "",
+)
+def test_what_does_not_fit_is_refused(changes, told):
+    with pytest.raises(UserError, match=told):
+        prepare(replace(ASYNC, **changes))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"masters": 2}, {"staleness_rule": "plain"}, {"max_staleness": "4"}, {"deal": "dynamic"}, {"order": "x"}],
+)
+def test_options_of_async_are_refused_elsewhere(changes):
+    with pytest.raises(UserError, match=r"with --strategy sync, which is not asynchronous"):
+        prepare(replace(ASYNC, strategy="sync", **changes))
+
+
+def test_masters_are_at_least_one():
+    with pytest.raises(UserError, match="--masters is 0"):
+        Recipe(masters=0)
+
+
+def test_an_order_that_breaks_the_bound_is_refused(tmp_path):
+    ranks = [1] * 10 + [2, 3]  # rank 2 pushes when ten updates have gone by
+    rows = [f"1,{rank},{batch}" for batch, rank in enumerate(ranks)]
+    (tmp_path / "order.csv").write_text("\n".join(["epoch,rank,batch", *rows]))
+    recipe = replace(ASYNC, epochs=1, order=str(tmp_path / "order.csv"))
+    with pytest.raises(UserError, match=r"staleness 11 in epoch 1, and at most 6(.|\n)*--max-staleness 11"):
+        prepare(recipe)
+    assert prepare(replace(recipe, max_staleness="6:drop")).updates == 12
+
+
+def test_the_rules_own_bound_and_clip():
+    job = prepare(ASYNC)
+    terms = job.terms(job.model())
+    assert (terms.bound, terms.clip, terms.workers) == (Bound(6), 5.0, 3)
+    job = prepare(replace(ASYNC, staleness_rule="plain", clip=2.0, max_staleness="9:drop"))
+    terms = job.terms(job.model())
+    assert (terms.bound, terms.clip) == (Bound(9, drop=True), 2.0)
+
+
+def test_momentum_is_the_workers_and_the_masters_have_none():
+    job = prepare(replace(ASYNC, optimizer="nesterov", momentum=0.8, weight_decay=0.1))
+    terms = job.terms(job.model())
+    assert (terms.momentum, terms.nesterov) == (0.8, True)
+    assert (job.optimizer.name, job.optimizer.momentum, job.optimizer.weight_decay) == ("sgd", 0.0, 0.1)
+
+
+def test_an_epoch_is_one_batch_and_pushes_are_its_shards():
+    plan = prepare(ASYNC).plan
+    assert (plan.steps_per_epoch, plan.live(0), plan.shard_size, plan.epoch_samples) == (1, 12, 8, 90)
+    plan = prepare(replace(ASYNC, drop_last=True)).plan
+    assert (plan.steps_per_epoch, plan.live(0), plan.shard_size, plan.epoch_samples) == (1, 11, 8, 88)

@@ -1,0 +1,53 @@
+"""Which device a rank gets: arithmetic, tried without a GPU."""
+
+import pytest
+
+from unisono.errors import UserError
+from unisono.recipe import Recipe
+from unisono.strategies import peers
+from unisono.strategies.devices import check_alike, check_devices, choose_device, device_of, local_ranks
+
+
+@pytest.mark.parametrize(
+    ("wanted", "gpus", "device"), [("auto", 0, "cpu"), ("auto", 2, "cuda"), ("cpu", 2, "cpu"), ("cuda", 1, "cuda")]
+)
+def test_the_choice(wanted, gpus, device):
+    assert choose_device(wanted, gpus) == device
+
+
+def test_the_local_rank_picks_the_device():
+    assert local_ranks([4, 4, 9, 4, 9]) == [0, 1, 0, 2, 1]
+    assert [device_of("cuda", local) for local in local_ranks([4, 9, 9])] == ["cuda:0", "cuda:0", "cuda:1"]
+    assert device_of("cpu", 5) == "cpu"
+
+
+def test_more_ranks_than_gpus_are_refused():
+    check_devices("cuda", 2, 2)
+    check_devices("cpu", 9, 0)
+    with pytest.raises(UserError, match=r"3 ranks on this node, and torch sees 2 GPUs.*\nHINT: use --ranks 2 "):
+        check_devices("cuda", 3, 2)
+    with pytest.raises(UserError, match="HINT: use --device cpu"):
+        check_devices("cuda", 1, 0)
+
+
+def test_ranks_that_chose_differently_are_refused():
+    check_alike(["cuda", "cuda"])
+    with pytest.raises(UserError, match="rank 0 computes on cuda, rank 2 on cpu: nodes differ\nHINT"):
+        check_alike(["cuda", "cuda", "cpu"])
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "accelerate"])
+def test_a_recipe_on_a_machine_with_two_gpus(monkeypatch, strategy):
+    monkeypatch.setattr(peers, "_gpus", lambda: 2)
+    monkeypatch.setattr(peers, "find_spec", lambda name: object())
+    recipe = peers.resolve(Recipe(strategy=strategy, ranks=2))
+    assert recipe.device == "cuda"
+    peers.check_gpus(recipe)
+    assert peers.devices_of(recipe, range(2)) == ["cuda:0", "cuda:1"]
+    assert peers.transport_of(recipe, "shm") == "nccl"
+    assert peers.resolve(Recipe(strategy=strategy, ranks=2, device="cpu")).device == "cpu"
+    with pytest.raises(UserError, match="3 ranks on this node, and torch sees 2 GPUs"):
+        peers.check_gpus(peers.resolve(Recipe(strategy=strategy, ranks=3)))
+    sync = peers.resolve(Recipe(ranks=3))
+    peers.check_gpus(sync)
+    assert peers.devices_of(sync, range(3)) == []

@@ -1,0 +1,111 @@
+"""Asynchronous runs that end in the middle of an epoch: what is done counts, and the rest is done when they go on."""
+
+import os
+import signal
+from collections import Counter
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from unisono.arena.waiting import wait_until
+from unisono.errors import UserError
+from unisono.recipe import Recipe
+from unisono.strategies.asynchronous.boxes import DONE, HALTED, count_of
+from unisono.strategies.asynchronous.clerk import PUSH
+from unisono.strategies.asynchronous.part import Part
+from unisono.strategies.asynchronous.worker import Worker
+from unisono.train.job import prepare
+from unisono.train.resuming import check_same
+from unisono.train.snapshots.finding import Snapshot, require_newest
+from unisono.train.team import Halted, Places, Team
+
+RECIPE = Recipe(
+    strategy="async", ranks=4, masters=2, model="mlp:300", batch_size=3, epochs=2, staleness_rule="softsync",
+    data="synthetic:classes=4,rows=90,features=8,test_rows=60", optimizer="momentum", lr=0.1,
+)  # fmt: skip
+PUSHES = 30
+
+
+@pytest.fixture(autouse=True)
+def no_price(monkeypatch) -> None:
+    monkeypatch.setattr("unisono.train.closing.shard_price", lambda *given: 1.0)
+
+
+def run(recipe: Recipe, folder: Path, snapshot: Snapshot | None = None) -> tuple[Team, list[dict[str, Any]]]:
+    records: list[dict[str, Any]] = []
+    team = Team(prepare(recipe), Places(snapshots=folder))
+    if snapshot is not None:
+        team.resume(snapshot)
+    with suppress(Halted):
+        team.train(lambda rank, value: records.append(value) if "metrics" in value else None)
+    return team, records
+
+
+def batches(team: Team, epoch: int) -> list[int]:
+    boxes = team._setup.boxes
+    return [entry.batch for entry in map(boxes.entry, range(boxes.ordered(epoch))) if entry.kind == PUSH]
+
+
+@pytest.mark.parametrize("epoch", [1, 2])
+def test_a_halt_is_obeyed_at_once_and_every_batch_is_used_once(monkeypatch, tmp_path, epoch):
+    compute = Worker._compute
+
+    def asked(worker: Worker, number: int, group: Any) -> None:
+        if (worker._epoch, number) == (epoch, 4):
+            os.kill(os.getppid(), signal.SIGTERM)
+        if (worker._epoch, number) == (epoch, PUSHES - 1):  # the parent may hear of it when all other pushes are done
+            assert wait_until(lambda: count_of(worker._boxes.words[DONE], epoch) == HALTED, 20)
+        compute(worker, number, group)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Worker, "_compute", asked)
+        team, records = run(RECIPE, tmp_path)
+    first = batches(team, epoch)
+    assert 0 < len(first) < PUSHES
+    assert len(records) == epoch - 1
+    snapshot = require_newest(tmp_path)
+    np.testing.assert_array_equal(snapshot.arrays("params")["0.W"].ravel(), team._shared.params[: 8 * 300])
+    team, records = run(RECIPE, tmp_path, snapshot)
+    rest = [batch for _, batch, _, _ in records[0]["pushes"]]
+    assert Counter(first + rest) == Counter(range(PUSHES))
+    assert [record["metrics"]["epoch"] for record in records] == list(range(epoch, 3))
+    assert np.isfinite(records[0]["metrics"]["train_loss"])
+
+
+def test_when_no_rank_is_left_what_is_in_the_log_is_applied(monkeypatch, tmp_path):
+    answer, supervisor = Part._answer, os.getpid()
+
+    def dies(part: Part, entry: Any) -> None:
+        answer(part, entry)
+        if part._applied > 12 and os.getpid() != supervisor:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Part, "_answer", dies)
+        team, _ = run(replace(RECIPE, respawn=False), tmp_path)
+    boxes = team._setup.boxes
+    applied = [boxes.words[boxes.part(number)] for number in range(2)]
+    assert applied == [boxes.words[0]] * 2  # both parts are where the log is
+    first = batches(team, 1)
+    _, records = run(RECIPE, tmp_path, require_newest(tmp_path))
+    rest = [batch for _, batch, _, _ in records[0]["pushes"]]
+    assert Counter(first + rest) == Counter(range(PUSHES))
+
+
+def test_a_run_between_epochs_goes_on_with_the_same_bits(tmp_path):
+    recipe = replace(RECIPE, order="round-robin", snapshot_every="1epochs")
+    short, _ = run(replace(recipe, epochs=1), tmp_path)
+    went_on, _ = run(recipe, tmp_path, require_newest(tmp_path))
+    whole, _ = run(recipe, tmp_path / "other")
+    assert not np.array_equal(short._shared.params, whole._shared.params)
+    np.testing.assert_array_equal(went_on._shared.params, whole._shared.params)
+
+
+def test_other_ranks_are_another_run(tmp_path):
+    run(replace(RECIPE, snapshot_every="1epochs", epochs=1), tmp_path)
+    with pytest.raises(UserError, match="--ranks: 4 then, 5 now"):
+        check_same(replace(RECIPE, ranks=5), require_newest(tmp_path))
