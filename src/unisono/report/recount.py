@@ -18,6 +18,7 @@ from unisono.data.shards import Plan
 from unisono.errors import UserError
 from unisono.report.reading import is_number
 from unisono.report.run import Run
+from unisono.report.staleness import Staleness
 from unisono.report.tally import TIMES, Tally, dealt_of
 from unisono.report.verdict import findings
 
@@ -37,11 +38,14 @@ def findings_of(run: Run) -> list[str]:
         return []
     if not all(is_number(summary.get(name)) for name in NEEDED):
         return []
+    if masters_of(run) and not isinstance(summary.get("staleness_counts"), list):
+        return []
     words = {"stopped_early": "", "allreduce": "", "batch_size_per_rank": 0, "shard_price": None} | summary
     machine = summary.get("machine")
     cores = machine.get("cores") if isinstance(machine, dict) else None
     try:
-        return findings(words, tally, cores if is_number(cores) and cores else summary["ranks"])
+        told = Staleness.of(summary).told(summary) if masters_of(run) else None
+        return findings(words, tally, cores if is_number(cores) and cores else summary["ranks"], told)
     except (TypeError, ValueError, LookupError, ArithmeticError):
         return []  # somebody wrote other things into the summary than unisono does
 
@@ -55,7 +59,7 @@ def tally_of(run: Run) -> Tally | None:
     whole = np.isfinite(numbers).all(axis=(1, 2))
     if plan is None or not whole.any():
         return None
-    tally = Tally([sizes_of(run)[name] for name in shares], dealt_of(plan, run.size))
+    tally = Tally([sizes_of(run)[name] for name in shares], dealt_of(plan, run.size, masters_of(run)))
     stacked = np.nan_to_num(np.stack([*shares.values()], axis=-1)) if shares else np.zeros((len(whole), run.size, 0))
     columns = {name: values.tolist() for name, values in run.metrics.items()}
     hosts, epoch_s = hosts_of(run), np.nan_to_num(run.numbers("epoch_s")).tolist()
@@ -78,12 +82,20 @@ def plan_of(run: Run) -> Plan | None:
     if not batch:
         batch = _whole(run, "batch_size_per_rank") * run.size or _whole(run, "batch_size") or int(samples)
     shards = _whole(run, "shards")
+    if masters_of(run):  # an epoch is one round, in which everybody goes his own way
+        batch, shards = int(min(samples, 2**53)), 1
     if not (0 < samples < 2**53 and batch > 0 and 0 < shards <= MOST_SHARDS):
         return None
     try:
         return Plan(samples=int(samples), batch=batch, shards=shards, seed=0)
     except UserError:
         return None
+
+
+def masters_of(run: Run) -> int:
+    """Ranks of an asynchronous run that own parameters: the first ones; 0 for other runs."""
+    masters = _whole(run, "masters")
+    return masters if run.recipe.get("strategy") == "async" and masters < run.size else 0
 
 
 def contributions_of(run: Run) -> dict[str, np.ndarray]:

@@ -194,6 +194,38 @@ def test_a_rank_alone_has_no_contributions_to_compare(tmp_path):
     assert "Who contributed what" not in titles(make(tmp_path / "run", ranks=1))
 
 
+def make_asynchronous(path: Path) -> Path:
+    """One master, two workers; pushes were 0 to 2 updates late."""
+    counts = [[3, 1], [2, 1, 1]]
+    facts = {"masters": 1, "workers": 2, "staleness_rule": "safe", "classes": 10, "pushes": 8, "updates": 8}
+    facts |= {"drops": 0, "clips": 0, "updates_per_s": 4.0, "staleness_mean": 0.5, "staleness_max": 2}
+    facts |= {"staleness_counts": [5, 2, 1], "masters_busy": [0.9], "wait_per_push_s": [0.002], "shards": 0}
+    make(path, epochs=2, ranks=3, strategy="async", **facts)
+    lines = (path / "metrics.jsonl").read_text().splitlines()
+    more = [{"staleness_mean": 0.5, "staleness_max": len(row) - 1, "staleness_counts": row} for row in counts]
+    rows = [json.dumps(json.loads(line) | found) for line, found in zip(lines, more, strict=True)]
+    (path / "metrics.jsonl").write_text("\n".join(rows) + "\n")
+    recipe = (path / "recipe.toml").read_text().replace('strategy = "sync"', 'strategy = "async"')
+    (path / "recipe.toml").write_text(recipe)
+    return path
+
+
+def test_an_asynchronous_run_shows_its_staleness(tmp_path):
+    path = make_asynchronous(tmp_path / "run")
+    assert "Staleness" in titles(path)
+    page = text_of(path)
+    assert "Limited by the masters, busy 90 % of the time. Try --masters 2." in page
+    assert "Staleness: 0.5 updates on average, 0 or less for half of the pushes, at most 2" in page
+    histogram = next(spec for spec in charts(page) if spec["kind"] == "rows" and spec["parts"] == ["pushes"])
+    assert (histogram["rows"], histogram["cells"]) == (["0", "1", "2"], [[[0, 5]], [[0, 2]], [[0, 1]]])
+    assert "others every time; add --order" in page
+    assert "Synchronising, mean over the ranks" not in page  # there are no steps
+    by_epoch = next(spec for spec in charts(page) if spec["kind"] == "heat")
+    assert by_epoch["expected"] == [[0, 0], [50, 50], [50, 50]]
+    (path / "metrics.jsonl").write_text('{"epoch": 1, "staleness_mean": 1, "staleness_counts": ["<b>"]}\n')
+    assert "could not be made" not in text_of(path)
+
+
 def bench_record(**changes: object) -> dict:
     found = {"transport": "shm", "algorithm": "ring", "ranks": 2, "nbytes": 4096, "median_us": 12.5, "p95_us": 20.0}
     return found | {"algorithm_gb_per_s": 0.3, "bus_gb_per_s": 0.3, "correct": True} | changes

@@ -12,6 +12,7 @@ SECTIONS = (
     "time",
     "contributions",
     "throughput",
+    "staleness",
     "events",
     "bench",
     "reproduce",

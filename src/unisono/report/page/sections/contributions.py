@@ -12,7 +12,7 @@ import numpy as np
 from unisono.report.page.blocks import Axis, Block, Heat, Section
 from unisono.report.page.figures import titled
 from unisono.report.page.sampling import merged, stretches
-from unisono.report.recount import contributions_of, plan_of, sizes_of
+from unisono.report.recount import contributions_of, masters_of, plan_of, sizes_of
 from unisono.report.run import Run
 from unisono.report.tally import dealt_of
 
@@ -76,7 +76,8 @@ def expected_of(run: Run) -> np.ndarray:
     found = np.full(there.shape, np.nan)
     for ranks in np.unique(counts[counts > 0]).tolist():  # several, if the run was resumed with others
         epochs = counts == ranks
-        shares = dealt_of(plan, ranks) if plan is not None else [1 / ranks] * ranks
+        masters = min(masters_of(run), ranks - 1)
+        shares = dealt_of(plan, ranks, masters) if plan is not None else [1 / ranks] * ranks
         found[there & epochs[:, None]] = np.tile(shares, epochs.sum())
     return 100 * found
 

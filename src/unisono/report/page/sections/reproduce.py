@@ -35,11 +35,19 @@ def _run(run: Run) -> list[Block]:
     blocks: list[Block] = [Code(command(recipe, mpi=run.summary.get("transport") == "mpi"))]
     found, version = run.summary.get("weights_sha256"), run.summary.get("version")
     if found:
-        same = f"the same on 1 to {recipe.shards} ranks" if recipe.allreduce == "arena" else f"on {recipe.ranks} ranks"
-        blocks.append(Text(f"weights_sha256 {found}, {same} of the same machine, with unisono {version}.", "note"))
+        blocks.append(Text(f"weights_sha256 {found}, {_same(run, recipe)}, with unisono {version}.", "note"))
     if run.summary.get("resumed_from"):
         blocks.append(Text(f"The run was resumed from {run.summary['resumed_from']}; it need not be.", "note"))
     return blocks
+
+
+def _same(run: Run, recipe: Recipe) -> str:
+    """When the weights come out the same."""
+    if recipe.strategy == "async" and recipe.order == "free":
+        return f"others every time; add --order {shlex.quote(str(run.path / 'pushes.csv'))} to repeat it bit by bit"
+    if recipe.strategy == "sync" and recipe.allreduce == "arena" and not recipe.batch_size_per_rank:
+        return f"the same on 1 to {recipe.shards} ranks of the same machine"
+    return f"the same on {recipe.ranks} ranks of the same machine"
 
 
 def command(recipe: Recipe, *, mpi: bool = False) -> str:

@@ -6,7 +6,7 @@ import numpy as np
 
 from unisono.report.page.blocks import Axis, Section
 from unisono.report.page.overlay import overlay
-from unisono.report.recount import plan_of
+from unisono.report.recount import masters_of, plan_of
 from unisono.report.run import Run
 
 
@@ -24,9 +24,9 @@ def section(runs: Sequence[Run]) -> Section | None:
 
 
 def _a_step(run: Run, name: str) -> np.ndarray:
-    """Seconds, the mean over the ranks and the steps of each epoch."""
+    """Seconds, the mean over the ranks and the steps of each epoch; an asynchronous run has none."""
     plan, seconds = plan_of(run), run.by_rank(name)
-    if plan is None or not run.size:
+    if plan is None or not run.size or masters_of(run):
         return np.full(len(seconds), np.nan)
     found: np.ndarray = np.nanmean(seconds, axis=1) / plan.steps_per_epoch
     return found

@@ -78,7 +78,7 @@ def _table(run: Run) -> Table:
     steps = plan.steps_per_epoch * len(run.numbers("epoch")) if plan else 0
     rows = []
     for rank, host in enumerate(hosts_of(run)[:MOST_RANKS]):
-        came_last = f"{100 * last[rank] / steps:.0f} %" if steps else ""
+        came_last = f"{100 * last[rank] / steps:.0f} %" if steps and last.any() else ""
         times = [seconds_of(value) for value in totals[rank]]
         rows.append([f"{rank}", host, f"{samples[rank]:,.0f}", *times, came_last])
     return Table(("rank", "host", "samples", *PARTS.values(), "came last"), rows)

@@ -9,7 +9,7 @@ from typing import Any
 
 from unisono.report.page.blocks import Block, Section, Table, Text, Tiles
 from unisono.report.page.figures import bytes_of, counted, number_of, percent_of, score_of, seconds_of, status_of
-from unisono.report.recount import findings_of
+from unisono.report.recount import findings_of, masters_of
 from unisono.report.run import Run
 
 HEAD = (
@@ -69,10 +69,12 @@ def _tiles(run: Run) -> list[tuple[str, str, str]]:
     if accuracy is None:
         tiles = [(f"{part} loss", number_of(loss), "")]
     ranks = summary.get("ranks", run.size or run.recipe.get("ranks"))
+    masters = masters_of(run)
+    cut = counted(masters, "master") if masters else counted(summary.get("shards", run.recipe.get("shards")), "shard")
     tiles += [
         ("training", seconds_of(summary.get("train_s")), f"{seconds_of(summary.get('wall_s'))} in all"),
         ("throughput", number_of(summary.get("samples_per_s")), "samples/s"),
-        ("ranks", f"{ranks}", counted(summary.get("shards", run.recipe.get("shards")), "shard")),
+        ("ranks", f"{ranks}", cut),
         ("memory", bytes_of(summary.get("peak_memory_bytes")), "all ranks, at the end"),
     ]
     if summary.get("energy_j") is not None:
