@@ -110,10 +110,18 @@ class Recipe:
     """Decides starting values, the order of samples, dropout, made-up data."""
 
     strategy: str = "sync"
-    """sync; async: masters own the parameters and workers push gradients without waiting for each other, so the result
-    depends on the ranks; or ddp, accelerate: the same recipe by torch's DistributedDataParallel or by Hugging Face
-    Accelerate, to compare with. Those two have a shard per rank, other bits on other numbers of ranks, no snapshots and
-    no take-over: --respawn, --max-restarts and --stall-timeout have no effect."""
+    """sync; local: a replica of the network for each shard, averaged every --sync-every steps; async: masters own the
+    parameters and workers push gradients without waiting for each other, so the result depends on the ranks; or ddp,
+    accelerate: the same recipe by torch's DistributedDataParallel or by Hugging Face Accelerate, to compare with. Those
+    two have a shard per rank, other bits on other numbers of ranks, no snapshots and no take-over: --respawn,
+    --max-restarts and --stall-timeout have no effect."""
+
+    sync_every: int | str = ""
+    """For local: steps that replicas walk alone before they are averaged, as they are at the end of every epoch, too;
+    16 if it is not given."""
+
+    local_after: int = 0
+    """For local: the first so many epochs are averaged after every step (post-local SGD)."""
 
     masters: int = 1
     """For async: how many of the ranks are masters, each with a part of the parameters; the others are workers."""
@@ -138,6 +146,10 @@ class Recipe:
     allreduce: str = "arena"
     """arena: one shared copy of the parameters, same bits on any number of ranks. naive, ring, tree, doubling, halving,
     native: a copy per rank and this all-reduce, for comparison."""
+
+    wire: str = "fp32"
+    """fp32, or bf16: what the replicas of --strategy local tell each other is rounded to 16 bits, half the bytes where
+    they are on several nodes, or --allreduce is not arena."""
 
     transport: str = "auto"
     """What moves arrays between ranks: shm, mpi (under mpirun) or gloo; auto: shm, or what the launcher uses."""
@@ -171,6 +183,10 @@ class Recipe:
 
     stall_timeout: float = 0.0
     """Seconds after which a rank that does not move is replaced; 0: 60, or 20 times a usual step."""
+
+    slow: str = ""
+    """Ranks that are to be slow, to see what that does: 1:4 lets rank 1 compute four times as long, by sleeping;
+    1:4,3:2 two of them. Changes the time, never the result."""
 
     log_ranks: bool = False
     """Print what each rank did in each epoch, in the order of the ranks."""

@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from made_run import PARAMETERS, make, record_of, summary_of
 
 import unisono
-from unisono.report.recount import contributions_of, findings_of, hosts_of, plan_of, sizes_of, tally_of
+from unisono.report.recount import contributions_of, dealt_to, findings_of, hosts_of, plan_of, sizes_of, tally_of
 from unisono.report.tally import Tally
 from unisono.report.verdict import findings
 
@@ -50,6 +50,19 @@ def test_steps_are_known_without_a_summary(tmp_path):
     (path / "summary.json").unlink()
     plan = plan_of(unisono.load(path))
     assert (plan.steps_per_epoch, plan.global_batch, plan.shards) == (1, 64, 4)
+
+
+def test_replicas_were_dealt_the_steps_up_to_their_last_meeting(tmp_path):
+    # 64 samples in batches of 8 and shards of 4: eight steps, of which the last two were walked alone.
+    path = make(tmp_path / "run", epochs=1, ranks=2, global_batch=8)
+    recipe = (path / "recipe.toml").read_text().replace('strategy = "sync"', 'strategy = "local"')
+    (path / "recipe.toml").write_text(recipe.replace('sync_every = ""', "sync_every = 3"))
+    run = unisono.load(path)
+    assert dealt_to(run, 2) == [0.5, 0.5]
+    # Three ragged samples at the end: the last meeting is that of steps of 8, 8 and 3 samples.
+    ragged = (path / "ranks.csv").read_text().replace(",32,", ",33,", 1).replace(",32,", ",34,", 1)
+    (path / "ranks.csv").write_text(ragged)
+    assert dealt_to(unisono.load(path), 2) == [(4 + 4 + 3) / 19, (4 + 4) / 19]
 
 
 @pytest.mark.parametrize(

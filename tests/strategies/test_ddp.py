@@ -145,6 +145,7 @@ def test_mixed_precision(found):
         ({"strategy": "ddp", "device": "cuda"}, "torch sees no GPU here"),
         ({"strategy": "ddp", "engine": "numpy"}, "--engine numpy with --strategy ddp"),
         ({"strategy": "ddp", "optimizer": "lars"}, "torch has none\nHINT: use momentum"),
+        ({"strategy": "ddp", "slow": "1:4"}, "--slow 1:4 with --strategy ddp: its ranks compute and wait at once"),
         ({"strategy": "ddp", "shards": 8}, "give --shards 2, or 0"),
         ({"strategy": "ddp", "allreduce": "ring"}, "torch sums the gradients itself"),
         ({"strategy": "ddp", "snapshot_every": "2epochs"}, "--snapshot-every 2epochs with --strategy ddp"),

@@ -1,5 +1,6 @@
 """Whole runs, in processes: same bits, early stop, evaluation that counts every sample once."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,12 +10,14 @@ from safetensors.numpy import load_file
 import unisono
 from unisono.data.dataset import PARTS
 from unisono.errors import RankFailed, UserError
+from unisono.models.base import Model
 from unisono.models.nets import build
 from unisono.recipe import Recipe
 from unisono.strategies import make
 from unisono.train.early_stop import enough
 from unisono.train.evaluate import blocks_of, measure_blocks, score_of
 from unisono.train.job import prepare
+from unisono.train.team import Places, Team
 from unisono.train.trainer import train
 
 QUICK = Recipe(epochs=3)
@@ -43,17 +46,34 @@ def run(recipe: Recipe, weights: Path) -> tuple[dict, list[dict]]:
         {"dropout": 0.5, "schedule": "cosine", "batch_size": 100, "validation": 0.2},
         {"target_accuracy": 0.5, "patience": 1},
         {"batch_size": "full", "optimizer": "nesterov", "lr": 0.5},
+        {"slow": "0:1.2"},
     ],
     ids=str,
 )
 def test_bits_and_losses_do_not_depend_on_the_ranks(tmp_path, options):
-    from dataclasses import replace
-
     outcomes = [run(replace(QUICK, ranks=ranks, **options), tmp_path / f"{ranks}") for ranks in (1, 2, 3, 7)]
     for summary, epochs in outcomes[1:]:
         assert summary["weights_sha256"] == outcomes[0][0]["weights_sha256"]
         assert epochs == outcomes[0][1]  # to the last digit
         assert summary["stopped_early"] == outcomes[0][0]["stopped_early"]
+
+
+STARTS = {
+    "supervised": lambda job: Team(job, Places()).train(lambda rank, record: None),
+    "alone": lambda job: unisono.run(lambda world: train(world, job, None), job.recipe.ranks),
+}
+
+
+@pytest.mark.parametrize("start", STARTS)
+def test_the_rank_that_is_named_is_the_slow_one(monkeypatch, start):
+    def slowed(model: Model, factor: float) -> Model:
+        raise ValueError(f"factor {factor:g}")
+
+    monkeypatch.setattr("unisono.train.job.Slowed", slowed)
+    job = prepare(replace(QUICK, ranks=3, slow="1:4"))
+    with pytest.raises(RankFailed, match="factor 4") as caught:
+        STARTS[start](job)
+    assert caught.value.rank == 1
 
 
 def test_digits_are_learnt_and_the_weights_file_gives_the_same_score(tmp_path):
@@ -129,6 +149,7 @@ def test_a_loss_that_is_not_finite_stops_with_a_hint(tmp_path):
         ({"data": "digitz"}, "did you mean 'digits'"),
         ({"optimizer": "adamm"}, "did you mean 'adam"),
         ({"scale_lr": "linear"}, "without --batch-size-per-rank"),
+        ({"slow": "2:4"}, "--slow 2:4: there is no rank 2"),
         ({"model": "mlp:x"}, "not a list of layer sizes"),
     ],
 )

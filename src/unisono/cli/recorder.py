@@ -61,8 +61,7 @@ class Recorder:
         self._job, self._transport = job, transport
         layout = job.model().layout
         self._parameters = list(layout.names)
-        masters = job.recipe.masters if job.recipe.strategy == "async" else 0
-        self._tally = Tally(layout.sizes, dealt_of(job.plan, job.recipe.ranks, masters))
+        self._tally = Tally(layout.sizes, _dealt(job))
         self._staleness = None
         if job.recipe.strategy == "async":
             self._staleness = Staleness(Deal.of(job.recipe, job.dataset.classes))
@@ -242,3 +241,10 @@ class Recorder:
         if isinstance(error, Halted):
             counted = {"takeovers": error.outcome.takeovers, "restarts": error.outcome.restarts}
         self.fail(report, status, mistake=code == 2, counted=counted)
+
+
+def _dealt(job: Job) -> list[float]:
+    """Each rank's share of the samples whose contributions are looked at."""
+    masters = job.recipe.masters if job.recipe.strategy == "async" else 0
+    alone = None if job.rhythm is None else job.rhythm.span(job.recipe.epochs, job.plan.steps_per_epoch - 1)
+    return dealt_of(job.plan, job.recipe.ranks, masters, alone)

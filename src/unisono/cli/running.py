@@ -131,10 +131,14 @@ def _as_rank(recipe: Recipe, placement: Placement) -> dict[str, Any] | None:
 def check_layout(comm: Communicator, recipe: Recipe) -> None:
     """Refuses the shared arena where ranks are on several nodes; on all of them."""
     nodes = len(np.unique(comm.all_gather(np.array([node_colour(comm)]))))
-    if nodes > 1 and recipe.allreduce == "arena" and recipe.strategy == "sync":
+    if nodes > 1 and recipe.allreduce == "arena" and recipe.strategy in ("sync", "local"):
         raise UserError(
             f"--allreduce arena spans one node, and these {comm.size} ranks are on {nodes}",
             hint="use --allreduce native, or ring",
+        )
+    if recipe.wire == "bf16" and recipe.allreduce == "native" and comm.transport == "mpi":
+        raise UserError(
+            "--wire bf16 with --allreduce native: MPI cannot add up such numbers", hint="use --allreduce ring"
         )
 
 

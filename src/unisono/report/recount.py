@@ -21,6 +21,7 @@ from unisono.report.run import Run
 from unisono.report.staleness import Staleness
 from unisono.report.tally import TIMES, Tally, dealt_of
 from unisono.report.verdict import findings
+from unisono.strategies.rhythm import DEFAULT_EVERY, Rhythm
 
 NEEDED = (
     "ranks", "shards", "threads", "global_batch", "epochs", "train_s", "wall_s", "samples_per_s", "first_sync_s",
@@ -28,6 +29,7 @@ NEEDED = (
 )  # fmt: skip
 """Numbers without which a summary is no summary."""
 MOST_SHARDS = 1 << 16
+"""In a step, or in all steps that replicas walk alone; more are a damaged file, or not worth counting."""
 _CONTRIBUTION = "contribution:"
 
 
@@ -59,7 +61,7 @@ def tally_of(run: Run) -> Tally | None:
     whole = np.isfinite(numbers).all(axis=(1, 2))
     if plan is None or not whole.any():
         return None
-    tally = Tally([sizes_of(run)[name] for name in shares], dealt_of(plan, run.size, masters_of(run)))
+    tally = Tally([sizes_of(run)[name] for name in shares], dealt_to(run, run.size))
     stacked = np.nan_to_num(np.stack([*shares.values()], axis=-1)) if shares else np.zeros((len(whole), run.size, 0))
     columns = {name: values.tolist() for name, values in run.metrics.items()}
     hosts, epoch_s = hosts_of(run), np.nan_to_num(run.numbers("epoch_s")).tolist()
@@ -90,6 +92,16 @@ def plan_of(run: Run) -> Plan | None:
         return Plan(samples=int(samples), batch=batch, shards=shards, seed=0)
     except UserError:
         return None
+
+
+def dealt_to(run: Run, ranks: int) -> list[float]:
+    """Each rank's share of the samples whose contributions were looked at; even if it is not known."""
+    plan, steps = plan_of(run), None
+    if plan is None:
+        return [1 / ranks] * ranks
+    if run.recipe.get("strategy") == "local" and plan.steps_per_epoch * plan.shards <= MOST_SHARDS:
+        steps = Rhythm(plan, _whole(run, "sync_every") or DEFAULT_EVERY).span(1, plan.steps_per_epoch - 1)
+    return dealt_of(plan, ranks, min(masters_of(run), ranks - 1), steps)
 
 
 def masters_of(run: Run) -> int:

@@ -30,7 +30,7 @@ class Slow:
     rank: int
     host: str
     share: float
-    """Of the steps, those in which it came last."""
+    """Of the steps in which ranks met (`local`: not in all), those in which it came last."""
     others_wait_s: float
     """What each of the others waited in the whole run, on average, beyond what this rank waited itself."""
 
@@ -55,7 +55,7 @@ class Tally:
         self._weights = np.array(sizes, np.float64) / max(1, sum(sizes))
         self._dealt = list(dealt)
         self._times = {name: np.zeros(len(self._dealt)) for name in TIMES}
-        self._last = np.zeros(len(self._dealt))
+        self._last, self._meetings = np.zeros(len(self._dealt)), 0
         self.exchange_s = 0.0
         """The part of compute_s that the layers of synchronised batch norm took, the mean over the ranks."""
         self._contributions: list[np.ndarray] = []
@@ -74,6 +74,7 @@ class Tally:
         for name, total in self._times.items():
             total += [entry[name] for entry in record["ranks"]]
         self.exchange_s += sum(entry.get("exchange_s", 0.0) for entry in record["ranks"]) / self.ranks
+        self._meetings += record.get("meetings", record["steps"])
         self._last += [entry["last_steps"] for entry in record["ranks"]]
         shares = np.asarray(record["shares"], np.float64)  # (rank, parameter, 3)
         self._contributions.append(shares[:, :, 0] @ self._weights)
@@ -103,11 +104,11 @@ class Tally:
 
     def waited_for(self) -> Slow | None:
         """The rank that was last in most steps, if that is neither chance nor without consequence."""
-        if self.ranks == 1 or not self.steps:
+        if self.ranks == 1 or not self._meetings:
             return None
         rank, turn = int(self._last.argmax()), 1.0 / self.ranks
-        share = float(self._last[rank]) / self.steps
-        chance = sqrt(turn * (1 - turn) / self.steps)
+        share = float(self._last[rank]) / self._meetings
+        chance = sqrt(turn * (1 - turn) / self._meetings)
         waits = self._times["wait_s"]
         others_s = float((waits.sum() - waits[rank]) / (self.ranks - 1) - waits[rank])
         felt = others_s > 0.1 * sum(self.mean_s(name) for name in TIMES)
@@ -133,14 +134,15 @@ class Tally:
         ]
 
 
-def dealt_of(plan: Plan, ranks: int, masters: int = 0) -> list[float]:
+def dealt_of(plan: Plan, ranks: int, masters: int = 0, steps: range | None = None) -> list[float]:
     """Each rank's share of the samples in the last step of an epoch, whose contributions are looked at.
 
-    masters: of an asynchronous run, who have none; its workers are dealt the same.
+    masters: of an asynchronous run, who have none; its workers are dealt the same. steps: with replicas, those up to
+    their last meeting instead.
     """
     if masters:
         return [0.0 if rank < masters else 1.0 / (ranks - masters) for rank in range(ranks)]
-    last = plan.steps_per_epoch - 1
-    samples, live = plan.batch_samples(last), plan.live(last)
-    dealt = [sum(plan.shard_samples(last, k) for k in shards_of_rank(live, ranks, rank)) for rank in range(ranks)]
-    return [count / samples for count in dealt]
+    steps = steps or range(plan.steps_per_epoch - 1, plan.steps_per_epoch)
+    seen = [sum(plan.shard_samples(step, shard) for step in steps) for shard in range(plan.live(steps.start))]
+    dealt = [sum(seen[shard] for shard in shards_of_rank(len(seen), ranks, rank)) for rank in range(ranks)]
+    return [count / sum(seen) for count in dealt]

@@ -46,6 +46,8 @@ def opening(job: Job, setting: Setting) -> str:
     ]
     if recipe.strategy == "async":
         return "\n".join([lines[0], opening_line(recipe, job.updates)])
+    if job.rhythm is not None:
+        lines.append(_replicas(recipe))
     if recipe.batch_size_per_rank and recipe.ranks > 1 and recipe.scale_lr == "none":
         lines.append(
             "Note: the global batch, and with it the result, depends on the ranks; --scale-lr linear may help."
@@ -67,7 +69,7 @@ def _way(recipe: Recipe, setting: Setting) -> str:
     """What sums gradients, over what; on which devices, where there is a choice."""
     if recipe.strategy == "async":
         return f"{setting.transport} {'boxes' if setting.transport == 'shm' else 'messages'}"
-    if recipe.strategy == "sync":
+    if recipe.strategy in ("sync", "local"):
         return f"{setting.transport} {recipe.allreduce}"
     devices = f", {_devices(setting.devices)}" if setting.devices else ""
     return f"{recipe.strategy} over {setting.transport}{devices}"
@@ -78,6 +80,14 @@ def _devices(names: Sequence[str]) -> str:
     if len(set(names)) == 1:
         return f"{names[0]} for every rank"
     return f"ranks 0-{len(names) - 1} on {', '.join(names)}"
+
+
+def _replicas(recipe: Recipe) -> str:
+    """How often they are averaged."""
+    often = f"after every {_plural(int(recipe.sync_every), 'step')} and at the end of each epoch"
+    if recipe.local_after:
+        often += f"; up to epoch {recipe.local_after} after every step"
+    return f"{_plural(recipe.shards, 'replica')}, one a shard, averaged {often}"
 
 
 def epoch_line(metrics: dict[str, Any], epochs: int) -> str:

@@ -51,6 +51,8 @@ class Batch:
     """Also find out what each rank contributed, for `contributions`."""
     due: bool = False
     """Whether a snapshot of what this round leaves is wanted."""
+    steps: int = 1
+    """How many steps it stands for, `step` being the first of them; see `local.py`."""
 
 
 @final

@@ -97,9 +97,9 @@ class Owner:
             found.append((start, high, of[parameter]))
         return found
 
-    def copy_chunk(self) -> None:
-        """This member's part of the spare copy."""
-        lasting, spare = self._shared.lasting, self._shared.spare
+    def copy_chunk(self, position: int) -> None:
+        """This member's part of the spare copy, which is that of what round `position` left."""
+        lasting, spare = self._shared.lasting_at(position), self._shared.spare
         if spare is None:
             return
         for vector, copy in zip(lasting.vectors, spare.vectors, strict=True):

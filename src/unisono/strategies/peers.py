@@ -25,6 +25,8 @@ from unisono.strategies.asynchronous.terms import refuse_elsewhere
 from unisono.strategies.asynchronous.terms import resolve as resolve_async
 from unisono.strategies.base import Strategy
 from unisono.strategies.devices import BACKENDS, DEVICES, check_devices, choose_device, device_of
+from unisono.strategies.rhythm import resolve_local
+from unisono.strategies.wire import check_wire
 
 if TYPE_CHECKING:
     from torch import nn
@@ -33,25 +35,27 @@ if TYPE_CHECKING:
     from unisono.strategies.torch_peer import Seat
 
 PEERS = {"ddp": "unisono.strategies.ddp:Ddp", "accelerate": "unisono.strategies.accelerate:Accelerate"}
-STRATEGIES = ("sync", "async", *PEERS)
-OURS = ("sync", "async")
+OURS = ("sync", "local", "async")
+STRATEGIES = (*OURS, *PEERS)
 _PACKAGES = {"ddp": ("torch",), "accelerate": ("torch", "accelerate")}
 
 
 def resolve(recipe: Recipe) -> Recipe:
-    """The recipe as its strategy runs it; that of `sync` is as it was. A `UserError` for what cannot be."""
+    """The recipe as its strategy runs it; our own take it nearly as it is. A `UserError` for what cannot be."""
     name = recipe.strategy
     if name not in STRATEGIES:
         raise unknown_name("--strategy", name, STRATEGIES)
     if recipe.device not in DEVICES:
         raise unknown_name("--device", recipe.device, DEVICES)
+    recipe = resolve_local(recipe)
+    check_wire(recipe)
     if name == "async":
         return resolve_async(recipe)
     refuse_elsewhere(recipe)
-    if name == "sync":
+    if name in OURS:
         if recipe.device == "cuda":
             raise UserError(
-                "--device cuda with --strategy sync, which computes on processors alone",
+                f"--device cuda with --strategy {name}, which computes on processors alone",
                 hint="use --strategy ddp or --strategy accelerate on GPUs, or leave --device out",
             )
         return recipe
@@ -84,7 +88,7 @@ def transport_of(recipe: Recipe, usual: str) -> str:
 
 def warm_up(recipe: Recipe) -> None:
     """Imports what ranks of a resolved recipe need: those that are forked afterwards have it."""
-    if recipe.strategy not in OURS:
+    if recipe.strategy in PEERS:
         import_module("unisono.strategies.torch_peer")
         import_module(PEERS[recipe.strategy].partition(":")[0])
         import_module("torch._dynamo")  # DDP imports it, for most of a second, when it wraps a module
@@ -136,6 +140,7 @@ def _check_options(recipe: Recipe) -> None:
             "--allreduce", recipe.allreduce, "torch sums the gradients itself", "leave --allreduce out",
         ),
         (recipe.sync_batchnorm, "--sync-batchnorm", "", "shards meet in the arena", "use --strategy sync"),
+        (bool(recipe.slow), "--slow", recipe.slow, "its ranks compute and wait at once", "use --strategy sync"),
         (bool(recipe.snapshot_every), "--snapshot-every", recipe.snapshot_every, "it has none", "use --strategy sync"),
         (bool(recipe.resume), "--resume", recipe.resume, "it has no snapshots", "use --strategy sync"),
     ]  # fmt: skip

@@ -11,6 +11,7 @@ Limits: the death of a rank ends the run.
 
 import time
 from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import final
 
 import numpy as np
@@ -19,6 +20,7 @@ from unisono.arena.canon import combine
 from unisono.comm.allreduce import all_reduce
 from unisono.comm.base import Communicator
 from unisono.data.loader import Group
+from unisono.data.shards import shards_of_rank
 from unisono.models.base import Model
 from unisono.optim import make
 from unisono.optim.options import OptimizerOptions
@@ -29,14 +31,32 @@ from unisono.strategies.unused import left_alone
 
 
 @final
+@dataclass(frozen=True)
+class Terms:
+    """What ranks agree on beside the algorithm."""
+
+    wire: np.dtype | None = None
+    """What gradients are sent, and added up, as; None: as they are."""
+    shards: int = 0
+    """If not 0, the shards of a whole batch: each stays with its rank in smaller batches, too, which leaves ranks idle
+    at the ragged end. For those that have something of their own there."""
+
+
+@final
 class Replica(Apart):
     """`algorithm`: naive, ring, tree, doubling, halving or native."""
 
     def __init__(
-        self, comm: Communicator, model: Model, options: OptimizerOptions, algorithm: str, epochs: int = 1
+        self,
+        comm: Communicator,
+        model: Model,
+        options: OptimizerOptions,
+        algorithm: str,
+        epochs: int = 1,
+        terms: Terms = Terms(),  # noqa: B008 - frozen
     ) -> None:
         super().__init__(comm, model, epochs)
-        self._model, self._algorithm = model, algorithm
+        self._model, self._algorithm, self._terms = model, algorithm, terms
         self._optimizer, self._scaling = make(options), scaling_of(model, options)
         length, segments = len(self.params), segments_of(model)
         self._squares = np.zeros((self._scaling.rows, segments.count))
@@ -46,6 +66,10 @@ class Replica(Apart):
         self._gradient = np.zeros(length, np.float32)
         self._first_row = np.zeros(model.taken - model.fixed, np.float32)
         model.bind(self.params, self.buffers)
+
+    def share(self, live: int) -> range:
+        mine = shards_of_rank(self._terms.shards or live, self.size, self.rank)
+        return range(min(mine.start, live), min(mine.stop, live))
 
     def step(self, batch: Batch) -> StepResult:
         if batch.step == 0:
@@ -58,7 +82,7 @@ class Replica(Apart):
         sums, buffers, unused = self._compute(batch, mine, groups)
         own = self._gradient.copy() if batch.shares else None
         computed = time.perf_counter()
-        all_reduce(self._comm, self._gradient, "sum", self._algorithm)
+        self._sum_gradients()
         self._comm.all_reduce(sums)
         if buffers.size:
             all_reduce(self._comm, buffers, "sum", self._algorithm)
@@ -109,3 +133,10 @@ class Replica(Apart):
         else:
             self._gradient[:] = 0.0
         return sums, buffers, unused if self._model.skips else unused[:0]
+
+    def _sum_gradients(self) -> None:
+        gradient, wire = self._gradient, self._terms.wire
+        sent = gradient if wire is None else gradient.astype(wire)
+        all_reduce(self._comm, sent, "sum", self._algorithm)
+        if sent is not gradient:
+            gradient[...] = sent

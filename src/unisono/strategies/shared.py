@@ -13,11 +13,11 @@ Who may touch what and when:
 - squares (clipping, LARS only): written between READY and NORMS, read until COMMIT;
 - steps, scores, clock: the first member's, between READY and COMMIT; table: as gradients;
 - stats: each rank its own row; shares: each owner its own row, between READY and COMMIT;
-- exchange words and tables: see `exchange.py`;
+- exchange words and tables: see `exchange.py`; replica states and their labels: see `states.py`;
 - spare: see `arena/requests.py`.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, final
 
 import numpy as np
@@ -35,6 +35,7 @@ from unisono.optim.norms import Segments
 from unisono.optim.options import OptimizerOptions
 from unisono.optim.scaling import Scaling
 from unisono.strategies.dealing import rows_needed
+from unisono.strategies.states import States
 
 _F4, _F8, _I8 = np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.int64)
 
@@ -79,6 +80,8 @@ class Extent:
     """Whether there is room for a copy of which a snapshot is written."""
     exchange: int = 0
     """`Model.exchange_width`."""
+    states: int = 0
+    """Vectors of optimizer state that each shard keeps for itself: those of the replicas of `local`."""
 
 
 class Shaped(Protocol):
@@ -120,6 +123,7 @@ def plan_sections(model: Shaped, options: OptimizerOptions, extent: Extent) -> S
     size, shards, parameters = extent.size, extent.shards, len(model.layout.shapes)
     length, buffers = padded(model.layout.length), model.buffers_layout.length
     whole = (1 + len(make(options).state_names), length)
+    own = shards * extent.states
     return Sections(
         {
             "words": (protocol.words_needed(size), _I8),
@@ -127,7 +131,7 @@ def plan_sections(model: Shaped, options: OptimizerOptions, extent: Extent) -> S
             "twins": (whole if extent.undo else 0, _F4),
             "buffers": (buffers, _F4),
             "buffers twin": (buffers if extent.undo else 0, _F4),
-            "spare": (whole if extent.spare else 0, _F4),
+            "spare": ((whole[0] + own, length) if extent.spare else 0, _F4),
             "buffers spare": (buffers if extent.spare else 0, _F4),
             "steps spare": ((extent.steps, 2) if extent.spare else 0, _F8),
             "scores spare": ((extent.epochs + 1, 3) if extent.spare else 0, _F8),
@@ -144,6 +148,8 @@ def plan_sections(model: Shaped, options: OptimizerOptions, extent: Extent) -> S
             "clock": (4, _F8),
             "exchange words": (size * EXCHANGE_LINE if extent.exchange else 0, _I8),
             "exchange tables": ((2, shards, 1 + extent.exchange) if extent.exchange else 0, _F8),
+            "replica states": ((2, shards, extent.states, length) if own else 0, _F4),
+            "state labels": ((2, shards) if own else 0, _I8),
             "gradients": ((rows_needed(extent.lives, size), length), _F4),
         }
     )
@@ -184,12 +190,20 @@ class Shared:
         self.stats, self.clock, self.gradients = array("stats"), array("clock"), array("gradients")
         self.exchange_words, self.exchange_tables = array("exchange words").data, array("exchange tables")
         self.lasting = Lasting(self.vectors, self.buffers, self.steps, self.scores)
+        states = array("replica states")
+        self.states = States(states, array("state labels")) if states.size else None
         spare = array("spare")
         self.spare = (
             Lasting(list(spare), array("buffers spare"), array("steps spare"), array("scores spare"))
             if spare.size
             else None
         )
+
+    def lasting_at(self, position: int) -> Lasting:
+        """What is left of round `position`, the last that is finished; vectors of replicas' states come last."""
+        if self.states is None:
+            return self.lasting
+        return replace(self.lasting, vectors=[*self.vectors, *self.states.at(position)])
 
     def restore(self, view: protocol.View) -> list[int]:
         """Takes back what was begun of an update that is to be done again; the ranks that had begun."""

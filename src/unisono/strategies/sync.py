@@ -138,7 +138,7 @@ class Sync(Strategy):
             try:
                 if view.position != position:
                     if requests.spare_after(self._done):
-                        self._owner.copy_chunk()
+                        self._owner.copy_chunk(self._done)
                     prepare()
                 if member.first and self._told != (spare := requests.spare_at) < position:
                     self._on_spare(spare)
@@ -184,6 +184,8 @@ class Sync(Strategy):
         waited_s = spent["wait_s"]
         self._owner.update(position, live, makers, Update([batch.lr], batch.number), self._meet)
         if member.first:
+            if batch.steps > 1:
+                shared.steps[batch.step : batch.step + batch.steps] = 0.0  # they may be those of another epoch
             shared.steps[batch.step] = found.loss_sum, found.correct
         if batch.shares:
             self._owner.leave_shares(position, live, makers)

@@ -110,8 +110,8 @@ class Closing:
         shares = strategy.contributions().tolist()
         others = strategy.remarks(epoch)
         metrics |= others.pop("metrics", {})
-        record = {"metrics": metrics, "steps": self._job.updates, "ranks": ranks, "shares": shares}
-        self._report(record | others)
+        counts = {"steps": self._job.updates, "meetings": self._job.meetings(epoch)}
+        self._report({"metrics": metrics, **counts, "ranks": ranks, "shares": shares} | others)
 
     def _trained(self) -> tuple[float, float]:
         """Mean loss and accuracy of the last epoch's training samples, as the steps found them."""
@@ -144,9 +144,10 @@ class Closing:
             self._report({"trouble": ""})
 
     def _price(self) -> float | None:
-        """What shards cost this rank in computing; None if that would take long, and then they cost little."""
+        """What shards cost this rank in computing; None if that would take long, and then they cost little, or if they
+        are replicas, which could not be computed in one."""
         plan, data = self._job.plan, self._job.dataset
-        if self._strategy.step_s() > BUDGET_S / 4:
+        if self._job.rhythm is not None or self._strategy.step_s() > BUDGET_S / 4:
             return None
         loader = Loader(plan, data.train_x, data.train_y)
         groups = loader.groups(plan.order(0), 0, self._strategy.share(plan.live(0)))

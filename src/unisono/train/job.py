@@ -4,7 +4,7 @@ job = prepare(Recipe(data="mnist", ranks=4)); job.plan.steps_per_epoch
 """
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, final
 
 import numpy as np
 
+from unisono.arena.member import Member
 from unisono.comm.allreduce import ALGORITHMS
 from unisono.comm.base import Communicator
 from unisono.data.dataset import Dataset
@@ -22,6 +23,8 @@ from unisono.errors import UserError, unknown_name
 from unisono.models.base import Model
 from unisono.models.engines import choose_engine
 from unisono.models.nets import build
+from unisono.models.slowed import Slowed, parse_slow
+from unisono.optim import make as make_optimizer
 from unisono.optim.options import OptimizerOptions
 from unisono.optim.schedules import ScheduleOptions, learning_rate, scaled
 from unisono.recipe import DEFAULT_SHARDS, Recipe
@@ -29,8 +32,13 @@ from unisono.rng import generator
 from unisono.strategies import make
 from unisono.strategies.asynchronous.terms import Terms, masters_optimizer, plan_epoch
 from unisono.strategies.base import Strategy
+from unisono.strategies.journeys import Journeys
+from unisono.strategies.local import AVERAGING, make_local, on_arena
 from unisono.strategies.peers import make_peer, resolve
-from unisono.strategies.shared import Extent
+from unisono.strategies.rhythm import Rhythm
+from unisono.strategies.shared import Extent, Shared
+from unisono.strategies.sync import Sync
+from unisono.strategies.wire import wire_type
 from unisono.train.evaluate import blocks_of
 from unisono.train.every import Every
 
@@ -61,6 +69,11 @@ class Job:
             return build_torch(recipe.model, self.task, *options, sync_batchnorm=recipe.sync_batchnorm)
         return build(recipe.model, data.features, data.outputs, recipe.activation, recipe.dropout)
 
+    def model_of(self, rank: int) -> Model:
+        """A new network for a rank to compute with, as slow as the recipe wants it."""
+        factor = parse_slow(self.recipe.slow, self.recipe.ranks).get(rank, 1.0)
+        return Slowed(self.model(), factor) if factor > 1 else self.model()
+
     @cached_property
     def task(self) -> "Task":
         """What a torch module is given and must put out."""
@@ -73,13 +86,15 @@ class Job:
     def strategy(self, comm: Communicator, model: Model) -> Iterator[Strategy]:
         """How the ranks of `comm` work together. Called by every one of them."""
         recipe, rng = self.recipe, generator(self.recipe.seed, "init")
+        extent = replace(self.extent(), size=comm.size)
         if recipe.strategy == "sync":
-            extent = replace(self.extent(), size=comm.size)
             yield make(comm, model, self.optimizer, extent, recipe.allreduce, rng)
         elif recipe.strategy == "async":
             from unisono.strategies.asynchronous.messages import AsyncMessages
 
             yield AsyncMessages(comm, model, self.optimizer, self.terms(model), recipe.epochs, rng)
+        elif self.rhythm is not None:
+            yield make_local(comm, self._journeys(model, comm.rank), self.rhythm, extent, recipe.allreduce, rng)
         else:
             from unisono.launch.torch_group import default_group
             from unisono.strategies.torch_peer import Seat
@@ -87,6 +102,36 @@ class Job:
             with default_group(comm, recipe.device, recipe.threads) as device:
                 seat = Seat(comm, device, self.task, self.optimizer.clip, recipe.epochs)
                 yield make_peer(recipe, seat, model, self.optimizer, rng)
+
+    def on_arena(self, shared: Shared, member: Member, model: Model, on_spare: Callable[[int], None]) -> Strategy:
+        """The same for ranks that share an arena already, planned for `shared_optimizer` and `extent`."""
+        if self.rhythm is None:
+            return Sync(shared, member, model, self.optimizer, on_spare)
+        return on_arena(shared, member, self._journeys(model, member.slot), self.rhythm, on_spare)
+
+    def _journeys(self, model: Model, rank: int) -> Journeys:
+        return Journeys(model, self.model_of(rank), self.optimizer, wire_type(self.recipe.wire))
+
+    @cached_property
+    def rhythm(self) -> Rhythm | None:
+        """When replicas meet; None if there are none."""
+        recipe = self.recipe
+        if recipe.strategy != "local":
+            return None
+        return Rhythm(self.plan, int(recipe.sync_every), recipe.local_after)
+
+    @property
+    def shared_optimizer(self) -> OptimizerOptions:
+        """What updates the copy of the parameters that all ranks share."""
+        return self.optimizer if self.rhythm is None else AVERAGING
+
+    def meetings(self, epoch: int) -> int:
+        """How often ranks wait for each other in the steps of an epoch."""
+        return self.plan.steps_per_epoch if self.rhythm is None else self.rhythm.meetings(epoch)
+
+    def settles(self, epoch: int, step: int) -> bool:
+        """Whether everything is in one place after that step (or closing round) of an epoch, to go on from."""
+        return self.rhythm is None or step == self.plan.steps_per_epoch or self.rhythm.due(epoch, step)
 
     @cached_property
     def snapshots(self) -> Every:
@@ -115,9 +160,11 @@ class Job:
         if self.recipe.strategy == "async":  # gradients have boxes of their own
             return Extent(self.recipe.ranks, 1, (1,), self.updates, self.recipe.epochs, blocks, False, spare)
         width = self.model().exchange_width if self.recipe.sync_batchnorm else 0
+        states = 0 if self.rhythm is None else len(make_optimizer(self.optimizer).state_names)
         return Extent(
-            self.recipe.ranks, plan.shards, lives, plan.steps_per_epoch, self.recipe.epochs, blocks, undo, spare, width
-        )
+            self.recipe.ranks, plan.shards, lives, plan.steps_per_epoch, self.recipe.epochs, blocks, undo, spare, width,
+            states,
+        )  # fmt: skip
 
     @cached_property
     def data_sha256(self) -> str:
@@ -176,6 +223,7 @@ def prepare(recipe: Recipe, dataset: Dataset | None = None) -> Job:
             f"--shards {shards} is less than --ranks {recipe.ranks}: ranks would have no shard",
             hint=f"give --shards {recipe.ranks}, which gives other bits, or --ranks {shards} or less",
         )
+    parse_slow(recipe.slow, recipe.ranks)
     optimizer = OptimizerOptions(
         recipe.optimizer,
         recipe.lr,

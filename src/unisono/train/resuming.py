@@ -19,10 +19,13 @@ from unisono.train.snapshots.finding import Snapshot, listed, newest, number_of,
 
 FREE = {
     "ranks", "data_dir", "out", "resume", "allow_change", "respawn", "max_restarts", "stall_timeout", "snapshot_every",
-    "keep", "log_ranks", "tensorboard", "transport",
+    "keep", "log_ranks", "tensorboard", "transport", "slow",
 }  # fmt: skip
 """Options that do not change the result."""
-FIXED = {"model", "data", "validation", "batch_size", "batch_size_per_rank", "drop_last", "optimizer", "allreduce"}
+FIXED = {
+    "model", "data", "validation", "batch_size", "batch_size_per_rank", "drop_last", "optimizer", "allreduce",
+    "strategy", "sync_every", "local_after",
+}  # fmt: skip
 """Options that cannot change: what the snapshot holds, or where in the data it was made, would not fit."""
 SNAPSHOTS = "snapshots"
 
@@ -101,6 +104,8 @@ def check_same(recipe: Recipe, snapshot: Snapshot) -> None:
         free.remove("ranks")
     if recipe.strategy == "async":  # its result depends on the workers
         free.discard("ranks")
+    if recipe.strategy == "local":  # a shard is a replica, with a state of its own
+        fixed.add("shards")
     changed = [name for name in sorted(names - free) if name in saved and saved[name] != given[name]]
     refused = [name for name in changed if name in fixed or name not in allowed]
     if refused:

@@ -65,7 +65,7 @@ class Saver:
             return
         self._position, folder = position, self._folder
         assert self._shared.spare is not None
-        groups = gather(self._model, self._job.optimizer, self._shared.spare)
+        groups = self._gather(self._shared.spare)
 
         def live(report: object) -> str:
             for number in SIGNALS:  # sent to everybody, they concern the parent alone
@@ -86,9 +86,12 @@ class Saver:
             self._crew.kill(_WRITER)
             while self._crew.living:
                 self._hear(self._crew.poll(1.0))
-        path = self._write(self._folder, position, gather(self._model, self._job.optimizer, self._shared.lasting))
+        path = self._write(self._folder, position, self._gather(self._shared.lasting_at(position)))
         self._tell(position, path)
         return path
+
+    def _gather(self, lasting: Lasting) -> Groups:
+        return gather(self._model, self._job.optimizer, lasting)
 
     def _write(self, folder: Path, position: int, groups: Groups) -> str:
         walk = Walk(self._job.plan.steps_per_epoch, self._job.recipe.epochs)
@@ -131,9 +134,12 @@ class Saver:
 def gather(model: Model, options: OptimizerOptions, lasting: Lasting) -> Groups:
     """What a snapshot holds, by group and name."""
     params, *state = (vector[: model.layout.length] for vector in lasting.vectors)
+    names = make(options).state_names
+    if len(state) > len(names):  # those of replicas, one after the other
+        names = tuple(f"{name}.{replica}" for replica in range(len(state) // len(names)) for name in names)
     return {
         "params": model.layout.views(params),
-        "state": dict(zip(make(options).state_names, state, strict=True)),
+        "state": dict(zip(names, state, strict=True)),
         "buffers": {"all": lasting.buffers},
         "tables": {"steps": lasting.steps, "scores": lasting.scores},
     }

@@ -26,7 +26,6 @@ from unisono.launch.supervisor import READY, Care, Outcome, Supervisor
 from unisono.resources import usable_cores
 from unisono.rng import generator
 from unisono.strategies.asynchronous.arena import AsyncArena, set_up, settle
-from unisono.strategies.base import Strategy
 from unisono.strategies.shared import BEGUN, FROM_STEP, Shared, plan_sections
 from unisono.strategies.sync import Sync
 from unisono.train.job import Job
@@ -71,7 +70,7 @@ class Team:
         """undo: False saves its cost and its memory, and gives take-over up; for measuring what it costs."""
         self._job, self.places, self._undo = job, places, undo
         self._model = model = job.model()
-        sections = plan_sections(model, job.optimizer, job.extent(undo=undo, spare=bool(job.snapshots)))
+        sections = plan_sections(model, job.shared_optimizer, job.extent(undo=undo, spare=bool(job.snapshots)))
         with closing(Segment.create(sections.nbytes)) as segment:
             self._shared = Shared(segment, sections, job.recipe.ranks)  # its views keep the memory
         self._setup = None
@@ -87,7 +86,7 @@ class Team:
                 f"{snapshot.path}: the training data are not those of the snapshot",
                 hint=f"give the same data again (--data {self._job.recipe.data}), or start a new run",
             )
-        put_back(self._model, self._job.optimizer, self._shared.lasting, snapshot)
+        put_back(self._model, self._job.optimizer, self._shared.lasting_at(snapshot.position), snapshot)
         self._position = snapshot.position
         walk = Walk(self._job.plan.steps_per_epoch, self._job.recipe.epochs)
         if walk.where(self._position + 1)[1] == walk.steps:  # all steps of the epoch were done elsewhere: none is timed
@@ -141,14 +140,19 @@ class Team:
         """The life of a rank."""
         job, ranks = self._job, self._job.recipe.ranks
         with threadpool_limits(job.recipe.threads, user_api="blas"):
-            model = job.model()
+            model = job.model_of(slot)
             if after:
                 report(READY)
             crowded = ranks > usable_cores()
             member = Member(self._shared.words, slot, ranks, crowded=crowded, after=after)
-            resting = Sync(self._shared, member, model, job.optimizer, lambda position: report({"spare": position}))
-            strategy: Strategy = resting
-            if self._setup is not None:
+
+            def on_spare(position: int) -> None:
+                report({"spare": position})
+
+            if self._setup is None:
+                strategy = job.on_arena(self._shared, member, model, on_spare)
+            else:
+                resting = Sync(self._shared, member, model, job.optimizer, on_spare)
                 strategy = AsyncArena(resting, self._shared, member, model, self._setup, report)
             return walk_through(strategy, model, job, report, self.places.weights)
 
@@ -173,4 +177,7 @@ class Team:
         if view.position == walk.final:
             # It changes nothing, and whoever goes on must do it again to say what it found.
             return self._last_epoch()
-        return view.position if view.reached == COMMIT else view.position - 1
+        position = view.position if view.reached == COMMIT else view.position - 1
+        while position and not self._job.settles(*walk.where(position)):
+            position -= 1
+        return position

@@ -35,7 +35,7 @@ PROGRESS_S = 0.2
 def train(world: World, job: Job, weights: Path | None) -> dict[str, Any]:
     """Trains with the ranks of `world`, one of which puts the weights into the file `weights`."""
     with threadpool_limits(job.recipe.threads, user_api="blas"):
-        model = job.model()
+        model = job.model_of(world.rank)
         with job.strategy(world.comm, model) as strategy:
             return walk_through(strategy, model, job, world.report, weights)
 

@@ -36,6 +36,7 @@ BN = {"model": "bn-mlp:24", "engine": "torch", "dropout": 0.4, "batch_size": 300
 RUNS = {
     "own": ({}, (1, 2, 3, 4, 8)),
     "own, bf16, clipped": ({"precision": "bf16", "clip": 1.0, "optimizer": "momentum", "lr": 0.05}, (1, 3)),
+    "own, replicas": ({"strategy": "local", "sync_every": 3, "local_after": 0}, (1, 2, 4, 8)),
     "bn-mlp": (BN, (1, 3)),
     "bn-mlp, other seed": (BN | {"seed": 1}, (1,)),
     "bn-mlp, fp16": (BN | {"precision": "fp16"}, (1, 2)),

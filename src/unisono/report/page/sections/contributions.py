@@ -12,9 +12,8 @@ import numpy as np
 from unisono.report.page.blocks import Axis, Block, Heat, Section
 from unisono.report.page.figures import titled
 from unisono.report.page.sampling import merged, stretches
-from unisono.report.recount import contributions_of, masters_of, plan_of, sizes_of
+from unisono.report.recount import contributions_of, dealt_to, sizes_of
 from unisono.report.run import Run
-from unisono.report.tally import dealt_of
 
 MOST_RUNS, MOST_RANKS, MOST_PARAMETERS = 6, 64, 60
 WIDEST = 95
@@ -71,14 +70,12 @@ def expected_of(run: Run) -> np.ndarray:
 
     Even shares if it is not known how a batch was cut.
     """
-    there, plan = np.isfinite(run.by_rank("rank")), plan_of(run)
+    there = np.isfinite(run.by_rank("rank"))
     counts = there.sum(axis=1)
     found = np.full(there.shape, np.nan)
     for ranks in np.unique(counts[counts > 0]).tolist():  # several, if the run was resumed with others
         epochs = counts == ranks
-        masters = min(masters_of(run), ranks - 1)
-        shares = dealt_of(plan, ranks, masters) if plan is not None else [1 / ranks] * ranks
-        found[there & epochs[:, None]] = np.tile(shares, epochs.sum())
+        found[there & epochs[:, None]] = np.tile(dealt_to(run, ranks), epochs.sum())
     return 100 * found
 
 

@@ -1,0 +1,76 @@
+"""Slowed: a model whose computing takes several times as long, so that a slow rank can be had for trying things out.
+
+The one idea: it sleeps after each call, it does not burn: the core is free for others, as that of a slower machine
+would be. A sleep that came out too long is taken off the next ones, so the factor holds on average.
+
+    factors = parse_slow("1:4,3:1.5", ranks=4)           # rank -> factor
+    Slowed(model, factors[1]).loss_and_grad(x, y, grads, scale)
+
+Limits: loading, summing and updating are as fast as ever, and the waits for other shards inside synchronised batch norm
+are not multiplied.
+"""
+
+import time
+from collections.abc import Sequence
+from math import isfinite
+from typing import final
+
+from unisono.errors import UserError
+from unisono.models.base import Array, Exchange, Model, Noise, Part, ShardSums
+from unisono.models.wrappers import Wrapper
+
+
+def parse_slow(text: str, ranks: int) -> dict[int, float]:
+    """The factors of `--slow`, by rank; a `UserError` for what cannot be."""
+    found: dict[int, float] = {}
+    for entry in text.split(",") if text else []:
+        name, _, number = entry.partition(":")
+        try:
+            rank, factor = int(name), float(number)
+        except ValueError:
+            raise UserError(f"--slow {text}: {entry!r} is not RANK:FACTOR", hint="for example --slow 1:4") from None
+        if not 0 <= rank < ranks:
+            raise UserError(f"--slow {text}: there is no rank {rank}", hint=f"ranks are 0 to {ranks - 1} here")
+        if not (isfinite(factor) and factor >= 1):
+            raise UserError(f"--slow {text}: a factor of {number}", hint="give 1 or more: 4 takes four times as long")
+        if rank in found:
+            raise UserError(f"--slow {text}: rank {rank} is there twice", hint="give each rank once")
+        found[rank] = factor
+    return found
+
+
+@final
+class Slowed(Wrapper):
+    """Takes `factor` times as long as `inner`, 1 or more."""
+
+    def __init__(self, inner: Model, factor: float) -> None:
+        super().__init__(inner)
+        self._factor = factor
+        self._owed_s = 0.0
+
+    def loss_and_grad(self, x: Array, y: Array, grads: Array, scale: float, noise: Noise | None = None) -> ShardSums:
+        begun = time.perf_counter()
+        found = self.inner.loss_and_grad(x, y, grads, scale, noise)
+        self._sleep_after(time.perf_counter() - begun)
+        return found
+
+    def loss_and_grad_together(
+        self, parts: Sequence[Part], scale: float, exchange: Exchange | None = None
+    ) -> list[ShardSums]:
+        begun, before_s = time.perf_counter(), self.inner.exchange_s
+        found = self.inner.loss_and_grad_together(parts, scale, exchange)
+        self._sleep_after(time.perf_counter() - begun - (self.inner.exchange_s - before_s))
+        return found
+
+    def evaluate(self, x: Array, y: Array) -> ShardSums:
+        begun = time.perf_counter()
+        found = self.inner.evaluate(x, y)
+        self._sleep_after(time.perf_counter() - begun)
+        return found
+
+    def _sleep_after(self, computed_s: float) -> None:
+        self._owed_s += (self._factor - 1) * max(0.0, computed_s)
+        if self._owed_s > 0:
+            begun = time.perf_counter()
+            time.sleep(self._owed_s)
+            self._owed_s -= time.perf_counter() - begun

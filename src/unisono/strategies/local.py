@@ -1,0 +1,160 @@
+"""local: replicas of the network walk some steps alone, each on its own shard of every batch, and are then averaged.
+
+Local SGD (Stich 2019, arXiv 1805.09767), and post-local SGD (Lin and others 2020, arXiv 1808.07217), which meets after
+every step for the first epochs. What is exchanged falls with the number of steps between two meetings (`rhythm.py`).
+
+The one idea: replicas are *logical*, one a shard, and belong to the recipe; ranks walk for them. A meeting is a round
+of another strategy, whose shards are the replicas' journeys (`journeys.py`) and whose optimizer is plain SGD at rate 1.
+So on the arena (`sync.py`) any number of ranks ends with the same bits, and the death of a rank costs at most the steps
+since the last meeting, which others walk again; over messages (`replica.py`) any all-reduce averages, and replicas stay
+with the rank that has their state.
+
+    strategy = on_arena(shared, member, Journeys(home, walker, options), Rhythm(plan, every=16))
+
+What is averaged: parameters, by the samples that each replica has seen since the last meeting; buffers, by replica.
+What is not: momentum and Adam's sums stay each replica's own, as in Lin's local momentum; to exchange them would double
+or triple the bytes. What replicas tell is how far they moved, which may be rounded to bfloat16 (`wire.py`); parameters
+never are. With one step between meetings and plain SGD it is `sync`, but for rounding.
+
+Limits: snapshots are made, and requests to end are obeyed, when replicas meet. Synchronised batch norm is refused.
+"""
+
+from collections.abc import Callable
+from typing import Any, final
+
+import numpy as np
+
+from unisono.arena.member import Member
+from unisono.comm.base import Communicator
+from unisono.data.loader import Group
+from unisono.optim.options import OptimizerOptions
+from unisono.strategies.base import Batch, Clock, Measure, StepResult, Strategy, Tell
+from unisono.strategies.joining import join_arena
+from unisono.strategies.journeys import Journeys, ticket
+from unisono.strategies.replica import Replica, Terms
+from unisono.strategies.rhythm import Rhythm
+from unisono.strategies.shared import Extent, Shared, padded
+from unisono.strategies.states import States
+from unisono.strategies.sync import Sync
+
+AVERAGING = OptimizerOptions("sgd", lr=1.0)
+"""What makes a step of the other strategy an average."""
+
+
+def on_arena(
+    shared: Shared,
+    member: Member,
+    journeys: Journeys,
+    rhythm: Rhythm,
+    on_spare: Callable[[int], None] = lambda position: None,
+) -> "Local":
+    """On the shared memory of one node, planned for the optimizer `AVERAGING`."""
+
+    def between() -> None:
+        member.pulse()
+        member.pause()
+
+    journeys.settle(shared.states, between)
+    return Local(Sync(shared, member, journeys, AVERAGING, on_spare), journeys, rhythm)
+
+
+def make_local(
+    comm: Communicator,
+    journeys: Journeys,
+    rhythm: Rhythm,
+    extent: Extent,
+    allreduce: str,
+    rng: np.random.Generator,
+) -> "Local":
+    """As `strategies.make`: on the arena, or by that algorithm over messages; called by every rank of `comm`."""
+    if allreduce == "arena":
+        return on_arena(*join_arena(comm, journeys, AVERAGING, extent, rng), journeys, rhythm)
+    terms = Terms(journeys.wire, extent.shards)
+    replica, length = Replica(comm, journeys, AVERAGING, allreduce, extent.epochs, terms), journeys.layout.length
+    journeys.init(replica.params[:length], replica.buffers, rng)
+    if journeys.state_vectors:
+        journeys.settle(States.alone(extent.shards, journeys.state_vectors, padded(length)))
+    return Local(replica, journeys, rhythm)
+
+
+@final
+class Local(Strategy):
+    """One rank's side; `meeting` is the strategy that averages."""
+
+    def __init__(self, meeting: Strategy, journeys: Journeys, rhythm: Rhythm) -> None:
+        self.rank, self.size = meeting.rank, meeting.size
+        self.params, self.buffers, self.scores = meeting.params, meeting.buffers, meeting.scores
+        self._meeting, self._journeys, self._rhythm = meeting, journeys, rhythm
+        self._batches: list[Batch] = []
+
+    @property
+    def at(self) -> tuple[int, bool]:
+        return self._meeting.at
+
+    @property
+    def first(self) -> bool:
+        return self._meeting.first
+
+    @property
+    def hosts(self) -> list[str]:
+        return self._meeting.hosts
+
+    def share(self, live: int) -> range:
+        return self._meeting.share(live)
+
+    def halts_after(self, position: int) -> bool:
+        return self._meeting.halts_after(position)
+
+    def step(self, batch: Batch) -> StepResult:
+        """Walked when replicas meet, together with the steps before it: only then is it known who walks for whom.
+
+        What it finds until then is nothing; what the meeting finds is of all of them.
+        """
+        self._batches.append(batch)
+        if not self._rhythm.due(batch.epoch, batch.step):
+            return StepResult(0.0, 0.0)
+        batches, self._batches = self._batches, []
+        self._journeys.open(batches, batch.position)
+        return self._meeting.step(self._round(batches))
+
+    def _round(self, batches: list[Batch]) -> Batch:
+        """The batch whose shards are journeys. Whoever joins after they were made has not all the `batches`, and needs
+        none: the numbers come from the rhythm."""
+        last, rhythm = batches[-1], self._rhythm
+        span = rhythm.span(last.epoch, last.step)
+        live = rhythm.live(span)
+        seen = [rhythm.seen(span, replica) for replica in range(live)]
+
+        def load(replicas: range) -> list[Group]:
+            tickets = [ticket(replica, seen[replica]) for replica in replicas]
+            return [Group(replica, paper, paper) for replica, paper in zip(replicas, tickets, strict=True)]
+
+        return Batch(
+            last.position, last.epoch, span.start, live, sum(seen), AVERAGING.lr, last.number, load,
+            shares=last.shares, due=any(batch.due for batch in batches), steps=len(span),
+        )  # fmt: skip
+
+    def survey(self, position: int, count: int, measure: Measure, tell: Tell, *, due: bool = False) -> np.ndarray:
+        return self._meeting.survey(position, count, measure, tell, due=due)
+
+    def epoch_sums(self) -> tuple[float, float]:
+        return self._meeting.epoch_sums()
+
+    def times(self, epoch: int) -> list[dict[str, Any]]:
+        return self._meeting.times(epoch)
+
+    def step_s(self) -> float:
+        return self._meeting.step_s()
+
+    def clock(self) -> Clock:
+        return self._meeting.clock()
+
+    def note_memory(self, nbytes: int) -> None:
+        self._meeting.note_memory(nbytes)
+
+    def memory_bytes(self) -> int:
+        return self._meeting.memory_bytes()
+
+    def contributions(self) -> np.ndarray:
+        """Of the last meeting: what stands for a gradient is how far the replicas of a rank have moved the average."""
+        return self._meeting.contributions()

@@ -1,0 +1,46 @@
+"""Wire: what numbers are rounded to on their way between ranks, by name.
+
+    wire_type("fp32"), wire_type("bf16")                 # None: as they are; the dtype
+
+bfloat16 has the range of float32 and 8 bits of precision, in half the bytes. What is rounded must be small beside what
+it is added to: gradients and movements are, parameters are not.
+
+Limits: NumPy knows bfloat16 by the package ml_dtypes.
+"""
+
+from importlib.util import find_spec
+
+import numpy as np
+
+from unisono.errors import UserError, unknown_name
+from unisono.recipe import Recipe
+
+WIRES = ("fp32", "bf16")
+
+
+def wire_type(name: str) -> np.dtype | None:
+    """What arrays of float32 are sent as; None: as they are."""
+    if name == "fp32":
+        return None
+    from ml_dtypes import bfloat16
+
+    dtype: np.dtype = np.dtype(bfloat16)
+    return dtype
+
+
+def check_wire(recipe: Recipe) -> None:
+    """A `UserError` for what cannot be."""
+    if recipe.wire not in WIRES:
+        raise unknown_name("--wire", recipe.wire, WIRES)
+    if recipe.wire == "fp32":
+        return
+    if recipe.strategy != "local":
+        raise UserError(
+            f"--wire {recipe.wire} with --strategy {recipe.strategy}: only local rounds what it exchanges",
+            hint="leave --wire out, or use --strategy local",
+        )
+    if find_spec("ml_dtypes") is None:
+        raise UserError(
+            f"--wire {recipe.wire} needs the package ml_dtypes, which is not installed",
+            hint="pip install 'unisono[bf16]'",
+        )
