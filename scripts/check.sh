@@ -5,6 +5,8 @@ cd "$(dirname "$0")/.."
 . scripts/common.sh
 # A memory fence for processors other than x86-64; everywhere part of the tests. Without it those are skipped.
 ldconfig -p 2>/dev/null | grep -q libatomic.so.1 || system_packages libatomic1 || true
+# A browser that opens reports. Without it those tests are skipped.
+command -v chromium >/dev/null || system_packages chromium || true
 # torch first and pinned: other packages then take the one that is there.
 make_venv .venv-test torch -e ".[test]"
 bin=.venv-test/bin

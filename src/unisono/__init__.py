@@ -18,7 +18,9 @@ __version__ = "0.1.0"
 _NAMES = {
     "run": "unisono.launch.local",
     "join": "unisono.launch.connect",
+    "load": "unisono.report.run",
     "World": "unisono.world",
+    "Run": "unisono.report.run",
     "UnisonoError": "unisono.errors",
     "UserError": "unisono.errors",
     "CommError": "unisono.errors",
@@ -30,7 +32,9 @@ _NAMES = {
 __all__ = [
     "run",
     "join",
+    "load",
     "World",
+    "Run",
     "UnisonoError",
     "UserError",
     "CommError",
@@ -44,6 +48,7 @@ if TYPE_CHECKING:
     from unisono.errors import CommError, CommTimeout, Mismatch, RankFailed, UnisonoError, UserError
     from unisono.launch.connect import join
     from unisono.launch.local import run
+    from unisono.report.run import Run, load
     from unisono.world import World
 
 

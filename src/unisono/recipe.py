@@ -191,6 +191,9 @@ class Recipe:
     log_ranks: bool = False
     """Print what each rank did in each epoch, in the order of the ranks."""
 
+    tensorboard: bool = False
+    """Write events for TensorBoard to tensorboard/ in the run directory, as the run goes on."""
+
     out: str = ""
     """The run directory; a new one under runs/ if empty."""
 

@@ -9,7 +9,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from run_records import rank, record, tally_of
 
-from unisono.report.tally import Dominant, Slow, Tally
+from unisono.data.shards import Plan
+from unisono.report.tally import Dominant, Slow, Tally, dealt_of
 
 
 def test_times_are_means_over_all_ranks_and_sums_over_epochs():
@@ -72,3 +73,10 @@ def test_two_epochs_prove_nothing():
     assert tally.dominant() == []
     tally.add(record([rank()] * 2, [[2.0], [-1.0]]))
     assert [found.rank for found in tally.dominant()] == [0]
+
+
+def test_what_ranks_were_dealt_in_the_last_step():
+    # 10 samples in batches of 4, shards of 2: the last batch fills one shard.
+    plan = Plan(samples=10, batch=4, shards=2, seed=0)
+    assert dealt_of(plan, 2) == [1.0, 0.0]
+    assert dealt_of(Plan(samples=12, batch=6, shards=3, seed=0), 2) == pytest.approx([2 / 3, 1 / 3])

@@ -7,7 +7,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from run_records import SUMMARY, rank, record, tally_of
 
 from unisono.report.tally import Tally
-from unisono.report.verdict import readable_s, verdict
+from unisono.report.verdict import findings, readable_s, verdict
 
 
 def told(change: dict | None = None, tally: Tally | None = None) -> str:
@@ -97,3 +97,8 @@ def test_what_synchronised_batch_norm_took_is_said():
     tally = tally_of([rank(compute_s=2.0, exchange_s=0.25), rank(compute_s=2.0, exchange_s=0.75)])
     assert "Synchronised batch norm took 25 % of the computing time (500 ms): its layers" in told(tally=tally)
     assert "batch norm" not in told()
+
+
+def test_findings_are_the_verdict_without_its_last_line():
+    tally = tally_of([rank(), rank()])
+    assert findings(SUMMARY, tally, 2) == verdict(SUMMARY, tally, "runs/x", 2).splitlines()[:-1]

@@ -22,6 +22,7 @@ app = App(
 )
 COMMANDS = {
     "train": "Train a network on this machine: more ranks change nothing but the time.",
+    "report": "Show runs as a web page: one file, nothing to install, nothing loaded.",
     "weights": "Show the weights of a run, or export them.",
     "data": "List, fetch and check datasets.",
     "bench": "Measure all-reduce: algorithm x size x ranks x transport.",
@@ -29,6 +30,7 @@ COMMANDS = {
 """In the order in which a user meets them. The texts stand here so that --help need not import the commands."""
 EXAMPLES = {
     "train": "unisono train r2 --ranks 4 --epochs 3",
+    "report": "unisono report runs/mine",
     "weights": "unisono weights runs/mine --export weights.npz",
     "bench": "unisono bench --transports shm --sizes 64KiB,1MiB",
 }

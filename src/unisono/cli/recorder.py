@@ -13,26 +13,26 @@ end, the run is told as finished, and the command fails.
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Any, Self, final
 
 from unisono import __version__
-from unisono.data.shards import shards_of_rank
 from unisono.errors import RESUME_ME, RankFailed, UnisonoError, UserError
 from unisono.report.loss import plot_loss
 from unisono.report.screen import Screen
 from unisono.report.staleness import Deal, Staleness
-from unisono.report.tally import TIMES, Tally
+from unisono.report.tally import TIMES, Tally, dealt_of
+from unisono.report.tensorboard import EventFile
 from unisono.report.train import Setting, epoch_line, event_line, opening, rank_lines
 from unisono.report.verdict import verdict
 from unisono.resources import machine, usable_cores
 from unisono.train.fingerprint import differences, fingerprint
 from unisono.train.job import Job
 from unisono.train.resuming import passed_over
-from unisono.train.rundir import RunDirectory
+from unisono.train.rundir import HINTS, RunDirectory
 from unisono.train.snapshots.finding import Snapshot
 from unisono.train.team import Halted
 
@@ -72,6 +72,7 @@ class Recorder:
         self._troubles: dict[str, str] = {}
         self._epoch = 0
         self._ended = False
+        self._events = EventFile() if job.recipe.tensorboard else None
         self._resumed_from: str | None = None
         if anew:
             self._directory = RunDirectory.reopen(Path(job.recipe.out), 0, job.recipe)
@@ -134,12 +135,26 @@ class Recorder:
             self._staleness.add(record)
         self._directory.add(record, self._parameters)
         self._tell_trouble("directory", self._directory.trouble)
+        self._write_events(lambda events: events.add(record, self.path / "tensorboard"))
         if self._job.recipe.log_ranks:
             self._screen.say(rank_lines(record, self._parameters))
         self._screen.say(epoch_line(metrics, self._job.recipe.epochs))
         if metrics["epoch"] < self._job.recipe.epochs:
             news = {name: metrics[name] for name in ("epoch", "samples_per_s")}
             self._screen.progress(news | {"step": steps, "steps": steps})
+
+    def _write_events(self, write: Callable[[EventFile], None]) -> None:
+        """For TensorBoard; not worth stopping for."""
+        if self._events is not None:
+            try:
+                write(self._events)
+            except OSError as error:
+                hint = HINTS.get(error.errno or 0, "make the run directory writable again")
+                self._tell_trouble(
+                    "events", f"events for TensorBoard cannot be written: {error.strerror}\nHINT: {hint}"
+                )
+            else:
+                self._tell_trouble("events", "")
 
     def fail(
         self, report: str, status: str = "failed", *, mistake: bool = False, counted: Mapping[str, Any] = NOTHING
@@ -148,6 +163,7 @@ class Recorder:
         counted: what else is known for the summary."""
         self._screen.close()
         self._ended = True
+        self._write_events(EventFile.close)
         if mistake and not self._tally.steps:
             self._directory.discard()
         else:
@@ -161,6 +177,7 @@ class Recorder:
         """The verdict. A `UserError` after it if something could not be written."""
         self._screen.close()
         self._ended = True
+        self._write_events(EventFile.close)
         tally, directory = self._tally, self._directory
         summary = self._facts() | self._scored(found)
         summary |= {"status": "finished", "wall_s": time.perf_counter() - self._begun}
@@ -173,7 +190,8 @@ class Recorder:
         summary["samples_per_s"] = tally.samples / tally.train_s if tally.train_s else 0.0
         directory.finish(summary)
         directory.keep("loss.png", lambda: plot_loss(self.path))
-        missing = [text for text in (self._troubles.get("rank"), directory.trouble) if text]
+        missing = [self._troubles.get("rank", ""), directory.trouble, self._troubles.get("events", "")]
+        missing = [text for text in missing if text]
         told = None if self._staleness is None else self._staleness.told(summary)
         self._screen.say(verdict(summary, tally, str(self.path), usable_cores(), complete=not missing, told=told))
         if missing:
@@ -231,13 +249,7 @@ class Recorder:
 
 
 def _dealt(job: Job) -> list[float]:
-    """Each rank's share of the samples in the last step of an epoch, whose contributions are looked at; with replicas,
-    in the steps up to their last meeting."""
-    plan, ranks, masters = job.plan, job.recipe.ranks, job.recipe.masters
-    if job.recipe.strategy == "async":
-        return [0.0 if rank < masters else 1.0 / (ranks - masters) for rank in range(ranks)]
-    last = plan.steps_per_epoch - 1
-    steps = range(last, last + 1) if job.rhythm is None else job.rhythm.span(job.recipe.epochs, last)
-    seen = [sum(plan.shard_samples(step, shard) for step in steps) for shard in range(plan.live(steps.start))]
-    dealt = [sum(seen[shard] for shard in shards_of_rank(len(seen), ranks, rank)) for rank in range(ranks)]
-    return [count / sum(seen) for count in dealt]
+    """Each rank's share of the samples whose contributions are looked at."""
+    masters = job.recipe.masters if job.recipe.strategy == "async" else 0
+    alone = None if job.rhythm is None else job.rhythm.span(job.recipe.epochs, job.plan.steps_per_epoch - 1)
+    return dealt_of(job.plan, job.recipe.ranks, masters, alone)

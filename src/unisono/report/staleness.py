@@ -57,6 +57,14 @@ class Staleness:
         self._busy_s = np.zeros(deal.masters)
         self._waits_s = np.zeros(deal.masters)
 
+    @classmethod
+    def of(cls, summary: dict[str, Any]) -> "Staleness":
+        """From the facts of a run that is over, as far as its words need them."""
+        names = ("staleness_rule", "masters", "workers", "classes")
+        found = cls(Deal(*(summary[name] for name in names)))
+        found._counts = np.array(summary["staleness_counts"], np.int64)
+        return found
+
     def add(self, record: dict[str, Any]) -> None:
         """One epoch."""
         metrics, masters = record["metrics"], self._deal.masters
@@ -78,6 +86,7 @@ class Staleness:
         late = np.arange(len(self._counts))
         return {
             "masters": self._deal.masters, "workers": self._deal.workers, "staleness_rule": self._deal.rule,
+            "classes": self._deal.classes,
             "pushes": pushes, "updates": self._updates, "drops": self._drops, "clips": self._clips,
             "updates_per_s": self._updates / self._train_s if self._train_s else 0.0,
             "staleness_mean": float(late @ self._counts / pushes) if pushes else 0.0,

@@ -1,6 +1,6 @@
 """Tally: the records of a run added up, and what stands out in them. Plain numbers; `verdict.py` puts them into words.
 
-    tally = Tally(sizes=[640, 10], dealt=[0.5, 0.5]); tally.add(record); tally.mean_s("compute_s"); tally.waited_for()
+    tally = Tally([640, 10], dealt_of(plan, ranks=2)); tally.add(record); tally.mean_s("compute_s"); tally.waited_for()
 
 The one idea: say nothing that may be chance. A rank is named as slow, or its data as unlike the others', only if that
 holds by far more than what would happen among equal ranks. Times are means over the ranks, so that they add up to
@@ -14,6 +14,8 @@ from math import sqrt
 from typing import Any, final
 
 import numpy as np
+
+from unisono.data.shards import Plan, shards_of_rank
 
 TIMES = ("compute_s", "data_s", "wait_s", "update_s")
 CHANCE = 4.0
@@ -130,3 +132,17 @@ class Tally:
             for rank, share in enumerate(self._dealt)
             if means[rank] - 3 * errors[rank] > 2 * share
         ]
+
+
+def dealt_of(plan: Plan, ranks: int, masters: int = 0, steps: range | None = None) -> list[float]:
+    """Each rank's share of the samples in the last step of an epoch, whose contributions are looked at.
+
+    masters: of an asynchronous run, who have none; its workers are dealt the same. steps: with replicas, those up to
+    their last meeting instead.
+    """
+    if masters:
+        return [0.0 if rank < masters else 1.0 / (ranks - masters) for rank in range(ranks)]
+    steps = steps or range(plan.steps_per_epoch - 1, plan.steps_per_epoch)
+    seen = [sum(plan.shard_samples(step, shard) for step in steps) for shard in range(plan.live(steps.start))]
+    dealt = [sum(seen[shard] for shard in shards_of_rank(len(seen), ranks, rank)) for rank in range(ranks)]
+    return [count / sum(seen) for count in dealt]

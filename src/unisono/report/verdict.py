@@ -22,22 +22,27 @@ def verdict(
     complete: bool = True,
     told: Sequence[str] | None = None,
 ) -> str:
-    """The outcome, where the time went, and where everything is, if it could be written.
+    """The outcome, where the time went, and where everything is, if it could be written."""
+    held = "everything" if complete else "what could be written"
+    where = f"weights {summary['weights_sha256'][:16]}...; {held} is in {path}"
+    return "\n".join([*findings(summary, tally, cores, told), where])
+
+
+def findings(summary: dict[str, Any], tally: Tally, cores: int, told: Sequence[str] | None = None) -> list[str]:
+    """Sentences: the outcome, where the time went, what stood out; the last one says what to try.
 
     told: what a strategy that is not synchronous has to say instead of what is said of steps.
     """
-    held = "everything" if complete else "what could be written"
     lines = []
     if summary["stopped_early"]:
         lines.append(f"Stopped early after epoch {summary['epochs']}: {summary['stopped_early']}.")
-    lines += [
+    return [
+        *lines,
         f"{_score(summary, tally)}; {readable_s(summary['train_s'])} of training, "
         f"{readable_s(summary['wall_s'])} in all, {summary['samples_per_s']:,.0f} samples/s.",
         _times(summary, tally) + (_syncs(summary, tally) if told is None else "."),
         *((*_notes(summary, tally), advice(summary, tally, cores)) if told is None else told),
-        f"weights {summary['weights_sha256'][:16]}...; {held} is in {path}",
     ]
-    return "\n".join(lines)
 
 
 def readable_s(seconds: float) -> str:
@@ -81,7 +86,8 @@ def _syncs(summary: dict[str, Any], tally: Tally) -> str:
 def _notes(summary: dict[str, Any], tally: Tally) -> list[str]:
     """What stood out; mostly nothing does."""
     if lost := summary.get("takeovers", 0):
-        return [f"Ranks were lost and taken over {lost} times; the times are of those who worked."]
+        often = "once" if lost == 1 else f"{lost} times"
+        return [f"Ranks were lost and taken over {often}; the times are of those who worked."]
     notes = []
     ranks, live = summary["ranks"], live_shards(summary["global_batch"], summary["shards"])
     if live % ranks:

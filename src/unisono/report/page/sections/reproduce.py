@@ -1,0 +1,67 @@
+"""Reproduce: the command that trains the same again, in full.
+
+The one idea: only options that differ from their defaults are written, quoted for a shell; what a launcher decided
+(ranks under mpirun) is part of the command. Limits: data and own code (`file.py:function`) must be where they were; a
+recipe of another version of unisono may not be known to this one, and then the page says so.
+"""
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import fields
+
+from unisono.errors import UserError
+from unisono.recipe import Recipe, from_values, option
+from unisono.report.page.blocks import Block, Code, Section, Text
+from unisono.report.run import Run
+
+_OF_ONE_RUN = ("out", "resume", "allow_change")
+
+
+def section(runs: Sequence[Run]) -> Section | None:
+    """A command a run."""
+    blocks: list[Block] = []
+    for run in runs:
+        if run.recipe:
+            blocks += [Text(run.name)] if len(runs) > 1 else []
+            blocks += _run(run)
+    return Section("How to reproduce it", blocks) if blocks else None
+
+
+def _run(run: Run) -> list[Block]:
+    try:
+        recipe = from_values(dict(run.recipe), "recipe.toml")
+    except UserError as error:
+        return [Text(f"This version of unisono cannot run the recipe: {error}", "warning")]
+    blocks: list[Block] = [Code(command(recipe, mpi=run.summary.get("transport") == "mpi"))]
+    found, version = run.summary.get("weights_sha256"), run.summary.get("version")
+    if found:
+        blocks.append(Text(f"weights_sha256 {found}, {_same(run, recipe)}, with unisono {version}.", "note"))
+    if run.summary.get("resumed_from"):
+        blocks.append(Text(f"The run was resumed from {run.summary['resumed_from']}; it need not be.", "note"))
+    return blocks
+
+
+def _same(run: Run, recipe: Recipe) -> str:
+    """When the weights come out the same."""
+    if recipe.strategy == "async" and recipe.order == "free":
+        return f"others every time; add --order {shlex.quote(str(run.path / 'pushes.csv'))} to repeat it bit by bit"
+    if recipe.strategy == "sync" and recipe.allreduce == "arena" and not recipe.batch_size_per_rank:
+        return f"the same on 1 to {recipe.shards} ranks of the same machine"
+    return f"the same on {recipe.ranks} ranks of the same machine"
+
+
+def command(recipe: Recipe, *, mpi: bool = False) -> str:
+    """A line for a shell."""
+    words = ["mpirun", "-n", f"{recipe.ranks}"] if mpi else []
+    words += ["unisono", "train"]
+    for field in fields(Recipe):
+        value = getattr(recipe, field.name)
+        if value == field.default or field.name in _OF_ONE_RUN:
+            continue
+        if field.name == "batch_size" and recipe.batch_size_per_rank:
+            continue  # which goes before it
+        if isinstance(value, bool):
+            words.append(option(field.name) if value else option(f"no_{field.name}"))
+        else:
+            words += [option(field.name), str(value)]
+    return shlex.join(words)

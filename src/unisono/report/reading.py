@@ -1,0 +1,153 @@
+"""Files of a run directory, read as they are: what is damaged is left out and named, the rest is there.
+
+    problems: list[str] = []
+    rows = read_rows(Path("runs/mine/metrics.jsonl"), problems); columns_of(rows)["train_loss"]
+
+The one idea: nothing in these files is believed. A run may be going on, may have been killed in the middle of a line,
+may come from somebody else: no content of theirs raises here, and a problem is a sentence for the reader of a report.
+
+Limits: files are read whole.
+"""
+
+import csv
+import json
+import tomllib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+Columns: TypeAlias = dict[str, np.ndarray]
+"""By name, all of one length: int64, float64 (nan: nothing there), or object for what is not numbers."""
+
+_MALFORMED = (ValueError, RecursionError, OverflowError)
+
+
+def read_text(path: Path, problems: list[str]) -> str | None:
+    """None if it is not there or cannot be read; what is no UTF-8 is replaced."""
+    try:
+        return path.read_text(errors="replace")
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        problems.append(f"{path.name} cannot be read: {error.strerror}")
+        return None
+
+
+def read_toml(path: Path, problems: list[str]) -> dict[str, Any]:
+    """A TOML file; empty if it is missing or none."""
+    return _whole(path, problems, tomllib.loads, "TOML")
+
+
+def read_json(path: Path, problems: list[str]) -> dict[str, Any]:
+    """A JSON object; empty if it is missing or none."""
+    return _whole(path, problems, json.loads, "JSON")
+
+
+def _whole(path: Path, problems: list[str], parse: Callable[[str], Any], kind: str) -> dict[str, Any]:
+    text = read_text(path, problems)
+    if text is None:
+        return {}
+    try:
+        found = parse(text)
+    except _MALFORMED as error:
+        problems.append(f"{path.name} is no {kind}, or cut short: {error}")
+        return {}
+    if not isinstance(found, dict):
+        problems.append(f"{path.name} holds no {kind} object")
+        return {}
+    return found
+
+
+def read_rows(path: Path, problems: list[str]) -> list[dict[str, Any]]:
+    """JSON objects, one a line."""
+    text = read_text(path, problems) or ""
+    rows, lines = [], text.split("\n")
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except _MALFORMED:
+            row = None
+        if isinstance(row, dict):
+            rows.append(row)
+        elif number == len(lines):
+            problems.append(f"{path.name}: the last line is cut short and left out")
+        else:
+            problems.append(f"{path.name}: line {number} is no record and left out")
+    return rows
+
+
+def read_records(path: Path, problems: list[str]) -> list[dict[str, Any]]:
+    """A JSON array of objects, as studies write them."""
+    text = read_text(path, problems)
+    if text is None:
+        return []
+    try:
+        found = json.loads(text)
+    except _MALFORMED as error:
+        problems.append(f"{path.name} is no JSON, or cut short: {error}")
+        return []
+    if not isinstance(found, list) or not all(isinstance(entry, dict) for entry in found):
+        problems.append(f"{path.name} holds no list of records")
+        return []
+    return found
+
+
+def read_table(path: Path, problems: list[str]) -> Columns:
+    """A CSV file with a header; lines of another length are left out, and a last one that does not end."""
+    text = read_text(path, problems)
+    if not text:
+        return {}
+    try:
+        header, *rows = csv.reader(text.split("\n"))
+    except (csv.Error, ValueError) as error:
+        problems.append(f"{path.name} is no table: {error}")
+        return {}
+    whole = rows if text.endswith("\n") else rows[:-1]  # a number that is cut short is a number
+    kept = [row for row in whole if len(row) == len(header)]
+    if lost := sum(bool(row) for row in rows) - len(kept):
+        problems.append(f"{path.name}: {lost} of {lost + len(kept)} lines are cut short and left out")
+    return {name: _column([row[at] for row in kept]) for at, name in enumerate(header)}
+
+
+def columns_of(rows: Sequence[Mapping[str, Any]]) -> Columns:
+    """Records as columns; what a record lacks is nan, or None where the others are not numbers."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {name: _typed([row.get(name) for row in rows]) for name in names}
+
+
+def _column(texts: list[str]) -> np.ndarray:
+    kinds: tuple[Callable[[str], int | float], ...] = (int, float)
+    for kind in kinds:
+        try:
+            return _typed([kind(text) for text in texts])
+        except ValueError:
+            continue
+    return _objects(texts)
+
+
+def _typed(values: list[Any]) -> np.ndarray:
+    if all(value is None or is_number(value) for value in values):
+        try:
+            whole = values and all(isinstance(value, int) for value in values)
+            numbers = [float("nan") if value is None else value for value in values]
+            return np.array(numbers, np.int64 if whole else np.float64)
+        except OverflowError:  # whole numbers of hundreds of digits
+            pass
+    return _objects(values)
+
+
+def _objects(values: Iterable[Any]) -> np.ndarray:
+    listed = list(values)
+    found = np.empty(len(listed), object)  # np.array() would make a matrix of lists of one length
+    for at, value in enumerate(listed):
+        found[at] = value
+    return found
+
+
+def is_number(value: Any) -> bool:
+    """True and False are none, though Python thinks so."""
+    return isinstance(value, int | float) and not isinstance(value, bool)

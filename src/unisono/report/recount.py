@@ -1,0 +1,146 @@
+"""The tally of a run that is over, counted again from its directory, and its findings.
+
+    found = findings_of(unisono.load("runs/mine"))         # the sentences of the verdict; the last one: what to try
+
+The one idea: what the terminal said and what a report says come from the same code (`tally.py`, `verdict.py`), fed with
+records from memory or from the disk.
+
+Limits: of a run that was resumed, the summary counts from there on, the tally all epochs. What synchronised batch norm
+took is not on the disk. Contributions are weighted by the sizes of parameters as far as the weights are there.
+"""
+
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+
+from unisono.data.shards import Plan
+from unisono.errors import UserError
+from unisono.report.reading import is_number
+from unisono.report.run import Run
+from unisono.report.staleness import Staleness
+from unisono.report.tally import TIMES, Tally, dealt_of
+from unisono.report.verdict import findings
+from unisono.strategies.rhythm import DEFAULT_EVERY, Rhythm
+
+NEEDED = (
+    "ranks", "shards", "threads", "global_batch", "epochs", "train_s", "wall_s", "samples_per_s", "first_sync_s",
+    "compute_s", "data_s", "wait_s", "update_s", "sync_s", "train_loss",
+)  # fmt: skip
+"""Numbers without which a summary is no summary."""
+MOST_SHARDS = 1 << 16
+"""In a step, or in all steps that replicas walk alone; more are a damaged file, or not worth counting."""
+_CONTRIBUTION = "contribution:"
+
+
+def findings_of(run: Run) -> list[str]:
+    """The sentences of the verdict; none if the run did not finish, or lacks what they are made of."""
+    summary, tally = run.summary, tally_of(run)
+    if summary.get("status") != "finished" or tally is None:
+        return []
+    if not all(is_number(summary.get(name)) for name in NEEDED):
+        return []
+    if masters_of(run) and not isinstance(summary.get("staleness_counts"), list):
+        return []
+    words = {"stopped_early": "", "allreduce": "", "batch_size_per_rank": 0, "shard_price": None} | summary
+    machine = summary.get("machine")
+    cores = machine.get("cores") if isinstance(machine, dict) else None
+    try:
+        told = Staleness.of(summary).told(summary) if masters_of(run) else None
+        return findings(words, tally, cores if is_number(cores) and cores else summary["ranks"], told)
+    except (TypeError, ValueError, LookupError, ArithmeticError):
+        return []  # somebody wrote other things into the summary than unisono does
+
+
+def tally_of(run: Run) -> Tally | None:
+    """All epochs of which the ranks' records are whole; None if there are none."""
+    plan = plan_of(run)
+    names = ("samples", "last_steps", *TIMES)
+    numbers = np.stack([run.by_rank(name) for name in names], axis=-1)  # (epoch, rank, name)
+    shares = contributions_of(run)
+    whole = np.isfinite(numbers).all(axis=(1, 2))
+    if plan is None or not whole.any():
+        return None
+    tally = Tally([sizes_of(run)[name] for name in shares], dealt_to(run, run.size))
+    stacked = np.nan_to_num(np.stack([*shares.values()], axis=-1)) if shares else np.zeros((len(whole), run.size, 0))
+    columns = {name: values.tolist() for name, values in run.metrics.items()}
+    hosts, epoch_s = hosts_of(run), np.nan_to_num(run.numbers("epoch_s")).tolist()
+    for row in np.flatnonzero(whole):
+        ranks = [
+            dict(zip(names, values, strict=True)) | {"host": host}
+            for values, host in zip(numbers[row].tolist(), hosts, strict=True)
+        ]
+        metrics = {name: values[row] for name, values in columns.items()} | {"epoch_s": epoch_s[row]}
+        tally.add(
+            {"metrics": metrics, "steps": plan.steps_per_epoch, "ranks": ranks, "shares": stacked[row][:, :, None]}
+        )
+    return tally
+
+
+def plan_of(run: Run) -> Plan | None:
+    """How an epoch was cut into steps and shards, from what the ranks counted; None if that is not known."""
+    samples = np.nansum(run.by_rank("samples"), axis=1).max(initial=0.0)
+    batch = _whole(run, "global_batch")
+    if not batch:
+        batch = _whole(run, "batch_size_per_rank") * run.size or _whole(run, "batch_size") or int(samples)
+    shards = _whole(run, "shards")
+    if masters_of(run):  # an epoch is one round, in which everybody goes his own way
+        batch, shards = int(min(samples, 2**53)), 1
+    if not (0 < samples < 2**53 and batch > 0 and 0 < shards <= MOST_SHARDS):
+        return None
+    try:
+        return Plan(samples=int(samples), batch=batch, shards=shards, seed=0)
+    except UserError:
+        return None
+
+
+def dealt_to(run: Run, ranks: int) -> list[float]:
+    """Each rank's share of the samples whose contributions were looked at; even if it is not known."""
+    plan, steps = plan_of(run), None
+    if plan is None:
+        return [1 / ranks] * ranks
+    if run.recipe.get("strategy") == "local" and plan.steps_per_epoch * plan.shards <= MOST_SHARDS:
+        steps = Rhythm(plan, _whole(run, "sync_every") or DEFAULT_EVERY).span(1, plan.steps_per_epoch - 1)
+    return dealt_of(plan, ranks, min(masters_of(run), ranks - 1), steps)
+
+
+def masters_of(run: Run) -> int:
+    """Ranks of an asynchronous run that own parameters: the first ones; 0 for other runs."""
+    masters = _whole(run, "masters")
+    return masters if run.recipe.get("strategy") == "async" and masters < run.size else 0
+
+
+def contributions_of(run: Run) -> dict[str, np.ndarray]:
+    """(epoch, rank) for each parameter, in the model's order."""
+    return {
+        name.removeprefix(_CONTRIBUTION): run.by_rank(name)
+        for name, column in run.ranks.items()
+        if name.startswith(_CONTRIBUTION) and column.dtype != object
+    }
+
+
+def sizes_of(run: Run) -> dict[str, int]:
+    """Elements of each parameter, as the weights say; 1 where they do not."""
+    names = list(contributions_of(run))
+    try:
+        with safe_open(run.path / "weights.safetensors", "np") as file:
+            shapes = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118 (not a dict)
+    except (OSError, SafetensorError):
+        shapes = {}
+    return {name: int(np.prod(shapes.get(name, []), dtype=np.int64)) or 1 for name in names}
+
+
+def hosts_of(run: Run) -> list[str]:
+    """Where each rank ran last."""
+    hosts = ["?"] * run.size
+    if run.size and "host" in run.ranks:
+        for rank, host in zip(run.ranks["rank"].tolist(), run.ranks["host"].tolist(), strict=True):
+            if 0 <= rank < len(hosts):
+                hosts[rank] = str(host)
+    return hosts
+
+
+def _whole(run: Run, name: str) -> int:
+    """A whole number of the summary or the recipe; 0 if there is none."""
+    values: list[Any] = [run.summary.get(name), run.recipe.get(name)]
+    return next((value for value in values if type(value) is int and value > 0), 0)

@@ -1,0 +1,175 @@
+"""A run, read from its directory: `unisono.load`. For reports, and for NumPy and pandas.
+
+    run = unisono.load("runs/mine")
+    run.metrics["train_loss"]; run.by_rank("compute_s").mean(axis=0); run.summary["test_accuracy"]; run.frame("ranks")
+
+The one idea: records as they are on the disk, as columns, with a list of what could not be read (`problems`); a run
+that is going on or was killed is a run like any other. Contents are those of the run directory (`train/rundir.py`),
+and of studies (`bench.json`), which have no training in them.
+
+Limits: read once, not followed. pandas is no dependency: `frame` says so where it is missing.
+"""
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+
+from unisono.errors import UserError, unknown_name
+from unisono.report.reading import Columns, columns_of, read_json, read_records, read_rows, read_table, read_toml
+
+STUDIES = ("bench",)
+"""Commands that leave NAME.json, a list of records."""
+MOST_RANKS = 4096
+"""More than that are a damaged file, not a run."""
+_TRAINING = ("recipe.toml", "metrics.jsonl", "summary.json")
+
+
+@final
+@dataclass(frozen=True)
+class Run:
+    """What is in a run directory. All of it may be empty, and none of it is checked."""
+
+    path: Path
+    recipe: dict[str, Any] = field(default_factory=dict, repr=False)
+    summary: dict[str, Any] = field(default_factory=dict, repr=False)
+    """Empty while the run goes on."""
+    metrics: Columns = field(default_factory=dict, repr=False)
+    """A value an epoch."""
+    ranks: Columns = field(default_factory=dict, repr=False)
+    """A value per epoch and rank."""
+    events: list[dict[str, Any]] = field(default_factory=list, repr=False)
+    studies: dict[str, list[dict[str, Any]]] = field(default_factory=dict, repr=False)
+    """Records of `unisono bench` under "bench"."""
+    problems: list[str] = field(default_factory=list)
+    """What is missing or damaged, a sentence each."""
+
+    @property
+    def name(self) -> str:
+        """Of its directory."""
+        return self.path.resolve().name
+
+    @property
+    def trained(self) -> bool:
+        """Whether there is any training in it, not only a study."""
+        return bool(self.recipe or self.summary or self.metrics)
+
+    def numbers(self, name: str) -> np.ndarray:
+        """A column of `metrics` as float64, nan where there is nothing; of the same length if there is no such one."""
+        found = self.metrics.get(name)
+        epochs = len(next(iter(self.metrics.values()), ()))
+        return np.full(epochs, np.nan) if found is None or found.dtype == object else found.astype(np.float64)
+
+    def by_rank(self, name: str) -> np.ndarray:
+        """A column of `ranks` as (epoch, rank) float64, epochs as in `metrics`; nan where there is nothing."""
+        found = np.full((len(self.numbers("epoch")), self.size), np.nan)
+        values = self.ranks.get(name)
+        if values is not None and values.dtype != object:
+            lines, epochs, ranks = self._places
+            found[epochs, ranks] = values[lines]
+        return found
+
+    @cached_property
+    def _places(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Lines of `ranks`, and the row and column of each in what `by_rank` gives."""
+        rows = {epoch: row for row, epoch in enumerate(self.numbers("epoch").tolist())}
+        epochs, ranks = self.ranks.get("epoch"), self.ranks.get("rank")
+        if not self.size or epochs is None or ranks is None:
+            return (np.zeros(0, np.int64),) * 3
+        at = np.array([rows.get(epoch, -1) for epoch in epochs.tolist()], np.int64)
+        lines = np.flatnonzero((at >= 0) & (ranks >= 0))
+        return lines, at[lines], ranks[lines]
+
+    @property
+    def size(self) -> int:
+        """Ranks that reported."""
+        ranks = self.ranks.get("rank")
+        if ranks is None or ranks.dtype != np.int64 or not len(ranks):
+            return 0
+        size = int(ranks.max()) + 1
+        return size if 0 < size <= MOST_RANKS else 0
+
+    def frame(self, name: str) -> Any:
+        """metrics, ranks, events or a study as a pandas DataFrame."""
+        tables: dict[str, Columns] = {"metrics": self.metrics, "ranks": self.ranks, "events": columns_of(self.events)}
+        tables |= {study: columns_of(records) for study, records in self.studies.items()}
+        if name not in tables:
+            raise unknown_name("table", name, tables)
+        if find_spec("pandas") is None:
+            raise UserError(
+                "pandas is not installed", hint="pip install pandas; the same columns are NumPy arrays here"
+            )
+        import pandas
+
+        return pandas.DataFrame(tables[name])
+
+
+def load(run: str | Path) -> Run:
+    """The records of a run directory, or of a study: a directory of `unisono bench --out`, or its bench.json."""
+    path = Path(run).expanduser()
+    if path.is_file() and path.stem in STUDIES and path.suffix == ".json":
+        path = path.parent
+    _require(path)
+    problems: list[str] = []
+    studies = {name: found for name in STUDIES if (found := read_records(path / f"{name}.json", problems))}
+    if not any((path / name).exists() for name in _TRAINING):
+        return Run(path, studies=studies, problems=problems)
+    metrics = columns_of(_epochs(path / "metrics.jsonl", problems))
+    read = Run(
+        path,
+        read_toml(path / "recipe.toml", problems),
+        read_json(path / "summary.json", problems),
+        metrics,
+        read_table(path / "ranks.csv", problems),
+        read_rows(path / "events.jsonl", problems),
+        studies,
+        problems,
+    )
+    for name, meaning in (
+        ("recipe.toml", "how to run it again is not known"),
+        ("metrics.jsonl", "no epoch has ended"),
+        ("ranks.csv", "what each rank did is not known"),
+        ("summary.json", "the run is going on, or was ended before it could write one"),
+    ):
+        if not (path / name).exists():
+            problems.append(f"{name} is missing: {meaning}")
+    if lost := _lacking(read):
+        problems.append(f"ranks.csv: {lost} of {len(read.numbers('epoch'))} epochs lack a rank")
+    return read
+
+
+def _lacking(run: Run) -> int:
+    """Epochs of which ranks are missing below one that is there, or all; a run may be resumed with more or fewer."""
+    there = np.isfinite(run.by_rank("rank"))  # (epoch, rank)
+    if not run.size:
+        return 0
+    highest = run.size - there[:, ::-1].argmax(axis=1)
+    return int(((there.sum(axis=1) != highest) | ~there.any(axis=1)).sum())
+
+
+def _epochs(path: Path, problems: list[str]) -> list[dict[str, Any]]:
+    """Records that are of an epoch; what is not has no place on an axis."""
+    rows = read_rows(path, problems)
+    kept = [row for row in rows if type(row.get("epoch")) is int and 0 < row["epoch"] < 2**53]
+    if len(kept) < len(rows):
+        problems.append(f"{path.name}: {len(rows) - len(kept)} records are of no epoch and left out")
+    return kept
+
+
+def _require(path: Path) -> None:
+    """A `UserError` that says what is there instead of a run."""
+    known = (*_TRAINING, *(f"{name}.json" for name in STUDIES))
+    if not path.exists():
+        raise UserError(f"there is no run {str(path)!r}", hint="give a run directory, such as runs/NAME")
+    if not path.is_dir():
+        raise UserError(f"{path} is a file", hint="give the run directory that it is in")
+    if any((path / name).exists() for name in known):
+        return
+    inside = sorted(entry.name for entry in path.iterdir() if any((entry / name).exists() for name in known))
+    hint = (
+        f"give one of the runs in it: {', '.join(inside[-3:])}" if inside else "give a run directory of unisono train"
+    )
+    raise UserError(f"{path} is no run: it has no {', no '.join(known)}", hint=hint)

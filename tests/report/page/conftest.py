@@ -1,0 +1,21 @@
+"""The report of a long run, which takes seconds to make: made once."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from made_run import make
+
+import unisono
+from unisono.report.page.document import document
+
+
+@pytest.fixture(scope="session")
+def long_page(tmp_path_factory) -> Path:
+    """10,000 epochs of one step on 16 ranks."""
+    folder = tmp_path_factory.mktemp("long")
+    path = folder / "report.html"
+    path.write_text(document([unisono.load(make(folder / "run", epochs=10_000, ranks=16))]))
+    return path

@@ -1,0 +1,170 @@
+"""The page in a real browser: charts drawn, nothing asked for, pointing and tables work, light and dark, a phone."""
+
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from made_run import SPIKE, make
+
+import unisono
+from unisono.report.page.document import document
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium: apt-get install chromium")
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
+EVIL = "<img src=x onerror=\"document.title='evil'\"><script>document.title='evil'</script>"
+OVERLAPS = """() => [...document.querySelectorAll("svg")].flatMap((svg) => {
+  const boxes = [...svg.querySelectorAll("text")].map((text) => [text.textContent, text.getBoundingClientRect()]);
+  return boxes.flatMap(([name, a], at) => boxes.slice(at + 1).filter(([, b]) =>
+    a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom - 3 && b.top < a.bottom - 3
+  ).map(([other]) => `${name} / ${other}`));
+})"""
+"""Texts of a chart that lie on each other."""
+
+
+@pytest.fixture
+def opened() -> Iterator[Callable[..., Any]]:
+    """Opens a page; in the end nothing was logged as an error, and nothing was asked for but the file."""
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        faults, asked = [], []
+
+        def open_page(path: Path, width: int = 1200, scheme: str = "light") -> Any:
+            page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+            page.on("console", lambda message: faults.append(message.text) if message.type != "log" else None)
+            page.on("pageerror", lambda error: faults.append(str(error)))
+            page.on("request", lambda request: asked.append(request.url))
+            page.goto(path.as_uri())
+            return page
+
+        yield open_page
+        browser.close()
+    assert faults == []
+    assert [url for url in asked if not url.startswith(("file://", "data:,"))] == []
+
+
+def written(path: Path, *runs: Path) -> Path:
+    path.write_text(document([unisono.load(run) for run in runs]))
+    return path
+
+
+@pytest.fixture
+def page_path(tmp_path) -> Path:
+    return written(tmp_path / "report.html", make(tmp_path / "run", epochs=12))
+
+
+def figure(page: Any, title: str) -> Any:
+    return page.locator("figure", has=page.locator("figcaption", has_text=title)).first
+
+
+def test_every_chart_is_drawn(opened, page_path):
+    page = opened(page_path)
+    assert page.locator("figure").count() == 8
+    assert page.locator("figure svg").count() == 8
+    loss = figure(page, "Loss")
+    assert loss.locator("path.line").count() == 2
+    assert loss.locator("path.flag").count() == 3
+    assert loss.locator(".legend .entry").all_inner_texts() == [
+        "test", "train", "rank lost (1)", "rank back (1)", "rank stalled (1)",
+    ]  # fmt: skip
+    assert figure(page, "What each rank did").locator("rect").count() == 4 * 12 * 4
+    assert figure(page, "Contribution to the updates").locator("rect").count() == 4 * 12
+    assert page.evaluate(OVERLAPS) == []
+
+
+def test_pointing_at_a_chart_shows_its_values(opened, page_path):
+    page = opened(page_path)
+    for title, told in (
+        ("Loss", ["epoch 7", "test", "train"]),
+        ("What each rank did", ["rank 1, epoch 7", "computing", "waiting"]),
+        ("Contribution to the updates", ["rank 1, epoch 7", "%"]),
+    ):
+        found = figure(page, title)
+        box = found.locator("svg").bounding_box()
+        found.locator("svg").hover(position={"x": box["width"] * 0.56, "y": 60})
+        tip = found.locator(".tip").inner_text()
+        for word in told:
+            assert word in tip, (title, tip)
+        page.mouse.move(0, 0)
+        assert not found.locator(".tip").is_visible()
+
+
+def test_the_table_shows_the_numbers_of_the_chart(opened, page_path):
+    page = opened(page_path)
+    loss = figure(page, "Loss")
+    loss.get_by_role("button", name="table").click()
+    assert loss.locator("svg").count() == 0
+    rows = loss.locator("tr")
+    assert rows.count() == 13
+    assert rows.nth(0).locator("th").all_inner_texts() == ["epoch", "test", "train"]
+    assert rows.nth(4).locator("td").all_inner_texts() == ["4", f"{SPIKE + 0.1:g}", f"{SPIKE:g}"]
+    loss.get_by_role("button", name="time").click()
+    assert rows.nth(4).locator("td").nth(0).inner_text() == "4.8 ms"
+    loss.get_by_role("button", name="table").click()
+    assert loss.locator("path.line").count() == 2
+
+
+def test_names_in_the_legend_switch_curves_off_and_on(opened, page_path):
+    page = opened(page_path)
+    loss = figure(page, "Loss")
+    loss.get_by_role("button", name="train").click()
+    assert loss.locator("path.line").count() == 1
+    loss.get_by_role("button", name="train").click()
+    assert loss.locator("path.line").count() == 2
+
+
+def test_light_and_dark_follow_the_system_and_the_button(opened, page_path):
+    paper = "getComputedStyle(document.body).backgroundColor"
+    light, dark = opened(page_path).evaluate(paper), opened(page_path, scheme="dark").evaluate(paper)
+    assert light != dark
+    for scheme, first, then in (("light", light, dark), ("dark", dark, light)):
+        page = opened(page_path, scheme=scheme)
+        for expected in (first, then, first):
+            assert page.evaluate(paper) == expected
+            page.locator("#theme").click()
+
+
+@pytest.mark.parametrize("width", [375, 768])
+def test_nothing_overlaps_or_sticks_out_on_a_narrow_screen(width, opened, tmp_path):
+    runs = [make(tmp_path / name, epochs=12) for name in ("first-run-with-a-long-name-20261116", "second")]
+    for path in (written(tmp_path / "one.html", runs[0]), written(tmp_path / "two.html", *runs)):
+        page = opened(path, width)
+        assert page.evaluate("document.documentElement.scrollWidth") == width
+        assert page.evaluate(OVERLAPS) == []
+        page.evaluate(
+            "document.querySelectorAll('figure').forEach((f) => f.querySelector('.buttons').lastChild.click())"
+        )
+        assert page.locator("figure svg").count() == 0
+        assert page.evaluate("document.documentElement.scrollWidth") == width
+
+
+def test_hostile_names_and_logs_are_text(opened, tmp_path):
+    run = make(tmp_path / EVIL.replace("/", "|"), error=EVIL, model=EVIL, machine={EVIL: EVIL})
+    (run / "log").mkdir()
+    (run / "log" / "rank-0.log").write_text(EVIL)
+    ranks = (
+        (run / "ranks.csv").read_text().replace("node0", '"' + EVIL.replace('"', '""') + '"').replace("0.W", "<img>")
+    )
+    (run / "ranks.csv").write_text(ranks)
+    page = opened(written(tmp_path / "report.html", run))
+    assert page.title() != "evil"
+    assert page.locator("img").count() == 0
+    assert page.locator("script").count() == 1 + page.locator("figure").count()
+    assert EVIL in page.locator("#logs").text_content()
+    figure(page, "Contribution to each parameter").get_by_role("button", name="table").click()
+    assert "<img>" in page.locator("figure td").first.inner_text()
+    assert page.locator("img").count() == 0
+
+
+def test_a_run_of_ten_thousand_steps_on_sixteen_ranks_is_drawn_whole(opened, long_page):
+    page = opened(long_page)
+    assert page.locator("figure svg").count() == 8
+    loss = figure(page, "Loss")
+    loss.get_by_role("button", name="table").click()
+    assert loss.get_by_role("cell", name=f"{SPIKE:g}", exact=True).count() == 1
