@@ -18,6 +18,7 @@ __version__ = "0.1.0"
 _NAMES = {
     "run": "unisono.launch.local",
     "join": "unisono.launch.connect",
+    "keep": "unisono.train.keeping",
     "World": "unisono.world",
     "UnisonoError": "unisono.errors",
     "UserError": "unisono.errors",
@@ -25,11 +26,14 @@ _NAMES = {
     "CommTimeout": "unisono.errors",
     "Mismatch": "unisono.errors",
     "RankFailed": "unisono.errors",
+    "RankLost": "unisono.errors",
+    "AskedToEnd": "unisono.errors",
 }
 
 __all__ = [
     "run",
     "join",
+    "keep",
     "World",
     "UnisonoError",
     "UserError",
@@ -37,13 +41,25 @@ __all__ = [
     "CommTimeout",
     "Mismatch",
     "RankFailed",
+    "RankLost",
+    "AskedToEnd",
     "__version__",
 ]
 
 if TYPE_CHECKING:
-    from unisono.errors import CommError, CommTimeout, Mismatch, RankFailed, UnisonoError, UserError
+    from unisono.errors import (
+        AskedToEnd,
+        CommError,
+        CommTimeout,
+        Mismatch,
+        RankFailed,
+        RankLost,
+        UnisonoError,
+        UserError,
+    )
     from unisono.launch.connect import join
     from unisono.launch.local import run
+    from unisono.train.keeping import keep
     from unisono.world import World
 
 

@@ -21,12 +21,14 @@ import numpy as np
 import torch
 
 from unisono.arena import protocol
-from unisono.arena.member import Member, Regrouped
+from unisono.arena.member import Gone, Member, Regrouped
 from unisono.arena.protocol import COMMIT, PHASES
-from unisono.comm.arrival import late
+from unisono.comm.arrival import late, lost
 from unisono.comm.base import Communicator
 from unisono.comm.node import node_colour, share_segment
+from unisono.comm.vigil import Vigil
 from unisono.errors import UserError
+from unisono.loop.attending import NOBODY, Attendant
 from unisono.loop.optimizers import groups_of
 from unisono.loop.refusals import NoGradient
 from unisono.loop.stepping import SharedOptimizer
@@ -83,7 +85,7 @@ class Sharing:
         shards, clip = terms.shards, terms.clip
         _check_given(model, optimizer)
         check(model)
-        self.model, self.shards = model, shards
+        self.model, self.shards, self.clip = model, shards, clip
         kept = {name: buffer.detach().clone() for name, buffer in model.named_buffers()}
         self.vectors = Vectors(model, _averaged(model))
         for name, buffer in model.named_buffers():
@@ -108,11 +110,15 @@ class Sharing:
             announce({"pid": os.getpid(), "fd": self._kept, "sections": sections.pack()})
         crowded = comm.size > usable_cores()
         self.member = Member(self.shared.words, comm.rank, comm.size, crowded=crowded, timeout_s=comm.timeout_s)
+        self.announce = announce
+        self.vigil = Vigil(comm) if announce is None and comm.size > 1 else None
+        if self.vigil is not None:
+            self.member.watch(self.vigil.gone)
         self.vectors.point(self.shared.params, self.shared.buffers)
         self.vectors.enter()
         self.owner = Owner(self.shared, self.member, shapes, groups)
         self.optimizer = SharedOptimizer(optimizer, self)
-        self.state_names = make(groups[0].options).state_names
+        self.kind, self.state_names = groups[0].options.name, make(groups[0].options).state_names
         self._timeout_s = comm.timeout_s
         self._rows = np.zeros((0, len(self.shared.params)), np.float32)
         self._versions = self._versions_now()
@@ -123,7 +129,14 @@ class Sharing:
         self.epochs = 0
         """Epochs that were begun, in that run too."""
         self.batch: Batch | None = None
+        self.attendant: Attendant = NOBODY
         self.forbid_gradients()
+
+    def close(self) -> None:
+        """Gives back all but the memory, which the model still lies in; may be called twice."""
+        self.attendant.close()
+        if self.vigil is not None:
+            self.vigil.close()
 
     @property
     def parameters(self) -> list[torch.Tensor]:
@@ -147,6 +160,8 @@ class Sharing:
             return self.member.meet(position, phase)
         except TimeoutError:
             raise late(self.member.slot, PHASES[phase], self._timeout_s, self.member.late()) from None
+        except Gone as gone:
+            raise lost(self.member.slot, PHASES[phase], gone.slots) from None
 
     def finish(self, position: int, live: int, lrs: list[float]) -> None:
         """The update half of round `position`, as often as the membership changes in it."""
