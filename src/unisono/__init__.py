@@ -19,6 +19,7 @@ _NAMES = {
     "run": "unisono.launch.local",
     "join": "unisono.launch.connect",
     "load": "unisono.report.run",
+    "keep": "unisono.train.keeping",
     "World": "unisono.world",
     "Run": "unisono.report.run",
     "UnisonoError": "unisono.errors",
@@ -27,12 +28,15 @@ _NAMES = {
     "CommTimeout": "unisono.errors",
     "Mismatch": "unisono.errors",
     "RankFailed": "unisono.errors",
+    "RankLost": "unisono.errors",
+    "AskedToEnd": "unisono.errors",
 }
 
 __all__ = [
     "run",
     "join",
     "load",
+    "keep",
     "World",
     "Run",
     "UnisonoError",
@@ -41,14 +45,26 @@ __all__ = [
     "CommTimeout",
     "Mismatch",
     "RankFailed",
+    "RankLost",
+    "AskedToEnd",
     "__version__",
 ]
 
 if TYPE_CHECKING:
-    from unisono.errors import CommError, CommTimeout, Mismatch, RankFailed, UnisonoError, UserError
+    from unisono.errors import (
+        AskedToEnd,
+        CommError,
+        CommTimeout,
+        Mismatch,
+        RankFailed,
+        RankLost,
+        UnisonoError,
+        UserError,
+    )
     from unisono.launch.connect import join
     from unisono.launch.local import run
     from unisono.report.run import Run, load
+    from unisono.train.keeping import keep
     from unisono.world import World
 
 

@@ -24,6 +24,17 @@ class UnisonoError(Exception):
         super().__init__(f"{message}\nHINT: {hint}" if hint else message)
 
 
+class AskedToEnd(SystemExit):
+    """A signal asked for the end of a loop that `unisono.keep` looks after: all ranks leave it after the same step.
+
+    `snapshot` is where everything up to there is. Not handled, it ends the program with exit code 75.
+    """
+
+    def __init__(self, snapshot: str) -> None:
+        super().__init__(RESUME_ME)
+        self.snapshot = snapshot
+
+
 class UserError(UnisonoError):
     """What was asked for cannot be done: an unknown name, a number out of range, something not installed."""
 

@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, final
 
 from unisono.comm.base import Communicator
-from unisono.errors import UserError
+from unisono.errors import AskedToEnd, UserError
 
 if TYPE_CHECKING:
     import torch
@@ -149,10 +149,19 @@ class World:
         if self._closed:
             raise UserError(f"world.{what} after the world was closed", hint="use it inside `with unisono.join()`")
 
+    @property
+    def sharing(self) -> "Sharing":
+        """What `share` made: for those who build on it, such as `unisono.keep`."""
+        return self._need_sharing("sharing")
+
     def close(self) -> None:
         """Leaves the world."""
         self._closed = True
-        self.comm.close()
+        try:
+            if self._sharing is not None:
+                self._sharing.close()
+        finally:
+            self.comm.close()
 
     def __enter__(self) -> Self:
         return self
@@ -160,7 +169,7 @@ class World:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is not None:
+        if error is not None and not isinstance(error, AskedToEnd):  # then all leave together
             self.comm.desert(error)
         self.close()
 

@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, final
 
-from unisono.errors import RankFailed, UnisonoError
+from unisono.errors import RESUME_ME, AskedToEnd, RankFailed, UnisonoError
 from unisono.launch import children, values
 
 _REPORT, _RESULT, _FAILURE = b"~", b"=", b"!"
@@ -42,6 +42,9 @@ def answer(work: Callable[[Callable[[Any], None]], Any], sink: int) -> int:
                     thread.join()
             tell(_RESULT, result)
             return 0
+        except AskedToEnd as asked:
+            tell(_FAILURE, [AskedToEnd.__name__, asked.snapshot])
+            return RESUME_ME
         except UnisonoError as error:
             tell(_FAILURE, [type(error).__name__, f"{error}{_user_line(error)}"])
             return error.exit_code
@@ -62,6 +65,11 @@ class Ended:
     result: Any
     failure: tuple[str, str] | None
     """(kind, report) of an exception."""
+
+    @property
+    def asked(self) -> bool:
+        """Whether it left because it was asked to end."""
+        return self.failure is not None and self.failure[0] == AskedToEnd.__name__
 
     def check(self) -> Any:
         """The result; `RankFailed` if it did not end well."""

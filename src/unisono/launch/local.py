@@ -19,7 +19,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,11 +29,12 @@ import numpy as np
 from unisono.arena.segment import Segment
 from unisono.comm.base import DEFAULT_TIMEOUT_S
 from unisono.comm.shm import ShmCommunicator, ShmPlan
-from unisono.errors import UserError, unknown_name
+from unisono.errors import AskedToEnd, UserError, unknown_name
 from unisono.launch import children
 from unisono.launch.crew import Crew, Ended, answer
 from unisono.launch.environments import enter_rank
 from unisono.launch.sharers import NEWS, Sharers
+from unisono.launch.signals import heeding
 from unisono.world import World
 
 STARTS = ("auto", "fork", "fresh")
@@ -56,7 +57,8 @@ def run(
 
     start: "fork", "fresh" (a new interpreter per rank; `work` must be importable), or "auto": fork unless torch has
     already started threads in this process. timeout_s: how long ranks wait for each other. on_report(rank, value) is
-    called here for every `world.report(value)`, in the order of each rank.
+    called here for every `world.report(value)`, in the order of each rank. `AskedToEnd` if a signal asked for an end
+    and the ranks have left a snapshot: see `unisono.keep`.
     """
     _check(work, ranks, start, timeout_s)
     threads = start != "fresh" and torch_threads_running()
@@ -72,13 +74,15 @@ def run(
             f"{reference['name'] if reference else work} anew and do not see what was changed here since",
             stacklevel=2,
         )
-    sharers = Sharers(ranks)
+    sharers, heeds = Sharers(ranks), ExitStack()
 
     def hear(rank: int, value: Any) -> None:
         if not sharers.hear(value):
             on_report(rank, value)
+        elif sharers.halts:
+            heeds.enter_context(heeding(sharers.ask_to_halt))
 
-    with closing(Segment.create(ShmPlan(ranks).nbytes)) as segment, closing(Crew(hear)) as crew:
+    with closing(Segment.create(ShmPlan(ranks).nbytes)) as segment, closing(Crew(hear)) as crew, heeds:
         for rank in range(ranks):
             if reference is None:
                 crew.start(rank, partial(serve, work, segment, rank, ranks, timeout_s))
@@ -88,9 +92,12 @@ def run(
         results: list[Any] = [None] * ranks
         lost: list[Ended] = []
         returned: list[int] = []
+        asked: list[str] = []
 
         def judge(ended: Ended) -> None:
-            if sharers.any and not ended.answered:
+            if ended.asked and ended.failure is not None:
+                asked.append(ended.failure[1])
+            elif sharers.any and not ended.answered:
                 lost.append(ended)
             else:
                 results[ended.rank] = ended.check()
@@ -104,6 +111,8 @@ def run(
             sharers.check_left(returned, crew.living)
             if len(lost) > before and crew.living:
                 sharers.take_over(crew, judge, timeout_s)
+        if asked:
+            raise AskedToEnd(asked[0])
         for ended in lost:
             if len(lost) == ranks:
                 ended.check()

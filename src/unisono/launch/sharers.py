@@ -23,6 +23,8 @@ from unisono.strategies.shared import Shared
 
 NEWS = "shared"
 """The key of what a rank reports when it has made the memory of a shared model."""
+HALTS = "halts"
+"""The key of what it reports instead, later, if its loop ends in good order when it is asked to."""
 
 
 @final
@@ -32,12 +34,17 @@ class Sharers:
     def __init__(self, size: int) -> None:
         self._size = size
         self._shared: Shared | None = None
+        self.halts = False
+        """Whether the ranks end in good order, and leave a snapshot, when asked to."""
 
     def hear(self, value: Any) -> bool:
         """Whether a report was meant for us: then the memory is mapped here, too."""
         if not (isinstance(value, dict) and value.keys() == {NEWS}):
             return False
         news = value[NEWS]
+        if HALTS in news:
+            self.halts = True
+            return True
         sections = Sections.unpack(news["sections"])
         try:
             fd = os.open(f"/proc/{news['pid']}/fd/{news['fd']}", os.O_RDWR)
@@ -46,6 +53,11 @@ class Sharers:
         with closing(Segment.attach(fd)) as segment:
             self._shared = Shared(segment, sections, self._size)  # its views keep the memory
         return True
+
+    def ask_to_halt(self) -> None:
+        """All ranks are to leave their loops after a step."""
+        if self._shared is not None:
+            self._shared.requests.ask_to_halt()
 
     @property
     def any(self) -> bool:

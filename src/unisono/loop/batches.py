@@ -26,6 +26,7 @@ from unisono.arena.member import Regrouped
 from unisono.arena.protocol import READY
 from unisono.data.shards import Plan
 from unisono.errors import UserError
+from unisono.loop.attending import LEFT, PASSED
 from unisono.loop.checks import weight_of
 from unisono.loop.samples import Samples, Wanted, seed_all
 from unisono.loop.sharing import WEIGHT, Sharing
@@ -56,11 +57,18 @@ class Batches:
         sharing = self._sharing
         sharing.optimizer.check_stepped()
         sharing.guard.check_module()
+        sharing.attendant.enter()
         first = sharing.epochs
         self._stream, self._end = None, first + self._epochs
         for epoch in range(first, self._end):
             sharing.epochs = max(sharing.epochs, epoch + 1)
             for step in range(self._plan.steps_per_epoch):
+                judgement = sharing.attendant.judge(self._plan, epoch, step)
+                if judgement == LEFT:
+                    return
+                if judgement == PASSED:
+                    continue
+                sharing.attendant.head()
                 batch = Batch(self, sharing, self._plan, epoch, step)
                 yield batch
                 if not batch.ready:
@@ -108,6 +116,8 @@ class Batch:
         self.samples = plan.batch_samples(step)
         """Of all ranks together."""
         self.live = plan.live(step)
+        self.last = step + 1 == plan.steps_per_epoch
+        """Whether it is the last one of its epoch."""
         self.ready = False
         self._batches, self._sharing, self._plan = batches, sharing, plan
         self.position = 0
@@ -134,7 +144,9 @@ class Batch:
         while True:
             try:
                 if member.view.position != self.position:
+                    sharing.attendant.open(self.position)
                     yield from self._shards()
+                    sharing.attendant.settle(self)
                     sharing.meet(self.position, READY)
                 break
             except Regrouped:
@@ -143,6 +155,7 @@ class Batch:
                 self._batches.restart(self.epoch, self.step)
         sharing.agreement.check_batch()
         sharing.vectors.enter()
+        sharing.attendant.ready(self.position)
         self.ready, self._loss = True, sharing.loss(self.live)
         seed_all(generator(self._plan.seed, "dropout", self.epoch, self.step, self._plan.shards))  # no shard's number
         sharing.optimizer.expect(lambda lrs: sharing.finish(self.position, self.live, lrs))

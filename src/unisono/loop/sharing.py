@@ -19,13 +19,15 @@ import numpy as np
 import torch
 
 from unisono.arena import protocol
-from unisono.arena.member import Member, Regrouped
+from unisono.arena.member import Gone, Member, Regrouped
 from unisono.arena.protocol import COMMIT, PHASES
-from unisono.comm.arrival import late
+from unisono.comm.arrival import late, lost
 from unisono.comm.base import Communicator
 from unisono.comm.node import share_segment
+from unisono.comm.vigil import Vigil
 from unisono.errors import UserError
 from unisono.loop.agreement import WIDTH, Agreement
+from unisono.loop.attending import NOBODY, Attendant
 from unisono.loop.checks import check_batchnorm, check_equal, check_given, check_one_node
 from unisono.loop.given_state import read_state
 from unisono.loop.guard import Guard
@@ -91,13 +93,16 @@ class Sharing:
         check(model)
         if not terms.sync_batchnorm:
             check_batchnorm(model)
-        self.model, self.shards = model, shards
+        self.model, self.shards, self.clip = model, shards, clip
         self.meetings = Meetings(model) if terms.sync_batchnorm else None
         equal, width = (set[str](), 0) if self.meetings is None else (self.meetings.equal, self.meetings.width)
         if self.meetings is not None:
             announce = None  # a death ends the run: nobody could take the shard over
         # The mean of equal numbers need not be that number: those are taken from shard 0.
+        kept = {name: buffer.detach().clone() for name, buffer in model.named_buffers()}
         self.vectors = Vectors(model, _averaged(model) - equal)
+        for name, buffer in model.named_buffers():
+            buffer.copy_(kept[name])  # they lie in a room of their own now, which is empty at first
         self._trained = self.vectors.trained
         places = {id(parameter): place for place, parameter in enumerate(self._trained.values())}
         groups = groups_of(optimizer, places, clip)
@@ -123,6 +128,10 @@ class Sharing:
             announce({"pid": os.getpid(), "fd": self._kept, "sections": sections.pack()})
         crowded = comm.size > usable_cores()
         self.member = Member(self.shared.words, comm.rank, comm.size, crowded=crowded, timeout_s=comm.timeout_s)
+        self.announce = announce
+        self.vigil = Vigil(comm) if announce is None and comm.size > 1 else None
+        if self.vigil is not None:
+            self.member.watch(self.vigil.gone)
         self.vectors.point(self.shared.params, self.shared.buffers)
         self.vectors.enter()
         if self.meetings is not None:
@@ -130,7 +139,7 @@ class Sharing:
         self.owner = Owner(self.shared, self.member, shapes, groups)
         optimizer.state.clear()  # it lies in the arena now
         self.optimizer = SharedOptimizer(optimizer, self)
-        self.state_names = make(groups[0].options).state_names
+        self.kind, self.state_names = groups[0].options.name, make(groups[0].options).state_names
         self._timeout_s = comm.timeout_s
         self._rows = np.zeros((0, len(self.shared.params)), np.float32)
         self.guard, self.watch = Guard(model), Watch(len(self._trained))
@@ -142,8 +151,15 @@ class Sharing:
         self.epochs = 0
         """Epochs that were begun, in that run too."""
         self.batch: Batch | None = None
+        self.attendant: Attendant = NOBODY
         self.guard.check()
         self.guard.check_gradients()
+
+    def close(self) -> None:
+        """Gives back all but the memory, which the model still lies in; may be called twice."""
+        self.attendant.close()
+        if self.vigil is not None:
+            self.vigil.close()
 
     @property
     def parameters(self) -> list[torch.Tensor]:
@@ -161,6 +177,8 @@ class Sharing:
             return self.member.meet(position, phase)
         except TimeoutError:
             raise late(self.member.slot, PHASES[phase], self._timeout_s, self.member.late()) from None
+        except Gone as gone:
+            raise lost(self.member.slot, PHASES[phase], gone.slots) from None
 
     def finish(self, position: int, live: int, lrs: list[float]) -> None:
         """The update half of round `position`, as often as the membership changes in it."""

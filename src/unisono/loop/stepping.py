@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, final
 import torch
 
 from unisono.errors import UserError
+from unisono.loop.attending import NOBODY
 from unisono.loop.optimizers import AFTER_STEP, numbers_of
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ class SharedOptimizer(torch.optim.Optimizer):
 
     def __init__(self, inner: torch.optim.Optimizer, sharing: "Sharing") -> None:
         # Not Optimizer.__init__: everything it would make is the user's optimizer's.
-        self._inner, self._sharing = inner, sharing
+        self.inner, self._sharing = inner, sharing
         self._pending: Callable[[list[float]], None] | None = None
         self.param_groups, self.defaults = inner.param_groups, inner.defaults
         self.state = inner.state
@@ -58,7 +59,7 @@ class SharedOptimizer(torch.optim.Optimizer):
         finish, self._pending = self._pending, None
         finish([float(group["lr"]) for group in self.param_groups])
         # A scheduler that was made before `share` looks there whether a step was made.
-        self._inner._opt_called = True  # type: ignore[attr-defined]
+        self.inner._opt_called = True  # type: ignore[attr-defined]
 
     def _check_numbers(self) -> None:
         if len(self.param_groups) != len(self._numbers):
@@ -110,8 +111,9 @@ class SharedOptimizer(torch.optim.Optimizer):
                 hint="load what state_dict() of a shared optimizer of the same model gave; torch's own loads what it "
                 "saved before world.share",
             )
-        if sharing.steps:
-            raise UserError("load_state_dict after the first step", hint="load right after world.share")
+        if sharing.steps or sharing.attendant is not NOBODY:
+            after = "the first step" if sharing.steps else "unisono.keep, which may have loaded a later state"
+            raise UserError(f"load_state_dict after {after}", hint="load right after world.share")
         for name, vector in zip(sharing.state_names, sharing.shared.state, strict=True):
             vector[:length] = saved[name].numpy()
         for group, values in zip(self.param_groups, groups, strict=True):

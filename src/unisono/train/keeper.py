@@ -1,0 +1,240 @@
+"""Keeper: what is done at the moments of the user's own loop so that it can go on after its end; `keeping.py` makes it.
+
+The one idea: when a batch is about to be given, all that follows the step before it is done, on every rank: that is the
+moment which a snapshot is of. The copy of what is shared is made before the next round changes it; a thread of the
+first member then writes it. If that member dies the next one writes it again.
+
+    keeper = unisono.keep(world, "runs/mine", every="500steps"); keeper.resumed_from
+
+Limits: what is shared is in the arena and survives its ranks; a thread that writes does not survive its own.
+"""
+
+import sys
+import time
+import warnings
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, final
+
+from unisono.arena.member import Regrouped
+from unisono.arena.protocol import READY
+from unisono.comm.arrival import lost
+from unisono.data.shards import Plan
+from unisono.errors import AskedToEnd, UserError
+from unisono.launch.sharers import HALTS
+from unisono.launch.signals import heeding
+from unisono.loop.attending import GIVEN, LEFT, PASSED, Attendant
+from unisono.loop.batches import Batch
+from unisono.loop.sharing import Sharing
+from unisono.loop.things import Arrays, pack, put_into, state_of, unpack
+from unisono.strategies.shared import Lasting
+from unisono.train.every import Every
+from unisono.train.fingerprint import fingerprint
+from unisono.train.loop_state import KIND, arrays_of, terms_of
+from unisono.train.snapshots import manifest
+from unisono.train.snapshots.finding import Snapshot
+from unisono.train.snapshots.writing import write
+from unisono.train.writers import WAIT_S, Answer, ThreadWriter
+
+
+@final
+@dataclass(frozen=True)
+class Moment:
+    """What is the program's own, as it was."""
+
+    facts: dict[str, Any]
+    arrays: Arrays
+    """Of the things."""
+
+
+@final
+@dataclass(frozen=True)
+class Habits:
+    """Where and how often."""
+
+    folder: Path
+    every: Every
+    copies: int
+
+
+@final
+class Keeper(Attendant):
+    """One rank's side. `resumed_from`: the snapshot that the loop goes on from; empty if it begins."""
+
+    def __init__(self, sharing: Sharing, habits: Habits, things: Mapping[str, Any], begun: dict[str, Any]) -> None:
+        self._sharing, self._habits, self._things, self._begun = sharing, habits, things, begun
+        self._requests = sharing.shared.requests
+        self.resumed_from: str = begun.get("path", "")
+        self._done: int = begun.get("batches", 0)
+        sharing.steps_before = begun.get("steps", sharing.steps_before)
+        self._passed = 0
+        self._loops: list[int] = []  # batches of each loop so far
+        self._last: list[int] = []
+        self._coming: list[int] = []
+        self._restored = False
+        self._moment = Moment({}, {})
+        self._fingerprint: dict[str, Any] = {}
+        self._told = 0
+        self._saved = time.monotonic()
+        self._writer = ThreadWriter()
+        self._stack = ExitStack()
+        self._stack.enter_context(heeding(self._ask))
+        if sharing.announce is not None and sharing.member.first:
+            sharing.announce({HALTS: True})
+
+    @property
+    def catching_up(self) -> bool:
+        """Whether the batches that were done are still being passed over: for code between two loops over batches."""
+        return bool(self.resumed_from) and not self._restored
+
+    # --- the moments -------------------------------------------------------------------------------------------------
+
+    def enter(self) -> None:
+        self._loops.append(0)
+
+    def judge(self, plan: Plan, epoch: int, step: int) -> int:
+        """Loops are left where they were left before: what made the program do so was in a batch that is not given."""
+        key = [plan.samples, plan.global_batch, plan.shards, plan.seed, int(plan.drop_last), epoch, step]
+        here, before = len(self._loops) - 1, self._begun.get("loops", [])
+        if here < len(before) - 1 and self._loops[here] == before[here]:
+            return LEFT
+        self._last, self._coming = self._coming, key
+        self._loops[here] += 1
+        if self._passed == self._done:
+            return GIVEN
+        self._passed += 1
+        if self._passed == self._done and key != (saved := self._begun["last"]):
+            raise UserError(
+                f"{self.resumed_from} was made after {self._done} batches, the last of them batch {saved[-1]} of epoch "
+                f"{saved[-2]}; now that is batch {step} of epoch {epoch}"
+                + ("" if saved[:5] == key[:5] else ", and of other data, size or seed"),
+                hint="go on with the program as it was, or give another directory to begin anew",
+            )
+        return PASSED
+
+    def head(self) -> None:
+        if not self._restored:
+            self._restored = True
+            self._restore()
+        self._hear(0.0)
+        position = self._sharing.steps
+        if self._requests.halts_after(position):
+            self._leave(position)
+        if self._requests.spare_after(position):
+            self._moment = self._now(position)
+
+    def open(self, position: int) -> None:
+        if self._requests.spare_after(position - 1):
+            self._sharing.owner.copy_chunk(position - 1)
+
+    def settle(self, batch: Batch) -> None:
+        if not self._sharing.member.first:
+            return
+        every, number = self._habits.every, self._done + batch.position
+        due = every.due(number) or (batch.last and every.due_after(batch.epoch + 1))
+        if every.seconds and time.monotonic() - self._saved > every.seconds:
+            due, self._saved = True, time.monotonic()
+        self._requests.settle(batch.position, due=due)
+
+    def ready(self, position: int) -> None:
+        """The copy is complete; told again by the next first member if the one before died meanwhile."""
+        spare = self._requests.spare_at
+        if self._sharing.member.first and self._told != spare < position and self._requests.spare_after(spare):
+            assert self._sharing.shared.spare is not None
+            self._told = spare
+            try:
+                self._writer.start(partial(self._write, self._sharing.shared.spare, self._moment))
+            except OSError as error:
+                self._tell(Answer(None, f"its writer could not be started: {error.strerror}"))
+
+    def close(self) -> None:
+        try:
+            self._wait()
+        finally:
+            self._stack.close()
+
+    # --- what is done at them ----------------------------------------------------------------------------------------
+
+    def _restore(self) -> None:
+        """What is the program's own is as it was when the loop came here before."""
+        self._check_schedulers()
+        if not self.resumed_from:
+            return
+        path = Path(self.resumed_from)
+        arrays = Snapshot(path, manifest.read(path)).arrays("things")
+        optimizer = self._sharing.optimizer
+        for group, saved in zip(optimizer.param_groups, unpack(self._begun["groups"], arrays), strict=True):
+            group.update(saved)
+        put_into(self._things, self._begun["things"], arrays)
+
+    def _check_schedulers(self) -> None:
+        """One that is not kept would begin anew, with other learning rates."""
+        optimizers = self._sharing.optimizer, self._sharing.optimizer.inner
+        scheduled = any(getattr(one.step, "_wrapped_by_lr_sched", False) for one in optimizers)
+        if scheduled and not any(getattr(thing, "optimizer", None) in optimizers for thing in self._things.values()):
+            raise UserError(
+                "a scheduler belongs to the optimizer, and is not kept: started again, it would begin anew",
+                hint="unisono.keep(world, folder, scheduler=scheduler)",
+            )
+
+    def _now(self, position: int) -> Moment:
+        """Step `position` is done, and what follows it."""
+        sharing, arrays = self._sharing, Arrays()
+        self._fingerprint = self._fingerprint or fingerprint()
+        groups = [{k: v for k, v in group.items() if k != "params"} for group in sharing.optimizer.param_groups]
+        facts = {
+            "kind": KIND,
+            "batches": self._done + position,
+            "steps": sharing.steps_before + position,
+            "last": self._last,
+            "loops": [*self._loops[:-1], self._loops[-1] - 1],  # the one that is about to be given is not done
+            "terms": terms_of(sharing) | {"the things to keep": sorted(self._things)},
+            "groups": pack(groups, arrays, "the optimizer's groups"),
+            "things": state_of(self._things, arrays),
+            "fingerprint": self._fingerprint,
+        }
+        return Moment(facts, arrays)
+
+    def _write(self, lasting: Lasting, moment: Moment) -> str:
+        groups, facts = arrays_of(self._sharing, lasting) | {"things": moment.arrays}, moment.facts
+        return str(write(self._habits.folder, facts["steps"], groups, facts, keep=self._habits.copies).path)
+
+    def _hear(self, timeout_s: float) -> None:
+        if self._writer.busy and (found := self._writer.ended(timeout_s)) is not None:
+            self._tell(found)
+
+    def _tell(self, found: Answer) -> None:
+        self._requests.written()
+        if found.path is None:
+            warnings.warn(f"a snapshot could not be written: {found.cause}", stacklevel=2)
+
+    def _wait(self) -> None:
+        deadline = time.monotonic() + WAIT_S
+        while self._writer.busy and time.monotonic() < deadline:
+            self._hear(0.2)
+
+    def _ask(self) -> None:
+        """In a handler of signals."""
+        sharing = self._sharing
+        if sharing.vigil is not None and (gone := sharing.vigil.gone()):
+            raise lost(sharing.member.slot, "the loop", gone)
+        self._requests.ask_to_halt()
+
+    def _leave(self, position: int) -> None:
+        """Saves what step `position` left, and leaves with all others; nobody goes before it is saved."""
+        sharing, path, moment = self._sharing, "", self._now(position)
+        while True:
+            if sharing.member.first and not path:
+                self._wait()
+                path = self._write(sharing.shared.lasting, moment)
+                told = f"asked to end after {self._done + position} steps; everything up to here is in {path}"
+                print(f"unisono: {told}\nHINT: start the same program again, and it goes on", file=sys.stderr)
+            try:
+                sharing.meet(position + 1, READY)
+                break
+            except Regrouped:
+                continue  # the first member may be another one now
+        raise AskedToEnd(str(path or self._habits.folder))
