@@ -1,7 +1,7 @@
 """Agreement: what every rank of a user's own loop must have alike, in every step, and who has it not.
 
 The one idea: each rank leaves a row of numbers in the arena before a meeting that takes place anyway, and looks at the
-others' rows after it. So nobody waits for this, and it takes a few microseconds a step. Without it, ranks that were
+others' rows after it. So nobody waits for this, and it takes microseconds a step. Without it, ranks that were
 given other batches or learning rates would train on, each as it was told, and nobody would know what came out.
 
     agreement.tell_batch(terms, epoch, step, buffers)          # before READY

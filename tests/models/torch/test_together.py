@@ -79,7 +79,7 @@ def _trip(gradient: Tensor) -> None:
     [
         ("raises", ZeroDivisionError, "in a forward"),
         ("raises in backward", ZeroDivisionError, "in a backward"),
-        ("skips", UserError, "(?s)do not pass the same batch norms.*HINT: leave --sync-batchnorm out"),
+        ("skips", UserError, r"(?s)do not pass the same batch norms.*HINT: leave it out \(--sync-batchnorm"),
         ("adds", UserError, "do not pass the same batch norms"),
     ],
 )
