@@ -65,7 +65,8 @@ class Recipe:
     """Processes on this machine. Changes the time, never the result."""
 
     shards: int = 0
-    """Slices of each global batch: part of the recipe, not of the machine. 0: 8, or more if there are more ranks."""
+    """Slices of each global batch: part of the recipe, not of the machine. 0: 8, or more if there are more ranks. With
+    async a push is one slice, and this has no effect."""
 
     threads: int = 1
     """BLAS threads of each rank. Part of the recipe: other numbers give other bits."""

@@ -20,6 +20,7 @@ from async_reference import in_turn, reference
 
 from unisono.optim.base import Optimizer
 from unisono.recipe import Recipe
+from unisono.strategies.asynchronous.applying import Applying
 from unisono.strategies.asynchronous.clerk import DROP, HELLO, PUSH
 from unisono.strategies.asynchronous.desk import Desk
 from unisono.strategies.asynchronous.part import Part
@@ -81,6 +82,10 @@ def spoil(params: Any, gradient: Any, state: Any, *rest: Any) -> None:
         vector[: len(vector) // 2] += 1.0
 
 
+def spoil_new(entry: Any, gradient: Any, places: Any, *rest: Any) -> None:
+    places.new[: len(places.new) // 2] += 1.0
+
+
 @pytest.fixture(autouse=True)
 def no_price(monkeypatch) -> None:
     monkeypatch.setattr("unisono.train.closing.shard_price", lambda *given: 1.0)
@@ -105,8 +110,8 @@ def deaths(events: list[dict[str, Any]]) -> list[int]:
 
 
 MASTER = [
-    pytest.param(Optimizer, "update", 4, "before", spoil, id="in the middle of an update"),
-    pytest.param(Optimizer, "update", 4, "after", lambda *given: None, id="after an update"),
+    pytest.param(Applying, "apply", 7, "before", spoil_new, id="in the middle of an update"),
+    pytest.param(Applying, "apply", 7, "after", lambda *given: None, id="after an update"),
     pytest.param(Part, "_answer", 6, "before", lambda *given: None, id="before an answer"),
     pytest.param(Part, "_answer", 6, "after", lambda *given: None, id="after an answer"),
 ]
@@ -114,15 +119,32 @@ MASTER = [
 
 @pytest.mark.parametrize(("cls", "name", "at", "when", "act"), MASTER)
 @pytest.mark.parametrize("rank", [0, 1])
-@pytest.mark.parametrize("rule", ["safe", "softsync"])
+@pytest.mark.parametrize("rule", ["safe", "softsync", "delay-compensated"])
 def test_the_death_of_a_master_changes_nothing(monkeypatch, cls, name, at, when, act, rank, rule):
     recipe = replace(RECIPE, staleness_rule=rule)
-    at = at if rule == "safe" or name != "update" else 2  # there are fewer updates
     knife = Knife(rank, at, when, act).into(monkeypatch, cls, name)
     sha256, _, events = run(recipe)
     assert knife.struck
     assert deaths(events) == [rank]
     assert sha256 == reference(prepare(recipe), [in_turn(PUSHES, 2, 3)])
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("rank", [0, 1])
+def test_an_optimizers_state_is_taken_back_too(monkeypatch, when, rank):
+    recipe = replace(RECIPE, optimizer="adam", lr=0.01)
+    knife = Knife(rank, 4, when, spoil).into(monkeypatch, Optimizer, "update")
+    sha256, _, _ = run(recipe)
+    assert knife.struck
+    assert sha256 == reference(prepare(recipe), [in_turn(PUSHES, 2, 3)])
+
+
+def test_a_worker_that_pushes_twice_in_a_row_has_the_only_copy(monkeypatch):
+    recipe = replace(RECIPE, ranks=2, masters=1)
+    knife = Knife(0, 7, "before", spoil_new).into(monkeypatch, Applying, "apply")
+    sha256, _, _ = run(recipe)
+    assert knife.struck
+    assert sha256 == reference(prepare(recipe), [in_turn(PUSHES, 1, 1)])
 
 
 @pytest.mark.parametrize("name", ["_write", "_hand_out", "_keep"])

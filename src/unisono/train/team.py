@@ -8,14 +8,15 @@ and forks ranks that only ever work on it. So whatever happens to them, everythi
 Limits: one machine; ranks are forked, so torch must not have started threads in this process.
 """
 
-from collections.abc import Callable
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
 from threadpoolctl import threadpool_limits
 
+from unisono.arena.bells import Bells
 from unisono.arena.member import Member
 from unisono.arena.protocol import COMMIT, View
 from unisono.arena.segment import Segment
@@ -111,7 +112,7 @@ class Team:
             tick=saver.tick,
         )
         supervisor = Supervisor(self._shared.words, recipe.ranks, self._live, care, hear)
-        with supervisor.halting(), closing(saver):
+        with supervisor.halting(), closing(saver), self._bells():
             outcome = supervisor.run(self._position)
             halted = [found["halted"] for found in outcome.results.values() if "halted" in found]
             if outcome.lost or halted:
@@ -125,6 +126,16 @@ class Team:
                 with suppress(UserError):
                     saver.save_last(last_epoch(job, self._shared.scores))
         return outcome
+
+    @contextmanager
+    def _bells(self) -> Iterator[None]:
+        """Ranks that run freely wake each other."""
+        if self._setup is None:
+            yield
+            return
+        with closing(Bells(self._job.recipe.ranks)) as self._setup.boxes.bells:
+            yield
+        self._setup.boxes.bells = None
 
     def _live(self, slot: int, after: int, report: Callable[[Any], None]) -> Any:
         """The life of a rank."""

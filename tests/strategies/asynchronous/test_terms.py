@@ -25,7 +25,6 @@ ASYNC = Recipe(
         ({"deal": "fair"}, r"unknown --deal 'fair'"),
         ({"order": "reversed"}, r"--order reversed: No such file"),
         ({"max_staleness": "1"}, r"give 2 or more, or 1:drop"),
-        ({"shards": 8}, r"--shards 8 with --strategy async"),
         ({"batch_size_per_rank": 4}, r"give --batch-size 4"),
         ({"batch_size": "full"}, r"an epoch would be a single push"),
         ({"batch_size": 80}, r"2 an epoch: 3 workers would not all have one"),
@@ -49,6 +48,10 @@ def test_what_does_not_fit_is_refused(changes, told):
 def test_options_of_async_are_refused_elsewhere(changes):
     with pytest.raises(UserError, match=r"with --strategy sync, which is not asynchronous"):
         prepare(replace(ASYNC, strategy="sync", **changes))
+
+
+def test_shards_have_no_effect():
+    assert prepare(replace(ASYNC, shards=16)).recipe.shards == 0  # so that a recipe for sync may be run as it is
 
 
 def test_masters_are_at_least_one():

@@ -3,10 +3,11 @@
 The one idea: it depends on the entry of the log, the gradient and what the worker had seen, so any master, over shared
 memory or messages, does the same; what was collected before is the caller's memory, and can be taken back.
 
-    applying = Applying(terms, options, params, state, collected); applying.apply(entry, gradient, seen, number=7)
+    applying = Applying(terms, options, length, state, collected); applying.apply(entry, gradient, places, number=7)
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import final
 
 import numpy as np
@@ -17,40 +18,63 @@ from unisono.strategies.asynchronous.clerk import FLUSH, PUSH, Entry
 from unisono.strategies.asynchronous.rules import compensate
 from unisono.strategies.asynchronous.terms import Terms
 
+PIECE = 256 * 1024
+"""Elements that are walked over at once, so that what is written twice is still in the cache the second time."""
+
+
+@final
+@dataclass(frozen=True)
+class Places:
+    """Where an entry finds the parameters and where it leaves them, float32 (n,) each."""
+
+    current: np.ndarray
+    """As they are."""
+    seen: np.ndarray
+    """As the worker had them when it computed its gradient."""
+    new: np.ndarray
+    """As they will be: `current` itself, or what the worker is answered with, which may be `seen`."""
+
 
 @final
 class Applying:
-    """Of one stretch: float32 (n,) each; `collected` only for a rule that collects."""
+    """Of one stretch of `length` elements; `collected` only for a rule that collects."""
 
     def __init__(
         self,
         terms: Terms,
         options: OptimizerOptions,
-        params: np.ndarray,
+        length: int,
         state: Sequence[np.ndarray],
         collected: np.ndarray | None,
     ) -> None:
         self._terms, self._optimizer = terms, make(options)
-        self._params, self._state, self._collected = params, state, collected
-        self._scratch = np.empty_like(params)
+        self._state, self._collected = state, collected
+        # What `Sgd` does, from one vector to another; its own way is in place, which needs a copy before.
+        self._walks = options.name == "sgd" and not options.weight_decay and not options.momentum
+        self._scratch = np.empty(length if terms.rule.collects or terms.rule.compensates else 0, np.float32)
         self.weight = 0
         """Samples of the gradients that are collected and not applied yet."""
 
-    def changes(self, entry: Entry) -> bool:
-        """Whether `apply` would change anything."""
-        return entry.kind in (PUSH, FLUSH)
-
-    def apply(self, entry: Entry, gradient: np.ndarray, seen: np.ndarray, number: int) -> None:
-        """number: of the push in the whole run, from 1. seen: the parameters that the gradient was computed on."""
-        terms = self._terms
-        if self._collected is not None:
-            gradient = self._collect(entry, gradient, self._collected)
-        elif terms.rule.compensates:
-            compensate(gradient, self._params, seen, self._scratch)
-            gradient = self._scratch
-        if entry.updates:
-            lr = terms.lr(number) * terms.rule.rate(entry.staleness, terms.workers)
-            self._optimizer.update(self._params, gradient, self._state, lr, number)
+    def apply(self, entry: Entry, gradient: np.ndarray, places: Places, number: int) -> None:
+        """number: of the push in the whole run, from 1. Entries that update nothing leave a copy of what is there."""
+        current, new, terms = places.current, places.new, self._terms
+        if entry.kind in (PUSH, FLUSH):
+            if self._collected is not None:
+                gradient = self._collect(entry, gradient, self._collected)
+            elif terms.rule.compensates:
+                compensate(gradient, current, places.seen, self._scratch)
+                gradient = self._scratch
+        if not entry.updates:
+            if new is not current:
+                new[...] = current
+            return
+        lr = terms.lr(number) * terms.rule.rate(entry.staleness, terms.workers)
+        if self._walks and new is not current:
+            _walk(gradient, current, new, np.float32(lr))
+            return
+        if new is not current:
+            new[...] = current
+        self._optimizer.update(new, gradient, self._state, lr, number)
 
     def _collect(self, entry: Entry, gradient: np.ndarray, collected: np.ndarray) -> np.ndarray:
         """Adds a gradient to those collected, weighted by its samples; their mean, if they are complete."""
@@ -62,6 +86,14 @@ class Applying:
             np.multiply(collected, np.float32(1.0 / self.weight), out=self._scratch)
             self.weight = 0
         return self._scratch
+
+
+def _walk(gradient: np.ndarray, current: np.ndarray, new: np.ndarray, rate: np.float32) -> None:
+    """new = current - rate * gradient."""
+    for start in range(0, len(current), PIECE):
+        stop = min(start + PIECE, len(current))
+        change = np.multiply(gradient[start:stop], rate, out=new[start:stop])
+        np.subtract(current[start:stop], change, out=change)
 
 
 def number_of(entry: Entry, epoch: int, pushes: int) -> int:

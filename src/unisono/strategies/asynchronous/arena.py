@@ -26,7 +26,6 @@ import numpy as np
 from unisono.arena.member import Member
 from unisono.arena.protocol import freezing
 from unisono.arena.segment import Segment
-from unisono.arena.waiting import wait_until
 from unisono.models.base import Model
 from unisono.optim import make
 from unisono.optim.options import OptimizerOptions
@@ -41,8 +40,6 @@ from unisono.strategies.shared import Shared
 from unisono.strategies.sync import Sync
 
 PROGRESS_S = 0.2
-PATIENCE_S = 1.0
-"""How long to wait before looking at everything else; nothing ends with it."""
 
 
 def roles(members: tuple[int, ...], masters: int) -> tuple[list[int], list[int]]:
@@ -87,6 +84,7 @@ def settle(setup: Setup, shared: Shared, epoch: int) -> bool:
         part.open(epoch, len(shared.steps))
         while part.behind:
             part.turn()
+        part.close()
     done = done_batches(setup.boxes, shared.steps, epoch)
     return bool(setup.boxes.ordered(epoch)) and len(done) == len(shared.steps)
 
@@ -139,14 +137,16 @@ class AsyncArena(Strategy):
         for part in self._serves:
             part.open(batch.epoch, batch.live)
         if self._computes:
-            self._worker.open(batch)
+            self._worker.open(batch, serving[0])
         if self._decides:
-            self._desk.open(batch.epoch, computing)
+            self._desk.open(batch.epoch, computing, serving)
         try:
             while not self._over(batch.epoch):
                 member.pause()
                 if not self._turn(batch):
-                    wait_until(partial(self._stir, batch), PATIENCE_S)
+                    self._boxes.wait(self.rank, partial(self._stir, batch))
+            for part in self._serves:
+                part.close()
         finally:
             data_s, compute_s, update_s = (now - then for now, then in zip(self._busy(), before, strict=True))
             wait_s = time.perf_counter() - begun - data_s - compute_s - update_s

@@ -11,18 +11,22 @@ Who may touch what and when:
 - a worker writes its gradient, what it found and its new buffers, then POSTED; they are the masters' until all of them
   have answered;
 - the clerk (on whoever serves part 0) writes the log, then ORDERED; hands out batches in the line of each worker;
-- whoever serves a part writes its stretch of parameters and state (their old values are in the twins from BEGUN to
-  APPLIED), then its stretch of the worker's copy, then the answer.
+- whoever serves a part writes its stretch of state and of the worker's copy (what cannot be had again is in the twins
+  from BEGUN to APPLIED), then the answer. The parameters themselves are in the copy that was answered last; they are
+  put in their place when the epoch ends.
 
 Limits: two vectors as long as the parameters for each rank, three with momentum.
 """
 
+from collections.abc import Callable
 from typing import final
 
 import numpy as np
 
+from unisono.arena.bells import Bells
 from unisono.arena.layout import Sections
 from unisono.arena.segment import Segment
+from unisono.arena.waiting import wait_until
 from unisono.strategies.asynchronous.clerk import Entry
 from unisono.strategies.asynchronous.terms import Terms
 from unisono.strategies.shared import Shaped, padded
@@ -36,8 +40,8 @@ ORDERED, DONE, KEEPING = 0, 1, 2
 sums it writes down, before the log says so."""
 WHOLE, HALTED = 1, 2
 """Why there will be no more entries: all batches of the epoch are in the log, or the run was asked to end."""
-POSTED, USED = 0, 1
-"""Of a worker's line: what it sent; batches that it is done with."""
+POSTED, USED, ASLEEP = 0, 1, 2
+"""Of a rank's line: what it sent, and the batches that it is done with, if it computes; whether it sleeps."""
 DEALT, HAND = 0, 1
 """Of a worker's other line, which the clerk writes: batches it was given; the last two of them."""
 APPLIED, BEGUN = 0, 1
@@ -46,6 +50,8 @@ FOUND = ("greets", "batch", "samples", "loss_sum", "correct")
 """What a worker tells of what it sent."""
 COUNTS = ("clips", "busy_s")
 """Of each rank and epoch; then, for each part, how long the worker waited for its master."""
+PATIENCE_S = 1.0
+"""How long a wait without bells lasts before everything is looked at anew; nothing ends with it."""
 SPARE_ENTRIES = 4096
 """Room in the log for greetings and for the end of an epoch, beside its pushes."""
 
@@ -87,6 +93,8 @@ class Boxes:
 
     def __init__(self, segment: Segment, sections: Sections, size: int, masters: int) -> None:
         self.size, self.masters = size, masters
+        self.bells: Bells | None = None
+        """To wake who sleeps; without them nobody does, except for naps."""
         self.words = sections.words(segment, "words")
         self.log, self.found, self.counts = (sections.array(segment, name) for name in ("log", "found", "counts"))
         self.gradients, self.copies = sections.array(segment, "gradients"), sections.array(segment, "copies")
@@ -94,8 +102,20 @@ class Boxes:
         self.buffers, self.new_buffers = sections.array(segment, "buffers"), sections.array(segment, "new buffers")
         self.collected, self.twins = list(sections.array(segment, "collected")), list(sections.array(segment, "twins"))
 
+    def ring(self, slot: int) -> None:
+        """There is something for the rank in `slot`."""
+        if self.bells is not None:
+            self.bells.ring(self.words, self.worker(slot) + ASLEEP, slot)
+
+    def wait(self, slot: int, ready: Callable[[], bool]) -> None:
+        """The rank in `slot` has nothing to do until `ready()`; may return before."""
+        if self.bells is None:
+            wait_until(ready, PATIENCE_S)
+        else:
+            self.bells.wait(self.words, self.worker(slot) + ASLEEP, slot, ready)
+
     def worker(self, slot: int) -> int:
-        """Where a worker's own words start."""
+        """Where the words of a rank start that it writes itself."""
         return (1 + slot) * _LINE
 
     def hand(self, slot: int) -> int:

@@ -3,7 +3,7 @@
 The one idea: a desk is opened anew whenever the membership changes, from what lies in the boxes alone. What a dead
 worker had sent counts; the batches that it had in hand are dealt anew.
 
-    desk = Desk(boxes, terms, steps, requests); desk.open(epoch, workers)
+    desk = Desk(boxes, terms, steps, requests); desk.open(epoch, workers, masters)
     while not desk.closed: desk.turn()
 
 A run that is asked to end does so in the middle of an epoch: which batches are done is told by their sums, and whoever
@@ -59,8 +59,9 @@ class Desk:
     def __init__(self, boxes: Boxes, terms: Terms, steps: np.ndarray, requests: Requests) -> None:
         self._boxes, self._terms, self._steps, self._requests = boxes, terms, steps, requests
 
-    def open(self, epoch: int, workers: Sequence[int]) -> None:
-        """Goes on where the log ends; `workers`: those who live."""
+    def open(self, epoch: int, workers: Sequence[int], masters: Sequence[int]) -> None:
+        """Goes on where the log ends; `workers`: those who live; `masters`: who serve parts, this rank among them."""
+        self._masters = masters
         boxes, words = self._boxes, self._boxes.words
         self._epoch, self._pushes = epoch, len(self._steps)
         log = [boxes.entry(number) for number in range(boxes.ordered(epoch))]
@@ -78,6 +79,7 @@ class Desk:
             if entry.rank >= 0:
                 self._heard[entry.rank] = entry.turn
         self._posted: dict[int, int] = {}
+        self._posts, self._seen = [boxes.worker(slot) + POSTED for slot in range(boxes.size)], [-1] * boxes.size
         self._done_with = {slot: count_of(words[boxes.worker(slot) + USED], epoch) for slot in range(boxes.size)}
         self._look()
         taken |= set(self._posted.values())
@@ -134,14 +136,19 @@ class Desk:
         if (entry := self._clerk.flush()) is not None:
             self._write(entry)
         self._boxes.words[DONE] = token(self._epoch, why)
+        for slot in range(self._boxes.size):
+            self._boxes.ring(slot)
         return True
 
     def _look(self) -> None:
         """Who has sent something; greetings are answered in any order."""
-        boxes, epoch = self._boxes, self._epoch
-        for slot, heard in self._heard.items():
-            turn = count_of(boxes.words[boxes.worker(slot) + POSTED], epoch)
-            if turn == heard:
+        boxes, words, seen = self._boxes, self._boxes.words, self._seen
+        for slot, at in enumerate(self._posts):
+            word = words[at]
+            if word == seen[slot]:
+                continue
+            seen[slot], turn = word, count_of(word, self._epoch)
+            if turn == self._heard[slot]:
                 continue
             if fence is not None:
                 fence()
@@ -174,6 +181,8 @@ class Desk:
         if fence is not None:
             fence()
         self._boxes.words[ORDERED] = token(self._epoch, self._length)
+        for slot in self._masters[1:]:
+            self._boxes.ring(slot)
 
     def _hand_out(self, slot: int) -> None:
         words, at = self._boxes.words, self._boxes.hand(slot)
@@ -187,3 +196,5 @@ class Desk:
         if fence is not None:
             fence()
         words[at + DEALT] = token(self._epoch, dealt + 1)
+        if not dealt:
+            self._boxes.ring(slot)

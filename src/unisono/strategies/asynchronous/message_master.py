@@ -18,7 +18,7 @@ from unisono.models.base import Model
 from unisono.optim import make
 from unisono.optim.options import OptimizerOptions
 from unisono.strategies.asynchronous import wires
-from unisono.strategies.asynchronous.applying import Applying, number_of
+from unisono.strategies.asynchronous.applying import Applying, Places, number_of
 from unisono.strategies.asynchronous.clerk import DROP, PUSH, Entry
 from unisono.strategies.asynchronous.terms import Terms
 
@@ -40,7 +40,7 @@ class MessageMaster:
         self._comm, self._params = comm, params[low:high]
         state = [np.zeros(high - low, np.float32) for _ in make(options).state_names]
         collected = np.zeros(high - low, np.float32) if terms.rule.collects else None
-        self._applying = Applying(terms, options, self._params, state, collected)
+        self._applying = Applying(terms, options, high - low, state, collected)
         self._gradient = np.zeros(high - low, np.float32)
         workers = range(terms.masters, comm.size)
         self._copies = {rank: np.zeros(high - low, np.float32) for rank in workers}
@@ -68,9 +68,8 @@ class MessageMaster:
             comm.recv(self._gradient, rank, wires.PART)
             if self._new_buffers.size:
                 comm.recv(self._new_buffers, rank, wires.BUFFERS)
-        if self._applying.changes(entry):
-            seen = self._copies[rank] if rank >= 0 else self._params
-            self._applying.apply(entry, self._gradient, seen, number_of(entry, epoch, pushes))
+        places = Places(self._params, self._copies[rank] if rank >= 0 else self._params, self._params)
+        self._applying.apply(entry, self._gradient, places, number_of(entry, epoch, pushes))
         if rank >= 0:
             self._answer(entry)
         self.busy_s += time.perf_counter() - begun

@@ -1,10 +1,14 @@
 """Part: a master's stretch of the parameters: applies the log's entries to it, one after the other, and answers.
 
-The one idea: old values are copied aside before anything changes, so an update that its maker did not live to finish is
-taken back by whoever serves the part next, and done again.
+The one idea: the answer *is* the update. An entry reads the present parameters, which lie in the copy of the worker
+that was answered last, and writes the new ones into the copy of the worker that it answers: nothing is copied for the
+sake of answering, and the old values are still there if whoever writes dies. What would be overwritten (an optimizer's
+state, collected gradients, the copy of a worker that pushes twice in a row) is kept aside before, so that whoever
+serves the part next can take the entry back and do it again.
 
-    part = Part(boxes, shared.vectors, number=0, terms, options); part.open(epoch, pushes)
+    part = Part(boxes, shared.vectors, buffers, 0, terms, options); part.open(epoch, pushes)
     while part.behind: part.turn()
+    part.close()
 
 What an entry does depends on the log and the boxes alone, so every master does the same.
 """
@@ -17,7 +21,7 @@ import numpy as np
 
 from unisono.arena.fence import fence
 from unisono.optim.options import OptimizerOptions
-from unisono.strategies.asynchronous.applying import Applying, number_of
+from unisono.strategies.asynchronous.applying import Applying, Places, number_of
 from unisono.strategies.asynchronous.boxes import APPLIED, BEGUN, Boxes, count_of, token
 from unisono.strategies.asynchronous.clerk import PUSH, Entry
 from unisono.strategies.asynchronous.terms import Terms
@@ -38,13 +42,14 @@ class Part:
     ) -> None:
         low, high = terms.parts[number]
         self._boxes, self._number = boxes, number
-        self._changing = [vector[low:high] for vector in (*vectors, *boxes.collected)]
-        self._twins = [twin[low:high] for twin in boxes.twins]
-        self._params, state = self._changing[0], self._changing[1 : len(vectors)]
-        collected = self._changing[-1] if boxes.collected else None
-        self._applying = Applying(terms, options, self._params, state, collected)
+        self._params, state = vectors[0][low:high], [vector[low:high] for vector in vectors[1:]]
+        collected = [vector[low:high] for vector in boxes.collected]
+        self._applying = Applying(terms, options, high - low, state, collected[0] if collected else None)
         self._gradients = [row[low:high] for row in boxes.gradients]
         self._copies = [row[low:high] for row in boxes.copies]
+        twins = [twin[low:high] for twin in boxes.twins]
+        self._twin, self._pairs = twins[0], list(zip((*state, *collected), twins[1:], strict=True))
+        self._compensates = terms.rule.compensates
         self._buffers = buffers if number == 0 else buffers[:0]
         self._at = boxes.part(number)
         self.busy_s = 0.0
@@ -55,19 +60,20 @@ class Part:
         boxes, words = self._boxes, self._boxes.words
         self._epoch, self._pushes = epoch, pushes
         self._applied = count_of(words[self._at + APPLIED], epoch)
+        last = boxes.entry(self._applied - 1) if self._applied else None
+        self._current = self._params if last is None else self._place(last)
         if words[self._at + BEGUN] == token(epoch, self._applied + 1):
-            for vector, twin in zip(self._changing, self._twins, strict=True):
-                vector[...] = twin
+            self._take_back(boxes.entry(self._applied))
         self._applying.weight = 0
         for number in range(self._applied - 1, -1, -1):
             entry = boxes.entry(number)
             if entry.updates:
                 break
             self._applying.weight += entry.samples if entry.kind == PUSH else 0
-        if self._applied:
-            entry = boxes.entry(self._applied - 1)
-            if words[boxes.answer(entry.rank, self._number)] < token(epoch, entry.turn):
-                self._answer(entry)
+        if last is None or last.rank < 0:
+            return
+        if words[boxes.answer(last.rank, self._number)] < token(epoch, last.turn):
+            self._answer(last)
 
     @property
     def behind(self) -> bool:
@@ -82,7 +88,12 @@ class Part:
         if fence is not None:
             fence()
         entry = self._boxes.entry(self._applied)
-        self._apply(entry)
+        self._keep(entry)
+        new = self._place(entry)
+        seen = new if entry.rank >= 0 else self._current
+        number = number_of(entry, self._epoch, self._pushes)
+        self._applying.apply(entry, self._gradients[entry.rank], Places(self._current, seen, new), number)
+        self._current = new
         self._applied += 1
         if fence is not None:
             fence()
@@ -91,19 +102,38 @@ class Part:
         self.busy_s += time.perf_counter() - begun
         return True
 
-    def _apply(self, entry: Entry) -> None:
-        if not self._applying.changes(entry):
-            return
-        for vector, twin in zip(self._changing, self._twins, strict=True):
+    def close(self) -> None:
+        """After the last entry of an epoch: the parameters go where they are at rest."""
+        if self._current is not self._params:
+            self._params[...] = self._current
+
+    def _place(self, entry: Entry) -> np.ndarray:
+        """Where the parameters are after an entry: with the worker that is answered, or where they are at rest."""
+        return self._copies[entry.rank] if entry.rank >= 0 else self._params
+
+    def _keep(self, entry: Entry) -> None:
+        """What cannot be had again once the entry is begun, and that it is begun."""
+        for vector, twin in self._pairs:
             twin[...] = vector
+        if self._overwrites(entry):
+            self._twin[...] = self._place(entry)
         if fence is not None:
             fence()
         self._boxes.words[self._at + BEGUN] = token(self._epoch, self._applied + 1)
-        number = number_of(entry, self._epoch, self._pushes)
-        self._applying.apply(entry, self._gradients[entry.rank], self._copies[entry.rank], number)
+
+    def _take_back(self, entry: Entry) -> None:
+        for vector, twin in self._pairs:
+            vector[...] = twin
+        if self._overwrites(entry):
+            self._place(entry)[...] = self._twin
+
+    def _overwrites(self, entry: Entry) -> bool:
+        """Whether the only copy of something is where the new parameters will be: a worker that pushes twice in a row
+        has the present ones; and what a worker has seen may count."""
+        return self._place(entry) is self._current or self._compensates
 
     def _answer(self, entry: Entry) -> None:
-        """The parameters as they are now, for who sent the entry."""
+        """Tells who sent the entry that its copy is new."""
         if entry.rank < 0:
             return
         boxes, slot = self._boxes, entry.rank
@@ -111,7 +141,7 @@ class Part:
             if entry.kind == PUSH:
                 self._buffers[: boxes.new_buffers.shape[1]] = boxes.new_buffers[slot]
             boxes.buffers[slot] = self._buffers
-        self._copies[slot][...] = self._params
         if fence is not None:
             fence()
         boxes.words[boxes.answer(slot, self._number)] = token(self._epoch, entry.turn)
+        boxes.ring(slot)

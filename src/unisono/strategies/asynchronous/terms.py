@@ -126,7 +126,6 @@ def resolve(recipe: Recipe) -> Recipe:
     refusals: list[tuple[bool, str, Any, str, str]] = [
         (recipe.device == "cuda", "--device", "cuda", "it computes on processors alone", "leave --device out"),
         (recipe.optimizer == "lars", "--optimizer", "lars", "masters see parts of layers", "use momentum or adam"),
-        (bool(recipe.shards), "--shards", recipe.shards, "a push is computed as a whole", "leave --shards out"),
         (
             bool(recipe.batch_size_per_rank), "--batch-size-per-rank", recipe.batch_size_per_rank,
             "--batch-size is one push of one worker", f"give --batch-size {recipe.batch_size_per_rank}",
@@ -148,7 +147,7 @@ def resolve(recipe: Recipe) -> Recipe:
     for refused, name, given, why, hint in refusals:
         if refused:
             raise UserError(f"{name} {given} with --strategy async: {why}".replace("  ", " "), hint=hint)
-    return recipe
+    return replace(recipe, shards=0)  # a push is computed as a whole
 
 
 def refuse_elsewhere(recipe: Recipe) -> None:

@@ -3,7 +3,7 @@
 The one idea: a worker is a small machine of states that never blocks: greet, then again and again compute, post, load
 the next batch while the masters answer. So a rank that also serves parts, for one that died, can do both in turn.
 
-    worker = Worker(boxes, slot=2, model, terms); worker.open(batch)
+    worker = Worker(boxes, slot=2, model, terms); worker.open(batch, clerk=0)
     while ...: worker.turn()
 
 The model is bound to the worker's copy.
@@ -46,8 +46,9 @@ class Worker:
         """Gradients that were clipped."""
         return self._shaping.clips
 
-    def open(self, batch: Batch) -> None:
+    def open(self, batch: Batch, clerk: int) -> None:
         """Begins an epoch, or goes on with it after a change of membership; a new process greets first."""
+        self._clerk = clerk
         words = self._boxes.words
         self._batch = batch
         self._turn = count_of(words[self._own + POSTED], batch.epoch)
@@ -125,3 +126,4 @@ class Worker:
         if fence is not None:
             fence()
         boxes.words[self._own + POSTED] = token(self._epoch, self._turn)
+        boxes.ring(self._clerk)

@@ -1,0 +1,89 @@
+"""A parameter server as one writes it with mpi4py: a probe loop at the masters, buffer messages; `staleness.py`'s peer.
+
+    mpirun -n 3 python benchmarks/parameter_server.py rows.npz 1 16 2      # data, masters, batch, epochs -> JSON
+
+Masters own parts of the parameters. A worker computes a gradient on its copy, sends each master its part without
+blocking, loads its next batch meanwhile, and waits for new parameters from all masters. A master probes for any worker,
+receives, subtracts learning rate x gradient, and answers. The network is unisono's own (sigmoid 784-128-64-10), so that
+only the exchange is compared; one message for each push and master is less than one for each layer.
+
+Limits: the learning rate is divided by the workers, nothing else is done about staleness.
+"""
+
+import json
+import sys
+import time
+
+import numpy as np
+from mpi4py import MPI
+from threadpoolctl import threadpool_limits
+
+from unisono.models.base import Model
+from unisono.models.nets import build
+from unisono.strategies.asynchronous.cuts import cut
+
+LR, PUSH, ANSWER = np.float32(0.5), 1, 2
+
+
+def serve(comm: MPI.Comm, params: np.ndarray, pushes: int, rate: np.float32) -> None:
+    """Answers whoever has written, until all pushes came."""
+    gradient, status = np.empty_like(params), MPI.Status()
+    for _ in range(pushes):
+        comm.Probe(MPI.ANY_SOURCE, PUSH, status)
+        worker = status.Get_source()
+        comm.Recv(gradient, worker, PUSH)
+        gradient *= rate
+        np.subtract(params, gradient, out=params)
+        comm.Send(params, worker, ANSWER)
+
+
+def work(comm: MPI.Comm, parts: list[tuple[int, int]], model: Model, data: tuple[np.ndarray, ...], batch: int) -> None:
+    """Pushes each batch of this worker's share once."""
+    x, y, params, row = data
+    order = np.random.default_rng(comm.rank).permutation(len(x))
+
+    def load(start: int) -> tuple[np.ndarray, np.ndarray]:
+        rows = order[start : start + batch]
+        return x[rows][None], y[rows][None]
+
+    loaded = load(0)
+    for start in range(0, len(x), batch):
+        model.loss_and_grad(*loaded, row, 1.0 / loaded[0].shape[1])
+        leaving = [comm.Isend(row[0, low:high], master, PUSH) for master, (low, high) in enumerate(parts)]
+        arriving = [comm.Irecv(params[low:high], master, ANSWER) for master, (low, high) in enumerate(parts)]
+        if start + batch < len(x):
+            loaded = load(start + batch)
+        MPI.Request.Waitall(arriving + leaving)
+
+
+def main() -> None:
+    rows, masters, batch, epochs = sys.argv[1], *map(int, sys.argv[2:])
+    comm = MPI.COMM_WORLD
+    with np.load(rows) as file:
+        x, y = file["x"], file["y"]
+    model = build("mlp:128,64", x.shape[1], 10, "sigmoid")
+    params, row = np.zeros(model.layout.length, np.float32), np.zeros((1, model.layout.length), np.float32)
+    model.init(params, np.zeros(0, np.float32), np.random.default_rng(0))
+    model.bind(params, np.zeros(0, np.float32))
+    parts, workers = cut(model.layout.sizes, masters), comm.size - masters
+    share = np.array_split(np.arange(len(x)), workers)
+    pushes = sum(-(-len(rows) // batch) for rows in share)
+    times = []
+    for _ in range(epochs + 1):  # the first one warms up
+        comm.Barrier()
+        begun = time.perf_counter()
+        if comm.rank < masters:
+            low, high = parts[comm.rank]
+            serve(comm, params[low:high], pushes, LR / np.float32(workers))
+        else:
+            mine = share[comm.rank - masters]
+            work(comm, parts, model, (x[mine], y[mine], params, row), batch)
+        comm.Barrier()
+        times.append(time.perf_counter() - begun)
+    if comm.rank == 0:
+        print(json.dumps({"samples_per_s": epochs * len(x) / sum(times[1:])}))
+
+
+if __name__ == "__main__":
+    with threadpool_limits(1, user_api="blas"):
+        main()
