@@ -160,8 +160,6 @@ def check_recipe(recipe: Recipe, saved: dict[str, Any]) -> None:
         fixed.add("ranks")
     if not _any_ranks(recipe):
         free.remove("ranks")
-    if recipe.strategy == "async":  # its result depends on the workers
-        free.discard("ranks")
     if recipe.strategy == "local":  # a shard is a replica, with a state of its own
         fixed.add("shards")
     changed = [name for name in sorted(names - free) if name in saved and saved[name] != given[name]]
@@ -180,4 +178,4 @@ def check_recipe(recipe: Recipe, saved: dict[str, Any]) -> None:
 
 def _any_ranks(recipe: Recipe) -> bool:
     """Whether the result is the same on any number of ranks."""
-    return recipe.strategy == "sync" and recipe.allreduce == "arena" and not recipe.batch_size_per_rank
+    return recipe.strategy in ("sync", "local") and recipe.allreduce == "arena" and not recipe.batch_size_per_rank
