@@ -46,11 +46,12 @@ class Recipe:
     """Probability of dropping a hidden value."""
 
     sync_batchnorm: bool = False
-    """Batch norm over the whole global batch instead of each shard, with torch. Worth it where shards are small (below
-    16 samples or so); small networks take up to twice as long, and how long it took is told at the end."""
+    """Batch norm over the whole global batch instead of each shard, with torch and sync. Worth it where shards are
+    small (below 16 samples or so); small networks take up to twice as long, and how long it took is told at the end."""
 
     data: str = "digits"
-    """digits, mnist, fashion-mnist, synthetic:..., a directory of .npy, a .npz, or file.py:function."""
+    """digits, mnist, fashion-mnist, synthetic:..., a directory of .npy, a .npz, or file.py:function; for gpt
+    synthetic-text or a .txt file. `unisono data list` explains them."""
 
     data_dir: str = ""
     """Where the files of mnist and fashion-mnist are."""

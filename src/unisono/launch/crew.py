@@ -208,4 +208,6 @@ def _user_line(error: BaseException) -> str:
     """Where in the caller's own code an error of ours came from."""
     package = str(Path(__file__).parents[1])
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(package)]
+    # What torch's own code called for the caller (a scheduler's step, clip_grad_norm_) says little.
+    frames = [frame for frame in frames if "site-packages" not in Path(frame.filename).parts] or frames
     return f"\n({frames[-1].filename}:{frames[-1].lineno} in {frames[-1].name})" if frames else ""

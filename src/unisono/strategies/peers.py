@@ -138,7 +138,7 @@ def _check_options(recipe: Recipe) -> None:
             recipe.allreduce not in ("arena", "native"),
             "--allreduce", recipe.allreduce, "torch sums the gradients itself", "leave --allreduce out",
         ),
-        (recipe.sync_batchnorm, "--sync-batchnorm", "", "shards meet in the arena", "use --strategy sync"),
+        (recipe.sync_batchnorm, "--sync-batchnorm", "", "torch has it for GPUs, ours is sync's", "use --strategy sync"),
         (bool(recipe.slow), "--slow", recipe.slow, "its ranks compute and wait at once", "use --strategy sync"),
         (bool(recipe.snapshot_every), "--snapshot-every", recipe.snapshot_every, "it has none", "use --strategy sync"),
         (bool(recipe.resume), "--resume", recipe.resume, "it has no snapshots", "use --strategy sync"),

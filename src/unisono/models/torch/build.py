@@ -52,5 +52,7 @@ def _by_name(spec: str, task: Task, activation: str, dropout: float) -> Callable
     if name in nets.NETWORKS and (name in nets.FOR_TEXT) != task.tokens:
         kind = "text" if task.tokens else "no text"
         others = [other for other in nets.NETWORKS if (other in nets.FOR_TEXT) == task.tokens]
-        raise UserError(f"model {spec!r} does not fit the data, which are {kind}", hint=f"use {', '.join(others)}")
+        more = "" if task.tokens else "; or --data synthetic-text, or a .txt file"
+        fitting = f"use {', '.join(others)}{more}"
+        raise UserError(f"model {spec!r} does not fit the data, which are {kind}", hint=fitting)
     return partial(nets.build, name, args, task.shape, task.outputs, activation, dropout)
