@@ -140,6 +140,14 @@ def test_a_loss_that_is_not_finite_stops_with_a_hint(tmp_path):
         unisono.run(lambda world: train(world, job, tmp_path / "w"), 2)
 
 
+def test_a_loss_that_is_not_finite_before_anything_was_learnt_is_not_the_learning_rate_s(tmp_path):
+    # Targets whose squares are beyond what float32 holds, though they themselves are not.
+    np.savez(tmp_path / "huge.npz", train_x=np.ones((32, 2), "f4"), train_y=np.full((32, 1), 3e38, "f4"))
+    options = {"model": "linear", "data": str(tmp_path / "huge.npz"), "optimizer": "sgd", "normalise": "none"}
+    with pytest.raises(RankFailed, match=r"in epoch 1, step 1, .*\nHINT: nothing was learnt yet"):
+        unisono.run(lambda world: train(world, prepare(Recipe(**options, shards=1, ranks=1)), tmp_path / "w"), 1)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

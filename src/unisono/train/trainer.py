@@ -111,9 +111,15 @@ class Learner:
             raise UnisonoError(
                 f"the loss became {found.loss} in epoch {epoch}, step {step + 1}, shard {found.shard}"
                 + (f"; the weights of epoch {epoch - 1} are kept" if epoch > 1 else ""),
-                hint=found.advice or f"lower --lr ({job.recipe.lr:g}), or use --clip 1 or --warmup-epochs 1",
+                hint=found.advice or self._cure(number),
             ) from None
         self._tell_progress(epoch, step, samples)
+
+    def _cure(self, number: int) -> str:
+        """Of a loss that is not finite."""
+        if number == 1 and self._job.rhythm is None:
+            return "nothing was learnt yet: it is the data or the model, not the learning rate"
+        return f"lower --lr ({self._job.recipe.lr:g}), or use --clip 1 or --warmup-epochs 1"
 
     def _tell_progress(self, epoch: int, step: int, samples: int) -> None:
         self._told_samples += samples
