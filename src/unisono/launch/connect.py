@@ -38,13 +38,15 @@ def join(transport: str = "auto", timeout_s: float = DEFAULT_TIMEOUT_S) -> World
     """
     world = World(connect(detect(), transport, timeout_s))
     # A thread of gloo that outlives the interpreter may want its lock in vain, and abort the process.
-    atexit.register(_close, weakref.ref(world))
+    atexit.register(_close, weakref.ref(world), world.comm)
     return world
 
 
-def _close(world: "weakref.ref[World]") -> None:
+def _close(world: "weakref.ref[World]", comm: Communicator) -> None:
     if (living := world()) is not None:
         living.close()
+    else:  # the world was a name inside a function that has returned
+        comm.close()
 
 
 def installed(transport: str) -> bool:

@@ -2,6 +2,7 @@
 
 import shutil
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,9 @@ def opened() -> Iterator[Callable[..., Any]]:
 
         yield open_page
         browser.close()
+    for thread in threading.enumerate():
+        if thread.name.startswith("asyncio-waitpid"):  # playwright's: it ends with the process that it waits for
+            thread.join(30.0)
     assert faults == []
     assert [url for url in asked if not url.startswith(("file://", "data:,"))] == []
 
