@@ -54,12 +54,12 @@ def _state(pid: int) -> str:
 @pytest.mark.parametrize("position", [2, CLOSING])
 @pytest.mark.parametrize("act", [stop, loop_for_ever])
 def test_a_rank_that_never_moves_again_is_looked_into_and_taken_over(monkeypatch, tmp_path, act, position):
-    hasty = replace(LONGER, stall_timeout=0.3)
+    hasty = replace(LONGER, stall_timeout=1.0)  # less, and on a busy machine ranks that only lack a core are ended too
     found = trial(monkeypatch, hasty, Fault(2, PULSED, position=position, act=act), places=Places(log=tmp_path))
     found.check(quiet(LONGER))
     (event,) = deaths = [event for event in found.events if event["kind"] == "death"]
     assert [event["rank"] for event in deaths] == [2]
-    told = "did not move for 0.3 s (--stall-timeout) and was ended"
+    told = "did not move for 1 s (--stall-timeout) and was ended"
     assert event["cause"] == f"{told} (its stack: {tmp_path / 'rank-2.stack'})"
     # Who was stopped may have gone on for a moment before it answered.
     text = (tmp_path / "rank-2.stack").read_bytes()
