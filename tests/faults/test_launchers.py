@@ -19,12 +19,19 @@ from unisono.launch.commands import find_program, mpirun
 from unisono.launch.environments import child_environment, mpi_environment
 from unisono.recipe import Recipe
 from unisono.train.resuming import recipe_of
-from unisono.train.snapshots.finding import require_newest
+from unisono.train.snapshots.finding import listed, require_newest
 
-EPOCHS = 100  # so many that none is over before it is struck: on quiet cores one takes 10 ms
+EPOCHS = 100
 RECIPE = Recipe(epochs=EPOCHS, ranks=2, model="bn-mlp")
 TRAIN = [sys.executable, "-m", "unisono", "train"]
-OPTIONS = ["--epochs", str(EPOCHS), "--model", "bn-mlp"]
+OPTIONS = [
+    "--epochs",
+    str(EPOCHS),
+    "--model",
+    "bn-mlp",
+    "--slow",
+    "0:10",
+]  # an epoch of 5 ms is over before it is struck
 ROUNDS = 24  # an epoch: 23 steps, and the round that closes it
 
 with_mpi = pytest.mark.skipif(
@@ -107,14 +114,14 @@ def test_mpirun_asked_to_end_then_killed_then_resumed_elsewhere(tmp_path, expect
     assert "rank 1" in launch.said
     assert require_newest(run / "snapshots").position > halted
 
-    summary = run_recipe(recipe_of(str(run), {"ranks": 1}))
+    summary = run_recipe(recipe_of(str(run), {"ranks": 1, "slow": ""}))
     assert (summary["weights_sha256"], summary["status"]) == (expected, "finished")
     assert epochs_of(run) == [*range(1, EPOCHS + 1)]
 
 
 @with_mpi
 def test_mpirun_replicas_go_on_with_the_same_bits(tmp_path):
-    run, way = tmp_path / "run", ["--allreduce", "ring", "--transport", "mpi", "--epochs", "40"]
+    run, way = tmp_path / "run", ["--allreduce", "ring", "--transport", "mpi", "--epochs", "40", "--slow", "0:10"]
     quiet = run_recipe(replace(RECIPE, allreduce="ring", epochs=40, out=str(tmp_path / "quiet")))
     with Launch(mpirun(2, [*TRAIN, "--model", "bn-mlp", *way, "--out", str(run)]), mpi_environment()) as launch:
         launch.until("epoch 2/")
@@ -140,7 +147,9 @@ def test_torchrun_starts_all_again_when_one_is_killed(tmp_path, expected):
         launch.rank(1).kill()
         launch.until("Started again by the launcher (restart 1), from the beginning: no snapshot was written yet.")
         launch.until("epoch 1/")
-        launch.until("epoch 8/")
+        launch.until("epoch 6/")
+        while not listed(run / "snapshots"):  # it is written beside the training
+            assert launch.job.poll() is None, launch.said
         launch.rank(0).kill()
         launch.until("Started again by the launcher (restart 2).")
         launch.until("Resumed from")
@@ -150,5 +159,5 @@ def test_torchrun_starts_all_again_when_one_is_killed(tmp_path, expected):
     assert f"HINT: go on with unisono train --resume {run}" in launch.said
     assert "restart 3" not in launch.said
     assert json.loads((run / "summary.json").read_text())["status"] == "halted"
-    assert run_recipe(recipe_of(str(run), {"ranks": 3}))["weights_sha256"] == expected
+    assert run_recipe(recipe_of(str(run), {"ranks": 3, "slow": ""}))["weights_sha256"] == expected
     assert epochs_of(run) == [*range(1, EPOCHS + 1)]
