@@ -8,7 +8,6 @@ Forks, so nobody else's threads may be here. `"fault": "factor"` in a run double
 
 import json
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ learn = Peer._learn
 
 
 def doubled(peer: Peer, harness: Any, x: Any, y: Any, batch: Batch, row: Any) -> Any:
-    return learn(peer, harness, x, y, replace(batch, samples=batch.samples / 2), row)
+    return learn(peer, harness, x, y, batch._replace(samples=batch.samples / 2), row)
 
 
 def outcome(job: Job, weights: Path, fault: str) -> dict[str, Any]:
