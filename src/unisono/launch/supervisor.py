@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, TypeAlias, final
 
 from unisono.arena import protocol
+from unisono.arena.member import pulse_of
 from unisono.arena.protocol import View, Words
 from unisono.arena.requests import Requests
 from unisono.launch.crew import Crew, Ended, answer
@@ -149,6 +150,7 @@ class Supervisor:
     def _reform(self, lost: dict[int, str]) -> None:
         """A new view, without those who are `lost` and with those who are ready to join."""
         begun, old = time.perf_counter(), self._view
+        pulses = {slot: pulse_of(self._words, slot) for slot in old.members}
 
         def staying() -> list[int] | None:
             members = [slot for slot in old.members if slot in self._crew.living and slot not in self._joining]
@@ -164,8 +166,14 @@ class Supervisor:
             return bool(more)
 
         def end_late(late: list[int] | None) -> None:
-            for slot in self._coming() if late is None else late:
-                self._end_stuck(slot)
+            if late is None:
+                for slot in self._coming():
+                    self._end_stuck(slot, self._doorman)
+                return
+            for slot in late:
+                if pulses[slot] == (pulse := pulse_of(self._words, slot)):
+                    self._end_stuck(slot, self._lookout)
+                pulses[slot] = pulse  # one that writes to a slow disk cannot stand still, but shows that it lives
 
         members = come_to_rest(self._words, Roll(staying, listen, self._lookout.patience_s, end_late))
         over = bool(self._outcome.results)
@@ -250,18 +258,21 @@ class Supervisor:
         self._care.tick()
         living = self._crew.living
         working = [slot for slot in self._view.members if slot in living and slot not in self._joining]
-        for slot in (*self._lookout.stuck(working), *self._doorman.stuck(self._coming())):
-            self._end_stuck(slot)
+        for lookout, slots in ((self._lookout, working), (self._doorman, self._coming())):
+            for slot in lookout.stuck(slots):
+                self._end_stuck(slot, lookout)
 
     def _send_away(self, slots: Iterable[int]) -> None:
         for slot in self._crew.living.intersection(slots) - self._causes.known.keys():
             self._causes.known[slot] = "came too late"
             self._crew.kill(slot)
 
-    def _end_stuck(self, slot: int) -> None:
+    def _end_stuck(self, slot: int, lookout: Lookout) -> None:
+        """Saves the stack of a rank that did not move for as long as `lookout` waits, and ends it, once."""
         if slot in self._causes.known:
             return  # its end takes a moment
-        told = f"did not move for {self._lookout.patience_s():g} s (--stall-timeout) and was ended"
+        told = f"did not move for {lookout.patience_s():g} s (--stall-timeout) and was ended"
+        lookout.accuse()
         where = self._stacks.save(self._crew, slot)
         self._causes.known[slot] = told + (f" (its stack: {where})" if where else "")
         self._crew.kill(slot)
