@@ -179,11 +179,6 @@ def test_started_again_it_goes_on_from_the_newest_snapshot(run):
 
 
 def test_started_again_before_there_is_a_snapshot_it_begins_in_the_same_directory(run):
-    for path in listed(run / "snapshots"):
-        (path / "params.safetensors").write_bytes(b"")
-    found = again(run)
-    assert found.anew
-    assert "from the beginning: no snapshot can be used: 0000" in found.told
     for path in (run / "snapshots").iterdir():
         path.rename(run.parent / path.name)
     found = again(run, ranks=1)
@@ -191,6 +186,22 @@ def test_started_again_before_there_is_a_snapshot_it_begins_in_the_same_director
     assert found.told.endswith("from the beginning: no snapshot was written yet.")
     with pytest.raises(UserError, match=r"--lr: 0\.01 then, 0\.5 now"):
         again(run, lr=0.5)
+
+
+def test_started_again_with_damaged_snapshots_it_changes_nothing(run, monkeypatch):
+    for path in listed(run / "snapshots"):
+        (path / "params.safetensors").write_bytes(b"")
+    monkeypatch.setattr("unisono.cli.running.detect", lambda: replace(Placement.alone(), restarts=1))
+    before = contents(run)
+    with pytest.raises(UserError, match=r"(?s)no snapshot in .* can be used:.*params\.saf.*nothing was changed"):
+        run_recipe(replace(RECIPE, out=str(run)))
+    assert contents(run) == before
+
+
+def test_started_again_in_the_finished_run_of_another_recipe(finished):
+    """The first attempt was refused, for --out is not empty, and a launcher does not look at why."""
+    with pytest.raises(UserError, match=r"--lr: 0\.01 then, 0\.5 now"):
+        again(finished, lr=0.5)
 
 
 def test_started_again_with_nothing_to_go_on_with(finished, tmp_path):
@@ -220,6 +231,7 @@ def test_the_only_process_of_a_launcher_goes_on_too(finished, run, monkeypatch, 
 
 def test_replicas_that_are_started_again_on_other_ranks_say_that_the_result_is_another_one(run):
     before = json.loads((listed(run / "snapshots")[0] / "manifest.json").read_text())["facts"]["recipe"]
+    replace(RECIPE, allreduce="ring").save(run / "recipe.toml")
     found = again(run, ranks=3, allreduce="ring")
     assert before["ranks"] == 2
     assert found.told.endswith("On 3 ranks instead of 2 the result is another one.")

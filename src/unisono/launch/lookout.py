@@ -53,7 +53,7 @@ class Lookout:
     def patience_s(self) -> float:
         """How long a rank may stand still. Before the first round nobody knows how long one takes."""
         usual_s = self._stall_s or (max(LEAST_S, TIMES_MEDIAN * self._round_s) if self._round_s else FIRST_S)
-        return usual_s * 2**self._doublings
+        return usual_s * (1 << self._doublings)
 
     def stuck(self, members: list[int]) -> list[int]:
         """The members that everybody waits for, and that have not moved for too long."""

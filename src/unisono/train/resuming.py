@@ -60,7 +60,8 @@ class Again:
 def after_restart(recipe: Recipe, count: int) -> Again:
     """What a run goes on with that was started again `count` times.
 
-    The newest whole snapshot of --out, or the beginning if there is none; a `UserError` if that is another run's.
+    The newest whole snapshot of --out, or the beginning if none was written; a `UserError` if that is another run's, or
+    if all are damaged.
     """
     if not count or recipe.resume:
         return Again(recipe)
@@ -70,15 +71,16 @@ def after_restart(recipe: Recipe, count: int) -> Again:
     run = Path(recipe.out).expanduser()
     if not (run / "recipe.toml").is_file():
         return Again(recipe, f"{begins} {recipe.out} was not begun.")
+    # Nothing says who began the directory: one of another recipe is another run's, finished or not.
+    saved = asdict(load(str(run / "recipe.toml"), {}))
+    check_recipe(replace(resolve(recipe), resume=recipe.out, allow_change="ranks,shards"), saved)
     if _finished(run):
         return Again(recipe, f"{recipe.out} is finished: nothing is left to do.", finished=True)
     found = newest(run / SNAPSHOTS)
     if found.snapshot is None:
-        # It changes nothing in the result, but the directory may be somebody else's.
-        saved = asdict(load(str(run / "recipe.toml"), {}))
-        check_recipe(replace(resolve(recipe), resume=recipe.out, allow_change="ranks,shards"), saved)
-        why = "; ".join(f"{path.name}: {reason}" for path, reason in found.rejected)
-        return Again(recipe, f"{begins} no snapshot {f'can be used: {why}' if why else 'was written yet'}.", anew=True)
+        if found.rejected:  # they may be mended, and whoever begins anew would write over what is there
+            found.require()
+        return Again(recipe, f"{begins} no snapshot was written yet.", anew=True)
     told = f"Started again by the launcher (restart {count})."
     if not _any_ranks(recipe) and (before := found.snapshot.facts["recipe"]["ranks"]) != recipe.ranks:
         told += f" On {recipe.ranks} ranks instead of {before} the result is another one."
