@@ -9,6 +9,7 @@ Limits: imports nothing heavy; names of models, data and optimizers are checked 
 """
 
 import json
+import math
 import tomllib
 from dataclasses import asdict, dataclass, fields, replace
 from importlib import resources
@@ -200,6 +201,10 @@ class Recipe:
     """The run directory; a new one under runs/ if empty."""
 
     def __post_init__(self) -> None:
+        for entry in fields(self):
+            value = getattr(self, entry.name)
+            if isinstance(value, float) and not math.isfinite(value):
+                raise UserError(f"{option(entry.name)} is {value}", hint="give a finite number")
         for name, least in (
             ("ranks", 1),
             ("masters", 1),
