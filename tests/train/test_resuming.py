@@ -259,5 +259,14 @@ def test_what_is_no_run_directory_is_refused(tmp_path):
     assert find_snapshot(RECIPE) is None
 
 
+@pytest.mark.parametrize("lost", [lambda path: path.unlink(), lambda path: path.write_bytes(b"")])
+def test_a_recipe_whose_file_was_lost_is_that_of_the_newest_snapshot(run, lost):
+    before = recipe_of(str(run), {"keep": 7})
+    lost(run / "recipe.toml")
+    found = recipe_of(str(run), {"keep": 7})
+    assert (found, found.resume, found.keep) == (before, str(run), 7)
+    assert find_snapshot(found) is not None
+
+
 def test_nothing_is_passed_over_when_the_newest_is_whole(run):
     assert passed_over(find_snapshot(recipe_of(str(run), {}))) == []

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, final
 
 from unisono.errors import UserError, unknown_name
-from unisono.recipe import Recipe, load, option
+from unisono.recipe import ONE_RUNS, Recipe, changed, load, option
 from unisono.strategies.peers import resolve
 from unisono.train.snapshots.files import Damaged
 from unisono.train.snapshots.finding import Snapshot, listed, newest, number_of, verified
@@ -35,11 +35,14 @@ SNAPSHOTS = "snapshots"
 
 
 def recipe_of(run: str, overrides: dict[str, Any]) -> Recipe:
-    """The recipe of a run directory, with what is given on top."""
+    """The recipe of a run directory, with what is given on top; if its file is gone, that of the newest snapshot."""
     path = Path(run).expanduser() / "recipe.toml"
-    if not path.is_file():
+    if path.is_file() and path.stat().st_size:
+        return load(str(path), {**overrides, "resume": run})
+    if (snapshot := newest(path.parent / SNAPSHOTS).snapshot) is None:
         raise UserError(f"--resume {run} is not a run directory: it has no recipe.toml", hint="give that of a run")
-    return load(str(path), {**overrides, "resume": run})
+    saved = {name: value for name, value in snapshot.facts["recipe"].items() if name not in ONE_RUNS}
+    return changed(saved, {**overrides, "resume": run}, str(snapshot.path))
 
 
 @final
@@ -164,11 +167,11 @@ def check_recipe(recipe: Recipe, saved: dict[str, Any]) -> None:
         free.remove("ranks")
     if recipe.strategy == "local":  # a shard is a replica, with a state of its own
         fixed.add("shards")
-    changed = [name for name in sorted(names - free) if name in saved and saved[name] != given[name]]
-    refused = [name for name in changed if name in fixed or name not in allowed]
+    differing = [name for name in sorted(names - free) if name in saved and saved[name] != given[name]]
+    refused = [name for name in differing if name in fixed or name not in allowed]
     if refused:
         told = "\n".join(f"  {option(name)}: {saved[name]!r} then, {given[name]!r} now" for name in refused)
-        keys = ",".join(option(name).removeprefix("--") for name in changed)
+        keys = ",".join(option(name).removeprefix("--") for name in differing)
         never = ", ".join(option(name) for name in refused if name in fixed)
         raise UserError(
             f"--resume {recipe.resume}: the recipe is not that of the run so far:\n{told}",
