@@ -21,15 +21,16 @@ SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP, signal.SIGINT)
 
 
 @contextmanager
-def heeding(ask: Callable[[], None]) -> Iterator[None]:
+def heeding(ask: Callable[[], None], counts: Counter[int] | None = None) -> Iterator[None]:
     """SIGTERM, SIGUSR1, SIGHUP and Ctrl-C call `ask`; the second of a kind is a KeyboardInterrupt.
 
     Of a kind: batch systems warn with one and end with another. What is ignored stays so: nohup means it.
+    counts: where they are counted, for blocks that count together.
     """
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread may
         return
-    seen: Counter[int] = Counter()
+    seen = Counter[int]() if counts is None else counts
     owner = os.getpid()
 
     def handle(number: int, frame: object) -> None:

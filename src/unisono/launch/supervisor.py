@@ -13,8 +13,8 @@ run ends with it. The supervisor's own death ends the ranks.
 import signal
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -27,7 +27,7 @@ from unisono.arena.requests import Requests
 from unisono.launch.crew import Crew, Ended, answer
 from unisono.launch.lookout import Causes, Lookout
 from unisono.launch.reforming import Roll, come_to_rest
-from unisono.launch.signals import SIGNALS
+from unisono.launch.signals import SIGNALS, heeding
 from unisono.launch.stacks import Stacks
 
 TICK_S = 0.1
@@ -277,21 +277,6 @@ class Supervisor:
         self._causes.known[slot] = told + (f" (its stack: {where})" if where else "")
         self._crew.kill(slot)
 
-    @contextmanager
-    def halting(self) -> Iterator[None]:
-        """SIGTERM, SIGUSR1, SIGHUP and Ctrl-C ask for an end at a round's end; the second of a kind ends at once.
-
-        Of a kind: batch systems warn with one and end with another. May be held for longer than `run`.
-        """
-
-        def handle(number: int, frame: object) -> None:
-            self._signals[number] += 1
-            if self._signals[number] > 1:
-                raise KeyboardInterrupt
-
-        before = {number: signal.signal(number, handle) for number in SIGNALS}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+    def halting(self) -> AbstractContextManager[None]:
+        """Signals ask for an end at a round's end; the second of a kind ends at once. May be held longer than `run`."""
+        return heeding(lambda: None, self._signals)
