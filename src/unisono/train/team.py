@@ -113,7 +113,7 @@ class Team:
             tick=saver.tick,
         )
         supervisor = Supervisor(self._shared.words, recipe.ranks, self._live, care, hear)
-        with supervisor.halting(), closing(saver), self._bells():
+        with supervisor.halting(), saver, self._bells():
             outcome = supervisor.run(self._position)
             halted = [found["halted"] for found in outcome.results.values() if "halted" in found]
             if outcome.lost or halted:
