@@ -132,13 +132,29 @@ def snapshot_of(recipe: Recipe, epoch: int = 2) -> Snapshot:
 
 @pytest.mark.parametrize(
     "changes",
-    [{"model": "mlp:8"}, {"data": "mnist"}, {"batch_size": 32}, {"optimizer": "sgd"}, {"drop_last": True}],
+    [
+        {"model": "mlp:8"},
+        {"data": "mnist"},
+        {"batch_size": 32},
+        {"optimizer": "sgd"},
+        {"drop_last": True},
+        {"engine": "torch"},
+        {"dropout": 0.5},
+        {"normalise": "pixel"},
+    ],
     ids=str,
 )
 def test_what_the_snapshot_would_not_fit_cannot_be_allowed(changes):
     recipe = replace(RECIPE, resume="run", allow_change=",".join(changes), **changes)
     with pytest.raises(UserError, match="cannot change within a run: leave it out"):
         check_same(recipe, snapshot_of(RECIPE))
+
+
+def test_a_seed_that_drew_the_validation_part_cannot_change():
+    recipe = replace(RECIPE, resume="run", allow_change="seed", seed=3)
+    check_same(recipe, snapshot_of(RECIPE))
+    with pytest.raises(UserError, match="--seed cannot change within a run"):
+        check_same(replace(recipe, validation=0.2), snapshot_of(replace(RECIPE, validation=0.2)))
 
 
 def test_ranks_that_decide_the_batch_cannot_change():

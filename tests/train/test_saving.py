@@ -77,6 +77,22 @@ def test_snapshots_are_made_when_they_are_due(job, expected, tmp_path):
         assert train(job, snapshot=verified(path))[0] == expected
 
 
+def test_the_data_are_hashed_once_and_not_for_every_snapshot(tmp_path, monkeypatch):
+    job, hashed = every(prepare(SMALL), "2steps"), tmp_path / "hashed"
+
+    def sha256(given: Job) -> str:
+        with open(hashed, "a") as file:  # by whichever process
+            file.write("once\n")
+        return "of the data"
+
+    monkeypatch.setattr(Job, "data_sha256", property(sha256))
+    with every_snapshot():
+        _, events = train(job, Places(snapshots=tmp_path / "snapshots"))
+    assert len(events) > 3
+    assert hashed.read_text() == "once\n"
+    assert {verified(path).facts["data"] for path in listed(tmp_path / "snapshots")} == {"of the data"}
+
+
 def test_snapshots_of_epochs(job, expected, tmp_path):
     with every_snapshot():
         train(every(job, "1epochs"), Places(snapshots=tmp_path))
@@ -281,6 +297,14 @@ def test_everything_is_put_back(job, tmp_path):
         for name, array in arrays.items():
             np.testing.assert_array_equal(array, saved[name])
     assert shared.state[0].any()
+
+
+def test_a_recipe_that_needs_what_the_snapshot_lacks_is_refused(tmp_path):
+    plain = replace(SMALL, optimizer="sgd", lr=0.1)
+    train(every(prepare(plain), "5steps"), Places(snapshots=tmp_path))
+    team = Team(prepare(replace(plain, momentum=0.9)), Places())
+    with pytest.raises(UserError, match=r"does not fit this recipe: state: none then, \{'momentum': \(\d+,\)\} now"):
+        team.resume(require_newest(tmp_path))
 
 
 def test_more_epochs_than_the_snapshot_knows(job, tmp_path):

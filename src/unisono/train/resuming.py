@@ -28,7 +28,7 @@ FREE = {
 """Options that do not change the result."""
 FIXED = {
     "model", "data", "validation", "batch_size", "batch_size_per_rank", "drop_last", "optimizer", "allreduce",
-    "strategy", "sync_every", "local_after",
+    "strategy", "sync_every", "local_after", "engine", "dropout", "normalise",
 }  # fmt: skip
 """Options that cannot change: what the snapshot holds, or where in the data it was made, would not fit."""
 SNAPSHOTS = "snapshots"
@@ -163,6 +163,8 @@ def check_recipe(recipe: Recipe, saved: dict[str, Any]) -> None:
     fixed, free = set(FIXED), set(FREE)
     if recipe.batch_size_per_rank:  # the global batch follows the ranks
         fixed.add("ranks")
+    if recipe.validation:  # which samples are those is drawn
+        fixed.add("seed")
     if not _any_ranks(recipe):
         free.remove("ranks")
     if recipe.strategy == "local":  # a shard is a replica, with a state of its own

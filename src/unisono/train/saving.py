@@ -13,6 +13,7 @@ has twice as long; one that cannot be ended (a thread) is waited for at the end 
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -28,7 +29,9 @@ from unisono.optim.options import OptimizerOptions
 from unisono.strategies.shared import Kept, Lasting
 from unisono.train.fingerprint import fingerprint
 from unisono.train.job import Job
+from unisono.train.snapshots.files import Damaged
 from unisono.train.snapshots.finding import Snapshot
+from unisono.train.snapshots.manifest import read
 from unisono.train.snapshots.writing import write
 from unisono.train.walk import Walk
 from unisono.train.writers import LAST_WAIT_S, WAIT_S, Writer
@@ -58,7 +61,7 @@ class Saver:
         self._position = 0
         self._asked = self._begun = time.monotonic()
         self._limit_s = LIMIT_S
-        self._ended = ""
+        self._ended = self._data = ""
 
     def tick(self) -> None:
         """Looks after the writer; asks the ranks for a copy when the time has come."""
@@ -119,13 +122,16 @@ class Saver:
         }
 
     def _write(self, folder: Path, position: int, facts: dict[str, Any], groups: Groups) -> str:
-        known = facts | {"data": self._job.data_sha256}
+        known = facts | {"data": self._data or self._job.data_sha256}
         return str(write(folder, position, groups, known, keep=self._job.recipe.keep).path)
 
     def _hear(self, timeout_s: float) -> None:
         if self._writer.busy and (found := self._writer.ended(timeout_s)) is not None:
             self._tell(self._position, found.path, self._ended if found.path is None and self._ended else found.cause)
             self._ended = ""
+            if found.path is not None and not self._data:  # a process that writes cannot tell us what it computed
+                with suppress(Damaged):
+                    self._data = read(Path(found.path)).facts["data"]
 
     def _end_writer(self) -> bool:
         """Whether it can be ended; its end takes a moment."""
@@ -173,12 +179,26 @@ def gather(model: Model, options: OptimizerOptions, lasting: Lasting) -> Groups:
 
 
 def put_back(model: Model, options: OptimizerOptions, lasting: Lasting, snapshot: Snapshot) -> None:
-    """Fills an arena, of any number of ranks, from a snapshot of the same recipe, but for the number of epochs."""
+    """Fills an arena, of any number of ranks, from a snapshot of the same recipe, but for the number of epochs.
+
+    A `UserError` if an option that was allowed to change (a momentum, say) changes what there is to be filled.
+    """
     for group, places in gather(model, options, lasting).items():
         saved = snapshot.arrays(group)
+        wanted, found = _shapes(places), _shapes(saved)
+        if wanted != found:
+            raise UserError(
+                f"{snapshot.path} does not fit this recipe: {group}: {found or 'none'} then, {wanted or 'none'} now",
+                hint="leave out the options that --allow-change names, or start a new run",
+            )
         for name, place in places.items():
             rows = min(len(place), len(saved[name])) if name == "scores" else None
             place[:rows] = saved[name][:rows]
+
+
+def _shapes(arrays: Mapping[str, np.ndarray]) -> dict[str, tuple[int, ...]]:
+    """By name; of the scores, which have a row for each epoch, that of a row."""
+    return {name: array.shape[name == "scores" :] for name, array in sorted(arrays.items())}
 
 
 def check_data(job: Job, snapshot: Snapshot) -> None:
