@@ -2,9 +2,11 @@
 
 import json
 import re
+import shutil
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +17,7 @@ from unisono.cli.running import run_recipe
 from unisono.errors import UserError
 from unisono.launch.placement import Placement
 from unisono.recipe import Recipe
+from unisono.train.job import prepare
 from unisono.train.resuming import FIXED, FREE, Again, after_restart, check_same, find_snapshot, passed_over, recipe_of
 from unisono.train.snapshots.finding import Snapshot, listed
 from unisono.train.snapshots.manifest import Manifest
@@ -282,6 +285,28 @@ def test_a_recipe_whose_file_was_lost_is_that_of_the_newest_snapshot(run, lost):
     found = recipe_of(str(run), {"keep": 7})
     assert (found, found.resume, found.keep) == (before, str(run), 7)
     assert find_snapshot(found) is not None
+
+
+@pytest.mark.parametrize("finished_since", [False, True])
+def test_a_run_that_another_one_went_on_with_meanwhile_is_left_alone(finished, run, monkeypatch, finished_since):
+    """Between the look for a snapshot and the lock."""
+    newest, *_ = listed(run / "snapshots")
+    hidden = run.parent / newest.name
+    newest.rename(hidden)
+
+    def ready(*given: Any) -> Any:
+        if finished_since:
+            shutil.copy(finished / "summary.json", run)
+        else:
+            hidden.rename(newest)
+        before.update(contents(run))
+        return prepare(*given)
+
+    before: dict[str, bytes] = {}
+    monkeypatch.setattr("unisono.cli.running.prepare", ready)
+    with pytest.raises(UserError, match="another unisono train has gone on with it meanwhile; nothing was changed"):
+        run_recipe(recipe_of(str(run), {}))
+    assert {name: data for name, data in contents(run).items() if not name.endswith("/.lock")} == before
 
 
 def test_nothing_is_passed_over_when_the_newest_is_whole(run):

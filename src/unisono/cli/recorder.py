@@ -15,6 +15,7 @@ end, the run is told as finished, and the command fails.
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Any, Self, final
@@ -31,7 +32,7 @@ from unisono.report.verdict import verdict
 from unisono.resources import machine, usable_cores
 from unisono.train.fingerprint import differences, fingerprint
 from unisono.train.job import Job
-from unisono.train.resuming import passed_over
+from unisono.train.resuming import check_newest, passed_over
 from unisono.train.rundir import HINTS, RunDirectory
 from unisono.train.snapshots.finding import Snapshot
 from unisono.train.team import Halted
@@ -80,7 +81,8 @@ class Recorder:
             self._directory = RunDirectory.make(job.recipe.out, job.recipe)
         else:
             self._epoch = snapshot.facts["epoch"] - (snapshot.facts["step"] <= job.plan.steps_per_epoch)
-            self._directory = RunDirectory.reopen(Path(job.recipe.resume), self._epoch, job.recipe)
+            check = partial(check_newest, job.recipe, snapshot)  # others may have gone on with it since it was found
+            self._directory = RunDirectory.reopen(Path(job.recipe.resume), self._epoch, job.recipe, check)
             self._resumed_from = str(snapshot.path)
         self.path, self.weights = self._directory.path, self._directory.weights
         setting = Setting(ENGINES[job.recipe.engine], transport, usable_cores(), hosts, devices)

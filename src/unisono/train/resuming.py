@@ -113,6 +113,17 @@ def find_snapshot(recipe: Recipe) -> Snapshot | None:
     return snapshot
 
 
+def check_newest(recipe: Recipe, snapshot: Snapshot) -> None:
+    """A `UserError` if the run went on since `snapshot` was found; for whoever keeps others from writing there."""
+    newer = [path for path in listed(snapshot.path.parent) if number_of(path) > number_of(snapshot.path)]
+    damaged = len(passed_over(snapshot))
+    if len(newer) > damaged or (not recipe.allow_change and _finished(snapshot.path.parents[1])):
+        raise UserError(
+            f"--resume {recipe.resume}: another unisono train has gone on with it meanwhile; nothing was changed",
+            hint="give the same command again, if there is anything left to do",
+        )
+
+
 def as_saved(recipe: Recipe, snapshot: Snapshot | None) -> Recipe:
     """With the shards and the engine of the snapshot where the recipe leaves them open."""
     if snapshot is None:

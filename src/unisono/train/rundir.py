@@ -91,12 +91,18 @@ class RunDirectory:
                 raise UserError(f"--out {path}: {error.strerror}", hint=hint) from None
 
     @classmethod
-    def reopen(cls, path: Path, epochs: int, recipe: Recipe) -> "RunDirectory":
-        """That of a run which goes on after `epochs` whole epochs: what was written of later ones is dropped."""
+    def reopen(
+        cls, path: Path, epochs: int, recipe: Recipe, check: Callable[[], None] = lambda: None
+    ) -> "RunDirectory":
+        """That of a run which goes on after `epochs` whole epochs: what was written of later ones is dropped.
+
+        check: called once nobody else can write there, before anything is changed.
+        """
         with ExitStack() as kept:
             directory = kept.enter_context(cls(path.expanduser()))
             try:
                 directory._lock()
+                check()
                 _replace(directory.path / "recipe.toml", recipe.toml())
                 for name in ("metrics.jsonl", "ranks.csv", "sync_time.csv", "contributions.csv", "pushes.csv"):
                     directory._cut(name, epochs)
