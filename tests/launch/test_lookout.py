@@ -1,12 +1,14 @@
 """Who is stuck: the one that everybody waits for. The clock is made up."""
 
+import signal
 from typing import Any
 
 import pytest
 
 from unisono.arena import protocol
 from unisono.arena.protocol import COMMIT, PULSE, READY, pack
-from unisono.launch.lookout import FIRST_S, Lookout
+from unisono.launch.crew import Ended
+from unisono.launch.lookout import FIRST_S, Causes, Lookout
 
 SIZE = 3
 
@@ -123,3 +125,17 @@ def test_ranks_that_are_ended_one_after_the_other_in_one_round_have_more_and_mor
 
 def test_nobody_there_nobody_stuck(node):
     assert node.lookout.stuck([]) == []
+
+
+@pytest.mark.parametrize(("waited_s", "cause"), [(9.0, "was killed for memory"), (25.0, "was killed by SIGKILL")])
+def test_memory_kills_of_long_ago_explain_nothing(monkeypatch, waited_s, cause):
+    """That of another process within the same limit, while ours were well."""
+    now, kills = [1000.0], [7]
+    monkeypatch.setattr("unisono.launch.lookout.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("unisono.launch.lookout.memory_kills", lambda: kills[0])
+    causes = Causes()
+    kills[0] = 8
+    for _ in range(round(waited_s / 0.1)):
+        now[0] += 0.1
+        causes.look()
+    assert causes.of(Ended(1, signal.SIGKILL, False, None, None)).startswith(cause)

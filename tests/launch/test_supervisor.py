@@ -17,8 +17,9 @@ from unisono.arena.protocol import COMMIT, REQUESTS
 from unisono.arena.protocol import READY as GRADIENTS
 from unisono.arena.requests import Requests
 from unisono.errors import RankFailed
+from unisono.launch import supervisor
 from unisono.launch.crew import Crew
-from unisono.launch.supervisor import READY, Care, Outcome, Supervisor
+from unisono.launch.supervisor import MOST_FAILURES, READY, Care, Outcome, Supervisor
 
 SIZE, ROUNDS = 3, 200
 
@@ -134,34 +135,42 @@ def test_more_deaths_than_allowed_end_the_run():
     assert outcome.view.members == (0, 2)
 
 
-def test_replacements_that_never_live_to_join_do_not_end_a_healthy_run():
-    """Nor do they stop it: nobody stands still for somebody who is not there yet."""
+def test_replacements_that_do_not_live_to_join_neither_end_a_healthy_run_nor_stop_it(monkeypatch):
+    """Nobody stands still for somebody who is not there yet; and they are tried again until one can join."""
+    monkeypatch.setattr(supervisor, "MOST_PAUSE_S", 0.05)
     events: list[dict] = []
-
-    def hook(slot: int, after: int, position: int) -> None:
-        if slot == 1 and (position == 2 or after):
-            die()
-
-    gave_up = lambda: [event for event in events if event["kind"] == "newcomer" and not event["again"]]  # noqa: E731
     words = new_words()
 
-    def waiting(slot: int, after: int, position: int) -> None:
-        hook(slot, after, position)
-        if slot == 0 and position == ROUNDS:
-            while words[REQUESTS + 8] == 0:  # until the parent has given up
-                pass
+    def hook(slot: int, after: int, position: int) -> None:
+        if slot == 1 and position == 2 and not after:
+            die()
+        if after and words[REQUESTS + 8] < MOST_FAILURES + 2:  # more often than where nobody else is left
+            words[REQUESTS + 8] += 1
+            die()
 
-    def note(event: dict) -> None:
-        events.append(event)
-        if gave_up():
-            words[REQUESTS + 8] = 1
-
-    care = Care(most_deaths=3, on_event=note)
-    outcome = Supervisor(words, SIZE, walker(words, waiting), care, lambda rank, value: None).run()
+    care = Care(most_deaths=3, on_event=events.append)
+    outcome = Supervisor(words, SIZE, walker(words, hook, views=3), care, lambda rank, value: None).run()
     assert {"done": ROUNDS} in outcome.results.values()
     assert (outcome.lost, outcome.takeovers) == ("", 1)
-    assert [event["kind"] for event in events] == ["death"] + 6 * ["newcomer"]
-    assert protocol.current_view(words, SIZE).number == 2
+    assert [event["kind"] for event in events] == ["death", *(MOST_FAILURES + 2) * ["newcomer"], "join"]
+
+
+def test_replacements_that_do_not_live_to_join_are_given_up_when_nobody_else_is_left(monkeypatch):
+    monkeypatch.setattr(supervisor, "MOST_PAUSE_S", 0.05)
+    events: list[dict] = []
+    words = new_words()
+
+    def hook(slot: int, after: int, position: int) -> None:
+        words[REQUESTS + 8] += bool(after)
+        if after or (slot, position) == (1, 2) or words[REQUESTS + 8] > MOST_FAILURES:
+            die()
+
+    live = walker(words, hook, rounds=10**9)
+    outcome = Supervisor(words, SIZE, live, Care(on_event=events.append), lambda rank, value: None).run()
+    assert outcome.lost.startswith("no rank is left: ")
+    tried = [event["again"] for event in events if event["kind"] == "newcomer" and event["rank"] == 1]
+    assert len(tried) > MOST_FAILURES
+    assert tried.index(False) == len(tried) - 1
 
 
 def test_a_replacement_that_cannot_be_forked_is_done_without(monkeypatch):
@@ -250,22 +259,22 @@ def test_what_nohup_ignores_asks_for_nothing():
 
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        supervisor = Supervisor(words, SIZE, walker(words, hook), Care(), lambda rank, value: None)
-        assert {"done": ROUNDS} in supervisor.run().results.values()
+        watched = Supervisor(words, SIZE, walker(words, hook), Care(), lambda rank, value: None)
+        assert {"done": ROUNDS} in watched.run().results.values()
         assert not Requests(words).asked_to_halt
     finally:
         signal.signal(signal.SIGHUP, before)
 
 
 def test_signals_count_together_in_a_run_and_around_it():
-    supervisor = Supervisor(new_words(), SIZE, walker(new_words(), lambda *given: None), Care(), lambda *told: None)
-    with supervisor.halting():
-        with supervisor.halting():
+    watched = Supervisor(new_words(), SIZE, walker(new_words(), lambda *given: None), Care(), lambda *told: None)
+    with watched.halting():
+        with watched.halting():
             signal.raise_signal(signal.SIGUSR1)
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGUSR1)
-    supervisor._crew.close()
-    supervisor._stacks.close()
+    watched._crew.close()
+    watched._stacks.close()
 
 
 def test_a_replacement_that_is_stuck_at_the_end_is_not_waited_for():

@@ -24,6 +24,8 @@ from unisono.resources import memory_kills
 LEAST_S, TIMES_MEDIAN, FIRST_S = 60.0, 20, 1800.0
 _LONGEST_TICK_S = 1.0
 _MOST_DOUBLINGS = 6
+_LAG_S = 10.0
+"""How much older a count of memory kills is than a death that it may explain: a process takes a while to die."""
 
 
 @final
@@ -88,7 +90,13 @@ class Causes:
 
     def __init__(self) -> None:
         self.known: dict[int, str] = {}
-        self._memory_kills = memory_kills()
+        self._memory_kills = self._newer = memory_kills()
+        self._counted = time.monotonic()
+
+    def look(self) -> None:
+        """Now and then: kills of long ago, of others within the same limit, explain nothing that happens now."""
+        if (now := time.monotonic()) - self._counted > _LAG_S:
+            self._memory_kills, self._newer, self._counted = self._newer, memory_kills(), now
 
     def of(self, one: Ended) -> str:
         """Asked once for each."""
@@ -96,6 +104,6 @@ class Causes:
             return told
         kills = memory_kills()
         if os.WIFSIGNALED(one.status) and os.WTERMSIG(one.status) == signal.SIGKILL and kills > self._memory_kills:
-            self._memory_kills = kills
+            self._memory_kills = self._newer = kills
             return "was killed for memory (SIGKILL; the limit of its cgroup was reached)"
         return how_it_ended(one.status)

@@ -33,8 +33,10 @@ from unisono.launch.stacks import Stacks
 TICK_S = 0.1
 WINDOW_S = 600.0
 """Within which `most_deaths` are counted."""
-MOST_FAILURES, AT_ONCE, FIRST_PAUSE_S = 6, 2, 0.05
-"""How often a replacement is tried that dies before it joins, how often at once, and the first pause then."""
+AT_ONCE, FIRST_PAUSE_S, MOST_PAUSE_S = 2, 0.05, 60.0
+"""How often a replacement that dies before it joins is tried again at once; the first pause then, and the longest."""
+MOST_FAILURES = 6
+"""How often it is tried when nobody else is left."""
 READY = "ready to join"
 """What a replacement reports when it only waits to be let in."""
 
@@ -153,7 +155,7 @@ class Supervisor:
         pulses = {slot: pulse_of(self._words, slot) for slot in old.members}
 
         def staying() -> list[int] | None:
-            members = [slot for slot in old.members if slot in self._crew.living and slot not in self._joining]
+            members = self._working()
             # The last rank is not lost while a replacement is on its way.
             waited_for = not members and not self._outcome.results and bool(self._coming() or self._due)
             alone = waited_for and not any(map(self._joining.get, self._coming()))
@@ -197,6 +199,11 @@ class Supervisor:
             self._due |= dict.fromkeys(lost, 0.0)
             self._start_due()
 
+    def _working(self) -> list[int]:
+        """Members that live."""
+        living = self._crew.living
+        return [slot for slot in self._view.members if slot in living and slot not in self._joining]
+
     def _coming(self) -> list[int]:
         """Replacements that have not joined yet."""
         return [slot for slot in self._joining if slot in self._crew.living]
@@ -218,11 +225,11 @@ class Supervisor:
         for slot, cause in lost.items():
             self._joining.pop(slot, None)
             failures = self._failures[slot] = self._failures.get(slot, 0) + 1
-            again = self._care.respawn and failures < MOST_FAILURES
+            again = self._care.respawn and (failures < MOST_FAILURES or bool(self._working()))
             self._care.on_event({"kind": "newcomer", "rank": slot, "cause": cause, "again": again})
             if again:
-                pause_s = FIRST_PAUSE_S * 4 ** (failures - AT_ONCE) if failures > AT_ONCE else 0.0
-                self._due[slot] = time.monotonic() + pause_s
+                pause_s = FIRST_PAUSE_S * 4.0 ** min(failures - AT_ONCE, 10) if failures > AT_ONCE else 0.0
+                self._due[slot] = time.monotonic() + min(MOST_PAUSE_S, pause_s)
 
     def _note(self, lost: dict[int, str], joined: list[int], view: View, begun: float) -> None:
         took_s = time.perf_counter() - begun
@@ -256,9 +263,8 @@ class Supervisor:
         if self._signals:
             self._requests.ask_to_halt()
         self._care.tick()
-        living = self._crew.living
-        working = [slot for slot in self._view.members if slot in living and slot not in self._joining]
-        for lookout, slots in ((self._lookout, working), (self._doorman, self._coming())):
+        self._causes.look()
+        for lookout, slots in ((self._lookout, self._working()), (self._doorman, self._coming())):
             for slot in lookout.stuck(slots):
                 self._end_stuck(slot, lookout)
 
