@@ -107,6 +107,16 @@ def test_patience_follows_the_length_of_a_round(monkeypatch):
     assert node.lookout.patience_s() == pytest.approx(200.0, rel=0.05)
 
 
+def test_patience_follows_the_length_of_a_piece_where_a_round_has_many(monkeypatch):
+    """An epoch without meetings is one round: 20 of them would be a day."""
+    node = Node(monkeypatch, stall_s=0.0)
+    node.lookout = Lookout(node.words, 0.0, pieces=50.0)
+    for position in range(1, 6):
+        node.reach(position, READY, 0, 1, 2)
+        node.after(200.0)
+    assert node.lookout.patience_s() == pytest.approx(80.0, rel=0.05)
+
+
 def test_ranks_that_are_ended_one_after_the_other_in_one_round_have_more_and_more_time(node):
     """What is slow there and not stuck would else be ended for ever."""
     node.reach(7, COMMIT, 0, 1, 2)

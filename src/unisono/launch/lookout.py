@@ -30,10 +30,13 @@ _LAG_S = 10.0
 
 @final
 class Lookout:
-    """`stall_s` 0: 60 seconds, or 20 usual rounds if that is longer; half an hour for the first one."""
+    """`stall_s` 0: 60 seconds, or 20 usual rounds if that is longer; half an hour for the first one.
 
-    def __init__(self, words: Words, stall_s: float) -> None:
-        self._words, self._stall_s = words, stall_s
+    pieces: how many pieces of work, each with a sign of life, a rank does in a round; 20 of them if there are several.
+    """
+
+    def __init__(self, words: Words, stall_s: float, pieces: float = 1.0) -> None:
+        self._words, self._stall_s, self._pieces = words, stall_s, pieces
         self._looked = time.monotonic()
         self._accused, self._doublings = False, 0
         self.forget()
@@ -54,7 +57,8 @@ class Lookout:
 
     def patience_s(self) -> float:
         """How long a rank may stand still. Before the first round nobody knows how long one takes."""
-        usual_s = self._stall_s or (max(LEAST_S, TIMES_MEDIAN * self._round_s) if self._round_s else FIRST_S)
+        piece_s = self._round_s / self._pieces
+        usual_s = self._stall_s or (max(LEAST_S, TIMES_MEDIAN * piece_s) if piece_s else FIRST_S)
         return usual_s * (1 << self._doublings)
 
     def stuck(self, members: list[int]) -> list[int]:

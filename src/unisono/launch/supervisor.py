@@ -53,6 +53,8 @@ class Care:
     most_deaths: int = 100
     stall_s: float = 0.0
     """0: 60 seconds, or 20 times a usual round if that is longer."""
+    pieces: float = 1.0
+    """How many pieces of work a rank does in a round: pushes, where a round is an epoch."""
     stacks: Path | None = None
     """Where the stack of a rank that is stuck is written."""
     restore: Callable[[View], Any] = lambda view: None
@@ -88,7 +90,7 @@ class Supervisor:
         self._words, self._size, self._body, self._care, self._on_report = words, size, body, care, on_report
         self._crew = Crew(self._hear, grace_s=0.0)
         self._requests = Requests(words)
-        self._lookout, self._doorman = Lookout(words, care.stall_s), Lookout(words, care.stall_s)
+        self._lookout, self._doorman = Lookout(words, care.stall_s, care.pieces), Lookout(words, care.stall_s)
         self._stacks = Stacks(size, care.stacks)
         self._outcome = Outcome()
         self._joining: dict[int, bool] = {}  # slot -> whether it is ready

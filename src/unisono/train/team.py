@@ -107,6 +107,7 @@ class Team:
             respawn=recipe.respawn,
             most_deaths=recipe.max_restarts,
             stall_s=recipe.stall_timeout,
+            pieces=1.0 if self._setup is None else max(1.0, job.updates / recipe.ranks),
             stacks=self.places.log,
             restore=self._shared.restore if self._setup is None else self._take_pens_back,
             on_event=on_event,
