@@ -99,24 +99,25 @@ def chaos(recipe: Recipe, turns: Turns, rng: random.Random, habits: Habits, fold
     print(f"{recipe.model} on {recipe.data}, {recipe.engine} engine, {recipe.ranks} ranks, {epochs} epochs a run")
     told = ", ".join(f"{number} x {kind}" for kind, number in sorted(faults.items()))
     print(f"{'faults':<24}{faults.total():>8}   ({told}); in {turns.rounds} runs")
-    reforming = show_deaths([event for _, run in pairs for event in run.events if event["kind"] == "death"])
+    reforming = show_deaths([event for _, run in pairs for event in run.events])
     kept = show_speed(pairs)
     print(f"Others used {bystanders.cores():.2f} cores meanwhile.")
     hashes = {run.summary["weights_sha256"] for pair in pairs for run in pair}
     print(f"{'weights':<24}{'equal' if len(hashes) == 1 else 'NOT EQUAL':>8}   ({min(hashes)[:16]}...)")
-    print(f"{'left behind':<24}{left:>8}   processes and segments")
+    print(f"{'left behind':<24}{left:>8}   processes (and with them the arena, which has no name)")
     return len(hashes) == 1 and not left and kept and reforming
 
 
-def show_deaths(deaths: list[dict[str, Any]]) -> bool:
+def show_deaths(events: list[dict[str, Any]]) -> bool:
     """How much was done again, and how long it took from the news of a death until the survivors went on."""
-    worked = [event for event in deaths if event["worked"]]
-    whole = sum(event["reached"] == "commit" for event in worked)
-    print(f"{'deaths':<24}{len(deaths):>8}   ({len(deaths) - len(worked)} while joining)")
-    print(f"{'steps redone':<24}{whole:>8}   at most (and {len(worked) - whole} times only the update)")
-    if len(worked) < 2:
+    deaths = [event for event in events if event["kind"] == "death"]
+    joining = sum(event["kind"] == "newcomer" for event in events)
+    whole = sum(event["reached"] == "commit" for event in deaths)
+    print(f"{'deaths':<24}{len(deaths) + joining:>8}   ({joining} of them of replacements that had not joined yet)")
+    print(f"{'steps redone':<24}{whole:>8}   at most (and {len(deaths) - whole} times only the update)")
+    if len(deaths) < 2:
         return True
-    cuts = quantiles([1000 * event["s"] for event in worked], n=100, method="inclusive")
+    cuts = quantiles([1000 * event["s"] for event in deaths], n=100, method="inclusive")
     print(f"{'re-forming, ms':<24}{cuts[49]:>8.2f}   p50; p99 {cuts[98]:.2f} (aim: <= {REFORMING_MS:g})")
     return cuts[98] <= REFORMING_MS
 
@@ -143,9 +144,8 @@ def resume_kills(kills: int, rng: random.Random, folder: Path) -> bool:
 
 
 def _run(recipe: Recipe, path: Path, tormentor: Any = None) -> tuple[Outcome, Counter[str], int]:
-    """One run to its end: what it found, the faults, how many processes and segments it left."""
+    """One run to its end: what it found, the faults, how many processes it left."""
     faults: Counter[str] = Counter()
-    before = _segments()
     with Run(partial(run_recipe, replace(recipe, out=str(path))), path.with_suffix(".log")) as run:
         if tormentor is not None:
             faults = tormentor(run)
@@ -153,12 +153,8 @@ def _run(recipe: Recipe, path: Path, tormentor: Any = None) -> tuple[Outcome, Co
             pass
         if run.code():
             raise UnisonoError(f"the run ended with exit code {run.code()}:\n{path.with_suffix('.log').read_text()}")
-        left = len(_segments() - before) + sum(_group(pid) == run.pid for pid in psutil.pids())
+        left = sum(_group(pid) == run.pid for pid in psutil.pids())
     return Outcome.read(path), faults, left
-
-
-def _segments() -> set[str]:
-    return {entry.name for entry in Path("/dev/shm").iterdir()}
 
 
 def _group(pid: int) -> int:
