@@ -26,6 +26,7 @@ COMMANDS = {
     "weights": "Show the weights of a run, or export them.",
     "data": "List, fetch and check datasets.",
     "bench": "Measure all-reduce: algorithm x size x ranks x transport.",
+    "doctor": "Look at this machine: what is here, what works, what to do about the rest.",
 }
 """In the order in which a user meets them. The texts stand here so that --help need not import the commands."""
 EXAMPLES = {
@@ -33,6 +34,7 @@ EXAMPLES = {
     "report": "unisono report runs/mine",
     "weights": "unisono weights runs/mine --export weights.npz",
     "bench": "unisono bench --transports shm --sizes 64KiB,1MiB",
+    "doctor": "unisono doctor --json",
 }
 """For each command that is a function; one that has commands of its own brings its example."""
 

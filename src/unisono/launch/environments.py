@@ -114,6 +114,12 @@ def detect(environ: Mapping[str, str] | None = None, *, terminal: bool | None = 
     return placement
 
 
+def said(*names: str, environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Those of the variables that are set: for people to read."""
+    environ = os.environ if environ is None else environ
+    return {name: environ[name] for name in names if name in environ}
+
+
 def enter_rank(rank: int, size: int) -> None:
     """Called in a rank that our own launcher started, so that it, and what it starts, is not taken for one alone."""
     os.environ[OWN_RANK] = f"{rank} of {size}"
