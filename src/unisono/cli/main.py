@@ -23,6 +23,7 @@ app = App(
 COMMANDS = {
     "train": "Train a network on this machine: more ranks change nothing but the time.",
     "report": "Show runs as a web page: one file, nothing to install, nothing loaded.",
+    "watch": "Show runs as a live page, in the browser or on the terminal.",
     "weights": "Show the weights of a run, or export them.",
     "data": "List, fetch and check datasets.",
     "bench": "Measure all-reduce: algorithm x size x ranks x transport.",
@@ -32,6 +33,7 @@ COMMANDS = {
 EXAMPLES = {
     "train": "unisono train r2 --ranks 4 --epochs 3",
     "report": "unisono report runs/mine",
+    "watch": "unisono watch runs/mine --terminal",
     "weights": "unisono weights runs/mine --export weights.npz",
     "bench": "unisono bench --transports shm --sizes 64KiB,1MiB",
     "doctor": "unisono doctor --json",

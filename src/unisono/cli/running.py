@@ -9,12 +9,14 @@ launcher (mpirun, torchrun, srun) started the ranks. The others are silent.
 import platform
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from unisono.cli.recorder import Recorder
+from unisono.cli.watching import live_page
 from unisono.comm.base import DEFAULT_TIMEOUT_S, Communicator
 from unisono.comm.node import node_colour
 from unisono.comm.telling import told
@@ -38,16 +40,19 @@ from unisono.train.unwatched import Origin, train_unwatched
 from unisono.world import World
 
 
-def run_recipe(recipe: Recipe) -> dict[str, Any] | None:
-    """Runs a recipe from start to verdict; the summary, on the process that writes it.
+def run_recipe(recipe: Recipe, *, watch: bool = False) -> dict[str, Any] | None:
+    """Runs a recipe from start to verdict; the summary, on the process that writes it. watch: with a live page.
 
     Alone, this process starts the ranks. Started by mpirun, torchrun or srun, it is one of them.
     """
     placement = detect()
-    return _as_parent(recipe, placement.restarts) if placement.size == 1 else _as_rank(recipe, placement)
+    with ExitStack() as beside:  # left after the run directory is complete
+        if placement.size == 1:
+            return _as_parent(recipe, placement.restarts, beside if watch else None)
+        return _as_rank(recipe, placement, beside if watch else None)
 
 
-def _as_parent(recipe: Recipe, restarts: int) -> dict[str, Any] | None:
+def _as_parent(recipe: Recipe, restarts: int, beside: ExitStack | None) -> dict[str, Any] | None:
     if recipe.transport == "mpi":
         raise UserError(
             "--transport mpi, but no MPI started this process",
@@ -71,6 +76,8 @@ def _as_parent(recipe: Recipe, restarts: int) -> dict[str, Any] | None:
     try:
         moves = transport_of(job.recipe, transport)
         with Recorder(job, moves, [platform.node()], snapshot, devices, anew=again.anew) as record:
+            if beside is not None:
+                beside.enter_context(live_page(record.path))
             record.say(precision_notes(job))
             if team is not None:
                 return _supervise(team, record)
@@ -119,7 +126,7 @@ def _run_without_take_over(job: Job, record: Recorder, transport: str) -> dict[s
     return record.finish(run(work, job.recipe.ranks, on_report=lambda rank, value: record.add(value))[0])
 
 
-def _as_rank(recipe: Recipe, placement: Placement) -> dict[str, Any] | None:
+def _as_rank(recipe: Recipe, placement: Placement, beside: ExitStack | None) -> dict[str, Any] | None:
     transport = recipe.transport
     if transport == "auto" and recipe.strategy in PEERS and placement.local_size == placement.size:
         transport = "shm"  # for losses and scores: over gloo they would slow down whoever is to be compared
@@ -141,6 +148,8 @@ def _as_rank(recipe: Recipe, placement: Placement) -> dict[str, Any] | None:
                 train_unwatched(World(comm), job, Places(), origin)
                 return None
             with record:
+                if beside is not None:
+                    beside.enter_context(live_page(record.path))
                 record.say(precision_notes(job))
                 places = Places(record.weights, record.path / SNAPSHOTS)
                 found = train_unwatched(World(comm, record.add), job, places, origin, record.add_event)

@@ -41,9 +41,18 @@ def _overrides() -> type:
 
 Options = _overrides()
 _NOTHING = Options()
+_OUTPUT = Group(GROUPS["log_ranks"], sort_key=len(GROUPS) - 1)
 
 
-def train(recipe: str = "", /, options: Annotated[Options, Parameter(name="*")] = _NOTHING) -> None:  # type: ignore[valid-type]
+def train(
+    recipe: str = "",
+    /,
+    options: Annotated[Options, Parameter(name="*")] = _NOTHING,  # type: ignore[valid-type]
+    *,
+    watch: Annotated[
+        bool, Parameter(help="Serve a live page of the run while it lasts.", negative="", group=_OUTPUT)
+    ] = False,
+) -> None:
     """Train a network on this machine, on as many ranks as asked: more ranks change nothing but the time.
 
     Parameters
@@ -58,6 +67,6 @@ def train(recipe: str = "", /, options: Annotated[Options, Parameter(name="*")] 
     if "resume" in overrides and not recipe:
         from unisono.train.resuming import recipe_of
 
-        run_recipe(recipe_of(overrides["resume"], overrides))
+        run_recipe(recipe_of(overrides["resume"], overrides), watch=watch)
     else:
-        run_recipe(load(recipe, overrides))
+        run_recipe(load(recipe, overrides), watch=watch)

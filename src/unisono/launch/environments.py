@@ -120,6 +120,12 @@ def said(*names: str, environ: Mapping[str, str] | None = None) -> dict[str, str
     return {name: environ[name] for name in names if name in environ}
 
 
+def has_desktop(environ: Mapping[str, str] | None = None) -> bool:
+    """Whether a browser that is started here appears before the user: not on the far side of an SSH connection."""
+    environ = os.environ if environ is None else environ
+    return "SSH_CONNECTION" not in environ and bool(environ.get("DISPLAY") or environ.get("WAYLAND_DISPLAY"))
+
+
 def enter_rank(rank: int, size: int) -> None:
     """Called in a rank that our own launcher started, so that it, and what it starts, is not taken for one alone."""
     os.environ[OWN_RANK] = f"{rank} of {size}"
