@@ -81,5 +81,5 @@ def test_the_architecture_page_speaks_of_files_that_exist():
 
 
 def test_the_scripts_of_the_readme_exist():
-    for name in re.findall(r"bash (scripts/\S+)", (ROOT / "README.md").read_text()):
+    for name in re.findall(r"bash (scripts/[\w.]+)", (ROOT / "README.md").read_text()):
         assert (ROOT / name).exists()
