@@ -43,6 +43,9 @@ EXAMPLES = {
 for _number, (_name, _help) in enumerate(COMMANDS.items()):
     _more = {"help_epilogue": f"Example: {EXAMPLES[_name]}"} if _name in EXAMPLES else {}
     app.command(f"unisono.cli.{_name}:{_name}", name=_name, help=_help, sort_key=_number, **_more)
+app.register_install_completion_command(
+    help="Let the shell (bash, zsh, fish) complete commands and options: writes a file and a line to its start-up file."
+)
 
 
 def main() -> None:

@@ -1,5 +1,6 @@
 """`unisono train`: its options, which are those of a recipe; `running.py` runs it."""
 
+import shlex
 from dataclasses import MISSING, field, fields, make_dataclass
 from typing import Annotated
 
@@ -20,12 +21,16 @@ GROUPS = {
 """How --help cuts the options, which stand in the order of the recipe's fields: a group begins with the one named."""
 
 
-def _overrides() -> type:
-    """A dataclass with the options of `Recipe`, all None unless given: what is not given comes from the recipe."""
+def _help() -> dict[str, str]:
+    """What each option means."""
     import docstring_parser
 
-    help_of = {entry.arg_name: entry.description for entry in docstring_parser.parse_from_object(Recipe).params}
-    options = []
+    return {entry.arg_name: entry.description or "" for entry in docstring_parser.parse_from_object(Recipe).params}
+
+
+def _overrides() -> type:
+    """A dataclass with the options of `Recipe`, all None unless given: what is not given comes from the recipe."""
+    help_of, options = _help(), []
     group = None
     for entry in fields(Recipe):
         if entry.name in GROUPS:
@@ -52,6 +57,9 @@ def train(
     watch: Annotated[
         bool, Parameter(help="Serve a live page of the run while it lasts.", negative="", group=_OUTPUT)
     ] = False,
+    write_recipe: Annotated[
+        str, Parameter(help="Train nothing; write a TOML file with every option, explained.", group=_OUTPUT)
+    ] = "",
 ) -> None:
     """Train a network on this machine, on as many ranks as asked: more ranks change nothing but the time.
 
@@ -60,13 +68,20 @@ def train(
     recipe
         A TOML file, or the name of a shipped recipe (r2). Options given here go before it.
     """
-    from unisono.cli.running import run_recipe
-
     given = {entry.name: getattr(options, entry.name) for entry in fields(Recipe)}
     overrides = {name: value for name, value in given.items() if value is not None}
     if "resume" in overrides and not recipe:
         from unisono.train.resuming import recipe_of
 
-        run_recipe(recipe_of(overrides["resume"], overrides), watch=watch)
+        found = recipe_of(overrides["resume"], overrides)
     else:
-        run_recipe(load(recipe, overrides), watch=watch)
+        found = load(recipe, overrides)
+    if write_recipe:
+        from unisono.cli.template import template, write_template
+
+        write_template(write_recipe, template(found, GROUPS, _help()))
+        print(f"Written: {write_recipe}; edit it, then: unisono train {shlex.quote(write_recipe)}")
+    else:
+        from unisono.cli.running import run_recipe
+
+        run_recipe(found, watch=watch)
