@@ -44,6 +44,7 @@ def test_every_option_is_there_with_its_default_and_explained(called, tmp_path):
             values |= tomllib.loads(lines[at].removeprefix("# "))
     assert replace(Recipe(), **values) == Recipe()
     assert "# ---- Ranks and batches ----" in lines
+    assert not [line for line in lines[3:] if "  " in line]
     assert not (tmp_path / "runs").exists()
 
 

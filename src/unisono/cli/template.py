@@ -31,7 +31,8 @@ def template(recipe: Recipe, groups: Mapping[str, str], help_of: Mapping[str, st
             continue
         if entry.name in groups:
             lines += ["", "", f"# ---- {groups[entry.name]} ----"]
-        lines += ["", *textwrap.wrap(help_of[entry.name], WIDTH, initial_indent="# ", subsequent_indent="# ")]
+        told = " ".join(help_of[entry.name].split())  # its lines were broken for another width
+        lines += ["", *textwrap.wrap(told, WIDTH, initial_indent="# ", subsequent_indent="# ")]
         value = f"{entry.name} = {json.dumps(given[entry.name])}"
         lines.append(value if given[entry.name] != default[entry.name] else f"# {value}")
     return "\n".join(lines) + "\n"
