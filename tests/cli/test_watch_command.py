@@ -196,7 +196,6 @@ def test_the_terminal_follows_a_run_until_it_ends(tmp_path):
 def test_mistakes_give_one_message_and_exit_code_2(arguments, message, monkeypatch, capsys, tmp_path):
     make(tmp_path / "run")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("unisono.cli.watch.os.nice", lambda by: 0)
     monkeypatch.setattr(sys, "argv", ["unisono", "watch", *arguments])
     with pytest.raises(SystemExit) as ended:
         main()

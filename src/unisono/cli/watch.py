@@ -46,7 +46,6 @@ def watch(
     from unisono.report.run import load
 
     paths = [load(path).path for path in (run, *runs)]  # says what is wrong with them before anything is opened
-    os.nice(POLITE)
     with suppress(KeyboardInterrupt):
         if terminal:
             _on_terminal(paths)
@@ -62,6 +61,7 @@ def _in_browser(paths: list[Path], port: int, *, until_end: bool, show: bool) ->
     with LiveServer(paths, port) as server:
         _end_in_order()
         print(f"Live page, on this machine: {server.address}", flush=True)
+        os.nice(POLITE)  # not before: whoever has started us waits for the address
         with opened(server.address, desktop=show and has_desktop()):
             server.serve(until_end=until_end)
 
@@ -84,6 +84,7 @@ def _on_terminal(paths: list[Path]) -> None:
     console, run = Console(highlight=False), current(paths[0])
     if console.is_terminal and not run.summary:
         _end_in_order()
+        os.nice(POLITE)
         with Live(console=console, screen=True, auto_refresh=False) as live:
             while not run.summary:
                 begun = time.monotonic()
