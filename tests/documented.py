@@ -16,10 +16,13 @@ import signal
 import subprocess
 import sys
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import final
 
 import numpy as np
+
+from unisono.launch.children import die_with_parent
 
 ROOT = Path(__file__).parents[1]
 PAGES = {page.name: page for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))}
@@ -28,7 +31,7 @@ MNIST = next(
 )
 SLOW = ("mnist", "gpt:", "cnn:", "r2", "r4", "net.py:make")
 """Trainings that take long as they stand: one epoch of them is enough to see that the command works."""
-LIMIT_S = 110
+LIMIT_S = 300
 _BLOCK = re.compile(r"(?:<!-- parsed only: (?P<why>[^>]+) -->\n)?```sh\n(?P<text>.*?)```", re.DOTALL)
 
 
@@ -112,6 +115,7 @@ def run(command: Command, folder: Path) -> None:
     with subprocess.Popen(
         ["bash", "-c", f"exec {shortened(command)}"], cwd=folder, env=environment(), stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, process_group=0,
+        preexec_fn=partial(die_with_parent, os.getpid(), signal.SIGTERM),
     ) as started:  # fmt: skip
         told = ""
         try:
