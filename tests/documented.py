@@ -103,10 +103,12 @@ def environment() -> dict[str, str]:
 
 
 def shortened(command: Command) -> str:
-    """The command, of one epoch if it would take long."""
+    """The command; of one epoch, or with less time for each measurement, if it would take long."""
     words = command.of_unisono
     long = words[:1] == ["train"] and any(word.startswith(SLOW) for word in words)
     text = shlex.join(command.words) if "$" not in command.text else command.text
+    if words[:1] == ["bench"] and "--seconds" not in words:
+        return f"{text} --seconds 0.01"
     return f"{text} --epochs 1" if long and "--epochs" not in words else text
 
 
