@@ -49,9 +49,13 @@ def test_a_probe_that_fails_is_a_finding(code, told):
         assert finding.told.endswith("its last words: no such library")
 
 
-def test_a_probe_that_does_not_answer_is_given_up_with_all_that_it_started():
+@pytest.mark.parametrize(("load", "status"), [(0.0, "failed"), (1e6, "warning")])
+def test_a_probe_that_does_not_answer_is_given_up_with_all_that_it_started(load, status, monkeypatch):
+    """A machine that is too busy to answer is not one on which something is broken."""
+    monkeypatch.setattr("unisono.doctor.examining.getloadavg", lambda: (load, load, load))
     (finding,) = examine_one("mpi", Probe("mpi:probe", "MPI", timeout_s=1.5), python(HANGS))
     assert finding.told.startswith("the probe gave no answer within 1.5 s")
+    assert finding.status == status
     child = int(finding.facts["last_words"][-1])
     assert not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE
 

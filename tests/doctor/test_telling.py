@@ -3,6 +3,7 @@ from unisono.doctor.telling import line, record, sentence
 
 OK, WARNING = Finding("cores", "ok", "2"), Finding("host name", "warning", "leads nowhere", "add it")
 MISSING, FAILED = Finding("torch", "missing", "not installed", "pip"), Finding("MPI, 2 ranks", "failed", "no", "mend")
+BITS = Finding("same bits", "ok", "trained")
 
 
 def test_a_line_has_the_fix_below_it():
@@ -20,8 +21,8 @@ def test_a_stranger_s_text_cannot_write_to_the_terminal():
 
 
 def test_it_ends_in_one_plain_sentence():
-    assert sentence([OK]) == "unisono works here, with the same bits on 1 and 2 ranks."
-    assert sentence([OK, WARNING, MISSING], self_test=False) == (
+    assert sentence([OK, BITS]) == "unisono works here, with the same bits on 1 and 2 ranks."
+    assert sentence([OK, WARNING, MISSING]) == (
         "unisono should work here; worth a look: host name; done without: torch."
     )
     assert sentence([OK, MISSING, FAILED]).startswith("Something that is installed does not work here: MPI, 2 ranks;")

@@ -47,9 +47,9 @@ def doctor(
             print(line(finding), flush=True)
     tell("")
     if json_:
-        print(json.dumps(record(findings, self_test=self_test), indent=1))
+        print(json.dumps(record(findings), indent=1))
     else:
-        print(f"\n{sentence(findings, self_test=self_test)}")
+        print(f"\n{sentence(findings)}")
     if any(finding.status == "failed" for finding in findings):
         raise UnisonoError("something failed: see above")
 

@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
-from os import getpid
+from os import cpu_count, getloadavg, getpid
 from signal import SIGTERM
 from typing import Any
 
@@ -28,6 +28,9 @@ from unisono.launch.children import die_with_parent, how_it_ended
 GRACE_S = 2.0
 """For what a probe has started, to end in good order (mpirun ends its ranks) before it is killed."""
 
+BUSY = 2.0
+"""Processes for each core from which on being late says nothing about a probe."""
+
 
 def examine(*, self_test: bool = True, tell: Callable[[str], None] = lambda about: None) -> Iterator[Finding]:
     """All findings, in the order of the probes. `tell` is called with what is looked at next."""
@@ -39,6 +42,7 @@ def examine(*, self_test: bool = True, tell: Callable[[str], None] = lambda abou
 
 def examine_one(name: str, probe: Probe, command: list[str] | None = None) -> list[Finding]:
     """What one probe finds. command: what to start instead, for tests."""
+    late = False
     command = command or [sys.executable, "-m", "unisono.doctor.probe", name]
     with tempfile.TemporaryFile("w+", errors="replace") as noise:
         started = subprocess.Popen(
@@ -55,7 +59,7 @@ def examine_one(name: str, probe: Probe, command: list[str] | None = None) -> li
             said, _ = started.communicate(timeout=probe.timeout_s)
             problem = "" if started.returncode == 0 else _how(started.returncode)
         except subprocess.TimeoutExpired:
-            said, problem = "", f"gave no answer within {probe.timeout_s:g} s"
+            said, problem, late = "", f"gave no answer within {probe.timeout_s:g} s", True
         finally:
             _end(started)
         if not problem:
@@ -67,6 +71,11 @@ def examine_one(name: str, probe: Probe, command: list[str] | None = None) -> li
     facts: dict[str, Any] = {"probe": name, "last_words": last[-5:]}
     told = f"the probe {problem}" + (f"; its last words: {last[-1]}" if last else "")
     fix = f"see what it says: python -m unisono.doctor.probe {name}"
+    if late and (load := getloadavg()[0]) > BUSY * (cpu_count() or 1):
+        told = f"{told}; {load:.0f} processes want the {cpu_count()} cores"
+        return [
+            Finding(probe.about, "warning", told, "ask again when the machine is less busy", facts | {"load": load})
+        ]
     return [Finding(probe.about, "failed", told, fix, facts)]
 
 

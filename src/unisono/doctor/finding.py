@@ -11,6 +11,9 @@ from typing import Any, final
 STATUSES = ("ok", "warning", "missing", "failed")
 """missing: unisono does without it. failed: unisono, or a part of it that was asked for, does not work here."""
 
+SAME_BITS = "same bits"
+"""The name of the finding that proves the first promise on this machine."""
+
 
 @final
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from unisono import __version__
-from unisono.doctor.finding import Finding
+from unisono.doctor.finding import SAME_BITS, Finding
 
 MARKS = {"ok": "ok", "warning": "warning", "missing": "missing", "failed": "FAILED"}
 WIDTH = max(map(len, MARKS.values()))
@@ -26,12 +26,13 @@ def plain(text: str) -> str:
     return "".join(letter if letter.isprintable() else " " for letter in text)
 
 
-def sentence(findings: Sequence[Finding], *, self_test: bool = True) -> str:
+def sentence(findings: Sequence[Finding]) -> str:
     """How this machine is for unisono."""
     failed, warned, missing = ([f.name for f in findings if f.status == s] for s in ("failed", "warning", "missing"))
     if failed:
         return f"Something that is installed does not work here: {', '.join(failed)}; the arrows say what to do."
-    tried = "unisono works here, with the same bits on 1 and 2 ranks" if self_test else "unisono should work here"
+    proven = any(finding.name == SAME_BITS and finding.status == "ok" for finding in findings)
+    tried = "unisono works here, with the same bits on 1 and 2 ranks" if proven else "unisono should work here"
     rest = [
         f"worth a look: {', '.join(warned)}" if warned else "",
         f"done without: {', '.join(missing)}" if missing else "",
@@ -39,10 +40,10 @@ def sentence(findings: Sequence[Finding], *, self_test: bool = True) -> str:
     return "; ".join([tried, *(part for part in rest if part)]) + "."
 
 
-def record(findings: Sequence[Finding], *, self_test: bool = True) -> dict[str, Any]:
+def record(findings: Sequence[Finding]) -> dict[str, Any]:
     """For a bug report."""
     return {
         "unisono": __version__,
-        "sentence": sentence(findings, self_test=self_test),
+        "sentence": sentence(findings),
         "findings": [asdict(finding) for finding in findings],
     }

@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from unisono.doctor.exchange import last_line
-from unisono.doctor.finding import Finding
+from unisono.doctor.finding import SAME_BITS, Finding
 from unisono.doctor.probes import PATIENCE_S
 from unisono.errors import UnisonoError
 from unisono.launch.children import die_with_parent
@@ -28,12 +28,12 @@ FIX = "paste `unisono doctor --json` into a bug report: this must not happen"
 
 def probe_numpy() -> list[Finding]:
     """A NumPy network on the bundled digits."""
-    return [compare("same bits", ["--engine", "numpy"])]
+    return [compare(SAME_BITS, ["--engine", "numpy"])]
 
 
 def probe_torch() -> list[Finding]:
     """The same network by torch; nothing where it is not installed."""
-    return [compare("same bits, torch", ["--engine", "torch"])] if find_spec("torch") else []
+    return [compare(f"{SAME_BITS}, torch", ["--engine", "torch"])] if find_spec("torch") else []
 
 
 def compare(name: str, options: list[str]) -> Finding:
