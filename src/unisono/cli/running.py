@@ -10,7 +10,7 @@ import platform
 import sys
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from unisono.comm.base import DEFAULT_TIMEOUT_S, Communicator
 from unisono.comm.node import node_colour
 from unisono.comm.telling import told
 from unisono.data.sharing import load_once
-from unisono.errors import RankFailed, RankLost, UnisonoError, UserError
+from unisono.errors import NodeLost, RankFailed, RankLost, UnisonoError, UserError
 from unisono.launch.connect import connect, connect_gloo, require
 from unisono.launch.environments import detect
 from unisono.launch.local import run
@@ -27,6 +27,7 @@ from unisono.launch.placement import Placement
 from unisono.recipe import Recipe, option
 from unisono.strategies.devices import local_ranks
 from unisono.strategies.peers import PEERS, check_gpus, devices_of, transport_of, warm_up
+from unisono.strategies.wire import wire_notes
 from unisono.train.job import Job, load_data, prepare
 from unisono.train.precision_trial import precision_notes
 from unisono.train.resuming import SNAPSHOTS, Again, after_restart, as_saved, find_snapshot
@@ -71,7 +72,7 @@ def _as_parent(recipe: Recipe, restarts: int) -> dict[str, Any] | None:
     try:
         moves = transport_of(job.recipe, transport)
         with Recorder(job, moves, [platform.node()], snapshot, devices, anew=again.anew) as record:
-            record.say(precision_notes(job))
+            record.say([*precision_notes(job), *wire_notes(job.recipe, 1)])
             if team is not None:
                 return _supervise(team, record)
             return _run_without_take_over(job, record, transport)
@@ -141,11 +142,13 @@ def _as_rank(recipe: Recipe, placement: Placement) -> dict[str, Any] | None:
                 train_unwatched(World(comm), job, Places(), origin)
                 return None
             with record:
-                record.say(precision_notes(job))
+                record.say([*precision_notes(job), *wire_notes(job.recipe, len(set(nodes)))])
                 places = Places(record.weights, record.path / SNAPSHOTS)
                 found = train_unwatched(World(comm, record.add), job, places, origin, record.add_event)
                 return record.finish(found | {"restarts": placement.restarts})
         except Halted as halted:
+            if halted.outcome.lost:
+                _leave_stranded(comm, halted)
             if comm.rank == 0:
                 print(f"unisono: {halted}", file=sys.stderr, flush=True)
             comm.barrier()  # launchers end everybody when the first one leaves: the first rank is to be done
@@ -153,6 +156,15 @@ def _as_rank(recipe: Recipe, placement: Placement) -> dict[str, Any] | None:
         except RankLost as error:
             comm.desert(error)  # MPI could not end in order without the one that is lost
             raise
+
+
+def _leave_stranded(comm: Communicator, halted: Halted) -> NoReturn:
+    """Without the others, some of which are no more. One rank of each machine says why."""
+    if isinstance(halted.__cause__, NodeLost) and halted.__cause__.first_hand:
+        print(f"unisono: {halted}", file=sys.stderr, flush=True)
+    leaving = SystemExit(halted.exit_code)
+    comm.desert(leaving)
+    raise leaving
 
 
 def _begin(comm: Communicator, recipe: Recipe, restarts: int) -> tuple[Job, Origin, bool] | None:
@@ -182,12 +194,17 @@ def _begin(comm: Communicator, recipe: Recipe, restarts: int) -> tuple[Job, Orig
 
 
 def check_layout(comm: Communicator, recipe: Recipe) -> None:
-    """Refuses the shared arena where ranks are on several nodes; on all of them."""
+    """Refuses what ranks on several nodes cannot do; on all of them."""
     nodes = len(np.unique(comm.all_gather(np.array([node_colour(comm)]))))
-    if nodes > 1 and recipe.allreduce == "arena" and recipe.strategy in ("sync", "local"):
+    if nodes > 1 and recipe.sync_batchnorm:
         raise UserError(
-            f"--allreduce arena spans one node, and these {comm.size} ranks are on {nodes}",
-            hint="use --allreduce native, or ring",
+            f"--sync-batchnorm exchanges statistics in shared memory, and these {comm.size} ranks are on {nodes} nodes",
+            hint="leave it out, or use the ranks of one node",
+        )
+    if nodes > 1 and recipe.strategy == "local" and (recipe.resume or recipe.snapshot_every):
+        raise UserError(
+            f"snapshots of --strategy local on {nodes} nodes: each has the states of its own replicas only",
+            hint="leave --resume and --snapshot-every out, or use the ranks of one node",
         )
     if recipe.wire == "bf16" and recipe.allreduce == "native" and comm.transport == "mpi":
         raise UserError(

@@ -88,15 +88,18 @@ class Job:
         """How the ranks of `comm` work together. Called by every one of them."""
         recipe, rng = self.recipe, generator(self.recipe.seed, "init")
         extent = replace(self.extent(spare=bool(self.snapshots)), size=comm.size)
+        start = replace(start, wire=wire_type(recipe.wire))
         if recipe.strategy == "sync":
-            yield make(comm, model, self.optimizer, extent, recipe.allreduce, rng, start)
+            with closing(make(comm, model, self.optimizer, extent, recipe.allreduce, rng, start)) as strategy:
+                yield strategy
         elif recipe.strategy == "async":
             from unisono.strategies.asynchronous.messages import AsyncMessages
 
             yield AsyncMessages(comm, model, self.optimizer, self.terms(model), recipe.epochs, rng)
         elif self.rhythm is not None:
             journeys = self._journeys(model, comm.rank)
-            yield make_local(comm, journeys, self.rhythm, extent, recipe.allreduce, rng, start)
+            with closing(make_local(comm, journeys, self.rhythm, extent, recipe.allreduce, rng, start)) as local:
+                yield local
         else:
             from unisono.launch.torch_group import default_group
             from unisono.strategies.torch_peer import Seat
