@@ -23,7 +23,7 @@ from unisono.comm.base import Communicator
 from unisono.errors import CommError
 from unisono.resources import usable_cores
 
-_HOST_BYTES = 64
+_WORD_BYTES = 64
 
 
 def node_key() -> bytes:
@@ -42,9 +42,13 @@ def node_colour(comm: Communicator) -> int:
 
 def host_names(comm: Communicator) -> list[str]:
     """Where each rank runs. Called by every rank of `comm`."""
-    name = socket.gethostname().encode()[:_HOST_BYTES]
-    names = comm.all_gather(np.frombuffer(name.ljust(_HOST_BYTES, b"\0"), np.uint8).copy())
-    return [row.tobytes().rstrip(b"\0").decode(errors="replace") for row in names]
+    return gather_words(comm, socket.gethostname())
+
+
+def gather_words(comm: Communicator, word: str) -> list[str]:
+    """A short word of each rank. Called by every rank of `comm`."""
+    words = comm.all_gather(np.frombuffer(word.encode()[:_WORD_BYTES].ljust(_WORD_BYTES, b"\0"), np.uint8).copy())
+    return [row.tobytes().rstrip(b"\0").decode(errors="replace") for row in words]
 
 
 def share_segment(comm: Communicator, members: list[int], nbytes: int) -> Segment:

@@ -46,6 +46,8 @@ class Join:
     timeout_s: float = DEFAULT_JOIN_S
     noun: str = "rank"
     """What those are who come."""
+    once: bool = False
+    """Whether nobody comes a second time, so that two of one number can be told from two worlds of one process."""
 
 
 @final

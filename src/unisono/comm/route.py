@@ -61,6 +61,12 @@ def is_own(address: str) -> bool:
     return True
 
 
+def interface_of(address: str) -> str:
+    """The network interface that has this address; empty if none has."""
+    found = psutil.net_if_addrs().items()
+    return next((name for name, entries in found if any(entry.address == address for entry in entries)), "")
+
+
 def address_of(interface: str) -> str:
     """The address of a network interface of this machine."""
     found = psutil.net_if_addrs()

@@ -70,7 +70,7 @@ def world(
         else:
             store = _serve_or_reach(address, rank, size, join.timeout_s)
         # A process may make several worlds in one store; every rank makes them in the same order.
-        number = store.add(f"unisono/worlds/{rank}", 1)
+        number = 1 if join.once else store.add(f"unisono/worlds/{rank}", 1)
     except (RuntimeError, ValueError) as error:
         raise NotAllCame(
             f"{join.noun} {rank}: no store at {address or 'the address that torch read from the environment'}: {error}",
@@ -98,7 +98,7 @@ class TorchCommunicator(CheckedCommunicator):
     ) -> None:
         """at: the address of this machine to listen on; if empty, what its host name resolves to."""
         super().__init__(rank, size, timeout_s, checked=checked)
-        self._store, self._at = store, at
+        self._store, self.address = store, at
         self._splits = 0
         self._device = torch.device(device)
         self.transport = "gloo" if self._device.type == "cpu" else "nccl"
@@ -148,7 +148,7 @@ class TorchCommunicator(CheckedCommunicator):
         store = PrefixStore(f"split{self._splits}/{members[0]}", self._store)
         me = members.index(self.rank)
         device, timeout_s = str(self._device), self.timeout_s
-        made = TorchCommunicator(store, me, len(members), device, timeout_s, checked=self.checked, at=self._at)
+        made = TorchCommunicator(store, me, len(members), device, timeout_s, checked=self.checked, at=self.address)
         self.barrier()  # a group that is ready must not end the store while another one still connects
         return made
 

@@ -17,13 +17,13 @@ from unisono.arena import protocol
 from unisono.arena.member import Member
 from unisono.comm.base import Communicator
 from unisono.comm.checked import CheckedCommunicator
-from unisono.comm.node import host_names, node_colour, share_segment
+from unisono.comm.node import gather_words, host_names, node_colour, share_segment
 from unisono.comm.telling import told
 from unisono.models.base import Model
 from unisono.optim.options import OptimizerOptions
 from unisono.resources import usable_cores
 from unisono.strategies.nodes.away import HERE, Away
-from unisono.strategies.nodes.courier import Courier
+from unisono.strategies.nodes.courier import Courier, name_of
 from unisono.strategies.nodes.seating import Seating
 from unisono.strategies.shared import Extent, Lasting, Shared, plan_sections
 
@@ -71,7 +71,7 @@ def join_arena(
     seating = Seating.of(colours, comm.rank, extent.shards, rounded=start.wire is not None)
     if seating.count == 1:
         return Joined(*_join(comm, model, options, extent, rng, start), HERE)
-    hosts = tuple(host_names(comm))
+    hosts, addresses = tuple(host_names(comm)), gather_words(comm, comm.address)
     leading = comm.rank == seating.ranks[0]
     couriers = comm.split(0 if leading else 1)
     if isinstance(couriers, CheckedCommunicator) and couriers.transport == "gloo":
@@ -87,7 +87,8 @@ def join_arena(
     with comm.split(seating.node) as neighbours:
         near = replace(extent, size=neighbours.size, seating=seating, spare=extent.spare and seating.node == 0)
         shared, member = _join(neighbours, model, options, near, rng, here)
-    courier = Courier(shared, couriers, start.wire) if leading else None
+    names = [name_of(node, hosts[group[0]], addresses[group[0]], group) for node, group in enumerate(seating.groups)]
+    courier = Courier(shared, couriers, names, start.wire) if leading else None
     return Joined(shared, member, Away(seating, hosts, courier))
 
 

@@ -35,6 +35,7 @@ from unisono.strategies.base import Strategy
 from unisono.strategies.joining import AFRESH, Start
 from unisono.strategies.journeys import Journeys
 from unisono.strategies.local import AVERAGING, make_local, on_arena
+from unisono.strategies.nodes.away import HERE, Away
 from unisono.strategies.peers import make_peer, resolve
 from unisono.strategies.rhythm import Rhythm
 from unisono.strategies.shared import Extent, Shared
@@ -109,11 +110,14 @@ class Job:
                 with closing(make_peer(recipe, seat, model, self.optimizer, rng)) as peer:
                     yield peer
 
-    def on_arena(self, shared: Shared, member: Member, model: Model, on_spare: Callable[[int], None]) -> Strategy:
+    def on_arena(
+        self, shared: Shared, member: Member, model: Model, on_spare: Callable[[int], None], away: Away = HERE
+    ) -> Strategy:
         """The same for ranks that share an arena already, planned for `shared_optimizer` and `extent`."""
         if self.rhythm is None:
-            return Sync(shared, member, model, self.optimizer, on_spare)
-        return on_arena(shared, member, self._journeys(model, member.slot), self.rhythm, on_spare)
+            return Sync(shared, member, model, self.optimizer, on_spare, away)
+        rank = away.rank_of(member.slot)
+        return on_arena(shared, member, self._journeys(model, rank), self.rhythm, on_spare, away)
 
     def _journeys(self, model: Model, rank: int) -> Journeys:
         return Journeys(model, self.model_of(rank), self.optimizer, wire_type(self.recipe.wire))

@@ -11,7 +11,7 @@ from typing import final
 
 from unisono.arena.member import Gone, Member
 from unisono.comm.arrival import lost
-from unisono.errors import CommError, NodeLost
+from unisono.errors import NodeLost
 from unisono.strategies.dealing import Slots
 from unisono.strategies.nodes.courier import Courier
 from unisono.strategies.nodes.desk import Desk
@@ -46,17 +46,13 @@ class Away:
         """Returns when what round `position` needs is on the desk. `NodeLost` if it will never be."""
         if self.courier is None:
             try:
-                member.wait(lambda: desk.answered(position))
+                member.wait(lambda: desk.answered(position) or desk.failed)
             except Gone as gone:
                 raise lost(self.rank_of(member.slot), "an exchange", map(self.rank_of, gone.slots)) from None
-            if desk.failed:
+            if not desk.answered(position):
                 raise NodeLost("another machine was lost", first_hand=False)
             return
-        try:
-            self.courier.serve(position, makers)
-        except CommError as error:
-            desk.fail()
-            raise NodeLost(str(error), first_hand=True) from error
+        self.courier.serve(position, makers)
 
 
 HERE = Away()

@@ -3,7 +3,7 @@
 The one idea: everything it sends and everything that comes lies in the arena (`desk.py`), so it can be a rank that does
 it beside its work (under mpirun or torchrun), or a process of its own that outlives any rank (under our supervisors).
 
-    courier = Courier(shared, comm, wire=None)        # comm: one couriers' place a machine, in the order of the seating
+    courier = Courier(shared, comm, names)            # comm: a rank for each machine, in the order of the seating
     courier.serve(position, makers)                   # after READY of the round; then desk.answer(position)
 
 A step takes one message to each other machine, or two (`traffic.py`); losses, buffers and requests to end travel with
@@ -13,12 +13,16 @@ still have the same bits as each other, though not those of one machine alone.
 Limits: one process a machine moves everything; nothing is sent before all gradients of the machine are there.
 """
 
+import re
+import zlib
+from collections.abc import Sequence
 from typing import final
 
 import numpy as np
 
 from unisono.arena.canon import Span, chunk_bounds, combine, tree_over
 from unisono.comm.base import Communicator
+from unisono.errors import CommError, CommTimeout, NodeLost, UnisonoError
 from unisono.strategies.counts import complete_shares
 from unisono.strategies.dealing import Dealing, Slots
 from unisono.strategies.nodes.desk import STEP, Desk
@@ -32,8 +36,10 @@ _F4, _F8, _I8, _BOOL = np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.i
 class Courier:
     """One machine's side; `comm` has as many ranks as there are machines."""
 
-    def __init__(self, shared: Shared, comm: Communicator, wire: np.dtype | None = None) -> None:
+    def __init__(self, shared: Shared, comm: Communicator, names: Sequence[str], wire: np.dtype | None = None) -> None:
+        """names: what the machines are called when one of them is lost, with their addresses."""
         assert shared.desk is not None
+        self._names = names
         self._shared, self._comm, self._wire = shared, comm, wire
         self._desk: Desk = shared.desk
         self._seating = shared.desk.seating
@@ -47,14 +53,32 @@ class Courier:
     def serve(self, position: int, makers: Slots) -> None:
         """Exchanges what the round that all members have come to is about; `makers` left its gradients."""
         kind, number, due = self._desk.ordered
-        if kind == STEP:
-            self._sent_bytes = 0
-            self._step(number, makers)
-            self._desk.count(self._sent_bytes)
-        else:
-            self._survey(number)
+        try:
+            if kind == STEP:
+                self._sent_bytes = 0
+                self._step(number, makers)
+                self._desk.count(self._sent_bytes)
+            else:
+                self._survey(number)
+        except CommError as error:
+            self._desk.fail()
+            raise self._lost(error) from error
+        except BaseException:
+            self._desk.fail()
+            raise
         self._shared.requests.settle(position, due=due)
         self._desk.answer(position)
+
+    def _lost(self, error: CommError) -> NodeLost:
+        """Which machine it was, as far as anybody can tell."""
+        others = [name for node, name in enumerate(self._names) if node != self._seating.node]
+        missing = [self._names[node] for node in error.missing] if isinstance(error, CommTimeout) else []
+        told = re.findall(r"[0-9a-fA-F]+(?:[.:][0-9a-fA-F]+){3,}", str(error))
+        seen = [name for name in others if any(address in name for address in told)]
+        found = missing or seen or others
+        who = " and ".join(found) if len(found) == len(others) == 1 or missing or seen else f"one of {'; '.join(found)}"
+        reason = str(error).partition("\n")[0]
+        return NodeLost(f"{who} was lost ({reason})", first_hand=True)
 
     # --- a step ------------------------------------------------------------------------------------------------------
 
@@ -157,14 +181,21 @@ class Courier:
                 "stats": ((seating.most, shared.stats.shape[1]), _F8),
                 "shares": ((seating.most + 1, *desk.shares.shape[1:]), _F8),
                 "asked": ((1,), _I8),
+                "checksum": ((1,), _I8),
             }
         )
+        parcel["checksum"][0] = zlib.crc32(shared.params.data)
         mine, ranks = seating.cut(count), len(seating.ranks)
         parcel["table"][: len(mine)] = shared.table[mine.start : mine.stop]
         parcel["stats"][:ranks] = shared.stats
         parcel["shares"][: ranks + 1] = complete_shares(shared).sum(axis=0)
-        own = {name: parcel[name] for name in ("table", "stats", "shares")}
+        own = {name: parcel[name] for name in ("table", "stats", "shares", "checksum")}
         for node, came in [*self._gather(parcel), (seating.node, own)]:
+            if came["checksum"][0] != parcel["checksum"][0]:
+                raise UnisonoError(
+                    f"{self._names[node]} and {self._names[seating.node]} have different parameters",
+                    hint="their processors, or libraries, compute differently: use machines that are alike",
+                )
             theirs, group = seating.cut(count, node), list(seating.groups[node])
             shared.table[theirs.start : theirs.stop] = came["table"][: len(theirs)]
             desk.stats[group] = came["stats"][: len(group)]
@@ -179,3 +210,9 @@ class Courier:
         if any(views["asked"][0] for views in came):
             requests.ask_to_halt()
         return [(node, views) for node, views in enumerate(came) if node != self._seating.node]
+
+
+def name_of(node: int, host: str, address: str, ranks: Sequence[int]) -> str:
+    """What a machine is called in messages."""
+    who = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))}"
+    return f"node {node} ({', '.join(filter(None, (host, address, who)))})"

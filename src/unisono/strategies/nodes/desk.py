@@ -5,7 +5,7 @@ the arena alone. The first member writes down what the round is about, all meet,
 on the desk, and all go on. What came lies in the arena, so a round can be done again without asking anybody twice.
 
     desk.order(position, STEP, live, due=False)       # the first member, before READY
-    member.wait(lambda: desk.answered(position))      # everybody, after READY
+    member.wait(lambda: desk.answered(position) or desk.failed)       # everybody, after READY
     desk.answer(position)                             # the courier
 
 Who may touch what: orders as gradients; all other arrays are the courier's from READY until it answers.
@@ -23,7 +23,7 @@ from unisono.strategies.nodes.traffic import at_once
 
 STEP, SURVEY = 1, 2
 """Kinds of rounds."""
-_KIND, _NUMBER, _DUE, _ANSWERED, _FAILED, _STEPS, _SENT = 0, 1, 2, 16, 17, 18, 19
+_AT, _KIND, _NUMBER, _DUE, _ANSWERED, _FAILED, _STEPS, _SENT = 0, 1, 2, 3, 16, 17, 18, 19
 _WORDS = 32
 
 Table: TypeAlias = dict[str, tuple[int | tuple[int, ...], np.dtype]]
@@ -65,7 +65,13 @@ class Desk:
 
     def order(self, position: int, kind: int, number: int, *, due: bool) -> None:
         """What round `position` is about: so many shards, or rows of a table; due: a spare copy is wanted after it."""
-        self._words[_KIND], self._words[_NUMBER], self._words[_DUE] = kind, number, int(due)
+        words = self._words
+        words[_AT], words[_KIND], words[_NUMBER], words[_DUE] = position, kind, number, int(due)
+
+    @property
+    def ordered_at(self) -> int:
+        """The round that was ordered last; to be served when all members have come to its READY."""
+        return self._words[_AT]
 
     @property
     def ordered(self) -> tuple[int, int, bool]:
@@ -73,8 +79,8 @@ class Desk:
         return self._words[_KIND], self._words[_NUMBER], bool(self._words[_DUE])
 
     def answered(self, position: int) -> bool:
-        """Whether what belongs to that round has come, or never will: then `failed` says so."""
-        return self._words[_ANSWERED] >= position or self.failed
+        """Whether what belongs to that round has come."""
+        return self._words[_ANSWERED] >= position
 
     def answer(self, position: int) -> None:
         """All that belongs to the round is in the arena."""
@@ -84,6 +90,7 @@ class Desk:
 
     @property
     def failed(self) -> bool:
+        """Whether no round will be answered any more."""
         return bool(self._words[_FAILED])
 
     def fail(self) -> None:
