@@ -1,6 +1,7 @@
 """Several machines, played by network name spaces: the bits of one, whatever ranks are where, over gloo and MPI."""
 
 import json
+import re
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -8,8 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from unisono.cli.running import run_recipe
 from unisono.launch.commands import find_program
 from unisono.launch.environments import child_environment, mpi_environment
+from unisono.recipe import Recipe
+from unisono.train.resuming import recipe_of
 
 sys.path.insert(0, str(Path(__file__).parent))
 from namespaces import REASON, Net, ends
@@ -44,6 +48,10 @@ def expected(tmp_path_factory) -> list[str]:
 
 
 def over_gloo(net: Net, layout: tuple[int, ...], cases: list[dict], folder: Path) -> list[subprocess.Popen[str]]:
+    return ranks(net, layout, [sys.executable, WORKER, json.dumps(cases)], folder)
+
+
+def ranks(net: Net, layout: tuple[int, ...], command: list[str], folder: Path) -> list[subprocess.Popen[str]]:
     """Ranks that torch's variables tell who they are; torchrun would set the same, and takes seconds more."""
     jobs = []
     for node, count in enumerate(layout):
@@ -52,7 +60,7 @@ def over_gloo(net: Net, layout: tuple[int, ...], cases: list[dict], folder: Path
             told = {"RANK": rank, "WORLD_SIZE": sum(layout), "LOCAL_RANK": local, "LOCAL_WORLD_SIZE": count}
             told |= {"MASTER_ADDR": net.address(0), "MASTER_PORT": 29500}
             environment = child_environment(1) | {name: str(value) for name, value in told.items()}
-            jobs.append(net.start(node, [sys.executable, WORKER, json.dumps(cases)], environment, folder))
+            jobs.append(net.start(node, command, environment, folder))
     return jobs
 
 
@@ -76,3 +84,26 @@ def test_any_layout_has_the_bits_of_one_rank(launch, layout, expected, tmp_path)
     assert [found[0] for found in said["found"]] == expected
     for _, sent_bytes, parameter_bytes in said["found"]:
         assert sent_bytes <= 2.1 * parameter_bytes or len(layout) == 1
+
+
+@with_torch
+def test_a_node_that_is_lost_is_named_and_what_was_reached_is_kept(tmp_path):
+    train = [sys.executable, "-m", "unisono", "train", "--model", "bn-mlp", "--epochs", "30", "--slow", "0:4"]
+    with Net(2) as net:
+        jobs = ranks(net, (2, 1), [*train, "--out", "run"], tmp_path)
+        assert jobs[0].stdout is not None
+        while not (line := jobs[0].stdout.readline()).startswith("epoch 2/"):
+            assert line
+        net.unplug(1)
+        net.power_off(1)
+        told = ends(jobs[:2])
+    assert [code for code, _, _ in told] == [75, 75], told
+    assert re.search(r"the run cannot go on: node 1 \(node1, 10\.213\.77\.2, rank 2\) was lost", told[0][2]), told
+    assert "HINT: go on with unisono train --resume run" in told[0][2]
+    found = [
+        run_recipe(recipe) for recipe in (
+            recipe_of(str(tmp_path / "run"), {"ranks": 1, "slow": ""}),
+            Recipe(model="bn-mlp", epochs=30, ranks=1, out=str(tmp_path / "quiet")),
+        )
+    ]  # fmt: skip
+    assert len({summary["weights_sha256"] for summary in found}) == 1
