@@ -118,8 +118,7 @@ def _train(team: Team, post: Outpost, records: list[Recorder], options: NodeOpti
         except Halted as halted:
             if record is not None:
                 raise
-            why = f"the run cannot go on: {post.lost}" if post.lost else "the run was asked to end"
-            print(f"unisono: node {options.node_id}: {why}; node 0 keeps what was reached", file=sys.stderr, flush=True)
+            print(f"unisono: node {options.node_id}: {_farewell(post.lost)}", file=sys.stderr, flush=True)
             sys.exit(halted.exit_code)
         except RankFailed as error:
             raise fail_of(error, record) from None
@@ -127,6 +126,15 @@ def _train(team: Team, post: Outpost, records: list[Recorder], options: NodeOpti
             return None
         found: dict[str, Any] = next(result for result in outcome.results.values() if result)
         return record.finish(found | {"takeovers": outcome.takeovers, "restarts": outcome.restarts})
+
+
+def _farewell(lost: str) -> str:
+    """What a machine says that does not write the run directory. lost: why the run cannot go on, if it cannot."""
+    if not lost:
+        return "the run was asked to end; node 0 keeps what was reached"
+    if lost.startswith("node 0 "):
+        return f"the run cannot go on: {lost}\nHINT: its run directory, if that survived, has what was kept"
+    return f"the run cannot go on: {lost}; node 0 keeps what was reached"
 
 
 def _say_event(event: dict[str, Any]) -> None:

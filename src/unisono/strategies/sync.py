@@ -193,8 +193,9 @@ class Sync(Strategy):
 
     def _hear_from_away(self, position: int) -> None:
         """What the round needs from other machines is here."""
-        desk, begun = self._shared.desk, time.perf_counter()
+        desk = self._shared.desk
         if desk is not None and not desk.answered(position):
+            begun = time.perf_counter()
             self._away.fetch(self._member, desk, position, self._makers(position))
             self._counts.spent["wait_s"] += time.perf_counter() - begun
 
