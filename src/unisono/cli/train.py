@@ -5,6 +5,7 @@ from typing import Annotated
 
 from cyclopts import Group, Parameter
 
+from unisono.launch.nodes import NodeOptions
 from unisono.recipe import ALIASES, Recipe, load, option
 
 GROUPS = {
@@ -39,11 +40,34 @@ def _overrides() -> type:
     return made
 
 
+def _node_options() -> type:
+    """The same of `NodeOptions`, with its defaults."""
+    import docstring_parser
+
+    help_of = {entry.arg_name: entry.description for entry in docstring_parser.parse_from_object(NodeOptions).params}
+    group = Group("Several machines", sort_key=len(GROUPS))
+    options = []
+    for entry in fields(NodeOptions):
+        default = "" if entry.default in ("", MISSING) else f" [default: {entry.default}]"
+        told = Parameter(help=f"{help_of[entry.name]}{default}", show_default=False, group=group)
+        options.append((entry.name, Annotated[entry.type, told], field(default=entry.default, kw_only=True)))
+    made = make_dataclass("Nodes", options, frozen=True)
+    made.__module__ = __name__
+    return made
+
+
 Options = _overrides()
+Nodes = _node_options()
 _NOTHING = Options()
+_HERE = Nodes()
 
 
-def train(recipe: str = "", /, options: Annotated[Options, Parameter(name="*")] = _NOTHING) -> None:  # type: ignore[valid-type]
+def train(
+    recipe: str = "",
+    /,
+    options: Annotated[Options, Parameter(name="*")] = _NOTHING,  # type: ignore[valid-type]
+    nodes: Annotated[Nodes, Parameter(name="*")] = _HERE,  # type: ignore[valid-type]
+) -> None:
     """Train a network on this machine, on as many ranks as asked: more ranks change nothing but the time.
 
     Parameters
@@ -53,11 +77,12 @@ def train(recipe: str = "", /, options: Annotated[Options, Parameter(name="*")] 
     """
     from unisono.cli.running import run_recipe
 
+    where = NodeOptions(**{entry.name: getattr(nodes, entry.name) for entry in fields(NodeOptions)})
     given = {entry.name: getattr(options, entry.name) for entry in fields(Recipe)}
     overrides = {name: value for name, value in given.items() if value is not None}
     if "resume" in overrides and not recipe:
         from unisono.train.resuming import recipe_of
 
-        run_recipe(recipe_of(overrides["resume"], overrides))
+        run_recipe(recipe_of(overrides["resume"], overrides), where)
     else:
-        run_recipe(load(recipe, overrides))
+        run_recipe(load(recipe, overrides), where)
