@@ -15,6 +15,7 @@ The rules, each seen in real environments:
   terminal. The name alone means nothing: `salloc` and then `srun -n4`, or `srun -n4 bash -c ...`, have it as well.
 - PMI and PMIx variables are srun's if stamped JOB.STEP and without MPI_LOCALRANKID, which MPICH's mpiexec sets. Stamped
   with this step they must agree with SLURM; stamped with another they are left over, and ignored.
+- A job that SLURM queued again tells how often in SLURM_RESTART_COUNT, to its script and to its steps alike.
 - Fewer torchruns in the world than the launcher around them started means several worlds. More is no contradiction:
   the others may come from other steps.
 
@@ -80,6 +81,7 @@ SLURM = Environment(
 )
 ENVIRONMENTS = (TORCHRUN, OPEN_MPI, PMI, PMIX, SLURM)
 
+REQUEUES = "SLURM_RESTART_COUNT"
 SHELLS = frozenset({"bash", "sh", "zsh", "fish", "csh", "tcsh", "ksh", "dash", "interactive"})
 SPECIAL_STEPS = 4294967280
 """From here on SLURM numbers what is no step of ranks: the batch script, the shell of salloc."""
@@ -111,7 +113,8 @@ def detect(environ: Mapping[str, str] | None = None, *, terminal: bool | None = 
     row, placement = next(found, (None, Placement.alone()))
     if row is TORCHRUN and (around := next(found, None)):
         _check_agents(placement, *around)
-    return placement
+    requeues = (_whole(environ, REQUEUES) or 0) if "SLURM_JOB_ID" in environ else 0
+    return replace(placement, restarts=placement.restarts + requeues)
 
 
 def enter_rank(rank: int, size: int) -> None:

@@ -27,7 +27,7 @@ class Placement:
 
     `node` is the number of this host among `nodes`. `address` is "host:port" of rank 0's rendezvous, when the launcher
     gives one. `source` names the launcher for people: "alone", "torchrun", "Open MPI", "PMI", "PMIx" or "SLURM".
-    `restarts`: how often the launcher has started all ranks again, after one failed; torchrun tells.
+    `restarts`: how often the launcher has started all ranks again: torchrun after one failed, SLURM a requeued job.
     """
 
     rank: int
