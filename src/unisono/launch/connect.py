@@ -93,7 +93,7 @@ def connect(placement: Placement, transport: str, timeout_s: float) -> Communica
                 "MPI4PY_LIBMPI=/path/to/libmpi.so names one",
             ) from None
 
-        check_world(placement, mpi.world_size())
+        check_world(placement, mpi.world_size(), mpi.library())
         return mpi.world(timeout_s)
     # torchrun's agent serves the store itself, and torch knows where.
     address = None if placement.source == "torchrun" else placement.address
