@@ -1,25 +1,22 @@
 """`unisono submit`, `jobs` and `cancel` as a user meets them without a cluster; with one: tests/cluster."""
 
-import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parent))
+
+from forked_command import forked
+
 from unisono.cli.main import app
 from unisono.cli.submission import Submission
 from unisono.launch.slurm.options import JobOptions
 
-COMMAND = [sys.executable, "-m", "unisono"]
 
-
-def unisono(place: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """In a place where there is no SLURM."""
-    environment = os.environ | {"PATH": str(place)}
-    return subprocess.run(
-        [*COMMAND, *arguments], cwd=place, env=environment, capture_output=True, text=True, timeout=60, check=False
-    )
+@pytest.fixture(autouse=True)
+def without_slurm(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
 
 
 def script(source: str = "", job: JobOptions | None = None, **overrides: object) -> str:
@@ -27,7 +24,7 @@ def script(source: str = "", job: JobOptions | None = None, **overrides: object)
 
 
 def test_without_slurm_the_script_is_written_and_that_is_said(tmp_path):
-    ended = unisono(tmp_path, "submit", "--epochs", "2", "--job-name", "mine", "--output", "logs/%j.out")
+    ended = forked("submit", "--epochs", "2", "--job-name", "mine", "--output", "logs/%j.out", cwd=tmp_path)
     assert ended.returncode == 2
     assert ended.stdout == "Written: mine.sbatch\n"
     assert "no SLURM on this machine" in ended.stderr
@@ -36,11 +33,11 @@ def test_without_slurm_the_script_is_written_and_that_is_said(tmp_path):
     assert "# Made by: unisono submit --epochs 2 --job-name mine" in text
     assert "-m unisono train --epochs 2 --ranks 2" in text
     assert (tmp_path / "logs").is_dir()
-    assert unisono(tmp_path, "submit", "--mem", "1G", "--job-name", "mine").returncode == 2  # replaces its own
+    assert forked("submit", "--mem", "1G", "--job-name", "mine", cwd=tmp_path).returncode == 2  # replaces its own
 
 
 def test_a_dry_run_prints_and_leaves_nothing(tmp_path):
-    ended = unisono(tmp_path, "submit", "--ranks-per-node", "3", "--dry-run")
+    ended = forked("submit", "--ranks-per-node", "3", "--dry-run", cwd=tmp_path)
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.startswith("#!/bin/bash\n")
     assert "#SBATCH --cpus-per-task=3\n" in ended.stdout
@@ -69,7 +66,7 @@ def test_a_dry_run_prints_and_leaves_nothing(tmp_path):
 )
 def test_mistakes_give_one_message_and_exit_code_2(arguments, told, tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
-    ended = unisono(tmp_path, *arguments)
+    ended = forked(*arguments, cwd=tmp_path)
     assert ended.returncode == 2
     assert told in ended.stderr
     assert "HINT" in ended.stderr
@@ -88,7 +85,7 @@ def test_options_go_to_train_as_they_were_given(tmp_path, monkeypatch):
     app.parse_args(["train", "x.toml", "--momentum=-1.0", "--no-respawn"], exit_on_error=False, print_error=False)
 
 
-def test_ranks_and_threads_make_the_tasks(monkeypatch):
+def test_ranks_and_threads_make_the_tasks():
     text = script(job=JobOptions(mem="1G", nodes=2, launcher="srun", mpi="pmix"), ranks=4, threads=2)
     for line in ("--nodes=2", "--ntasks-per-node=2", "--cpus-per-task=2"):
         assert f"#SBATCH {line}\n" in text
@@ -96,7 +93,7 @@ def test_ranks_and_threads_make_the_tasks(monkeypatch):
     assert "--ranks 4" in text
 
 
-def test_tasks_of_an_array_get_their_number(monkeypatch):
+def test_tasks_of_an_array_get_their_number():
     text = script(job=JobOptions(mem="1G", array="1-3", array_option="batch-size-per-rank"))
     assert 'launch --out "$run" --batch-size-per-rank "$SLURM_ARRAY_TASK_ID" &\n' in text
 

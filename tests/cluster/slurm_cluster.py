@@ -122,13 +122,6 @@ def missing() -> str:
     return tried.stderr.strip() and f"name spaces cannot be made here: {tried.stderr.strip()}"
 
 
-def _of_a_job(process: psutil.Process) -> bool:
-    try:
-        return process.name().startswith("slurmstepd")
-    except psutil.Error:
-        return False
-
-
 def _path() -> str:
     return f"{os.environ['PATH']}:{SBIN}"
 
@@ -140,6 +133,7 @@ class SlurmCluster:
         self.folder = folder
         self.nodes = nodes
         self._login: subprocess.Popen[bytes] | None = None
+        self._daemons: set[int] = set()
 
     def call(
         self, command: list[str], *, cwd: Path | None = None, environment: dict[str, str] | None = None
@@ -174,13 +168,16 @@ class SlurmCluster:
             if jobs := self.call(["squeue", "-h", "-o", "%i"]).stdout.split():
                 self.call(["scancel", "--signal=KILL", "--full", *jobs])
                 self.call(["scancel", *jobs])
-            elif not [process for process in psutil.Process().children(recursive=True) if _of_a_job(process)]:
+            elif self._inside() <= self._daemons:
                 return
         raise AssertionError(f"jobs did not end: {self.call(['squeue', '-t', 'all']).stdout}")
 
     def environment(self) -> dict[str, str]:
         """What a user's shell on the login node has."""
         return child_environment(None) | {"SLURM_CONF": str(self.folder / "slurm.conf"), "PATH": _path()}
+
+    def _inside(self) -> set[int]:
+        return {process.pid for process in psutil.Process(self.first_process).children(recursive=True)}
 
     def __enter__(self) -> Self:
         base, values = self.folder, {"base": self.folder, "nodes": self.nodes, "unshare": UNSHARE}
@@ -206,6 +203,7 @@ class SlurmCluster:
             )
         try:
             self._await_nodes()
+            self._daemons = self._inside()
         except BaseException:
             self._end()
             raise

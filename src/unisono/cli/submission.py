@@ -8,6 +8,7 @@ Limits: what is checked is checked here, on the login node: the environment that
 import shlex
 import sys
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, final
 
@@ -16,8 +17,9 @@ from unisono.launch.commands import find_program, is_open_mpi
 from unisono.launch.connect import installed, require
 from unisono.launch.slurm import client
 from unisono.launch.slurm.options import JobOptions, check
+from unisono.launch.slurm.room import Wanted, check_room, megabytes
 from unisono.launch.slurm.script import Script, run_directory, write_script
-from unisono.launch.slurm.steps import Layout, make_step
+from unisono.launch.slurm.steps import Layout, Step, make_step
 from unisono.recipe import Recipe, load, option
 from unisono.train.job import prepare
 from unisono.train.memory import MIB, estimate_bytes
@@ -48,28 +50,51 @@ class Submission:
 
     def script(self) -> str:
         """The text; a `UserError` if something does not fit."""
-        check(self.job)
-        job, recipe = self.job, self._recipe()
-        layout = self._layout(recipe)
-        launcher, plugin, program = how_to_launch(job)
-        step = make_step(launcher, layout, self._words(), plugin, program)
+        job, step = self.job, self._step
         here = sys.prefix if sys.prefix != sys.base_prefix and not job.module else ""
-        memory = job.mem or _memory(replace(recipe, ranks=layout.size), layout.ranks)
-        filled = replace(job, job_name=self.name, mem=memory, venv=job.venv or here)
+        filled = replace(job, job_name=self.name, mem=self._memory, venv=job.venv or here)
         if self._resumes:
             run = shlex.quote(self._resumes)
         else:
             run = run_directory(self.name, self.overrides.get("out", ""), job.array)
         command = shlex.join(["unisono", *sys.argv[1:]]).replace("\n", " ")
-        return write_script(Script(filled, layout, step, command, run, self._arguments()))
+        return write_script(Script(filled, self._layout, step, command, run, self._arguments()))
 
+    def check_cluster(self) -> None:
+        """A `UserError` if the cluster here lacks what the job needs."""
+        launcher, plugin, _ = self._launching
+        if launcher == "srun" and (found := client.plugins()) and plugin not in found:
+            raise UserError(
+                f"SLURM here has no --mpi={plugin}; it has: {', '.join(found)}",
+                hint="use --launcher mpirun or torchrun; --mpi pmi2 is for MPICH, pmix for Open MPI",
+            )
+        cores = self._step.tasks_per_node * self._step.cpus_per_task
+        check_room(Wanted(self.job.partition, self.job.nodes, cores, megabytes(self._memory)))
+
+    @cached_property
+    def _launching(self) -> tuple[str, str, str]:
+        check(self.job)
+        return how_to_launch(self.job)
+
+    @cached_property
+    def _step(self) -> Step:
+        launcher, plugin, program = self._launching
+        return make_step(launcher, self._layout, self._words(), plugin, program)
+
+    @cached_property
+    def _memory(self) -> str:
+        return self.job.mem or _memory(replace(self._recipe, ranks=self._layout.size), self._layout.ranks)
+
+    @cached_property
     def _recipe(self) -> Recipe:
         """Checked as far as it can be without its data."""
         if self._resumes and not self.source:
             return recipe_of(self._resumes, self.overrides)
         return load(self.source, self.overrides)
 
-    def _layout(self, recipe: Recipe) -> Layout:
+    @cached_property
+    def _layout(self) -> Layout:
+        recipe = self._recipe
         nodes, ranks, given = self.job.nodes, self.job.ranks_per_node, self.overrides.get("ranks")
         if not ranks:
             ranks, rest = divmod(recipe.ranks, nodes)
@@ -130,11 +155,6 @@ def how_to_launch(job: JobOptions) -> tuple[str, str, str]:
     program = find_program("mpirun")
     if plugin == "auto":
         plugin = "pmix" if program is None or is_open_mpi(program) else "pmi2"
-    if launcher == "srun" and client.available() and (found := client.plugins()) and plugin not in found:
-        raise UserError(
-            f"SLURM here has no --mpi={plugin}; it has: {', '.join(found)}",
-            hint="use --launcher mpirun or torchrun; --mpi pmi2 is for MPICH, pmix for Open MPI",
-        )
     return launcher, plugin, "mpirun" if job.venv or job.module else program or "mpirun"
 
 

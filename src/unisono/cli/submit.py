@@ -59,6 +59,8 @@ def submit(
     if dry_run:
         print(text, end="")
         return
+    if client.available():
+        asked.check_cluster()
     path = Path(script or f"{asked.name}.sbatch").expanduser()
     write(path, text)
     for file in (job.output, job.error):

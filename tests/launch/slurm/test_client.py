@@ -52,12 +52,11 @@ def test_a_number_comes_back_also_from_one_of_several_clusters(commands):
     assert client.submit(Path("x.sbatch")) == "17"
 
 
-def test_a_refusal_is_told_in_slurms_words_with_what_the_cluster_has(commands):
+def test_a_refusal_is_told_in_slurms_words(commands):
     commands("sbatch", "echo 'sbatch: error: Requested node configuration is not available' >&2; exit 1")
-    commands("sinfo", "echo 'main*: 2 nodes of 2 cores and 4000 MB'")
     with pytest.raises(UserError) as caught:
         client.submit(Path("x.sbatch"))
-    for words in ("Requested node configuration is not available", "2 nodes of 2 cores", "HINT: ", "x.sbatch"):
+    for words in ("sbatch refused: ", "Requested node configuration is not available", "HINT: ", "x.sbatch"):
         assert words in str(caught.value)
 
 

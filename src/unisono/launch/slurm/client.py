@@ -68,10 +68,7 @@ def submit(script: Path) -> str:
     try:
         told = call(["sbatch", "--parsable", str(script)])
     except UserError as error:
-        nodes = call(["sinfo", "--noheader", "--format=%P: %D nodes of %c cores and %m MB"])
-        raise UserError(
-            f"{error}\nThis cluster has {'; '.join(nodes.splitlines())}", hint=f"what was asked for is in {script}"
-        ) from None
+        raise UserError(str(error), hint=f"what was asked for is in {script}") from None
     return told.strip().split(";")[0]  # of several clusters it tells which
 
 
