@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 from slurm_cluster import SlurmCluster
 
-DEADLINE_S = 60.0
+DEADLINE_S = 100.0
 QUICK = ["--poll-s", "0.2"]
 
 

@@ -90,15 +90,15 @@ def test_replicas_on_two_nodes(desk, ring_sha256):
 
 
 @with_mpi
-def test_worlds_of_one_are_refused_once_with_the_flag(desk):
+def test_worlds_of_one_are_refused_with_the_flag(desk):
     """Open MPI under pmi2 starts each task as a world of its own, and says nothing. The exit code is handed on."""
     code, out, err = desk.unisono("submit", *OPTIONS, "--launcher", "srun", "--mpi", "pmi2", "--follow", *QUICK)
     assert code == 2, err
-    assert out.count("PMI says 2 ranks, MPI says a world of 1") == 1
+    assert "PMI says 2 ranks, MPI says a world of 1" in out
     assert "HINT: this MPI is Open MPI: start it with `srun --mpi=pmix`, or with mpirun" in out
     assert "FAILED (exit code 2)" in err
     told = desk.slurm.call(["srun", "-n2", find_program("unisono") or "unisono", "train"], cwd=desk.place)
-    assert told.stderr.count("SLURM says 2 tasks, MPI says a world of 1") == 1
+    assert "SLURM says 2 tasks, MPI says a world of 1" in told.stderr
     assert told.returncode == 2
 
 

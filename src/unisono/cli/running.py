@@ -19,7 +19,7 @@ from unisono.comm.base import DEFAULT_TIMEOUT_S, Communicator
 from unisono.comm.node import node_colour
 from unisono.comm.telling import told
 from unisono.data.sharing import load_once
-from unisono.errors import Contradiction, RankFailed, RankLost, UnisonoError, UserError
+from unisono.errors import RankFailed, RankLost, UnisonoError, UserError
 from unisono.launch.connect import connect, connect_gloo, require
 from unisono.launch.environments import detect
 from unisono.launch.local import run
@@ -44,14 +44,7 @@ def run_recipe(recipe: Recipe) -> dict[str, Any] | None:
     Alone, this process starts the ranks. Started by mpirun, torchrun or srun, it is one of them.
     """
     placement = detect()
-    if placement.size == 1:
-        return _as_parent(recipe, placement.restarts)
-    try:
-        return _as_rank(recipe, placement)
-    except Contradiction:
-        if placement.rank == 0:
-            raise
-        sys.exit(2)  # the same on every rank: the first one says it
+    return _as_parent(recipe, placement.restarts) if placement.size == 1 else _as_rank(recipe, placement)
 
 
 def _as_parent(recipe: Recipe, restarts: int) -> dict[str, Any] | None:

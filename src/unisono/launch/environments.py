@@ -106,6 +106,7 @@ def detect(environ: Mapping[str, str] | None = None, *, terminal: bool | None = 
             hint="use the world that was given to the function, instead of unisono.join()",
         )
     facts = {name: value.strip() for name, value in environ.items() if value.strip()}
+    requeues = (_whole(facts, REQUEUES) or 0) if "SLURM_JOB_ID" in facts else 0
     if not _in_step(facts, terminal):
         facts = {name: value for name, value in facts.items() if not name.startswith("SLURM_")}
     said = ((row, _read(row, facts)) for row in ENVIRONMENTS)
@@ -113,7 +114,6 @@ def detect(environ: Mapping[str, str] | None = None, *, terminal: bool | None = 
     row, placement = next(found, (None, Placement.alone()))
     if row is TORCHRUN and (around := next(found, None)):
         _check_agents(placement, *around)
-    requeues = (_whole(environ, REQUEUES) or 0) if "SLURM_JOB_ID" in environ else 0
     return replace(placement, restarts=placement.restarts + requeues)
 
 

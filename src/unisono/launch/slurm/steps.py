@@ -46,7 +46,6 @@ class Step:
 
 
 _CPUS = '--cpus-per-task="$SLURM_CPUS_PER_TASK"'  # since SLURM 22.05 steps do not inherit it
-_ALL_OR_NONE = "--kill-on-bad-exit=1"
 _PYTHON = '"$python" '
 _PASSED_ON = 'kill -USR1 "$launched"'
 _TO_AGENTS = 'scancel --signal=TERM "$SLURM_JOB_ID"'
@@ -59,12 +58,12 @@ def make_step(launcher: str, layout: Layout, words: list[str], plugin: str, prog
     train = f'"$python" -m unisono train {shlex.join([*words, "--ranks", str(layout.size)])} "$@"'
     if launcher in ("srun", "mpirun"):
         if launcher == "srun":
-            lines = [f"exec srun --mpi={plugin} {_CPUS} {_ALL_OR_NONE} \\", f"    {train}"]
+            lines = [f"exec srun --mpi={plugin} {_CPUS} \\", f"    {train}"]
         else:
             root = [_AS_ROOT] if os.geteuid() == 0 else []
             lines = [*root, f"exec {shlex.quote(program)} -n {layout.size} --bind-to none \\", f"    {train}"]
         return Step(layout.ranks, layout.threads, lines, _PASSED_ON)
-    srun, cpus = f"exec srun {_CPUS} {_ALL_OR_NONE}", layout.ranks * layout.threads
+    srun, cpus = f"exec srun {_CPUS}", layout.ranks * layout.threads
     if launcher == "unisono":
         return Step(1, cpus, [f"{srun} \\", f"    {train}"], _PASSED_ON)
     lines = _torchrun(srun, layout, train) if launcher == "torchrun" else _accelerate(srun, layout, train)
