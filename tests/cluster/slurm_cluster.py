@@ -30,6 +30,8 @@ from unisono.launch.environments import child_environment
 PACKAGES = "slurmctld slurmd slurm-client munge libpmix-dev iproute2"
 CPUS, MEMORY_MB = 2, 4000
 START_S, CALL_S = 30.0, 90.0
+LOOK_S = 0.1
+"""Between two looks: who looks without pause takes the cores away from what it waits for."""
 SBIN = "/usr/local/sbin:/usr/sbin:/sbin"
 UNSHARE = "unshare --net --uts --ipc --mount --pid --fork --kill-child --mount-proc"
 
@@ -170,6 +172,7 @@ class SlurmCluster:
                 self.call(["scancel", *jobs])
             elif self._inside() <= self._daemons:
                 return
+            time.sleep(LOOK_S)
         raise AssertionError(f"jobs did not end: {self.call(['squeue', '-t', 'all']).stdout}")
 
     def environment(self) -> dict[str, str]:
@@ -222,6 +225,7 @@ class SlurmCluster:
                 ready = self.call(["sinfo", "-h", "-N", "-p", "main", "-t", "idle", "-o", "%N"]).stdout.split()
                 if len(ready) == self.nodes:
                     return
+            time.sleep(0.2 * LOOK_S)
         logs = "\n".join(f"{path.name}:\n{path.read_text()[-1500:]}" for path in self.folder.glob("*.log"))
         raise AssertionError(f"the cluster did not come up\n{logs}")
 

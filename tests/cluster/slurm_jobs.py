@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from slurm_cluster import SlurmCluster
+from slurm_cluster import LOOK_S, SlurmCluster
 
 DEADLINE_S = 100.0
 QUICK = ["--poll-s", "0.2"]
@@ -49,6 +49,7 @@ class Desk:
             assert time.monotonic() < deadline, "\n".join(
                 [self.slurm.call(["squeue", "-t", "all"]).stdout, *map(self.output, jobs)]
             )
+            time.sleep(LOOK_S)
 
     def until_said(self, job: str, words: str, times: int = 1) -> None:
         self.until(lambda: self.output(job).count(words) >= times, job)
