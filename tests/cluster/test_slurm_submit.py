@@ -11,15 +11,24 @@ from slurm_jobs import QUICK, Desk, rank_of
 
 from unisono.cli.running import run_recipe
 from unisono.launch.commands import find_program
-from unisono.recipe import Recipe
+from unisono.recipe import load
 
-RECIPE = Recipe(epochs=2, model="bn-mlp:16")
-OPTIONS = ["--epochs", "2", "--model", "bn-mlp:16", "--mem", "500M"]
-LAUNCHERS = {"srun": "mpi4py", "mpirun": "mpi4py", "torchrun": "torch", "accelerate": "accelerate"}
+DATA = "synthetic:classes=20,rows=3000,features=512,difficulty=0.5"
+RECIPE = load("r4", {"batch_size": 1024, "epochs": 2, "data": DATA})
+OPTIONS = ["r4", "--batch-size", "1024", "--epochs", "2", "--data", DATA, "--mem", "500M"]
+"""With a fixed batch, and fewer rows."""
+LAUNCHERS = {"unisono": "numpy", "srun": "mpi4py", "mpirun": "mpi4py", "torchrun": "torch", "accelerate": "accelerate"}
 """Launcher -> the package that it needs."""
+ONE_NODE = [("unisono", 1, 1), ("srun", 1, 2), ("mpirun", 1, 2), ("torchrun", 1, 2), ("accelerate", 1, 2)]
+TWO_NODES = [("srun", 2, 1), ("mpirun", 2, 2), ("torchrun", 2, 2), ("accelerate", 2, 1)]
+"""Launcher, nodes, ranks on each."""
 
 with_mpi = pytest.mark.skipif(
     not find_spec("mpi4py") or find_program("mpirun") is None, reason="mpi4py or mpirun is not installed"
+)
+
+across_nodes = pytest.mark.skipif(
+    find_spec("unisono.strategies.nodes") is None, reason="sync spans one node in this version"
 )
 
 
@@ -62,18 +71,21 @@ def test_a_job_is_followed_to_its_end(desk, sync_sha256):
     assert desk.unisono("cancel", job)[1] == f"job {job} is over already: COMPLETED\n"
 
 
-def test_every_launcher_ends_with_one_hash(desk, sync_sha256):
-    layouts = {("unisono", 1), *((name, 2) for name, package in LAUNCHERS.items() if find_spec(package))}
-    jobs = {
-        desk.submit(*OPTIONS, "--launcher", launcher, "--ranks-per-node", str(ranks), "--job-name", launcher): launcher
-        for launcher, ranks in sorted(layouts)
-    }
-    desk.until_over(*jobs)
-    ended = {launcher: desk.show(job, "ExitCode") for job, launcher in jobs.items()}
-    assert set(ended.values()) == {"0:0"}, "\n".join(map(desk.output, jobs))
-    found = {launcher: desk.summary(f"runs/{launcher}-{job}") for job, launcher in jobs.items()}
-    assert {one["weights_sha256"] for one in found.values()} == {sync_sha256}
-    assert {launcher: one["ranks"] for launcher, one in found.items()} == dict(sorted(layouts))
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize(
+    "layouts", [pytest.param(ONE_NODE, id="one node"), pytest.param(TWO_NODES, id="two nodes", marks=across_nodes)]
+)
+def test_every_launcher_ends_with_one_hash(desk, sync_sha256, layouts):
+    jobs = {}
+    for launcher, nodes, ranks in layouts:
+        if find_spec(LAUNCHERS[launcher]):
+            where = ["--launcher", launcher, "--nodes", str(nodes), "--ranks-per-node", str(ranks)]
+            jobs[launcher] = desk.submit(*OPTIONS, *where, "--job-name", launcher), nodes * ranks
+    for launcher, (job, ranks) in jobs.items():
+        desk.until_over(job)
+        assert desk.show(job, "ExitCode") == "0:0", desk.output(job)
+        summary = desk.summary(f"runs/{launcher}-{job}")
+        assert (summary["weights_sha256"], summary["ranks"]) == (sync_sha256, ranks), launcher
 
 
 @with_mpi
