@@ -11,11 +11,11 @@ The rules, each seen in real environments:
   variables of a step, that of the daemons. `accelerate launch` sets torchrun's variables.
 - SLURM counts only inside a step. sbatch's script has SLURM_PROCID=0 and SLURM_NTASKS=4 but is one process; a script
   submitted from within a step even inherits that step's variables, and is told by having one task in SLURM_GTIDS.
+- A job that SLURM queued again tells how often in SLURM_RESTART_COUNT, to its script and to its steps alike.
 - A shell of `srun -n4 --pty bash` is one process: SLURM_PTY_PORT is set, the job is named like a shell, and there is a
   terminal. The name alone means nothing: `salloc` and then `srun -n4`, or `srun -n4 bash -c ...`, have it as well.
 - PMI and PMIx variables are srun's if stamped JOB.STEP and without MPI_LOCALRANKID, which MPICH's mpiexec sets. Stamped
   with this step they must agree with SLURM; stamped with another they are left over, and ignored.
-- A job that SLURM queued again tells how often in SLURM_RESTART_COUNT, to its script and to its steps alike.
 - Fewer torchruns in the world than the launcher around them started means several worlds. More is no contradiction:
   the others may come from other steps.
 
@@ -112,9 +112,10 @@ def detect(environ: Mapping[str, str] | None = None, *, terminal: bool | None = 
     said = ((row, _read(row, facts)) for row in ENVIRONMENTS)
     found = ((row, placement) for row, placement in said if placement is not None)
     row, placement = next(found, (None, Placement.alone()))
+    placement = replace(placement, restarts=placement.restarts + requeues)
     if row is TORCHRUN and (around := next(found, None)):
         _check_agents(placement, *around)
-    return replace(placement, restarts=placement.restarts + requeues)
+    return placement
 
 
 def enter_rank(rank: int, size: int) -> None:
