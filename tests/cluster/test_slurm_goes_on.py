@@ -4,6 +4,7 @@ A requeued job starts again after 6 seconds, so few jobs go through all of it.
 """
 
 from dataclasses import replace
+from importlib.util import find_spec
 
 import pytest
 from slurm_jobs import Desk
@@ -74,8 +75,11 @@ def test_signals_requeues_preemption_and_the_time_limit(desk, sha256):
     assert run_recipe(recipe_of(run, {"slow": ""}))["weights_sha256"] == sha256()
 
 
+@pytest.mark.timeout(240)
 def test_cancelled_it_ends_for_good_and_can_be_resumed(desk, sha256):
-    job = desk.submit(*OPTIONS, *SLOWLY, "--job-name", "mine")
+    """With torchrun ranks get the signal twice: from SLURM, and from torchrun, which got it, too."""
+    launcher = ["--launcher", "torchrun" if find_spec("torch") else "unisono"]
+    job = desk.submit(*OPTIONS, *SLOWLY, *launcher, "--job-name", "mine")
     desk.until_said(job, "epoch 2/")
     code, out, err = desk.unisono("cancel", job)
     assert (code, out) == (0, f"job {job} was asked to end; unisono jobs tells when it has\n"), err
@@ -90,8 +94,10 @@ def test_cancelled_it_ends_for_good_and_can_be_resumed(desk, sha256):
     check_whole(desk, run, sha256())
 
 
+@pytest.mark.timeout(240)
 def test_of_an_array_one_task_is_queued_again(desk, sha256):
-    job = desk.submit(*OPTIONS, *SLOWLY, "--job-name", "mine", "--array", "1-2")
+    launcher = ["--launcher", "srun" if find_spec("mpi4py") else "unisono"]
+    job = desk.submit(*OPTIONS, *SLOWLY, *launcher, "--job-name", "mine", "--array", "1-2")
     for task in (1, 2):
         desk.until_said(f"{job}_{task}", "epoch 2/")
     desk.slurm.call(["scancel", "--signal=USR1", f"{job}_1"])
