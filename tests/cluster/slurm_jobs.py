@@ -40,7 +40,7 @@ class Desk:
     def show(self, job: str, field: str) -> str:
         """What scontrol says of a job."""
         told = self.slurm.call(["scontrol", "--oneliner", "show", "job", job]).stdout
-        return told.split(f" {field}=", 1)[1].split()[0]
+        return f" {told}".split(f" {field}=", 1)[1].split()[0]
 
     def until(self, reached: Callable[[], bool], *jobs: str) -> None:
         """Waits for a condition; what jobs printed and are, if it does not come."""

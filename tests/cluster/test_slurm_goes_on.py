@@ -100,9 +100,10 @@ def test_of_an_array_one_task_is_queued_again(desk, sha256):
     job = desk.submit(*OPTIONS, *SLOWLY, *launcher, "--job-name", "mine", "--array", "1-2")
     for task in (1, 2):
         desk.until_said(f"{job}_{task}", "epoch 2/")
-    desk.slurm.call(["scancel", "--signal=USR1", f"{job}_1"])
-    desk.until_said(f"{job}_1", AGAIN.format(1))
+    assert desk.show(f"{job}_2", "JobId") == job  # whoever requeues by that number hits both
+    desk.slurm.call(["scancel", "--batch", "--signal=USR1", f"{job}_2"])
+    desk.until_said(f"{job}_2", AGAIN.format(1))
     desk.until_over(f"{job}_1", f"{job}_2")
-    assert [desk.show(f"{job}_{task}", "Restarts") for task in (1, 2)] == ["1", "0"]
+    assert [desk.show(f"{job}_{task}", "Restarts") for task in (1, 2)] == ["0", "1"]
     for task in (1, 2):
         check_whole(desk, f"runs/mine-{job}_{task}", sha256(task))

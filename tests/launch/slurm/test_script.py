@@ -117,8 +117,10 @@ def test_a_job_shows_where_it_is_and_starts_its_ranks(place):
 
 
 def test_tasks_of_an_array_have_directories_of_their_own(place):
-    _, said = ended(place, made(array="0-3"))
+    """And are requeued alone: the number of one of them is that of the whole array."""
+    _, said = ended(place, made(array="0-3"), 75)
     assert "--out runs/mine-16_3\n" in said
+    assert "scontrol requeue 16_3\n" in said
     assert run_directory("mine", "out/x", "0-3") == '"out/x-$SLURM_ARRAY_TASK_ID"'
     assert run_directory("mine", "out/x", "") == '"out/x"'
 

@@ -7,7 +7,8 @@ the run directory of the same job and goes on from its newest snapshot.
     print(write_script(Script(options, layout, step, command="unisono submit r2", run="runs/r2-$SLURM_JOB_ID")))
 
 Whom the requeue must not hit: a job that somebody cancelled, for SLURM would start it again; so it is asked for only
-while the job is RUNNING. It names its own job id, which in an array is the task's, so other tasks go on.
+while the job is RUNNING. In an array it names the task, as 17_3: the number of one of the tasks is that of the whole
+array, and requeueing that would end the others.
 """
 
 import re
@@ -25,8 +26,8 @@ MARK = "unisono"
 FIRST_PORT, PORTS = 20000, 10000
 
 _BANNER = """\
-echo "unisono: job $SLURM_JOB_ID on $SLURM_JOB_NODELIST, start $((${{SLURM_RESTART_COUNT:-0}} + 1))"
-echo "nodes: $SLURM_JOB_NUM_NODES, tasks: $SLURM_NTASKS, cpus per task: $SLURM_CPUS_PER_TASK, ranks: {ranks}"
+echo "unisono: job $job on $SLURM_JOB_NODELIST, start $((${{SLURM_RESTART_COUNT:-0}} + 1))"
+echo "nodes: $SLURM_JOB_NUM_NODES, tasks: ${{SLURM_NTASKS:-?}}, cpus per task: $SLURM_CPUS_PER_TASK, ranks: {ranks}"
 echo "main address: $MASTER_ADDR:$MASTER_PORT, run directory: $run\""""
 
 _RUN = """\
@@ -51,9 +52,9 @@ fi"""
 _REQUEUE = """\
 # Not a job that was cancelled: SLURM would start it again, and calls it RUNNING no more.
 if [ "$code" = 75 ] || {{ [ "$code" != 0 ] && [ -n "$asked" ]; }}; then
-    if [ "${{SLURM_RESTART_COUNT:-0}}" -lt {most} ] && [ "$(squeue -h -j "$SLURM_JOB_ID" -o %T)" = RUNNING ]; then
-        echo "unisono: job $SLURM_JOB_ID is queued again, and will go on in $run"
-        scontrol requeue "$SLURM_JOB_ID"
+    if [ "${{SLURM_RESTART_COUNT:-0}}" -lt {most} ] && [ "$(squeue -h -j "$job" -o %T)" = RUNNING ]; then
+        echo "unisono: job $job is queued again, and will go on in $run"
+        scontrol requeue "$job"
     fi
 fi"""
 
@@ -138,15 +139,17 @@ def _environment(script: Script) -> list[str]:
         'MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)',
         f"MASTER_PORT=$(({FIRST_PORT} + SLURM_JOB_ID % {PORTS}))  # jobs that share a node do not share it",
         "export MASTER_ADDR MASTER_PORT",
+        f"job={_number(options.array)}",
         f"run={script.run}",
     ]
 
 
+def _number(array: str) -> str:
+    return "${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID}" if array else "$SLURM_JOB_ID"
+
+
 def run_directory(name: str, out: str, array: str) -> str:
     """As a word of shell: `out`, or one named after the job; in arrays with the number of the task."""
-    if array:
-        number = "${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID}" if not out else "$SLURM_ARRAY_TASK_ID"
-    else:
-        number = "" if out else "$SLURM_JOB_ID"
+    number = "$job" if not out else "$SLURM_ARRAY_TASK_ID" if array else ""
     place = re.sub(r'(["\\$`])', r"\\\1", out or f"runs/{name}")
     return f'"{place}{number and f"-{number}"}"'

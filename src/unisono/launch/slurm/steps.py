@@ -6,7 +6,7 @@ The one idea: either every rank is a task of SLURM's (srun, mpirun), or every no
     step = make_step("srun", Layout(nodes=2, ranks=2, threads=1), ["r2", "--epochs", "3"], "pmix")
     step.lines    # exec srun --mpi=pmix ... "$python" -m unisono train r2 --epochs 3 --ranks 4 "$@"
 
-Limits: accelerate on one node with one rank starts a plain process, which is no rank of torch's.
+Limits: accelerate is started for CPUs; on one node with one rank it starts a plain process, no rank of torch's.
 """
 
 import os
@@ -48,7 +48,7 @@ class Step:
 _CPUS = '--cpus-per-task="$SLURM_CPUS_PER_TASK"'  # since SLURM 22.05 steps do not inherit it
 _PYTHON = '"$python" '
 _PASSED_ON = 'kill -USR1 "$launched"'
-_TO_AGENTS = 'scancel --signal=TERM "$SLURM_JOB_ID"'
+_TO_AGENTS = 'scancel --signal=TERM "$job"'
 """Agents of torch end their ranks in order after SIGTERM, and die of SIGUSR1; their srun would take it for itself."""
 _AS_ROOT = "export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"
 
