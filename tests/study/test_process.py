@@ -1,5 +1,6 @@
 """Real runs of `unisono train`, small ones."""
 
+import os
 from dataclasses import replace
 
 import psutil
@@ -23,6 +24,7 @@ def test_a_run_leaves_its_summary_and_its_lines(tmp_path):
     assert record["summary"] == read_summary(tmp_path / "run")
     assert record["elapsed_s"] >= record["summary"]["train_s"] > 0
     assert any(line.startswith("epoch 1/1") for line in lines)
+    assert 0 <= record["others_cores"] < os.cpu_count()
 
 
 def test_a_recipe_that_cannot_be_is_a_reason(tmp_path):

@@ -10,6 +10,7 @@ speaks can take up to twice as long before it is ended.
 """
 
 import json
+import resource
 import signal
 import sys
 import tempfile
@@ -17,6 +18,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from unisono.errors import CommTimeout, UserError
 from unisono.launch.children import Subprocess
@@ -33,13 +36,16 @@ def run_cell(
     """Runs the cell's recipe, which is written to `recipe`, into `run`; what became of it.
 
     status (finished or failed), reason (one line, of a failure), error (all that was said), exit_code, elapsed_s (from
-    the start of the process to its end), summary (of the run directory; empty if it failed).
+    the start of the process to its end), others_cores (how many cores other programs kept busy meanwhile, on average),
+    summary (of the run directory; empty if it failed).
     """
     recipe.parent.mkdir(parents=True, exist_ok=True)
     cell.recipe.save(recipe)
-    begun = time.perf_counter()
+    begun, others_s = time.perf_counter(), _cpu_s_of_others()
     code, said = _run(cell, [str(recipe), "--out", str(run)], timeout_s, on_line)
-    record: dict[str, Any] = {"exit_code": code, "elapsed_s": time.perf_counter() - begun}
+    elapsed_s = time.perf_counter() - begun
+    busy = max(0.0, _cpu_s_of_others() - others_s) / elapsed_s
+    record: dict[str, Any] = {"exit_code": code, "elapsed_s": elapsed_s, "others_cores": busy}
     summary = read_summary(run) if code == 0 else {}
     if code == 0 and summary.get("status") == FINISHED:
         return record | {"status": FINISHED, "reason": "", "error": "", "summary": summary}
@@ -70,6 +76,15 @@ def _run(cell: Cell, arguments: list[str], timeout_s: float, on_line: Callable[[
                 return None, f"it took longer than {timeout_s:g} s (--timeout-s) and was ended"
         noise.seek(0)
         return code, noise.read()
+
+
+def _cpu_s_of_others() -> float:
+    """Processor time that this machine gave, or was kept from giving, to others than our children that have ended."""
+    spent = psutil.cpu_times()
+    idle_s = spent.idle + spent.iowait
+    ours = resource.getrusage(resource.RUSAGE_CHILDREN)
+    own = resource.getrusage(resource.RUSAGE_SELF)
+    return float(sum(spent[:8]) - idle_s - ours.ru_utime - ours.ru_stime - own.ru_utime - own.ru_stime)
 
 
 def read_summary(run: Path) -> dict[str, Any]:

@@ -13,6 +13,7 @@ what `process.run_cell` says. Limits: one run at a time, on this machine.
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any, TypeAlias, final
 
 from unisono.errors import UserError
@@ -90,6 +91,17 @@ def counted(records: Iterable[Record], cell: Cell) -> dict[int, Record]:
         for repeat, record in sorted(latest(records, cell).items())
         if repeat >= 0 and record["status"] == FINISHED
     }
+
+
+def disturbance(records: Iterable[Record], cores: int) -> str:
+    """A sentence, if other programs took more than a quarter of the machine while these ran; else nothing."""
+    busy = [record.get("others_cores", 0.0) for record in records if record["repeat"] >= 0]
+    if not busy or median(busy) <= cores / 4:
+        return ""
+    return (
+        f"Other programs kept {median(busy):.1f} of the {cores} cores busy meanwhile: these times are theirs as well. "
+        "Repeat it when the machine is quiet."
+    )
 
 
 def failure(records: Sequence[Record], cell: Cell) -> str:
