@@ -99,7 +99,7 @@ def show(
         console.print(checks(checked).shown(checked))
     for network in request.networks:
         mine = [row for row in rows if row["network"] == network.name]
-        console.print(table(mine).shown(mine))
+        console.print(table(mine).shown(mine, console.width))
     words = words_of(rows, checked)
     print("\n".join(words))
     if path is not None:

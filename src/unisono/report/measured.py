@@ -51,13 +51,13 @@ def compare_rates(row: dict[str, Any], base: Row, name: str) -> None:
 
 
 def percent(decimals: int) -> Callable[[float], str]:
-    """A share as a text."""
-    return lambda share: f"{100 * share:.{decimals}f} %"
+    """A share as a text, for columns that say % above."""
+    return lambda share: f"{100 * share:.{decimals}f}"
 
 
 SCORES = (
-    Column("train_accuracy", "train", percent(2)),
-    Column("test_accuracy", "test", percent(2)),
+    Column("train_accuracy", "train %", percent(2), minor=True),
+    Column("test_accuracy", "test %", percent(2)),
 )
 LOSSES = (
     Column("train_loss", "train loss", lambda loss: f"{loss:.4f}"),
@@ -66,7 +66,7 @@ LOSSES = (
 """Shown where there is no accuracy."""
 SPEEDS = (
     Column("train_s", "time s", ranged=2),
-    Column("wall_s", "in all", lambda value: f"{value:.2f}"),
+    Column("wall_s", "in all", lambda value: f"{value:.2f}", minor=True),
     Column("samples_per_s", "samples/s", lambda value: f"{value:,.0f}"),
 )
 ENERGY = Column("energy_j", "energy J", lambda value: f"{value:,.1f}")
