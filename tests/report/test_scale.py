@@ -44,7 +44,7 @@ def test_laws_knee_limit_and_bits_are_told():
     rates = {n: [x / (serial + (1 - serial) / n) for x in (99.0, 100.0, 101.0)] for n in (1, 2, 4, 8)}
     _, _, rows = made(rates)
     words = words_of(rows)
-    assert words[0].startswith("Amdahl: a serial share of 15.0 +- ")
+    assert words[0].startswith("Amdahl: a serial share of 15.0 ± ")
     assert "at most 6.7 times as fast" in words[0]
     assert "beyond 8 ranks" in words[0]
     assert words[1].startswith("Gustafson: ")

@@ -64,7 +64,7 @@ def law_lines(rows: Sequence[Row]) -> list[str]:
         if law.serial >= 1:
             lines.append(f"{law.name}: nothing of the work gets faster with more ranks.")
             continue
-        width = f" +- {100 * law.half_width:.1f}" if isfinite(law.half_width) else ""
+        width = f" ± {100 * law.half_width:.1f}" if isfinite(law.half_width) else ""
         told = f"{law.name}: a serial share of {100 * law.serial:.1f}{width} % (95 %)"
         if law.name == "Amdahl" and isfinite(law.limit):
             told += f"; at most {law.limit:.1f} times as fast as one rank, and beyond {law.ranks_at(0.5):.0f} ranks "
