@@ -87,6 +87,17 @@ def test_weak_scaling_has_no_amdahl_and_no_equal_bits():
     assert not any(line.startswith("Bits") for line in words_of(rows))
 
 
+def test_a_fall_of_accuracy_is_said_and_in_weak_scaling_what_may_help():
+    _, _, rows = made({1: [100.0], 2: [190.0]}, weak=True, test_accuracy=0.7, global_batch=128)
+    assert "same_bits" not in rows[0]
+    assert words_of(rows)[-1] == (
+        "Accuracy falls from 80.00 % on 1x1 to 70.00 % on 1x2, where a batch is 128: "
+        "--scale-lr linear --warmup-epochs 1 may help."
+    )
+    _, _, rows = made({1: [100.0], 2: [190.0]}, test_accuracy=0.799)
+    assert not any("Accuracy" in line for line in words_of(rows))
+
+
 def test_other_bits_are_named():
     _, _, rows = made({1: [100.0], 2: [190.0]}, weights_sha256="cd" * 32)
     assert words_of(rows)[-1] == "Bits: the weights of 1x2 are not those of 1x1."

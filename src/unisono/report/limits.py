@@ -21,6 +21,8 @@ from unisono.study.tables import Row
 KNEE = 0.5
 """More ranks that bring less than this share of what they should are not worth it."""
 GOOD = 0.9
+FELT = 0.005
+"""A fall of accuracy that is worth a word."""
 CAUSES = {
     "compute_s": "computing: each rank computes slower than a lone one, for ranks share memory bandwidth, caches and "
     "clock speed, or a shard's fixed cost is felt; larger batches or fewer shards help",
@@ -37,7 +39,7 @@ def words_of(rows: Sequence[Row]) -> list[str]:
     failures = [f"{row['grid']}: {row['reason']}" for row in rows if row.get("reason")]
     if base is None or len({row["world"] for row in done}) < 2:
         return [*failures, "One number of ranks is no scaling: give a --grid with several."]
-    lines = [*law_lines(done), knee_line(done), limit_line(base, largest_of(done))]
+    lines = [*law_lines(done), knee_line(done), limit_line(base, largest_of(done)), accuracy_line(base, done)]
     return [line for line in [*lines, bits_line(rows), *failures] if line]
 
 
@@ -101,6 +103,21 @@ def knee_line(rows: Sequence[Row]) -> str:
             told += f"{before['speed_up']:.2f} times: {max(0.0, 100 * gain / ideal):.0f} % of what it could bring"
             return told + (", with more ranks than cores." if crowded(after) else ".")
     return f"Knee: none up to {steps[-1]['grid']}; each step brings more than half of what it could."
+
+
+def accuracy_line(base: Row, rows: Sequence[Row]) -> str:
+    """What more ranks cost in accuracy, if that is more than chance would make of it."""
+    known = [row for row in rows if row.get("test_accuracy") is not None and row is not base]
+    if not known or base.get("test_accuracy") is None:
+        return ""
+    worst = min(known, key=lambda row: row["test_accuracy"])
+    if base["test_accuracy"] - worst["test_accuracy"] < FELT:
+        return ""
+    told = f"Accuracy falls from {100 * base['test_accuracy']:.2f} % on {base['grid']} to "
+    told += f"{100 * worst['test_accuracy']:.2f} % on {worst['grid']}"
+    if worst["weak"]:
+        told += f", where a batch is {worst['global_batch']:.0f}: --scale-lr linear --warmup-epochs 1 may help"
+    return told + "."
 
 
 def limit_line(base: Row, row: Row) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from statistics import median
 from typing import Any
 
+from unisono.report.reading import is_number
 from unisono.study.statistics import Spread, paired, spread_of
 from unisono.study.tables import Column, Row
 
@@ -35,6 +36,11 @@ def measured(found: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
     hashes = {summary["weights_sha256"] for summary in summaries}
     row["weights_sha256"] = hashes.pop() if len(hashes) == 1 else None
     return row
+
+
+def plain_numbers(row: Row, *names: str) -> bool:
+    """Whether what a row of a file has under these names, and where tables look, is nothing or a number."""
+    return all(row.get(name) is None or is_number(row[name]) for name in (*names, *TIMES, *OTHERS, "sync_share"))
 
 
 def with_range(name: str, spread: Spread) -> dict[str, float]:

@@ -44,6 +44,8 @@ def rows_of(cells: Sequence[Cell], records: Sequence[Record], *, weak: bool, cor
     for row in rows:
         if base is not None and not row.get("reason"):
             compare_rates(row, base, "speed_up")
+            if weak:
+                del row["same_bits"]  # another batch, another result
             if "speed_up" in row:
                 row["efficiency"] = row["speed_up"] * base["world"] / row["world"]
     return rows
