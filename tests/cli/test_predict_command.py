@@ -44,11 +44,11 @@ def test_short_runs_calibrate_and_others_check(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     app(["predict", "--repeat", "1", "--nodes", "2"], exit_on_error=False, result_action="return_value")
     shown = capsys.readouterr().out
-    assert shown.count("held out") == 4
-    assert "On 4 held-out points here the model is off by" in shown
+    assert shown.count("held out") == 5
+    assert "On 5 held-out points here the model is off by" in shown
     (study,) = (tmp_path / "studies").iterdir()
     model = json.loads((study / "model.json").read_text())
-    assert [point["held_out"] for point in model["points"]] == [False] * 4 + [True] * 4
+    assert [point["held_out"] for point in model["points"]] == [False] * 4 + [True] * 5
     assert model["points"][0]["error"] == pytest.approx(0.0, abs=0.05)
 
 

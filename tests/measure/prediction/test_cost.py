@@ -70,6 +70,12 @@ def test_local_exchanges_every_so_many_steps():
     assert seldom.samples_per_s > sync(COSTS, WORK, cluster).samples_per_s
 
 
+def test_replicas_compute_and_update_one_after_the_other():
+    steady = replace(COSTS, jitter_s=0.0)
+    expected = (4 * (1e-3 + 2e-4) + 32 * 5e-5) * 1.1 + 32 * 1e-5 + 4 * 5e-4
+    assert local(steady, WORK, Cluster(1, 2, NONE), 16).step_s == pytest.approx(expected)
+
+
 def test_masters_are_the_limit_of_many_workers():
     rates = [asynchronous(COSTS, WORK, Cluster(nodes, 1, SLOW), 1) for nodes in (64, 1024)]
     pushes = [rate.samples_per_s / (64 / nodes) for rate, nodes in zip(rates, (64, 1024), strict=True)]

@@ -4,16 +4,20 @@ costs, checked = calibrate(calibration(recipe, samples), records.all, records.pa
 """
 
 from collections.abc import Sequence
+from math import inf
 from pathlib import Path
 from typing import Any
 
 from unisono.errors import UserError
-from unisono.measure.prediction.cost import Costs, node_step_s
+from unisono.measure.prediction.cost import Cluster, Costs, local, node_step_s
 from unisono.measure.prediction.fitting import Point, fitted
-from unisono.measure.prediction.points import HELD_OUT, point_of
+from unisono.measure.prediction.network import Network
+from unisono.measure.prediction.points import HELD_OUT, LOCAL_EVERY, point_of
 from unisono.resources import usable_cores
 from unisono.study.cells import Cell
 from unisono.study.study import Record, counted, failure
+
+HERE = Network("none", inf, 0.0)
 
 
 def calibrate(
@@ -35,9 +39,11 @@ def calibrate(
 
 
 def _checked(costs: Costs, cell: Cell, point: Point) -> dict[str, Any]:
-    predicted_s = node_step_s(costs, point.work, point.ranks)
+    predicted_s, told = node_step_s(costs, point.work, point.ranks), ""
+    if cell.recipe.strategy == "local":
+        predicted_s, told = local(costs, point.work, Cluster(1, point.ranks, HERE), LOCAL_EVERY).step_s, ", local"
     return {
-        "name": f"{point.ranks} ranks, batch {cell.labels['batch_size']}, {point.work.shards} shards",
+        "name": f"{point.ranks} ranks, batch {cell.labels['batch_size']}, {point.work.shards} shards{told}",
         "predicted_s": predicted_s,
         "measured_s": point.step_s,
         "error": predicted_s / point.step_s - 1,

@@ -117,10 +117,11 @@ def sync(costs: Costs, work: Work, cluster: Cluster, algorithm: str = "") -> Spe
 
 
 def local(costs: Costs, work: Work, cluster: Cluster, every: int) -> Speed:
-    """Replicas, one a shard, that are averaged every so many steps: all update all parameters, seldom together."""
+    """Replicas, one a shard, averaged every so many steps: each computes its own step and updates all parameters."""
     count = math.ceil(work.shards / cluster.world)
-    alone = replace(costs, call_s=0.0, shard_s=costs.call_s + costs.shard_s, divided_s=0.0)
-    own = _rank_s(alone, work, cluster.world, cluster.ranks) + count * costs.divided_s
+    each_s = count * (costs.update_s + costs.divided_s)
+    alone = replace(costs, call_s=0.0, shard_s=costs.call_s + costs.shard_s, divided_s=0.0, update_s=each_s)
+    own = _rank_s(alone, work, cluster.world, cluster.ranks)
     own += last_of(cluster.world, costs.jitter_s) / math.sqrt(every)
     met = sync(costs, work, cluster)
     exchange_s = met.network_share * met.step_s / every

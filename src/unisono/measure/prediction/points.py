@@ -5,8 +5,9 @@
 The one idea: a constant can be told from another only if they vary apart, so batch, shards and ranks do; and a model is
 worth what it says of points that it was not made of, so some are held out.
 
-Limits: the runs are of `sync` in shared memory on this machine. The first epoch, which sets things up, does not count;
-of the others the fastest does, for whatever else a machine does makes epochs longer, never shorter.
+Limits: the runs are in shared memory on this machine, and those to fit are of `sync`. The first epoch, which sets
+things up, does not count; of the others the fastest does, for whatever else a machine does makes epochs longer, never
+shorter.
 """
 
 import math
@@ -24,6 +25,8 @@ ENOUGH_SAMPLES = 400_000
 """So many are trained on in each run, in 5 to 40 epochs."""
 PARTS = ("compute_s", "data_s", "update_s", "wait_s")
 HELD_OUT = "held out"
+LOCAL_EVERY = 16
+"""Steps between the averages of the replicas of the run that checks what is said of them."""
 
 
 def usual_batch(recipe: Recipe, samples: int) -> int:
@@ -48,7 +51,7 @@ def calibration(recipe: Recipe, samples: int) -> list[Cell]:
     )  # fmt: skip
     fit = [(1, batch, shards), (1, 2 * batch, shards), (1, batch, shards // 2), (2, batch, shards)]
     check = [(2, 2 * batch, shards), (2, batch, shards // 2), (1, 4 * batch, shards), (4, batch, shards)]
-    return [
+    cells = [
         Cell(
             {"ranks": f"{ranks}", "batch_size": f"{size}", "shards": f"{cut}"} | ({HELD_OUT: "yes"} if late else {}),
             replace(plain, ranks=ranks, batch_size=size, shards=cut),
@@ -56,6 +59,9 @@ def calibration(recipe: Recipe, samples: int) -> list[Cell]:
         for late, made in ((False, fit), (True, check))
         for ranks, size, cut in made
     ]
+    usual = cells[len(fit) - 1]
+    apart = replace(usual.recipe, strategy="local", sync_every=LOCAL_EVERY)
+    return [*cells, Cell({**usual.labels, "strategy": "local", HELD_OUT: "yes"}, apart)]
 
 
 def point_of(cell: Cell, runs: Sequence[Path], nbytes: int) -> Point:
