@@ -60,6 +60,12 @@ def test_the_largest_loss_is_the_limit():
     assert "goes into computing" in words_of(rows)[-2]
 
 
+def test_a_knee_that_is_not_one_in_every_round_is_not_told_as_one():
+    _, _, rows = made({1: [100.0, 100.0, 100.0], 2: [140.0, 130.0, 190.0]})
+    (line,) = [line for line in words_of(rows) if line.startswith("Knee")]
+    assert line == "Knee: perhaps 1x1; the runs of 1x2 differ too much to tell (1.30 to 1.90 times as fast as 1x1)."
+
+
 def test_little_lost_is_said():
     _, _, rows = made({1: [100.0], 2: [196.0]})
     assert any("Little is lost on 1x2: each rank is worth 98 % of a lone one" in line for line in words_of(rows))

@@ -87,7 +87,7 @@ def largest_of(rows: Sequence[Row]) -> Row:
 
 
 def knee_line(rows: Sequence[Row]) -> str:
-    """Where more ranks stop being worth it."""
+    """Where more ranks stop being worth it, if that holds in every round."""
     ordered = sorted((row for row in rows if row.get("speed_up")), key=lambda row: row["world"])
     best: dict[int, Row] = {}
     for row in ordered:
@@ -98,8 +98,11 @@ def knee_line(rows: Sequence[Row]) -> str:
         gain = after["speed_up"] / before["speed_up"] - 1
         ideal = after["world"] / before["world"] - 1
         if gain < KNEE * ideal:
-            told = f"Knee: {before['grid']}. The step to {after['grid']} makes it {after['speed_up_low']:.2f} to "
-            told += f"{after['speed_up_high']:.2f} times as fast as {steps[0]['grid']}, after "
+            low, high, first = after["speed_up_low"], after["speed_up_high"], steps[0]["grid"]
+            span = f"{low:.2f} to {high:.2f} times as fast as {first}"
+            if high / before["speed_up"] - 1 >= KNEE * ideal:
+                return f"Knee: perhaps {before['grid']}; the runs of {after['grid']} differ too much to tell ({span})."
+            told = f"Knee: {before['grid']}. The step to {after['grid']} makes it {span}, after "
             told += f"{before['speed_up']:.2f} times: {max(0.0, 100 * gain / ideal):.0f} % of what it could bring"
             return told + (", with more ranks than cores." if crowded(after) else ".")
     return f"Knee: none up to {steps[-1]['grid']}; each step brings more than half of what it could."
