@@ -60,7 +60,7 @@ def commands(page: Path) -> list[Command]:
     return [
         Command(line.strip(), block["why"] or "")
         for block in _BLOCK.finditer(page.read_text())
-        for line in block["text"].splitlines()
+        for line in block["text"].replace("\\\n", "").splitlines()
         if line.strip()
     ]
 
