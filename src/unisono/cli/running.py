@@ -71,7 +71,7 @@ def _as_parent(recipe: Recipe, restarts: int) -> dict[str, Any] | None:
     try:
         moves = transport_of(job.recipe, transport)
         with Recorder(job, moves, [platform.node()], snapshot, devices, anew=again.anew) as record:
-            record.say(precision_notes(job))
+            record.say([*job.notes, *precision_notes(job)])
             if team is not None:
                 return _supervise(team, record)
             return _run_without_take_over(job, record, transport)
@@ -141,7 +141,7 @@ def _as_rank(recipe: Recipe, placement: Placement) -> dict[str, Any] | None:
                 train_unwatched(World(comm), job, Places(), origin)
                 return None
             with record:
-                record.say(precision_notes(job))
+                record.say([*job.notes, *precision_notes(job)])
                 places = Places(record.weights, record.path / SNAPSHOTS)
                 found = train_unwatched(World(comm, record.add), job, places, origin, record.add_event)
                 return record.finish(found | {"restarts": placement.restarts})
