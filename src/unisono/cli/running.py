@@ -28,6 +28,7 @@ from unisono.recipe import Recipe, option
 from unisono.strategies.devices import local_ranks
 from unisono.strategies.peers import PEERS, check_gpus, devices_of, transport_of, warm_up
 from unisono.train.job import Job, load_data, prepare
+from unisono.train.located import FILES
 from unisono.train.precision_trial import precision_notes
 from unisono.train.resuming import SNAPSHOTS, Again, after_restart, as_saved, find_snapshot
 from unisono.train.saving import check_data
@@ -59,7 +60,7 @@ def _as_parent(recipe: Recipe, restarts: int) -> dict[str, Any] | None:
     if again.finished:
         return None
     snapshot = find_snapshot(again.recipe)
-    job = prepare(as_saved(again.recipe, snapshot))
+    job = prepare(_as_saved(again.recipe, snapshot))
     check_gpus(job.recipe)
     devices = devices_of(job.recipe, range(job.recipe.ranks))
     watched = job.recipe.allreduce == "arena" and transport == "shm"
@@ -89,6 +90,15 @@ def _again(recipe: Recipe, restarts: int) -> Again:
     if again.told:
         print(again.told, flush=True)
     return again
+
+
+def _as_saved(recipe: Recipe, snapshot: Snapshot | None) -> Recipe:
+    """As the snapshot has it; which files are taken from elsewhere is said."""
+    saved = as_saved(recipe, snapshot)
+    for name in FILES:
+        if getattr(saved, name) != getattr(recipe, name):
+            print(f"{option(name)} {getattr(recipe, name)} is not here: taken from {getattr(saved, name)}", flush=True)
+    return saved
 
 
 def refuse_faults(recipe: Recipe) -> None:
@@ -165,8 +175,9 @@ def _begin(comm: Communicator, recipe: Recipe, restarts: int) -> tuple[Job, Orig
             return {}
         snapshot = find_snapshot(again.recipe)
         found.extend([snapshot] if snapshot else [])
-        saved = as_saved(again.recipe, snapshot)
-        changed = {name: getattr(saved, name) for name in ("resume", "out", "allow_change", "shards", "engine")}
+        saved = _as_saved(again.recipe, snapshot)
+        names = ("resume", "out", "allow_change", "shards", "engine", *FILES)
+        changed = {name: getattr(saved, name) for name in names}
         return {"changed": changed, "anew": again.anew, "position": snapshot.position if snapshot else 0}
 
     seen = told(comm, look)

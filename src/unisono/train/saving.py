@@ -26,6 +26,7 @@ from unisono.optim.options import OptimizerOptions
 from unisono.strategies.shared import Kept, Lasting
 from unisono.train.fingerprint import fingerprint
 from unisono.train.job import Job
+from unisono.train.located import here
 from unisono.train.snapshots.finding import Snapshot
 from unisono.train.snapshots.writing import write
 from unisono.train.walk import Walk
@@ -100,6 +101,7 @@ class Saver:
             "step": step + 1,
             "steps_done": walk.steps_done(position) if position else 0,
             "recipe": asdict(self._job.recipe),
+            "directory": here(),
             "fingerprint": self._fingerprint,
         }
 
