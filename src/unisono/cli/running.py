@@ -8,7 +8,7 @@ launcher (mpirun, torchrun, srun) started the ranks. The others are silent.
 
 import platform
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -39,13 +39,17 @@ from unisono.train.unwatched import Origin, train_unwatched
 from unisono.world import World
 
 
-def run_recipe(recipe: Recipe) -> dict[str, Any] | None:
+def run_recipe(recipe: Recipe, asked_ranks: int = 0) -> dict[str, Any] | None:
     """Runs a recipe from start to verdict; the summary, on the process that writes it.
 
-    Alone, this process starts the ranks. Started by mpirun, torchrun or srun, it is one of them.
+    Alone, this process starts the ranks. Started by mpirun, torchrun or srun, it is one of them; that it then is not
+    one of `asked_ranks`, which the user gave on the command line, is said.
     """
     placement = detect()
-    return _as_parent(recipe, placement.restarts) if placement.size == 1 else _as_rank(recipe, placement)
+    if placement.size == 1:
+        return _as_parent(recipe, placement.restarts)
+    note = f"Note: --ranks {asked_ranks} has no effect: {placement.source} started {placement.size} ranks."
+    return _as_rank(recipe, placement, [note] if asked_ranks not in (0, placement.size) else [])
 
 
 def _as_parent(recipe: Recipe, restarts: int) -> dict[str, Any] | None:
@@ -129,7 +133,7 @@ def _run_without_take_over(job: Job, record: Recorder, transport: str) -> dict[s
     return record.finish(run(work, job.recipe.ranks, on_report=lambda rank, value: record.add(value))[0])
 
 
-def _as_rank(recipe: Recipe, placement: Placement) -> dict[str, Any] | None:
+def _as_rank(recipe: Recipe, placement: Placement, notes: Sequence[str]) -> dict[str, Any] | None:
     transport = recipe.transport
     if transport == "auto" and recipe.strategy in PEERS and placement.local_size == placement.size:
         transport = "shm"  # for losses and scores: over gloo they would slow down whoever is to be compared
@@ -151,7 +155,7 @@ def _as_rank(recipe: Recipe, placement: Placement) -> dict[str, Any] | None:
                 train_unwatched(World(comm), job, Places(), origin)
                 return None
             with record:
-                record.say([*job.notes, *precision_notes(job)])
+                record.say([*notes, *job.notes, *precision_notes(job)])
                 places = Places(record.weights, record.path / SNAPSHOTS)
                 found = train_unwatched(World(comm, record.add), job, places, origin, record.add_event)
                 return record.finish(found | {"restarts": placement.restarts})

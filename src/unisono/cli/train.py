@@ -58,6 +58,6 @@ def train(recipe: str = "", /, options: Annotated[Options, Parameter(name="*")] 
     if "resume" in overrides and not recipe:
         from unisono.train.resuming import recipe_of
 
-        run_recipe(recipe_of(overrides["resume"], overrides))
+        run_recipe(recipe_of(overrides["resume"], overrides), overrides.get("ranks", 0))
     else:
-        run_recipe(load(recipe, overrides))
+        run_recipe(load(recipe, overrides), overrides.get("ranks", 0))
