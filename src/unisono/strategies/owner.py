@@ -13,7 +13,7 @@ Parameters may be in groups, each with an optimizer of its own; all have the sam
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import final
+from typing import NamedTuple, final
 
 import numpy as np
 
@@ -42,8 +42,7 @@ class Group:
 
 
 @final
-@dataclass(frozen=True)
-class Update:
+class Update(NamedTuple):
     """What a step is told from outside."""
 
     lrs: Sequence[float]
