@@ -6,7 +6,7 @@ the clock, from a generator without a seed), and would differ between ranks, bet
     notes = check_repeats(partial(own, outputs=10), "mine.py:net")            # [], or what to tell the user
 
 Limits: a seed that is equal in both calls (the second, the process's number) is not seen to differ; that the function
-seeds torch's generator itself is seen, and said.
+seeds torch's generator itself is seen, and said. Replicas compare what they start from (`strategies/apart.py`).
 """
 
 from collections.abc import Callable, Iterator
