@@ -141,7 +141,7 @@ def gather(model: Model, options: OptimizerOptions, lasting: Lasting) -> Groups:
         "params": model.layout.views(params),
         "state": dict(zip(names, state, strict=True)),
         "buffers": {"all": lasting.buffers},
-        "tables": {"steps": lasting.steps, "scores": lasting.scores},
+        "tables": {"steps": lasting.steps, "scores": lasting.scores, "missed": lasting.missed},
     }
 
 
@@ -150,6 +150,8 @@ def put_back(model: Model, options: OptimizerOptions, lasting: Lasting, snapshot
     for group, places in gather(model, options, lasting).items():
         saved = snapshot.arrays(group)
         for name, place in places.items():
+            if name == "missed" and name not in saved:  # a snapshot of before they were counted
+                continue
             rows = min(len(place), len(saved[name])) if name == "scores" else None
             place[:rows] = saved[name][:rows]
 
