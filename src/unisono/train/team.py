@@ -18,6 +18,7 @@ from threadpoolctl import threadpool_limits
 
 from unisono.arena.bells import Bells
 from unisono.arena.member import Member
+from unisono.arena.pens import Pens
 from unisono.arena.protocol import COMMIT, View
 from unisono.arena.segment import Segment
 from unisono.errors import RESUME_ME, UnisonoError, UserError
@@ -121,7 +122,7 @@ class Team:
             name=self._name,
             stall_s=recipe.stall_timeout,
             stacks=self.places.log,
-            restore=self._shared.restore if self._setup is None else lambda view: None,
+            restore=self._shared.restore if self._setup is None else self._take_pens_back,
             on_event=on_event,
             tick=saver.tick,
         )
@@ -141,15 +142,21 @@ class Team:
                     saver.save_last(last_epoch(job, self._shared.scores))
         return outcome
 
+    def _take_pens_back(self, view: View) -> None:
+        """Those that a dead rank held; what it had begun is taken back by whoever goes on with it."""
+        if self._setup is not None and self._setup.boxes.pens is not None:
+            self._setup.boxes.pens.restore()
+
     @contextmanager
     def _bells(self) -> Iterator[None]:
-        """Ranks that run freely wake each other."""
+        """Ranks that run freely wake each other, and take turns."""
         if self._setup is None:
             yield
             return
-        with closing(Bells(self._job.recipe.ranks)) as self._setup.boxes.bells:
+        boxes, recipe = self._setup.boxes, self._job.recipe
+        with closing(Bells(recipe.ranks)) as boxes.bells, closing(Pens(recipe.masters)) as boxes.pens:
             yield
-        self._setup.boxes.bells = None
+        boxes.bells = boxes.pens = None
 
     def _live(self, slot: int, after: int, report: Callable[[Any], None]) -> Any:
         """The life of a rank."""

@@ -3,7 +3,7 @@
 The one idea: a desk is opened anew whenever the membership changes, from what lies in the boxes alone. What a dead
 worker had sent counts; the batches that it had in hand are dealt anew.
 
-    desk = Desk(boxes, terms, steps, requests); desk.open(epoch, workers, masters)
+    desk = Desk(boxes, terms, steps, requests); desk.open(epoch, workers, masters, pause)
     while not desk.closed: desk.turn()
 
 A run that is asked to end does so in the middle of an epoch: which batches are done is told by their sums, and whoever
@@ -13,7 +13,7 @@ Each worker has up to two batches in hand, the one that it computes and the next
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import final
 
 import numpy as np
@@ -27,6 +27,7 @@ from unisono.strategies.asynchronous.boxes import (
     HALTED,
     HAND,
     KEEPING,
+    LOOKED,
     ORDERED,
     POSTED,
     USED,
@@ -59,15 +60,16 @@ class Desk:
     def __init__(self, boxes: Boxes, terms: Terms, steps: np.ndarray, requests: Requests) -> None:
         self._boxes, self._terms, self._steps, self._requests = boxes, terms, steps, requests
 
-    def open(self, epoch: int, workers: Sequence[int], masters: Sequence[int]) -> None:
-        """Goes on where the log ends; `workers`: those who live; `masters`: who serve parts, this rank among them."""
+    def open(self, epoch: int, workers: Sequence[int], masters: Sequence[int], pause: Callable[[], None]) -> None:
+        """Goes on where the log ends; `workers`: those who live; `masters`: who serve parts, this rank among them;
+        pause() is called while a worker is just sending something."""
         self._masters = masters
         boxes, words = self._boxes, self._boxes.words
         self._epoch, self._pushes = epoch, len(self._steps)
         log = [boxes.entry(number) for number in range(boxes.ordered(epoch))]
         taken = done_batches(boxes, self._steps, epoch)
         if not log and len(taken) == self._pushes:  # those of the epoch before
-            self._steps[...] = np.nan
+            self._steps[...], boxes.busy[...] = np.nan, 0.0
             taken = set()
         earlier = len(taken) - sum(entry.kind in (PUSH, DROP) for entry in log)
         self._clerk = clerk = Clerk(self._terms.rules(epoch), earlier)
@@ -79,14 +81,20 @@ class Desk:
             if entry.rank >= 0:
                 self._heard[entry.rank] = entry.turn
         self._posted: dict[int, int] = {}
-        self._posts, self._seen = [boxes.worker(slot) + POSTED for slot in range(boxes.size)], [-1] * boxes.size
-        self._done_with = {slot: count_of(words[boxes.worker(slot) + USED], epoch) for slot in range(boxes.size)}
+        self._looks = [(boxes.worker(slot) + POSTED, boxes.hand(slot) + LOOKED) for slot in range(boxes.size)]
+        self._seen = [-1] * boxes.size
+        used_by = dict.fromkeys(range(boxes.size), 0)
+        self._done_with = {}
+        for slot in range(boxes.size):
+            while (standing := boxes.standing(slot, epoch)) is None and slot in workers:
+                pause()
+            used, turn = standing or (count_of(words[boxes.worker(slot) + USED], epoch), self._heard[slot])
+            in_box = turn > self._heard[slot] and not boxes.found[slot, 0]
+            used_by[slot], self._done_with[slot] = used, used - in_box  # one counts when it is in the log
         self._look()
         taken |= set(self._posted.values())
-        for slot in self._posted:
-            self._done_with[slot] -= 1  # it is in the box, and counts when it is in the log
-        for slot in range(boxes.size):
-            at, used = boxes.hand(slot), count_of(words[boxes.worker(slot) + USED], epoch)
+        for slot, used in used_by.items():
+            at = boxes.hand(slot)
             if slot not in workers:
                 words[at + DEALT] = token(epoch, used)
             for number in range(used, count_of(words[at + DEALT], epoch)):
@@ -102,6 +110,27 @@ class Desk:
         for _ in range(AHEAD):
             for slot in workers:
                 self._hand_out(slot)
+
+    @property
+    def due(self) -> bool:
+        """Whether there is anything that no clerk has looked at; asked without the pen."""
+        words = self._boxes.words
+        if any(words[at] != words[looked] for at, looked in self._looks):
+            return True
+        return self._requests.asked_to_halt and not self.closed
+
+    def sync(self) -> None:
+        """Catches up with what other clerks have written."""
+        length = self._boxes.ordered(self._epoch)
+        for number in range(self._length, length):
+            entry = self._clerk.again(self._boxes.entry(number))
+            if entry.rank >= 0:
+                self._heard[entry.rank] = entry.turn
+            if entry.kind in (PUSH, DROP):
+                self._posted.pop(entry.rank, None)
+                self._done_with[entry.rank] += 1
+                self._deal.next(entry.rank)  # what that clerk has handed out
+        self._length = length
 
     @property
     def closed(self) -> bool:
@@ -143,10 +172,11 @@ class Desk:
     def _look(self) -> None:
         """Who has sent something; greetings are answered in any order."""
         boxes, words, seen = self._boxes, self._boxes.words, self._seen
-        for slot, at in enumerate(self._posts):
+        for slot, (at, looked) in enumerate(self._looks):
             word = words[at]
             if word == seen[slot]:
                 continue
+            words[looked] = word
             seen[slot], turn = word, count_of(word, self._epoch)
             if turn == self._heard[slot]:
                 continue
@@ -167,6 +197,8 @@ class Desk:
     def _keep(self, slot: int, batch: int) -> int:
         """What the worker found in the batch; how many samples that has."""
         _, _, samples, loss_sum, correct = self._boxes.found[slot].tolist()
+        if math.isfinite(self._steps[batch, 0]):
+            raise UnisonoError(f"batch {batch} of epoch {self._epoch} came twice, the second time from rank {slot}")
         if not math.isfinite(loss_sum):
             raise NotFinite(batch, loss_sum, self._terms.cure(self._clerk.staleness(slot)))
         self._boxes.words[KEEPING] = token(self._epoch, batch + 1)

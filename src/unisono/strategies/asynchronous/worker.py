@@ -15,7 +15,7 @@ from typing import final
 from unisono.arena.fence import fence
 from unisono.data.loader import Group
 from unisono.models.base import Model
-from unisono.strategies.asynchronous.boxes import DEALT, HAND, POSTED, USED, Boxes, count_of, token
+from unisono.strategies.asynchronous.boxes import DEALT, HAND, LEAVING, POSTED, USED, Boxes, count_of, token
 from unisono.strategies.asynchronous.desk import AHEAD
 from unisono.strategies.asynchronous.shaping import Shaping
 from unisono.strategies.asynchronous.terms import Terms
@@ -56,6 +56,7 @@ class Worker:
         self._missing, self._sent = list(range(len(self._answers))), time.perf_counter()
         self._loaded: tuple[int, Group] | None = None
         if batch.epoch != self._epoch:
+            words[self._own + LEAVING] = words[self._own + POSTED]  # whoever was here before may have died at it
             self._epoch, self._greets = batch.epoch, True
             self._shaping.start()
 
@@ -115,6 +116,9 @@ class Worker:
         loss_sum, correct = float(found.loss_sum[0]), float(found.correct[0])
         self.compute_s += time.perf_counter() - begun
         self._used += 1
+        self._boxes.words[self._own + LEAVING] = token(self._epoch, self._turn + 1)
+        if fence is not None:
+            fence()
         self._boxes.words[self._own + USED] = token(self._epoch, self._used)
         self._post(0.0, float(number), float(samples), loss_sum, correct)
 

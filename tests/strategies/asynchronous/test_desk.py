@@ -1,0 +1,69 @@
+"""Desk: what it finds when it begins in the middle, while workers go on."""
+
+import numpy as np
+import pytest
+
+from unisono.arena.requests import Requests
+from unisono.recipe import Recipe
+from unisono.strategies.asynchronous.arena import set_up
+from unisono.strategies.asynchronous.boxes import DEALT, HAND, LEAVING, POSTED, USED, token
+from unisono.strategies.asynchronous.clerk import HELLO, PUSH, Entry
+from unisono.strategies.asynchronous.desk import Desk
+from unisono.train.job import prepare
+
+EPOCH, WORKER, TURN = 1, 1, 2
+RECIPE = Recipe(
+    model="mlp:4", data="synthetic:classes=2,rows=40,features=3,test_rows=0", strategy="async", ranks=2, masters=1,
+    batch_size=10, optimizer="sgd",
+)  # fmt: skip
+
+
+def test_a_push_that_is_just_being_sent_is_waited_for():
+    """Between "I am done with this batch" and "it is in my box" nobody can tell; taken for done it would be counted
+    twice, and a batch in the worker's hand would be written over."""
+    job = prepare(RECIPE)
+    model = job.model()
+    boxes = set_up(model, job.terms(model), job.shared_optimizer, pushes=4, size=2).boxes
+    own, hand, steps = boxes.worker(WORKER), boxes.hand(WORKER), np.full((4, 2), np.nan)
+    boxes.log[0] = Entry(HELLO, WORKER, -1, 0, 1, 0, 0, 0)
+    boxes.words[0] = token(EPOCH, 1)
+    boxes.words[hand + HAND], boxes.words[hand + HAND + 1], boxes.words[hand + DEALT] = 0, 1, token(EPOCH, 2)
+    boxes.words[own + POSTED] = token(EPOCH, 1)
+    boxes.words[own + LEAVING], boxes.words[own + USED] = token(EPOCH, TURN), token(EPOCH, 1)
+    waits = []
+
+    def pause() -> None:
+        waits.append(1)
+        boxes.found[WORKER] = 0.0, 0.0, 10.0, 2.5, 7.0
+        boxes.words[own + POSTED] = token(EPOCH, TURN)
+
+    words = np.zeros(64, np.int64).data
+    desk = Desk(boxes, job.terms(model), steps, Requests(words))
+    desk.open(EPOCH, [WORKER], [0], pause)
+    assert waits
+    assert boxes.words[hand + DEALT] == token(EPOCH, 2), "it has two in hand: the one that it sent and the next"
+    assert desk.turn()
+    assert boxes.entry(1)[:3] == (PUSH, WORKER, 0)
+    assert boxes.words[hand + DEALT] == token(EPOCH, 3)
+    assert boxes.words[hand + HAND] == 2, "in the place of the one that is done"
+
+
+@pytest.mark.parametrize("alive", [True, False])
+def test_who_died_while_it_sent_something_is_not_waited_for(alive):
+    job = prepare(RECIPE)
+    model = job.model()
+    boxes = set_up(model, job.terms(model), job.shared_optimizer, pushes=4, size=2).boxes
+    boxes.words[boxes.worker(WORKER) + LEAVING] = token(EPOCH, 1)
+    desk = Desk(boxes, job.terms(model), np.full((4, 2), np.nan), Requests(np.zeros(64, np.int64).data))
+
+    class Waited(Exception):
+        pass
+
+    def pause() -> None:
+        raise Waited
+
+    if alive:
+        with pytest.raises(Waited):
+            desk.open(EPOCH, [WORKER], [0], pause)
+    else:
+        desk.open(EPOCH, [0], [0], pause)
