@@ -18,11 +18,12 @@ def made(*accuracy: float, weights: str = "a1") -> Cell:
 
 
 def test_rows_differ_in_what_their_names_say_alone():
-    one, four, alone, follows, plain = rows_of(Recipe(lr=0.001))
+    one, four, alone, follows, plain, ours = rows_of(Recipe(lr=0.001))
     assert replace(four.recipe, ranks=1) == one.recipe
     assert (four.against, four.exact, follows.against, plain.against) == (0, True, 2, 2)
     assert replace(follows.recipe, ranks=1, shards=1) == alone.recipe
     assert (plain.recipe.strategy, plain.recipe.scale_lr, plain.recipe.warmup_epochs) == ("ddp", "none", 0.0)
+    assert replace(ours.recipe, strategy="ddp", shards=0) == plain.recipe
     assert {row.recipe.batch_size_per_rank for row in (alone, follows, plain)} == {BATCH}
     assert one.recipe.batch_size == BATCH * RANKS
 
