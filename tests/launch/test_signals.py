@@ -7,11 +7,13 @@ from contextlib import suppress
 
 import pytest
 
+from unisono.launch import signals
 from unisono.launch.children import reap, signals_held
 from unisono.launch.signals import SIGNALS, heeding
 
 
-def test_the_first_of_each_kind_asks_and_the_second_ends():
+def test_the_first_of_each_kind_asks_and_the_second_ends(monkeypatch):
+    monkeypatch.setattr(signals, "ECHO_S", 0.0)
     asked = []
     with heeding(lambda: asked.append(1)):
         for number in SIGNALS:
@@ -20,6 +22,17 @@ def test_the_first_of_each_kind_asks_and_the_second_ends():
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGUSR1)
     assert len(asked) == len(SIGNALS)
+
+
+def test_what_comes_twice_within_seconds_is_one_request_but_for_ctrl_c():
+    """SLURM sends SIGTERM to all processes of a step, and torchrun, one of them, sends its own to its ranks."""
+    asked = []
+    with heeding(lambda: asked.append(1)):
+        for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGUSR1, signal.SIGTERM, signal.SIGINT):
+            signal.raise_signal(number)
+        assert len(asked) == 3
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
 
 
 def test_afterwards_all_is_as_before():

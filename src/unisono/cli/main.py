@@ -23,17 +23,29 @@ app = App(
 )
 COMMANDS = {
     "train": "Train a network on this machine: more ranks change nothing but the time.",
+    "submit": "Train a recipe as a SLURM job: write its script, submit it, follow it.",
+    "jobs": "List your SLURM jobs that unisono submitted.",
+    "cancel": "End SLURM jobs that unisono submitted.",
     "report": "Show runs as a web page: one file, nothing to install, nothing loaded.",
     "weights": "Show the weights of a run, or export them.",
     "data": "List, fetch and check datasets.",
     "bench": "Measure all-reduce: algorithm x size x ranks x transport.",
+    "scale": "Train on more and more ranks: speed-up, efficiency, what limits it.",
+    "compare": "Train over any option (strategies, precisions, ranks): one table, ratios, equal bits.",
+    "predict": "Predict time and efficiency on clusters that are not here.",
 }
 """In the order in which a user meets them. The texts stand here so that --help need not import the commands."""
 EXAMPLES = {
     "train": "unisono train r2 --ranks 4 --epochs 3",
+    "submit": "unisono submit r2 --ranks-per-node 4 --time 1:00:00 --follow",
+    "jobs": "unisono jobs",
+    "cancel": "unisono cancel 17",
     "report": "unisono report runs/mine",
     "weights": "unisono weights runs/mine --export weights.npz",
     "bench": "unisono bench --transports shm --sizes 64KiB,1MiB",
+    "scale": "unisono scale r2 --grid 1x1,1x2 --data-dir path/to/mnist",
+    "compare": "unisono compare --over strategy=sync,ddp --over ranks=1,2 --epochs 3",
+    "predict": "unisono predict --nodes 2..64 --network 10gbit,50us",
 }
 """For each command that is a function; one that has commands of its own brings its example."""
 

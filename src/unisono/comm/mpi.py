@@ -67,6 +67,12 @@ def world_size() -> int:
     return MPI.COMM_WORLD.Get_size()
 
 
+def library() -> str:
+    """Which MPI it is: Open MPI, MPICH; empty: another one."""
+    told = MPI.Get_library_version()
+    return next((name for name in ("Open MPI", "MPICH") if told.startswith(name)), "")
+
+
 def abort(exit_code: int) -> None:
     """Ends every rank of the job at once, also those that hang."""
     MPI.COMM_WORLD.Abort(exit_code)

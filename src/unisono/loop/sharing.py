@@ -156,6 +156,10 @@ class Sharing:
         self.guard.check()
         self.guard.check_gradients()
 
+    def begin_epoch(self, epoch: int) -> None:
+        """A batch of it (from 0) has been gone through, here or before."""
+        self.epochs = max(self.epochs, epoch + 1)
+
     def close(self) -> None:
         """Gives back all but the memory, which the model still lies in; may be called twice."""
         self.attendant.close()

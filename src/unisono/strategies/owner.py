@@ -63,7 +63,7 @@ class Owner:
         self._optimizers = [make(group.options) for group in groups]
         self._counts = any(optimizer.counts for optimizer in self._optimizers)
         self._scaling, self._segments = scaling_of(shapes, groups[0].options), segments_of(shapes)
-        self.dealing = Dealing(shared.gradients)
+        self.dealing = Dealing(shared.gradients, shared.desk)
         self.take_chunk()
 
     def take_chunk(self) -> None:
