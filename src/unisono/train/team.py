@@ -154,7 +154,7 @@ class Team:
             tick=tick,
         )
         supervisor = Supervisor(self._shared.words, self._size, self._live, care, hear)
-        with supervisor.halting(), closing(saver), self._bells():
+        with supervisor.halting(), saver, self._bells():
             outcome = supervisor.run(self._position)
             halted = [found["halted"] for found in outcome.results.values() if "halted" in found]
             if post is not None and halted:
