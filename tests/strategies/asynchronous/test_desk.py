@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from unisono.arena.requests import Requests
+from unisono.errors import UnisonoError
 from unisono.recipe import Recipe
 from unisono.strategies.asynchronous.arena import set_up
 from unisono.strategies.asynchronous.boxes import DEALT, HAND, LEAVING, POSTED, USED, token
@@ -67,3 +68,21 @@ def test_who_died_while_it_sent_something_is_not_waited_for(alive):
             desk.open(EPOCH, [WORKER], [0], pause)
     else:
         desk.open(EPOCH, [0], [0], pause)
+
+
+@pytest.mark.parametrize("name", ["Deal.next", "Clerk.choose"])
+def test_an_epoch_that_cannot_end_is_told_instead_of_waited_for(monkeypatch, name):
+    """Batches are left and nobody has one; or everybody waits for a push to be taken, and none may be."""
+    job = prepare(RECIPE)
+    model = job.model()
+    boxes = set_up(model, job.terms(model), job.shared_optimizer, pushes=4, size=2).boxes
+    monkeypatch.setattr(f"unisono.strategies.asynchronous.desk.{name}", lambda *given: None)
+    desk = Desk(boxes, job.terms(model), np.full((4, 2), np.nan), Requests(np.zeros(64, np.int64).data))
+    desk.open(EPOCH, [WORKER], [0], lambda: None)
+    own = boxes.worker(WORKER)
+    if name == "Clerk.choose":
+        assert not desk.turn(), "the worker computes"
+        boxes.found[WORKER] = 0.0, 0.0, 10.0, 2.5, 7.0
+        boxes.words[own + POSTED] = token(EPOCH, TURN)
+    with pytest.raises(UnisonoError, match="4 batches and 0 are done"):
+        desk.turn()

@@ -150,7 +150,8 @@ class Desk:
             return self._close(HALTED)
         before = self._length
         self._look()
-        rank = self._clerk.choose(self._posted, self._active()) if self._posted else None
+        active = self._active()
+        rank = self._clerk.choose(self._posted, active) if self._posted else None
         if rank is not None:
             batch = self._posted.pop(rank)
             samples = self._keep(rank, batch)
@@ -159,6 +160,11 @@ class Desk:
             self._hand_out(rank)
         if self._clerk.pushes == self._pushes:
             return self._close(WHOLE)
+        if rank is None and active <= self._posted.keys():
+            raise UnisonoError(
+                f"epoch {self._epoch} has {self._pushes} batches and {self._clerk.pushes} are done, but nobody has "
+                f"another in hand and no push may be next; in the boxes: {self._posted}"
+            )
         return self._length > before
 
     def _close(self, why: int) -> bool:
