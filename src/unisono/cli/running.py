@@ -8,7 +8,8 @@ launcher (mpirun, torchrun, srun) started the ranks. The others are silent.
 
 import platform
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +20,7 @@ from unisono.comm.base import DEFAULT_TIMEOUT_S, Communicator
 from unisono.comm.node import node_colour
 from unisono.comm.telling import told
 from unisono.data.sharing import load_once
-from unisono.errors import RankFailed, RankLost, UnisonoError, UserError
+from unisono.errors import CommError, RankFailed, UnisonoError, UserError
 from unisono.launch.connect import connect, connect_gloo, require
 from unisono.launch.environments import detect
 from unisono.launch.local import run
@@ -123,7 +124,7 @@ def _as_rank(recipe: Recipe, placement: Placement) -> dict[str, Any] | None:
     transport = recipe.transport
     if transport == "auto" and recipe.strategy in PEERS and placement.local_size == placement.size:
         transport = "shm"  # for losses and scores: over gloo they would slow down whoever is to be compared
-    with connect(placement, transport, DEFAULT_TIMEOUT_S) as comm:
+    with connect(placement, transport, DEFAULT_TIMEOUT_S) as comm, _nobody_left_waiting(comm):
         try:
             begun = _begin(comm, replace(recipe, ranks=comm.size), placement.restarts)
             if begun is None:
@@ -150,9 +151,18 @@ def _as_rank(recipe: Recipe, placement: Placement) -> dict[str, Any] | None:
                 print(f"unisono: {halted}", file=sys.stderr, flush=True)
             comm.barrier()  # launchers end everybody when the first one leaves: the first rank is to be done
             sys.exit(halted.exit_code)
-        except RankLost as error:
-            comm.desert(error)  # MPI could not end in order without the one that is lost
-            raise
+
+
+@contextmanager
+def _nobody_left_waiting(comm: Communicator) -> Iterator[None]:
+    """Whoever fails alone ends the others, which would wait for it; MPI, too, could not end in order."""
+    try:
+        yield
+    except BaseException as error:
+        shared = isinstance(error, (UnisonoError, SystemExit)) and not isinstance(error, CommError)
+        if not shared:  # what all ranks find out alike (a mistake, a loss that is no number) all leave with
+            comm.desert(error)
+        raise
 
 
 def _begin(comm: Communicator, recipe: Recipe, restarts: int) -> tuple[Job, Origin, bool] | None:
