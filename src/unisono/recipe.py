@@ -66,7 +66,7 @@ class Recipe:
     """none, unit (0 to 1), standard (mean 0, deviation 1) or auto (what suits the data)."""
 
     ranks: int = 2
-    """Processes on this machine. Changes the time, never the result."""
+    """Processes on this machine. Changes the time, never the result. Of no effect under mpirun, torchrun and srun."""
 
     shards: int = 0
     """Slices of each global batch: part of the recipe, not of the machine. 0: 8, or more if there are more ranks. With
@@ -153,8 +153,8 @@ class Recipe:
     native: a copy per rank and this all-reduce, for comparison."""
 
     wire: str = "fp32"
-    """fp32, or bf16: what the replicas of --strategy local tell each other is rounded to 16 bits, half the bytes where
-    they are on several nodes, or --allreduce is not arena."""
+    """fp32, or bf16: what nodes tell each other, and the replicas of --strategy local, is rounded to 16 bits: half the
+    bytes between nodes, or where --allreduce is not arena. Other layouts of nodes then give other bits."""
 
     transport: str = "auto"
     """What moves arrays between ranks: shm, mpi (under mpirun) or gloo; auto: shm, or what the launcher uses."""

@@ -307,6 +307,20 @@ def test_a_recipe_that_needs_what_the_snapshot_lacks_is_refused(tmp_path):
         team.resume(require_newest(tmp_path))
 
 
+def test_a_snapshot_of_before_steps_were_counted_by_parameter(job):
+    team, model = Team(every(job, ""), Places()), job.model()
+    lasting = team._shared.lasting
+
+    class Old:
+        def arrays(self, group: str) -> dict[str, np.ndarray]:
+            found = gather(model, job.optimizer, lasting)[group]
+            return {name: np.ones_like(array) for name, array in found.items() if name != "missed"}
+
+    put_back(model, job.optimizer, lasting, Old())
+    assert lasting.steps.all()
+    assert not lasting.missed.any()
+
+
 def test_more_epochs_than_the_snapshot_knows(job, tmp_path):
     train(every(job, "1epochs"), Places(snapshots=tmp_path))
     snapshot = require_newest(tmp_path)

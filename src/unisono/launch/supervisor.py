@@ -12,7 +12,7 @@ run ends with it. The supervisor's own death ends the ranks.
 
 import signal
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, field
@@ -24,6 +24,7 @@ from unisono.arena import protocol
 from unisono.arena.member import pulse_of
 from unisono.arena.protocol import View, Words
 from unisono.arena.requests import Requests
+from unisono.launch.crashes import Crashes
 from unisono.launch.crew import Crew, Ended, answer
 from unisono.launch.lookout import Causes, Lookout
 from unisono.launch.reforming import Roll, come_to_rest
@@ -51,6 +52,10 @@ class Care:
 
     respawn: bool = True
     most_deaths: int = 100
+    most_crashes: int = 0
+    """How many ranks one round may end before it is given up; 0: any number, and they are not counted."""
+    name: Callable[[int], str] = "round {}".format
+    """What a round is called."""
     stall_s: float = 0.0
     """0: 60 seconds, or 20 times a usual round if that is longer."""
     pieces: float = 1.0
@@ -76,6 +81,8 @@ class Outcome:
     """Why the run could not go on; empty if it could."""
     view: View | None = None
     """If it could not: what had been reached, and nothing begun beyond it."""
+    crashes: int = 0
+    """If it could not: how many ranks ended by themselves, one after the other, in the round that was to be done."""
     takeovers: int = 0
     restarts: int = 0
     reforming_s: list[float] = field(default_factory=list)
@@ -97,8 +104,8 @@ class Supervisor:
         self._due: dict[int, float] = {}  # slot -> when its replacement is to be forked
         self._failures: dict[int, int] = {}  # slot -> replacements that died before they joined
         self._deaths: deque[float] = deque()
-        self._causes = Causes()
-        self._signals: Counter[int] = Counter()
+        self._causes, self._crashes = Causes(), Crashes(care.most_crashes)
+        self._signals: dict[int, float] = {}
 
     def run(self, position: int = 0) -> Outcome:
         """From after round `position` to the end; `RankFailed` if a rank raised an exception."""
@@ -146,6 +153,7 @@ class Supervisor:
             if one.answered:
                 self._outcome.results[one.rank] = one.result
             else:
+                self._crashes.hear(one)
                 lost[one.rank] = self._causes.of(one)
         return lost
 
@@ -192,7 +200,7 @@ class Supervisor:
             self._failures.pop(slot, None)
         self._note(lost, joined, view, begun)
         if reason := self._hopeless(lost, view):
-            self._outcome.lost, self._outcome.view = reason, view
+            self._outcome.lost, self._outcome.view, self._outcome.crashes = reason, view, self._crashes.count
             return
         protocol.publish(self._words, view, self._size)
         self._view = view
@@ -250,7 +258,11 @@ class Supervisor:
     def _hopeless(self, lost: dict[int, str], view: View) -> str:
         while self._deaths and self._deaths[0] < time.monotonic() - WINDOW_S:
             self._deaths.popleft()
+        begun = view.position + (view.reached == protocol.COMMIT)
+        self._crashes.note(begun, lost)
         told = "; ".join(f"rank {slot} {cause}" for slot, cause in lost.items())
+        if self._crashes.hopeless or (self._crashes.count > 1 and not view.members):
+            return f"{self._care.name(begun)} ended {self._crashes.count} ranks one after another, the last: {told}"
         if not view.members:
             return f"no rank is left: {told}"
         if len(self._deaths) > self._care.most_deaths:
@@ -287,4 +299,4 @@ class Supervisor:
 
     def halting(self) -> AbstractContextManager[None]:
         """Signals ask for an end at a round's end; the second of a kind ends at once. May be held longer than `run`."""
-        return heeding(lambda: None, self._signals)
+        return heeding(lambda: None, self._signals, echo_s=0.0)

@@ -7,8 +7,8 @@ The one idea: the bar is the last line, drawn when news comes and taken away bef
 line stands whole in the scroll-back and nothing is left of the bar at the end, whatever ended it. No thread: nobody
 draws when there is no news. Not a terminal: no bar.
 
-A line that cannot be written (its file is on a full disk) is given up: training goes on. A reader that went away
-(`| head`) ends the command as usual. Limits: the time left takes all epochs for equally long; what ranks themselves
+A line that cannot be written (its file is on a full disk, its reader has gone away, as `| head` does) is given up:
+training goes on. Limits: the time left takes all epochs for equally long; what ranks themselves
 print while the bar is shown lands in its line.
 """
 

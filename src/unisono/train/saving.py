@@ -29,6 +29,7 @@ from unisono.optim.options import OptimizerOptions
 from unisono.strategies.shared import Kept, Lasting
 from unisono.train.fingerprint import fingerprint
 from unisono.train.job import Job
+from unisono.train.located import here
 from unisono.train.snapshots.files import Damaged
 from unisono.train.snapshots.finding import Snapshot
 from unisono.train.snapshots.manifest import read
@@ -118,6 +119,7 @@ class Saver:
             "step": step + 1,
             "steps_done": walk.steps_done(position) if position else 0,
             "recipe": asdict(self._job.recipe),
+            "directory": here(),
             "fingerprint": self._fingerprint,
         }
 
@@ -174,7 +176,7 @@ def gather(model: Model, options: OptimizerOptions, lasting: Lasting) -> Groups:
         "params": model.layout.views(params),
         "state": dict(zip(names, state, strict=True)),
         "buffers": {"all": lasting.buffers},
-        "tables": {"steps": lasting.steps, "scores": lasting.scores},
+        "tables": {"steps": lasting.steps, "scores": lasting.scores, "missed": lasting.missed},
     }
 
 
@@ -183,8 +185,10 @@ def put_back(model: Model, options: OptimizerOptions, lasting: Lasting, snapshot
 
     A `UserError` if an option that was allowed to change (a momentum, say) changes what there is to be filled.
     """
-    for group, places in gather(model, options, lasting).items():
+    for group, arrays in gather(model, options, lasting).items():
         saved = snapshot.arrays(group)
+        # Snapshots of before they were counted have no `missed`.
+        places = {name: array for name, array in arrays.items() if name in saved or name != "missed"}
         wanted, found = _shapes(places), _shapes(saved)
         if wanted != found:
             raise UserError(
