@@ -38,8 +38,7 @@ def test_what_cannot_be_is_refused(given, told):
     assert str(caught.value).startswith(told)
 
 
-@pytest.fixture
-def shared() -> Shared:
+def arena() -> Shared:
     """The arena of the first of two machines, with two ranks on it."""
     model, seating = build("linear", 4, 1), Seating.of([0, 0, 1], 0, 8)
     sections = plan_sections(model, OptimizerOptions("sgd", lr=0.1), Extent(2, 8, (8,), undo=False, seating=seating))
@@ -49,7 +48,8 @@ def shared() -> Shared:
     return made
 
 
-def test_a_round_is_served_when_all_members_have_come_and_only_once(shared):
+def test_a_round_is_served_when_all_members_have_come_and_only_once():
+    shared = arena()
     rounds = Rounds(shared, None, 0)
     assert rounds.makers() is None, "nobody is there yet"
     view = protocol.first_view(shared.words, range(2), 2)
@@ -61,7 +61,8 @@ def test_a_round_is_served_when_all_members_have_come_and_only_once(shared):
     assert Rounds(shared, None, 1).makers() is None, "it was served before"
 
 
-def test_after_a_death_the_gradients_are_those_of_whoever_made_them(shared):
+def test_after_a_death_the_gradients_are_those_of_whoever_made_them():
+    shared = arena()
     rounds = Rounds(shared, None, 4)
     shared.desk.order(5, STEP, 8, due=False)
     protocol.publish(shared.words, View(7, (1,), 5, READY, (0, 1)), 2)
