@@ -124,7 +124,7 @@ class Net:
                 subprocess.run(command, check=True, capture_output=True, timeout=20)
 
 
-def ends(jobs: list[subprocess.Popen[str]], timeout_s: float = 90.0) -> list[tuple[int, str, str]]:
+def ends(jobs: list[subprocess.Popen[str]], timeout_s: float = 200.0) -> list[tuple[int, str, str]]:
     """(exit code, stdout, stderr) of each, when all have ended."""
     told = [job.communicate(timeout=timeout_s) for job in jobs]
     return [(job.returncode, *texts) for job, texts in zip(jobs, told, strict=True)]

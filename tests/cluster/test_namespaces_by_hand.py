@@ -25,7 +25,7 @@ from namespaces import REASON, Net, ends
 pytestmark = [
     pytest.mark.skipif(bool(REASON), reason=REASON),
     pytest.mark.skipif(not find_spec("torch"), reason="torch is not installed"),
-    pytest.mark.timeout(180),
+    pytest.mark.timeout(300),
 ]
 
 SHORT = ["--model", "bn-mlp", "--epochs", "3"]
