@@ -143,3 +143,19 @@ def test_a_recorded_order_that_was_left_is_not_taken_up_again(tmp_path, done, vi
     batch = post(boxes, 1)
     assert desk.turn()
     assert boxes.entry(2)[:3] == (PUSH, 1, batch)
+
+
+def test_a_push_that_comes_after_a_halt_is_nobodys_business():
+    """Whoever lends a hand would try to take it for ever."""
+    job, words = prepare(RECIPE), np.zeros(64, np.int64).data
+    model, requests = job.model(), Requests(words)
+    boxes = set_up(model, job.terms(model), job.shared_optimizer, pushes=4, size=2).boxes
+    desk = Desk(boxes, job.terms(model), np.full((4, 2), np.nan), requests)
+    desk.open(EPOCH, [WORKER], [0], lambda: None)
+    assert not desk.due
+    requests.ask_to_halt()
+    assert desk.due
+    assert desk.turn()
+    assert desk.closed
+    post(boxes, WORKER)
+    assert not desk.due

@@ -113,9 +113,8 @@ class Desk:
     def due(self) -> bool:
         """Whether there is anything that no clerk has looked at; asked without the pen."""
         words = self._boxes.words
-        if any(words[at] != words[looked] for at, looked in self._looks):
-            return True
-        return self._requests.asked_to_halt and not self.closed
+        news = self._requests.asked_to_halt or any(words[at] != words[looked] for at, looked in self._looks)
+        return news and not self.closed  # what comes after a halt is nobody's any more
 
     def sync(self) -> None:
         """Catches up with what other clerks have written."""
