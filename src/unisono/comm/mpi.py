@@ -22,7 +22,6 @@ Limits:
 import atexit
 import signal
 import sys
-import traceback
 from collections import deque
 from collections.abc import Callable
 from typing import Any, final
@@ -37,6 +36,7 @@ from unisono.comm.checked import CheckedCommunicator, as_bytes
 from unisono.comm.notices import Notices
 from unisono.errors import CommError, CommTimeout, UnisonoError, UserError
 from unisono.resources import usable_cores
+from unisono.tracebacks import told
 
 # Locks around every MPI call are dear at small messages, and a communicator belongs to one thread anyway.
 mpi4py.rc.thread_level = "serialized"
@@ -65,6 +65,12 @@ def world(timeout_s: float = DEFAULT_TIMEOUT_S, *, checked: bool = True) -> "Mpi
 def world_size() -> int:
     """How many ranks MPI believes it started: 1 when this process was started without it."""
     return MPI.COMM_WORLD.Get_size()
+
+
+def library() -> str:
+    """Which MPI it is: Open MPI, MPICH; empty: another one."""
+    told = MPI.Get_library_version()
+    return next((name for name in ("Open MPI", "MPICH") if told.startswith(name)), "")
 
 
 def abort(exit_code: int) -> None:
@@ -180,8 +186,7 @@ class MpiCommunicator(CheckedCommunicator):
         if isinstance(error, UnisonoError):
             print(f"unisono: {error}", file=sys.stderr, flush=True)
         elif not isinstance(error, SystemExit):
-            traceback.print_exception(error)
-            sys.stderr.flush()
+            print(told(error), end="", file=sys.stderr, flush=True)
         abort(error.code if isinstance(error, SystemExit) and isinstance(error.code, int) else 1)
 
     def progress(self) -> None:

@@ -76,6 +76,22 @@ def test_who_died_while_it_sent_something_is_not_waited_for(alive):
         desk.open(EPOCH, [0], [0], pause)
 
 
+def test_nothing_is_due_any_more_when_the_epoch_is_closed():
+    """A rank that lends a hand would look for ever at what nobody takes."""
+    job = prepare(RECIPE)
+    model = job.model()
+    boxes = set_up(model, job.terms(model), job.shared_optimizer, pushes=4, size=2).boxes
+    requests = Requests(np.zeros(64, np.int64).data)
+    desk = Desk(boxes, job.terms(model), np.full((4, 2), np.nan), requests)
+    desk.open(EPOCH, [WORKER], [0], lambda: None)
+    assert not desk.due
+    requests.ask_to_halt()
+    assert desk.due
+    assert desk.turn()
+    boxes.words[boxes.worker(WORKER) + POSTED] = token(EPOCH, 1)
+    assert not desk.due
+
+
 @pytest.mark.parametrize("name", ["Deal.next", "Clerk.choose"])
 def test_an_epoch_that_cannot_end_is_told_instead_of_waited_for(monkeypatch, name):
     """Batches are left and nobody has one; or everybody waits for a push to be taken, and none may be."""
@@ -143,19 +159,3 @@ def test_a_recorded_order_that_was_left_is_not_taken_up_again(tmp_path, done, vi
     batch = post(boxes, 1)
     assert desk.turn()
     assert boxes.entry(2)[:3] == (PUSH, 1, batch)
-
-
-def test_a_push_that_comes_after_a_halt_is_nobodys_business():
-    """Whoever lends a hand would try to take it for ever."""
-    job, words = prepare(RECIPE), np.zeros(64, np.int64).data
-    model, requests = job.model(), Requests(words)
-    boxes = set_up(model, job.terms(model), job.shared_optimizer, pushes=4, size=2).boxes
-    desk = Desk(boxes, job.terms(model), np.full((4, 2), np.nan), requests)
-    desk.open(EPOCH, [WORKER], [0], lambda: None)
-    assert not desk.due
-    requests.ask_to_halt()
-    assert desk.due
-    assert desk.turn()
-    assert desk.closed
-    post(boxes, WORKER)
-    assert not desk.due
