@@ -11,8 +11,11 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from forked_command import forked
 
+from unisono.cli.running import refuse_faults
+from unisono.errors import UserError
 from unisono.launch.commands import mpirun
 from unisono.launch.environments import mpi_environment
+from unisono.recipe import Recipe
 
 COMMAND = [sys.executable, "-m", "unisono", "train"]
 ASYNC = ["--strategy", "async", "--optimizer", "sgd", "--batch-size", "16"]
@@ -73,6 +76,11 @@ def test_plain_collapses_where_safe_learns(tmp_path):
     train(*common, "--out", "safe", cwd=tmp_path)
     assert summary_of(tmp_path / "plain")["test_accuracy"] < 0.2
     assert summary_of(tmp_path / "safe")["test_accuracy"] > 0.7
+
+
+def test_over_messages_there_are_no_snapshots_and_the_hint_says_where_there_are():
+    with pytest.raises(UserError, match="HINT: start it as unisono train --ranks 4, with no launcher"):
+        refuse_faults(Recipe(strategy="async", ranks=4, snapshot_every="1epochs"))
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,7 @@ def test_who_has_done_its_share_greets_before_it_takes_a_dead_ones(monkeypatch):
     for rank in (2, 4):
         kinds = [entry.kind for entry in log if entry.rank == rank]
         assert kinds[: mine + 3] == [HELLO, *[PUSH] * mine, HELLO, PUSH]
-    assert max(entry.staleness for entry in log[3 + 2 * mine :]) <= 2
+    assert max(entry.staleness for entry in log[3 + 2 * mine :]) <= 3, "what the other one can push meanwhile"
     order = [(entry.rank, entry.batch) for entry in log if entry.kind in (HELLO, PUSH)]
     assert sha256 == reference(prepare(recipe), [order])
 

@@ -2,7 +2,7 @@
 
 The one idea: whoever finds nothing to do says so in a word of its own and sleeps on a pipe; whoever has something
 for it stores that, looks at the word, and rings only if it is set. So a busy rank is never rung, and a rank that waits
-is awake within microseconds, however crowded the machine is; a yield would put it behind everybody's time slice.
+is woken by the ring itself, which on a crowded machine is sooner than a yield, behind everybody's time slice.
 
     bells = Bells(4); bells.wait(words, at=0, slot=1, ready=look); bells.ring(words, at=0, slot=1)
 

@@ -141,8 +141,10 @@ def refuse_faults(recipe: Recipe) -> None:
     for name in ("resume", "snapshot_every"):
         if getattr(recipe, name):
             raise UserError(
-                f"{option(name)} with ranks that unisono train starts itself needs the arena they share",
-                hint="leave out --transport, --allreduce and --strategy; or start it with mpirun or torchrun",
+                f"{option(name)} needs the arena that ranks started by unisono train share",
+                hint=f"start it as unisono train --ranks {recipe.ranks}, with no launcher and no --transport"
+                if recipe.strategy == "async"
+                else "leave out --transport, --allreduce and --strategy; or start it with mpirun or torchrun",
             )
 
 

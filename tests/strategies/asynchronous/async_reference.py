@@ -28,6 +28,7 @@ def reference(job: Job, orders: Sequence[Sequence[tuple[int, int]]]) -> str:
     model.bind(copy, own_buffers)
     state = [np.zeros_like(params) for _ in optimizer.state_names]
     loader, rows = Loader(job.plan, job.dataset.train_x, job.dataset.train_y), np.zeros((1, len(params)), np.float32)
+    updates: list[int] = []
     for epoch, order in enumerate(orders):
         samples_in = job.plan.order(epoch)
         ranks = sorted({rank for rank, _ in order})
@@ -37,7 +38,8 @@ def reference(job: Job, orders: Sequence[Sequence[tuple[int, int]]]) -> str:
 
         def update(gradient: np.ndarray, number: int, staleness: int) -> None:
             lr = job.lr(number) * terms.rule.rate(staleness, terms.workers)
-            optimizer.update(params, gradient, state, lr, number)
+            updates.append(number)
+            optimizer.update(params, gradient, state, lr, len(updates))
 
         ordinal, last = -1, len(order) - sum(batch < 0 for _, batch in order) - 1
         for rank, batch in order:

@@ -56,6 +56,7 @@ def test_every_rule_gives_the_bits_of_the_plain_loop(rule, ranks):
         {"optimizer": "momentum"},
         {"optimizer": "nesterov", "clip": 0.05},
         {"optimizer": "adam", "lr": 0.01, "weight_decay": 0.1},
+        {"optimizer": "adam", "lr": 0.01, "staleness_rule": "softsync"},
         {"model": "bn-mlp:300", "dropout": 0.2},
         {"schedule": "cosine", "warmup_epochs": 0.5, "staleness_rule": "softsync", "optimizer": "momentum"},
     ],

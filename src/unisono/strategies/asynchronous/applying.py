@@ -3,12 +3,12 @@
 The one idea: it depends on the entry of the log, the gradient and what the worker had seen, so any master, over shared
 memory or messages, does the same; what was collected before is the caller's memory, and can be taken back.
 
-    applying = Applying(terms, options, length, state, collected); applying.apply(entry, gradient, places, number=7)
+    applying = Applying(terms, options, length, state, collected); applying.apply(entry, gradient, places, numbers)
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import NamedTuple, final
 
 import numpy as np
 
@@ -35,6 +35,15 @@ class Places:
     """As they will be: `current` itself, or what the worker is answered with, which may be `seen`."""
 
 
+class Numbers(NamedTuple):
+    """Of an entry in the whole run, from 1."""
+
+    push: int
+    """What the learning rate's schedule goes by."""
+    update: int
+    """What an optimizer goes by, for Adam corrects its bias; where pushes were dropped, a few too many."""
+
+
 @final
 class Applying:
     """Of one stretch of `length` elements; `collected` only for a rule that collects."""
@@ -55,8 +64,8 @@ class Applying:
         self.weight = 0
         """Samples of the gradients that are collected and not applied yet."""
 
-    def apply(self, entry: Entry, gradient: np.ndarray, places: Places, number: int) -> None:
-        """number: of the push in the whole run, from 1. Entries that update nothing leave a copy of what is there."""
+    def apply(self, entry: Entry, gradient: np.ndarray, places: Places, numbers: Numbers) -> None:
+        """Entries that update nothing leave a copy of what is there."""
         current, new, terms = places.current, places.new, self._terms
         if entry.kind in (PUSH, FLUSH):
             if self._collected is not None:
@@ -68,13 +77,13 @@ class Applying:
             if new is not current:
                 new[...] = current
             return
-        lr = terms.lr(number) * terms.rule.rate(entry.staleness, terms.workers)
+        lr = terms.lr(numbers.push) * terms.rule.rate(entry.staleness, terms.workers)
         if self._walks and new is not current:
             _walk(gradient, current, new, np.float32(lr))
             return
         if new is not current:
             new[...] = current
-        self._optimizer.update(new, gradient, self._state, lr, number)
+        self._optimizer.update(new, gradient, self._state, lr, numbers.update)
 
     def _collect(self, entry: Entry, gradient: np.ndarray, collected: np.ndarray) -> np.ndarray:
         """Adds a gradient to those collected, weighted by its samples; their mean, if they are complete."""
@@ -96,6 +105,12 @@ def _walk(gradient: np.ndarray, current: np.ndarray, new: np.ndarray, rate: np.f
         np.subtract(current[start:stop], change, out=change)
 
 
-def number_of(entry: Entry, epoch: int, pushes: int) -> int:
-    """Of an entry in the whole run, from 1."""
-    return (epoch - 1) * pushes + min(entry.ordinal, pushes - 1) + 1
+def numbers_of(entry: Entry, epoch: int, pushes: int, group: int) -> Numbers:
+    """pushes: of an epoch; group: how many of them make one update.
+
+    >>> entry = Entry(PUSH, rank=1, batch=0, staleness=0, turn=2, ordinal=5, updates=1, samples=16)
+    >>> numbers_of(entry, epoch=2, pushes=10, group=3)
+    Numbers(push=16, update=6)
+    """
+    ordinal = min(entry.ordinal, pushes - 1)  # what is left at the end of an epoch comes after its last push
+    return Numbers((epoch - 1) * pushes + ordinal + 1, (epoch - 1) * -(-pushes // group) + ordinal // group + 1)

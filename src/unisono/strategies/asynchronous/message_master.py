@@ -3,7 +3,7 @@
 The one idea: masters do what the clerk's entries say, in their order. What a master sends a worker is a copy of its
 stretch; it keeps it, for that is what the worker's next gradient is computed on.
 
-    master = MessageMaster(comm, 1, terms, options, params, buffers); master.follow(epoch, pushes)
+    master = MessageMaster(comm, model, terms, options, params, buffers); master.follow(epoch, pushes)
 
 Limits: the death of a rank ends the run.
 """
@@ -18,7 +18,7 @@ from unisono.models.base import Model
 from unisono.optim import make
 from unisono.optim.options import OptimizerOptions
 from unisono.strategies.asynchronous import wires
-from unisono.strategies.asynchronous.applying import Applying, Places, number_of
+from unisono.strategies.asynchronous.applying import Applying, Places, numbers_of
 from unisono.strategies.asynchronous.clerk import DROP, PUSH, Entry
 from unisono.strategies.asynchronous.terms import Terms
 
@@ -37,7 +37,7 @@ class MessageMaster:
         buffers: np.ndarray,
     ) -> None:
         low, high = terms.parts[comm.rank]
-        self._comm, self._params = comm, params[low:high]
+        self._comm, self._params, self._group = comm, params[low:high], terms.group
         state = [np.zeros(high - low, np.float32) for _ in make(options).state_names]
         collected = np.zeros(high - low, np.float32) if terms.rule.collects else None
         self._applying = Applying(terms, options, high - low, state, collected)
@@ -69,7 +69,7 @@ class MessageMaster:
             if self._new_buffers.size:
                 comm.recv(self._new_buffers, rank, wires.BUFFERS)
         places = Places(self._params, self._copies[rank] if rank >= 0 else self._params, self._params)
-        self._applying.apply(entry, self._gradient, places, number_of(entry, epoch, pushes))
+        self._applying.apply(entry, self._gradient, places, numbers_of(entry, epoch, pushes, self._group))
         if rank >= 0:
             self._answer(entry)
         self.busy_s += time.perf_counter() - begun

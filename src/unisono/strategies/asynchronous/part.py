@@ -21,7 +21,7 @@ import numpy as np
 
 from unisono.arena.fence import fence
 from unisono.optim.options import OptimizerOptions
-from unisono.strategies.asynchronous.applying import Applying, Places, number_of
+from unisono.strategies.asynchronous.applying import Applying, Places, numbers_of
 from unisono.strategies.asynchronous.boxes import APPLIED, BEGUN, ORDERED, Boxes, count_of, token
 from unisono.strategies.asynchronous.clerk import PUSH, Entry
 from unisono.strategies.asynchronous.terms import Terms
@@ -49,7 +49,7 @@ class Part:
         self._copies = [row[low:high] for row in boxes.copies]
         twins = [twin[low:high] for twin in boxes.twins]
         self._twin, self._pairs = twins[0], list(zip((*state, *collected), twins[1:], strict=True))
-        self._compensates = terms.rule.compensates
+        self._compensates, self._group = terms.rule.compensates, terms.group
         self._buffers = buffers if number == 0 else buffers[:0]
         self._at = boxes.part(number)
         self.busy_s = 0.0
@@ -100,8 +100,8 @@ class Part:
         self._keep(entry)
         new = self._place(entry)
         seen = new if entry.rank >= 0 else self._current
-        number = number_of(entry, self._epoch, self._pushes)
-        self._applying.apply(entry, self._gradients[entry.rank], Places(self._current, seen, new), number)
+        numbers = numbers_of(entry, self._epoch, self._pushes, self._group)
+        self._applying.apply(entry, self._gradients[entry.rank], Places(self._current, seen, new), numbers)
         self._current = new
         self._applied += 1
         if fence is not None:

@@ -64,10 +64,15 @@ class Terms:
         terms._check_order()
         return terms
 
+    @property
+    def group(self) -> int:
+        """How many gradients make one update."""
+        return self.workers if self.rule.collects else 1
+
     def rules(self, epoch: int) -> Rules:
         """Of the clerk in an epoch (from 1)."""
         planned = None if self.planned is None else self.planned[epoch]
-        return Rules(self.workers, self.order, planned, self.bound, self.workers if self.rule.collects else 1)
+        return Rules(self.workers, self.order, planned, self.bound, self.group)
 
     def cure(self, staleness: int) -> str:
         """What to try when a run diverges, with gradients this late."""
