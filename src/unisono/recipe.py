@@ -150,8 +150,8 @@ class Recipe:
     native: a copy per rank and this all-reduce, for comparison."""
 
     wire: str = "fp32"
-    """fp32, or bf16: what the replicas of --strategy local tell each other is rounded to 16 bits, half the bytes where
-    they are on several nodes, or --allreduce is not arena."""
+    """fp32, or bf16: what nodes tell each other, and the replicas of --strategy local, is rounded to 16 bits: half the
+    bytes between nodes, or where --allreduce is not arena. Other layouts of nodes then give other bits."""
 
     transport: str = "auto"
     """What moves arrays between ranks: shm, mpi (under mpirun) or gloo; auto: shm, or what the launcher uses."""

@@ -318,3 +318,13 @@ def test_mpi_without_a_launcher_leaves_no_segment_behind():
         with tidy_lone_mpi(launched):
             assert launched == before
         assert launched == before
+
+
+def test_a_process_that_accelerate_started_alone_though_told_of_several_is_refused():
+    alone = {"ACCELERATE_USE_CPU": "True", "ACCELERATE_MIXED_PRECISION": "no"}
+    assert detect(alone, terminal=False).size == 1
+    with pytest.raises(Contradiction, match="accelerate launch was told of several processes") as caught:
+        detect(alone | {"MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29500"}, terminal=False)
+    assert "HINT: ACCELERATE_USE_CPU=true accelerate launch --multi_gpu" in str(caught.value)
+    under_torchrun = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29500"}
+    assert detect(alone | under_torchrun, terminal=False).rank == 1

@@ -105,6 +105,26 @@ class Member:
             fence()
         return last
 
+    def wait(self, ready: Callable[[], bool]) -> None:
+        """Waits between two meetings for something that is no member's to do: ends as `meet` does."""
+
+        def over() -> bool:
+            self.pulse()  # it is not this rank that is stuck
+            if ready() or protocol.freezing(self.words, self.view.number):
+                return True
+            if self._gone is not None and time.monotonic() > self._look_at:
+                self._look_at = time.monotonic() + _LOOK_S
+                if ended := self._gone():
+                    raise Gone(ended)
+            return False
+
+        if not wait_until(over, self.timeout_s):
+            raise TimeoutError
+        if not ready():
+            self.pause()
+        if fence is not None:
+            fence()
+
     def late(self) -> list[int]:
         """Whom this member waits for, or waited for in vain."""
         return protocol.missing(self.words, self._others, self._flag)

@@ -10,23 +10,27 @@ import platform
 import sys
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
 from unisono.cli.recorder import Recorder
 from unisono.comm.base import DEFAULT_TIMEOUT_S, Communicator
 from unisono.comm.node import node_colour
-from unisono.comm.telling import told
+from unisono.comm.roll_call import Join
+from unisono.comm.telling import all_told, told
 from unisono.data.sharing import load_once
-from unisono.errors import RankFailed, RankLost, UnisonoError, UserError
+from unisono.errors import NodeLost, RankFailed, RankLost, UnisonoError, UserError
 from unisono.launch.connect import connect, connect_gloo, require
 from unisono.launch.environments import detect
 from unisono.launch.local import run
+from unisono.launch.nodes import NodeOptions
 from unisono.launch.placement import Placement
 from unisono.recipe import Recipe, option
 from unisono.strategies.devices import local_ranks
 from unisono.strategies.peers import PEERS, check_gpus, devices_of, transport_of, warm_up
+from unisono.strategies.wire import wire_notes
+from unisono.train.alike import check_alike, facts_of, unlike
 from unisono.train.job import Job, load_data, prepare
 from unisono.train.precision_trial import precision_notes
 from unisono.train.resuming import SNAPSHOTS, Again, after_restart, as_saved, find_snapshot
@@ -37,14 +41,29 @@ from unisono.train.trainer import train as train_rank
 from unisono.train.unwatched import Origin, train_unwatched
 from unisono.world import World
 
+ONE_NODE = NodeOptions()
 
-def run_recipe(recipe: Recipe) -> dict[str, Any] | None:
+
+def run_recipe(recipe: Recipe, options: NodeOptions = ONE_NODE) -> dict[str, Any] | None:
     """Runs a recipe from start to verdict; the summary, on the process that writes it.
 
-    Alone, this process starts the ranks. Started by mpirun, torchrun or srun, it is one of them.
+    Alone, this process starts the ranks. Started by mpirun, torchrun or srun, it is one of them. With `options` of
+    several machines it is the supervisor of one of them.
     """
     placement = detect()
-    return _as_parent(recipe, placement.restarts) if placement.size == 1 else _as_rank(recipe, placement)
+    if options.several:
+        if placement.source != "alone":
+            raise UserError(
+                f"--num-nodes {options.num_nodes}, but {placement.source} started this as one of {placement.size}",
+                hint=f"leave --num-nodes, --node-id and --main-address out: {placement.source} says who is where",
+            )
+        from unisono.cli.nodes import run_on_nodes
+
+        return run_on_nodes(recipe, options)
+    if placement.size == 1:
+        recipe = replace(recipe, ranks=options.ranks_per_node or recipe.ranks)
+        return _as_parent(recipe, placement.restarts)
+    return _as_rank(recipe, placement, Join(interface=options.interface, timeout_s=options.join_timeout))
 
 
 def _as_parent(recipe: Recipe, restarts: int) -> dict[str, Any] | None:
@@ -71,16 +90,21 @@ def _as_parent(recipe: Recipe, restarts: int) -> dict[str, Any] | None:
     try:
         moves = transport_of(job.recipe, transport)
         with Recorder(job, moves, [platform.node()], snapshot, devices, anew=again.anew) as record:
-            record.say(precision_notes(job))
+            record.say([*precision_notes(job), *wire_notes(job.recipe, 1)])
             if team is not None:
                 return _supervise(team, record)
             return _run_without_take_over(job, record, transport)
     except RankFailed as error:
-        if error.report.startswith("Traceback"):
-            raise
-        kind = UserError if error.exit_code == 2 else UnisonoError
-        kept = f"\nWhat was reached is in {record.path}" if record.path.exists() else ""
-        raise kind(f"{error.report}{kept}") from None
+        raise fail_of(error, record) from None
+
+
+def fail_of(error: RankFailed, record: Recorder | None) -> Exception:
+    """What the user is told of it."""
+    if error.report.startswith("Traceback"):
+        return error
+    kind = UserError if error.exit_code == 2 else UnisonoError
+    kept = f"\nWhat was reached is in {record.path}" if record is not None and record.path.exists() else ""
+    return kind(f"{error.report}{kept}")
 
 
 def _again(recipe: Recipe, restarts: int) -> Again:
@@ -119,12 +143,14 @@ def _run_without_take_over(job: Job, record: Recorder, transport: str) -> dict[s
     return record.finish(run(work, job.recipe.ranks, on_report=lambda rank, value: record.add(value))[0])
 
 
-def _as_rank(recipe: Recipe, placement: Placement) -> dict[str, Any] | None:
+def _as_rank(recipe: Recipe, placement: Placement, join: Join) -> dict[str, Any] | None:
     transport = recipe.transport
     if transport == "auto" and recipe.strategy in PEERS and placement.local_size == placement.size:
         transport = "shm"  # for losses and scores: over gloo they would slow down whoever is to be compared
-    with connect(placement, transport, DEFAULT_TIMEOUT_S) as comm:
+    with connect(placement, transport, DEFAULT_TIMEOUT_S, join) as comm:
         try:
+            facts = all_told(comm, facts_of(recipe))
+            check_alike(facts, "rank")
             begun = _begin(comm, replace(recipe, ranks=comm.size), placement.restarts)
             if begun is None:
                 return None
@@ -141,11 +167,13 @@ def _as_rank(recipe: Recipe, placement: Placement) -> dict[str, Any] | None:
                 train_unwatched(World(comm), job, Places(), origin)
                 return None
             with record:
-                record.say(precision_notes(job))
+                record.say([*precision_notes(job), *wire_notes(job.recipe, len(set(nodes))), *unlike(facts, "rank")])
                 places = Places(record.weights, record.path / SNAPSHOTS)
                 found = train_unwatched(World(comm, record.add), job, places, origin, record.add_event)
                 return record.finish(found | {"restarts": placement.restarts})
         except Halted as halted:
+            if halted.outcome.lost:
+                _leave_stranded(comm, halted)
             if comm.rank == 0:
                 print(f"unisono: {halted}", file=sys.stderr, flush=True)
             comm.barrier()  # launchers end everybody when the first one leaves: the first rank is to be done
@@ -153,6 +181,15 @@ def _as_rank(recipe: Recipe, placement: Placement) -> dict[str, Any] | None:
         except RankLost as error:
             comm.desert(error)  # MPI could not end in order without the one that is lost
             raise
+
+
+def _leave_stranded(comm: Communicator, halted: Halted) -> NoReturn:
+    """Without the others, some of which are no more. One rank of each machine says why."""
+    if isinstance(halted.__cause__, NodeLost) and halted.__cause__.first_hand:
+        print(f"unisono: {halted}", file=sys.stderr, flush=True)
+    leaving = SystemExit(halted.exit_code)
+    comm.desert(leaving)
+    raise leaving
 
 
 def _begin(comm: Communicator, recipe: Recipe, restarts: int) -> tuple[Job, Origin, bool] | None:
@@ -182,16 +219,25 @@ def _begin(comm: Communicator, recipe: Recipe, restarts: int) -> tuple[Job, Orig
 
 
 def check_layout(comm: Communicator, recipe: Recipe) -> None:
-    """Refuses the shared arena where ranks are on several nodes; on all of them."""
-    nodes = len(np.unique(comm.all_gather(np.array([node_colour(comm)]))))
-    if nodes > 1 and recipe.allreduce == "arena" and recipe.strategy in ("sync", "local"):
-        raise UserError(
-            f"--allreduce arena spans one node, and these {comm.size} ranks are on {nodes}",
-            hint="use --allreduce native, or ring",
-        )
+    """Refuses what ranks on several nodes cannot do; on all of them."""
+    check_nodes(recipe, len(np.unique(comm.all_gather(np.array([node_colour(comm)])))))
     if recipe.wire == "bf16" and recipe.allreduce == "native" and comm.transport == "mpi":
         raise UserError(
             "--wire bf16 with --allreduce native: MPI cannot add up such numbers", hint="use --allreduce ring"
+        )
+
+
+def check_nodes(recipe: Recipe, nodes: int) -> None:
+    """Refuses what cannot be done across nodes."""
+    if nodes > 1 and recipe.sync_batchnorm:
+        raise UserError(
+            f"--sync-batchnorm exchanges statistics in shared memory, and these ranks are on {nodes} nodes",
+            hint="leave it out, or use the ranks of one node",
+        )
+    if nodes > 1 and recipe.strategy == "local" and (recipe.resume or recipe.snapshot_every):
+        raise UserError(
+            f"snapshots of --strategy local on {nodes} nodes: each has the states of its own replicas only",
+            hint="leave --resume and --snapshot-every out, or use the ranks of one node",
         )
 
 

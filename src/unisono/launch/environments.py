@@ -16,6 +16,8 @@ The rules, each seen in real environments:
   terminal. The name alone means nothing: `salloc` and then `srun -n4`, or `srun -n4 bash -c ...`, have it as well.
 - PMI and PMIx variables are srun's if stamped JOB.STEP and without MPI_LOCALRANKID, which MPICH's mpiexec sets. Stamped
   with this step they must agree with SLURM; stamped with another they are left over, and ignored.
+- `accelerate launch --cpu --num_processes 4` starts one process and says nothing; that it was told of more shows in
+  MASTER_ADDR, which it sets only then.
 - Fewer torchruns in the world than the launcher around them started means several worlds. More is no contradiction:
   the others may come from other steps.
 
@@ -115,6 +117,8 @@ def detect(environ: Mapping[str, str] | None = None, *, terminal: bool | None = 
     placement = replace(placement, restarts=placement.restarts + requeues)
     if row is TORCHRUN and (around := next(found, None)):
         _check_agents(placement, *around)
+    if row is None:
+        _check_accelerate(facts)
     return placement
 
 
@@ -164,11 +168,12 @@ def tidy_lone_mpi(environ: MutableMapping[str, str] | None = None) -> Iterator[N
 
 @contextmanager
 def torch_variables(
-    placement: Placement, threads: int, environ: MutableMapping[str, str] | None = None
+    placement: Placement, threads: int, environ: MutableMapping[str, str] | None = None, *, interface: str = ""
 ) -> Iterator[None]:
     """Inside, torchrun's variables describe `placement`: libraries around torch look there. Then all is as before.
 
-    `threads`: said too where nobody has, for such libraries choose a number themselves otherwise.
+    `threads`: said too where nobody has, for such libraries choose a number themselves otherwise. `interface`: the one
+    that gloo is to use, unless the user has chosen one.
     """
     environ = os.environ if environ is None else environ
     before = dict(environ)
@@ -183,6 +188,8 @@ def torch_variables(
     if host:
         environ.update({"MASTER_ADDR": host, "MASTER_PORT": port})
     environ.setdefault(THREADS[0], str(threads))
+    if interface:
+        environ.setdefault("GLOO_SOCKET_IFNAME", interface)
     try:
         yield
     finally:
@@ -260,6 +267,17 @@ def _check_agents(inner: Placement, around: Environment, outer: Placement) -> No
             f"a world of {inner.nodes} ({TORCHRUN.nodes}={inner.nodes})",
             hint=f"give torchrun --nnodes={outer.size} --rdzv-backend=c10d and the same --rdzv-endpoint=HOST:PORT, or "
             "start torchrun once",
+        )
+
+
+def _check_accelerate(facts: Mapping[str, str]) -> None:
+    """Nobody says that this process is a rank, but Accelerate was told of several: only then it gives an address."""
+    if any(name.startswith("ACCELERATE_") for name in facts) and "MASTER_ADDR" in facts:
+        raise Contradiction(
+            f"accelerate launch was told of several processes (MASTER_ADDR={facts['MASTER_ADDR']}), but started this "
+            "one alone, as it does on CPUs without a word",
+            hint="ACCELERATE_USE_CPU=true accelerate launch --multi_gpu --num_processes 4 ... -m unisono train, "
+            "without --cpu; or mpirun -n 4 unisono train; or unset MASTER_ADDR",
         )
 
 

@@ -61,7 +61,7 @@ class Owner:
         self._shared, self._member, self._shapes, self._groups = shared, member, shapes, groups
         self._optimizers = [make(group.options) for group in groups]
         self._scaling, self._segments = scaling_of(shapes, groups[0].options), segments_of(shapes)
-        self.dealing = Dealing(shared.gradients)
+        self.dealing = Dealing(shared.gradients, shared.desk)
         self.take_chunk()
 
     def take_chunk(self) -> None:

@@ -14,7 +14,7 @@ Who may touch what and when:
 - steps, scores, clock: the first member's, between READY and COMMIT; table: as gradients;
 - stats: each rank its own row; shares: each owner its own row, between READY and COMMIT;
 - exchange words and tables: see `exchange.py`; replica states and their labels: see `states.py`;
-- agreement: see `loop/agreement.py`;
+- agreement: see `loop/agreement.py`; what comes from other machines: see `nodes/desk.py`;
 - spare: see `arena/requests.py`.
 """
 
@@ -36,6 +36,8 @@ from unisono.optim.norms import Segments
 from unisono.optim.options import OptimizerOptions
 from unisono.optim.scaling import Scaling
 from unisono.strategies.dealing import rows_needed
+from unisono.strategies.nodes.desk import Desk, desk_sections
+from unisono.strategies.nodes.seating import Seating
 from unisono.strategies.states import States
 
 _F4, _F8, _I8 = np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.int64)
@@ -85,6 +87,8 @@ class Extent:
     """Vectors of optimizer state that each shard keeps for itself: those of the replicas of `local`."""
     agreement: int = 0
     """Numbers a rank that ranks of a user's own loop compare: `loop/agreement.py`."""
+    seating: Seating | None = None
+    """Where there are several machines; `size` is then the ranks of this one."""
 
 
 class Shaped(Protocol):
@@ -154,7 +158,8 @@ def plan_sections(model: Shaped, options: OptimizerOptions, extent: Extent) -> S
             "exchange tables": ((2, shards, 1 + extent.exchange) if extent.exchange else 0, _F8),
             "replica states": ((2, shards, extent.states, length) if own else 0, _F4),
             "state labels": ((2, shards) if own else 0, _I8),
-            "gradients": ((rows_needed(extent.lives, size), length), _F4),
+            **desk_sections(extent.seating, extent.lives, (model.layout.length, length, parameters, len(STATS))),
+            "gradients": ((rows_needed(extent.lives, size, extent.seating), length), _F4),
         }
     )
 
@@ -190,7 +195,11 @@ class Kept(Protocol):
 class Shared:
     """The arrays, in a segment that is zero at the start."""
 
-    def __init__(self, segment: Segment, sections: Sections, size: int) -> None:
+    def __init__(
+        self, segment: Segment, sections: Sections, size: int, others: tuple[Seating, int] | None = None
+    ) -> None:
+        """others: if there are several machines, how they are seated, and the length of the model's vector."""
+
         def array(name: str) -> np.ndarray:
             return sections.array(segment, name)
 
@@ -211,6 +220,7 @@ class Shared:
         self.stats, self.clock, self.gradients = array("stats"), array("clock"), array("gradients")
         self.agreement = array("agreement")
         self.exchange_words, self.exchange_tables = array("exchange words").data, array("exchange tables")
+        self.desk = Desk(array, *others) if others is not None and others[0].count > 1 else None
         self.lasting = Lasting(self.vectors, self.buffers, self.steps, self.scores)
         states = array("replica states")
         self.states = States(states, array("state labels")) if states.size else None

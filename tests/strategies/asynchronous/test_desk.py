@@ -67,3 +67,19 @@ def test_who_died_while_it_sent_something_is_not_waited_for(alive):
             desk.open(EPOCH, [WORKER], [0], pause)
     else:
         desk.open(EPOCH, [0], [0], pause)
+
+
+def test_nothing_is_due_any_more_when_the_epoch_is_closed():
+    """A rank that lends a hand would look for ever at what nobody takes."""
+    job = prepare(RECIPE)
+    model = job.model()
+    boxes = set_up(model, job.terms(model), job.shared_optimizer, pushes=4, size=2).boxes
+    requests = Requests(np.zeros(64, np.int64).data)
+    desk = Desk(boxes, job.terms(model), np.full((4, 2), np.nan), requests)
+    desk.open(EPOCH, [WORKER], [0], lambda: None)
+    assert not desk.due
+    requests.ask_to_halt()
+    assert desk.due
+    assert desk.turn()
+    boxes.words[boxes.worker(WORKER) + POSTED] = token(EPOCH, 1)
+    assert not desk.due

@@ -115,9 +115,9 @@ class Desk:
     def due(self) -> bool:
         """Whether there is anything that no clerk has looked at; asked without the pen."""
         words = self._boxes.words
-        if any(words[at] != words[looked] for at, looked in self._looks):
-            return True
-        return self._requests.asked_to_halt and not self.closed
+        if self.closed:  # nobody looks any more at what comes
+            return False
+        return any(words[at] != words[looked] for at, looked in self._looks) or self._requests.asked_to_halt
 
     def sync(self) -> None:
         """Catches up with what other clerks have written."""

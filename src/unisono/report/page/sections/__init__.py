@@ -15,6 +15,8 @@ SECTIONS = (
     "staleness",
     "events",
     "bench",
+    "scale",
+    "compare",
     "reproduce",
     "recipe",
     "machine",
