@@ -106,3 +106,17 @@ def test_of_an_array_one_task_is_queued_again(desk, sha256):
     assert [desk.show(f"{job}_{task}", "Restarts") for task in (1, 2)] == ["0", "1"]
     for task in (1, 2):
         check_whole(desk, f"runs/mine-{job}_{task}", sha256(task))
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.skipif(not can_start("torchrun"), reason="torch is not installed: supervisors talk over gloo")
+def test_supervisors_on_two_nodes_go_on(desk, sha256):
+    where = ["--launcher", "unisono", "--nodes", "2", "--ranks-per-node", "2", "--job-name", "both"]
+    job = desk.submit(*OPTIONS, *SLOWLY, *where)
+    desk.until_said(job, "epoch 2/")
+    desk.slurm.call(["scancel", "--batch", "--signal=USR1", job])
+    desk.until_said(job, AGAIN.format(1))
+    desk.until_said(job, "Resumed from")
+    desk.until_over(job)
+    assert (desk.show(job, "NodeList"), desk.show(job, "Restarts")) == ("n[1-2]", "1")
+    check_whole(desk, f"runs/both-{job}", sha256())

@@ -17,7 +17,7 @@ RECIPE = load("r4", {"batch_size": 1024, "epochs": 2, "data": DATA})
 OPTIONS = ["r4", "--batch-size", "1024", "--epochs", "2", "--data", DATA, "--mem", "500M"]
 """With a fixed batch, and fewer rows."""
 ONE_NODE = [("unisono", 1, 1), ("srun", 1, 2), ("mpirun", 1, 2), ("torchrun", 1, 2), ("accelerate", 1, 2)]
-TWO_NODES = [("srun", 2, 1), ("mpirun", 2, 2), ("torchrun", 2, 2), ("accelerate", 2, 1)]
+TWO_NODES = [("unisono", 2, 2), ("srun", 2, 1), ("mpirun", 2, 2), ("torchrun", 2, 2), ("accelerate", 2, 1)]
 """Launcher, nodes, ranks on each."""
 
 with_mpi = pytest.mark.skipif(not can_start("srun"), reason="mpi4py, mpirun or MPI's library is not installed")

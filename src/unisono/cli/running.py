@@ -22,10 +22,11 @@ from unisono.comm.telling import all_told, told
 from unisono.data.sharing import load_once
 from unisono.errors import NodeLost, RankFailed, RankLost, UnisonoError, UserError
 from unisono.launch.connect import connect, connect_gloo, require
-from unisono.launch.environments import detect
+from unisono.launch.environments import detect, step_facts
 from unisono.launch.local import run
 from unisono.launch.nodes import NodeOptions
 from unisono.launch.placement import Placement
+from unisono.launch.slurm.supervisors import as_supervisor
 from unisono.recipe import Recipe, option
 from unisono.strategies.devices import local_ranks
 from unisono.strategies.peers import PEERS, check_gpus, devices_of, transport_of, warm_up
@@ -51,6 +52,10 @@ def run_recipe(recipe: Recipe, options: NodeOptions = ONE_NODE) -> dict[str, Any
     several machines it is the supervisor of one of them.
     """
     placement = detect()
+    if (here := as_supervisor(options, placement, step_facts(), recipe.threads)) is not None and here.several:
+        from unisono.cli.nodes import run_on_nodes
+
+        return run_on_nodes(recipe, here, placement.restarts)
     if options.several:
         if placement.source != "alone":
             raise UserError(
@@ -74,7 +79,7 @@ def _as_parent(recipe: Recipe, restarts: int) -> dict[str, Any] | None:
         )
     transport = "shm" if recipe.transport == "auto" else recipe.transport
     require(transport)
-    again = _again(recipe, restarts)
+    again = go_on(recipe, restarts)
     if again.finished:
         return None
     snapshot = find_snapshot(again.recipe)
@@ -107,7 +112,7 @@ def fail_of(error: RankFailed, record: Recorder | None) -> Exception:
     return kind(f"{error.report}{kept}")
 
 
-def _again(recipe: Recipe, restarts: int) -> Again:
+def go_on(recipe: Recipe, restarts: int) -> Again:
     """How the run goes on if a launcher has started it again; said."""
     again = after_restart(recipe, restarts)
     if again.told:
@@ -197,7 +202,7 @@ def _begin(comm: Communicator, recipe: Recipe, restarts: int) -> tuple[Job, Orig
     found: list[Snapshot] = []
 
     def look() -> dict[str, Any]:
-        again = _again(recipe, restarts)
+        again = go_on(recipe, restarts)
         if again.finished:
             return {}
         snapshot = find_snapshot(again.recipe)
