@@ -63,7 +63,7 @@ class Recipe:
     """none, unit (0 to 1), standard (mean 0, deviation 1) or auto (what suits the data)."""
 
     ranks: int = 2
-    """Processes on this machine. Changes the time, never the result."""
+    """Processes on this machine. Changes the time, never the result. Of no effect under mpirun, torchrun and srun."""
 
     shards: int = 0
     """Slices of each global batch: part of the recipe, not of the machine. 0: 8, or more if there are more ranks. With

@@ -18,7 +18,7 @@ import pytest
 
 from unisono.errors import Contradiction, UserError
 from unisono.launch import environments
-from unisono.launch.environments import child_environment, detect, mpi_environment, tidy_lone_mpi
+from unisono.launch.environments import child_environment, detect, has_desktop, mpi_environment, said, tidy_lone_mpi
 from unisono.launch.placement import Placement
 
 Environ = dict[str, str]
@@ -318,6 +318,24 @@ def test_mpi_without_a_launcher_leaves_no_segment_behind():
         with tidy_lone_mpi(launched):
             assert launched == before
         assert launched == before
+
+
+def test_variables_that_are_set():
+    assert said("A", "B", environ={"A": "1", "C": "2"}) == {"A": "1"}
+
+
+@pytest.mark.parametrize(
+    ("environ", "there"),
+    [
+        ({}, False),
+        ({"DISPLAY": ":0"}, True),
+        ({"WAYLAND_DISPLAY": "wayland-0"}, True),
+        ({"DISPLAY": ""}, False),
+        ({"DISPLAY": "localhost:10.0", "SSH_CONNECTION": "10.0.0.1 1 10.0.0.2 22"}, False),
+    ],
+)
+def test_a_desktop(environ, there):
+    assert has_desktop(environ) is there
 
 
 def test_a_process_that_accelerate_started_alone_though_told_of_several_is_refused():

@@ -207,6 +207,28 @@ def test_a_rank_killed_for_memory_is_named_as_such(monkeypatch, tmp_path):
     assert outcome.takeovers == 2
 
 
+@pytest.mark.parametrize("crash", [lambda: os._exit(3), lambda: os.kill(os.getpid(), signal.SIGTRAP)])
+def test_a_round_that_ends_whoever_computes_it_is_given_up(crash):
+    def hook(slot: int, after: int, position: int) -> None:
+        if position == 4:
+            crash()
+
+    outcome = supervise(hook, Care(most_crashes=5, name="step {}".format))
+    assert outcome.lost.startswith(f"step 4 ended {outcome.crashes} ranks one after another, the last: rank ")
+    assert outcome.crashes >= 2  # all at once, if nobody was quick enough to be taken over
+    assert (outcome.view.position, outcome.view.reached) == (3, COMMIT)
+
+
+def test_ranks_that_are_killed_are_not_put_down_to_the_round():
+    def hook(slot: int, after: int, position: int) -> None:
+        if position == 4:
+            die()
+
+    outcome = supervise(hook, Care(most_deaths=10, most_crashes=2))
+    assert outcome.lost.startswith(("no rank is left: rank ", "11 ranks died within 10 minutes"))
+    assert outcome.crashes == 0
+
+
 @pytest.mark.parametrize("another_dies", [False, True])
 def test_an_exception_ends_the_run_with_its_traceback(another_dies):
     def hook(slot: int, after: int, position: int) -> None:

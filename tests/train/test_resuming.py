@@ -2,10 +2,12 @@
 
 import json
 import re
+import shutil
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -16,7 +18,7 @@ from unisono.errors import UserError
 from unisono.launch.placement import Placement
 from unisono.recipe import Recipe
 from unisono.train.resuming import FIXED, FREE, Again, after_restart, check_same, find_snapshot, passed_over, recipe_of
-from unisono.train.snapshots.finding import Snapshot, listed
+from unisono.train.snapshots.finding import Snapshot, listed, number_of
 from unisono.train.snapshots.manifest import Manifest
 
 RECIPE = Recipe(epochs=3, ranks=2, snapshot_every="10steps", keep=3)  # 23 steps an epoch
@@ -224,6 +226,32 @@ def test_replicas_that_are_started_again_on_other_ranks_say_that_the_result_is_a
     assert before["ranks"] == 2
     assert found.told.endswith("On 3 ranks instead of 2 the result is another one.")
     assert found.recipe.allow_change == "ranks"
+
+
+def test_files_are_found_again_from_another_directory(tmp_path, monkeypatch, capsys):
+    """Twice: the second time the recipe has whole paths, and the snapshot the relative ones of the beginning."""
+    there, elsewhere = tmp_path / "there", tmp_path / "elsewhere"
+    for folder in (there, elsewhere):
+        folder.mkdir()
+    rng = np.random.default_rng(0)
+    np.savez(there / "rows.npz", train_x=rng.random((64, 3), np.float32), train_y=np.arange(64) % 2)
+    monkeypatch.chdir(there)
+    recipe = Recipe(data="rows.npz", model="mlp:4", epochs=3, ranks=1, batch_size=8, snapshot_every="3steps", out="run")
+    with every_snapshot():
+        expected = run_recipe(replace(recipe, keep=9))
+    monkeypatch.chdir(elsewhere)
+    run = there / "run"
+    for _ in range(2):
+        (run / "summary.json").unlink()
+        for path in listed(run / "snapshots"):
+            if number_of(path) > 10:  # as if it had been killed
+                shutil.rmtree(path)
+        found = run_recipe(recipe_of(str(run), {}))
+        assert found["weights_sha256"] == expected["weights_sha256"]
+        assert found["resumed_from"]
+        assert recipe_of(str(run), {}).data == str(there / "rows.npz")
+    told = capsys.readouterr().out
+    assert told.count(f"--data rows.npz is not here: taken from {there}/rows.npz") == 1
 
 
 def test_fewer_epochs_than_were_reached_are_refused():

@@ -194,6 +194,20 @@ def test_everything_is_put_back(job, tmp_path):
     assert shared.state[0].any()
 
 
+def test_a_snapshot_of_before_steps_were_counted_by_parameter(job):
+    team, model = Team(every(job, ""), Places()), job.model()
+    lasting = team._shared.lasting
+
+    class Old:
+        def arrays(self, group: str) -> dict[str, np.ndarray]:
+            found = gather(model, job.optimizer, lasting)[group]
+            return {name: np.ones_like(array) for name, array in found.items() if name != "missed"}
+
+    put_back(model, job.optimizer, lasting, Old())
+    assert lasting.steps.all()
+    assert not lasting.missed.any()
+
+
 def test_more_epochs_than_the_snapshot_knows(job, tmp_path):
     train(every(job, "1epochs"), Places(snapshots=tmp_path))
     snapshot = require_newest(tmp_path)

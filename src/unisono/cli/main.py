@@ -11,6 +11,7 @@ from cyclopts import App, CycloptsError
 
 from unisono import __version__
 from unisono.errors import UnisonoError
+from unisono.tracebacks import told
 
 app = App(
     name="unisono",
@@ -26,12 +27,14 @@ COMMANDS = {
     "jobs": "List your SLURM jobs that unisono submitted.",
     "cancel": "End SLURM jobs that unisono submitted.",
     "report": "Show runs as a web page: one file, nothing to install, nothing loaded.",
+    "watch": "Show runs as a live page, in the browser or on the terminal.",
     "weights": "Show the weights of a run, or export them.",
     "data": "List, fetch and check datasets.",
     "bench": "Measure all-reduce: algorithm x size x ranks x transport.",
     "scale": "Train on more and more ranks: speed-up, efficiency, what limits it.",
     "compare": "Train over any option (strategies, precisions, ranks): one table, ratios, equal bits.",
     "predict": "Predict time and efficiency on clusters that are not here.",
+    "doctor": "Look at this machine: what is here, what works, what to do about the rest.",
 }
 """In the order in which a user meets them. The texts stand here so that --help need not import the commands."""
 EXAMPLES = {
@@ -40,17 +43,22 @@ EXAMPLES = {
     "jobs": "unisono jobs",
     "cancel": "unisono cancel 17",
     "report": "unisono report runs/mine",
+    "watch": "unisono watch runs/mine --terminal",
     "weights": "unisono weights runs/mine --export weights.npz",
     "bench": "unisono bench --transports shm --sizes 64KiB,1MiB",
     "scale": "unisono scale r2 --grid 1x1,1x2 --data-dir path/to/mnist",
     "compare": "unisono compare --over strategy=sync,ddp --over ranks=1,2 --epochs 3",
     "predict": "unisono predict --nodes 2..64 --network 10gbit,50us",
+    "doctor": "unisono doctor --json",
 }
 """For each command that is a function; one that has commands of its own brings its example."""
 
 for _number, (_name, _help) in enumerate(COMMANDS.items()):
     _more = {"help_epilogue": f"Example: {EXAMPLES[_name]}"} if _name in EXAMPLES else {}
     app.command(f"unisono.cli.{_name}:{_name}", name=_name, help=_help, sort_key=_number, **_more)
+app.register_install_completion_command(
+    help="Let the shell (bash, zsh, fish) complete commands and options: writes a file and a line to its start-up file."
+)
 
 
 def main() -> None:
@@ -71,6 +79,8 @@ def main() -> None:
         sys.exit(1)
     except OSError as error:  # a full disk, a directory that vanished: nothing of ours
         fail(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}", 1)
+    except Exception as error:  # of the user's own code, or a bug of ours
+        fail(told(error).rstrip(), 1)
 
 
 def fail(message: str, exit_code: int) -> None:

@@ -9,12 +9,13 @@ other how it went, so that a mistake ends the run everywhere with the same words
 
 import sys
 from collections.abc import Callable
-from contextlib import closing, nullcontext
+from contextlib import ExitStack, closing, nullcontext
 from dataclasses import replace
 from typing import Any
 
 from unisono.cli.recorder import Recorder
 from unisono.cli.running import check_nodes, fail_of, go_on
+from unisono.cli.watching import live_page
 from unisono.errors import RankFailed, UserError
 from unisono.launch.connect import require
 from unisono.launch.nodes import NodeOptions
@@ -32,8 +33,11 @@ from unisono.train.snapshots.finding import Snapshot
 from unisono.train.team import Halted, Places, Team
 
 
-def run_on_nodes(recipe: Recipe, options: NodeOptions, restarts: int = 0) -> dict[str, Any] | None:
-    """The ranks of this machine, to the end; the summary, on the first machine. `restarts`: of a requeued job."""
+def run_on_nodes(
+    recipe: Recipe, options: NodeOptions, beside: ExitStack | None = None, restarts: int = 0
+) -> dict[str, Any] | None:
+    """The ranks of this machine, to the end; the summary, on the first machine. beside: for a live page there.
+    restarts: how often a batch system has started the job again."""
     _check(recipe)
     recipe = replace(recipe, ranks=options.ranks_per_node or recipe.ranks)
     facts = facts_of(recipe) | {"ranks": recipe.ranks}
@@ -70,6 +74,8 @@ def run_on_nodes(recipe: Recipe, options: NodeOptions, restarts: int = 0) -> dic
             for record in records:
                 record.__exit__(type(error), error, None)
             raise
+        if beside is not None and records:
+            beside.enter_context(live_page(records[0].path))
         return _train(made[0], post, records, options)
 
 
@@ -110,7 +116,7 @@ def _record(
     job: Job, team: Team, hosts: list[str], snapshots: list[Snapshot], facts: list[dict[str, Any]], *, anew: bool
 ) -> Recorder:
     record = Recorder(job, "gloo", hosts, snapshots[0] if snapshots else None, anew=anew)
-    record.say([*precision_notes(job), *wire_notes(job.recipe, len(facts)), *unlike(facts, "node")])
+    record.say([*job.notes, *precision_notes(job), *wire_notes(job.recipe, len(facts)), *unlike(facts, "node")])
     team.places = Places(record.weights, record.path / SNAPSHOTS, record.log)
     return record
 

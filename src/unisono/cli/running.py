@@ -8,13 +8,15 @@ launcher (mpirun, torchrun, srun) started the ranks. The others are silent.
 
 import platform
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any, NoReturn
 
 import numpy as np
 
 from unisono.cli.recorder import Recorder
+from unisono.cli.watching import live_page
 from unisono.comm.base import DEFAULT_TIMEOUT_S, Communicator
 from unisono.comm.node import node_colour
 from unisono.comm.roll_call import Join
@@ -22,17 +24,18 @@ from unisono.comm.telling import all_told, told
 from unisono.data.sharing import load_once
 from unisono.errors import NodeLost, RankFailed, RankLost, UnisonoError, UserError
 from unisono.launch.connect import connect, connect_gloo, require
-from unisono.launch.environments import detect, step_facts
+from unisono.launch.environments import detect
 from unisono.launch.local import run
 from unisono.launch.nodes import NodeOptions
 from unisono.launch.placement import Placement
-from unisono.launch.slurm.supervisors import as_supervisor
+from unisono.launch.slurm.supervisors import as_supervisor, step_facts
 from unisono.recipe import Recipe, option
 from unisono.strategies.devices import local_ranks
 from unisono.strategies.peers import PEERS, check_gpus, devices_of, transport_of, warm_up
 from unisono.strategies.wire import wire_notes
 from unisono.train.alike import check_alike, facts_of, unlike
 from unisono.train.job import Job, load_data, prepare
+from unisono.train.located import FILES
 from unisono.train.precision_trial import precision_notes
 from unisono.train.resuming import SNAPSHOTS, Again, after_restart, as_saved, find_snapshot
 from unisono.train.saving import check_data
@@ -45,33 +48,41 @@ from unisono.world import World
 ONE_NODE = NodeOptions()
 
 
-def run_recipe(recipe: Recipe, options: NodeOptions = ONE_NODE) -> dict[str, Any] | None:
-    """Runs a recipe from start to verdict; the summary, on the process that writes it.
+def run_recipe(
+    recipe: Recipe, options: NodeOptions = ONE_NODE, asked_ranks: int = 0, *, watch: bool = False
+) -> dict[str, Any] | None:
+    """Runs a recipe from start to verdict; the summary, on the process that writes it. watch: with a live page.
 
     Alone, this process starts the ranks. Started by mpirun, torchrun or srun, it is one of them. With `options` of
-    several machines it is the supervisor of one of them.
+    several machines it is the supervisor of one of them. asked_ranks: what the user gave on the command line.
     """
     placement = detect()
-    if (here := as_supervisor(options, placement, step_facts(), recipe.threads)) is not None and here.several:
-        from unisono.cli.nodes import run_on_nodes
+    with ExitStack() as pages:  # left after the run directory is complete
+        beside = pages if watch else None
+        here = as_supervisor(options, placement, step_facts(), recipe.threads)
+        if here is not None and here.several:
+            from unisono.cli.nodes import run_on_nodes
 
-        return run_on_nodes(recipe, here, placement.restarts)
-    if options.several:
-        if placement.source != "alone":
-            raise UserError(
-                f"--num-nodes {options.num_nodes}, but {placement.source} started this as one of {placement.size}",
-                hint=f"leave --num-nodes, --node-id and --main-address out: {placement.source} says who is where",
-            )
-        from unisono.cli.nodes import run_on_nodes
+            return run_on_nodes(recipe, here, beside, placement.restarts)
+        if options.several:
+            if placement.source != "alone":
+                raise UserError(
+                    f"--num-nodes {options.num_nodes}, but {placement.source} started this as one of {placement.size}",
+                    hint=f"leave --num-nodes, --node-id and --main-address out: {placement.source} says who is where",
+                )
+            from unisono.cli.nodes import run_on_nodes
 
-        return run_on_nodes(recipe, options)
-    if placement.size == 1:
-        recipe = replace(recipe, ranks=options.ranks_per_node or recipe.ranks)
-        return _as_parent(recipe, placement.restarts)
-    return _as_rank(recipe, placement, Join(interface=options.interface, timeout_s=options.join_timeout))
+            return run_on_nodes(recipe, options, beside)
+        if placement.size == 1:
+            recipe = replace(recipe, ranks=options.ranks_per_node or recipe.ranks)
+            return _as_parent(recipe, placement.restarts, beside)
+        note = f"Note: --ranks {asked_ranks} has no effect: {placement.source} started {placement.size} ranks."
+        notes = [note] if asked_ranks not in (0, placement.size) else []
+        join = Join(interface=options.interface, timeout_s=options.join_timeout)
+        return _as_rank(recipe, placement, join, notes, beside)
 
 
-def _as_parent(recipe: Recipe, restarts: int) -> dict[str, Any] | None:
+def _as_parent(recipe: Recipe, restarts: int, beside: ExitStack | None) -> dict[str, Any] | None:
     if recipe.transport == "mpi":
         raise UserError(
             "--transport mpi, but no MPI started this process",
@@ -83,7 +94,7 @@ def _as_parent(recipe: Recipe, restarts: int) -> dict[str, Any] | None:
     if again.finished:
         return None
     snapshot = find_snapshot(again.recipe)
-    job = prepare(as_saved(again.recipe, snapshot))
+    job = prepare(_as_saved(again.recipe, snapshot))
     check_gpus(job.recipe)
     devices = devices_of(job.recipe, range(job.recipe.ranks))
     watched = job.recipe.allreduce == "arena" and transport == "shm"
@@ -95,7 +106,9 @@ def _as_parent(recipe: Recipe, restarts: int) -> dict[str, Any] | None:
     try:
         moves = transport_of(job.recipe, transport)
         with Recorder(job, moves, [platform.node()], snapshot, devices, anew=again.anew) as record:
-            record.say([*precision_notes(job), *wire_notes(job.recipe, 1)])
+            if beside is not None:
+                beside.enter_context(live_page(record.path))
+            record.say([*job.notes, *precision_notes(job), *wire_notes(job.recipe, 1)])
             if team is not None:
                 return _supervise(team, record)
             return _run_without_take_over(job, record, transport)
@@ -118,6 +131,15 @@ def go_on(recipe: Recipe, restarts: int) -> Again:
     if again.told:
         print(again.told, flush=True)
     return again
+
+
+def _as_saved(recipe: Recipe, snapshot: Snapshot | None) -> Recipe:
+    """As the snapshot has it; which files are taken from elsewhere is said."""
+    saved = as_saved(recipe, snapshot)
+    for name in FILES:
+        if getattr(saved, name) != getattr(recipe, name):
+            print(f"{option(name)} {getattr(recipe, name)} is not here: taken from {getattr(saved, name)}", flush=True)
+    return saved
 
 
 def refuse_faults(recipe: Recipe) -> None:
@@ -148,7 +170,9 @@ def _run_without_take_over(job: Job, record: Recorder, transport: str) -> dict[s
     return record.finish(run(work, job.recipe.ranks, on_report=lambda rank, value: record.add(value))[0])
 
 
-def _as_rank(recipe: Recipe, placement: Placement, join: Join) -> dict[str, Any] | None:
+def _as_rank(
+    recipe: Recipe, placement: Placement, join: Join, notes: Sequence[str], beside: ExitStack | None
+) -> dict[str, Any] | None:
     transport = recipe.transport
     if transport == "auto" and recipe.strategy in PEERS and placement.local_size == placement.size:
         transport = "shm"  # for losses and scores: over gloo they would slow down whoever is to be compared
@@ -172,7 +196,10 @@ def _as_rank(recipe: Recipe, placement: Placement, join: Join) -> dict[str, Any]
                 train_unwatched(World(comm), job, Places(), origin)
                 return None
             with record:
-                record.say([*precision_notes(job), *wire_notes(job.recipe, len(set(nodes))), *unlike(facts, "rank")])
+                if beside is not None:
+                    beside.enter_context(live_page(record.path))
+                record.say([*notes, *job.notes, *precision_notes(job)])
+                record.say([*wire_notes(job.recipe, len(set(nodes))), *unlike(facts, "rank")])
                 places = Places(record.weights, record.path / SNAPSHOTS)
                 found = train_unwatched(World(comm, record.add), job, places, origin, record.add_event)
                 return record.finish(found | {"restarts": placement.restarts})
@@ -207,8 +234,9 @@ def _begin(comm: Communicator, recipe: Recipe, restarts: int) -> tuple[Job, Orig
             return {}
         snapshot = find_snapshot(again.recipe)
         found.extend([snapshot] if snapshot else [])
-        saved = as_saved(again.recipe, snapshot)
-        changed = {name: getattr(saved, name) for name in ("resume", "out", "allow_change", "shards", "engine")}
+        saved = _as_saved(again.recipe, snapshot)
+        names = ("resume", "out", "allow_change", "shards", "engine", *FILES)
+        changed = {name: getattr(saved, name) for name in names}
         return {"changed": changed, "anew": again.anew, "position": snapshot.position if snapshot else 0}
 
     seen = told(comm, look)

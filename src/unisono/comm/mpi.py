@@ -22,7 +22,6 @@ Limits:
 import atexit
 import signal
 import sys
-import traceback
 from collections import deque
 from collections.abc import Callable
 from typing import Any, final
@@ -37,6 +36,7 @@ from unisono.comm.checked import CheckedCommunicator, as_bytes
 from unisono.comm.notices import Notices
 from unisono.errors import CommError, CommTimeout, RankLost, UserError
 from unisono.resources import usable_cores
+from unisono.tracebacks import told
 
 # Locks around every MPI call are dear at small messages, and a communicator belongs to one thread anyway.
 mpi4py.rc.thread_level = "serialized"
@@ -186,8 +186,7 @@ class MpiCommunicator(CheckedCommunicator):
         if isinstance(error, RankLost):
             print(f"unisono: {error}", file=sys.stderr, flush=True)
         elif not isinstance(error, SystemExit):
-            traceback.print_exception(error)
-            sys.stderr.flush()
+            print(told(error), end="", file=sys.stderr, flush=True)
         abort(error.code if isinstance(error, SystemExit) and isinstance(error.code, int) else 1)
 
     def progress(self) -> None:

@@ -12,15 +12,14 @@ import os
 import selectors
 import signal
 import threading
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any, final
 
 from unisono.errors import RESUME_ME, AskedToEnd, RankFailed, UnisonoError
 from unisono.launch import children, values
+from unisono.tracebacks import told, where
 
 _REPORT, _RESULT, _FAILURE = b"~", b"=", b"!"
 
@@ -46,10 +45,10 @@ def answer(work: Callable[[Callable[[Any], None]], Any], sink: int) -> int:
             tell(_FAILURE, [AskedToEnd.__name__, asked.snapshot])
             return RESUME_ME
         except UnisonoError as error:
-            tell(_FAILURE, [type(error).__name__, f"{error}{_user_line(error)}"])
+            tell(_FAILURE, [type(error).__name__, f"{error}{where(error)}"])
             return error.exit_code
         except BaseException as error:
-            tell(_FAILURE, [type(error).__name__, traceback.format_exc()])
+            tell(_FAILURE, [type(error).__name__, told(error)])
             return 1
 
 
@@ -202,12 +201,3 @@ class Crew:
                 self._forget(child)
             self._children.clear()
             self._selector.close()
-
-
-def _user_line(error: BaseException) -> str:
-    """Where in the caller's own code an error of ours came from."""
-    package = str(Path(__file__).parents[1])
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(package)]
-    # What torch's own code called for the caller (a scheduler's step, clip_grad_norm_) says little.
-    frames = [frame for frame in frames if "site-packages" not in Path(frame.filename).parts] or frames
-    return f"\n({frames[-1].filename}:{frames[-1].lineno} in {frames[-1].name})" if frames else ""

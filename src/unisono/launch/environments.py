@@ -84,7 +84,6 @@ SLURM = Environment(
 ENVIRONMENTS = (TORCHRUN, OPEN_MPI, PMI, PMIX, SLURM)
 
 REQUEUES = "SLURM_RESTART_COUNT"
-_FIRST_PORT, _PORTS = 20000, 10000
 SHELLS = frozenset({"bash", "sh", "zsh", "fish", "csh", "tcsh", "ksh", "dash", "interactive"})
 SPECIAL_STEPS = 4294967280
 """From here on SLURM numbers what is no step of ranks: the batch script, the shell of salloc."""
@@ -123,26 +122,16 @@ def detect(environ: Mapping[str, str] | None = None, *, terminal: bool | None = 
     return placement
 
 
-@dataclass(frozen=True)
-class StepFacts:
-    """What else SLURM says of the step that this process is a task of."""
-
-    cores: int | None
-    """Of this task; None: not said."""
-    main_host: str
-    """The first node, or MASTER_ADDR."""
-    main_port: int
-
-
-def step_facts(environ: Mapping[str, str] | None = None) -> StepFacts:
-    """For a task of SLURM's that starts ranks itself."""
+def said(*names: str, environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Those of the variables that are set: for people to read."""
     environ = os.environ if environ is None else environ
-    facts = {name: value.strip() for name, value in environ.items() if value.strip()}
-    # n[01-03,7],m2: the first name of a list.
-    first = re.match(r"([^\[,]+)(?:\[(\d+))?", facts.get("SLURM_STEP_NODELIST", facts.get("SLURM_JOB_NODELIST", "")))
-    host = facts.get("MASTER_ADDR") or (first and first[1] + (first[2] or "")) or ""
-    port = _whole(facts, "MASTER_PORT") or _FIRST_PORT + (_whole(facts, "SLURM_JOB_ID") or 0) % _PORTS
-    return StepFacts(_whole(facts, "SLURM_CPUS_PER_TASK") or _whole(facts, "SLURM_CPUS_ON_NODE"), host, port)
+    return {name: environ[name] for name in names if name in environ}
+
+
+def has_desktop(environ: Mapping[str, str] | None = None) -> bool:
+    """Whether a browser that is started here appears before the user: not on the far side of an SSH connection."""
+    environ = os.environ if environ is None else environ
+    return "SSH_CONNECTION" not in environ and bool(environ.get("DISPLAY") or environ.get("WAYLAND_DISPLAY"))
 
 
 def enter_rank(rank: int, size: int) -> None:

@@ -23,6 +23,7 @@ from typing import Any, TypeAlias, final
 from unisono.arena import protocol
 from unisono.arena.protocol import View, Words
 from unisono.arena.requests import Requests
+from unisono.launch.crashes import Crashes
 from unisono.launch.crew import Crew, Ended, answer
 from unisono.launch.lookout import Causes, Lookout
 from unisono.launch.reforming import Roll, come_to_rest
@@ -48,6 +49,10 @@ class Care:
 
     respawn: bool = True
     most_deaths: int = 100
+    most_crashes: int = 0
+    """How many ranks one round may end before it is given up; 0: any number, and they are not counted."""
+    name: Callable[[int], str] = "round {}".format
+    """What a round is called."""
     stall_s: float = 0.0
     """0: 60 seconds, or 20 times a usual round if that is longer."""
     stacks: Path | None = None
@@ -71,6 +76,8 @@ class Outcome:
     """Why the run could not go on; empty if it could."""
     view: View | None = None
     """If it could not: what had been reached, and nothing begun beyond it."""
+    crashes: int = 0
+    """If it could not: how many ranks ended by themselves, one after the other, in the round that was to be done."""
     takeovers: int = 0
     restarts: int = 0
     reforming_s: list[float] = field(default_factory=list)
@@ -92,7 +99,7 @@ class Supervisor:
         self._due: dict[int, float] = {}  # slot -> when its replacement is to be forked
         self._failures: dict[int, int] = {}  # slot -> replacements that died before they joined
         self._deaths: deque[float] = deque()
-        self._causes = Causes()
+        self._causes, self._crashes = Causes(), Crashes(care.most_crashes)
         self._signals: Counter[int] = Counter()
 
     def run(self, position: int = 0) -> Outcome:
@@ -141,6 +148,7 @@ class Supervisor:
             if one.answered:
                 self._outcome.results[one.rank] = one.result
             else:
+                self._crashes.hear(one)
                 lost[one.rank] = self._causes.of(one)
         return lost
 
@@ -180,7 +188,7 @@ class Supervisor:
             self._failures.pop(slot, None)
         self._note(lost, joined, view, begun)
         if reason := self._hopeless(lost, view):
-            self._outcome.lost, self._outcome.view = reason, view
+            self._outcome.lost, self._outcome.view, self._outcome.crashes = reason, view, self._crashes.count
             return
         protocol.publish(self._words, view, self._size)
         self._view = view
@@ -233,7 +241,11 @@ class Supervisor:
     def _hopeless(self, lost: dict[int, str], view: View) -> str:
         while self._deaths and self._deaths[0] < time.monotonic() - WINDOW_S:
             self._deaths.popleft()
+        begun = view.position + (view.reached == protocol.COMMIT)
+        self._crashes.note(begun, lost)
         told = "; ".join(f"rank {slot} {cause}" for slot, cause in lost.items())
+        if self._crashes.hopeless or (self._crashes.count > 1 and not view.members):
+            return f"{self._care.name(begun)} ended {self._crashes.count} ranks one after another, the last: {told}"
         if not view.members:
             return f"no rank is left: {told}"
         if len(self._deaths) > self._care.most_deaths:

@@ -18,6 +18,7 @@ from typing import Any, final
 from unisono.errors import UserError, unknown_name
 from unisono.recipe import Recipe, load, option
 from unisono.strategies.peers import resolve
+from unisono.train.located import FILES, inside, located
 from unisono.train.snapshots.files import Damaged
 from unisono.train.snapshots.finding import Snapshot, listed, newest, number_of, verified
 
@@ -109,12 +110,12 @@ def find_snapshot(recipe: Recipe) -> Snapshot | None:
 
 
 def as_saved(recipe: Recipe, snapshot: Snapshot | None) -> Recipe:
-    """With the shards and the engine of the snapshot where the recipe leaves them open."""
+    """With the snapshot's shards and engine where the recipe leaves them open, and files where they were then."""
     if snapshot is None:
         return recipe
     saved = snapshot.facts["recipe"]
     return replace(
-        recipe,
+        located(recipe, snapshot.facts.get("directory", "")),
         shards=recipe.shards or saved["shards"],
         engine=saved["engine"] if recipe.engine == "auto" else recipe.engine,
     )
@@ -140,21 +141,28 @@ def _finished(run: Path) -> bool:
 
 def check_same(recipe: Recipe, snapshot: Snapshot) -> None:
     """Refuses a recipe that would lead elsewhere, with the list of differences."""
-    check_recipe(recipe, snapshot.facts["recipe"])
+    check_recipe(recipe, snapshot.facts["recipe"], snapshot.facts.get("directory", ""))
     if recipe.epochs < (reached := snapshot.facts["epoch"]):
         raise UserError(
             f"--epochs {recipe.epochs}, but {recipe.resume} is in epoch {reached}", hint=f"give {reached} or more"
         )
 
 
-def check_recipe(recipe: Recipe, saved: dict[str, Any]) -> None:
-    """Refuses one that differs from `saved`, the options of the run so far, in what decides the result."""
+def check_recipe(recipe: Recipe, saved: dict[str, Any], directory: str = "") -> None:
+    """Refuses one that differs from `saved`, the options of the run so far, in what decides the result.
+
+    directory: where its files were, if they were named by relative paths.
+    """
     names = {entry.name for entry in fields(Recipe)}
     allowed = {name.strip().replace("-", "_") for name in recipe.allow_change.split(",") if name.strip()}
     for name in allowed - names:
         raise unknown_name("option in --allow-change:", name, sorted(names))
     given = asdict(recipe)
     given |= {name: saved.get(name) for name in ("shards", "engine") if not given[name] or given[name] == "auto"}
+    # A run that was resumed from elsewhere has whole paths in its recipe; its older snapshots have not.
+    for name in FILES.keys() & saved:
+        if given[name] == inside(name, saved[name], directory):
+            given[name] = saved[name]
     fixed, free = set(FIXED), set(FREE)
     if recipe.batch_size_per_rank:  # the global batch follows the ranks
         fixed.add("ranks")

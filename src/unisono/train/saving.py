@@ -26,6 +26,7 @@ from unisono.optim.options import OptimizerOptions
 from unisono.strategies.shared import Kept, Lasting
 from unisono.train.fingerprint import fingerprint
 from unisono.train.job import Job
+from unisono.train.located import here
 from unisono.train.snapshots.finding import Snapshot
 from unisono.train.snapshots.writing import write
 from unisono.train.walk import Walk
@@ -100,6 +101,7 @@ class Saver:
             "step": step + 1,
             "steps_done": walk.steps_done(position) if position else 0,
             "recipe": asdict(self._job.recipe),
+            "directory": here(),
             "fingerprint": self._fingerprint,
         }
 
@@ -139,7 +141,7 @@ def gather(model: Model, options: OptimizerOptions, lasting: Lasting) -> Groups:
         "params": model.layout.views(params),
         "state": dict(zip(names, state, strict=True)),
         "buffers": {"all": lasting.buffers},
-        "tables": {"steps": lasting.steps, "scores": lasting.scores},
+        "tables": {"steps": lasting.steps, "scores": lasting.scores, "missed": lasting.missed},
     }
 
 
@@ -148,6 +150,8 @@ def put_back(model: Model, options: OptimizerOptions, lasting: Lasting, snapshot
     for group, places in gather(model, options, lasting).items():
         saved = snapshot.arrays(group)
         for name, place in places.items():
+            if name == "missed" and name not in saved:  # a snapshot of before they were counted
+                continue
             rows = min(len(place), len(saved[name])) if name == "scores" else None
             place[:rows] = saved[name][:rows]
 

@@ -41,6 +41,9 @@ from unisono.train.trainer import walk_through
 from unisono.train.walk import Walk
 from unisono.train.writers import ProcessWriter
 
+LEAST_CRASHES = 5
+"""A round that ended so many ranks, and more than there are at a time, will not be tried again."""
+
 
 @final
 class Halted(UnisonoError):
@@ -51,9 +54,17 @@ class Halted(UnisonoError):
         why = f"the run cannot go on: {outcome.lost}" if outcome.lost else "the run was asked to end"
         kept = f"; everything up to here is in {snapshot}" if snapshot else "; nothing was to be kept"
         hint = f"go on with unisono train --resume {Path(snapshot).parents[1]}" if snapshot else ""
+        again = outcome.crashes > 1
+        if again:
+            hint = (
+                "resuming will not help: it would end whoever computes it again. Correct what ends the process there "
+                "(os._exit, a library that crashes)" + (f", then {hint}" if hint else "")
+            )
+        elif outcome.crashes and hint:
+            hint += "; if the same step ends it again, correct what that step computes: resuming will not help"
         super().__init__(f"{why}\n{trouble}" if trouble else why + kept, hint=hint)
         self.outcome, self.snapshot = outcome, snapshot
-        self.exit_code = 1 if trouble else RESUME_ME
+        self.exit_code = 1 if trouble or again else RESUME_ME
 
 
 @final
@@ -133,6 +144,9 @@ class Team:
         care = Care(
             respawn=recipe.respawn,
             most_deaths=recipe.max_restarts,
+            # Of asynchronous ranks a round is a whole epoch, which can end several for several reasons.
+            most_crashes=0 if self._setup is not None else max(LEAST_CRASHES, recipe.ranks + 1),
+            name=self._name,
             stall_s=recipe.stall_timeout,
             stacks=self.places.log,
             restore=self._shared.restore if self._setup is None else self._take_pens_back,
@@ -218,10 +232,22 @@ class Team:
         exchange = position + step  # the round that was under way: this one, or the one after a closing round
         return exchange if settle(self._setup, self._shared, epoch + step) else exchange - 1
 
+    def _name(self, position: int) -> str:
+        """A round, in words."""
+        walk = self._walk
+        epoch, step = walk.where(position)
+        if position == walk.final:
+            return "the end of the run"
+        return f"step {step + 1} of epoch {epoch}" if step < walk.steps else f"the evaluation after epoch {epoch}"
+
+    @property
+    def _walk(self) -> Walk:
+        return Walk(self._job.plan.steps_per_epoch, self._job.recipe.epochs)
+
     def _reached(self, view: View | None) -> int:
         """The last round that is done."""
         assert view is not None
-        walk = Walk(self._job.plan.steps_per_epoch, self._job.recipe.epochs)
+        walk = self._walk
         if view.position == walk.final:
             # It changes nothing, and whoever goes on must do it again to say what it found.
             return last_epoch(self._job, self._shared.scores)

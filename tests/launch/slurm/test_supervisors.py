@@ -5,10 +5,9 @@ from dataclasses import replace
 import pytest
 
 from unisono.errors import UserError
-from unisono.launch.environments import StepFacts, step_facts
 from unisono.launch.nodes import NodeOptions
 from unisono.launch.placement import Placement
-from unisono.launch.slurm.supervisors import as_supervisor
+from unisono.launch.slurm.supervisors import StepFacts, as_supervisor, step_facts
 
 SECOND = Placement(1, 2, 0, 1, 1, 2, None, "SLURM")
 FACTS = StepFacts(4, "n1", 20017)
@@ -52,10 +51,10 @@ def test_what_does_not_fit_the_allocation_is_refused(placement, threads, told):
         ({}, StepFacts(None, "", 20000)),
         ({"SLURM_STEP_NODELIST": "n1", "SLURM_JOB_ID": "10017"}, StepFacts(None, "n1", 20017)),
         (
-            {"SLURM_STEP_NODELIST": "rack2-n[007-009,12],m3", "SLURM_CPUS_ON_NODE": "8"},
+            {"SLURM_STEP_NODELIST": "rack2-n[007-009,12],m3", "SLURM_CPUS_PER_TASK": "8"},
             StepFacts(8, "rack2-n007", 20000),
         ),
-        ({"SLURM_JOB_NODELIST": "a,b[1-2]", "SLURM_CPUS_PER_TASK": "2"}, StepFacts(2, "a", 20000)),
+        ({"SLURM_STEP_NODELIST": "a,b[1-2]", "SLURM_CPUS_PER_TASK": "2"}, StepFacts(2, "a", 20000)),
         ({"SLURM_STEP_NODELIST": "n1", "MASTER_ADDR": "m", "MASTER_PORT": "5000"}, StepFacts(None, "m", 5000)),
     ],
 )

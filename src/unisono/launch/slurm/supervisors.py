@@ -8,14 +8,42 @@ Limits: without MASTER_ADDR and MASTER_PORT the first node of the step is found 
 is made of the job's number.
 """
 
-from dataclasses import replace
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import final
 
 from unisono.errors import UserError
-from unisono.launch.environments import StepFacts
+from unisono.launch.environments import said
 from unisono.launch.nodes import NodeOptions
 from unisono.launch.placement import Placement
 
 SOURCES = ("SLURM", "PMI", "PMIx")
+FIRST_PORT, PORTS = 20000, 10000
+_NAMES = ("MASTER_ADDR", "MASTER_PORT", "SLURM_JOB_ID", "SLURM_STEP_NODELIST", "SLURM_CPUS_PER_TASK")
+
+
+@final
+@dataclass(frozen=True)
+class StepFacts:
+    """What SLURM says of the step that this process is a task of, besides its place in it."""
+
+    cores: int | None
+    """Of this task; None: not said."""
+    main_host: str
+    """The first node, or MASTER_ADDR."""
+    main_port: int
+
+
+def step_facts(environ: Mapping[str, str] | None = None) -> StepFacts:
+    """As the environment tells them."""
+    facts = said(*_NAMES, environ=environ)
+    # n[01-03,7],m2: the first name of a list.
+    first = re.match(r"([^\[,]+)(?:\[(\d+))?", facts.get("SLURM_STEP_NODELIST", ""))
+    host = facts.get("MASTER_ADDR") or (first[1] + (first[2] or "") if first else "")
+    numbers = {name: int(value) for name, value in facts.items() if value.strip().isdecimal()}
+    port = numbers.get("MASTER_PORT", FIRST_PORT + numbers.get("SLURM_JOB_ID", 0) % PORTS)
+    return StepFacts(numbers.get("SLURM_CPUS_PER_TASK"), host, port)
 
 
 def as_supervisor(options: NodeOptions, placement: Placement, facts: StepFacts, threads: int) -> NodeOptions | None:
