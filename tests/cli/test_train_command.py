@@ -53,7 +53,7 @@ def test_no_argument_trains_on_digits(tmp_path):
     assert f"{100 * summary['test_accuracy']:.2f} %" in ended.stdout
     assert {path.name for path in run.iterdir()} == {
         "recipe.toml", "summary.json", "metrics.jsonl", "ranks.csv", "sync_time.csv", "contributions.csv", "loss.png",
-        "weights.safetensors",
+        "weights.safetensors", ".lock",
     }  # fmt: skip
 
 

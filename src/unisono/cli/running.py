@@ -8,8 +8,8 @@ launcher (mpirun, torchrun, srun) started the ranks. The others are silent.
 
 import platform
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any, NoReturn
 
@@ -22,7 +22,7 @@ from unisono.comm.node import node_colour
 from unisono.comm.roll_call import Join
 from unisono.comm.telling import all_told, told
 from unisono.data.sharing import load_once
-from unisono.errors import NodeLost, RankFailed, RankLost, UnisonoError, UserError
+from unisono.errors import CommError, NodeLost, RankFailed, UnisonoError, UserError
 from unisono.launch.connect import connect, connect_gloo, require
 from unisono.launch.environments import detect
 from unisono.launch.local import run
@@ -176,7 +176,7 @@ def _as_rank(
     transport = recipe.transport
     if transport == "auto" and recipe.strategy in PEERS and placement.local_size == placement.size:
         transport = "shm"  # for losses and scores: over gloo they would slow down whoever is to be compared
-    with connect(placement, transport, DEFAULT_TIMEOUT_S, join) as comm:
+    with connect(placement, transport, DEFAULT_TIMEOUT_S, join) as comm, _nobody_left_waiting(comm):
         try:
             facts = all_told(comm, facts_of(recipe))
             check_alike(facts, "rank")
@@ -210,9 +210,18 @@ def _as_rank(
                 print(f"unisono: {halted}", file=sys.stderr, flush=True)
             comm.barrier()  # launchers end everybody when the first one leaves: the first rank is to be done
             sys.exit(halted.exit_code)
-        except RankLost as error:
-            comm.desert(error)  # MPI could not end in order without the one that is lost
-            raise
+
+
+@contextmanager
+def _nobody_left_waiting(comm: Communicator) -> Iterator[None]:
+    """Whoever fails alone ends the others, which would wait for it; MPI, too, could not end in order."""
+    try:
+        yield
+    except BaseException as error:
+        shared = isinstance(error, (UnisonoError, SystemExit)) and not isinstance(error, CommError)
+        if not shared:  # what all ranks find out alike (a mistake, a loss that is no number) all leave with
+            comm.desert(error)
+        raise
 
 
 def _leave_stranded(comm: Communicator, halted: Halted) -> NoReturn:

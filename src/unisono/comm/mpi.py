@@ -34,7 +34,7 @@ from unisono.comm.arrival import ROW_WORDS, Row
 from unisono.comm.base import ANY, DEFAULT_TIMEOUT_S, Array, Envelope, Request, matches, wrong_length
 from unisono.comm.checked import CheckedCommunicator, as_bytes
 from unisono.comm.notices import Notices
-from unisono.errors import CommError, CommTimeout, RankLost, UserError
+from unisono.errors import CommError, CommTimeout, UnisonoError, UserError
 from unisono.resources import usable_cores
 from unisono.tracebacks import told
 
@@ -183,7 +183,7 @@ class MpiCommunicator(CheckedCommunicator):
         if isinstance(error, SystemExit) and not error.code:
             return
         # The others would wait for this rank until their time-out, and MPI_Finalize here for them.
-        if isinstance(error, RankLost):
+        if isinstance(error, UnisonoError):
             print(f"unisono: {error}", file=sys.stderr, flush=True)
         elif not isinstance(error, SystemExit):
             print(told(error), end="", file=sys.stderr, flush=True)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, final
 
 from unisono.errors import UserError, unknown_name
-from unisono.recipe import Recipe, load, option
+from unisono.recipe import ONE_RUNS, Recipe, changed, load, option
 from unisono.strategies.peers import resolve
 from unisono.train.located import FILES, inside, located
 from unisono.train.snapshots.files import Damaged
@@ -36,11 +36,14 @@ SNAPSHOTS = "snapshots"
 
 
 def recipe_of(run: str, overrides: dict[str, Any]) -> Recipe:
-    """The recipe of a run directory, with what is given on top."""
+    """The recipe of a run directory, with what is given on top; if its file is gone, that of the newest snapshot."""
     path = Path(run).expanduser() / "recipe.toml"
-    if not path.is_file():
+    if path.is_file() and path.stat().st_size:
+        return load(str(path), {**overrides, "resume": run})
+    if (snapshot := newest(path.parent / SNAPSHOTS).snapshot) is None:
         raise UserError(f"--resume {run} is not a run directory: it has no recipe.toml", hint="give that of a run")
-    return load(str(path), {**overrides, "resume": run})
+    saved = {name: value for name, value in snapshot.facts["recipe"].items() if name not in ONE_RUNS}
+    return changed(saved, {**overrides, "resume": run}, str(snapshot.path))
 
 
 @final
@@ -61,7 +64,8 @@ class Again:
 def after_restart(recipe: Recipe, count: int) -> Again:
     """What a run goes on with that was started again `count` times.
 
-    The newest whole snapshot of --out, or the beginning if there is none; a `UserError` if that is another run's.
+    The newest whole snapshot of --out, or the beginning if none was written; a `UserError` if that is another run's, or
+    if all are damaged.
     """
     if not count or recipe.resume:
         return Again(recipe)
@@ -71,15 +75,16 @@ def after_restart(recipe: Recipe, count: int) -> Again:
     run = Path(recipe.out).expanduser()
     if not (run / "recipe.toml").is_file():
         return Again(recipe, f"{begins} {recipe.out} was not begun.")
+    # Nothing says who began the directory: one of another recipe is another run's, finished or not.
+    saved = asdict(load(str(run / "recipe.toml"), {}))
+    check_recipe(replace(resolve(recipe), resume=recipe.out, allow_change="ranks,shards"), saved)
     if _finished(run):
         return Again(recipe, f"{recipe.out} is finished: nothing is left to do.", finished=True)
     found = newest(run / SNAPSHOTS)
     if found.snapshot is None:
-        # It changes nothing in the result, but the directory may be somebody else's.
-        saved = asdict(load(str(run / "recipe.toml"), {}))
-        check_recipe(replace(resolve(recipe), resume=recipe.out, allow_change="ranks,shards"), saved)
-        why = "; ".join(f"{path.name}: {reason}" for path, reason in found.rejected)
-        return Again(recipe, f"{begins} no snapshot {f'can be used: {why}' if why else 'was written yet'}.", anew=True)
+        if found.rejected:  # they may be mended, and whoever begins anew would write over what is there
+            found.require()
+        return Again(recipe, f"{begins} no snapshot was written yet.", anew=True)
     told = f"Started again by the launcher (restart {count})."
     if not _any_ranks(recipe) and (before := found.snapshot.facts["recipe"]["ranks"]) != recipe.ranks:
         told += f" On {recipe.ranks} ranks instead of {before} the result is another one."
@@ -170,11 +175,11 @@ def check_recipe(recipe: Recipe, saved: dict[str, Any], directory: str = "") -> 
         free.remove("ranks")
     if recipe.strategy == "local":  # a shard is a replica, with a state of its own
         fixed.add("shards")
-    changed = [name for name in sorted(names - free) if name in saved and saved[name] != given[name]]
-    refused = [name for name in changed if name in fixed or name not in allowed]
+    differing = [name for name in sorted(names - free) if name in saved and saved[name] != given[name]]
+    refused = [name for name in differing if name in fixed or name not in allowed]
     if refused:
         told = "\n".join(f"  {option(name)}: {saved[name]!r} then, {given[name]!r} now" for name in refused)
-        keys = ",".join(option(name).removeprefix("--") for name in changed)
+        keys = ",".join(option(name).removeprefix("--") for name in differing)
         never = ", ".join(option(name) for name in refused if name in fixed)
         raise UserError(
             f"--resume {recipe.resume}: the recipe is not that of the run so far:\n{told}",

@@ -30,7 +30,7 @@ from unisono.launch.outpost import Outpost
 from unisono.launch.supervisor import READY, Care, Outcome, Supervisor
 from unisono.resources import usable_cores
 from unisono.rng import generator
-from unisono.strategies.asynchronous.arena import AsyncArena, set_up, settle
+from unisono.strategies.asynchronous.arena import AsyncArena, adopt, set_up, settle
 from unisono.strategies.nodes.away import HERE, Away
 from unisono.strategies.shared import Shared, plan_sections
 from unisono.strategies.sync import Sync
@@ -111,6 +111,8 @@ class Team:
         check_data(self._job, snapshot)
         put_back(self._model, self._job.optimizer, self._shared.lasting_at(snapshot.position), snapshot)
         self._position = snapshot.position
+        if self._setup is not None:
+            adopt(self._setup, self._shared, sum(Walk(1, self._job.recipe.epochs).where(self._position)))
 
     def train(
         self,
@@ -154,7 +156,7 @@ class Team:
             tick=tick,
         )
         supervisor = Supervisor(self._shared.words, self._size, self._live, care, hear)
-        with supervisor.halting(), closing(saver), self._bells():
+        with supervisor.halting(), saver, self._bells():
             outcome = supervisor.run(self._position)
             halted = [found["halted"] for found in outcome.results.values() if "halted" in found]
             if post is not None and halted:
