@@ -31,7 +31,7 @@ def test_without_slurm_the_script_is_written_and_that_is_said(tmp_path):
     assert "HINT: on a login node: sbatch mine.sbatch" in ended.stderr
     text = (tmp_path / "mine.sbatch").read_text()
     assert "# Made by: unisono submit --epochs 2 --job-name mine" in text
-    assert "-m unisono train --epochs 2 --ranks 2" in text
+    assert "-m unisono train --epochs 2 --ranks-per-node 2" in text
     assert (tmp_path / "logs").is_dir()
     assert forked("submit", "--mem", "1G", "--job-name", "mine", cwd=tmp_path).returncode == 2  # replaces its own
 
@@ -78,7 +78,7 @@ def test_options_go_to_train_as_they_were_given(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "my job.toml").write_text("epochs = 3\n")
     text = script("my job.toml", lr=0.5, momentum=-1.0, respawn=False, tensorboard=True, out="some where")
-    words = "'my job.toml' --lr 0.5 --momentum=-1.0 --no-respawn --tensorboard --ranks 2"
+    words = "'my job.toml' --lr 0.5 --momentum=-1.0 --no-respawn --tensorboard --ranks-per-node 2"
     assert f"-m unisono train {words} " in text
     assert 'run="some where"\n' in text
     assert '#SBATCH --job-name="my job"' in text
@@ -104,5 +104,5 @@ def test_a_resumed_run_stays_where_it_is(tmp_path, monkeypatch):
     (tmp_path / "run" / "recipe.toml").write_text("epochs = 3\n")
     text = script(resume="run")
     assert "run=run\n" in text
-    assert "train --resume run --ranks 2 " in text
+    assert "train --resume run --ranks-per-node 2 " in text
     assert "launch &\n" in text

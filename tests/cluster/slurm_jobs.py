@@ -1,15 +1,21 @@
 """What tests of jobs share: `unisono` on the login node, waiting for what a job prints or becomes, its results."""
 
 import json
+import subprocess
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import psutil
 from slurm_cluster import LOOK_S, SlurmCluster
+
+from unisono.launch.commands import find_program
+from unisono.launch.environments import mpi_environment
 
 DEADLINE_S = 100.0
 QUICK = ["--poll-s", "0.2"]
@@ -64,6 +70,19 @@ class Desk:
     def epochs(self, run: str) -> list[int]:
         lines = (self.place / run / "metrics.jsonl").read_text().splitlines()
         return [json.loads(line)["epoch"] for line in lines]
+
+
+@cache
+def can_start(launcher: str) -> bool:
+    """Whether what a launcher's ranks need is installed, and, for MPI, found without its mpirun, too."""
+    if find_program("mpirun") is None and launcher in ("srun", "mpirun"):
+        return False
+    if launcher != "srun":
+        package = {"unisono": "numpy", "mpirun": "mpi4py", "torchrun": "torch", "accelerate": "accelerate"}[launcher]
+        return find_spec(package) is not None
+    code = "from unisono.launch.environments import tidy_lone_mpi\nwith tidy_lone_mpi(): from mpi4py import MPI"
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, env=mpi_environment(), capture_output=True, timeout=60, check=False).returncode == 0
 
 
 def rank_of(job: str, rank: int) -> psutil.Process:

@@ -4,10 +4,9 @@ A requeued job starts again after 6 seconds, so few jobs go through all of it.
 """
 
 from dataclasses import replace
-from importlib.util import find_spec
 
 import pytest
-from slurm_jobs import Desk
+from slurm_jobs import Desk, can_start
 
 from unisono.cli.running import run_recipe
 from unisono.recipe import Recipe
@@ -78,7 +77,7 @@ def test_signals_requeues_preemption_and_the_time_limit(desk, sha256):
 @pytest.mark.timeout(240)
 def test_cancelled_it_ends_for_good_and_can_be_resumed(desk, sha256):
     """With torchrun ranks get the signal twice: from SLURM, and from torchrun, which got it, too."""
-    launcher = ["--launcher", "torchrun" if find_spec("torch") else "unisono"]
+    launcher = ["--launcher", "torchrun" if can_start("torchrun") else "unisono"]
     job = desk.submit(*OPTIONS, *SLOWLY, *launcher, "--job-name", "mine")
     desk.until_said(job, "epoch 2/")
     code, out, err = desk.unisono("cancel", job)
@@ -96,7 +95,7 @@ def test_cancelled_it_ends_for_good_and_can_be_resumed(desk, sha256):
 
 @pytest.mark.timeout(240)
 def test_of_an_array_one_task_is_queued_again(desk, sha256):
-    launcher = ["--launcher", "srun" if find_spec("mpi4py") else "unisono"]
+    launcher = ["--launcher", "srun" if can_start("srun") else "unisono"]
     job = desk.submit(*OPTIONS, *SLOWLY, *launcher, "--job-name", "mine", "--array", "1-2")
     for task in (1, 2):
         desk.until_said(f"{job}_{task}", "epoch 2/")
@@ -107,3 +106,17 @@ def test_of_an_array_one_task_is_queued_again(desk, sha256):
     assert [desk.show(f"{job}_{task}", "Restarts") for task in (1, 2)] == ["0", "1"]
     for task in (1, 2):
         check_whole(desk, f"runs/mine-{job}_{task}", sha256(task))
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.skipif(not can_start("torchrun"), reason="torch is not installed: supervisors talk over gloo")
+def test_supervisors_on_two_nodes_go_on(desk, sha256):
+    where = ["--launcher", "unisono", "--nodes", "2", "--ranks-per-node", "2", "--job-name", "both"]
+    job = desk.submit(*OPTIONS, *SLOWLY, *where)
+    desk.until_said(job, "epoch 2/")
+    desk.slurm.call(["scancel", "--batch", "--signal=USR1", job])
+    desk.until_said(job, AGAIN.format(1))
+    desk.until_said(job, "Resumed from")
+    desk.until_over(job)
+    assert (desk.show(job, "NodeList"), desk.show(job, "Restarts")) == ("n[1-2]", "1")
+    check_whole(desk, f"runs/both-{job}", sha256())

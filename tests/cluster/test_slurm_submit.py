@@ -4,10 +4,9 @@ Jobs are submitted together and waited for together: each takes seconds, most of
 """
 
 from dataclasses import replace
-from importlib.util import find_spec
 
 import pytest
-from slurm_jobs import QUICK, Desk, rank_of
+from slurm_jobs import QUICK, Desk, can_start, rank_of
 
 from unisono.cli.running import run_recipe
 from unisono.launch.commands import find_program
@@ -17,19 +16,11 @@ DATA = "synthetic:classes=20,rows=3000,features=512,difficulty=0.5"
 RECIPE = load("r4", {"batch_size": 1024, "epochs": 2, "data": DATA})
 OPTIONS = ["r4", "--batch-size", "1024", "--epochs", "2", "--data", DATA, "--mem", "500M"]
 """With a fixed batch, and fewer rows."""
-LAUNCHERS = {"unisono": "numpy", "srun": "mpi4py", "mpirun": "mpi4py", "torchrun": "torch", "accelerate": "accelerate"}
-"""Launcher -> the package that it needs."""
 ONE_NODE = [("unisono", 1, 1), ("srun", 1, 2), ("mpirun", 1, 2), ("torchrun", 1, 2), ("accelerate", 1, 2)]
-TWO_NODES = [("srun", 2, 1), ("mpirun", 2, 2), ("torchrun", 2, 2), ("accelerate", 2, 1)]
+TWO_NODES = [("unisono", 2, 2), ("srun", 2, 1), ("mpirun", 2, 2), ("torchrun", 2, 2), ("accelerate", 2, 1)]
 """Launcher, nodes, ranks on each."""
 
-with_mpi = pytest.mark.skipif(
-    not find_spec("mpi4py") or find_program("mpirun") is None, reason="mpi4py or mpirun is not installed"
-)
-
-across_nodes = pytest.mark.skipif(
-    find_spec("unisono.strategies.nodes") is None, reason="sync spans one node in this version"
-)
+with_mpi = pytest.mark.skipif(not can_start("srun"), reason="mpi4py, mpirun or MPI's library is not installed")
 
 
 @pytest.fixture
@@ -72,13 +63,11 @@ def test_a_job_is_followed_to_its_end(desk, sync_sha256):
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize(
-    "layouts", [pytest.param(ONE_NODE, id="one node"), pytest.param(TWO_NODES, id="two nodes", marks=across_nodes)]
-)
+@pytest.mark.parametrize("layouts", [pytest.param(ONE_NODE, id="one node"), pytest.param(TWO_NODES, id="two nodes")])
 def test_every_launcher_ends_with_one_hash(desk, sync_sha256, layouts):
     jobs = {}
     for launcher, nodes, ranks in layouts:
-        if find_spec(LAUNCHERS[launcher]):
+        if can_start(launcher):
             where = ["--launcher", launcher, "--nodes", str(nodes), "--ranks-per-node", str(ranks)]
             jobs[launcher] = desk.submit(*OPTIONS, *where, "--job-name", launcher), nodes * ranks
     for launcher, (job, ranks) in jobs.items():
@@ -90,15 +79,12 @@ def test_every_launcher_ends_with_one_hash(desk, sync_sha256, layouts):
 
 @with_mpi
 def test_replicas_on_two_nodes(desk, ring_sha256):
-    options = [*OPTIONS, "--nodes", "2", "--ranks-per-node", "1", "--allreduce", "ring"]
-    jobs = [desk.submit(*options, "--launcher", "srun", "--transport", "mpi", "--job-name", "mpi")]
-    if find_spec("torch"):
-        jobs.append(desk.submit(*options, "--launcher", "torchrun", "--job-name", "gloo"))
-    desk.until_over(*jobs)
-    for job, name in zip(jobs, ("mpi", "gloo"), strict=False):
-        assert desk.show(job, "ExitCode") == "0:0", desk.output(job)
-        assert desk.show(job, "NodeList") == "n[1-2]"
-        assert desk.summary(f"runs/{name}-{job}")["weights_sha256"] == ring_sha256
+    where = ["--nodes", "2", "--ranks-per-node", "1", "--launcher", "srun", "--job-name", "ring"]
+    job = desk.submit(*OPTIONS, *where, "--allreduce", "ring", "--transport", "mpi")
+    desk.until_over(job)
+    assert desk.show(job, "ExitCode") == "0:0", desk.output(job)
+    assert desk.show(job, "NodeList") == "n[1-2]"
+    assert desk.summary(f"runs/ring-{job}")["weights_sha256"] == ring_sha256
 
 
 @with_mpi

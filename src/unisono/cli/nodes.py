@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from unisono.cli.recorder import Recorder
-from unisono.cli.running import check_nodes, fail_of
+from unisono.cli.running import check_nodes, fail_of, go_on
 from unisono.cli.watching import live_page
 from unisono.errors import RankFailed, UserError
 from unisono.launch.connect import require
@@ -33,8 +33,11 @@ from unisono.train.snapshots.finding import Snapshot
 from unisono.train.team import Halted, Places, Team
 
 
-def run_on_nodes(recipe: Recipe, options: NodeOptions, beside: ExitStack | None = None) -> dict[str, Any] | None:
-    """The ranks of this machine, to the end; the summary, on the first machine. beside: for a live page there."""
+def run_on_nodes(
+    recipe: Recipe, options: NodeOptions, beside: ExitStack | None = None, restarts: int = 0
+) -> dict[str, Any] | None:
+    """The ranks of this machine, to the end; the summary, on the first machine. beside: for a live page there.
+    restarts: how often a batch system has started the job again."""
     _check(recipe)
     recipe = replace(recipe, ranks=options.ranks_per_node or recipe.ranks)
     facts = facts_of(recipe) | {"ranks": recipe.ranks}
@@ -45,7 +48,9 @@ def run_on_nodes(recipe: Recipe, options: NodeOptions, beside: ExitStack | None 
         recipe = replace(recipe, ranks=sum(counts))
         check_nodes(recipe, options.num_nodes)
         snapshots: list[Snapshot] = []
-        begun = post.share(lambda: _look(recipe, snapshots) if options.node_id == 0 else {})[0]
+        begun = post.share(lambda: _look(recipe, restarts, snapshots) if options.node_id == 0 else {})[0]
+        if not begun:
+            return None
         recipe = replace(recipe, **begun["changed"])
         made: list[Team] = []
         records: list[Recorder] = []
@@ -61,7 +66,7 @@ def run_on_nodes(recipe: Recipe, options: NodeOptions, beside: ExitStack | None 
             else:
                 team.resume_at(begun["position"])
             if options.node_id == 0:
-                records.append(_record(job, team, hosts, snapshots, everybody))
+                records.append(_record(job, team, hosts, snapshots, everybody, anew=begun["anew"]))
 
         try:
             post.share(set_up)
@@ -95,17 +100,22 @@ def _check(recipe: Recipe) -> None:
     require("gloo")
 
 
-def _look(recipe: Recipe, snapshots: list[Snapshot]) -> dict[str, Any]:
-    """What all go on from; the first machine's to find out."""
-    snapshot = find_snapshot(recipe)
+def _look(recipe: Recipe, restarts: int, snapshots: list[Snapshot]) -> dict[str, Any]:
+    """What all go on from; the first machine's to find out. Empty: there is nothing left to do."""
+    again = go_on(recipe, restarts)
+    if again.finished:
+        return {}
+    snapshot = find_snapshot(again.recipe)
     snapshots.extend([snapshot] if snapshot else [])
-    saved = as_saved(recipe, snapshot)
-    changed = {name: getattr(saved, name) for name in ("resume", "allow_change", "shards", "engine")}
-    return {"changed": changed, "position": snapshot.position if snapshot else 0}
+    saved = as_saved(again.recipe, snapshot)
+    changed = {name: getattr(saved, name) for name in ("resume", "out", "allow_change", "shards", "engine")}
+    return {"changed": changed, "position": snapshot.position if snapshot else 0, "anew": again.anew}
 
 
-def _record(job: Job, team: Team, hosts: list[str], snapshots: list[Snapshot], facts: list[dict[str, Any]]) -> Recorder:
-    record = Recorder(job, "gloo", hosts, snapshots[0] if snapshots else None)
+def _record(
+    job: Job, team: Team, hosts: list[str], snapshots: list[Snapshot], facts: list[dict[str, Any]], *, anew: bool
+) -> Recorder:
+    record = Recorder(job, "gloo", hosts, snapshots[0] if snapshots else None, anew=anew)
     record.say([*job.notes, *precision_notes(job), *wire_notes(job.recipe, len(facts)), *unlike(facts, "node")])
     team.places = Places(record.weights, record.path / SNAPSHOTS, record.log)
     return record

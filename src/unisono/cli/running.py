@@ -28,6 +28,7 @@ from unisono.launch.environments import detect
 from unisono.launch.local import run
 from unisono.launch.nodes import NodeOptions
 from unisono.launch.placement import Placement
+from unisono.launch.slurm.supervisors import as_supervisor, step_facts
 from unisono.recipe import Recipe, option
 from unisono.strategies.devices import local_ranks
 from unisono.strategies.peers import PEERS, check_gpus, devices_of, transport_of, warm_up
@@ -58,6 +59,11 @@ def run_recipe(
     placement = detect()
     with ExitStack() as pages:  # left after the run directory is complete
         beside = pages if watch else None
+        here = as_supervisor(options, placement, step_facts(), recipe.threads)
+        if here is not None and here.several:
+            from unisono.cli.nodes import run_on_nodes
+
+            return run_on_nodes(recipe, here, beside, placement.restarts)
         if options.several:
             if placement.source != "alone":
                 raise UserError(
@@ -84,7 +90,7 @@ def _as_parent(recipe: Recipe, restarts: int, beside: ExitStack | None) -> dict[
         )
     transport = "shm" if recipe.transport == "auto" else recipe.transport
     require(transport)
-    again = _again(recipe, restarts)
+    again = go_on(recipe, restarts)
     if again.finished:
         return None
     snapshot = find_snapshot(again.recipe)
@@ -119,7 +125,7 @@ def fail_of(error: RankFailed, record: Recorder | None) -> Exception:
     return kind(f"{error.report}{kept}")
 
 
-def _again(recipe: Recipe, restarts: int) -> Again:
+def go_on(recipe: Recipe, restarts: int) -> Again:
     """How the run goes on if a launcher has started it again; said."""
     again = after_restart(recipe, restarts)
     if again.told:
@@ -234,7 +240,7 @@ def _begin(comm: Communicator, recipe: Recipe, restarts: int) -> tuple[Job, Orig
     found: list[Snapshot] = []
 
     def look() -> dict[str, Any]:
-        again = _again(recipe, restarts)
+        again = go_on(recipe, restarts)
         if again.finished:
             return {}
         snapshot = find_snapshot(again.recipe)

@@ -40,7 +40,6 @@ def test_the_warning_comes_earlier_than_a_short_limit(options, expected):
         ({"launcher": "srnu"}, "did you mean 'srun'"),
         ({"mpi": "pmi3"}, "pmi2"),
         ({"mpi": "pmix", "launcher": "torchrun"}, "--mpi pmix with --launcher torchrun"),
-        ({"launcher": "unisono", "nodes": 2}, "starts the ranks of one node, and there are 2"),
         ({"array": "0..3"}, "--array is '0..3'"),
         ({"mem": "4 GB"}, "--mem is '4 GB'"),
         ({"time": "an hour"}, "--time is 'an hour'"),

@@ -33,7 +33,7 @@ class JobOptions:
     """Ranks on each of them; 0: the recipe's ranks, spread over the nodes."""
 
     launcher: str = "auto"
-    """unisono: it starts the ranks of one node itself, and takes over those that die; srun, mpirun: ranks of MPI;
+    """unisono: one task a node starts its ranks, and those that die are taken over; srun, mpirun: ranks of MPI;
     torchrun, accelerate: ranks of torch. auto: unisono on one node; srun with MPI, else torchrun, on several.
     [default: auto]"""
 
@@ -101,11 +101,6 @@ def check(options: JobOptions) -> None:
         raise unknown_name("--mpi", options.mpi, PLUGINS)
     if options.mpi != "auto" and options.launcher not in ("auto", "srun"):
         raise UserError(f"--mpi {options.mpi} with --launcher {options.launcher}", hint="--mpi is an option of srun's")
-    if options.launcher == "unisono" and options.nodes > 1:
-        raise UserError(
-            f"--launcher unisono starts the ranks of one node, and there are {options.nodes}",
-            hint="use --launcher srun, mpirun or torchrun",
-        )
     if options.array and not re.fullmatch(r"\d+(-\d+(:\d+)?)?(,\d+(-\d+(:\d+)?)?)*(%\d+)?", options.array):
         raise UserError(f"--array is {options.array!r}", hint="give numbers such as 0-3, 1,2,5 or 0-9%2")
     if options.mem and not re.fullmatch(r"\d+[KMGT]?", options.mem, re.IGNORECASE):

@@ -20,10 +20,10 @@ from typing import final
 from unisono.launch.environments import THREADS
 from unisono.launch.slurm.options import JobOptions, warning_s
 from unisono.launch.slurm.steps import Layout, Step
+from unisono.launch.slurm.supervisors import FIRST_PORT, PORTS
 
 MARK = "unisono"
 """The comment of our jobs, by which `unisono jobs` knows them."""
-FIRST_PORT, PORTS = 20000, 10000
 
 _BANNER = """\
 echo "unisono: job $job on $SLURM_JOB_NODELIST, start $((${{SLURM_RESTART_COUNT:-0}} + 1))"

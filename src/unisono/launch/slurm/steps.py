@@ -55,7 +55,9 @@ _AS_ROOT = "export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"
 
 def make_step(launcher: str, layout: Layout, words: list[str], plugin: str, program: str = "mpirun") -> Step:
     """`words`: arguments of `unisono train`; `plugin`: srun's --mpi; `program`: which mpirun."""
-    train = f'"$python" -m unisono train {shlex.join([*words, "--ranks", str(layout.size)])} "$@"'
+    # A task that starts the ranks of its node is told of those; a rank takes part in as many as there are.
+    count = ["--ranks-per-node", str(layout.ranks)] if launcher == "unisono" else ["--ranks", str(layout.size)]
+    train = f'"$python" -m unisono train {shlex.join([*words, *count])} "$@"'
     if launcher in ("srun", "mpirun"):
         if launcher == "srun":
             lines = [f"exec srun --mpi={plugin} {_CPUS} \\", f"    {train}"]
