@@ -10,7 +10,7 @@ import pytest
 SOURCE = Path(__file__).parents[1] / "src" / "unisono"
 LAYERS = [
     "cli", "doctor", "measure", "report", "study", "train", "launch", "world", "loop", "strategies", "data", "models",
-    "optim", "comm", "arena", "recipe", "rng", "resources", "own", "errors",
+    "optim", "comm", "arena", "recipe", "rng", "resources", "own", "tracebacks", "errors",
 ]  # fmt: skip
 """From top to bottom: a file may import from its own layer and from those below."""
 

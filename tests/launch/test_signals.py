@@ -7,15 +7,13 @@ from contextlib import suppress
 
 import pytest
 
-from unisono.launch import signals
 from unisono.launch.children import reap, signals_held
 from unisono.launch.signals import SIGNALS, heeding
 
 
-def test_the_first_of_each_kind_asks_and_the_second_ends(monkeypatch):
-    monkeypatch.setattr(signals, "ECHO_S", 0.0)
+def test_the_first_of_each_kind_asks_and_the_second_ends():
     asked = []
-    with heeding(lambda: asked.append(1)):
+    with heeding(lambda: asked.append(1), echo_s=0.0):
         for number in SIGNALS:
             signal.raise_signal(number)
         assert len(asked) == len(SIGNALS)

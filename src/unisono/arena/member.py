@@ -13,8 +13,10 @@ TimeoutError (see `late`), or, where somebody can tell that its process has ende
 
 import math
 import os
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import final
 
 from unisono.arena import protocol
@@ -24,6 +26,7 @@ from unisono.arena.waiting import SPINS, wait_until
 
 _LOOK_S = 0.1
 """How often one who waits looks whether the others live."""
+_BEAT_S = 0.1
 
 
 class Regrouped(Exception):
@@ -83,6 +86,26 @@ class Member:
         """A sign of work done (a shard, a block of an evaluation), for whoever looks for ranks that are stuck."""
         self._pulse += 1
         self.words[self._pulse_at] = self._pulse
+
+    @contextmanager
+    def pulsing(self) -> Iterator[None]:
+        """For what may take long and does no work, such as a disk: a thread gives signs of life.
+
+        A process that is stopped gives none. The block itself must not call `pulse`.
+        """
+        over = threading.Event()
+
+        def beat() -> None:
+            while not over.wait(_BEAT_S):
+                self.pulse()
+
+        thread = threading.Thread(target=beat, name="pulse", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
 
     def pause(self) -> None:
         """Between two pieces of work: raises `Regrouped` if the membership is changing."""

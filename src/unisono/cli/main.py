@@ -11,6 +11,7 @@ from cyclopts import App, CycloptsError
 
 from unisono import __version__
 from unisono.errors import UnisonoError
+from unisono.tracebacks import told
 
 app = App(
     name="unisono",
@@ -78,6 +79,8 @@ def main() -> None:
         sys.exit(1)
     except OSError as error:  # a full disk, a directory that vanished: nothing of ours
         fail(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}", 1)
+    except Exception as error:  # of the user's own code, or a bug of ours
+        fail(told(error).rstrip(), 1)
 
 
 def fail(message: str, exit_code: int) -> None:

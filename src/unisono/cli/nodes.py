@@ -106,7 +106,7 @@ def _look(recipe: Recipe, snapshots: list[Snapshot]) -> dict[str, Any]:
 
 def _record(job: Job, team: Team, hosts: list[str], snapshots: list[Snapshot], facts: list[dict[str, Any]]) -> Recorder:
     record = Recorder(job, "gloo", hosts, snapshots[0] if snapshots else None)
-    record.say([*precision_notes(job), *wire_notes(job.recipe, len(facts)), *unlike(facts, "node")])
+    record.say([*job.notes, *precision_notes(job), *wire_notes(job.recipe, len(facts)), *unlike(facts, "node")])
     team.places = Places(record.weights, record.path / SNAPSHOTS, record.log)
     return record
 

@@ -8,8 +8,8 @@ launcher (mpirun, torchrun, srun) started the ranks. The others are silent.
 
 import platform
 import sys
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any, NoReturn
 
@@ -22,7 +22,7 @@ from unisono.comm.node import node_colour
 from unisono.comm.roll_call import Join
 from unisono.comm.telling import all_told, told
 from unisono.data.sharing import load_once
-from unisono.errors import NodeLost, RankFailed, RankLost, UnisonoError, UserError
+from unisono.errors import CommError, NodeLost, RankFailed, UnisonoError, UserError
 from unisono.launch.connect import connect, connect_gloo, require
 from unisono.launch.environments import detect
 from unisono.launch.local import run
@@ -34,6 +34,7 @@ from unisono.strategies.peers import PEERS, check_gpus, devices_of, transport_of
 from unisono.strategies.wire import wire_notes
 from unisono.train.alike import check_alike, facts_of, unlike
 from unisono.train.job import Job, load_data, prepare
+from unisono.train.located import FILES
 from unisono.train.precision_trial import precision_notes
 from unisono.train.resuming import SNAPSHOTS, Again, after_restart, as_saved, find_snapshot
 from unisono.train.saving import check_data
@@ -46,11 +47,13 @@ from unisono.world import World
 ONE_NODE = NodeOptions()
 
 
-def run_recipe(recipe: Recipe, options: NodeOptions = ONE_NODE, *, watch: bool = False) -> dict[str, Any] | None:
+def run_recipe(
+    recipe: Recipe, options: NodeOptions = ONE_NODE, asked_ranks: int = 0, *, watch: bool = False
+) -> dict[str, Any] | None:
     """Runs a recipe from start to verdict; the summary, on the process that writes it. watch: with a live page.
 
     Alone, this process starts the ranks. Started by mpirun, torchrun or srun, it is one of them. With `options` of
-    several machines it is the supervisor of one of them.
+    several machines it is the supervisor of one of them. asked_ranks: what the user gave on the command line.
     """
     placement = detect()
     with ExitStack() as pages:  # left after the run directory is complete
@@ -67,8 +70,10 @@ def run_recipe(recipe: Recipe, options: NodeOptions = ONE_NODE, *, watch: bool =
         if placement.size == 1:
             recipe = replace(recipe, ranks=options.ranks_per_node or recipe.ranks)
             return _as_parent(recipe, placement.restarts, beside)
+        note = f"Note: --ranks {asked_ranks} has no effect: {placement.source} started {placement.size} ranks."
+        notes = [note] if asked_ranks not in (0, placement.size) else []
         join = Join(interface=options.interface, timeout_s=options.join_timeout)
-        return _as_rank(recipe, placement, join, beside)
+        return _as_rank(recipe, placement, join, notes, beside)
 
 
 def _as_parent(recipe: Recipe, restarts: int, beside: ExitStack | None) -> dict[str, Any] | None:
@@ -83,7 +88,7 @@ def _as_parent(recipe: Recipe, restarts: int, beside: ExitStack | None) -> dict[
     if again.finished:
         return None
     snapshot = find_snapshot(again.recipe)
-    job = prepare(as_saved(again.recipe, snapshot))
+    job = prepare(_as_saved(again.recipe, snapshot))
     check_gpus(job.recipe)
     devices = devices_of(job.recipe, range(job.recipe.ranks))
     watched = job.recipe.allreduce == "arena" and transport == "shm"
@@ -97,7 +102,7 @@ def _as_parent(recipe: Recipe, restarts: int, beside: ExitStack | None) -> dict[
         with Recorder(job, moves, [platform.node()], snapshot, devices, anew=again.anew) as record:
             if beside is not None:
                 beside.enter_context(live_page(record.path))
-            record.say([*precision_notes(job), *wire_notes(job.recipe, 1)])
+            record.say([*job.notes, *precision_notes(job), *wire_notes(job.recipe, 1)])
             if team is not None:
                 return _supervise(team, record)
             return _run_without_take_over(job, record, transport)
@@ -120,6 +125,15 @@ def _again(recipe: Recipe, restarts: int) -> Again:
     if again.told:
         print(again.told, flush=True)
     return again
+
+
+def _as_saved(recipe: Recipe, snapshot: Snapshot | None) -> Recipe:
+    """As the snapshot has it; which files are taken from elsewhere is said."""
+    saved = as_saved(recipe, snapshot)
+    for name in FILES:
+        if getattr(saved, name) != getattr(recipe, name):
+            print(f"{option(name)} {getattr(recipe, name)} is not here: taken from {getattr(saved, name)}", flush=True)
+    return saved
 
 
 def refuse_faults(recipe: Recipe) -> None:
@@ -150,11 +164,13 @@ def _run_without_take_over(job: Job, record: Recorder, transport: str) -> dict[s
     return record.finish(run(work, job.recipe.ranks, on_report=lambda rank, value: record.add(value))[0])
 
 
-def _as_rank(recipe: Recipe, placement: Placement, join: Join, beside: ExitStack | None) -> dict[str, Any] | None:
+def _as_rank(
+    recipe: Recipe, placement: Placement, join: Join, notes: Sequence[str], beside: ExitStack | None
+) -> dict[str, Any] | None:
     transport = recipe.transport
     if transport == "auto" and recipe.strategy in PEERS and placement.local_size == placement.size:
         transport = "shm"  # for losses and scores: over gloo they would slow down whoever is to be compared
-    with connect(placement, transport, DEFAULT_TIMEOUT_S, join) as comm:
+    with connect(placement, transport, DEFAULT_TIMEOUT_S, join) as comm, _nobody_left_waiting(comm):
         try:
             facts = all_told(comm, facts_of(recipe))
             check_alike(facts, "rank")
@@ -176,7 +192,8 @@ def _as_rank(recipe: Recipe, placement: Placement, join: Join, beside: ExitStack
             with record:
                 if beside is not None:
                     beside.enter_context(live_page(record.path))
-                record.say([*precision_notes(job), *wire_notes(job.recipe, len(set(nodes))), *unlike(facts, "rank")])
+                record.say([*notes, *job.notes, *precision_notes(job)])
+                record.say([*wire_notes(job.recipe, len(set(nodes))), *unlike(facts, "rank")])
                 places = Places(record.weights, record.path / SNAPSHOTS)
                 found = train_unwatched(World(comm, record.add), job, places, origin, record.add_event)
                 return record.finish(found | {"restarts": placement.restarts})
@@ -187,9 +204,18 @@ def _as_rank(recipe: Recipe, placement: Placement, join: Join, beside: ExitStack
                 print(f"unisono: {halted}", file=sys.stderr, flush=True)
             comm.barrier()  # launchers end everybody when the first one leaves: the first rank is to be done
             sys.exit(halted.exit_code)
-        except RankLost as error:
-            comm.desert(error)  # MPI could not end in order without the one that is lost
-            raise
+
+
+@contextmanager
+def _nobody_left_waiting(comm: Communicator) -> Iterator[None]:
+    """Whoever fails alone ends the others, which would wait for it; MPI, too, could not end in order."""
+    try:
+        yield
+    except BaseException as error:
+        shared = isinstance(error, (UnisonoError, SystemExit)) and not isinstance(error, CommError)
+        if not shared:  # what all ranks find out alike (a mistake, a loss that is no number) all leave with
+            comm.desert(error)
+        raise
 
 
 def _leave_stranded(comm: Communicator, halted: Halted) -> NoReturn:
@@ -211,8 +237,9 @@ def _begin(comm: Communicator, recipe: Recipe, restarts: int) -> tuple[Job, Orig
             return {}
         snapshot = find_snapshot(again.recipe)
         found.extend([snapshot] if snapshot else [])
-        saved = as_saved(again.recipe, snapshot)
-        changed = {name: getattr(saved, name) for name in ("resume", "out", "allow_change", "shards", "engine")}
+        saved = _as_saved(again.recipe, snapshot)
+        names = ("resume", "out", "allow_change", "shards", "engine", *FILES)
+        changed = {name: getattr(saved, name) for name in names}
         return {"changed": changed, "anew": again.anew, "position": snapshot.position if snapshot else 0}
 
     seen = told(comm, look)

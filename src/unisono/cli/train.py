@@ -115,4 +115,4 @@ def train(
     else:
         from unisono.cli.running import run_recipe
 
-        run_recipe(found, where, watch=watch)
+        run_recipe(found, where, overrides.get("ranks", 0), watch=watch)

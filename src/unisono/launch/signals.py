@@ -27,16 +27,19 @@ SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP, signal.SIGINT)
 
 
 @contextmanager
-def heeding(ask: Callable[[], None]) -> Iterator[None]:
+def heeding(
+    ask: Callable[[], None], since: dict[int, float] | None = None, echo_s: float | None = None
+) -> Iterator[None]:
     """SIGTERM, SIGUSR1, SIGHUP and Ctrl-C call `ask`; the second of a kind is a KeyboardInterrupt.
 
-    Of a kind: batch systems warn with one and end with another. The second: after `ECHO_S`, but for Ctrl-C. What is
-    ignored stays so: nohup means it.
+    Of a kind: batch systems warn with one and end with another. The second: after `echo_s` (`ECHO_S` unless given), but
+    for Ctrl-C. What is ignored stays so: nohup means it. since: where it is noted when the first of a kind came, for
+    blocks that count together.
     """
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread may
         return
-    first: dict[int, float] = {}
+    first = {} if since is None else since
     owner = os.getpid()
 
     def handle(number: int, frame: object) -> None:
@@ -47,7 +50,7 @@ def heeding(ask: Callable[[], None]) -> Iterator[None]:
         if number not in first:
             first[number] = now
             ask()
-        elif number == signal.SIGINT or now - first[number] >= ECHO_S:
+        elif number == signal.SIGINT or now - first[number] >= (ECHO_S if echo_s is None else echo_s):
             raise KeyboardInterrupt
 
     before: dict[int, Any] = {}

@@ -122,6 +122,7 @@ class Sharing:
             for name, vector in zip(make(groups[0].options).state_names, self.shared.state, strict=True):
                 if name in given.vectors:
                     vector[: self.vectors.layout.length] = given.vectors[name]
+            self.shared.missed[...] = given.missed
             protocol.first_view(self.shared.words, range(comm.size), comm.size)
         comm.barrier()
         if announce is not None and self._kept >= 0:

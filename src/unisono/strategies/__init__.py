@@ -31,7 +31,7 @@ def make(
     from unisono.strategies.replica import Replica, Terms
 
     replica = Replica(comm, model, options, allreduce, extent.epochs, Terms(steps=extent.steps))
-    model.init(replica.params[: model.layout.length], replica.buffers, rng)
+    replica.start(model, rng)
     if start.position:
         replica.go_on(start)
     return replica

@@ -75,7 +75,7 @@ def make_local(
         return on_arena(joined.shared, joined.member, journeys, rhythm, away=joined.away)
     terms = Terms(journeys.wire, extent.shards, extent.steps)
     replica, length = Replica(comm, journeys, AVERAGING, allreduce, extent.epochs, terms), journeys.layout.length
-    journeys.init(replica.params[:length], replica.buffers, rng)
+    replica.start(journeys, rng)
     if journeys.state_vectors:
         journeys.settle(States.alone(extent.shards, journeys.state_vectors, padded(length)))
     return Local(replica, journeys, rhythm)

@@ -11,7 +11,7 @@ Who may touch what and when:
   member's); their old values lie in the twins until the round is committed;
 - gradients, sums, new buffers, unused: their writer's until READY, then read by all until COMMIT;
 - squares (clipping, LARS only): written between READY and NORMS, read until COMMIT;
-- steps, scores, clock: the first member's, between READY and COMMIT; table: as gradients;
+- steps, scores, missed, clock: the first member's, between READY and COMMIT; table: as gradients;
 - stats: each rank its own row; shares: each owner its own row, between READY and COMMIT;
 - exchange words and tables: see `exchange.py`; replica states and their labels: see `states.py`;
 - agreement: see `loop/agreement.py`; what comes from other machines: see `nodes/desk.py`;
@@ -142,6 +142,7 @@ def plan_sections(model: Shaped, options: OptimizerOptions, extent: Extent) -> S
             "buffers spare": (buffers if extent.spare else 0, _F4),
             "steps spare": ((extent.steps, 2) if extent.spare else 0, _F8),
             "scores spare": ((extent.epochs + 1, 3) if extent.spare else 0, _F8),
+            "missed spare": ((2, parameters) if extent.spare else 0, _I8),
             "new buffers": ((shards, buffers - model.fixed), _F4),
             "sums": ((shards, 2), _F8),
             "unused": ((shards, parameters), np.dtype(np.bool_)),
@@ -150,6 +151,7 @@ def plan_sections(model: Shaped, options: OptimizerOptions, extent: Extent) -> S
             "share labels": (size, _I8),
             "steps": ((extent.steps, 2), _F8),
             "scores": ((extent.epochs + 1, 3), _F8),
+            "missed": ((2, parameters), _I8),
             "table": ((extent.blocks, 2), _F8),
             "stats": ((size, len(STATS)), _F8),
             "clock": (4, _F8),
@@ -173,11 +175,13 @@ class Lasting:
     buffers: np.ndarray
     steps: np.ndarray
     scores: np.ndarray
+    missed: np.ndarray
+    """Steps that each parameter has missed: see `unused.py`."""
 
     @property
     def arrays(self) -> list[np.ndarray]:
         """All of them."""
-        return [*self.vectors, self.buffers, self.steps, self.scores]
+        return [*self.vectors, self.buffers, self.steps, self.scores, self.missed]
 
 
 class Kept(Protocol):
@@ -217,19 +221,17 @@ class Shared:
         self.new_buffers, self.sums, self.unused = array("new buffers"), array("sums"), array("unused")
         self.squares, self.shares, self.share_labels = array("squares"), array("shares"), array("share labels")
         self.steps, self.scores, self.table = array("steps"), array("scores"), array("table")
+        self.missed = array("missed")
         self.stats, self.clock, self.gradients = array("stats"), array("clock"), array("gradients")
         self.agreement = array("agreement")
         self.exchange_words, self.exchange_tables = array("exchange words").data, array("exchange tables")
         self.desk = Desk(array, *others) if others is not None and others[0].count > 1 else None
-        self.lasting = Lasting(self.vectors, self.buffers, self.steps, self.scores)
+        self.lasting = Lasting(self.vectors, self.buffers, self.steps, self.scores, self.missed)
         states = array("replica states")
         self.states = States(states, array("state labels")) if states.size else None
         spare = array("spare")
-        self.spare: Lasting | None = (
-            Lasting(list(spare), array("buffers spare"), array("steps spare"), array("scores spare"))
-            if spare.size
-            else None
-        )
+        rest = (array(f"{name} spare") for name in ("buffers", "steps", "scores", "missed"))
+        self.spare: Lasting | None = Lasting(list(spare), *rest) if spare.size else None
 
     def lasting_at(self, position: int) -> Lasting:
         """What is left of round `position`, the last that is finished; vectors of replicas' states come last."""

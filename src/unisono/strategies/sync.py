@@ -153,7 +153,8 @@ class Sync(Strategy):
             table = shared.table[:count].copy()
             if member.first:
                 self._counts.end_epoch(first=True)  # whoever was first before may not have come to it
-                tell(table)
+                with member.pulsing():  # it may write files
+                    tell(table)
             self._meet(position, COMMIT)
 
         self._until_done(position, fill, finish)

@@ -4,7 +4,7 @@ job = prepare(Recipe(data="mnist", ranks=4)); job.plan.steps_per_epoch
 """
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -59,6 +59,8 @@ class Job:
     plan: Plan
     optimizer: OptimizerOptions
     schedule: ScheduleOptions
+    notes: Sequence[str] = ()
+    """What the user is to be told before the run starts."""
 
     def model(self) -> Model:
         """A new network."""
@@ -259,6 +261,10 @@ def prepare(recipe: Recipe, dataset: Dataset | None = None) -> Job:
         )
     if asynchronous:
         job.terms(job.model())  # refuses what does not fit
+    if engine == "torch":
+        from unisono.models.torch.build import try_again
+
+        job = replace(job, notes=try_again(recipe.model, job.task))
     return job
 
 

@@ -30,7 +30,7 @@ from unisono.launch.outpost import Outpost
 from unisono.launch.supervisor import READY, Care, Outcome, Supervisor
 from unisono.resources import usable_cores
 from unisono.rng import generator
-from unisono.strategies.asynchronous.arena import AsyncArena, set_up, settle
+from unisono.strategies.asynchronous.arena import AsyncArena, adopt, set_up, settle
 from unisono.strategies.nodes.away import HERE, Away
 from unisono.strategies.shared import Shared, plan_sections
 from unisono.strategies.sync import Sync
@@ -40,6 +40,9 @@ from unisono.train.snapshots.finding import Snapshot
 from unisono.train.trainer import walk_through
 from unisono.train.walk import Walk
 from unisono.train.writers import ProcessWriter
+
+LEAST_CRASHES = 5
+"""A round that ended so many ranks, and more than there are at a time, will not be tried again."""
 
 
 @final
@@ -51,9 +54,17 @@ class Halted(UnisonoError):
         why = f"the run cannot go on: {outcome.lost}" if outcome.lost else "the run was asked to end"
         kept = f"; everything up to here is in {snapshot}" if snapshot else "; nothing was to be kept"
         hint = f"go on with unisono train --resume {Path(snapshot).parents[1]}" if snapshot else ""
+        again = outcome.crashes > 1
+        if again:
+            hint = (
+                "resuming will not help: it would end whoever computes it again. Correct what ends the process there "
+                "(os._exit, a library that crashes)" + (f", then {hint}" if hint else "")
+            )
+        elif outcome.crashes and hint:
+            hint += "; if the same step ends it again, correct what that step computes: resuming will not help"
         super().__init__(f"{why}\n{trouble}" if trouble else why + kept, hint=hint)
         self.outcome, self.snapshot = outcome, snapshot
-        self.exit_code = 1 if trouble else RESUME_ME
+        self.exit_code = 1 if trouble or again else RESUME_ME
 
 
 @final
@@ -100,6 +111,8 @@ class Team:
         check_data(self._job, snapshot)
         put_back(self._model, self._job.optimizer, self._shared.lasting_at(snapshot.position), snapshot)
         self._position = snapshot.position
+        if self._setup is not None:
+            adopt(self._setup, self._shared, sum(Walk(1, self._job.recipe.epochs).where(self._position)))
 
     def train(
         self,
@@ -133,6 +146,9 @@ class Team:
         care = Care(
             respawn=recipe.respawn,
             most_deaths=recipe.max_restarts,
+            # Of asynchronous ranks a round is a whole epoch, which can end several for several reasons.
+            most_crashes=0 if self._setup is not None else max(LEAST_CRASHES, recipe.ranks + 1),
+            name=self._name,
             stall_s=recipe.stall_timeout,
             stacks=self.places.log,
             restore=self._shared.restore if self._setup is None else self._take_pens_back,
@@ -140,7 +156,7 @@ class Team:
             tick=tick,
         )
         supervisor = Supervisor(self._shared.words, self._size, self._live, care, hear)
-        with supervisor.halting(), closing(saver), self._bells():
+        with supervisor.halting(), saver, self._bells():
             outcome = supervisor.run(self._position)
             halted = [found["halted"] for found in outcome.results.values() if "halted" in found]
             if post is not None and halted:
@@ -218,10 +234,22 @@ class Team:
         exchange = position + step  # the round that was under way: this one, or the one after a closing round
         return exchange if settle(self._setup, self._shared, epoch + step) else exchange - 1
 
+    def _name(self, position: int) -> str:
+        """A round, in words."""
+        walk = self._walk
+        epoch, step = walk.where(position)
+        if position == walk.final:
+            return "the end of the run"
+        return f"step {step + 1} of epoch {epoch}" if step < walk.steps else f"the evaluation after epoch {epoch}"
+
+    @property
+    def _walk(self) -> Walk:
+        return Walk(self._job.plan.steps_per_epoch, self._job.recipe.epochs)
+
     def _reached(self, view: View | None) -> int:
         """The last round that is done."""
         assert view is not None
-        walk = Walk(self._job.plan.steps_per_epoch, self._job.recipe.epochs)
+        walk = self._walk
         if view.position == walk.final:
             # It changes nothing, and whoever goes on must do it again to say what it found.
             return last_epoch(self._job, self._shared.scores)

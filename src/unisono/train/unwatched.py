@@ -73,7 +73,7 @@ def train_unwatched(
             saver = Saver(job, model, strategy.kept, folder, on_event, ThreadWriter())
             strategy.tell_spares(saver.save_spare)
             asking = _Asking(strategy, vigil)
-            with closing(saver), heeding(asking):
+            with saver, heeding(asking):
                 try:
                     found = walk_through(strategy, model, job, world.report, places.weights, saver.tick)
                 except NodeLost as error:

@@ -35,8 +35,9 @@ from unisono.models.base import Model
 from unisono.optim import make
 from unisono.optim.options import OptimizerOptions
 from unisono.resources import usable_cores
+from unisono.strategies.asynchronous import sums
 from unisono.strategies.asynchronous.boxes import COUNTS, DONE, HALTED, Boxes, count_of, plan_boxes
-from unisono.strategies.asynchronous.desk import Desk, done_batches
+from unisono.strategies.asynchronous.desk import Desk
 from unisono.strategies.asynchronous.part import Part
 from unisono.strategies.asynchronous.remarks import contributions_of, remarks_on
 from unisono.strategies.asynchronous.terms import Terms
@@ -97,8 +98,12 @@ def settle(setup: Setup, shared: Shared, epoch: int) -> bool:
         while part.behind:
             part.turn()
         part.close()
-    done = done_batches(setup.boxes, shared.steps, epoch)
-    return bool(setup.boxes.ordered(epoch)) and len(done) == len(shared.steps)
+    return sums.leave(setup.boxes, shared.steps, epoch)
+
+
+def adopt(setup: Setup, shared: Shared, epoch: int) -> None:
+    """Before the first rank of a resumed run: what is done of the epoch that is next."""
+    sums.adopt(setup.boxes, shared.steps, epoch)
 
 
 @final

@@ -37,17 +37,17 @@ _F4, _F8, _I8 = np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.int64)
 _LINE = 16  # words: 128 bytes apart, for processors fetch pairs of 64-byte lines
 _EPOCH_BITS = 32
 
-ORDERED, DONE, KEEPING = 0, 1, 2
+ORDERED, DONE, KEEPING, SUMMED, FREED = range(5)
 """Of the clerk's line: entries of the log; whether there will be more (`WHOLE`, `HALTED`); the batch (from 1) whose
-sums it writes down, before the log says so."""
+sums it writes down, before the log says so; the epoch whose sums there are; whether a recorded order was given up."""
 WHOLE, HALTED = 1, 2
 """Why there will be no more entries: all batches of the epoch are in the log, or the run was asked to end."""
 POSTED, USED, ASLEEP, LEAVING = range(4)
 """Of a rank's line: what it sent, and the batches that it is done with, if it computes; whether it sleeps; what it is
 about to send: between this and POSTED nobody can tell whether the last batch it is done with is in its box."""
-DEALT, HAND, LOOKED = 0, 1, 3
+DEALT, HAND, LOOKED, FRESH = 0, 1, 3, 4
 """Of a worker's other line, which the clerk writes: batches it was given; the last two of them; the last POSTED that
-the clerk has looked at."""
+the clerk has looked at; the batch (counted from 1) before which the worker is to greet, for it had none for a while."""
 APPLIED, BEGUN = 0, 1
 """Of a part's line: entries that are applied; the one whose old values are in the twins."""
 FOUND = ("greets", "batch", "samples", "loss_sum", "correct")

@@ -21,9 +21,12 @@ import numpy as np
 from unisono.arena.fence import fence
 from unisono.arena.requests import Requests
 from unisono.errors import UnisonoError
+from unisono.strategies.asynchronous import orders
 from unisono.strategies.asynchronous.boxes import (
     DEALT,
     DONE,
+    FREED,
+    FRESH,
     HALTED,
     HAND,
     KEEPING,
@@ -36,21 +39,14 @@ from unisono.strategies.asynchronous.boxes import (
     count_of,
     token,
 )
-from unisono.strategies.asynchronous.clerk import DROP, HELLO, PUSH, Clerk, Entry
+from unisono.strategies.asynchronous.clerk import DROP, PUSH, Clerk, Entry
 from unisono.strategies.asynchronous.deals import Deal
+from unisono.strategies.asynchronous.sums import begin, done_batches
 from unisono.strategies.asynchronous.terms import Terms
 from unisono.strategies.base import NotFinite
 
 AHEAD = 2
 """Batches that a worker has in hand."""
-
-
-def done_batches(boxes: Boxes, steps: np.ndarray, epoch: int) -> set[int]:
-    """Those that have sums: done in this run, or in the one that it resumes."""
-    kept = count_of(boxes.words[KEEPING], epoch) - 1
-    if kept >= 0 and not any(boxes.entry(number).batch == kept for number in range(boxes.ordered(epoch))):
-        steps[kept] = np.nan  # the clerk died before it was in the log
-    return set(np.flatnonzero(np.isfinite(steps[:, 0])).tolist())
 
 
 @final
@@ -67,15 +63,12 @@ class Desk:
         boxes, words = self._boxes, self._boxes.words
         self._epoch, self._pushes = epoch, len(self._steps)
         log = [boxes.entry(number) for number in range(boxes.ordered(epoch))]
-        taken = done_batches(boxes, self._steps, epoch)
-        if not log and len(taken) == self._pushes:  # those of the epoch before
-            self._steps[...], boxes.busy[...] = np.nan, 0.0
-            taken = set()
-        earlier = len(taken) - sum(entry.kind in (PUSH, DROP) for entry in log)
-        self._clerk = clerk = Clerk(self._terms.rules(epoch), earlier)
+        begin(boxes, self._steps, epoch)
+        done = done_batches(boxes, self._steps, epoch)
+        pushed = [(entry.rank, entry.batch) for entry in log if entry.kind in (PUSH, DROP)]
+        self._clerk = clerk = Clerk(self._terms.rules(epoch), len(done) - len(pushed))
         self._length = len(log)
         self._heard = dict.fromkeys(range(boxes.size), 0)
-        greetings = sum(entry.kind == HELLO for entry in log)
         for entry in log:
             clerk.again(entry)
             if entry.rank >= 0:
@@ -92,7 +85,7 @@ class Desk:
             in_box = turn > self._heard[slot] and not boxes.found[slot, 0]
             used_by[slot], self._done_with[slot] = used, used - in_box  # one counts when it is in the log
         self._look()
-        taken |= set(self._posted.values())
+        taken = done | set(self._posted.values())
         for slot, used in used_by.items():
             at = boxes.hand(slot)
             if slot not in workers:
@@ -101,12 +94,17 @@ class Desk:
                 taken.add(words[at + HAND + number % AHEAD])
         terms, planned = self._terms, self._terms.rules(epoch).planned
         usual = range(terms.masters, boxes.size)
-        if planned is not None and list(workers) == list(usual) and greetings <= len(usual):
+        if planned is not None and (list(workers) != list(usual) or not orders.begins(planned, done, pushed)):
+            words[FREED] = epoch  # for good: batches are dealt otherwise from here on
+        if planned is not None and words[FREED] != epoch:
             shares = {slot: [batch for rank, batch in planned if rank == slot] for slot in workers}
             self._deal = Deal.planned(shares, taken)
         else:
             self._deal = Deal(terms.deal, range(self._pushes), usual, workers, taken)
             clerk.fixed = clerk.fixed and planned is None  # a worker was lost: there is no plan for that
+        idle = {entry.rank for entry in log} & {slot for slot in workers if not self._in_hand(slot)}
+        for slot in idle:  # its parameters have aged meanwhile, and nobody has waited for it
+            words[boxes.hand(slot) + FRESH] = token(epoch, self._done_with[slot] + 1)
         for _ in range(AHEAD):
             for slot in workers:
                 self._hand_out(slot)
@@ -150,7 +148,8 @@ class Desk:
             return self._close(HALTED)
         before = self._length
         self._look()
-        rank = self._clerk.choose(self._posted, self._active()) if self._posted else None
+        active = self._active()
+        rank = self._clerk.choose(self._posted, active) if self._posted else None
         if rank is not None:
             batch = self._posted.pop(rank)
             samples = self._keep(rank, batch)
@@ -159,6 +158,11 @@ class Desk:
             self._hand_out(rank)
         if self._clerk.pushes == self._pushes:
             return self._close(WHOLE)
+        if rank is None and active <= self._posted.keys():
+            raise UnisonoError(
+                f"epoch {self._epoch} has {self._pushes} batches and {self._clerk.pushes} are done, but nobody has "
+                f"another in hand and no push may be next; in the boxes: {self._posted}"
+            )
         return self._length > before
 
     def _close(self, why: int) -> bool:
@@ -190,9 +194,11 @@ class Desk:
                 self._posted[slot] = int(batch)
 
     def _active(self) -> set[int]:
-        boxes, words = self._boxes, self._boxes.words
-        held = {slot for slot, done in self._done_with.items() if count_of(words[boxes.hand(slot)], self._epoch) > done}
-        return held | self._posted.keys()
+        return {slot for slot in self._done_with if self._in_hand(slot)} | self._posted.keys()
+
+    def _in_hand(self, slot: int) -> int:
+        """Batches that the worker was given and that are not in the log."""
+        return count_of(self._boxes.words[self._boxes.hand(slot) + DEALT], self._epoch) - self._done_with[slot]
 
     def _keep(self, slot: int, batch: int) -> int:
         """What the worker found in the batch; how many samples that has."""
