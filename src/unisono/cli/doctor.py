@@ -23,7 +23,7 @@ def doctor(
     """Look at this machine: cores, memory, BLAS, MPI, torch, SLURM, and whether unisono works on it.
 
     Each line is ok, warning, missing (unisono does without it) or FAILED, with what to do about it. Shared memory, MPI
-    and gloo are tried with 2 ranks for real. Each look is given up after 25 seconds; half a minute in all is usual. The
+    and gloo are tried with 2 ranks for real. Each look is given up after 22 seconds; half a minute in all is usual. The
     exit code is 1 if something failed.
     """
     from rich.console import Console

@@ -25,8 +25,8 @@ from unisono.doctor.finding import Finding
 from unisono.doctor.probes import PROBES, Probe
 from unisono.launch.children import die_with_parent, how_it_ended
 
-GRACE_S = 2.0
-"""For what a probe has started, to end in good order (mpirun ends its ranks) before it is killed."""
+GRACE_S = 7.0
+"""For what a probe has started, to end in good order before it is killed: an MPI that is killed leaves files behind."""
 
 BUSY = 2.0
 """Processes for each core from which on being late says nothing about a probe."""
@@ -97,7 +97,7 @@ def _end(started: "subprocess.Popen[str]") -> None:
     for process in alive:
         with suppress(psutil.NoSuchProcess):
             process.kill()
-    psutil.wait_procs(alive, timeout=GRACE_S)
+    psutil.wait_procs(alive, timeout=0.8)
     with suppress(subprocess.TimeoutExpired):
         started.wait(0)
     if started.stdout is not None:

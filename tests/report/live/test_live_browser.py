@@ -1,7 +1,6 @@
 """The live page in a real browser: it grows with the run, keeps what the reader chose, and says when it is over."""
 
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +9,9 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from browsing import CHROMIUM, browser_pages, figure
 from made_run import PARAMETERS, make, record_of, summary_of
+
+sys.path.insert(0, str(Path(__file__).parent))
+from serving import served
 
 from unisono.recipe import Recipe
 from unisono.report.live import following
@@ -36,12 +38,8 @@ def grow(directory: RunDirectory, *epochs: int) -> None:
 @pytest.fixture
 def server(growing, monkeypatch) -> Iterator[LiveServer]:
     monkeypatch.setattr(following, "PAUSE_S", 0.0)
-    with LiveServer([growing.path]) as served:
-        thread = threading.Thread(target=served.serve_forever, args=(0.01,))
-        thread.start()
-        yield served
-        served.shutdown()
-        thread.join()
+    with served([growing.path]) as found:
+        yield found
 
 
 def test_the_curve_grows_and_the_reader_s_choices_stay(server, growing):
@@ -91,13 +89,9 @@ def test_what_somebody_points_at_is_not_taken_away(server, growing):
 
 def test_a_server_that_is_gone_is_said(growing):
     with browser_pages("http://127.0.0.1:") as open_page:
-        with LiveServer([growing.path]) as server:
-            thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-            thread.start()
+        with served([growing.path]) as server:
             page = open_page(server.address)
             page.evaluate("() => { fetch = () => Promise.reject(new Error('gone')); }")  # else chromium logs an error
-            server.shutdown()
-            thread.join()
         page.get_by_text("unisono watch has ended: this is what was there at").wait_for(timeout=30_000)
         assert figure(page, "Loss").locator("svg").count() == 1
 
@@ -115,11 +109,6 @@ def test_hostile_news_are_text(server, growing):
 
 def test_several_runs_lie_over_each_other(tmp_path):
     runs = [make(tmp_path / name) for name in ("one", "two")]
-    with LiveServer(runs) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        with browser_pages(f"http://127.0.0.1:{server.server_port}/") as open_page:
-            page = open_page(server.address)
-            assert "All 2 runs ended with the same weights" in page.locator("#verdict").inner_text()
-        server.shutdown()
-        thread.join()
+    with served(runs) as server, browser_pages(f"http://127.0.0.1:{server.server_port}/") as open_page:
+        page = open_page(server.address)
+        assert "All 2 runs ended with the same weights" in page.locator("#verdict").inner_text()

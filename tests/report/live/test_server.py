@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parent))
 from made_run import make
+from serving import join_requests, served
 
 from unisono.errors import UserError
 from unisono.report.live.server import LiveServer
@@ -19,12 +21,8 @@ from unisono.report.live.server import LiveServer
 
 @pytest.fixture
 def server(tmp_path) -> Iterator[LiveServer]:
-    with LiveServer([make(tmp_path / "run")]) as served:
-        thread = threading.Thread(target=served.serve_forever, args=(0.01,))
-        thread.start()
-        yield served
-        served.shutdown()
-        thread.join()
+    with served([make(tmp_path / "run")]) as found:
+        yield found
 
 
 def ask(server: LiveServer, path: str, method: str = "GET", **headers: str) -> tuple[int, str, dict[str, str]]:
@@ -140,3 +138,4 @@ def test_until_the_end_lets_a_reader_see_the_end(tmp_path, monkeypatch):
         assert news["ended"]
         thread.join(30.0)
         assert not thread.is_alive()
+    join_requests()

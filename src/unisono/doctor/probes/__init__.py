@@ -8,8 +8,8 @@ file and its row here. None of them imports anything heavy before it is called.
 from dataclasses import dataclass
 from typing import final
 
-PATIENCE_S = 25.0
-"""Nothing that the doctor starts is waited for longer than this, and a moment for ending it."""
+PATIENCE_S = 22.0
+"""Nothing that the doctor starts is waited for longer than this, and a few seconds for ending it: half a minute."""
 
 
 @final

@@ -87,7 +87,7 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server_version = f"unisono/{__version__}"
     sys_version = ""
-    timeout = 30  # a connection that says nothing
+    timeout = 5  # a connection that says nothing; pages ask every second
 
     def do_GET(self) -> None:
         path, _, query = self.path.partition("?")
