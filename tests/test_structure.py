@@ -62,6 +62,7 @@ def test_imports_point_downward(path):
                 "strategies/ddp.py",
                 "strategies/accelerate.py",
                 "strategies/peers.py",
+                "measure/profile/torch_engine.py",
             ],
         ),
         ("accelerate", ["strategies/accelerate.py"]),

@@ -26,6 +26,7 @@ COMMANDS = {
     "weights": "Show the weights of a run, or export them.",
     "data": "List, fetch and check datasets.",
     "bench": "Measure all-reduce: algorithm x size x ranks x transport.",
+    "profile": "Show where the time of a recipe's steps goes: phases, modules, operators.",
 }
 """In the order in which a user meets them. The texts stand here so that --help need not import the commands."""
 EXAMPLES = {
@@ -33,6 +34,7 @@ EXAMPLES = {
     "report": "unisono report runs/mine",
     "weights": "unisono weights runs/mine --export weights.npz",
     "bench": "unisono bench --transports shm --sizes 64KiB,1MiB",
+    "profile": "unisono profile r4 --ranks 1 --shards 1 --batch-size 32 --batches 100",
 }
 """For each command that is a function; one that has commands of its own brings its example."""
 

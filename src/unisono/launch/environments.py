@@ -119,6 +119,11 @@ def enter_rank(rank: int, size: int) -> None:
     os.environ[OWN_RANK] = f"{rank} of {size}"
 
 
+def silence_kineto() -> None:
+    """torch's profiler tells the terminal when it starts and stops; a rank that profiles calls this before."""
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
+
+
 def mpi_environment(environ: Mapping[str, str] | None = None) -> dict[str, str]:
     """The environment to start `mpirun` in: nothing of an outer job, and leave to run as root.
 
