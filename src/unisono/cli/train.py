@@ -15,7 +15,7 @@ GROUPS = {
     "strategy": "How ranks work together",
     "eval_every": "Evaluation and early stop",
     "snapshot_every": "Nothing lost",
-    "log_ranks": "Output",
+    "watts_per_core": "Output",
 }
 """How --help cuts the options, which stand in the order of the recipe's fields: a group begins with the one named."""
 

@@ -95,6 +95,11 @@ class Supervisor:
         self._causes = Causes()
         self._signals: Counter[int] = Counter()
 
+    @property
+    def pids(self) -> dict[int, int]:
+        """The processes of the ranks that live."""
+        return {slot: self._crew.pid(slot) for slot in self._crew.living}
+
     def run(self, position: int = 0) -> Outcome:
         """From after round `position` to the end; `RankFailed` if a rank raised an exception."""
         self._view = protocol.first_view(self._words, range(self._size), self._size, position)

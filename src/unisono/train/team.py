@@ -8,7 +8,7 @@ and forks ranks that only ever work on it. So whatever happens to them, everythi
 Limits: one machine; ranks are forked, so torch must not have started threads in this process.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,9 +84,15 @@ class Team:
         self._position = snapshot.position
 
     def train(
-        self, on_report: Callable[[int, Any], None], on_event: Callable[[dict[str, Any]], None] = lambda event: None
+        self,
+        on_report: Callable[[int, Any], None],
+        on_event: Callable[[dict[str, Any]], None] = lambda event: None,
+        on_tick: Callable[[Mapping[int, int]], None] = lambda pids: None,
     ) -> Outcome:
-        """To the end. `Halted` if it came before its time; `RankFailed` if a rank raised an exception."""
+        """To the end. `Halted` if it came before its time; `RankFailed` if a rank raised an exception.
+
+        on_tick(pids) is called about ten times a second, with the process of each rank.
+        """
         if self._job.recipe.engine == "torch" and torch_threads_running():
             raise UserError(
                 "torch has started threads in this process: a forked rank that uses torch would hang",
@@ -102,6 +108,10 @@ class Team:
             else:
                 on_report(slot, value)
 
+        def tick() -> None:
+            saver.tick()
+            on_tick(supervisor.pids)
+
         care = Care(
             respawn=recipe.respawn,
             most_deaths=recipe.max_restarts,
@@ -109,7 +119,7 @@ class Team:
             stacks=self.places.log,
             restore=self._shared.restore if self._setup is None else lambda view: None,
             on_event=on_event,
-            tick=saver.tick,
+            tick=tick,
         )
         supervisor = Supervisor(self._shared.words, recipe.ranks, self._live, care, hear)
         with supervisor.halting(), closing(saver), self._bells():
