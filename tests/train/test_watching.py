@@ -25,6 +25,7 @@ def test_the_estimate_is_of_the_processor_time_of_this_process_and_its_children(
     assert facts["energy_source"] == "estimate"
     assert 10.0 * used <= facts["energy_j"] < 10.0 * used + 5.0
     assert facts["energy_per_sample_j"] == pytest.approx(facts["energy_j"] / 50)
+    assert len((tmp_path / "utilisation.csv").read_text().splitlines()) == 1  # nobody was looked at
     kept = json.loads((tmp_path / "energy.json").read_text())
     assert (kept["energy_j"], kept["samples"], kept["idle_ranks"]) == (facts["energy_j"], 50, [])
 

@@ -76,6 +76,8 @@ class Watch:
         """For the summary. To be asked when all ranks have ended."""
         found = together(self._nodes or [self.meter.read(cpu_s() - self._cpu_s)])
         idle = {"idle_ranks": self._sampler.idle_ranks()}
+        if not (self._path / "utilisation.csv").exists():
+            self._write("")  # the run was too short for a sample
         with suppress(OSError):
             told = found.facts(samples) | {"samples": samples} | asdict(found) | idle
             (self._path / "energy.json").write_text(json.dumps(told, indent=1) + "\n")
