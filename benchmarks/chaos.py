@@ -83,8 +83,9 @@ class Outcome:
 
 def chaos(recipe: Recipe, turns: Turns, rng: random.Random, habits: Habits, folder: Path) -> bool:
     """Quiet runs and tormented ones in turn, and what became of them; whether all is well."""
-    first = _run(replace(recipe, epochs=3), folder / "first")[0]
-    epochs = max(3, math.ceil(60 * turns.minutes * median(first.rates) * 3 / first.summary["samples"] / turns.rounds))
+    first = _run(replace(recipe, epochs=20), folder / "first")[0]
+    samples = first.summary["samples"] / 20
+    epochs = max(3, math.ceil(60 * turns.minutes * median(first.rates) / samples / turns.rounds))
     recipe = replace(recipe, epochs=epochs)
     bystanders, faults, left = Bystanders(), Counter[str](), 0
     pairs = []

@@ -1,11 +1,13 @@
 """A parameter server as one writes it with mpi4py: a probe loop at the masters, buffer messages; `staleness.py`'s peer.
 
-    mpirun -n 3 python benchmarks/parameter_server.py rows.npz 1 16 2      # data, masters, batch, epochs -> JSON
+    mpirun -n 3 python benchmarks/parameter_server.py rows.npz 1 16 2 ask  # data, masters, batch, epochs, way -> JSON
 
 Masters own parts of the parameters. A worker computes a gradient on its copy, sends each master its part without
-blocking, loads its next batch meanwhile, and waits for new parameters from all masters. A master probes for any worker,
-receives, subtracts learning rate x gradient, and answers. The network is unisono's own (sigmoid 784-128-64-10), so that
-only the exchange is compared; one message for each push and master is less than one for each layer.
+blocking, asks each master for new parameters, loads its next batch meanwhile, and waits for all of them. A master
+probes for any worker, receives, subtracts learning rate x gradient, and answers who asks: the reference system's scheme
+(`ask`). `tight` is the best that can be made of it: a push is a question, too, and half the messages are gone. The
+network is unisono's own (sigmoid 784-128-64-10), so that only the exchange is compared, and there is one message for
+each push and master, not one for each layer.
 
 Limits: the learning rate is divided by the workers, nothing else is done about staleness.
 """
@@ -22,24 +24,35 @@ from unisono.models.base import Model
 from unisono.models.nets import build
 from unisono.strategies.asynchronous.cuts import cut
 
-LR, PUSH, ANSWER = np.float32(0.5), 1, 2
+LR, PUSH, ASK, ANSWER = np.float32(0.5), 1, 2, 3
 
 
-def serve(comm: MPI.Comm, params: np.ndarray, pushes: int, rate: np.float32) -> None:
-    """Answers whoever has written, until all pushes came."""
-    gradient, status = np.empty_like(params), MPI.Status()
-    for _ in range(pushes):
-        comm.Probe(MPI.ANY_SOURCE, PUSH, status)
-        worker = status.Get_source()
-        comm.Recv(gradient, worker, PUSH)
-        gradient *= rate
-        np.subtract(params, gradient, out=params)
-        comm.Send(params, worker, ANSWER)
+def serve(comm: MPI.Comm, params: np.ndarray, pushes: int, rate: np.float32, *, asked: bool) -> None:
+    """Answers whoever asks (or has pushed), until all pushes came."""
+    gradient, empty, status = np.empty_like(params), np.empty(0, np.float32), MPI.Status()
+    for _ in range(2 * pushes if asked else pushes):
+        comm.Probe(MPI.ANY_SOURCE, MPI.ANY_TAG, status)
+        worker, pushed = status.Get_source(), status.Get_tag() == PUSH
+        comm.Recv(gradient if pushed else empty, worker, status.Get_tag())
+        if pushed:
+            gradient *= rate
+            np.subtract(params, gradient, out=params)
+        if not pushed or not asked:
+            comm.Send(params, worker, ANSWER)
 
 
-def work(comm: MPI.Comm, parts: list[tuple[int, int]], model: Model, data: tuple[np.ndarray, ...], batch: int) -> None:
+def work(
+    comm: MPI.Comm,
+    parts: list[tuple[int, int]],
+    model: Model,
+    data: tuple[np.ndarray, ...],
+    batch: int,
+    *,
+    asks: bool,
+) -> None:
     """Pushes each batch of this worker's share once."""
     x, y, params, row = data
+    empty = np.empty(0, np.float32)
     order = np.random.default_rng(comm.rank).permutation(len(x))
 
     def load(start: int) -> tuple[np.ndarray, np.ndarray]:
@@ -50,6 +63,8 @@ def work(comm: MPI.Comm, parts: list[tuple[int, int]], model: Model, data: tuple
     for start in range(0, len(x), batch):
         model.loss_and_grad(*loaded, row, 1.0 / loaded[0].shape[1])
         leaving = [comm.Isend(row[0, low:high], master, PUSH) for master, (low, high) in enumerate(parts)]
+        if asks:
+            leaving += [comm.Isend(empty, master, ASK) for master in range(len(parts))]
         arriving = [comm.Irecv(params[low:high], master, ANSWER) for master, (low, high) in enumerate(parts)]
         if start + batch < len(x):
             loaded = load(start + batch)
@@ -57,7 +72,8 @@ def work(comm: MPI.Comm, parts: list[tuple[int, int]], model: Model, data: tuple
 
 
 def main() -> None:
-    rows, masters, batch, epochs = sys.argv[1], *map(int, sys.argv[2:])
+    rows, masters, batch, epochs = sys.argv[1], *map(int, sys.argv[2:5])
+    asks = sys.argv[5] == "ask"
     comm = MPI.COMM_WORLD
     with np.load(rows) as file:
         x, y = file["x"], file["y"]
@@ -74,10 +90,10 @@ def main() -> None:
         begun = time.perf_counter()
         if comm.rank < masters:
             low, high = parts[comm.rank]
-            serve(comm, params[low:high], pushes, LR / np.float32(workers))
+            serve(comm, params[low:high], pushes, LR / np.float32(workers), asked=asks)
         else:
             mine = share[comm.rank - masters]
-            work(comm, parts, model, (x[mine], y[mine], params, row), batch)
+            work(comm, parts, model, (x[mine], y[mine], params, row), batch, asks=asks)
         comm.Barrier()
         times.append(time.perf_counter() - begun)
     if comm.rank == 0:

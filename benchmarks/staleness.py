@@ -207,9 +207,9 @@ def plot(rows: Sequence[dict[str, Any]], path: str) -> None:
 class Rendition(Contender):
     """`parameter_server.py` under mpirun."""
 
-    def __init__(self, rows: Path, masters: int, ranks: int, batch: int) -> None:
-        self.name = "mpi4py parameter server"
-        arguments = [str(rows), str(masters), str(batch), "1"]
+    def __init__(self, rows: Path, masters: int, ranks: int, batch: int, way: str) -> None:
+        self.name = f"mpi4py parameter server, {way}"
+        arguments = [str(rows), str(masters), str(batch), "1", way]
         script = str(Path(__file__).parent / "parameter_server.py")
         self._command = mpirun(ranks, [sys.executable, script, *arguments])
 
@@ -229,9 +229,10 @@ def throughput(options: argparse.Namespace, base: Recipe, dataset: Dataset) -> N
         rows = Path(folder) / "rows.npz"
         np.savez(rows, x=dataset.train_x, y=dataset.train_y)
         ours = Ours("unisono async, shared memory", prepare(recipe, untested))
-        rates = take_turns([ours, Rendition(rows, 1, 3, 16)], options.rounds, 1.0)
+        asking, tight = (Rendition(rows, 1, 3, 16, way) for way in ("ask", "tight"))
+        rates = take_turns([ours, asking, tight], options.rounds, 1.0)
     show_rates(rates, {}, [])
-    judge(rates, Aim(ours.name, "mpi4py parameter server", 1.8))
+    judge(rates, Aim(ours.name, asking.name, 1.8), Aim(ours.name, tight.name))
     print(f"others used {since.cores():.2f} cores")
 
 

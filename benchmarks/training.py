@@ -87,8 +87,8 @@ def r4(turns: Turns) -> None:
         Aim(ours(2, 2), ddp(2), 12),
         Aim(ours(2, 2), LOADER, 7),
         Aim(ours(2, 2), MEMORY, 2.8),
-        Aim(BARE, MEMORY, 2.2),
-        Aim(ours(1, 1), MEMORY),
+        Aim(ours(1, 1), MEMORY, 2.2),
+        Aim(BARE, MEMORY),
         Aim(ours(2, 2), ours(1, 1), 1.4),
     )
 

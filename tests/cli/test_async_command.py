@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parent))
+from forked_command import forked
+
 from unisono.launch.commands import mpirun
 from unisono.launch.environments import mpi_environment
 
@@ -81,7 +84,7 @@ def test_plain_collapses_where_safe_learns(tmp_path):
     ],
 )
 def test_mistakes_are_said_and_leave_nothing(tmp_path, options, told):
-    ended = train(*BRIEF, *options, "--out", "none", cwd=tmp_path)
+    ended = forked("train", *ASYNC, *BRIEF, *options, "--out", "none", cwd=tmp_path)
     assert ended.returncode == 2
     assert told in ended.stderr
     assert "Traceback" not in ended.stderr

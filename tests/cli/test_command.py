@@ -13,6 +13,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parent))
+from forked_command import forked
+
 from unisono.cli.main import COMMANDS, app
 from unisono.cli.train import GROUPS
 
@@ -66,7 +69,7 @@ def test_version():
     ],
 )
 def test_mistakes_give_one_message_and_exit_code_2(arguments, message):
-    ended = unisono(*arguments)
+    ended = forked(*arguments)
     assert ended.returncode == 2
     assert message in ended.stderr
     assert "HINT" in ended.stderr

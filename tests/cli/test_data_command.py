@@ -7,8 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1] / "data"))
 
+from forked_command import forked
 from image_server import image_arrays, image_files, image_set, serving
 
 from unisono.cli.main import app
@@ -103,7 +105,7 @@ def test_mistakes_give_one_message_and_exit_code_2(arguments, message, tmp_path)
         (tmp_path / "damaged").mkdir(exist_ok=True)
         (tmp_path / "damaged" / stem).write_text("what?")
     places = {"{tmp}": str(tmp_path), "{damaged}": str(tmp_path / "damaged")}
-    ended = unisono_data(*(places.get(word, word) for word in arguments))
+    ended = forked("data", *(places.get(word, word) for word in arguments))
     assert ended.returncode == 2
     assert message in ended.stderr
     assert "HINT" in ended.stderr

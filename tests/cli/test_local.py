@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parent))
+from forked_command import forked
+
 from unisono.launch.commands import mpirun
 from unisono.launch.environments import child_environment, mpi_environment
 
@@ -53,7 +56,7 @@ def test_it_says_what_it_does_and_a_run_that_was_halted_goes_on(tmp_path):
     ],
 )
 def test_mistakes_give_one_message_and_no_directory(tmp_path, arguments, message):
-    ended = train(*arguments, cwd=tmp_path)
+    ended = forked("train", *arguments, cwd=tmp_path)
     assert ended.returncode == 2
     assert message in ended.stderr
     assert ended.stderr.count("HINT") == 1

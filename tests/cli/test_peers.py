@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parent))
+from forked_command import forked
+
 from unisono.errors import UserError
 from unisono.launch.environments import child_environment, torch_variables
 from unisono.launch.placement import Placement
@@ -59,7 +62,7 @@ def test_the_run_directory_is_the_same_whoever_starts_the_ranks(tmp_path):
     ],
 )
 def test_mistakes_give_one_message_and_no_directory(tmp_path, arguments, message):
-    ended = train(*arguments, cwd=tmp_path)
+    ended = forked("train", *arguments, cwd=tmp_path)
     assert ended.returncode == 2
     assert message in ended.stderr
     assert "Traceback" not in ended.stderr

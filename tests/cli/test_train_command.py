@@ -14,6 +14,9 @@ import psutil
 import pytest
 from safetensors.numpy import load_file
 
+sys.path.insert(0, str(Path(__file__).parent))
+from forked_command import forked
+
 from unisono.launch.commands import mpirun
 from unisono.launch.environments import child_environment, mpi_environment
 
@@ -154,7 +157,7 @@ def test_gloo_by_the_own_launcher_and_under_torchrun(tmp_path):
     ],
 )
 def test_mistakes_give_one_message_exit_code_2_and_no_directory(tmp_path, arguments, message):
-    ended = train(*arguments, cwd=tmp_path)
+    ended = forked("train", *arguments, cwd=tmp_path)
     assert ended.returncode == 2, ended.stderr
     assert message in ended.stderr
     assert "HINT" in ended.stderr

@@ -1,8 +1,7 @@
-"""The user's own loop: the questions are in checks_*.py, which run once, in a few processes of their own."""
+"""The user's own loop: the questions are in checks_*.py, which run once, each file in a process of its own."""
 
-import json
+import importlib
 import re
-import subprocess
 import sys
 from functools import cache
 from importlib.util import find_spec
@@ -10,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from unisono.launch.environments import child_environment
+import unisono
 
 pytestmark = pytest.mark.skipif(not find_spec("torch"), reason="torch is not installed")
 
 HERE = Path(__file__).parent
-PARTS = 5
+sys.path.insert(0, str(HERE))
+
 MODULES = sorted(path.stem for path in HERE.glob("checks_*.py"))
 CHECKS = [
     f"{module} {name}"
@@ -24,17 +24,21 @@ CHECKS = [
 ]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def torch_is_imported() -> None:
+    """Once for all: it is slow, and leaves a variable in the environment."""
+    importlib.import_module("loop_worker")
+
+
 @cache
-def outcomes(part: int) -> dict[str, str]:
-    """Of every fifth file: torch is slow to import, and one process for all would be a long test."""
-    command = [sys.executable, "-W", "error", str(HERE / "worker.py"), *MODULES[part::PARTS]]
-    environment = child_environment(threads=1)
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=110, check=False)
-    assert ended.returncode == 0, ended.stderr
-    found: dict[str, str] = json.loads(ended.stdout.splitlines()[-1])
+def outcomes(file: str) -> dict[str, str]:
+    """Of the checks of a file, in a process of its own."""
+    from loop_worker import run_checks
+
+    found: dict[str, str] = unisono.run(lambda world: run_checks(file), 1, start="fork")[0]
     return found
 
 
 @pytest.mark.parametrize("name", CHECKS)
 def test_check(name):
-    assert outcomes(MODULES.index(name.split()[0]) % PARTS)[name] == ""
+    assert outcomes(name.split()[0])[name] == ""

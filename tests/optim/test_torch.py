@@ -1,7 +1,5 @@
 """50 steps of each optimizer end where torch.optim ends."""
 
-import json
-import subprocess
 import sys
 from functools import cache
 from importlib.util import find_spec
@@ -11,20 +9,15 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from torch_worker import CASES
+from torch_worker import CASES, run_all
 
-from unisono.launch.environments import child_environment
-
-WORKER = str(Path(__file__).parent / "torch_worker.py")
+import unisono
 
 
 @cache
 def differences() -> dict[str, float]:
-    environment = child_environment(threads=1)
-    command = [sys.executable, WORKER]
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100, check=False)
-    assert ended.returncode == 0, ended.stderr
-    found: dict[str, float] = json.loads(ended.stdout)
+    """In a process of its own: torch would start threads."""
+    found: dict[str, float] = unisono.run(lambda world: run_all(), 1, start="fork")[0]
     return found
 
 

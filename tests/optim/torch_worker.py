@@ -1,6 +1,6 @@
 """Trains the same vector with torch.optim and with ours, and prints how far apart they end: {case: difference}.
 
-A process of its own, because torch starts threads:  python torch_worker.py
+python torch_worker.py
 """
 
 import json
@@ -86,5 +86,12 @@ def difference(options: OptimizerOptions, kind: str, torch_options: dict[str, An
     return float(np.abs(flat - params).max())
 
 
+def run_all() -> dict[str, float]:
+    import torch
+
+    torch.set_num_threads(1)
+    return {name: difference(*case) for name, case in CASES.items()}
+
+
 if __name__ == "__main__":
-    print(json.dumps({name: difference(*case) for name, case in CASES.items()}))
+    print(json.dumps(run_all()))

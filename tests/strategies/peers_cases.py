@@ -1,15 +1,14 @@
 """Runs of strategies side by side, and how far apart their weights may be."""
 
 import json
-import subprocess
-import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from safetensors.numpy import load_file
 
-WORKER = Path(__file__).parent / "peers_worker.py"
+import unisono
 
 JOB = {"model": "mlp:24", "engine": "torch", "dropout": 0.2, "optimizer": "momentum", "lr": 0.05, "epochs": 1}
 JOB |= {"batch_size": 28}
@@ -19,15 +18,21 @@ ROUNDING = 2e-6
 """Sums in another order: a few units in the last place of weights around 1, carried through 52 steps."""
 
 
+_made: dict[str, dict[str, Any]] = {}
+"""What came of a run, by its options: some are of interest to more than one file."""
+
+
 def run_all(runs: dict[str, dict[str, Any]], folder: Path) -> dict[str, dict[str, Any]]:
-    """What each of `runs` came to; one process for all, for torch is slow to import."""
-    command = [sys.executable, "-W", "error", str(WORKER), str(folder), json.dumps(runs)]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
-    assert ended.returncode == 0, ended.stderr
-    found = json.loads(ended.stdout.splitlines()[-1])
-    for name in found:
-        found[name]["weights"] = load_file(folder / f"{name}.safetensors")
-    return found
+    """What each of `runs` came to; they are made in a process of their own, in `folder`."""
+    import_module("torch._dynamo")  # DDP would, in every rank
+    from peers_worker import outcomes
+
+    names = {name: json.dumps(options, sort_keys=True) for name, options in runs.items()}
+    new = {name: options for name, options in runs.items() if names[name] not in _made}
+    (found,) = unisono.run(lambda world: outcomes(new, folder), 1, start="fork")
+    for name in new:
+        _made[names[name]] = found[name] | {"weights": load_file(folder / f"{name}.safetensors")}
+    return {name: _made[options] for name, options in names.items()}
 
 
 def distance(one: dict[str, Any], other: dict[str, Any], *, of: str = "") -> float:

@@ -1,6 +1,7 @@
-"""Trains recipes by strategy and number of ranks, in a process of its own, and prints what came out as JSON.
+"""Trains recipes by strategy and number of ranks, and prints what came out as JSON.
 
     python peers_worker.py FOLDER '{"name": {"strategy": "ddp", "ranks": 2, "model": "mlp:8"}}'
+    unisono.run(lambda world: outcomes(runs, folder), 1, start="fork")    # in a process that need not import torch
 
 Forks, so nobody else's threads may be here. `"fault": "factor"` in a run doubles the weight of every sample;
 "elsewhere" trains a copy of the module, as on a device with memory of its own.
@@ -8,7 +9,6 @@ Forks, so nobody else's threads may be here. `"fault": "factor"` in a run double
 
 import json
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ learn = Peer._learn
 
 
 def doubled(peer: Peer, harness: Any, x: Any, y: Any, batch: Batch, row: Any) -> Any:
-    return learn(peer, harness, x, y, replace(batch, samples=batch.samples / 2), row)
+    return learn(peer, harness, x, y, batch._replace(samples=batch.samples / 2), row)
 
 
 def outcome(job: Job, weights: Path, fault: str) -> dict[str, Any]:
@@ -56,14 +56,13 @@ def outcome(job: Job, weights: Path, fault: str) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    folder, runs = Path(sys.argv[1]), json.loads(sys.argv[2])
+def outcomes(runs: dict[str, dict[str, Any]], folder: Path) -> dict[str, dict[str, Any]]:
     found = {}
     for name, options in runs.items():
-        fault = options.pop("fault", "")
-        found[name] = outcome(prepare(Recipe(**options)), folder / f"{name}.safetensors", fault)
-    print(json.dumps(found))
+        recipe = Recipe(**{key: value for key, value in options.items() if key != "fault"})
+        found[name] = outcome(prepare(recipe), folder / f"{name}.safetensors", options.get("fault", ""))
+    return found
 
 
 if __name__ == "__main__":
-    main()
+    print(json.dumps(outcomes(json.loads(sys.argv[2]), Path(sys.argv[1]))))

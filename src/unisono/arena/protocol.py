@@ -99,7 +99,10 @@ def arrive(words: Words, slot: int, flag: int) -> None:
 
 def arrived(words: Words, members: Collection[int], flag: int) -> bool:
     """Whether all `members` have come to `flag`, or are further."""
-    return all(words[(2 + slot) * _LINE] >= flag for slot in members)
+    for slot in members:  # noqa: SIM110  (asked many times a step: `all(...)` takes twice as long)
+        if words[(2 + slot) * _LINE] < flag:
+            return False
+    return True
 
 
 def missing(words: Words, members: Collection[int], flag: int) -> list[int]:

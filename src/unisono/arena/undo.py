@@ -22,7 +22,7 @@ _POSITION, _LOW, _HIGH = range(3)
 
 @final
 class Undo:
-    """For vectors of one length; `number` (0 or 1) tells two groups of vectors apart."""
+    """For vectors of one length, or arrays of so many rows; `number` (0 or 1) tells two groups of them apart."""
 
     def __init__(
         self, words: Words, size: int, vectors: Sequence[np.ndarray], twins: Sequence[np.ndarray], number: int = 0

@@ -6,8 +6,7 @@ of an epoch comes alone, in its own shape. The arrays are the loader's and are f
     for group in Loader(plan, x, y).groups(order, step, range(0, 4)): model.loss_and_grad(group.x, group.y, ...)
 """
 
-from dataclasses import dataclass
-from typing import final
+from typing import NamedTuple, final
 
 import numpy as np
 
@@ -15,8 +14,7 @@ from unisono.data.shards import Plan
 
 
 @final
-@dataclass(frozen=True)
-class Group:
+class Group(NamedTuple):
     """Consecutive shards of one size, from number `first` on: x (k, b, features), y (k, b) or (k, b, outputs)."""
 
     first: int

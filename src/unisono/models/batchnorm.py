@@ -53,6 +53,7 @@ class BatchNormPass(Pass):
         self.kept = np.empty((2, h), dtype)
         self.centred, self.work, self.y = room.empty(h), room.empty(h), room.empty(h)
         self.means = np.empty((k, 2, h), dtype)
+        self.mean_dgamma, self.mean_dbeta = self.means[:, :1], self.means[:, 1:]  # (k, 1, h) each
         self.ones, self.average = room.rows(1.0), room.rows(1 / b)  # (1, b)
         self.one, self.eps, self.share = (room.constant(value) for value in (1.0, EPS, 1 / b))
         fresh = MOMENTUM * b / (b - 1) if b > 1 else 0.0
@@ -89,10 +90,10 @@ class BatchNormPass(Pass):
         multiply(self.dgamma, self.inv, out=self.dgamma)
         matmul(self.ones, dy, out=self.dbeta)  # (k, 1, h)
         multiply(self.dboth, self.share, out=self.means)  # (k, 2, h)
-        multiply(self.means[:, :1], self.inv, out=self.pull)  # (k, 1, h)
+        multiply(self.mean_dgamma, self.inv, out=self.pull)  # (k, 1, h)
         multiply(self.centred, self.pull, out=self.work)  # (k, b, h)
         subtract(dy, self.work, out=dy)
-        subtract(dy, self.means[:, 1:], out=dy)
+        subtract(dy, self.mean_dbeta, out=dy)
         multiply(dy, self.slope, out=dy)
         return dy
 

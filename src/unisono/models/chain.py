@@ -5,8 +5,8 @@ The one idea: for each shape of call (k, b, features) all layers are opened once
 
     model = Chain({"0.": Linear(784, 10, first=True)}, SoftmaxCrossEntropy(), features=784)
 
-Floating-point warnings are silenced during a call: an overflow that matters shows in the loss, which callers look at.
-Limits: the memory of every shape is kept; a run has few (the usual one, the ragged end, evaluation).
+Limits: the memory of every shape is kept; a run has few (the usual one, the ragged end, evaluation). A run that
+diverges overflows in here, and NumPy warns: a trainer that looks at its losses silences that around its loop.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -53,22 +53,20 @@ class Chain(Model):
         if self._draws:
             plan.noise[:] = _generators(noise, len(x))
         array = self._plain(x)  # (k, b, features)
-        with np.errstate(all="ignore"):
-            for forward in plan.forwards:
-                array = forward(array)
-            plan.loss.forward(array, y)
-            array = plan.loss.backward(scale)
-            for backward in plan.backwards:
-                array = backward(array)
+        for forward in plan.forwards:
+            array = forward(array)
+        plan.loss.forward(array, y)
+        array = plan.loss.backward(scale)
+        for backward in plan.backwards:
+            array = backward(array)
         return plan.trained
 
     def evaluate(self, x: Array, y: Array) -> ShardSums:
         plan = self._plans.get(x.shape) or self._open(x.shape)
         array = self._plain(x)  # (k, b, features)
-        with np.errstate(all="ignore"):
-            for infer in plan.infers:
-                array = infer(array)
-            plan.loss.forward(array, y)
+        for infer in plan.infers:
+            array = infer(array)
+        plan.loss.forward(array, y)
         return plan.evaluated
 
     def _plain(self, x: Array) -> Array:

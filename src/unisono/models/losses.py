@@ -64,11 +64,15 @@ class SoftmaxCrossEntropyPass(LossPass):
         self.starts = np.arange(0, k * b * c, c).reshape(k, b)
         self.best, self.place, self.label_place = (np.empty((k, b), np.intp) for _ in range(3))
         self.top, self.label, self.log = (np.empty((k, b), dtype) for _ in range(3))
+        self.tops = self.top[:, :, np.newaxis]  # (k, b, 1)
         self.total = np.empty((k, b, 1), dtype)
+        self.totals = self.total[:, :, 0]  # (k, b)
         self.ones = np.ones((c, 1), dtype)
         self.found = np.empty((k, 2, b))
         self.losses, self.hits = self.found[:, 0], self.found[:, 1]  # (k, b) each
         self.sums = np.empty((k, 2))
+        self.scale = np.zeros((), dtype)
+        self.scaled_by = 0.0
 
     def forward(self, z: Array, y: Array) -> None:
         z.argmax(2, out=self.best)  # (k, b, c) -> (k, b); much faster than a maximum along so short an axis
@@ -76,19 +80,21 @@ class SoftmaxCrossEntropyPass(LossPass):
         add(self.best, self.starts, out=self.place)  # (k, b): where in the flat outputs it is
         add(y, self.starts, out=self.label_place)
         z.take(self.place, out=self.top, mode="clip")  # (k, b)
-        subtract(z, self.top[:, :, np.newaxis], out=self.e)  # (k, b, c)
+        subtract(z, self.tops, out=self.e)  # (k, b, c)
         self.flat.take(self.label_place, out=self.label, mode="clip")  # (k, b)
         exp(self.e, out=self.e)  # (k, b, c)
         matmul(self.e, self.ones, out=self.total)  # (k, b, c) x (c, 1) -> (k, b, 1)
-        log(self.total[:, :, 0], out=self.log)  # (k, b)
+        log(self.totals, out=self.log)  # (k, b)
         subtract(self.log, self.label, out=self.losses)  # (k, b) float64
         add.reduce(self.found, 2, out=self.sums)  # (k, 2, b) -> (k, 2)
 
     def backward(self, scale: float) -> Array:
-        divide(scale, self.total, out=self.total)  # (k, b, 1)
+        if scale != self.scaled_by:  # an array without dimensions, which NumPy takes faster than a number
+            self.scale[...] = self.scaled_by = scale
+        divide(self.scale, self.total, out=self.total)  # (k, b, 1)
         multiply(self.e, self.total, out=self.e)  # (k, b, c): scale * softmax
         self.flat.take(self.label_place, out=self.label, mode="clip")  # (k, b)
-        subtract(self.label, scale, out=self.label)
+        subtract(self.label, self.scale, out=self.label)
         self.flat[self.label_place] = self.label
         return self.e
 

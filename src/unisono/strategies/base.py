@@ -13,7 +13,7 @@ import socket
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias, final
+from typing import Any, NamedTuple, TypeAlias, final
 
 import numpy as np
 
@@ -32,9 +32,8 @@ Trace: TypeAlias = Callable[[str, float, float], None]
 
 
 @final
-@dataclass(frozen=True)
-class Batch:
-    """One global batch of `samples` in `live` shards."""
+class Batch(NamedTuple):
+    """One global batch of `samples` in `live` shards. A tuple, for one is made for every step."""
 
     position: int
     """The number of the round; see `train/walk.py`."""
@@ -59,8 +58,7 @@ class Batch:
 
 
 @final
-@dataclass(frozen=True)
-class StepResult:
+class StepResult(NamedTuple):
     """What one step found: global sums, equal on every rank."""
 
     loss_sum: float

@@ -46,11 +46,14 @@ class Dealing:
         """The members changed: the plans made for the old ones are not needed any more."""
         self._cuts: dict[tuple[int, Slots, int, int], _Cut] = {}
         self._own: dict[int, list[tuple[np.ndarray, list[np.ndarray]]]] = {}
+        self._shares: dict[tuple[int, Slots, int], range] = {}
         self._places: dict[tuple[int, Slots, int], np.ndarray] = {}
 
     def share(self, live: int, makers: Slots, slot: int) -> range:
         """The shards that the member in `slot` computes."""
-        return shards_of_rank(live, len(makers), makers.index(slot))
+        if (live, makers, slot) not in self._shares:
+            self._shares[live, makers, slot] = shards_of_rank(live, len(makers), makers.index(slot))
+        return self._shares[live, makers, slot]
 
     def places(self, live: int, makers: Slots, slot: int) -> np.ndarray:
         """(nodes, length): where the member in `slot` leaves what it made."""

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import final
+from typing import NamedTuple, final
 
 import numpy as np
 
@@ -43,8 +43,7 @@ class Group:
 
 
 @final
-@dataclass(frozen=True)
-class Update:
+class Update(NamedTuple):
     """What a step is told from outside."""
 
     lrs: Sequence[float]

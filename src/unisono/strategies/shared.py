@@ -202,7 +202,8 @@ class Shared:
         """The parameters, then the optimizer's vectors, padded to whole blocks."""
         self.params, self.state = self.vectors[0], self.vectors[1:]
         self.buffers = array("buffers")
-        self.undo = Undo(self.words, size, self.vectors, list(twins)) if twins.size else None
+        # Columns, so that a stretch of all vectors is copied in one call.
+        self.undo = Undo(self.words, size, [vectors.T], [twins.T]) if twins.size else None
         self.buffers_undo = Undo(self.words, size, [self.buffers], [array("buffers twin")], 1) if twins.size else None
         self.new_buffers, self.sums, self.unused = array("new buffers"), array("sums"), array("unused")
         self.squares, self.shares, self.share_labels = array("squares"), array("shares"), array("share labels")

@@ -149,7 +149,7 @@ class Job:
         """What masters and workers go by, if they are asynchronous."""
         return Terms.of(self.recipe, self.updates, model.layout.sizes, self.lr)
 
-    @property
+    @cached_property
     def updates(self) -> int:
         """How often the parameters are updated in an epoch: steps, or pushes."""
         return self.plan.live(0) if self.recipe.strategy == "async" else self.plan.steps_per_epoch
@@ -183,10 +183,14 @@ class Job:
 
     def lr(self, step: int) -> float:
         """The learning rate of a step, counted from 1 through the whole run."""
-        base = self.optimizer.lr
-        if self.recipe.batch_size_per_rank:
-            base = scaled(base, self.recipe.scale_lr, self.plan.global_batch, self.recipe.batch_size_per_rank)
-        return learning_rate(self.schedule, base, step, self.updates, self.recipe.epochs)
+        return learning_rate(self.schedule, self._base_lr, step, self.updates, self.recipe.epochs)
+
+    @cached_property
+    def _base_lr(self) -> float:
+        """Before the schedule; it follows the ranks if that is wanted."""
+        if not self.recipe.batch_size_per_rank:
+            return self.optimizer.lr
+        return scaled(self.optimizer.lr, self.recipe.scale_lr, self.plan.global_batch, self.recipe.batch_size_per_rank)
 
 
 def load_data(recipe: Recipe) -> Dataset:

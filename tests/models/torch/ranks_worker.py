@@ -1,6 +1,7 @@
-"""Trains recipes on several numbers of ranks, in a process of its own, and prints what came out as JSON.
+"""Trains recipes on several numbers of ranks, and prints what came out as JSON.
 
     python ranks_worker.py '[[{"model": "mine.py:net", "engine": "torch"}, [1, 2, 3]]]'
+    unisono.run(lambda world: run_all(runs), 1, start="fork")     # in a process of its own that need not import torch
 
 Forks: a rank that inherited threads of torch's would hang.
 """
@@ -8,9 +9,12 @@ Forks: a rank that inherited threads of torch's would hang.
 import json
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import unisono
+import unisono.models.torch.build  # torch, once for all
 from unisono.launch.local import torch_threads_running
 from unisono.recipe import Recipe
 from unisono.train.job import prepare
@@ -31,10 +35,10 @@ def outcome(recipe: Recipe) -> dict[str, object]:
     }
 
 
-def main() -> None:
-    runs = json.loads(sys.argv[1])
-    print(json.dumps([[outcome(Recipe(**options, ranks=ranks)) for ranks in counts] for options, counts in runs]))
+def run_all(runs: Sequence[tuple[dict[str, Any], Sequence[int]]]) -> list[list[dict[str, object]]]:
+    """Of each run (options, numbers of ranks): what came out on so many ranks."""
+    return [[outcome(Recipe(**options, ranks=ranks)) for ranks in counts] for options, counts in runs]
 
 
 if __name__ == "__main__":
-    main()
+    print(json.dumps(run_all(json.loads(sys.argv[1]))))

@@ -1,6 +1,7 @@
-"""Trains with synchronised batch norm in a process of its own, killing ranks in the middle of exchanges as planned.
+"""Trains with synchronised batch norm, killing ranks in the middle of exchanges as planned.
 
     python sync_batchnorm_worker.py '[[{"model": "bn-mlp:12", "ranks": 3}, [[1, 4, "before"]]]]'
+    unisono.run(lambda world: run_all(runs), 1, start="fork")     # in a process of its own that need not import torch
 
 A kill is (rank, which of its exchanges, before or after it arrived). Prints what came out as JSON. Ranks are forked, so
 a patch here reaches them; each kill strikes once, whoever replaces its victim.
@@ -11,10 +12,12 @@ import mmap
 import os
 import signal
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+import unisono.models.torch.build  # noqa: F401  # torch, once for all
 from unisono.recipe import Recipe
 from unisono.strategies.exchange import ArenaExchange
 from unisono.train.job import prepare
@@ -67,9 +70,10 @@ def outcome(options: dict[str, Any], kills: list[list[Any]]) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    print(json.dumps([outcome(options, kills) for options, kills in json.loads(sys.argv[1])]))
+def run_all(runs: Sequence[tuple[dict[str, Any], list[list[Any]]]]) -> list[dict[str, Any]]:
+    """Of each run (options, kills): what came out."""
+    return [outcome(options, kills) for options, kills in runs]
 
 
 if __name__ == "__main__":
-    main()
+    print(json.dumps(run_all(json.loads(sys.argv[1]))))

@@ -1,13 +1,15 @@
 """Whole runs of the torch engine in forked ranks: same bits on any number of them."""
 
-import json
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-WORKER = Path(__file__).parent / "ranks_worker.py"
+sys.path.insert(0, str(Path(__file__).parent))
+from ranks_worker import run_all
+
+import unisono
+
 OWN = """
 import torch
 import torch.nn.functional as F
@@ -46,14 +48,12 @@ RUNS = {
 
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict]]:
-    """Of all `RUNS`, one after the other in one process: torch is slow to import."""
+    """Of all `RUNS`, one after the other in a process of its own."""
     path = tmp_path_factory.mktemp("own") / "mine.py"
     path.write_text(OWN)
     runs = [({"model": f"{path}:Net", "epochs": 1} | options, ranks) for options, ranks in RUNS.values()]
-    command = [sys.executable, "-W", "error", str(WORKER), json.dumps(runs)]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
-    assert ended.returncode == 0, ended.stderr
-    return dict(zip(RUNS, json.loads(ended.stdout.splitlines()[-1]), strict=True))
+    (found,) = unisono.run(lambda world: run_all(runs), 1, start="fork")
+    return dict(zip(RUNS, found, strict=True))
 
 
 @pytest.mark.parametrize("name", RUNS)

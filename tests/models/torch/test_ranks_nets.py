@@ -1,14 +1,16 @@
 """Our networks by `unisono train`, in fp32, in bf16, with synchronised batch norm: same bits on 1, 2, 3, 4, 8 ranks."""
 
-import json
-import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-WORKER = Path(__file__).parent / "ranks_worker.py"
+sys.path.insert(0, str(Path(__file__).parent))
+from ranks_worker import run_all
+
+import unisono
+
 NETS = {
     "bn-mlp": {"model": "bn-mlp:24,12", "engine": "torch", "dropout": 0.3},
     "cnn": {"model": "cnn:4,6", "dropout": 0.2},
@@ -28,7 +30,7 @@ WAYS = {
 
 @pytest.fixture(scope="module", params=NETS)
 def outcomes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict]]:
-    """Of a network, by way: all runs one after the other in one process, for torch is slow to import."""
+    """Of a network, by way: all runs one after the other in a process of their own."""
     rng, path = np.random.default_rng(0), tmp_path_factory.mktemp("data") / "images.npz"
     images, labels = rng.random((60, 8, 8), np.float32), np.arange(60) % 4
     np.savez(path, train_x=images[:50], train_y=labels[:50], test_x=images[50:], test_y=labels[50:])
@@ -36,10 +38,8 @@ def outcomes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     usual = {"data": str(path), "batch_size": 24, "epochs": 1, "optimizer": "adamw", "lr": 0.01, "clip": 0.5}
     ways = {way: runs for way, runs in WAYS.items() if (request.param, way) != ("gpt", "synchronised")}
     runs = [(usual | NETS[request.param] | options, ranks) for options, ranks in ways.values()]
-    command = [sys.executable, "-W", "error", str(WORKER), json.dumps(runs)]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
-    assert ended.returncode == 0, ended.stderr
-    return dict(zip(ways, json.loads(ended.stdout.splitlines()[-1]), strict=True))
+    (found,) = unisono.run(lambda world: run_all(runs), 1, start="fork")
+    return dict(zip(ways, found, strict=True))
 
 
 def test_bits_and_scores_do_not_depend_on_the_ranks(outcomes):

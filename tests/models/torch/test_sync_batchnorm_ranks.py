@@ -1,13 +1,15 @@
 """Whole runs with --sync-batchnorm: same bits on any number of ranks, also if some die in the middle of an exchange."""
 
-import json
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-WORKER = Path(__file__).parent / "sync_batchnorm_worker.py"
+sys.path.insert(0, str(Path(__file__).parent))
+from sync_batchnorm_worker import run_all
+
+import unisono
+
 DATA = "synthetic:classes=4,rows=150,features=16,test_rows=300"
 SMALL = {"model": "bn-mlp:12,9", "dropout": 0.3, "data": DATA, "batch_size": 44, "epochs": 2, "sync_batchnorm": True}
 """Steps of 44 samples in shards of 6, the last of 2; the ragged end has 18: ranks without a shard."""
@@ -30,12 +32,9 @@ RUNS = {
 
 @pytest.fixture(scope="module")
 def outcomes() -> dict[str, list[dict]]:
-    """Of all `RUNS`, one after the other in one process: torch is slow to import."""
+    """Of all `RUNS`, one after the other in a process of their own."""
     runs = [run for group in RUNS.values() for run in group]
-    command = [sys.executable, "-W", "error", str(WORKER), json.dumps(runs)]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
-    assert ended.returncode == 0, ended.stderr
-    found = iter(json.loads(ended.stdout.splitlines()[-1]))
+    found = iter(unisono.run(lambda world: run_all(runs), 1, start="fork")[0])
     return {name: [next(found) for _ in group] for name, group in RUNS.items()}
 
 

@@ -1,6 +1,5 @@
 """The networks of the torch engine: the questions are in checks_*.py, which run once, in a process of their own."""
 
-import json
 import re
 import subprocess
 import sys
@@ -10,11 +9,14 @@ from pathlib import Path
 
 import pytest
 
+import unisono
 from unisono.errors import UserError
 from unisono.launch.environments import child_environment
 from unisono.models.torch import nets
 
 HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
+
 CHECKS = [
     name
     for path in sorted(HERE.glob("checks_*.py"))
@@ -25,11 +27,12 @@ needs_torch = pytest.mark.skipif(not find_spec("torch"), reason="torch is not in
 
 @cache
 def outcomes() -> dict[str, str]:
-    command = [sys.executable, "-W", "error", str(HERE / "worker.py")]
-    environment = child_environment(threads=1)
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100, check=False)
-    assert ended.returncode == 0, ended.stderr
-    found: dict[str, str] = json.loads(ended.stdout)
+    def work(world: unisono.World) -> dict[str, str]:
+        from nets_worker import run_checks
+
+        return run_checks()
+
+    found: dict[str, str] = unisono.run(work, 1, start="fork")[0]
     return found
 
 

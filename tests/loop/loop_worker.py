@@ -1,6 +1,6 @@
-"""Runs every check of this folder in a process of its own: ranks are forked, which threads of torch's would forbid.
+"""Runs every check of a file of this folder: ranks are forked, which threads of torch's would forbid.
 
-python worker.py checks_bits checks_data          prints {check: "", or the traceback}
+python loop_worker.py checks_bits checks_data          prints {check: "", or the traceback} of each file
 
 A function check_NAME asserts; a function refuse_NAME(world) must end, on each of 2 ranks, in a UserError with a hint,
 whose message matches its docstring.
@@ -23,6 +23,8 @@ import unisono.loop.batches  # noqa: F401  # ranks are forked: what is imported 
 from unisono.errors import UserError
 from unisono.world import World
 
+torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)  # imports half of torch, once for all ranks
+
 
 def refused(work: Callable[[World], object]) -> None:
     def caught(world: World) -> str:
@@ -38,21 +40,22 @@ def refused(work: Callable[[World], object]) -> None:
         assert "\nHINT: " in message, message
 
 
-def main() -> None:
+def run_checks(file: str) -> dict[str, str]:
+    """FILE NAME of each check -> "", or the traceback."""
     torch.set_num_threads(1)
-    torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)  # imports half of torch, once for all ranks
     outcome = {}
-    for module in map(importlib.import_module, sys.argv[1:]):
-        for name, check in list(vars(module).items()):
-            if not name.startswith(("check_", "refuse_")) or check.__module__ != module.__name__:
-                continue
-            try:
-                check() if name.startswith("check_") else refused(check)
-                outcome[f"{module.__name__} {name}"] = ""
-            except BaseException:  # what pytest raises where nothing was raised is not an Exception
-                outcome[f"{module.__name__} {name}"] = traceback.format_exc()
-    print(json.dumps(outcome))
+    module = importlib.import_module(file)
+    for name, check in list(vars(module).items()):
+        if not name.startswith(("check_", "refuse_")) or check.__module__ != module.__name__:
+            continue
+        try:
+            check() if name.startswith("check_") else refused(check)
+            outcome[f"{file} {name}"] = ""
+        except BaseException:  # what pytest raises where nothing was raised is not an Exception
+            outcome[f"{file} {name}"] = traceback.format_exc()
+    return outcome
 
 
 if __name__ == "__main__":
-    main()
+    for file in sys.argv[1:]:
+        print(json.dumps(run_checks(file)))

@@ -1,6 +1,6 @@
-"""Runs every check of this folder in a process of its own, because torch starts threads.
+"""Runs every check of this folder.
 
-python worker.py          prints {check: "", or the traceback}
+python nets_worker.py          prints {check: "", or the traceback}
 """
 
 import json
@@ -14,9 +14,11 @@ import checks_every
 import checks_gpt
 import checks_images
 import checks_rows
+import torch
 
 
-def main() -> None:
+def run_checks() -> dict[str, str]:
+    torch.set_num_threads(1)
     outcome = {}
     for module in (checks_every, checks_rows, checks_images, checks_gpt):
         for name, check in vars(module).items():
@@ -27,8 +29,8 @@ def main() -> None:
                 outcome[name] = ""
             except BaseException:  # what pytest raises where nothing was raised is not an Exception
                 outcome[name] = traceback.format_exc()
-    print(json.dumps(outcome))
+    return outcome
 
 
 if __name__ == "__main__":
-    main()
+    print(json.dumps(run_checks()))
