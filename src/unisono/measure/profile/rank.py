@@ -9,11 +9,11 @@ Limits: whole batches only: the ragged end of an epoch is left out. Strategy `sy
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 from statistics import median
 from time import perf_counter
 from typing import Any, TypeAlias, final
 
+import numpy as np
 from threadpoolctl import threadpool_limits
 
 from unisono.data.loader import Group
@@ -47,7 +47,8 @@ def measure_rank(world: World, job: Job, options: ProfileOptions) -> dict[str, A
     with threadpool_limits(job.recipe.threads, user_api="blas"):
         instrument = _instrument(job.model(), options)
         model = job.slowed(instrument.model, world.rank)
-        with job.strategy(world.comm, model) as strategy:
+        # As around the trainer's loop: what matters of an overflow shows in the loss.
+        with job.strategy(world.comm, model) as strategy, np.errstate(all="ignore"):
             bench = _Bench(world, strategy, job)
             try:
                 return _measure(bench, instrument, options.batches)
@@ -135,9 +136,9 @@ class _Bench:
         return [self._step(trace) for _ in range(count)]
 
     def _step(self, trace: Trace | None) -> float:
-        batch = replace(self._learner.batch(*next(self._places)), shares=False)
+        batch = self._learner.batch(*next(self._places))._replace(shares=False)
         if trace is not None:
-            batch = replace(batch, load=_timed(batch.load, trace))
+            batch = batch._replace(load=_timed(batch.load, trace))
         begun = perf_counter()
         self._strategy.step(batch)
         ended = perf_counter()
