@@ -27,12 +27,13 @@ def test_the_readme_example_runs():
 
 
 def commands() -> list[str]:
-    blocks = "\n".join(re.findall(r"```sh\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL))
+    pages = [(ROOT / name).read_text() for name in ("README.md", "docs/studies.md")]
+    blocks = "\n".join(re.findall(r"```sh\n(.*?)```", "\n".join(pages), re.DOTALL)).replace("\\\n", "")
     return [line.split("#")[0].strip() for line in blocks.splitlines() if line.startswith("unisono ")]
 
 
 @pytest.mark.parametrize("command", commands())
-def test_the_commands_of_the_readme_are_valid(command, monkeypatch):
+def test_the_commands_of_the_documents_are_valid(command, monkeypatch):
     from unisono.cli.main import app
     from unisono.measure.bench import plan
     from unisono.measure.bench_options import BenchOptions

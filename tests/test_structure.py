@@ -9,8 +9,8 @@ import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "unisono"
 LAYERS = [
-    "cli", "measure", "report", "train", "launch", "world", "loop", "strategies", "data", "models", "optim", "comm",
-    "arena", "recipe", "rng", "energy", "resources", "own", "errors",
+    "cli", "measure", "report", "study", "train", "launch", "world", "loop", "strategies", "data", "models", "optim",
+    "comm", "arena", "recipe", "rng", "energy", "resources", "own", "errors",
 ]  # fmt: skip
 """From top to bottom: a file may import from its own layer and from those below."""
 

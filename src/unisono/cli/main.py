@@ -26,6 +26,8 @@ COMMANDS = {
     "weights": "Show the weights of a run, or export them.",
     "data": "List, fetch and check datasets.",
     "bench": "Measure all-reduce: algorithm x size x ranks x transport.",
+    "scale": "Train on more and more ranks: speed-up, efficiency, what limits it.",
+    "compare": "Train over any option (strategies, precisions, ranks): one table, ratios, equal bits.",
     "profile": "Show where the time of a recipe's steps goes: phases, modules, operators.",
 }
 """In the order in which a user meets them. The texts stand here so that --help need not import the commands."""
@@ -34,6 +36,8 @@ EXAMPLES = {
     "report": "unisono report runs/mine",
     "weights": "unisono weights runs/mine --export weights.npz",
     "bench": "unisono bench --transports shm --sizes 64KiB,1MiB",
+    "scale": "unisono scale r2 --grid 1x1,1x2 --data-dir path/to/mnist",
+    "compare": "unisono compare --over strategy=sync,ddp --over ranks=1,2 --epochs 3",
     "profile": "unisono profile r4 --ranks 1 --shards 1 --batch-size 32 --batches 100",
 }
 """For each command that is a function; one that has commands of its own brings its example."""

@@ -33,7 +33,7 @@ def report(
     Parameters
     ----------
     run
-        A run directory of unisono train, or what unisono bench --out left.
+        A run directory of unisono train, or what unisono bench --out, scale or compare left.
     runs
         More of them.
     """

@@ -1,7 +1,7 @@
 """`unisono train`: its options, which are those of a recipe; `running.py` runs it."""
 
 from dataclasses import MISSING, field, fields, make_dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import Group, Parameter
 
@@ -20,8 +20,11 @@ GROUPS = {
 """How --help cuts the options, which stand in the order of the recipe's fields: a group begins with the one named."""
 
 
-def _overrides() -> type:
-    """A dataclass with the options of `Recipe`, all None unless given: what is not given comes from the recipe."""
+def options_of_recipe(*without: str) -> type:
+    """A dataclass with the options of `Recipe`, all None unless given: what is not given comes from the recipe.
+
+    without: options that a command has no use for, or has itself.
+    """
     import docstring_parser
 
     help_of = {entry.arg_name: entry.description for entry in docstring_parser.parse_from_object(Recipe).params}
@@ -30,6 +33,8 @@ def _overrides() -> type:
     for entry in fields(Recipe):
         if entry.name in GROUPS:
             group = Group(GROUPS[entry.name], sort_key=list(GROUPS).index(entry.name))
+        if entry.name in without:
+            continue
         default = "" if entry.default in ("", MISSING) else f" [default: {entry.default}]"
         others = [option(alias) for alias, name in ALIASES.items() if name == entry.name]
         told = Parameter(help=f"{help_of[entry.name]}{default}", show_default=False, alias=others, group=group)
@@ -39,7 +44,13 @@ def _overrides() -> type:
     return made
 
 
-Options = _overrides()
+def given_options(options: object) -> dict[str, Any]:
+    """Those that were given, of what `options_of_recipe` made."""
+    values = {entry.name: getattr(options, entry.name, None) for entry in fields(Recipe)}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+Options = options_of_recipe()
 _NOTHING = Options()
 
 
@@ -53,8 +64,7 @@ def train(recipe: str = "", /, options: Annotated[Options, Parameter(name="*")] 
     """
     from unisono.cli.running import run_recipe
 
-    given = {entry.name: getattr(options, entry.name) for entry in fields(Recipe)}
-    overrides = {name: value for name, value in given.items() if value is not None}
+    overrides = given_options(options)
     if "resume" in overrides and not recipe:
         from unisono.train.resuming import recipe_of
 

@@ -135,10 +135,13 @@ def how_it_ended(status: int) -> str:
 class Subprocess:
     """A program whose output lines we read, and that ends when we do: by SIGTERM, so that mpirun can end its ranks.
 
-    It has a process group of its own: Ctrl-C reaches us alone, and leaving the `with` block ends it.
+    It has a process group of its own: Ctrl-C reaches us alone, and leaving the `with` block ends it. with_signal: what
+    it gets when we are killed; SIGKILL for a program whose own children end with it.
     """
 
-    def __init__(self, command: list[str], environment: dict[str, str], stderr: int) -> None:
+    def __init__(
+        self, command: list[str], environment: dict[str, str], stderr: int, with_signal: int = signal.SIGTERM
+    ) -> None:
         self._process = subprocess.Popen(
             command,
             env=environment,
@@ -146,7 +149,7 @@ class Subprocess:
             stdout=subprocess.PIPE,
             stderr=stderr,
             process_group=0,
-            preexec_fn=partial(die_with_parent, os.getpid(), signal.SIGTERM),
+            preexec_fn=partial(die_with_parent, os.getpid(), with_signal),
         )
         self._name = command[0]
 

@@ -5,7 +5,7 @@
 
 The one idea: records as they are on the disk, as columns, with a list of what could not be read (`problems`); a run
 that is going on or was killed is a run like any other. Contents are those of the run directory (`train/rundir.py`),
-and of studies (`bench.json`), which have no training in them.
+and of studies (`bench.json`, `scale.json`, `compare.json`), which have no training in them.
 
 Limits: read once, not followed. pandas is no dependency: `frame` says so where it is missing.
 """
@@ -21,7 +21,7 @@ import numpy as np
 from unisono.errors import UserError, unknown_name
 from unisono.report.reading import Columns, columns_of, read_json, read_records, read_rows, read_table, read_toml
 
-STUDIES = ("bench",)
+STUDIES = ("bench", "scale", "compare")
 """Commands that leave NAME.json, a list of records."""
 MOST_RANKS = 4096
 """More than that are a damaged file, not a run."""
@@ -43,7 +43,7 @@ class Run:
     """A value per epoch and rank."""
     events: list[dict[str, Any]] = field(default_factory=list, repr=False)
     studies: dict[str, list[dict[str, Any]]] = field(default_factory=dict, repr=False)
-    """Records of `unisono bench` under "bench"."""
+    """Records of `unisono bench` under "bench", rows of `unisono scale` and `compare` under their names."""
     utilisation: Columns = field(default_factory=dict, repr=False)
     """What ranks, nodes and GPUs did, every two seconds: a value a line of utilisation.csv."""
     problems: list[str] = field(default_factory=list)
@@ -111,7 +111,8 @@ class Run:
 
 
 def load(run: str | Path) -> Run:
-    """The records of a run directory, or of a study: a directory of `unisono bench --out`, or its bench.json."""
+    """The records of a run directory, or of a study: a directory of `unisono bench --out`, `scale` or `compare`, or its
+    bench.json, scale.json, compare.json."""
     path = Path(run).expanduser()
     if path.is_file() and path.stem in STUDIES and path.suffix == ".json":
         path = path.parent

@@ -16,6 +16,8 @@ SECTIONS = (
     "staleness",
     "events",
     "bench",
+    "scale",
+    "compare",
     "reproduce",
     "recipe",
     "machine",

@@ -1,0 +1,72 @@
+"""`unisono scale`: its options, what it shows, what it writes."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Group, Parameter
+
+from unisono.cli.train import given_options, options_of_recipe
+from unisono.errors import UserError
+from unisono.measure.scale import ScaleOptions
+from unisono.measure.study_options import StudyOptions
+
+OWN = ("out", "resume", "allow_change", "ranks")
+"""Options of a recipe that a study decides itself."""
+Options = options_of_recipe(*OWN)
+_SCALE, _STUDY, _NOTHING = ScaleOptions(), StudyOptions(), Options()
+STUDY_GROUP = Group("The study", sort_key=-1)
+
+
+def scale(
+    recipe: str = "",
+    /,
+    grid: Annotated[ScaleOptions, Parameter(name="*", group=STUDY_GROUP)] = _SCALE,
+    study: Annotated[StudyOptions, Parameter(name="*", group=STUDY_GROUP)] = _STUDY,
+    options: Annotated[Options, Parameter(name="*")] = _NOTHING,  # type: ignore[valid-type]
+) -> None:
+    """Train the same on more and more ranks: a table, speed-up and efficiency, the laws of Amdahl and Gustafson.
+
+    Every cell of the grid is `unisono train` in a process of its own, several times, in an order that does not favour
+    one. Tables, scale.svg and every run are in the study's directory. After an interruption the same command goes on.
+
+    Parameters
+    ----------
+    recipe
+        A TOML file, or the name of a shipped recipe (r2). Options given here go before it.
+    """
+    from unisono.cli.studying import Plan
+    from unisono.cli.studying import study as carry_out
+    from unisono.measure.scale import cells_of_grid, default_grid
+    from unisono.recipe import load
+    from unisono.resources import usable_cores
+
+    loaded = load(recipe, given_options(options))
+    if loaded.strategy == "async":
+        raise UserError(
+            "scale with --strategy async: its ranks are masters and workers, and a push is as large on any number",
+            hint="compare them: unisono compare --strategy async --over masters+ranks=1+2,1+3,1+5",
+        )
+    cells = cells_of_grid(loaded, grid.grid or default_grid(usable_cores()), weak=grid.weak)
+    carry_out(Plan("scale", cells, study), lambda records, path: show(cells, records, path, weak=grid.weak))
+
+
+def show(cells: Sequence[Any], records: Sequence[dict[str, Any]], path: Path, *, weak: bool) -> None:
+    """The table and what it means; all of it, and the plot, in files."""
+    from rich.console import Console
+
+    from unisono.report.limits import words_of
+    from unisono.report.scale import rows_of, table
+    from unisono.report.scale_plot import plot
+    from unisono.resources import usable_cores
+    from unisono.study.study import disturbance
+
+    rows = rows_of(cells, records, weak=weak, cores=usable_cores())
+    made = table(rows)
+    Console().print(made.shown(rows))
+    words = [line for line in (*words_of(rows), disturbance(records, usable_cores())) if line]
+    print("\n".join(words))
+    written = made.write(rows, path, "scale")
+    (path / "scale.txt").write_text("\n".join(words) + "\n")
+    plot(rows, path / "scale.svg")
+    print(f"Written: {', '.join(one.name for one in written)}, scale.txt, scale.svg in {path}")

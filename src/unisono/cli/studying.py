@@ -1,0 +1,151 @@
+"""What commands that are studies have in common: show the plan, carry it out with progress, show what was found.
+
+    study(Plan("scale", cells, StudyOptions()), lambda records, path: print(len(records)))
+
+The one idea: whatever ends a study, Ctrl-C included, what was finished is on the disk, is shown, and is where the same
+command goes on. Lines on the way go to standard error, tables to standard output.
+"""
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+from unisono.errors import UnisonoError, UserError
+from unisono.launch.environments import detect
+from unisono.measure.study_options import StudyOptions
+from unisono.report.verdict import readable_s
+from unisono.resources import usable_cores
+from unisono.study.cells import Cell
+from unisono.study.estimate import estimate_s, try_out
+from unisono.study.plan import Turn, turns
+from unisono.study.process import FAILED
+from unisono.study.records import Records, default_path
+from unisono.study.study import Record, Terms, carry_out, counted, latest
+
+TRIAL_TIMEOUT_S = 120.0
+
+
+@final
+@dataclass(frozen=True)
+class Plan:
+    """A study before it is carried out."""
+
+    kind: str
+    cells: Sequence[Cell]
+    options: StudyOptions
+
+    @property
+    def studied(self) -> dict[str, Any]:
+        """What tells it from others: the cells, by what they run."""
+        return {"cells": {cell.name: cell.digest for cell in self.cells}}
+
+    @property
+    def path(self) -> Path:
+        """Where its records are."""
+        if self.options.out:
+            return Path(self.options.out).expanduser()
+        return default_path(self.kind, self.cells[0].recipe, self.studied)
+
+    @property
+    def turns(self) -> list[Turn[Cell]]:
+        """Every run, in order."""
+        return turns(self.cells, self.options.repeat, self.options.warmup)
+
+
+def study(plan: Plan, show: Callable[[Sequence[Record], Path], None]) -> None:
+    """Carries the plan out and shows what was found: also what there is when it is interrupted."""
+    if (size := detect().size) > 1:
+        raise UserError(
+            f"{plan.kind} was started as {size} ranks, and starts its own", hint=f"run it once: unisono {plan.kind}"
+        )
+    terms = Terms(plan.options.timeout_s, plan.options.retry)
+    if plan.options.dry_run:
+        show_plan(plan)
+        return
+    with Records.open(plan.path, plan.kind, plan.studied) as records:
+        try:
+            _carry_out(plan, records, terms)
+        except KeyboardInterrupt:
+            with suppress(UnisonoError):  # what is there may be too little to say anything
+                show(records.all, plan.path)
+            print(f"What was finished is kept in {plan.path}: the same command goes on.", file=sys.stderr)
+            raise
+        show(records.all, plan.path)
+        if not any(counted(records.all, cell) for cell in plan.cells):
+            raise UnisonoError("every run failed: the reasons are above", hint="--retry runs them again")
+
+
+def _carry_out(plan: Plan, records: Records, terms: Terms) -> None:
+    status, every = Console(stderr=True), plan.turns
+    known = sum(turn.repeat in latest(records.all, turn.cell) for turn in every)
+    status.print(
+        f"unisono {plan.kind}: {len(plan.cells)} cells, {len(every)} runs"
+        + (f", {known} of them are there already" if known else "")
+        + f"; in {plan.path}, {usable_cores()} cores",
+        highlight=False,
+        soft_wrap=True,
+    )
+    columns = (TextColumn("{task.description:<40}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, console=status, auto_refresh=False, disable=not status.is_terminal) as progress:
+        task = progress.add_task("starting", total=len(every))
+
+        def tell(cell: Cell, line: str) -> None:
+            if line.startswith("epoch "):
+                progress.update(task, description=f"{cell.name}: {line.split('  ')[0]}"[:60], refresh=True)
+
+        before = len(records.all)
+        for record in carry_out(records, every, Terms(terms.timeout_s, terms.retry, tell)):
+            progress.update(task, advance=1, description=record["cell"][:60], refresh=True)
+            if len(records.all) > before:
+                before = len(records.all)
+                progress.console.print(_line(record), highlight=False, soft_wrap=True, markup=False)
+
+
+def _line(record: Record) -> str:
+    """A run that is over."""
+    number = f"run {record['repeat'] + 1}" if record["repeat"] >= 0 else "warm-up"
+    if record["status"] == FAILED:
+        return f"{record['cell']}, {number}: {record['reason']}"
+    summary: Mapping[str, Any] = record["summary"]
+    return (
+        f"{record['cell']}, {number}: {readable_s(summary['train_s'])} of training, "
+        f"{summary['samples_per_s']:,.0f} samples/s, {readable_s(record['elapsed_s'])} in all"
+    )
+
+
+def show_plan(plan: Plan) -> None:
+    """The runs in their order, and about how long they take."""
+    print(f"unisono {plan.kind}: {len(plan.cells)} cells, {len(plan.turns)} runs, in {plan.path}")
+    for number, turn in enumerate(plan.turns, 1):
+        print(f"{number:>4}  {turn.cell.name}" + ("  (warm-up)" if turn.repeat < 0 else ""))
+    with _there(plan) as records:
+        left = [turn for turn in plan.turns if turn.repeat not in latest(records, turn.cell)]
+        if not left:
+            print("All of them are there already: nothing is left to run.")
+            return
+        first = plan.cells[0]
+        trial = try_out(first, min(TRIAL_TIMEOUT_S, plan.options.timeout_s))
+        if trial.reason:
+            print(f"No estimate, for one epoch of {first.name} failed: {trial.reason}")
+            return
+        took = readable_s(estimate_s(left, records, trial, usable_cores()))
+        print(
+            f"About {took} for {len(left)} runs, from one epoch of {first.name} ({readable_s(trial.epoch_s)}, and "
+            f"{readable_s(trial.start_s)} around it), as if more ranks were as much faster; slower cells take longer."
+        )
+
+
+@contextmanager
+def _there(plan: Plan) -> Iterator[Sequence[Record]]:
+    """The records that are there, without making a directory."""
+    if not (plan.path / "study.json").exists():
+        yield []
+        return
+    with Records.open(plan.path, plan.kind, plan.studied) as records:
+        yield records.all

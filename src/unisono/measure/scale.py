@@ -1,0 +1,82 @@
+"""scale: the same training on a grid of nodes x ranks; which cells there are.
+
+The one idea: in strong scaling nothing changes but the ranks: global batch and shards are those of the recipe for all,
+so that all cells end with the same bits. In weak scaling the batch grows with the ranks and a rank's work stays.
+
+    cells_of_grid(load("r2", {}), "1x1,1x2", weak=False)
+
+Limits: nodes = 1. A grid with several nodes needs a launcher that reaches them.
+"""
+
+import re
+from dataclasses import dataclass, replace
+
+from unisono.errors import UserError
+from unisono.measure.options import words
+from unisono.optim.schedules import scaled
+from unisono.recipe import DEFAULT_SHARDS, Recipe
+from unisono.study.cells import Cell
+
+OURS = ("sync", "local")
+"""Strategies whose shards belong to the recipe."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScaleOptions:
+    """What is varied."""
+
+    grid: str = ""
+    """Nodes x ranks of a node, separated by commas, such as 1x1,1x2,1x4; powers of 2 up to the cores if empty."""
+
+    weak: bool = False
+    """Weak scaling: the batch grows with the ranks, each of which keeps its work. Otherwise the problem stays."""
+
+
+def default_grid(cores: int) -> str:
+    """1, 2, 4 ... ranks, one a core; two at least, for one is no scaling."""
+    return ",".join(f"1x{2**power}" for power in range(max(2, cores.bit_length())))
+
+
+def cells_of_grid(recipe: Recipe, grid: str, *, weak: bool) -> list[Cell]:
+    """A cell for each of NODESxRANKS; a `UserError` if the grid is none, or cannot be here."""
+    pairs = [_pair(word, grid) for word in words(grid)]
+    if not pairs:
+        raise UserError("--grid is empty", hint="for example --grid 1x1,1x2")
+    for nodes, ranks in pairs:
+        if nodes > 1:
+            raise UserError(
+                f"--grid {nodes}x{ranks}: {nodes} nodes are not reached from here, which is one",
+                hint=f"give 1x{nodes * ranks}, or other grids with one node",
+            )
+    fixed = weak_problem if weak else strong_problem
+    most = max(ranks for _, ranks in pairs)
+    return [Cell({"grid": f"{nodes}x{ranks}"}, fixed(recipe, ranks, most)) for nodes, ranks in dict.fromkeys(pairs)]
+
+
+def strong_problem(recipe: Recipe, ranks: int, most: int) -> Recipe:
+    """The recipe on so many ranks, otherwise the same for up to `most` of them."""
+    if each := recipe.batch_size_per_rank:
+        batch = each * recipe.ranks
+        lr = scaled(recipe.lr, recipe.scale_lr, batch, each)
+        recipe = replace(recipe, batch_size=batch, batch_size_per_rank=0, lr=lr, scale_lr="none")
+    if recipe.strategy in OURS and recipe.shards == 0 and most > DEFAULT_SHARDS:
+        recipe = replace(recipe, shards=most)
+    return replace(recipe, ranks=ranks)
+
+
+def weak_problem(recipe: Recipe, ranks: int, most: int) -> Recipe:
+    """As much work for each of so many ranks as one has with the recipe's batch."""
+    each = recipe.batch_size_per_rank or recipe.batch_size
+    if isinstance(each, str):
+        raise UserError(f"--weak with --batch-size {each}: it cannot grow", hint="give a number")
+    shards = min(recipe.shards or DEFAULT_SHARDS, each) * ranks if recipe.strategy in OURS else recipe.shards
+    return replace(recipe, ranks=ranks, batch_size_per_rank=each, shards=shards)
+
+
+def _pair(word: str, grid: str) -> tuple[int, int]:
+    found = re.fullmatch(r"(\d+)x(\d+)", word)
+    if found is None or min(int(found[1]), int(found[2])) < 1:
+        raise UserError(
+            f"--grid {grid}: {word!r} is no NODESxRANKS", hint="for example --grid 1x1,1x2: one node, 1 and 2 ranks"
+        )
+    return int(found[1]), int(found[2])

@@ -1,0 +1,114 @@
+"""What `unisono compare` found: a row for each combination, ratios to the first one, and what stands out. Records only.
+
+    rows = rows_of(cells, records); table(rows, ["strategy", "ranks"]).shown(rows); words_of(rows)
+
+The one idea: a ratio is that of two runs of the same round, and a difference is one only if it has the same sign in all
+rounds. What changes nothing is as much a finding: equal weights mean that an option had no effect on the result.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from unisono.report.measured import (
+    BITS,
+    ENERGY,
+    REASON,
+    SPEEDS,
+    compare_rates,
+    measured,
+    percent,
+    scores_of,
+    useful,
+)
+from unisono.study.cells import Cell
+from unisono.study.study import Record, counted, failure
+from unisono.study.tables import Column, Row, Table
+
+TITLE = "ratio: how many times as fast as the first; ±: half the range of the repeats"
+
+
+def rows_of(cells: Sequence[Cell], records: Sequence[Record]) -> list[dict[str, Any]]:
+    """In the order of the cells; of one that has no finished run the reason is all there is."""
+    rows = []
+    for cell in cells:
+        row: dict[str, Any] = {"cell": cell.name, "labels": dict(cell.labels), **cell.labels}
+        if runs := counted(records, cell):
+            row |= measured({repeat: record["summary"] for repeat, record in runs.items()})
+        else:
+            row["reason"] = failure(records, cell) or "not run yet"
+        rows.append(row)
+    base = baseline_of(rows)
+    for row in rows:
+        if base is not None and not row.get("reason"):
+            compare_rates(row, base, "ratio")
+    return rows
+
+
+def baseline_of(rows: Sequence[Row]) -> Row | None:
+    """The first that was measured."""
+    return next((row for row in rows if not row.get("reason")), None)
+
+
+def table(rows: Sequence[Row], options: Sequence[str]) -> Table:
+    """A column for each option that is varied; then those that these rows have something for."""
+    rows = list(rows)
+    found = [
+        *scores_of(rows),
+        *SPEEDS,
+        Column("ratio", "ratio", ranged=2),
+        Column("sync_share", "sync", percent(0)),
+        ENERGY,
+        BITS,
+        REASON,
+    ]
+    return Table(TITLE, [Column(option, option, left=True) for option in options] + useful(found, rows))
+
+
+def words_of(rows: Sequence[Row]) -> list[str]:
+    """The fastest, what makes no difference, what changes nothing, what failed; a line each."""
+    base = baseline_of(rows)
+    if base is None:
+        return [f"{row['cell']}: {row['reason']}" for row in rows]
+    lines = [*_speed_lines(rows, base), *_bits_lines(rows)]
+    if base is not rows[0]:
+        lines.insert(0, f"Ratios are to {base['cell']}: the first combination, {rows[0]['cell']}, was not measured.")
+    return lines + [f"{row['cell']}: {row['reason']}" for row in rows if row.get("reason")]
+
+
+def _speed_lines(rows: Sequence[Row], base: Row) -> list[str]:
+    others = [row for row in rows if row.get("ratio") is not None and row is not base]
+    if not others:
+        return []
+    best = max([base, *others], key=lambda row: row["ratio"])
+    if best is base:
+        lines = [f"Fastest: {base['cell']}, the first."]
+    else:
+        lines = [f"Fastest: {best['cell']}, {_times(best)} times as fast as {base['cell']}."]
+    alike = [row["cell"] for row in others if row["ratio_low"] <= 1 <= row["ratio_high"]]
+    if alike and base["repeats"] > 1:
+        lines.append(f"As fast as {base['cell']}, as far as these rounds can tell: {'; '.join(alike)}.")
+    if base["repeats"] < 2:
+        lines.append("Measured once: --repeat 3 would tell what is chance.")
+    return lines
+
+
+def _times(row: Row) -> str:
+    low, high = f"{row['ratio_low']:.2f}", f"{row['ratio_high']:.2f}"
+    return low if low == high else f"{low} to {high}"
+
+
+def _bits_lines(rows: Sequence[Row]) -> list[str]:
+    """Equal results, and results that do not repeat."""
+    groups: dict[str, list[str]] = {}
+    for row in rows:
+        if row.get("weights_sha256"):
+            groups.setdefault(row["weights_sha256"], []).append(row["cell"])
+    lines = [
+        f"Equal bits ({weights[:16]}...): {'; '.join(cells)}. What varies among them changes nothing but the time."
+        for weights, cells in groups.items()
+        if len(cells) > 1
+    ]
+    unsteady = [row["cell"] for row in rows if not row.get("reason") and row["weights_sha256"] is None]
+    if unsteady:
+        lines.append(f"Other bits in every run, of the same recipe: {'; '.join(unsteady)}.")
+    return lines

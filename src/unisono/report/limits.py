@@ -1,0 +1,121 @@
+"""What limits scaling, in words: where the time of the largest world goes that a perfect one would not need.
+
+    for line in words_of(rows): print(line)
+
+The one idea: on n ranks a perfect run would take 1/n of the time of one in each of its parts (computing, data, waiting,
+updating). What each part takes beyond that is what was lost there; the largest loss is the limit, and it has a known
+cause and a known cure. Waiting has no ideal share: all of it is lost.
+
+Reads rows of `report/scale.py`, and nothing else. Limits: one cause is named, the largest.
+"""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from math import isfinite
+
+from unisono.report.measured import TIMES
+from unisono.report.scale import baseline_of, bits_line
+from unisono.study.laws import Law, amdahl, gustafson
+from unisono.study.tables import Row
+
+KNEE = 0.5
+"""More ranks that bring less than this share of what they should are not worth it."""
+GOOD = 0.9
+CAUSES = {
+    "compute_s": "computing: each rank computes slower than a lone one, for ranks share memory bandwidth, caches and "
+    "clock speed, or a shard's fixed cost is felt; larger batches or fewer shards help",
+    "data_s": "fetching samples, which does not get faster with ranks; larger batches help",
+    "wait_s": "waiting: ranks arrive at different times; equal work for each, and nothing else on the machine, help",
+    "update_s": "updating the parameters, which moves the same bytes however many ranks share it; larger batches help",
+}
+
+
+def words_of(rows: Sequence[Row]) -> list[str]:
+    """The laws, the knee, the limit, and whether the bits agree; a line each."""
+    done = [row for row in rows if not row.get("reason")]
+    base = baseline_of(done)
+    failures = [f"{row['grid']}: {row['reason']}" for row in rows if row.get("reason")]
+    if base is None or len({row["world"] for row in done}) < 2:
+        return [*failures, "One number of ranks is no scaling: give a --grid with several."]
+    lines = [*law_lines(done), knee_line(done), limit_line(base, largest_of(done))]
+    return [line for line in [*lines, bits_line(rows), *failures] if line]
+
+
+def crowded(row: Row) -> bool:
+    """Whether there are more ranks than cores for them."""
+    return bool(row["ranks"] * row["threads"] > row["cores"])
+
+
+def laws_of(rows: Sequence[Row]) -> list[Law]:
+    """Fitted to the single runs of worlds that have a core for each rank; weak scaling has no Amdahl."""
+    done = [row for row in rows if not row.get("reason") and not crowded(row)]
+    points = [(row["world"], rate) for row in done for rate in row["rates"].values()]
+    if not points:
+        return []
+    ranks, rates = [point[0] for point in points], [point[1] for point in points]
+    found = [gustafson(ranks, rates)] if done[0]["weak"] else [amdahl(ranks, rates), gustafson(ranks, rates)]
+    return [law for law in found if law is not None]
+
+
+def law_lines(rows: Sequence[Row]) -> list[str]:
+    """What each law says, and what it was made of."""
+    lines = []
+    for law in laws_of(rows):
+        if law.serial >= 1:
+            lines.append(f"{law.name}: nothing of the work gets faster with more ranks.")
+            continue
+        width = f" +- {100 * law.half_width:.1f}" if isfinite(law.half_width) else ""
+        told = f"{law.name}: a serial share of {100 * law.serial:.1f}{width} % (95 %)"
+        if law.name == "Amdahl" and isfinite(law.limit):
+            told += f"; at most {law.limit:.1f} times as fast as one rank, and beyond {law.ranks_at(0.5):.0f} ranks "
+            told += "each is worth less than half of one"
+        told += f"; furthest from a run by {100 * law.error:.0f} %"
+        lines.append(told + ("; from two sizes no law can be seen to hold." if law.sizes < 3 else "."))
+    if not lines:
+        lines.append("No law is fitted: there are not two sizes with a core for each rank.")
+    left_out = [row["grid"] for row in rows if crowded(row)]
+    if left_out:
+        lines.append(f"Not part of the fits, for they have more ranks than cores: {', '.join(left_out)}.")
+    return lines
+
+
+def largest_of(rows: Sequence[Row]) -> Row:
+    """The largest world with a core for each rank, or the largest."""
+    return max([row for row in rows if not crowded(row)] or rows, key=lambda row: row["world"])
+
+
+def knee_line(rows: Sequence[Row]) -> str:
+    """Where more ranks stop being worth it."""
+    ordered = sorted((row for row in rows if row.get("speed_up")), key=lambda row: row["world"])
+    best: dict[int, Row] = {}
+    for row in ordered:
+        if row["world"] not in best or row["speed_up"] > best[row["world"]]["speed_up"]:
+            best[row["world"]] = row
+    steps = list(best.values())
+    for before, after in pairwise(steps):
+        gain = after["speed_up"] / before["speed_up"] - 1
+        ideal = after["world"] / before["world"] - 1
+        if gain < KNEE * ideal:
+            told = f"Knee: {before['grid']}. The step to {after['grid']} makes it {after['speed_up_low']:.2f} to "
+            told += f"{after['speed_up_high']:.2f} times as fast as {steps[0]['grid']}, after "
+            told += f"{before['speed_up']:.2f} times: {max(0.0, 100 * gain / ideal):.0f} % of what it could bring"
+            return told + (", with more ranks than cores." if crowded(after) else ".")
+    return f"Knee: none up to {steps[-1]['grid']}; each step brings more than half of what it could."
+
+
+def limit_line(base: Row, row: Row) -> str:
+    """The largest loss on the way from `base` to `row`, in a sentence."""
+    if row["world"] == base["world"] or row.get("efficiency") is None:
+        return ""
+    if row["efficiency"] >= GOOD:
+        return f"Little is lost on {row['grid']}: each rank is worth {100 * row['efficiency']:.0f} % of a lone one."
+    share = base["world"] / row["world"]  # also in weak scaling, where as many samples are fewer steps
+    lost = {name: row[name] - (0.0 if name == "wait_s" else share * base[name]) for name in TIMES}
+    name = max(lost, key=lambda part: lost[part])
+    total_s = sum(value for value in lost.values() if value > 0)
+    if total_s <= 0:
+        return f"{row['grid']} loses {100 * (1 - row['efficiency']):.0f} %, and none of what ranks time shows where."
+    return (
+        f"What limits {row['grid']} (efficiency {100 * row['efficiency']:.0f} %): {100 * lost[name] / total_s:.0f} % "
+        f"of what is lost goes into {CAUSES[name]}."
+    )

@@ -1,0 +1,84 @@
+"""The runs of one cell as one row: medians over the rounds, ranges of the times, whether the weights are the same.
+
+    row = measured({0: summary, 1: summary}); row["train_s"], row["train_s_low"], row["rates"]
+
+Reads summaries of run directories only. Accuracies are medians too: a strategy that is not repeatable has several.
+"""
+
+from collections.abc import Callable, Mapping
+from statistics import median
+from typing import Any
+
+from unisono.study.statistics import Spread, paired, spread_of
+from unisono.study.tables import Column, Row
+
+TIMES = ("compute_s", "data_s", "wait_s", "update_s")
+"""The parts of a rank's time."""
+OTHERS = (
+    "train_accuracy", "test_accuracy", "train_loss", "test_loss", "energy_j", "global_batch", "shards", "steps",
+    "peak_memory_bytes",
+)  # fmt: skip
+
+
+def measured(found: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
+    """By repeat: the summaries of at least one finished run."""
+    summaries = list(found.values())
+    row: dict[str, Any] = {"repeats": len(found)}
+    for name in ("train_s", "wall_s", "samples_per_s"):
+        row |= with_range(name, spread_of([summary[name] for summary in summaries]))
+    row["rates"] = {str(repeat): summary["samples_per_s"] for repeat, summary in found.items()}
+    for name in (*TIMES, *OTHERS):
+        values = [summary[name] for summary in summaries if summary.get(name) is not None]
+        row[name] = median(values) if values else None
+    total_s = sum(row[name] or 0.0 for name in TIMES)
+    row["sync_share"] = ((row["wait_s"] or 0.0) + (row["update_s"] or 0.0)) / total_s if total_s else None
+    hashes = {summary["weights_sha256"] for summary in summaries}
+    row["weights_sha256"] = hashes.pop() if len(hashes) == 1 else None
+    return row
+
+
+def with_range(name: str, spread: Spread) -> dict[str, float]:
+    """NAME, NAME_low, NAME_high, as columns with a range read them."""
+    return {name: spread.median, f"{name}_low": spread.low, f"{name}_high": spread.high}
+
+
+def compare_rates(row: dict[str, Any], base: Row, name: str) -> None:
+    """Adds how many times as fast as `base` a row is, by rounds, and whether its weights are the same."""
+    gain = paired(row["rates"], base["rates"])
+    if gain is not None:
+        row.update(with_range(name, gain))
+    row["same_bits"] = bool(row["weights_sha256"]) and row["weights_sha256"] == base["weights_sha256"]
+
+
+def percent(decimals: int) -> Callable[[float], str]:
+    """A share as a text."""
+    return lambda share: f"{100 * share:.{decimals}f} %"
+
+
+SCORES = (
+    Column("train_accuracy", "train", percent(2)),
+    Column("test_accuracy", "test", percent(2)),
+)
+LOSSES = (
+    Column("train_loss", "train loss", lambda loss: f"{loss:.4f}"),
+    Column("test_loss", "test loss", lambda loss: f"{loss:.4f}"),
+)
+"""Shown where there is no accuracy."""
+SPEEDS = (
+    Column("train_s", "time s", ranged=2),
+    Column("wall_s", "in all", lambda value: f"{value:.2f}"),
+    Column("samples_per_s", "samples/s", lambda value: f"{value:,.0f}"),
+)
+ENERGY = Column("energy_j", "energy J", lambda value: f"{value:,.1f}")
+BITS = Column("same_bits", "bits", lambda same: "same" if same else "other")
+REASON = Column("reason", "why not", left=True)
+
+
+def useful(columns: list[Column], rows: list[Row]) -> list[Column]:
+    """Those that these rows have something for."""
+    return [column for column in columns if any(row.get(column.name) not in (None, "") for row in rows)]
+
+
+def scores_of(rows: list[Row]) -> list[Column]:
+    """Accuracies, or losses where there are none."""
+    return useful(list(SCORES), rows) or useful(list(LOSSES), rows)

@@ -1,0 +1,107 @@
+"""A cell's run: `unisono train` in a process of its own, and what it left.
+
+    record = run_cell(cell, Path("studies/mine/cells/a.toml"), Path("studies/mine/runs/a-0"), timeout_s=600)
+
+The one idea: a run of a study is the run that the user would start by hand: the same command, the same run directory.
+It starts with clean memory, can be killed, and whatever happens to it is a record with a reason, never an exception.
+
+Limits: `timeout_s` is looked at when the run says something, and when it has said nothing for so long: a run that
+speaks can take up to twice as long before it is ended.
+"""
+
+import json
+import resource
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from unisono.errors import CommTimeout, UserError
+from unisono.launch.children import Subprocess
+from unisono.launch.commands import mpirun
+from unisono.launch.environments import child_environment, mpi_environment
+from unisono.study.cells import Cell
+
+FINISHED, FAILED = "finished", "failed"
+
+
+def run_cell(
+    cell: Cell, recipe: Path, run: Path, timeout_s: float, on_line: Callable[[str], None] = lambda line: None
+) -> dict[str, Any]:
+    """Runs the cell's recipe, which is written to `recipe`, into `run`; what became of it.
+
+    status (finished or failed), reason (one line, of a failure), error (all that was said), exit_code, elapsed_s (from
+    the start of the process to its end), others_cores (how many cores other programs kept busy meanwhile, on average),
+    summary (of the run directory; empty if it failed).
+    """
+    recipe.parent.mkdir(parents=True, exist_ok=True)
+    cell.recipe.save(recipe)
+    begun, others_s = time.perf_counter(), _cpu_s_of_others()
+    code, said = _run(cell, [str(recipe), "--out", str(run)], timeout_s, on_line)
+    elapsed_s = time.perf_counter() - begun
+    busy = max(0.0, _cpu_s_of_others() - others_s) / elapsed_s
+    record: dict[str, Any] = {"exit_code": code, "elapsed_s": elapsed_s, "others_cores": busy}
+    summary = read_summary(run) if code == 0 else {}
+    if code == 0 and summary.get("status") == FINISHED:
+        return record | {"status": FINISHED, "reason": "", "error": "", "summary": summary}
+    if code == 0:
+        said = "it ended in good order and left no summary.json that says so"
+    return record | {"status": FAILED, "reason": reason_of(said, code), "error": said[-4000:], "summary": {}}
+
+
+def _run(cell: Cell, arguments: list[str], timeout_s: float, on_line: Callable[[str], None]) -> tuple[int | None, str]:
+    """(exit code, what was said on standard error); None: it was ended because it took too long."""
+    command = [sys.executable, "-m", "unisono", "train", *arguments]
+    environment, dies_by = child_environment(threads=None), signal.SIGKILL
+    if cell.recipe.transport == "mpi":
+        try:
+            command, environment, dies_by = mpirun(cell.recipe.ranks, command), mpi_environment(), signal.SIGTERM
+        except UserError as error:
+            return error.exit_code, str(error)
+    deadline = time.monotonic() + timeout_s
+    with tempfile.TemporaryFile("w+", errors="replace") as noise:
+        with Subprocess(command, environment, stderr=noise.fileno(), with_signal=dies_by) as process:
+            try:
+                for line in process.lines(silence_s=timeout_s):
+                    on_line(line)
+                    if time.monotonic() > deadline:
+                        raise CommTimeout("it went on for too long")
+                code = process.wait()
+            except CommTimeout:
+                return None, f"it took longer than {timeout_s:g} s (--timeout-s) and was ended"
+        noise.seek(0)
+        return code, noise.read()
+
+
+def _cpu_s_of_others() -> float:
+    """Processor time that this machine gave, or was kept from giving, to others than our children that have ended."""
+    spent = psutil.cpu_times()
+    idle_s = spent.idle + spent.iowait
+    ours = resource.getrusage(resource.RUSAGE_CHILDREN)
+    own = resource.getrusage(resource.RUSAGE_SELF)
+    return float(sum(spent[:8]) - idle_s - ours.ru_utime - ours.ru_stime - own.ru_utime - own.ru_stime)
+
+
+def read_summary(run: Path) -> dict[str, Any]:
+    """Empty if there is none."""
+    try:
+        found = json.loads((run / "summary.json").read_text())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def reason_of(said: str, code: int | None) -> str:
+    """The line that tells why: an error of ours, else the last one; else how the process ended."""
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    ours = [line.removeprefix("unisono: ") for line in lines if line.startswith("unisono: ")]
+    if ours or lines:
+        return ours[-1] if ours else lines[-1]
+    if code is not None and code < 0:
+        return f"it was killed by {signal.Signals(-code).name}"
+    return f"it ended with exit code {code}"

@@ -1,0 +1,112 @@
+"""Study: cells run one after the other, each in a process of its own; what is there already is not run again.
+
+    with Records.open(path, "scale", studied) as records:
+        for record in carry_out(records, turns(cells, repeat=3), Terms()): print(record["cell"], record["status"])
+
+The one idea: a study is its records. A run that is over is a line, whether it went well or not; the same study started
+again runs only what has no line yet. A mistake in a recipe (exit code 2) would come again: its cell is run only once.
+
+A record: cell (name), labels, digest (of the recipe), repeat (below 0: a warm-up), run (directory), ended_at (UTC), and
+what `process.run_cell` says. Limits: one run at a time, on this machine.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any, TypeAlias, final
+
+from unisono.errors import UserError
+from unisono.study.cells import Cell
+from unisono.study.plan import Turn
+from unisono.study.process import FAILED, FINISHED, run_cell
+from unisono.study.records import Records
+
+Record: TypeAlias = dict[str, Any]
+DEFAULT_TIMEOUT_S = 3600.0
+
+
+@final
+@dataclass(frozen=True)
+class Terms:
+    """How runs are treated."""
+
+    timeout_s: float = DEFAULT_TIMEOUT_S
+    """A run that takes longer is ended, and counts as failed."""
+    retry: bool = False
+    """Run again what failed before."""
+    on_line: Callable[[Cell, str], None] = lambda cell, line: None
+    """Told of every line that a run prints."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.timeout_s < float("inf"):
+            raise UserError(f"--timeout-s is {self.timeout_s}", hint="give a number above 0")
+
+
+def carry_out(records: Records, plan: Iterable[Turn[Cell]], terms: Terms) -> Iterator[Record]:
+    """Runs what is not there yet; a record for every turn, new or found, except for those that failed for good."""
+    earlier = len(records.all)
+    for turn in plan:
+        found = latest(records.all, turn.cell)
+        tried_now = any(record["digest"] == turn.cell.digest for record in records.all[earlier:])
+        again = terms.retry and not tried_now
+        if hopeless(found.values()) and not again:
+            continue
+        record = found.get(turn.repeat)
+        if record is None or (terms.retry and record["status"] == FAILED):
+            record = _run(records, turn, terms)
+        yield record
+
+
+def _run(records: Records, turn: Turn[Cell], terms: Terms) -> Record:
+    cell, mark = turn.cell, f"{turn.repeat}" if turn.repeat >= 0 else f"warmup{-turn.repeat}"
+    run = f"runs/{cell.slug}-{mark}"
+    told = {"cell": cell.name, "labels": dict(cell.labels), "digest": cell.digest, "repeat": turn.repeat, "run": run}
+    found = run_cell(
+        cell,
+        records.path / "cells" / f"{cell.slug}.toml",
+        records.clear(run),
+        terms.timeout_s,
+        lambda line: terms.on_line(cell, line),
+    )
+    record = told | {"ended_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())} | found
+    records.add(record)
+    return record
+
+
+def latest(records: Iterable[Record], cell: Cell) -> dict[int, Record]:
+    """The newest record of each of the cell's repeats."""
+    return {record["repeat"]: record for record in records if record["digest"] == cell.digest}
+
+
+def hopeless(found: Iterable[Record]) -> bool:
+    """Whether the recipe itself is a mistake, so that running it again would say the same."""
+    return any(record["status"] == FAILED and record["exit_code"] == 2 for record in found)
+
+
+def counted(records: Iterable[Record], cell: Cell) -> dict[int, Record]:
+    """The cell's finished runs by repeat, without warm-ups."""
+    return {
+        repeat: record
+        for repeat, record in sorted(latest(records, cell).items())
+        if repeat >= 0 and record["status"] == FINISHED
+    }
+
+
+def disturbance(records: Iterable[Record], cores: int) -> str:
+    """A sentence, if other programs took more than a quarter of the machine while these ran; else nothing."""
+    busy = [record.get("others_cores", 0.0) for record in records if record["repeat"] >= 0]
+    if not busy or median(busy) <= cores / 4:
+        return ""
+    return (
+        f"Other programs kept {median(busy):.1f} of the {cores} cores busy meanwhile: these times are theirs as well. "
+        "Repeat it when the machine is quiet."
+    )
+
+
+def failure(records: Sequence[Record], cell: Cell) -> str:
+    """Why the cell has no finished run; empty if it has one, or none was tried."""
+    if counted(records, cell):
+        return ""
+    failed = [record for record in latest(records, cell).values() if record["status"] == FAILED]
+    return failed[-1]["reason"] if failed else ""

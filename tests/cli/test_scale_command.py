@@ -1,0 +1,87 @@
+"""`unisono scale` as a user meets it: real runs on the digits, one epoch each."""
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from forked_command import forked
+
+COMMAND = [sys.executable, "-m", "unisono", "scale"]
+SMALL = ["--epochs", "1", "--grid", "1x1,1x2", "--repeat", "1"]
+
+
+def scale(*arguments: str, cwd: Path) -> subprocess.CompletedProcess:
+    return subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=100, check=False, cwd=cwd)
+
+
+def test_a_study_is_shown_written_and_found_again(tmp_path):
+    ended = scale(*SMALL, cwd=tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    assert "Bits: one weights_sha256 in all 2 runs" in ended.stdout
+    (study,) = (tmp_path / "studies").iterdir()
+    rows = json.loads((study / "scale.json").read_text())
+    assert [row["grid"] for row in rows] == ["1x1", "1x2"]
+    assert all(row["samples_per_s"] > 0 and row["same_bits"] for row in rows)
+    for name in ("scale.csv", "scale.md", "scale.tex", "scale.svg", "scale.txt"):
+        assert (study / name).stat().st_size > 50, name
+    again = scale(*SMALL, cwd=tmp_path)
+    assert "2 of them are there already" in again.stderr
+    assert len((study / "cells.jsonl").read_text().splitlines()) == 2
+    assert "nothing is left to run" in scale(*SMALL, "--dry-run", cwd=tmp_path).stdout
+
+
+def test_a_dry_run_shows_the_plan_and_leaves_nothing(tmp_path):
+    ended = scale("--grid", "1x1,1x2", "--repeat", "2", "--warmup", "1", "--dry-run", cwd=tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    order = [line.split()[1] for line in ended.stdout.splitlines() if "grid=" in line and line[:4].strip().isdigit()]
+    assert order == [f"grid=1x{ranks}" for ranks in (1, 2, 2, 1, 1, 2)]
+    assert "for 6 runs, from one epoch of grid=1x1" in ended.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--grid", "2x2"], "2 nodes are not reached from here"),
+        (["--grid", "many"], "is no NODESxRANKS"),
+        (["--repeat", "0"], "--repeat is 0"),
+        (["--timeout-s", "-1"], "--timeout-s is -1.0"),
+        (["--strategy", "async"], "its ranks are masters and workers"),
+        (["nowhere.toml"], "recipe 'nowhere.toml'"),
+        (["--out", "/proc/nothing"], "--out /proc/nothing"),
+    ],
+)
+def test_mistakes_are_refused_before_anything_runs(arguments, message, tmp_path):
+    ended = forked("scale", *arguments, cwd=tmp_path)
+    assert ended.returncode == 2
+    assert message in ended.stderr
+    assert "HINT" in ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGKILL])
+def test_an_interruption_keeps_what_was_finished_and_leaves_no_process(signum, tmp_path):
+    """The first cell lasts an epoch, the second one for ever: struck while it runs."""
+    recipe = tmp_path / "forever.toml"
+    recipe.write_text("epochs = 1\n")
+    arguments = ["--grid", "1x1,1x2", "--repeat", "1", "--out", "here", "--slow", "1:1e6", str(recipe)]
+    command = subprocess.Popen([*COMMAND, *arguments], stderr=subprocess.PIPE, stdout=subprocess.PIPE, cwd=tmp_path)
+    me, tree = psutil.Process(command.pid), []
+    while not (tmp_path / "here/cells.jsonl").exists() or len(tree) < 3:  # the second run and its two ranks
+        assert command.poll() is None, command.stderr.read()
+        tree = me.children(recursive=True)
+    command.send_signal(signum)
+    _, errors = command.communicate(timeout=60)
+    _, alive = psutil.wait_procs(tree, timeout=20)
+    assert alive == []
+    assert command.returncode == -signum
+    assert len((tmp_path / "here/cells.jsonl").read_text().splitlines()) == 1
+    if signum == signal.SIGINT:
+        assert b"What was finished is kept in here: the same command goes on." in errors

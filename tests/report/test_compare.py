@@ -1,0 +1,71 @@
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+from study_records import failed, record_of
+
+from unisono.recipe import Recipe
+from unisono.report.compare import rows_of, table, words_of
+from unisono.study.cells import cells_of, over
+
+CELLS = cells_of(Recipe(), [over("strategy=sync,ddp"), over("precision=fp32,bf16")])
+OPTIONS = ["strategy", "precision"]
+A, B, C, D = CELLS
+
+
+def runs(cell, *rates: float, **changed) -> list[dict]:
+    return [record_of(cell, repeat, rate, **changed) for repeat, rate in enumerate(rates)]
+
+
+def test_ratios_are_to_the_first_by_rounds():
+    rows = rows_of(CELLS, [*runs(A, 100, 50), *runs(B, 200, 110), *runs(C, 90, 55), *runs(D, 80, 40)])
+    assert (rows[1]["ratio"], rows[1]["ratio_low"], rows[1]["ratio_high"]) == (2.1, 2.0, 2.2)
+    words = words_of(rows)
+    assert words[0] == (
+        "Fastest: strategy=sync precision=bf16, 2.00 to 2.20 times as fast as strategy=sync precision=fp32."
+    )
+    assert words[1] == (
+        "As fast as strategy=sync precision=fp32, as far as these rounds can tell: strategy=ddp precision=fp32."
+    )
+
+
+def test_equal_bits_are_called_out():
+    rows = rows_of(CELLS, [*runs(A, 100), *runs(B, 90), *runs(C, 80, weights_sha256="cd" * 32), *runs(D, 70)])
+    (line,) = [line for line in words_of(rows) if line.startswith("Equal bits")]
+    assert f"({'ab' * 8}...)" in line
+    assert "strategy=sync precision=fp32; strategy=sync precision=bf16; strategy=ddp precision=bf16." in line
+    assert [row["same_bits"] for row in rows] == [True, True, False, True]
+
+
+def test_runs_that_do_not_repeat_are_called_out():
+    loose = [record_of(A, 0, 100.0), record_of(A, 1, 100.0, weights_sha256="cd" * 32)]
+    rows = rows_of([A, B], [*loose, *runs(B, 90, 90)])
+    assert words_of(rows)[-1] == "Other bits in every run, of the same recipe: strategy=sync precision=fp32."
+    assert rows[1]["same_bits"] is False
+
+
+def test_a_failure_is_a_row_with_its_reason_and_no_end():
+    rows = rows_of(CELLS, [*runs(A, 100), failed(B, "no such instructions"), *runs(C, 80)])
+    assert words_of(rows)[-2:] == [
+        "strategy=sync precision=bf16: no such instructions",
+        "strategy=ddp precision=bf16: not run yet",
+    ]
+    made = table(rows, OPTIONS)
+    assert made.markdown(rows).splitlines()[3] == "| sync | bf16 |  |  |  |  |  |  |  |  | no such instructions |"
+    assert "Measured once" in "\n".join(words_of(rows))
+
+
+def test_without_the_first_the_next_is_the_measure():
+    rows = rows_of([A, B], [failed(A, "why"), *runs(B, 100, 100)])
+    assert words_of(rows)[0].startswith("Ratios are to strategy=sync precision=bf16: the first combination")
+    assert rows[1]["ratio"] == 1.0
+
+
+def test_where_nothing_was_measured_reasons_are_all_there_is():
+    assert words_of(rows_of([A, B], [failed(A, "why")])) == [f"{A.name}: why", f"{B.name}: not run yet"]
+
+
+def test_numbers_to_predict_have_losses():
+    rows = rows_of([A], runs(A, 100, train_accuracy=None, test_accuracy=None))
+    titles = [column.title for column in table(rows, OPTIONS).columns]
+    assert titles[2:4] == ["train loss", "test loss"]

@@ -1,0 +1,120 @@
+"""Rows, words and plots of scaling, from runs whose speeds are made up."""
+
+import sys
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from study_records import failed, record_of
+
+from unisono.measure.scale import cells_of_grid
+from unisono.recipe import Recipe
+from unisono.report.limits import laws_of, words_of
+from unisono.report.scale import rows_of, table
+from unisono.report.scale_plot import plot
+
+
+def made(rates: dict[int, list[float]], *, cores: int = 8, weak: bool = False, **changed):
+    cells = cells_of_grid(Recipe(), ",".join(f"1x{ranks}" for ranks in rates), weak=weak)
+    records = [
+        record_of(cell, repeat, rate, **(changed if cell.recipe.ranks > 1 else {}))
+        for cell in cells
+        for repeat, rate in enumerate(rates[cell.recipe.ranks])
+    ]
+    return cells, records, rows_of(cells, records, weak=weak, cores=cores)
+
+
+def test_speed_ups_are_those_of_rounds():
+    _, _, (one, two) = made({1: [100.0, 50.0, 100.0], 2: [190.0, 90.0, 180.0]})
+    assert (two["speed_up"], two["speed_up_low"], two["speed_up_high"]) == (1.8, 1.8, 1.9)
+    assert (one["speed_up"], one["efficiency"], two["efficiency"]) == (1.0, 1.0, 0.9)
+    assert two["sync_share"] == pytest.approx(0.25)
+    assert (two["repeats"], two["same_bits"]) == (3, True)
+
+
+def test_without_one_rank_the_smallest_world_is_the_measure():
+    _, _, (two, four) = made({2: [100.0], 4: [150.0]})
+    assert (two["efficiency"], four["efficiency"]) == (1.0, 0.75)
+
+
+def test_laws_knee_limit_and_bits_are_told():
+    serial = 0.15
+    rates = {n: [x / (serial + (1 - serial) / n) for x in (99.0, 100.0, 101.0)] for n in (1, 2, 4, 8)}
+    _, _, rows = made(rates)
+    words = words_of(rows)
+    assert words[0].startswith("Amdahl: a serial share of 15.0 +- ")
+    assert "at most 6.7 times as fast" in words[0]
+    assert "beyond 8 ranks" in words[0]
+    assert words[1].startswith("Gustafson: ")
+    assert words[2].startswith("Knee: 1x4. The step to 1x8 ")
+    assert words[3].startswith("What limits 1x8 (efficiency 49 %): ")
+    assert words[4] == f"Bits: one weights_sha256 in all 12 runs, {'ab' * 8}..."
+
+
+def test_the_largest_loss_is_the_limit():
+    _, _, rows = made({1: [100.0], 2: [120.0]}, wait_s=5.0, compute_s=3.5)
+    assert "goes into waiting" in words_of(rows)[-2]
+    _, _, rows = made({1: [100.0], 2: [120.0]}, wait_s=0.1, compute_s=6.5)
+    assert "goes into computing" in words_of(rows)[-2]
+
+
+def test_little_lost_is_said():
+    _, _, rows = made({1: [100.0], 2: [196.0]})
+    assert any("Little is lost on 1x2: each rank is worth 98 % of a lone one" in line for line in words_of(rows))
+    assert any("Knee: none up to 1x2" in line for line in words_of(rows))
+
+
+def test_more_ranks_than_cores_are_no_part_of_the_fits():
+    _, _, rows = made({1: [100.0], 2: [180.0], 4: [120.0]}, cores=2)
+    assert {law.sizes for law in laws_of(rows)} == {2}
+    words = "\n".join(words_of(rows))
+    assert "more ranks than cores: 1x4" in words
+    assert "no law can be seen to hold" in words
+    assert "What limits 1x2" not in words  # 90 % is good
+    assert "with more ranks than cores." in words
+
+
+def test_slower_with_more_ranks_is_no_serial_share_of_370_percent():
+    _, _, rows = made({1: [100.0], 2: [40.0]})
+    assert words_of(rows)[0] == "Amdahl: nothing of the work gets faster with more ranks."
+
+
+def test_weak_scaling_has_no_amdahl_and_no_equal_bits():
+    _, _, rows = made({1: [100.0], 2: [190.0]}, weak=True)
+    assert [law.name for law in laws_of(rows)] == ["Gustafson"]
+    assert not any(line.startswith("Bits") for line in words_of(rows))
+
+
+def test_other_bits_are_named():
+    _, _, rows = made({1: [100.0], 2: [190.0]}, weights_sha256="cd" * 32)
+    assert words_of(rows)[-1] == "Bits: the weights of 1x2 are not those of 1x1."
+
+
+def test_a_cell_that_failed_is_a_row_with_its_reason():
+    cells, records, _ = made({1: [100.0], 2: [190.0]})
+    rows = rows_of(cells, [records[0], failed(cells[1], "no core")], weak=False, cores=2)
+    assert rows[1]["reason"] == "no core"
+    assert "why not" in table(rows).markdown(rows)
+    assert words_of(rows) == ["1x2: no core", "One number of ranks is no scaling: give a --grid with several."]
+    assert "not run yet" in table(rows).markdown(rows_of(cells, records[:1], weak=False, cores=2))
+
+
+def test_columns_without_anything_are_left_out():
+    _, _, rows = made({1: [100.0], 2: [190.0]})
+    assert [column.title for column in table(rows).columns] == [
+        "grid", "train", "test", "time s", "in all", "samples/s", "speed-up", "eff.", "sync", "bits",
+    ]  # fmt: skip
+    _, _, rows = made({1: [100.0], 2: [190.0]}, energy_j=5.0)
+    assert "energy J" in [column.title for column in table(rows).columns]
+
+
+def test_the_plot_is_an_svg_and_the_same_for_the_same_rows(tmp_path):
+    _, _, rows = made({1: [100.0, 101.0], 2: [180.0, 190.0], 4: [300.0, 310.0]})
+    plot(rows, tmp_path / "a.svg")
+    plot(rows, tmp_path / "b.svg")
+    assert ET.parse(tmp_path / "a.svg").getroot().tag.endswith("svg")
+    assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
+    plot([], tmp_path / "none.svg")
+    assert not (tmp_path / "none.svg").exists()

@@ -1,0 +1,66 @@
+import re
+
+import pytest
+
+from unisono.errors import UserError
+from unisono.recipe import Recipe, load
+from unisono.study.cells import cells_of, over
+
+
+def made(*texts: str) -> list[dict[str, str]]:
+    return [dict(cell.labels) for cell in cells_of(Recipe(), [over(text) for text in texts])]
+
+
+def test_several_variations_make_up_their_product():
+    assert made("strategy=sync,ddp", "ranks=1,2") == [
+        {"strategy": "sync", "ranks": "1"},
+        {"strategy": "sync", "ranks": "2"},
+        {"strategy": "ddp", "ranks": "1"},
+        {"strategy": "ddp", "ranks": "2"},
+    ]
+
+
+def test_options_may_vary_together():
+    cells = cells_of(Recipe(), [over("strategy+ranks=sync+1,async+4")])
+    assert [(cell.recipe.strategy, cell.recipe.ranks) for cell in cells] == [("sync", 1), ("async", 4)]
+    assert cells[1].name == "strategy=async ranks=4"
+
+
+def test_values_are_of_the_options_types():
+    (cell,) = cells_of(Recipe(), [over("lr=1"), over("batch-size=full"), over("drop_last=yes"), over("num_gpus=3")])
+    assert (cell.recipe.lr, cell.recipe.batch_size, cell.recipe.drop_last, cell.recipe.ranks) == (1.0, "full", True, 3)
+
+
+def test_values_with_commas_are_separated_by_a_bar():
+    assert made("model=mlp:128,64|mlp:32") == [{"model": "mlp:128,64"}, {"model": "mlp:32"}]
+
+
+def test_a_batch_of_all_ranks_goes_before_one_of_each():
+    (cell,) = cells_of(load("r4", {}), [over("batch_size=1024")])
+    assert (cell.recipe.batch_size, cell.recipe.batch_size_per_rank) == (1024, 0)
+
+
+def test_cells_that_differ_have_files_that_differ():
+    cells = cells_of(Recipe(), [over("data=a/b,a-b"), over("seed=0,1")])
+    assert len({cell.slug for cell in cells}) == len({cell.digest for cell in cells}) == 4
+    assert all(re.fullmatch(r"[\w.=-]+", cell.slug) for cell in cells)
+    assert cells_of(Recipe(), [])[0].digest == cells_of(Recipe(out="elsewhere"), [])[0].digest
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        (["stratgy=sync"], "unknown option in --over: 'stratgy'.*did you mean 'strategy'"),
+        (["out=a,b"], "unknown option in --over: 'out'"),
+        (["strategy"], "--over strategy: there are no values"),
+        (["ranks="], "there are no values"),
+        (["ranks=two"], "ranks in --over is 'two'\nHINT: give a value of type int"),
+        (["ranks=0"], "--ranks is 0"),
+        (["ranks=1", "num_gpus=2"], "--over names ranks twice"),
+        (["ranks+ranks=1+2"], "an option is there twice"),
+        (["strategy+ranks=sync+1,async"], "'async' is 1 values for 2 options"),
+    ],
+)
+def test_mistakes_are_refused_by_name(texts, message):
+    with pytest.raises(UserError, match=f"(?s){re.escape(message) if '.*' not in message else message}"):
+        made(*texts)

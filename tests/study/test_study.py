@@ -1,0 +1,158 @@
+"""Records and their order, with runs that are made up."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from unisono.errors import UserError
+from unisono.recipe import Recipe
+from unisono.study.cells import Cell, cells_of, over
+from unisono.study.estimate import Trial, estimate_s
+from unisono.study.plan import Turn, turns
+from unisono.study.records import Records, default_path
+from unisono.study.study import Terms, carry_out, counted, disturbance, failure
+
+CELLS = cells_of(Recipe(), [over("ranks=1,2")])
+ONE, TWO = CELLS
+STUDIED = {"cells": [cell.name for cell in CELLS]}
+
+
+@pytest.fixture
+def runs(monkeypatch) -> list[str]:
+    """The cells that were run, in order; nothing is trained."""
+    done: list[str] = []
+    monkeypatch.setattr("unisono.study.study.run_cell", lambda *given: run(done, *given))
+    return done
+
+
+def run(done, cell, recipe, path, timeout_s, on_line):
+    done.append(cell.name)
+    path.mkdir(parents=True)
+    (path / "left").touch()
+    if cell.recipe.precision == "fp8":
+        return {"status": "failed", "reason": "no fp8", "error": "no fp8", "exit_code": 2, "elapsed_s": 0.1} | NOTHING
+    if cell.recipe.seed == 9:
+        return {"status": "failed", "reason": "killed", "error": "", "exit_code": -9, "elapsed_s": 0.1} | NOTHING
+    return {"status": "finished", "reason": "", "error": "", "exit_code": 0, "elapsed_s": 2.0, "summary": {"n": 1}}
+
+
+NOTHING: dict = {"summary": {}}
+
+
+def conduct(path, cells, repeat: int, **terms) -> list[dict]:
+    with Records.open(path, "scale", STUDIED) as records:
+        return list(carry_out(records, turns(cells, repeat), Terms(**terms)))
+
+
+def test_runs_are_interleaved_and_kept(tmp_path, runs):
+    records = conduct(tmp_path / "s", CELLS, 2)
+    assert runs == ["ranks=1", "ranks=2", "ranks=2", "ranks=1"]
+    lines = (tmp_path / "s/cells.jsonl").read_text().splitlines()
+    assert [json.loads(line) for line in lines] == records
+    assert sorted(counted(records, ONE)) == [0, 1]
+
+
+def test_the_same_study_goes_on_where_it_was_interrupted(tmp_path, runs):
+    plan = turns(CELLS, 2)
+    with Records.open(tmp_path, "scale", STUDIED) as records:
+        pending = carry_out(records, plan, Terms())
+        next(pending)
+        next(pending)
+        pending.close()
+    assert len(conduct(tmp_path, CELLS, 2)) == 4
+    assert len(runs) == 4
+    assert len(conduct(tmp_path, CELLS, 3)) == 6  # more repeats: only those
+    assert len(runs) == 6
+
+
+def test_half_a_line_and_half_a_run_are_done_again(tmp_path, runs):
+    conduct(tmp_path, CELLS, 1)
+    lines = (tmp_path / "cells.jsonl").read_text()
+    (tmp_path / "cells.jsonl").write_text(lines[: len(lines) - 5])
+    assert [record["cell"] for record in conduct(tmp_path, CELLS, 1)] == ["ranks=1", "ranks=2"]
+    assert runs == ["ranks=1", "ranks=2", "ranks=2"]
+    assert len((tmp_path / "cells.jsonl").read_text().splitlines()) == 2
+
+
+def test_a_recipe_that_cannot_be_is_run_once_and_does_not_end_the_study(tmp_path, runs):
+    bad = Cell({"precision": "fp8"}, replace(Recipe(), precision="fp8"))
+    records = conduct(tmp_path, [bad, ONE], 2)
+    assert runs == ["precision=fp8", "ranks=1", "ranks=1"]
+    assert failure(records, bad) == "no fp8"
+    assert failure(records, ONE) == ""
+    conduct(tmp_path, [bad, ONE], 2, retry=True)
+    assert runs[3:] == ["precision=fp8"]
+
+
+def test_what_died_is_tried_again_in_the_next_round_or_when_asked(tmp_path, runs):
+    unlucky = Cell({"seed": "9"}, replace(Recipe(), seed=9))
+    conduct(tmp_path, [unlucky], 2)
+    assert len(runs) == 2
+    conduct(tmp_path, [unlucky], 2)
+    assert len(runs) == 2
+    records = conduct(tmp_path, [unlucky], 2, retry=True)
+    assert len(runs) == 4
+    assert not counted(records, unlucky)
+
+
+def test_warm_ups_do_not_count(tmp_path, runs):
+    with Records.open(tmp_path, "scale", STUDIED) as records:
+        list(carry_out(records, turns([ONE], 1, warmup=1), Terms()))
+        assert sorted(counted(records.all, ONE)) == [0]
+    assert len(runs) == 2
+
+
+def test_another_study_is_refused(tmp_path, runs):
+    conduct(tmp_path, CELLS, 1)
+    with pytest.raises(UserError, match=r"holds another study: kind is scale there, compare here"):
+        Records.open(tmp_path, "compare", STUDIED)
+    with pytest.raises(UserError, match=r"holds another study: studied is cells .*ranks=1.* there, cells \[\] here"):
+        Records.open(tmp_path, "scale", {"cells": []})
+
+
+def test_other_files_are_left_alone(tmp_path):
+    (tmp_path / "thesis.tex").touch()
+    with pytest.raises(UserError, match="holds something that is no study"):
+        Records.open(tmp_path, "scale", STUDIED)
+    with pytest.raises(UserError, match=r"--out /proc/nothing: .*\nHINT: give a directory that you may write to"):
+        Records.open(Path("/proc/nothing"), "scale", STUDIED)
+
+
+def test_a_study_without_a_place_gets_one_that_is_its_own():
+    same = [default_path("scale", Recipe(seed=seed), {"grid": "1x1"}) for seed in (0, 0)]
+    assert same[0] == same[1] != default_path("scale", Recipe(), {"grid": "1x2"})
+    assert same[0].parent == Path("studies")
+    assert same[0].name.startswith("scale-mlp-digits-")
+
+
+def test_two_at_once_are_refused(tmp_path):
+    with (
+        Records.open(tmp_path, "scale", STUDIED),
+        pytest.raises(UserError, match="is in use by another study"),
+    ):
+        Records.open(tmp_path, "scale", STUDIED)
+    Records.open(tmp_path, "scale", STUDIED).close()
+
+
+def test_a_time_limit_is_a_number_above_0():
+    with pytest.raises(UserError, match="--timeout-s is 0"):
+        Terms(timeout_s=0)
+
+
+def test_a_busy_machine_is_said_and_a_quiet_one_is_not():
+    runs = [{"repeat": 0, "others_cores": 0.1}, {"repeat": 1, "others_cores": 0.2}]
+    assert disturbance(runs, 2) == ""
+    assert disturbance([], 2) == ""
+    assert "kept 1.6 of the 2 cores busy" in disturbance([{"repeat": at, "others_cores": 1.6} for at in range(3)], 2)
+    assert disturbance([{"repeat": -1, "others_cores": 2.0}, *runs], 2) == ""
+
+
+def test_an_estimate_counts_what_is_left():
+    trial = Trial(ranks=1, start_s=1.0, epoch_s=2.0)
+    cells = [Cell(cell.labels, replace(cell.recipe, epochs=10)) for cell in CELLS]
+    assert estimate_s(turns(cells, 1), [], trial, cores=2) == (1 + 20) + (1 + 10)
+    assert estimate_s(turns(cells, 1), [], trial, cores=1) == (1 + 20) + (1 + 20)
+    known = [{"digest": cells[0].digest, "repeat": 0, "elapsed_s": 5.0}]
+    assert estimate_s([Turn(cells[0], 0), Turn(cells[0], 1)], known, trial, cores=2) == 5.0

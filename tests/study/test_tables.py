@@ -1,0 +1,46 @@
+import csv
+import json
+
+from rich.console import Console
+
+from unisono.study.tables import Column, Table, escaped, range_of
+
+TABLE = Table("Times", [Column("way", "way", left=True), Column("train_s", "time", lambda s: f"{s:.1f} s")])
+ROWS = [{"way": "a|b", "train_s": 1.25, "samples": [1, 2]}, {"way": "50 %_x", "reason": "why"}]
+
+
+def test_markdown_keeps_bars_apart():
+    assert TABLE.markdown(ROWS).splitlines() == [
+        "| way | time |",
+        "| :--- | ---: |",
+        "| a\\|b | 1.2 s |",
+        "| 50 %_x |  |",
+    ]
+
+
+def test_latex_escapes_what_it_would_read():
+    assert TABLE.latex(ROWS).splitlines()[4:6] == [r"a|b & 1.2 s \\", r"50 \%\_x &  \\"]
+    assert escaped("\\{}~") == r"\textbackslash{}\{\}\textasciitilde{}"
+
+
+def test_files_for_programs_have_values(tmp_path):
+    written = TABLE.write(ROWS, tmp_path, "times")
+    assert [path.name for path in written] == ["times.csv", "times.json", "times.md", "times.tex"]
+    assert json.loads((tmp_path / "times.json").read_text()) == ROWS
+    rows = list(csv.DictReader((tmp_path / "times.csv").read_text().splitlines()))
+    assert rows == [{"way": "a|b", "train_s": "1.25", "reason": ""}, {"way": "50 %_x", "train_s": "", "reason": "why"}]
+
+
+def test_a_terminal_shows_texts():
+    console = Console(width=60, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    console.print(TABLE.shown(ROWS))
+    console.file.close()
+    assert "1.2 s" in console.export_text()
+
+
+def test_ranges_without_a_range_are_numbers():
+    assert range_of(1.5, 1.5, 1.5) == "1.50"
+    assert range_of(2000.0, 1900.0, 2100.5, 0) == "2,000 ±5 %"
+    column = Column("x", "x", ranged=1)
+    assert column.text({"x": 1.0, "x_low": 0.5, "x_high": 2.0}) == "1.0 ±75 %"
+    assert column.text({}) == ""
