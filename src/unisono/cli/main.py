@@ -28,6 +28,7 @@ COMMANDS = {
     "bench": "Measure all-reduce: algorithm x size x ranks x transport.",
     "scale": "Train on more and more ranks: speed-up, efficiency, what limits it.",
     "compare": "Train over any option (strategies, precisions, ranks): one table, ratios, equal bits.",
+    "tune": "Find the ranks, threads, shards and batch with which a recipe is fastest here.",
     "profile": "Show where the time of a recipe's steps goes: phases, modules, operators.",
 }
 """In the order in which a user meets them. The texts stand here so that --help need not import the commands."""
@@ -38,6 +39,7 @@ EXAMPLES = {
     "bench": "unisono bench --transports shm --sizes 64KiB,1MiB",
     "scale": "unisono scale r2 --grid 1x1,1x2 --data-dir path/to/mnist",
     "compare": "unisono compare --over strategy=sync,ddp --over ranks=1,2 --epochs 3",
+    "tune": "unisono tune r4 --shards ranks --seconds 60",
     "profile": "unisono profile r4 --ranks 1 --shards 1 --batch-size 32 --batches 100",
 }
 """For each command that is a function; one that has commands of its own brings its example."""

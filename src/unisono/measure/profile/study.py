@@ -18,6 +18,7 @@ from unisono.launch.local import run
 from unisono.measure.options import choices
 from unisono.measure.profile.options import SORTS, ProfileOptions
 from unisono.measure.profile.rank import measure_rank, steps_of
+from unisono.measure.steps import with_steps
 from unisono.models.activations import ACTIVATIONS
 from unisono.recipe import Recipe
 from unisono.resources import machine
@@ -66,8 +67,7 @@ def _check(recipe: Recipe, options: ProfileOptions) -> None:
 
 def _job(recipe: Recipe, options: ProfileOptions, dataset: Dataset | None = None) -> Job:
     job = prepare(replace(recipe, snapshot_every="", resume="", allow_change="", out=""), dataset)
-    whole = max(1, job.plan.steps_per_epoch - 1)
-    return replace(job, recipe=replace(job.recipe, epochs=-(-steps_of(options.batches, PARTS) // whole)))
+    return with_steps(job, steps_of(options.batches, PARTS))
 
 
 def measure(job: Job, options: ProfileOptions) -> dict[str, Any]:
