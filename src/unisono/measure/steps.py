@@ -44,11 +44,7 @@ class Steps:
         """Seconds of each; all ranks begin together. spans: where to note what happens outside the model."""
         self._world.comm.barrier()
 
-        def note(what: str, begun: float, ended: float) -> None:
-            assert spans is not None
-            spans.append(((what,), begun, ended))
-
-        trace = self._strategy.trace = None if spans is None else note
+        trace = self._strategy.trace = None if spans is None else _noting(spans)
         return [self._step(trace) for _ in range(count)]
 
     def _step(self, trace: Trace | None) -> float:
@@ -61,6 +57,11 @@ class Steps:
         if trace is not None:
             trace("step", begun, ended)
         return ended - begun
+
+
+def _noting(spans: list[Span]) -> Trace:
+    note = spans.append
+    return lambda what, begun, ended: note(((what,), begun, ended))
 
 
 def _timed(load: Load, trace: Trace) -> Load:

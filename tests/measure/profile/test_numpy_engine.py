@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from unisono.measure.profile.layers import held_bytes
+from unisono.measure.profile.layers import Stamps, held_bytes
 from unisono.measure.profile.numpy_engine import NumpyInstrument
 from unisono.models.layer import Room
 from unisono.models.linear import Linear
@@ -62,6 +62,32 @@ def test_every_layer_is_seen_once_a_call_and_the_halves_add_up():
     for phase in ("forward", "backward"):
         whole = sum(ended - begun for key, begun, ended in spans if key == (phase,))
         assert sum(row["self_s"] for row in rows if row["phase"] == phase) == pytest.approx(whole)
+
+
+def test_what_watching_costs_is_taken_off_and_no_layer_takes_less_than_nothing():
+    stamps = Stamps()
+    stamps.watch(build("linear", 2, 1))
+    stamps.price_s = 0.5
+    stamps.read += [0.0, 2.0, 2.25, 4.0, 8.0]
+    assert [(key[0], ended - begun) for key, begun, ended in stamps.spans()] == [
+        ("forward", 1.5),
+        ("forward", 0.0),
+        ("backward", 1.25),
+        ("backward", 3.5),
+        ("forward", 2.25),
+        ("backward", 5.75),
+    ]
+
+
+def test_the_price_is_what_steps_took_longer_shared_out_over_the_readings():
+    charged = NumpyInstrument(made(), memory=False, shapes=False)
+    for part in ("phases", "modules"):
+        with charged.watching(part):
+            gradients(charged.model, calls=3)
+    charged.take_off(3 * 14e-9)  # 17 readings a call, 3 of them also for phases alone
+    assert charged._stamps.price_s == pytest.approx(1e-9)
+    charged.take_off(-1.0)
+    assert charged._stamps.price_s == 0.0
 
 
 def test_phases_alone_are_two_spans_a_call():

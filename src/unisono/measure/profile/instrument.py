@@ -38,6 +38,9 @@ class Instrument(ABC):
     def begin(self, part: str) -> None:
         """Forgets what was seen of a part so far, while it is watched: a first call makes what later ones use."""
 
+    def take_off(self, longer_s: float) -> None:  # noqa: B027  (where that is not known)
+        """Watching modules took so much longer than watching phases, in all steps: that is no module's time."""
+
     @abstractmethod
     def spans(self, part: str) -> list[Span]:
         """Of forward and backward as wholes, and of modules; those of one call before those of the next."""

@@ -53,6 +53,10 @@ class NumpyInstrument(Instrument):
         elif part:
             (self._stamps if part == "modules" else self._ends).read.clear()
 
+    def take_off(self, longer_s: float) -> None:
+        readings = len(self._stamps.read) - len(self._ends.read)
+        self._stamps.price_s = max(0.0, longer_s) / readings if readings > 0 else 0.0
+
     def spans(self, part: str) -> list[Span]:
         return (self._stamps if part == "modules" else self._ends).spans()
 

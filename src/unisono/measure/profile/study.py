@@ -82,7 +82,7 @@ def measure(job: Job, options: ProfileOptions) -> dict[str, Any]:
     }  # fmt: skip
     record |= {
         "step_s": first["plain_s"],
-        "overhead": {part: took / first["plain_s"] - 1 for part, took in first["watched_s"].items()},
+        "overhead": first["overhead"],
         "forward_s": first["forward_s"],
         "modules_forward_s": first["modules_forward_s"],
         "phases": [{"rank": rank, **one["phases"]} for rank, one in enumerate(found)],
