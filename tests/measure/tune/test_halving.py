@@ -41,13 +41,20 @@ def test_most_of_the_time_is_for_those_that_are_close():
 
     def measure(one, seconds):
         spent[one] = spent.get(one, 0.0) + seconds
-        return {"a": 10.0, "b": 9.9}.get(one, 1.0)
+        return {"a": 10.0, "b": 9.9, "c": 9.8}.get(one, 1.0)
 
-    outcome = halve([*"abcdefgh"], measure, forever)
+    outcome = halve([*"hgfedcba"], measure, forever)
     assert outcome.best == "a"
-    assert spent["a"] == spent["b"] == FIRST_S * (2 ** len(CLOSE) - 1)
-    assert spent["h"] <= 3 * FIRST_S
+    assert spent["a"] == spent["b"] == spent["c"] == FIRST_S * (2 ** len(CLOSE) - 1)
+    assert sorted(spent[one] for one in "defgh") == [FIRST_S] * 4 + [3 * FIRST_S]
     assert outcome.rounds["a"] == len(CLOSE)
+
+
+def test_one_whose_first_second_was_taken_by_others_still_wins_among_few():
+    def measure(one, seconds):
+        return 0.2 if one == "c" and seconds == FIRST_S else {"a": 1.0, "b": 1.1, "c": 2.0}[one]
+
+    assert halve([*"abc"], measure, forever).best == "c"
 
 
 def test_rounds_go_there_and_back():

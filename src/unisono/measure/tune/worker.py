@@ -15,6 +15,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -32,8 +33,9 @@ from unisono.world import World
 
 WARM_UP, LEAST, MOST = 3, 4, 20_000
 """Steps that do not count; the fewest and the most that do."""
-UNDISTURBED = 0.25
-"""Speed is that of the quarter of the steps that were fastest, at most: the others may have been disturbed."""
+PIECE_S, UNDISTURBED = 0.002, 0.1
+"""Steps are timed in pieces of about so many seconds, what lies between steps included, and speed is that of the tenth
+of the pieces that were fastest: the others may have been disturbed by other programs, all the more on several ranks."""
 
 
 def measure_rank(world: World, job: Job, seconds: float, limit_bytes: int) -> dict[str, float | None]:
@@ -45,19 +47,27 @@ def measure_rank(world: World, job: Job, seconds: float, limit_bytes: int) -> di
         steps = Steps(world, strategy, job)
         told = np.array([median(steps.take(WARM_UP))])
         world.comm.broadcast(told)
-        count = int(min(MOST, max(LEAST, seconds / told[0])))
+        piece = max(1, round(PIECE_S / told[0]))
+        count = int(min(MOST, max(LEAST, seconds / told[0]))) // piece + 1
         meter = Meter(find_counters(), watts_per_core=0.0) if world.rank == 0 else None
         used_s = cpu_s(descendants=False)
-        times = steps.take(count)
+        times = [_timed(steps, piece) for _ in range(count)]
         world.comm.barrier()
         return {
             "samples_per_s": job.plan.global_batch / float(np.quantile(times, UNDISTURBED)),
-            "samples": count * job.plan.global_batch,
+            "samples": count * piece * job.plan.global_batch,
             "step_s": median(times),
             "counted_j": None if meter is None else meter.read(0.0).joules,
             "cpu_s": cpu_s(descendants=False) - used_s,
             "memory_bytes": pss_bytes(),
         }
+
+
+def _timed(steps: Steps, count: int) -> float:
+    """Seconds a step."""
+    begun = perf_counter()
+    steps.take(count)
+    return (perf_counter() - begun) / count
 
 
 def limit_memory(more_bytes: int) -> None:
@@ -72,7 +82,7 @@ def trial(spec: dict[str, Any]) -> dict[str, Any]:
     """Prepares, starts the ranks, adds up what they found."""
     recipe = from_values(spec["recipe"], "the trial")
     job = prepare(replace(recipe, snapshot_every="", resume="", allow_change="", out="", target_accuracy=0.0))
-    job = with_steps(job, MOST + WARM_UP)
+    job = with_steps(job, 2 * MOST + WARM_UP)
     found = run(lambda world: measure_rank(world, job, spec["seconds"], spec["limit_bytes"]), recipe.ranks)
     first = found[0]
     counted, estimated = first["counted_j"], sum(one["cpu_s"] for one in found) * recipe.watts_per_core
