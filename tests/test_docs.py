@@ -1,12 +1,14 @@
 """The documents tell the truth: links lead somewhere, Python examples run, commands of `unisono` parse."""
 
 import re
-import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from documented import Command, commands
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs/architecture.md").read_text()
@@ -26,20 +28,18 @@ def test_the_readme_example_runs():
     assert ended.stdout.strip() == "[6.0, 6.0, 6.0, 6.0]"
 
 
-def commands() -> list[str]:
-    pages = [(ROOT / name).read_text() for name in ("README.md", "docs/studies.md")]
-    blocks = "\n".join(re.findall(r"```sh\n(.*?)```", "\n".join(pages), re.DOTALL)).replace("\\\n", "")
-    return [line.split("#")[0].strip() for line in blocks.splitlines() if line.startswith("unisono ")]
+def shown() -> list[Command]:
+    return [command for page in PAGES for command in commands(page) if command.of_unisono]
 
 
-@pytest.mark.parametrize("command", commands())
-def test_the_commands_of_the_documents_are_valid(command, monkeypatch):
+@pytest.mark.parametrize("command", shown(), ids=lambda command: command.text[:60])
+def test_the_commands_that_are_shown_are_valid(command, monkeypatch):
     from unisono.cli.main import app
     from unisono.measure.bench import plan
     from unisono.measure.bench_options import BenchOptions
 
     monkeypatch.setattr("unisono.launch.connect.find_spec", lambda name: True)
-    words = shlex.split(command)[1:]
+    words = command.of_unisono
     _, bound, _ = app.parse_args(words, exit_on_error=False, print_error=False)
     if words[0] == "bench":
         assert plan(*bound.args or [BenchOptions()])
@@ -82,5 +82,5 @@ def test_the_architecture_page_speaks_of_files_that_exist():
 
 
 def test_the_scripts_of_the_readme_exist():
-    for name in re.findall(r"bash (scripts/\S+)", (ROOT / "README.md").read_text()):
+    for name in re.findall(r"bash (scripts/[\w.]+)", (ROOT / "README.md").read_text()):
         assert (ROOT / name).exists()

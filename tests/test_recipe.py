@@ -42,6 +42,9 @@ def test_shipped_recipes_are_valid(name):
         ("batch_size = 'half'", "--batch-size is 'half'"),
         ("batch_size = 0", "--batch-size is 0"),
         ("target_accuracy = 97", "--target-accuracy is 97"),
+        ("stall_timeout = inf", "--stall-timeout is inf\nHINT: give a finite number"),
+        ("stall_timeout = nan", "--stall-timeout is nan"),
+        ("lr = -inf", "--lr is -inf"),
         ("epochs 3", "is not TOML"),
     ],
 )

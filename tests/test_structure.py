@@ -9,8 +9,8 @@ import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "unisono"
 LAYERS = [
-    "cli", "measure", "report", "study", "train", "launch", "world", "loop", "strategies", "data", "models", "optim",
-    "comm", "arena", "recipe", "rng", "energy", "resources", "own", "errors",
+    "cli", "doctor", "measure", "report", "study", "train", "launch", "world", "loop", "strategies", "data", "models",
+    "optim", "comm", "arena", "recipe", "rng", "energy", "resources", "own", "tracebacks", "errors",
 ]  # fmt: skip
 """From top to bottom: a file may import from its own layer and from those below."""
 
@@ -63,6 +63,7 @@ def test_imports_point_downward(path):
                 "strategies/accelerate.py",
                 "strategies/peers.py",
                 "measure/profile/torch_engine.py",
+                "doctor/probes/torch.py",
             ],
         ),
         ("accelerate", ["strategies/accelerate.py"]),

@@ -69,6 +69,17 @@ class RankLost(CommError):
         self.ranks = tuple(ranks)
 
 
+class NodeLost(CommError):
+    """Another machine does not answer: it, or one of its ranks, is no more, or cannot be reached.
+
+    `first_hand`: this rank saw it itself; others of its machine were told.
+    """
+
+    def __init__(self, message: str, *, first_hand: bool) -> None:
+        super().__init__(message)
+        self.first_hand = first_hand
+
+
 class RankFailed(UnisonoError):
     """A rank of `unisono.run` raised or died.
 

@@ -9,6 +9,7 @@ A function is handed those of the offered arguments that it names, and nothing e
 the user, as `python mine.py` would; its directory is importable while the file or its function runs.
 """
 
+import ast
 import importlib.util
 import inspect
 import sys
@@ -73,6 +74,22 @@ class OwnFunction:
             raise UserError(f"{self.spec} asks for {', '.join(strange)}", hint=f"give it {may}, or defaults")
         named = {p.name for p in plain}
         return {name: value for name, value in offered.items() if name in named}
+
+
+def without_function(option: str, file: str) -> UserError:
+    """The error for a file after `option` of which no function is named; it is read for those it has, not run."""
+    try:
+        tree = ast.parse(Path(file).expanduser().read_bytes())
+    except (OSError, SyntaxError, ValueError):  # of which OwnFunction will say more
+        functions = []
+    else:
+        named = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
+        functions = [name for name in named if not name.startswith("_")]
+    others = f"; it has {', '.join(functions)}" if functions else ""
+    return UserError(
+        f"{option} {file} names a file and no function of it",
+        hint=f"give the function after a colon: {option} {file}:{functions[0] if functions else 'FUNCTION'}{others}",
+    )
 
 
 def _find(path: Path, name: str) -> Callable[..., Any]:

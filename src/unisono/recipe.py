@@ -9,6 +9,7 @@ Limits: imports nothing heavy; names of models, data and optimizers are checked 
 """
 
 import json
+import math
 import tomllib
 from dataclasses import asdict, dataclass, fields, replace
 from importlib import resources
@@ -21,6 +22,8 @@ DEFAULT_SHARDS = 8
 MOST_THREADS = 1024
 ALIASES = {"base_lr": "lr", "num_gpus": "ranks"}
 """Other names of options, as other trainers have them: on the command line and in TOML files."""
+ONE_RUNS = ("out", "resume", "allow_change")
+"""Options that belong to one run only."""
 _BATCHES = ("batch_size", "batch_size_per_rank")
 
 
@@ -63,7 +66,7 @@ class Recipe:
     """none, unit (0 to 1), standard (mean 0, deviation 1) or auto (what suits the data)."""
 
     ranks: int = 2
-    """Processes on this machine. Changes the time, never the result."""
+    """Processes on this machine. Changes the time, never the result. Of no effect under mpirun, torchrun and srun."""
 
     shards: int = 0
     """Slices of each global batch: part of the recipe, not of the machine. 0: 8, or more if there are more ranks. With
@@ -150,8 +153,8 @@ class Recipe:
     native: a copy per rank and this all-reduce, for comparison."""
 
     wire: str = "fp32"
-    """fp32, or bf16: what the replicas of --strategy local tell each other is rounded to 16 bits, half the bytes where
-    they are on several nodes, or --allreduce is not arena."""
+    """fp32, or bf16: what nodes tell each other, and the replicas of --strategy local, is rounded to 16 bits: half the
+    bytes between nodes, or where --allreduce is not arena. Other layouts of nodes then give other bits."""
 
     transport: str = "auto"
     """What moves arrays between ranks: shm, mpi (under mpirun) or gloo; auto: shm, or what the launcher uses."""
@@ -203,6 +206,10 @@ class Recipe:
     """The run directory; a new one under runs/ if empty."""
 
     def __post_init__(self) -> None:
+        for entry in fields(self):
+            value = getattr(self, entry.name)
+            if isinstance(value, float) and not math.isfinite(value):
+                raise UserError(f"{option(entry.name)} is {value}", hint="give a finite number")
         for name, least in (
             ("ranks", 1),
             ("masters", 1),
@@ -230,10 +237,12 @@ class Recipe:
             raise UserError(f"--target-accuracy is {self.target_accuracy}", hint="give a share such as 0.97")
 
     def save(self, path: Path) -> None:
+        path.write_text(self.toml())
+
+    def toml(self) -> str:
         """As TOML; without what belongs to one run only, so that another can be made from it."""
-        kept = {name: value for name, value in asdict(self).items() if name not in ("out", "resume", "allow_change")}
-        lines = [f"{name} = {json.dumps(value)}" for name, value in kept.items()]
-        path.write_text("\n".join(lines) + "\n")
+        kept = {name: value for name, value in asdict(self).items() if name not in ONE_RUNS}
+        return "".join(f"{name} = {json.dumps(value)}\n" for name, value in kept.items())
 
 
 def option(field: str) -> str:
@@ -249,7 +258,11 @@ def shipped() -> list[str]:
 
 def load(source: str, overrides: dict[str, Any]) -> Recipe:
     """The recipe of a shipped name or a TOML file (none: the defaults), with `overrides` on top."""
-    values = _plain(_read(source), source) if source else {}
+    return changed(_plain(_read(source), source) if source else {}, overrides, source or "the command line")
+
+
+def changed(values: dict[str, Any], overrides: dict[str, Any], source: str) -> Recipe:
+    """The recipe of plain values, which `source` gave, with `overrides` on top."""
     overrides = _plain(overrides, "the command line")
     if all(overrides.get(name) for name in _BATCHES):
         raise UserError(
@@ -257,7 +270,7 @@ def load(source: str, overrides: dict[str, Any]) -> Recipe:
         )
     if "batch_size" in overrides:
         values.pop("batch_size_per_rank", None)  # which would go before it
-    return from_values({**values, **overrides}, source or "the command line")
+    return from_values({**values, **overrides}, source)
 
 
 def from_values(values: dict[str, Any], source: str) -> Recipe:

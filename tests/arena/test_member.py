@@ -8,6 +8,7 @@ import pytest
 from unisono.arena import protocol
 from unisono.arena.member import Gone, Member, Regrouped, pulse_of
 from unisono.arena.protocol import COMMIT, READY, View, pack
+from unisono.arena.waiting import wait_until
 
 
 class Acting(list):
@@ -153,6 +154,15 @@ def test_a_replacement_goes_on_counting_the_work_of_the_place():
     Member(words, 0, 2, crowded=True).pulse()
     assert pulse_of(words, 0) == 3
     assert pulse_of(words, 1) == 0
+
+
+def test_who_waits_for_a_disk_shows_that_it_lives_and_only_then():
+    words, member = member_of(2)
+    with member.pulsing():
+        assert wait_until(lambda: pulse_of(words, 0) >= 2, 30.0)
+    seen = pulse_of(words, 0)
+    member.pulse()
+    assert pulse_of(words, 0) == seen + 1
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4])

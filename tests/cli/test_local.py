@@ -48,7 +48,8 @@ def test_it_says_what_it_does_and_a_run_that_was_halted_goes_on(tmp_path):
     [
         (["--strategy", "local", "--sync-every", "0"], "--sync-every 0: not a number of steps"),
         (["--sync-every", "16"], "--sync-every 16 with --strategy sync"),
-        (["--wire", "bf16"], "--wire bf16 with --strategy sync"),
+        (["--wire", "bf16", "--allreduce", "ring"], "--wire bf16 with --allreduce ring"),
+        (["--wire", "bf16", "--strategy", "async"], "--wire bf16 with --strategy async"),
         (["--strategy", "local", "--wire", "bf8"], "unknown --wire 'bf8'; there are: fp32, bf16"),
         (["--strategy", "lokal"], "did you mean 'local'?"),
         (["--slow", "2:4"], "--slow 2:4: there is no rank 2"),

@@ -182,7 +182,7 @@ def test_what_was_told_by_hand_is_not_told_again(job):
 
 def held(run: Path) -> bool:
     """Whether others are kept from going on with a run."""
-    with open(run / "recipe.toml") as file:
+    with open(run / rundir.LOCK) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

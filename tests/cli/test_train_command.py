@@ -53,7 +53,7 @@ def test_no_argument_trains_on_digits(tmp_path):
     assert f"{100 * summary['test_accuracy']:.2f} %" in ended.stdout
     assert {path.name for path in run.iterdir()} == {
         "recipe.toml", "summary.json", "metrics.jsonl", "ranks.csv", "sync_time.csv", "contributions.csv", "loss.png",
-        "weights.safetensors", "energy.json", "utilisation.csv",
+        "weights.safetensors", "energy.json", "utilisation.csv", ".lock",
     }  # fmt: skip
     assert summary["energy_source"] in ("estimate", "rapl")
     assert summary["energy_j"] > 0
@@ -92,10 +92,11 @@ def test_r1_put_right(tmp_path):
 
 @pytest.mark.skipif(not find_spec("mpi4py"), reason="mpi4py is not installed")
 def test_r1_under_mpirun(tmp_path):
-    arguments = ["r1", "--transport", "mpi", "--allreduce", "native", "--out", "run"]
+    arguments = ["r1", "--transport", "mpi", "--allreduce", "native", "--out", "run", "--ranks", "4"]
     ended = train(*arguments, cwd=tmp_path, command=mpirun(4, COMMAND), environment=mpi_environment())
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.count("epoch 10/10") == 1  # one rank speaks
+    assert "has no effect" not in ended.stdout
     summary = summary_of(tmp_path / "run")
     assert (summary["transport"], summary["allreduce"], summary["ranks"]) == ("mpi", "native", 4)
     assert summary["train_loss"] == pytest.approx(0.01, rel=0.2)
@@ -105,8 +106,10 @@ def test_r1_under_mpirun(tmp_path):
 def test_the_arena_under_mpirun_gives_the_bits_of_the_own_launcher(tmp_path):
     arguments = ["--epochs", "2", "--model", "bn-mlp"]
     assert train(*arguments, "--out", "one", cwd=tmp_path).returncode == 0
-    ended = train(*arguments, "--out", "two", cwd=tmp_path, command=mpirun(3, COMMAND), environment=mpi_environment())
+    arguments += ["--out", "two", "--ranks", "2"]
+    ended = train(*arguments, cwd=tmp_path, command=mpirun(3, COMMAND), environment=mpi_environment())
     assert ended.returncode == 0, ended.stderr
+    assert len(re.findall(r"Note: --ranks 2 has no effect: .+ started 3 ranks\.", ended.stdout)) == 1
     one, two = summary_of(tmp_path / "one"), summary_of(tmp_path / "two")
     assert one["weights_sha256"] == two["weights_sha256"]
 

@@ -21,6 +21,7 @@ from async_reference import in_turn, reference
 from unisono.optim.base import Optimizer
 from unisono.recipe import Recipe
 from unisono.strategies.asynchronous.applying import Applying
+from unisono.strategies.asynchronous.arena import AsyncArena
 from unisono.strategies.asynchronous.clerk import DROP, HELLO, PUSH
 from unisono.strategies.asynchronous.desk import Desk
 from unisono.strategies.asynchronous.part import Part
@@ -36,9 +37,12 @@ PUSHES = 15
 
 
 class Knife:
-    """Ends the process of `rank` when it calls a method for the n-th time, before or after it is done."""
+    """Ends the process of `rank` when it calls a method for the n-th time, before or after it is done.
 
-    def __init__(self, rank: int, at: int, when: str, spoil: Callable[..., None] = lambda *given: None) -> None:
+    rank None: of any worker, when workers have called it n times.
+    """
+
+    def __init__(self, rank: int | None, at: int, when: str, spoil: Callable[..., None] = lambda *given: None) -> None:
         self.rank, self.at, self.when, self.spoil = rank, at, when, spoil
         self._memory = mmap.mmap(-1, 4096)  # calls; whether it struck
 
@@ -55,7 +59,7 @@ class Knife:
             return live(team, slot, *rest)
 
         def called(this: Any, *given: Any) -> Any:
-            mine = me[0] == self.rank and not self.struck
+            mine = (me[0] == self.rank or (self.rank is None and me[0] >= RECIPE.masters)) and not self.struck
             if mine:
                 self._memory[0] += 1
             now = mine and self._memory[0] == self.at
@@ -89,6 +93,12 @@ def spoil_new(entry: Any, gradient: Any, places: Any, *rest: Any) -> None:
 @pytest.fixture(autouse=True)
 def no_price(monkeypatch) -> None:
     monkeypatch.setattr("unisono.train.closing.shard_price", lambda *given: 1.0)
+
+
+@pytest.fixture(autouse=True)
+def few_cores(monkeypatch) -> None:
+    """So that masters do their work themselves, whatever the machine; `lend` is for the others."""
+    monkeypatch.setattr("unisono.strategies.asynchronous.arena.usable_cores", lambda: 0)
 
 
 def run(recipe: Recipe) -> tuple[str, list[Any], list[dict[str, Any]]]:
@@ -184,6 +194,57 @@ def test_the_death_of_a_worker_costs_its_batch_alone(monkeypatch, name, when, re
     assert deaths(events) == [3]
     order = [(entry.rank, entry.batch) for entry in log if entry.kind in (HELLO, PUSH)]
     assert sha256 == reference(prepare(recipe), [order])
+
+
+def lend(monkeypatch: Any) -> None:
+    """Enough cores for everybody, so workers lend a hand; masters, which need not do anything, leave it to them."""
+    monkeypatch.setattr("unisono.strategies.asynchronous.arena.usable_cores", lambda: 64)
+    lent = AsyncArena._lend
+    monkeypatch.setattr(AsyncArena, "_lend", lambda rank: rank._computes and lent(rank))
+
+
+HANDS = [
+    pytest.param(Applying, "apply", 9, spoil_new, id="in the middle of an update"),
+    pytest.param(Part, "_answer", 9, lambda *given: None, id="answering"),
+    pytest.param(Desk, "_write", 5, lambda *given: None, id="writing the log"),
+    pytest.param(Desk, "_hand_out", 5, lambda *given: None, id="handing out batches"),
+    pytest.param(Desk, "_keep", 4, lambda *given: None, id="keeping sums"),
+    pytest.param(Desk, "open", 1, lambda *given: None, id="opening"),
+]
+
+
+@pytest.mark.parametrize(("cls", "name", "at", "act"), HANDS)
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_worker_that_lends_a_hand_dies_with_the_pen(monkeypatch, cls, name, at, act, when):
+    lend(monkeypatch)
+    recipe = replace(RECIPE, order="free")
+    knife = Knife(None, at, when, act).into(monkeypatch, cls, name)
+    sha256, log, events = run(recipe)
+    assert knife.struck
+    assert len(deaths(events)) == 1
+    order = [(entry.rank, entry.batch) for entry in log if entry.kind in (HELLO, PUSH)]
+    assert sha256 == reference(prepare(recipe), [order])
+
+
+@pytest.mark.parametrize("rule", ["softsync", "delay-compensated"])
+def test_what_it_had_begun_is_taken_back(monkeypatch, rule):
+    lend(monkeypatch)
+    recipe = replace(RECIPE, staleness_rule=rule, order="free")
+    knife = Knife(None, 9, "before", spoil_new).into(monkeypatch, Applying, "apply")
+    sha256, log, _ = run(recipe)
+    assert knife.struck
+    order = [(entry.rank, entry.batch) for entry in log if entry.kind in (HELLO, PUSH)]
+    assert sha256 == reference(prepare(recipe), [order])
+
+
+@pytest.mark.parametrize(("order", "deal"), [("round-robin", "static"), ("round-robin", "dynamic")])
+@pytest.mark.parametrize("rule", ["safe", "softsync"])
+def test_who_does_it_changes_nothing(monkeypatch, order, deal, rule):
+    recipe, found = replace(RECIPE, order=order, deal=deal, staleness_rule=rule), set()
+    for cores in (1, 64):
+        monkeypatch.setattr("unisono.strategies.asynchronous.arena.usable_cores", lambda cores=cores: cores)
+        found.add(run(recipe)[0])
+    assert len(found) == 1
 
 
 def test_all_workers_die_and_masters_stand_in(monkeypatch):

@@ -48,6 +48,23 @@ def test_slurm_says_four_and_mpi_says_one():
     assert "--mpi=pmix" in ended.stderr
 
 
+@pytest.mark.skipif(not find_spec("mpi4py"), reason="mpi4py is not installed")
+def test_an_mpi_library_that_cannot_be_loaded_is_said():
+    """As under srun in an environment whose MPI is not where mpi4py looks."""
+    rank = {"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "2", "MPI4PY_LIBMPI": "/nowhere/libmpi.so"}
+    ended = subprocess.run(
+        [sys.executable, "-m", "unisono", "train"],
+        env=mpi_environment() | rank,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ended.returncode == 2
+    assert ended.stderr.startswith("unisono: MPI cannot be used: ")
+    assert "HINT: install an MPI" in ended.stderr
+
+
 @pytest.mark.skipif(not find_spec("torch"), reason="torch is not installed")
 def test_gloo_without_an_address_is_refused():
     with pytest.raises(UserError, match=r"needs the address of rank 0, and none was given \(started: SLURM\)"):

@@ -1,6 +1,8 @@
 """Children and what they tell: whole lines only, in order, and what became of each."""
 
+import errno
 import os
+import selectors
 import signal
 import sys
 from contextlib import closing
@@ -120,3 +122,33 @@ def test_kill_is_seen_by_the_next_poll():
         while crew.living:
             (ended,) = crew.poll(10.0) or [None]  # the end of the pipe is seen first
         assert (ended.rank, os.WTERMSIG(ended.status)) == (5, signal.SIGKILL)
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "succeeds"),
+    [(os, "pidfd_open", 0), (selectors.DefaultSelector, "register", 0), (selectors.DefaultSelector, "register", 1)],
+)
+def test_a_child_that_cannot_be_watched_is_ended(monkeypatch, owner, name, succeeds):
+    """Whoever asked for it will ask again: two processes would take themselves for one rank."""
+    real, calls, forked = getattr(owner, name), [], []
+
+    def short_of_descriptors(*arguments: Any) -> Any:
+        calls.append(arguments)
+        if len(calls) == succeeds + 1:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return real(*arguments)
+
+    fork = os.fork
+    monkeypatch.setattr(os, "fork", lambda: forked.append(fork()) or forked[-1])
+    monkeypatch.setattr(owner, name, short_of_descriptors)
+    with closing(Crew(lambda rank, value: None)) as crew:
+        with pytest.raises(OSError, match="Too many open files"):
+            crew.start(0, lambda sink: signal.pause())
+        assert crew.living == set()
+        with pytest.raises(ProcessLookupError):
+            os.kill(forked[0], 0)
+        crew.start(0, lambda sink: answer(lambda report: "second", sink))
+        ended = []
+        while crew.living:
+            ended += crew.poll(10.0)
+        assert [one.check() for one in ended] == ["second"]

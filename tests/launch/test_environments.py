@@ -18,7 +18,7 @@ import pytest
 
 from unisono.errors import Contradiction, UserError
 from unisono.launch import environments
-from unisono.launch.environments import child_environment, detect, mpi_environment, tidy_lone_mpi
+from unisono.launch.environments import child_environment, detect, has_desktop, mpi_environment, said, tidy_lone_mpi
 from unisono.launch.placement import Placement
 
 Environ = dict[str, str]
@@ -53,6 +53,7 @@ TORCHRUN = RANK_3 | {"GROUP_RANK": "1", "GROUP_WORLD_SIZE": "2", "MASTER_ADDR": 
 TORCHRUN |= {"ROLE_RANK": "3", "TORCHELASTIC_RUN_ID": "1", "TORCHELASTIC_USE_AGENT_STORE": "True"}
 SEPARATE = TORCHRUN | {"RANK": "1", "WORLD_SIZE": "2", "GROUP_RANK": "0", "GROUP_WORLD_SIZE": "1"}
 
+REQUEUED = {"SLURM_RESTART_COUNT": "2"}
 ALONE = Placement.alone()
 
 
@@ -103,6 +104,15 @@ def third(source: str, node: int | None = None, address: str | None = None) -> P
         pytest.param(SRUN_BASH_C, third("SLURM", 1), id="srun bash -c: the job is named bash"),
         pytest.param(SRUN | {"PMI_JOBID": "3.0", "PMI_RANK": "0", "PMI_SIZE": "1"}, third("SLURM", 1), id="old PMI"),
         pytest.param(SRUN | {"PMIX_NAMESPACE": "slurm.pmix.4.9", "PMIX_RANK": "0"}, third("SLURM", 1), id="old PMIx"),
+        pytest.param(SRUN | REQUEUED, replace(third("SLURM", 1), restarts=2), id="srun in a job that was requeued"),
+        pytest.param(OPEN_MPI | DAEMON | REQUEUED, replace(third("Open MPI"), restarts=2), id="and mpirun"),
+        pytest.param(BATCH | REQUEUED, replace(ALONE, restarts=2), id="and its script"),
+        pytest.param(
+            TORCHRUN | PROXY | REQUEUED | {"TORCHELASTIC_RESTART_COUNT": "1"},
+            replace(third("torchrun", 1, "n1:34785"), restarts=3),
+            id="and torchrun, which started its ranks again itself",
+        ),
+        pytest.param(REQUEUED, ALONE, id="of a job that is not here"),
         pytest.param(BATCH, ALONE, id="sbatch's script"),
         pytest.param(SRUN | {"SLURM_STEP_ID": "4294967291"}, ALONE, id="the batch step"),
         pytest.param(SRUN | {"SLURM_STEP_ID": "4294967290"}, ALONE, id="the shell of salloc"),
@@ -308,3 +318,31 @@ def test_mpi_without_a_launcher_leaves_no_segment_behind():
         with tidy_lone_mpi(launched):
             assert launched == before
         assert launched == before
+
+
+def test_variables_that_are_set():
+    assert said("A", "B", environ={"A": "1", "C": "2"}) == {"A": "1"}
+
+
+@pytest.mark.parametrize(
+    ("environ", "there"),
+    [
+        ({}, False),
+        ({"DISPLAY": ":0"}, True),
+        ({"WAYLAND_DISPLAY": "wayland-0"}, True),
+        ({"DISPLAY": ""}, False),
+        ({"DISPLAY": "localhost:10.0", "SSH_CONNECTION": "10.0.0.1 1 10.0.0.2 22"}, False),
+    ],
+)
+def test_a_desktop(environ, there):
+    assert has_desktop(environ) is there
+
+
+def test_a_process_that_accelerate_started_alone_though_told_of_several_is_refused():
+    alone = {"ACCELERATE_USE_CPU": "True", "ACCELERATE_MIXED_PRECISION": "no"}
+    assert detect(alone, terminal=False).size == 1
+    with pytest.raises(Contradiction, match="accelerate launch was told of several processes") as caught:
+        detect(alone | {"MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29500"}, terminal=False)
+    assert "HINT: ACCELERATE_USE_CPU=true accelerate launch --multi_gpu" in str(caught.value)
+    under_torchrun = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29500"}
+    assert detect(alone | under_torchrun, terminal=False).rank == 1

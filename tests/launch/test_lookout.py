@@ -105,5 +105,21 @@ def test_patience_follows_the_length_of_a_round(monkeypatch):
     assert node.lookout.patience_s() == pytest.approx(200.0, rel=0.05)
 
 
+def test_ranks_that_are_ended_one_after_the_other_in_one_round_have_more_and_more_time(node):
+    """What is slow there and not stuck would else be ended for ever."""
+    node.reach(7, COMMIT, 0, 1, 2)
+    for patience_s in (5.0, 10.0, 20.0):
+        assert node.lookout.patience_s() == patience_s
+        assert node.after(patience_s - 0.1) == []
+        assert node.after(0.5) == [0, 1, 2]
+        node.lookout.accuse()
+        node.lookout.forget()
+    node.lookout.forget()  # somebody joined
+    assert node.lookout.patience_s() == 40.0
+    node.reach(8, COMMIT, 0, 1, 2)
+    node.after(0.1)
+    assert node.lookout.patience_s() == 5.0
+
+
 def test_nobody_there_nobody_stuck(node):
     assert node.lookout.stuck([]) == []

@@ -83,6 +83,15 @@ def test_two_worlds_are_a_contradiction(source: str, message: str, fix: str) -> 
     assert caught.value.exit_code == 2
 
 
+@pytest.mark.parametrize(("library", "flag"), [("Open MPI", "pmix"), ("MPICH", "pmi2")])
+@pytest.mark.parametrize("source", ["SLURM", "PMI", "PMIx"])
+def test_the_one_flag_is_named_that_this_mpi_needs(source: str, library: str, flag: str) -> None:
+    with pytest.raises(Contradiction) as caught:
+        check_world(replace(GOOD, source=source), 1, library)
+    hint = str(caught.value).split("\nHINT: ")[1]
+    assert hint == f"this MPI is {library}: start it with `srun --mpi={flag}`, or with mpirun"
+
+
 def test_mpi_may_be_the_larger_world() -> None:
     with pytest.raises(Contradiction, match="alone says 1 rank, MPI says a world of 4"):
         check_world(Placement.alone(), 4)

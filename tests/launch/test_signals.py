@@ -13,13 +13,24 @@ from unisono.launch.signals import SIGNALS, heeding
 
 def test_the_first_of_each_kind_asks_and_the_second_ends():
     asked = []
-    with heeding(lambda: asked.append(1)):
+    with heeding(lambda: asked.append(1), echo_s=0.0):
         for number in SIGNALS:
             signal.raise_signal(number)
         assert len(asked) == len(SIGNALS)
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGUSR1)
     assert len(asked) == len(SIGNALS)
+
+
+def test_what_comes_twice_within_seconds_is_one_request_but_for_ctrl_c():
+    """SLURM sends SIGTERM to all processes of a step, and torchrun, one of them, sends its own to its ranks."""
+    asked = []
+    with heeding(lambda: asked.append(1)):
+        for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGUSR1, signal.SIGTERM, signal.SIGINT):
+            signal.raise_signal(number)
+        assert len(asked) == 3
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
 
 
 def test_afterwards_all_is_as_before():

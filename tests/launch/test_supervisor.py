@@ -15,6 +15,7 @@ from unisono.arena import protocol
 from unisono.arena.member import Member, Regrouped
 from unisono.arena.protocol import COMMIT, REQUESTS
 from unisono.arena.protocol import READY as GRADIENTS
+from unisono.arena.requests import Requests
 from unisono.errors import RankFailed
 from unisono.launch.crew import Crew
 from unisono.launch.supervisor import READY, Care, Outcome, Supervisor
@@ -207,6 +208,28 @@ def test_a_rank_killed_for_memory_is_named_as_such(monkeypatch, tmp_path):
     assert outcome.takeovers == 2
 
 
+@pytest.mark.parametrize("crash", [lambda: os._exit(3), lambda: os.kill(os.getpid(), signal.SIGTRAP)])
+def test_a_round_that_ends_whoever_computes_it_is_given_up(crash):
+    def hook(slot: int, after: int, position: int) -> None:
+        if position == 4:
+            crash()
+
+    outcome = supervise(hook, Care(most_crashes=5, name="step {}".format))
+    assert outcome.lost.startswith(f"step 4 ended {outcome.crashes} ranks one after another, the last: rank ")
+    assert outcome.crashes >= 2  # all at once, if nobody was quick enough to be taken over
+    assert (outcome.view.position, outcome.view.reached) == (3, COMMIT)
+
+
+def test_ranks_that_are_killed_are_not_put_down_to_the_round():
+    def hook(slot: int, after: int, position: int) -> None:
+        if position == 4:
+            die()
+
+    outcome = supervise(hook, Care(most_deaths=10, most_crashes=2))
+    assert outcome.lost.startswith(("no rank is left: rank ", "11 ranks died within 10 minutes"))
+    assert outcome.crashes == 0
+
+
 @pytest.mark.parametrize("another_dies", [False, True])
 def test_an_exception_ends_the_run_with_its_traceback(another_dies):
     def hook(slot: int, after: int, position: int) -> None:
@@ -238,6 +261,33 @@ def test_a_replacement_that_never_gets_ready_is_replaced():
         ("newcomer", 1, "did not move for 0.2 s (--stall-timeout) and was ended"),
         ("join", 1, ""),
     ]
+
+
+def test_what_nohup_ignores_asks_for_nothing():
+    words = new_words()
+
+    def hook(slot: int, after: int, position: int) -> None:
+        if (slot, position) == (0, 2):
+            os.kill(os.getppid(), signal.SIGHUP)
+
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        supervisor = Supervisor(words, SIZE, walker(words, hook), Care(), lambda rank, value: None)
+        assert {"done": ROUNDS} in supervisor.run().results.values()
+        assert not Requests(words).asked_to_halt
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_signals_count_together_in_a_run_and_around_it():
+    supervisor = Supervisor(new_words(), SIZE, walker(new_words(), lambda *given: None), Care(), lambda *told: None)
+    with supervisor.halting():
+        with supervisor.halting():
+            signal.raise_signal(signal.SIGUSR1)
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGUSR1)
+    supervisor._crew.close()
+    supervisor._stacks.close()
 
 
 def test_a_replacement_that_is_stuck_at_the_end_is_not_waited_for():

@@ -78,11 +78,26 @@ def check_a_state_has_an_effect() -> None:
         assert max(float((a - b).abs().max()) for a, b in pairs) > 1e-3
 
 
-def refuse_counts_that_differ(world: World) -> None:
-    r"""the optimizer's state counts 20 steps for '0\.weight' and 5 for '2\.bias'"""
-    model, optimizer = trained(KINDS["adam"])
-    optimizer.state[model[2].bias]["step"].fill_(5)
-    world.share(model, optimizer)
+def uneven() -> tuple[nn.Module, torch.optim.Optimizer]:
+    """A head that is trained for two steps only, and a bias that never was."""
+    model = made(Case(plain))[0]
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    for head, count in ((False, BEFORE), (True, 2)):
+        model[4].requires_grad_(head)
+        model[4].bias.requires_grad_(False)
+        steps(model, optimizer, count)
+    model.requires_grad_(True)
+    return model, optimizer
+
+
+def check_counts_that_differ_go_on() -> None:
+    model, optimizer = uneven()
+    steps(model, optimizer, AFTER)
+    for ranks in (1, 2):
+        count, values = on(ranks, lambda world: go_on(world, *uneven()))[0]
+        assert count == BEFORE + 2 + AFTER
+        for value, wanted in zip(values, model.parameters(), strict=True):
+            torch.testing.assert_close(torch.from_numpy(value.copy()), wanted.detach(), rtol=1e-4, atol=2e-6)
 
 
 def refuse_a_state_of_another_shape(world: World) -> None:

@@ -36,10 +36,54 @@ def refuse_clip_grad_value(world: World) -> None:
 
 
 def refuse_own_norms(world: World) -> None:
-    """norm.* asked for a gradient"""
+    r"""reading p\.grad \(.*norm\) asked for a gradient[\s\S]*HINT: (?![\s\S]*clip)[\s\S]*torch\.autograd\.grad"""
     for model, _, batch in go(world):
         all_of(world, model, batch)
         print(model[0].weight.grad.norm())
+
+
+def refuse_gradients_as_arrays(world: World) -> None:
+    r"""reading p\.grad \(numpy\)[\s\S]*torch\.autograd\.grad"""
+    for model, _, batch in go(world):
+        all_of(world, model, batch)
+        model[0].weight.grad.numpy()
+
+
+def refuse_an_average_over_ranks(world: World) -> None:
+    r"""a change of p\.grad[\s\S]*optimizer\.step\(\) sums and averages"""
+    for model, _, batch in go(world):
+        all_of(world, model, batch)
+        model[0].weight.grad /= world.size
+
+
+def refuse_noise_on_gradients(world: World) -> None:
+    """a change of p.grad"""
+    for model, _, batch in go(world):
+        all_of(world, model, batch)
+        model[0].weight.grad += 1.0
+
+
+def check_gradients_of_a_shard_can_be_looked_at() -> None:
+    """As the hint says; the training is that of somebody who does not look."""
+
+    def work(look: bool) -> Callable[[World], list[float]]:
+        def train(world: World) -> list[float]:
+            model, optimizer = world.share(*made(CASE))
+            found = 0.0
+            for batch in world.batches((X, Y), 102):
+                for x, y in batch:
+                    loss = label(model, x, y)
+                    if look:
+                        found += torch.autograd.grad(loss, model[0].weight, retain_graph=True)[0].norm().item()
+                    world.backward(loss)
+                optimizer.step()
+            return [found, model[0].bias.sum().item()]
+
+        return train
+
+    (seen, weights), (blind, same) = on(2, work(True))[0], on(2, work(False))[0]
+    assert seen > 0 == blind
+    assert weights == same
 
 
 def refuse_unscale(world: World) -> None:

@@ -3,11 +3,13 @@
 import hashlib
 import os
 import signal
+import time
 
 import numpy as np
 import pytest
 
 import unisono
+from unisono.arena import protocol
 from unisono.errors import RankFailed
 from unisono.optim.base import Optimizer
 
@@ -77,6 +79,25 @@ def check(found: list, lost: set[int], quiet: dict) -> None:
         assert len(entry["losses"]) == STEPS
         assert entry["lr"] == quiet["lr"]
     assert [entry["first"] for entry in living] == [True] + [False] * (len(living) - 1)
+
+
+def test_a_step_that_was_made_by_all_when_one_died_is_not_gone_through_again(quiet, monkeypatch):
+    """Rank 2 arrives and dies; rank 0 stands still by then; rank 1 arrives last: so all gradients exist, and what comes
+    next are the samples of the next step."""
+    arrive, still = protocol.arrive, protocol.line(0) + protocol._FROZEN
+
+    def struck(words, slot: int, flag: int) -> None:
+        here = protocol.unpack(flag)[1:] == (4, protocol.READY)
+        while here and slot == 1 and not words[still]:
+            time.sleep(0.001)
+        arrive(words, slot, flag)
+        if here and slot == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    monkeypatch.setattr(protocol, "arrive", struck)
+    with pytest.warns(UserWarning, match="rank 2 was killed by SIGKILL; the others took over"):
+        found = unisono.run(lambda world: loop(world, never), RANKS, timeout_s=20.0)
+    check(found, {2}, quiet)
 
 
 @pytest.mark.parametrize(

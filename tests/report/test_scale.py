@@ -44,7 +44,7 @@ def test_laws_knee_limit_and_bits_are_told():
     rates = {n: [x / (serial + (1 - serial) / n) for x in (99.0, 100.0, 101.0)] for n in (1, 2, 4, 8)}
     _, _, rows = made(rates)
     words = words_of(rows)
-    assert words[0].startswith("Amdahl: a serial share of 15.0 +- ")
+    assert words[0].startswith("Amdahl: a serial share of 15.0 ± ")
     assert "at most 6.7 times as fast" in words[0]
     assert "beyond 8 ranks" in words[0]
     assert words[1].startswith("Gustafson: ")
@@ -58,6 +58,12 @@ def test_the_largest_loss_is_the_limit():
     assert "goes into waiting" in words_of(rows)[-2]
     _, _, rows = made({1: [100.0], 2: [120.0]}, wait_s=0.1, compute_s=6.5)
     assert "goes into computing" in words_of(rows)[-2]
+
+
+def test_a_knee_that_is_not_one_in_every_round_is_not_told_as_one():
+    _, _, rows = made({1: [100.0, 100.0, 100.0], 2: [140.0, 130.0, 190.0]})
+    (line,) = [line for line in words_of(rows) if line.startswith("Knee")]
+    assert line == "Knee: perhaps 1x1; the runs of 1x2 differ too much to tell (1.30 to 1.90 times as fast as 1x1)."
 
 
 def test_little_lost_is_said():
@@ -87,6 +93,17 @@ def test_weak_scaling_has_no_amdahl_and_no_equal_bits():
     assert not any(line.startswith("Bits") for line in words_of(rows))
 
 
+def test_a_fall_of_accuracy_is_said_and_in_weak_scaling_what_may_help():
+    _, _, rows = made({1: [100.0], 2: [190.0]}, weak=True, test_accuracy=0.7, global_batch=128)
+    assert "same_bits" not in rows[0]
+    assert words_of(rows)[-1] == (
+        "Accuracy falls from 80.00 % on 1x1 to 70.00 % on 1x2, where a batch is 128: "
+        "--scale-lr linear --warmup-epochs 1 may help."
+    )
+    _, _, rows = made({1: [100.0], 2: [190.0]}, test_accuracy=0.799)
+    assert not any("Accuracy" in line for line in words_of(rows))
+
+
 def test_other_bits_are_named():
     _, _, rows = made({1: [100.0], 2: [190.0]}, weights_sha256="cd" * 32)
     assert words_of(rows)[-1] == "Bits: the weights of 1x2 are not those of 1x1."
@@ -104,7 +121,7 @@ def test_a_cell_that_failed_is_a_row_with_its_reason():
 def test_columns_without_anything_are_left_out():
     _, _, rows = made({1: [100.0], 2: [190.0]})
     assert [column.title for column in table(rows).columns] == [
-        "grid", "train", "test", "time s", "in all", "samples/s", "speed-up", "eff.", "sync", "bits",
+        "grid", "train %", "test %", "time s", "in all", "samples/s", "speed-up", "eff. %", "sync %", "bits",
     ]  # fmt: skip
     _, _, rows = made({1: [100.0], 2: [190.0]}, energy_j=5.0)
     assert "energy J" in [column.title for column in table(rows).columns]

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 import unisono
+from unisono.errors import UserError
 from unisono.models.nets import build
+from unisono.rng import generator
 from unisono.strategies.apart import Apart
 from unisono.strategies.base import Batch, NotFinite, StepResult
 
@@ -75,6 +77,31 @@ def test_a_survey_is_made_by_all_and_told_by_the_first(ranks, count):
     assert found[0]["memory"] == sum(1000 + rank for rank in range(ranks))
     spent = {"data_s": 3.0, "compute_s": 6.0, "wait_s": 9.0, "update_s": 12.0, "last_steps": 0.0}
     assert found[0]["times"] == [spent | {"samples": 6.0 * rank} for rank in range(ranks)]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "odd", "told"),
+    [
+        (1, {0}, ""),
+        (3, set(), ""),
+        (2, {1}, "rank 1 starts from other weights than rank 0"),
+        (4, {0}, "ranks 1, 2, 3 start from other weights than rank 0"),
+        (4, {2}, "rank 2 starts from other weights than rank 0"),
+    ],
+)
+def test_ranks_that_start_from_other_weights_are_named_on_all_of_them(ranks, odd, told):
+    def work(world: unisono.World) -> str:
+        model = build("bn-mlp:4", 12, 4)
+        strategy = Idle(world.comm, model, epochs=1)
+        try:
+            strategy.start(model, generator(7 if world.rank in odd else 3, "init"))
+        except UserError as error:
+            return str(error).splitlines()[0]
+        return ""
+
+    found = unisono.run(work, ranks)
+    assert len(set(found)) == 1
+    assert found[0].startswith(told) if told else found[0] == ""
 
 
 def test_an_epoch_counts_from_zero():

@@ -31,6 +31,20 @@ class Net(nn.Module):
     def forward(self, x):
         self.calls += 1
         return self.out(torch.tanh(self.fixed(x.flatten(1))))[:, self.codes]
+
+
+class Moody(nn.Module):
+    def __init__(self, shape, outputs):
+        super().__init__()
+        self.rare, self.out = nn.Linear(64, outputs), nn.Linear(64, outputs)
+        self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, x):
+        x = x.flatten(1)
+        if not self.training:
+            return self.out(x)
+        self.calls += 1  # in the first steps, and in most, one part is not used
+        return self.out(x) + self.rare(x) if self.calls % 5 == 4 else self.out(x)
 """
 
 
@@ -46,9 +60,11 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         runs[f"ddp {ranks}"] = NORMED | {"ranks": ranks, "strategy": "ddp"}
     pairs = {"plain": JOB, "clipped": clipped, "adamw": JOB | {"optimizer": "adamw", "lr": 0.003}, "own": own}
     pairs["bf16"] = JOB | {"precision": "bf16"}
+    pairs["moody"] = own | {"model": f"{folder}/own.py:Moody", "optimizer": "adam", "lr": 0.003}
     for name, options in pairs.items():
         runs[f"{name} sync"] = options | {"ranks": 1, "shards": 2}
         runs[f"{name} ddp"] = options | {"ranks": 2, "strategy": "ddp"}
+    runs["moody ring"] = pairs["moody"] | {"ranks": 2, "shards": 2, "allreduce": "ring"}
     runs["factor"] = JOB | {"ranks": 2, "strategy": "ddp", "fault": "factor"}
     runs["elsewhere"] = NORMED | {"ranks": 2, "strategy": "ddp", "fault": "elsewhere"}
     runs["elsewhere, bf16"] = JOB | {"ranks": 2, "strategy": "ddp", "fault": "elsewhere", "precision": "bf16"}
@@ -75,6 +91,12 @@ def test_a_wrong_factor_shows(found):
 @pytest.mark.parametrize("name", ["clipped", "adamw", "own"])
 def test_optimizers_clipping_and_unused_parameters(found, name):
     assert distance(found[f"{name} sync"], found[f"{name} ddp"]) < ROUNDING
+
+
+def test_adam_counts_the_steps_of_each_parameter(found):
+    """As torch does: corrections of its averages are those of the steps in which a parameter was used."""
+    assert distance(found["moody sync"], found["moody ddp"]) < ROUNDING
+    assert distance(found["moody ring"], found["moody ddp"]) < ROUNDING
 
 
 def test_frozen_and_idle_parameters_and_counters_are_as_they_should_be(found):

@@ -1,125 +1,15 @@
 """Same bits: any number of ranks equals a plain single-process reference that computes shards one by one."""
 
-import hashlib
+import sys
+from pathlib import Path
 
-import numpy as np
 import pytest
 
 import unisono
-from unisono.arena.canon import BLOCK
-from unisono.data.loader import Loader
 from unisono.data.shards import Plan
-from unisono.models.nets import build
-from unisono.optim import make
-from unisono.optim.norms import Segments
-from unisono.optim.options import OptimizerOptions
-from unisono.optim.scaling import Scaling
-from unisono.rng import generator
-from unisono.strategies import make as make_strategy
-from unisono.strategies.base import Batch
-from unisono.strategies.shared import Extent
 
-FEATURES, CLASSES, SAMPLES = 20, 5, 203
-RNG = np.random.default_rng(0)
-X = RNG.standard_normal((SAMPLES, FEATURES)).astype(np.float32)
-Y = RNG.integers(0, CLASSES, SAMPLES)
-TARGETS = RNG.standard_normal((SAMPLES, 1)).astype(np.float32)
-EPOCHS = 2
-
-CASES = {
-    "mlp momentum": ("mlp:40,30", {"name": "momentum", "lr": 0.1}, {"dropout": 0.25}),
-    "mlp adam clip": ("mlp:40", {"name": "adam", "lr": 0.01, "clip": 0.05}, {}),
-    "bn-mlp adamw": ("bn-mlp", {"name": "adamw", "lr": 0.01}, {}),
-    "bn-mlp lars": ("bn-mlp:24", {"name": "lars", "lr": 1.0, "weight_decay": 1e-4, "clip": 1.0}, {}),
-    "linear sgd": ("linear", {"name": "sgd", "lr": 0.1, "weight_decay": 0.01}, {}),
-    "mlp nesterov": ("mlp:64,64", {"name": "nesterov", "lr": 0.05}, {"dropout": 0.5}),
-}
-
-
-def model_of(case: str):
-    spec, _, more = CASES[case]
-    return build(spec, FEATURES, 1 if spec == "linear" else CLASSES, **more)
-
-
-def digest(params: np.ndarray, buffers: np.ndarray, losses: list[float]) -> str:
-    return hashlib.sha256(params.tobytes() + buffers.tobytes() + np.array(losses).tobytes()).hexdigest()
-
-
-def plain_tree(parts: list[np.ndarray]) -> np.ndarray:
-    if len(parts) == 1:
-        return parts[0]
-    middle = max(2**k for k in range(10) if 2**k < len(parts))
-    return plain_tree(parts[:middle]) + plain_tree(parts[middle:])
-
-
-def reference(case: str, plan: Plan) -> str:
-    """One process, one shard at a time, one sum along the tree, one update of the whole vector."""
-    model, options = model_of(case), OptimizerOptions(**CASES[case][1])
-    y = Y if model.classifies else TARGETS
-    length, padded = model.layout.length, -(-model.layout.length // BLOCK) * BLOCK
-    params, buffers = np.zeros(padded, np.float32), np.zeros(model.buffers_layout.length, np.float32)
-    model.init(params[:length], buffers, generator(plan.seed, "init"))
-    model.bind(params, buffers)
-    optimizer = make(options)
-    state = [np.zeros(padded, np.float32) for _ in optimizer.state_names]
-    segments = Segments(list(zip(model.layout.offsets, model.layout.sizes, strict=True)), padded)
-    scaling = Scaling(options, segments, [len(shape) > 1 for shape in model.layout.shapes.values()])
-    squares = np.zeros((scaling.rows, segments.count))
-    losses, number = [], 0
-    for epoch in range(EPOCHS):
-        order = plan.order(epoch)
-        for step in range(plan.steps_per_epoch):
-            grads, sums, news = [], [], []
-            for shard in range(plan.shards):
-                rows = plan.shard_indices(order, step, shard)
-                if not len(rows):
-                    continue
-                grad = np.zeros((1, padded), np.float32)
-                noise = generator(plan.seed, "dropout", epoch, step, shard)
-                found = model.loss_and_grad(
-                    X[rows][None], y[rows][None], grad, 1.0 / plan.batch_samples(step), lambda _, noise=noise: noise
-                )
-                grads.append(grad[0])
-                sums.append(float(found.loss_sum[0]))
-                news.append(found.new_buffers[0].copy())
-            number += 1
-            gradient = plain_tree(grads)
-            scaling.publish(params, gradient, 0, squares)
-            optimizer.update(params, gradient, state, options.lr, number, scaling.scale(squares, 0, padded))
-            buffers[:] = plain_tree(news) * np.float32(1.0 / len(news))
-            total = 0.0
-            for value in sums:
-                total += value
-            losses.append(total)
-    return digest(params[:length], buffers, losses)
-
-
-def train(world: unisono.World, case: str, plan: Plan) -> str:
-    model, options = model_of(case), OptimizerOptions(**CASES[case][1])
-    extent = Extent(
-        world.size, plan.shards, tuple({plan.live(0), plan.live(plan.steps_per_epoch - 1)}), plan.steps_per_epoch
-    )
-    strategy = make_strategy(world.comm, model, options, extent, "arena", generator(plan.seed, "init"))
-    loader = Loader(plan, X, Y if model.classifies else TARGETS)
-    losses = []
-    for epoch in range(EPOCHS):
-        order = plan.order(epoch)
-        for step in range(plan.steps_per_epoch):
-            number = epoch * plan.steps_per_epoch + step + 1
-
-            def load(shards: range, order=order, step=step) -> list:
-                return loader.groups(order, step, shards)
-
-            def noise(shard: int, epoch: int = epoch, step: int = step) -> np.random.Generator:
-                return generator(plan.seed, "dropout", epoch, step, shard)
-
-            batch = Batch(
-                number, epoch, step, plan.live(step), plan.batch_samples(step), options.lr, number, load, noise
-            )
-            losses.append(strategy.step(batch).loss_sum)
-    found = digest(strategy.params[: model.layout.length], strategy.buffers, losses)
-    world.comm.barrier()
-    return found
+sys.path.insert(0, str(Path(__file__).parent))
+from sync_cases import CASES, SAMPLES, reference, train
 
 
 @pytest.mark.parametrize("case", CASES)

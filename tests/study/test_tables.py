@@ -38,9 +38,21 @@ def test_a_terminal_shows_texts():
     assert "1.2 s" in console.export_text()
 
 
+def test_minor_columns_give_way_on_a_narrow_terminal():
+    columns = [
+        Column("way", "way", left=True),
+        Column("a", "a", minor=True),
+        Column("b", "b", minor=True),
+        Column("c", "c"),
+    ]
+    rows = [{"way": "x" * 10, "a": "1" * 10, "b": "2" * 10, "c": "3" * 10, "reason": "why"}]
+    heads = {width: [str(c.header) for c in Table("", columns).shown(rows, width).columns] for width in (80, 40, 30, 9)}
+    assert heads == {80: ["way", "a", "b", "c"], 40: ["way", "a", "c"], 30: ["way", "c"], 9: ["way", "c"]}
+
+
 def test_ranges_without_a_range_are_numbers():
     assert range_of(1.5, 1.5, 1.5) == "1.50"
-    assert range_of(2000.0, 1900.0, 2100.5, 0) == "2,000 ±5 %"
+    assert range_of(2000.0, 1900.0, 2100.5, 0) == "2,000 ±5%"
     column = Column("x", "x", ranged=1)
-    assert column.text({"x": 1.0, "x_low": 0.5, "x_high": 2.0}) == "1.0 ±75 %"
+    assert column.text({"x": 1.0, "x_low": 0.5, "x_high": 2.0}) == "1.0 ±75%"
     assert column.text({}) == ""

@@ -90,7 +90,9 @@ def test_when_no_rank_is_left_what_is_in_the_log_is_applied(monkeypatch, tmp_pat
     boxes = team._setup.boxes
     applied = [boxes.words[boxes.part(number)] for number in range(2)]
     assert applied == [boxes.words[0]] * 2  # both parts are where the log is
-    first = batches(team, 1)
+    log = [boxes.entry(number) for number in range(boxes.ordered(1))]
+    updates = [number for number, entry in enumerate(log) if entry.updates]
+    first = [entry.batch for entry in log[: updates[-1] + 1] if entry.kind == PUSH]  # others were collected only
     _, records = run(RECIPE, tmp_path, require_newest(tmp_path))
     rest = [batch for _, batch, _, _ in records[0]["pushes"]]
     assert Counter(first + rest) == Counter(range(PUSHES))

@@ -62,6 +62,7 @@ def test_a_disk_that_is_really_full(small_disk):
 def test_a_disk_that_became_read_only(small_disk):
     disk = small_disk(64)
     with RunDirectory.make(str(disk / "run"), RECIPE) as directory:
+        directory.release()  # with a file open for writing only a disk that fails becomes read-only
         subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
         directory.add(record(1), ["W"])
         assert "the disk became read-only" in directory.trouble

@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
@@ -20,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from torment import Run
 
 import unisono
-from unisono.errors import RESUME_ME, AskedToEnd, UserError
+from unisono.errors import RESUME_ME, AskedToEnd, RankFailed, UserError
 from unisono.launch.commands import find_program, mpirun
 from unisono.launch.environments import child_environment, mpi_environment
 from unisono.train.snapshots.finding import listed, require_newest
@@ -121,6 +122,113 @@ def test_a_rank_that_dies_while_others_take_over_costs_no_snapshot(tmp_path, qui
     snapshot = require_newest(tmp_path / "run")
     assert snapshot.facts["batches"] >= STEPS - 2
     check(unisono.run(Program(tmp_path / "run"), 1)[0], quiet)
+
+
+def small(world: World, folder: Path, **things: Any) -> tuple[Any, Any]:
+    torch.set_num_threads(1)
+    random.seed(0)
+    torch.manual_seed(0)
+    model = torch.nn.Linear(12, 2)
+    model, optimizer = world.share(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    unisono.keep(world, folder, every="1steps", **things)
+    return model, optimizer
+
+
+def go_through(world: World, batch: Any, model: Any, optimizer: Any) -> None:
+    for x, y in batch:
+        world.backward(torch.nn.functional.cross_entropy(model(x), y))
+    optimizer.step()
+
+
+def resumed_like(tmp_path: Path, program: Callable[..., Any], stops: list[int]) -> None:
+    """Ended after so many steps, each time, and started again, it ends as the one that was never ended."""
+    quiet = unisono.run(partial(program, folder=tmp_path / "quiet", stop=0), 1)[0]
+    for stop in stops:
+        folder = tmp_path / str(stop)
+        assert unisono.run(partial(program, folder=folder, stop=stop), 1)[0] is None
+        assert listed(folder)
+        assert unisono.run(partial(program, folder=folder, stop=0), 1)[0] == quiet
+
+
+def test_what_is_drawn_between_batches_goes_on_where_it_was(tmp_path, patient):
+    def program(world: World, folder: Path, stop: int) -> Any:
+        model, optimizer = small(world, folder)
+        for number, batch in enumerate(world.batches((X, Y), batch_size=40, epochs=2), 1):
+            drawn = float(torch.rand(())) + random.random()
+            for x, y in batch:
+                world.backward(drawn * torch.nn.functional.cross_entropy(model(x), y))
+            optimizer.step()
+            if number == stop:
+                return None
+        return sha_of(model)
+
+    resumed_like(tmp_path, program, [3])
+
+
+def test_a_loop_left_at_the_end_of_an_epoch_has_not_begun_the_next(tmp_path, patient):
+    """Early stopping, then a second phase; ended at the border, and later."""
+
+    def program(world: World, folder: Path, stop: int) -> Any:
+        model, optimizer = small(world, folder)
+        number = 0
+        for _phase in range(2):
+            for batch in world.batches((X, Y), batch_size=40, epochs=2):
+                go_through(world, batch, model, optimizer)
+                number += 1
+                if number == stop:
+                    return None
+                if batch.last and batch.epoch == 0:
+                    break
+        return sha_of(model)
+
+    resumed_like(tmp_path, program, [5, 7])
+
+
+def test_a_batch_that_was_given_and_not_gone_through_does_not_count(tmp_path, patient):
+    def program(world: World, folder: Path, stop: int) -> Any:
+        model, optimizer = small(world, folder)
+        number = 0
+        for _epoch in range(3):
+            for batch in world.batches((X, Y), batch_size=40):
+                if batch.step >= 2:
+                    break
+                go_through(world, batch, model, optimizer)
+                number += 1
+                if number == stop:
+                    return None
+        return sha_of(model)
+
+    resumed_like(tmp_path, program, [4])
+
+
+@pytest.mark.parametrize("change", ["shuffle", "samples"])
+def test_other_batches_of_the_same_number_are_refused(tmp_path, patient, change):
+    def program(world: World, **options: Any) -> None:
+        model, optimizer = small(world, tmp_path / "run")
+        samples = options.pop("samples", X)
+        for number, batch in enumerate(world.batches((samples, Y), batch_size=40, **options), 1):
+            go_through(world, batch, model, optimizer)
+            if number == 3:
+                return
+
+    unisono.run(program, 1)
+    with pytest.raises(RankFailed, match="of other data, size or seed"):
+        unisono.run(partial(program, **{change: {"shuffle": False, "samples": X + 1.0}[change]}), 1)
+
+
+def test_a_thing_that_cannot_be_kept_any_more_does_not_end_the_training(tmp_path, patient):
+    def program(world: World) -> list[str]:
+        own: dict[str, Any] = {}
+        model, optimizer = small(world, tmp_path / "run", own=own)
+        with warnings.catch_warnings(record=True, action="always") as caught:
+            for batch in world.batches((X, Y), batch_size=40):
+                go_through(world, batch, model, optimizer)
+                own["file"] = object()
+        return [str(warning.message) for warning in caught]
+
+    (told,) = unisono.run(program, 1)
+    assert told
+    assert all(one.startswith("a snapshot could not be written: unisono.keep cannot keep own") for one in told)
 
 
 SCRIPT = [sys.executable, str(Path(__file__).parent / "keeping_cases.py")]

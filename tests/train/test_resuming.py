@@ -2,10 +2,12 @@
 
 import json
 import re
+import shutil
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -16,7 +18,7 @@ from unisono.errors import UserError
 from unisono.launch.placement import Placement
 from unisono.recipe import Recipe
 from unisono.train.resuming import FIXED, FREE, Again, after_restart, check_same, find_snapshot, passed_over, recipe_of
-from unisono.train.snapshots.finding import Snapshot, listed
+from unisono.train.snapshots.finding import Snapshot, listed, number_of
 from unisono.train.snapshots.manifest import Manifest
 
 RECIPE = Recipe(epochs=3, ranks=2, snapshot_every="10steps", keep=3)  # 23 steps an epoch
@@ -179,11 +181,6 @@ def test_started_again_it_goes_on_from_the_newest_snapshot(run):
 
 
 def test_started_again_before_there_is_a_snapshot_it_begins_in_the_same_directory(run):
-    for path in listed(run / "snapshots"):
-        (path / "params.safetensors").write_bytes(b"")
-    found = again(run)
-    assert found.anew
-    assert "from the beginning: no snapshot can be used: 0000" in found.told
     for path in (run / "snapshots").iterdir():
         path.rename(run.parent / path.name)
     found = again(run, ranks=1)
@@ -191,6 +188,22 @@ def test_started_again_before_there_is_a_snapshot_it_begins_in_the_same_director
     assert found.told.endswith("from the beginning: no snapshot was written yet.")
     with pytest.raises(UserError, match=r"--lr: 0\.01 then, 0\.5 now"):
         again(run, lr=0.5)
+
+
+def test_started_again_with_damaged_snapshots_it_changes_nothing(run, monkeypatch):
+    for path in listed(run / "snapshots"):
+        (path / "params.safetensors").write_bytes(b"")
+    monkeypatch.setattr("unisono.cli.running.detect", lambda: replace(Placement.alone(), restarts=1))
+    before = contents(run)
+    with pytest.raises(UserError, match=r"(?s)no snapshot in .* can be used:.*params\.saf.*nothing was changed"):
+        run_recipe(replace(RECIPE, out=str(run)))
+    assert contents(run) == before
+
+
+def test_started_again_in_the_finished_run_of_another_recipe(finished):
+    """The first attempt was refused, for --out is not empty, and a launcher does not look at why."""
+    with pytest.raises(UserError, match=r"--lr: 0\.01 then, 0\.5 now"):
+        again(finished, lr=0.5)
 
 
 def test_started_again_with_nothing_to_go_on_with(finished, tmp_path):
@@ -220,10 +233,37 @@ def test_the_only_process_of_a_launcher_goes_on_too(finished, run, monkeypatch, 
 
 def test_replicas_that_are_started_again_on_other_ranks_say_that_the_result_is_another_one(run):
     before = json.loads((listed(run / "snapshots")[0] / "manifest.json").read_text())["facts"]["recipe"]
+    replace(RECIPE, allreduce="ring").save(run / "recipe.toml")
     found = again(run, ranks=3, allreduce="ring")
     assert before["ranks"] == 2
     assert found.told.endswith("On 3 ranks instead of 2 the result is another one.")
     assert found.recipe.allow_change == "ranks"
+
+
+def test_files_are_found_again_from_another_directory(tmp_path, monkeypatch, capsys):
+    """Twice: the second time the recipe has whole paths, and the snapshot the relative ones of the beginning."""
+    there, elsewhere = tmp_path / "there", tmp_path / "elsewhere"
+    for folder in (there, elsewhere):
+        folder.mkdir()
+    rng = np.random.default_rng(0)
+    np.savez(there / "rows.npz", train_x=rng.random((64, 3), np.float32), train_y=np.arange(64) % 2)
+    monkeypatch.chdir(there)
+    recipe = Recipe(data="rows.npz", model="mlp:4", epochs=3, ranks=1, batch_size=8, snapshot_every="3steps", out="run")
+    with every_snapshot():
+        expected = run_recipe(replace(recipe, keep=9))
+    monkeypatch.chdir(elsewhere)
+    run = there / "run"
+    for _ in range(2):
+        (run / "summary.json").unlink()
+        for path in listed(run / "snapshots"):
+            if number_of(path) > 10:  # as if it had been killed
+                shutil.rmtree(path)
+        found = run_recipe(recipe_of(str(run), {}))
+        assert found["weights_sha256"] == expected["weights_sha256"]
+        assert found["resumed_from"]
+        assert recipe_of(str(run), {}).data == str(there / "rows.npz")
+    told = capsys.readouterr().out
+    assert told.count(f"--data rows.npz is not here: taken from {there}/rows.npz") == 1
 
 
 def test_fewer_epochs_than_were_reached_are_refused():
@@ -245,6 +285,15 @@ def test_what_is_no_run_directory_is_refused(tmp_path):
     with pytest.raises(UserError, match="holds no snapshot"):
         find_snapshot(recipe_of(str(tmp_path), {}))
     assert find_snapshot(RECIPE) is None
+
+
+@pytest.mark.parametrize("lost", [lambda path: path.unlink(), lambda path: path.write_bytes(b"")])
+def test_a_recipe_whose_file_was_lost_is_that_of_the_newest_snapshot(run, lost):
+    before = recipe_of(str(run), {"keep": 7})
+    lost(run / "recipe.toml")
+    found = recipe_of(str(run), {"keep": 7})
+    assert (found, found.resume, found.keep) == (before, str(run), 7)
+    assert find_snapshot(found) is not None
 
 
 def test_nothing_is_passed_over_when_the_newest_is_whole(run):

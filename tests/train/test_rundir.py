@@ -3,11 +3,13 @@
 import csv
 import errno
 import fcntl
+import io
 import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +17,7 @@ import pytest
 from unisono.errors import UserError
 from unisono.recipe import Recipe
 from unisono.train import rundir as module
-from unisono.train.rundir import RunDirectory
+from unisono.train.rundir import LOCK, RunDirectory
 
 RECIPE = Recipe(epochs=3)
 FILES = ["contributions.csv", "metrics.jsonl", "ranks.csv", "recipe.toml", "summary.json", "sync_time.csv"]
@@ -29,7 +31,7 @@ def record(epoch: int, **metrics) -> dict:
 
 
 def names(path: Path) -> list[str]:
-    return sorted(entry.name for entry in path.iterdir())
+    return sorted(entry.name for entry in path.iterdir() if entry.name != LOCK)
 
 
 def epochs_of(path: Path) -> list[int]:
@@ -103,11 +105,10 @@ def test_runs_of_one_second_get_directories_of_their_own(tmp_path, monkeypatch, 
 
 
 def test_nothing_is_left_of_a_directory_that_could_not_be_made(tmp_path, monkeypatch):
-    def full(self, path):
-        path.write_text("mod")
+    def full(fd: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(Recipe, "save", full)
+    monkeypatch.setattr(module.os, "fsync", full)
     with pytest.raises(UserError, match=r"deep/run: No space left on device\nHINT: make room"):
         RunDirectory.make(str(tmp_path / "deep" / "run"), RECIPE)
     assert names(tmp_path) == []
@@ -215,7 +216,7 @@ def test_a_directory_that_was_removed_and_made_again(tmp_path, make):
 
 def held(run: Path) -> bool:
     """Whether somebody keeps others from writing there."""
-    with open(run / "recipe.toml") as file:
+    with open(run / LOCK) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -252,18 +253,44 @@ def test_a_directory_that_cannot_be_gone_on_with_is_released(tmp_path, monkeypat
     with RunDirectory.make(str(tmp_path / "run"), RECIPE):
         pass
 
-    def fail(self: Recipe, path: Path) -> None:
+    def fail(fd: int) -> None:
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
-    monkeypatch.setattr(Recipe, "save", fail)
+    before = (tmp_path / "run" / "recipe.toml").read_bytes()
+    monkeypatch.setattr(module.os, "fsync", fail)
     with pytest.raises(UserError, match="Read-only file system\nHINT: make it writable again"):
-        RunDirectory.reopen(tmp_path / "run", 0, RECIPE)
+        RunDirectory.reopen(tmp_path / "run", 0, replace(RECIPE, epochs=7))
     assert not held(tmp_path / "run")
+    assert (tmp_path / "run" / "recipe.toml").read_bytes() == before  # whole, whenever the disk or the process failed
+    assert names(tmp_path / "run") == ["recipe.toml"]
+
+
+def test_the_lock_is_one_that_network_file_systems_give(tmp_path, monkeypatch):
+    def flock(file: io.FileIO, operation: int) -> None:
+        if not file.writable():  # as NFS does for an exclusive lock
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        asked.append(operation)
+
+    asked: list[int] = []
+    monkeypatch.setattr(module.fcntl, "flock", flock)
+    with RunDirectory.make(str(tmp_path / "run"), RECIPE):
+        assert asked == [fcntl.LOCK_EX | fcntl.LOCK_NB]
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP, errno.EIO])
+def test_only_a_file_system_without_locks_is_done_without(tmp_path, monkeypatch, number):
+    def flock(file: io.FileIO, operation: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(module.fcntl, "flock", flock)
+    refused = pytest.raises(UserError, match="Input/output error") if number == errno.EIO else nullcontext()
+    with refused, RunDirectory.make(str(tmp_path / "run"), RECIPE):
+        assert names(tmp_path / "run") == ["recipe.toml"]
 
 
 def test_what_is_discarded_is_released(tmp_path, make):
     directory = make(tmp_path / "run")
-    os.link(tmp_path / "run" / "recipe.toml", tmp_path / "recipe.toml")
+    os.link(tmp_path / "run" / LOCK, tmp_path / LOCK)
     assert held(tmp_path)
     directory.discard()
     assert not held(tmp_path)

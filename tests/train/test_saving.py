@@ -5,10 +5,12 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 import pytest
@@ -20,10 +22,11 @@ from unisono.errors import UserError
 from unisono.recipe import Recipe
 from unisono.train import saving
 from unisono.train.job import Job, prepare
-from unisono.train.saving import gather, put_back
+from unisono.train.saving import Saver, gather, put_back
 from unisono.train.snapshots.finding import listed, newest, require_newest, verified
 from unisono.train.snapshots.writing import NotWritten
 from unisono.train.team import Halted, Places, Team
+from unisono.train.writers import Answer, ThreadWriter, Writer
 
 SMALL = Recipe(
     ranks=2, model="bn-mlp:40", data="synthetic:classes=4,rows=96,features=8,test_rows=64", batch_size=32, epochs=4,
@@ -127,6 +130,92 @@ def test_a_writer_that_is_killed_costs_a_snapshot_and_nothing_else(job, expected
     assert len(events) > 1  # it is tried again
 
 
+def test_a_writer_that_hangs_is_named_and_ended(job, expected, tmp_path, monkeypatch):
+    real, first = saving.write, os.getpid()
+
+    def write(*given: Any, **options: Any) -> Any:
+        if os.getpid() != first and not (tmp_path / "stopped").exists():
+            (tmp_path / "stopped").touch()
+            os.kill(os.getpid(), signal.SIGSTOP)
+        return real(*given, **options)
+
+    monkeypatch.setattr(saving, "write", write)
+    monkeypatch.setattr(saving, "LIMIT_S", 1.0)
+    with every_snapshot():
+        found, events = train(every(job, "3steps"), Places(snapshots=tmp_path / "snapshots"))
+    assert found == expected
+    assert "its writer was not done after 1 s and was ended" in events[0]["cause"]
+    assert [event["path"] for event in events].count(None) == 1  # the others are written
+
+
+@final
+class Slow(Writer):
+    """Cannot be ended; done when it was asked `times` times whether it is."""
+
+    def __init__(self, times: int) -> None:
+        self._times, self._inner, self._done, self.closed = times, ThreadWriter(), threading.Event(), False
+
+    @property
+    def busy(self) -> bool:
+        return self._inner.busy
+
+    def start(self, work: Callable[[], str]) -> None:
+        self._inner.start(lambda: str(self._done.wait(60.0)) and work())
+
+    def ended(self, timeout_s: float) -> Answer | None:
+        self._times -= 1
+        if self._times <= 0:
+            self._done.set()
+        return self._inner.ended(10.0 if self._done.is_set() else 0.0)
+
+    def drop(self) -> bool:
+        return self._inner.drop()
+
+    def close(self) -> None:
+        self._done.set()
+        self._inner.ended(10.0)
+        self.closed = True
+
+
+def saver_of(job: Job, folder: Path, writer: Writer, events: list[dict[str, Any]]) -> Saver:
+    return Saver(job, job.model(), Team(job, Places())._shared, folder, events.append, writer)
+
+
+def test_the_last_snapshot_waits_for_a_writer_that_cannot_be_ended(job, tmp_path, monkeypatch):
+    """It holds the lock: whoever forgets it is refused."""
+    monkeypatch.setattr(saving, "WAIT_S", 0.0)
+    events: list[dict[str, Any]] = []
+    with saver_of(every(job, "2steps"), tmp_path, Slow(3), events) as saver:
+        saver.save_spare(2)
+        path = saver.save_last(5)
+    assert [event["position"] for event in events if event["path"]] == [2, 5]
+    assert str(require_newest(tmp_path).path) == path
+
+
+def test_a_writer_that_never_ends_is_said_to_and_not_waited_for(job, tmp_path, monkeypatch):
+    for name in ("WAIT_S", "LAST_WAIT_S"):
+        monkeypatch.setattr(saving, name, 0.0)
+    writer = Slow(1000)
+    with saver_of(every(job, "2steps"), tmp_path, writer, []) as saver:
+        saver.save_spare(2)
+        with pytest.raises(UserError, match="the last snapshot was not begun: the one before it is being written"):
+            saver.save_last(5)
+    assert writer.closed
+
+
+def test_whoever_is_to_end_at_once_does_not_wait_for_the_writer(job, tmp_path, monkeypatch):
+    def interrupted() -> None:
+        with saver_of(every(job, "2steps"), tmp_path, writer, []) as saver:
+            saver.save_spare(2)
+            monkeypatch.setattr(saver, "_hear", lambda timeout_s: pytest.fail("waited"))
+            raise KeyboardInterrupt
+
+    writer = Slow(1000)
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert writer.closed
+
+
 def test_signals_to_everybody_do_not_end_the_writer(job, expected, tmp_path, monkeypatch):
     real, first = saving.write, os.getpid()
 
@@ -192,6 +281,20 @@ def test_everything_is_put_back(job, tmp_path):
         for name, array in arrays.items():
             np.testing.assert_array_equal(array, saved[name])
     assert shared.state[0].any()
+
+
+def test_a_snapshot_of_before_steps_were_counted_by_parameter(job):
+    team, model = Team(every(job, ""), Places()), job.model()
+    lasting = team._shared.lasting
+
+    class Old:
+        def arrays(self, group: str) -> dict[str, np.ndarray]:
+            found = gather(model, job.optimizer, lasting)[group]
+            return {name: np.ones_like(array) for name, array in found.items() if name != "missed"}
+
+    put_back(model, job.optimizer, lasting, Old())
+    assert lasting.steps.all()
+    assert not lasting.missed.any()
 
 
 def test_more_epochs_than_the_snapshot_knows(job, tmp_path):

@@ -15,7 +15,7 @@ from unisono.recipe import Recipe
 from unisono.strategies.base import Strategy
 from unisono.train.job import Job, prepare
 from unisono.train.snapshots.finding import require_newest
-from unisono.train.team import Halted, Places, Team
+from unisono.train.team import LEAST_CRASHES, Halted, Places, Team
 from unisono.train.trainer import walk_through
 from unisono.train.walk import Walk
 
@@ -132,6 +132,19 @@ def test_a_run_that_stopped_early_and_lost_everybody_at_the_end(monkeypatch, tmp
     assert train(prepare(recipe), snapshot=snapshot)["epochs"] == 2
 
 
+def test_a_round_that_ends_whoever_computes_it(monkeypatch, tmp_path):
+    with monkeypatch.context() as patch:
+        patch.setattr("unisono.train.closing.blocks_of", lambda x: os._exit(3))
+        with pytest.raises(Halted) as caught:
+            train(prepare(RECIPE), Places(snapshots=tmp_path))
+    ended = caught.value.outcome.crashes
+    assert 2 <= ended <= LEAST_CRASHES + RECIPE.ranks
+    assert f"the evaluation after epoch 1 ended {ended} ranks one after another, the last: rank" in str(caught.value)
+    assert "HINT: resuming will not help" in str(caught.value)
+    assert caught.value.exit_code == 1
+    assert require_newest(tmp_path).position == WALK.position(1, WALK.steps) - 1
+
+
 def test_what_is_said_of_an_end_before_its_time(tmp_path):
     asked = Halted(Outcome(), "runs/mine/snapshots/000001-000000000007")
     assert str(asked).splitlines() == [
@@ -141,6 +154,10 @@ def test_what_is_said_of_an_end_before_its_time(tmp_path):
     lost = Halted(Outcome(lost="no rank is left: rank 0 was killed by SIGKILL"), "")
     assert str(lost) == "the run cannot go on: no rank is left: rank 0 was killed by SIGKILL; nothing was to be kept"
     assert (asked.exit_code, lost.exit_code) == (75, 75)
+    once = Halted(Outcome(lost="no rank is left: rank 0 was killed by SIGSEGV", crashes=1), "runs/mine/snapshots/1")
+    assert str(once).endswith("--resume runs/mine; if the same step ends it again, correct what that step computes: "
+                              "resuming will not help")  # fmt: skip
+    assert once.exit_code == 75
 
 
 FORKS = """

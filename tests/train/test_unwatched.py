@@ -158,7 +158,9 @@ def test_a_signal_to_any_rank_ends_all_at_one_step_with_a_snapshot(job, expected
     assert train(job, snapshot=snapshot) == expected
 
 
-def test_a_second_signal_of_a_kind_ends_at_once(job, tmp_path):
+def test_a_second_signal_of_a_kind_ends_at_once(job, tmp_path, monkeypatch):
+    monkeypatch.setattr("unisono.launch.signals.ECHO_S", 0.0)
+
     def ask(world: World, step: int) -> None:
         if (world.rank, step) == (1, 5):
             os.kill(os.getpid(), signal.SIGTERM)

@@ -58,6 +58,13 @@ def test_readings_of_several_nodes_go_before_this_process_s(tmp_path):
     assert watch.facts(6)["energy_per_sample_j"] == 2.0
 
 
+def test_a_part_of_the_nodes_is_not_taken_for_all(tmp_path):
+    watch = Watch(tmp_path, [], 8.0)
+    watch.unknown = "who knows"
+    facts = watch.facts(6)
+    assert (facts["energy_j"], facts["energy_source"], facts["energy_note"]) == (None, "none", "who knows")
+
+
 def gathered(world):
     """Three ranks on two made-up nodes."""
     energy = NodeEnergy(world.comm, [4, 4, 9][: world.size], [], watts_per_core=10.0)

@@ -13,8 +13,10 @@ TimeoutError (see `late`), or, where somebody can tell that its process has ende
 
 import math
 import os
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import final
 
 from unisono.arena import protocol
@@ -24,6 +26,7 @@ from unisono.arena.waiting import SPINS, wait_until
 
 _LOOK_S = 0.1
 """How often one who waits looks whether the others live."""
+_BEAT_S = 0.1
 
 
 class Regrouped(Exception):
@@ -84,6 +87,26 @@ class Member:
         self._pulse += 1
         self.words[self._pulse_at] = self._pulse
 
+    @contextmanager
+    def pulsing(self) -> Iterator[None]:
+        """For what may take long and does no work, such as a disk: a thread gives signs of life.
+
+        A process that is stopped gives none. The block itself must not call `pulse`.
+        """
+        over = threading.Event()
+
+        def beat() -> None:
+            while not over.wait(_BEAT_S):
+                self.pulse()
+
+        thread = threading.Thread(target=beat, name="pulse", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+
     def pause(self) -> None:
         """Between two pieces of work: raises `Regrouped` if the membership is changing."""
         if protocol.freezing(self.words, self.view.number):
@@ -104,6 +127,26 @@ class Member:
         if fence is not None:
             fence()
         return last
+
+    def wait(self, ready: Callable[[], bool]) -> None:
+        """Waits between two meetings for something that is no member's to do: ends as `meet` does."""
+
+        def over() -> bool:
+            self.pulse()  # it is not this rank that is stuck
+            if ready() or protocol.freezing(self.words, self.view.number):
+                return True
+            if self._gone is not None and time.monotonic() > self._look_at:
+                self._look_at = time.monotonic() + _LOOK_S
+                if ended := self._gone():
+                    raise Gone(ended)
+            return False
+
+        if not wait_until(over, self.timeout_s):
+            raise TimeoutError
+        if not ready():
+            self.pause()
+        if fence is not None:
+            fence()
 
     def late(self) -> list[int]:
         """Whom this member waits for, or waited for in vain."""

@@ -59,7 +59,8 @@ def show(cells: Sequence[Any], options: Sequence[str], records: Sequence[dict[st
 
     rows = rows_of(cells, records)
     made = table(rows, options)
-    Console().print(made.shown(rows))
+    console = Console()
+    console.print(made.shown(rows, console.width))
     words = [line for line in (*words_of(rows), disturbance(records, usable_cores())) if line]
     print("\n".join(words))
     written = made.write(rows, path, "compare")

@@ -11,6 +11,7 @@ from cyclopts import App, CycloptsError
 
 from unisono import __version__
 from unisono.errors import UnisonoError
+from unisono.tracebacks import told
 
 app = App(
     name="unisono",
@@ -22,31 +23,46 @@ app = App(
 )
 COMMANDS = {
     "train": "Train a network on this machine: more ranks change nothing but the time.",
+    "submit": "Train a recipe as a SLURM job: write its script, submit it, follow it.",
+    "jobs": "List your SLURM jobs that unisono submitted.",
+    "cancel": "End SLURM jobs that unisono submitted.",
     "report": "Show runs as a web page: one file, nothing to install, nothing loaded.",
+    "watch": "Show runs as a live page, in the browser or on the terminal.",
     "weights": "Show the weights of a run, or export them.",
     "data": "List, fetch and check datasets.",
     "bench": "Measure all-reduce: algorithm x size x ranks x transport.",
     "scale": "Train on more and more ranks: speed-up, efficiency, what limits it.",
     "compare": "Train over any option (strategies, precisions, ranks): one table, ratios, equal bits.",
+    "predict": "Predict time and efficiency on clusters that are not here.",
     "tune": "Find the ranks, threads, shards and batch with which a recipe is fastest here.",
     "profile": "Show where the time of a recipe's steps goes: phases, modules, operators.",
+    "doctor": "Look at this machine: what is here, what works, what to do about the rest.",
 }
 """In the order in which a user meets them. The texts stand here so that --help need not import the commands."""
 EXAMPLES = {
     "train": "unisono train r2 --ranks 4 --epochs 3",
+    "submit": "unisono submit r2 --ranks-per-node 4 --time 1:00:00 --follow",
+    "jobs": "unisono jobs",
+    "cancel": "unisono cancel 17",
     "report": "unisono report runs/mine",
+    "watch": "unisono watch runs/mine --terminal",
     "weights": "unisono weights runs/mine --export weights.npz",
     "bench": "unisono bench --transports shm --sizes 64KiB,1MiB",
     "scale": "unisono scale r2 --grid 1x1,1x2 --data-dir path/to/mnist",
     "compare": "unisono compare --over strategy=sync,ddp --over ranks=1,2 --epochs 3",
+    "predict": "unisono predict --nodes 2..64 --network 10gbit,50us",
     "tune": "unisono tune r4 --shards ranks --seconds 60",
     "profile": "unisono profile r4 --ranks 1 --shards 1 --batch-size 32 --batches 100",
+    "doctor": "unisono doctor --json",
 }
 """For each command that is a function; one that has commands of its own brings its example."""
 
 for _number, (_name, _help) in enumerate(COMMANDS.items()):
     _more = {"help_epilogue": f"Example: {EXAMPLES[_name]}"} if _name in EXAMPLES else {}
     app.command(f"unisono.cli.{_name}:{_name}", name=_name, help=_help, sort_key=_number, **_more)
+app.register_install_completion_command(
+    help="Let the shell (bash, zsh, fish) complete commands and options: writes a file and a line to its start-up file."
+)
 
 
 def main() -> None:
@@ -67,6 +83,8 @@ def main() -> None:
         sys.exit(1)
     except OSError as error:  # a full disk, a directory that vanished: nothing of ours
         fail(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}", 1)
+    except Exception as error:  # of the user's own code, or a bug of ours
+        fail(told(error).rstrip(), 1)
 
 
 def fail(message: str, exit_code: int) -> None:

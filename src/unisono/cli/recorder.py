@@ -21,6 +21,7 @@ from typing import Any, Self, final
 
 from unisono import __version__
 from unisono.errors import RESUME_ME, RankFailed, UnisonoError, UserError
+from unisono.report.divergence import Divergence, guess_of
 from unisono.report.loss import plot_loss
 from unisono.report.screen import Screen
 from unisono.report.staleness import Deal, Staleness
@@ -69,6 +70,7 @@ class Recorder:
         self._staleness = None
         if job.recipe.strategy == "async":
             self._staleness = Staleness(Deal.of(job.recipe, job.dataset.classes))
+        self._divergence = Divergence(guess_of(job.dataset), job.recipe.lr, job.recipe.epochs)
         self._screen = Screen(job.recipe.epochs, bar=hosts is not None)
         self._troubles: dict[str, str] = {}
         self._epoch = 0
@@ -144,6 +146,8 @@ class Recorder:
         if self._job.recipe.log_ranks:
             self._screen.say(rank_lines(record, self._parameters))
         self._screen.say(epoch_line(metrics, self._job.recipe.epochs))
+        if warning := self._divergence.add(metrics):
+            self._screen.warn(warning)
         if metrics["epoch"] < self._job.recipe.epochs:
             news = {name: metrics[name] for name in ("epoch", "samples_per_s")}
             self._screen.progress(news | {"step": steps, "steps": steps})

@@ -9,27 +9,34 @@ launcher (mpirun, torchrun, srun) started the ranks. The others are silent.
 import os
 import platform
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
 from unisono.cli.recorder import Recorder
+from unisono.cli.watching import live_page
 from unisono.comm.base import DEFAULT_TIMEOUT_S, Communicator
 from unisono.comm.node import node_colour
-from unisono.comm.telling import told
+from unisono.comm.roll_call import Join
+from unisono.comm.telling import all_told, told
 from unisono.data.sharing import load_once
-from unisono.errors import RankFailed, RankLost, UnisonoError, UserError
+from unisono.errors import CommError, NodeLost, RankFailed, UnisonoError, UserError
 from unisono.launch.connect import connect, connect_gloo, require
 from unisono.launch.environments import detect
 from unisono.launch.local import run
+from unisono.launch.nodes import NodeOptions
 from unisono.launch.placement import Placement
 from unisono.recipe import Recipe, option
 from unisono.strategies.devices import local_ranks
 from unisono.strategies.peers import PEERS, check_gpus, devices_of, transport_of, warm_up
+from unisono.strategies.wire import wire_notes
+from unisono.train.alike import check_alike, facts_of, unlike
 from unisono.train.job import Job, load_data, prepare
+from unisono.train.located import FILES
 from unisono.train.precision_trial import precision_notes
 from unisono.train.resuming import SNAPSHOTS, Again, after_restart, as_saved, find_snapshot
 from unisono.train.saving import check_data
@@ -40,17 +47,39 @@ from unisono.train.unwatched import Origin, train_unwatched
 from unisono.train.watching import NodeEnergy
 from unisono.world import World
 
+ONE_NODE = NodeOptions()
 
-def run_recipe(recipe: Recipe) -> dict[str, Any] | None:
-    """Runs a recipe from start to verdict; the summary, on the process that writes it.
 
-    Alone, this process starts the ranks. Started by mpirun, torchrun or srun, it is one of them.
+def run_recipe(
+    recipe: Recipe, options: NodeOptions = ONE_NODE, asked_ranks: int = 0, *, watch: bool = False
+) -> dict[str, Any] | None:
+    """Runs a recipe from start to verdict; the summary, on the process that writes it. watch: with a live page.
+
+    Alone, this process starts the ranks. Started by mpirun, torchrun or srun, it is one of them. With `options` of
+    several machines it is the supervisor of one of them. asked_ranks: what the user gave on the command line.
     """
     placement = detect()
-    return _as_parent(recipe, placement.restarts) if placement.size == 1 else _as_rank(recipe, placement)
+    with ExitStack() as pages:  # left after the run directory is complete
+        beside = pages if watch else None
+        if options.several:
+            if placement.source != "alone":
+                raise UserError(
+                    f"--num-nodes {options.num_nodes}, but {placement.source} started this as one of {placement.size}",
+                    hint=f"leave --num-nodes, --node-id and --main-address out: {placement.source} says who is where",
+                )
+            from unisono.cli.nodes import run_on_nodes
+
+            return run_on_nodes(recipe, options, beside)
+        if placement.size == 1:
+            recipe = replace(recipe, ranks=options.ranks_per_node or recipe.ranks)
+            return _as_parent(recipe, placement.restarts, beside)
+        note = f"Note: --ranks {asked_ranks} has no effect: {placement.source} started {placement.size} ranks."
+        notes = [note] if asked_ranks not in (0, placement.size) else []
+        join = Join(interface=options.interface, timeout_s=options.join_timeout)
+        return _as_rank(recipe, placement, join, notes, beside)
 
 
-def _as_parent(recipe: Recipe, restarts: int) -> dict[str, Any] | None:
+def _as_parent(recipe: Recipe, restarts: int, beside: ExitStack | None) -> dict[str, Any] | None:
     if recipe.transport == "mpi":
         raise UserError(
             "--transport mpi, but no MPI started this process",
@@ -62,7 +91,7 @@ def _as_parent(recipe: Recipe, restarts: int) -> dict[str, Any] | None:
     if again.finished:
         return None
     snapshot = find_snapshot(again.recipe)
-    job = prepare(as_saved(again.recipe, snapshot))
+    job = prepare(_as_saved(again.recipe, snapshot))
     check_gpus(job.recipe)
     devices = devices_of(job.recipe, range(job.recipe.ranks))
     watched = job.recipe.allreduce == "arena" and transport == "shm"
@@ -74,17 +103,24 @@ def _as_parent(recipe: Recipe, restarts: int) -> dict[str, Any] | None:
     try:
         moves = transport_of(job.recipe, transport)
         with Recorder(job, moves, [platform.node()], snapshot, devices, anew=again.anew) as record:
-            record.say(precision_notes(job))
+            if beside is not None:
+                beside.enter_context(live_page(record.path))
+            record.say([*job.notes, *precision_notes(job), *wire_notes(job.recipe, 1)])
             record.watch.meter.measure_idle()
             if team is not None:
                 return _supervise(team, record)
             return _run_without_take_over(job, record, transport)
     except RankFailed as error:
-        if error.report.startswith("Traceback"):
-            raise
-        kind = UserError if error.exit_code == 2 else UnisonoError
-        kept = f"\nWhat was reached is in {record.path}" if record.path.exists() else ""
-        raise kind(f"{error.report}{kept}") from None
+        raise fail_of(error, record) from None
+
+
+def fail_of(error: RankFailed, record: Recorder | None) -> Exception:
+    """What the user is told of it."""
+    if error.report.startswith("Traceback"):
+        return error
+    kind = UserError if error.exit_code == 2 else UnisonoError
+    kept = f"\nWhat was reached is in {record.path}" if record is not None and record.path.exists() else ""
+    return kind(f"{error.report}{kept}")
 
 
 def _again(recipe: Recipe, restarts: int) -> Again:
@@ -93,6 +129,15 @@ def _again(recipe: Recipe, restarts: int) -> Again:
     if again.told:
         print(again.told, flush=True)
     return again
+
+
+def _as_saved(recipe: Recipe, snapshot: Snapshot | None) -> Recipe:
+    """As the snapshot has it; which files are taken from elsewhere is said."""
+    saved = as_saved(recipe, snapshot)
+    for name in FILES:
+        if getattr(saved, name) != getattr(recipe, name):
+            print(f"{option(name)} {getattr(recipe, name)} is not here: taken from {getattr(saved, name)}", flush=True)
+    return saved
 
 
 def refuse_faults(recipe: Recipe) -> None:
@@ -107,7 +152,7 @@ def refuse_faults(recipe: Recipe) -> None:
 
 def _supervise(team: Team, record: Recorder) -> dict[str, Any]:
     team.places = Places(record.weights, record.path / "snapshots", record.log)
-    outcome = team.train(lambda rank, value: record.add(value), record.add_event, record.watch.tick)
+    outcome = team.train(lambda rank, value: record.add(value), record.add_event, on_tick=record.watch.tick)
     found: dict[str, Any] = next(result for result in outcome.results.values() if result)
     return record.finish(found | {"takeovers": outcome.takeovers, "restarts": outcome.restarts})
 
@@ -124,12 +169,16 @@ def _run_without_take_over(job: Job, record: Recorder, transport: str) -> dict[s
     return record.finish(run(work, job.recipe.ranks, on_report=lambda rank, value: record.add(value))[0])
 
 
-def _as_rank(recipe: Recipe, placement: Placement) -> dict[str, Any] | None:
+def _as_rank(
+    recipe: Recipe, placement: Placement, join: Join, notes: Sequence[str], beside: ExitStack | None
+) -> dict[str, Any] | None:
     transport = recipe.transport
     if transport == "auto" and recipe.strategy in PEERS and placement.local_size == placement.size:
         transport = "shm"  # for losses and scores: over gloo they would slow down whoever is to be compared
-    with connect(placement, transport, DEFAULT_TIMEOUT_S) as comm:
+    with connect(placement, transport, DEFAULT_TIMEOUT_S, join) as comm, _nobody_left_waiting(comm):
         try:
+            facts = all_told(comm, facts_of(recipe))
+            check_alike(facts, "rank")
             begun = _begin(comm, replace(recipe, ranks=comm.size), placement.restarts)
             if begun is None:
                 return None
@@ -149,7 +198,10 @@ def _as_rank(recipe: Recipe, placement: Placement) -> dict[str, Any] | None:
                 energy.gather()
                 return None
             with record:
-                record.say(precision_notes(job))
+                if beside is not None:
+                    beside.enter_context(live_page(record.path))
+                record.say([*notes, *job.notes, *precision_notes(job)])
+                record.say([*wire_notes(job.recipe, len(set(nodes))), *unlike(facts, "rank")])
                 places = Places(record.weights, record.path / SNAPSHOTS)
                 here = {rank: pid for rank, pid in enumerate(pids) if nodes[rank] == nodes[0]}
                 tick = partial(record.watch.tick, here)
@@ -157,13 +209,33 @@ def _as_rank(recipe: Recipe, placement: Placement) -> dict[str, Any] | None:
                 record.watch.put_together(energy.gather())
                 return record.finish(found | {"restarts": placement.restarts})
         except Halted as halted:
+            if halted.outcome.lost:
+                _leave_stranded(comm, halted)
             if comm.rank == 0:
                 print(f"unisono: {halted}", file=sys.stderr, flush=True)
             comm.barrier()  # launchers end everybody when the first one leaves: the first rank is to be done
             sys.exit(halted.exit_code)
-        except RankLost as error:
-            comm.desert(error)  # MPI could not end in order without the one that is lost
-            raise
+
+
+@contextmanager
+def _nobody_left_waiting(comm: Communicator) -> Iterator[None]:
+    """Whoever fails alone ends the others, which would wait for it; MPI, too, could not end in order."""
+    try:
+        yield
+    except BaseException as error:
+        shared = isinstance(error, (UnisonoError, SystemExit)) and not isinstance(error, CommError)
+        if not shared:  # what all ranks find out alike (a mistake, a loss that is no number) all leave with
+            comm.desert(error)
+        raise
+
+
+def _leave_stranded(comm: Communicator, halted: Halted) -> NoReturn:
+    """Without the others, some of which are no more. One rank of each machine says why."""
+    if isinstance(halted.__cause__, NodeLost) and halted.__cause__.first_hand:
+        print(f"unisono: {halted}", file=sys.stderr, flush=True)
+    leaving = SystemExit(halted.exit_code)
+    comm.desert(leaving)
+    raise leaving
 
 
 def _begin(comm: Communicator, recipe: Recipe, restarts: int) -> tuple[Job, Origin, bool] | None:
@@ -176,8 +248,9 @@ def _begin(comm: Communicator, recipe: Recipe, restarts: int) -> tuple[Job, Orig
             return {}
         snapshot = find_snapshot(again.recipe)
         found.extend([snapshot] if snapshot else [])
-        saved = as_saved(again.recipe, snapshot)
-        changed = {name: getattr(saved, name) for name in ("resume", "out", "allow_change", "shards", "engine")}
+        saved = _as_saved(again.recipe, snapshot)
+        names = ("resume", "out", "allow_change", "shards", "engine", *FILES)
+        changed = {name: getattr(saved, name) for name in names}
         return {"changed": changed, "anew": again.anew, "position": snapshot.position if snapshot else 0}
 
     seen = told(comm, look)
@@ -193,16 +266,25 @@ def _begin(comm: Communicator, recipe: Recipe, restarts: int) -> tuple[Job, Orig
 
 
 def check_layout(comm: Communicator, recipe: Recipe) -> None:
-    """Refuses the shared arena where ranks are on several nodes; on all of them."""
-    nodes = len(np.unique(comm.all_gather(np.array([node_colour(comm)]))))
-    if nodes > 1 and recipe.allreduce == "arena" and recipe.strategy in ("sync", "local"):
-        raise UserError(
-            f"--allreduce arena spans one node, and these {comm.size} ranks are on {nodes}",
-            hint="use --allreduce native, or ring",
-        )
+    """Refuses what ranks on several nodes cannot do; on all of them."""
+    check_nodes(recipe, len(np.unique(comm.all_gather(np.array([node_colour(comm)])))))
     if recipe.wire == "bf16" and recipe.allreduce == "native" and comm.transport == "mpi":
         raise UserError(
             "--wire bf16 with --allreduce native: MPI cannot add up such numbers", hint="use --allreduce ring"
+        )
+
+
+def check_nodes(recipe: Recipe, nodes: int) -> None:
+    """Refuses what cannot be done across nodes."""
+    if nodes > 1 and recipe.sync_batchnorm:
+        raise UserError(
+            f"--sync-batchnorm exchanges statistics in shared memory, and these ranks are on {nodes} nodes",
+            hint="leave it out, or use the ranks of one node",
+        )
+    if nodes > 1 and recipe.strategy == "local" and (recipe.resume or recipe.snapshot_every):
+        raise UserError(
+            f"snapshots of --strategy local on {nodes} nodes: each has the states of its own replicas only",
+            hint="leave --resume and --snapshot-every out, or use the ranks of one node",
         )
 
 

@@ -63,7 +63,8 @@ def show(cells: Sequence[Any], records: Sequence[dict[str, Any]], path: Path, *,
 
     rows = rows_of(cells, records, weak=weak, cores=usable_cores())
     made = table(rows)
-    Console().print(made.shown(rows))
+    console = Console()
+    console.print(made.shown(rows, console.width))
     words = [line for line in (*words_of(rows), disturbance(records, usable_cores())) if line]
     print("\n".join(words))
     written = made.write(rows, path, "scale")

@@ -1,10 +1,12 @@
 """`unisono train`: its options, which are those of a recipe; `running.py` runs it."""
 
+import shlex
 from dataclasses import MISSING, field, fields, make_dataclass
 from typing import Annotated, Any
 
 from cyclopts import Group, Parameter
 
+from unisono.launch.nodes import NodeOptions
 from unisono.recipe import ALIASES, Recipe, load, option
 
 GROUPS = {
@@ -20,15 +22,19 @@ GROUPS = {
 """How --help cuts the options, which stand in the order of the recipe's fields: a group begins with the one named."""
 
 
+def help_of_recipe() -> dict[str, str]:
+    """What each option means."""
+    import docstring_parser
+
+    return {entry.arg_name: entry.description or "" for entry in docstring_parser.parse_from_object(Recipe).params}
+
+
 def options_of_recipe(*without: str) -> type:
     """A dataclass with the options of `Recipe`, all None unless given: what is not given comes from the recipe.
 
     without: options that a command has no use for, or has itself.
     """
-    import docstring_parser
-
-    help_of = {entry.arg_name: entry.description for entry in docstring_parser.parse_from_object(Recipe).params}
-    options = []
+    help_of, options = help_of_recipe(), []
     group = None
     for entry in fields(Recipe):
         if entry.name in GROUPS:
@@ -50,11 +56,42 @@ def given_options(options: object) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
+def _node_options() -> type:
+    """The same of `NodeOptions`, with its defaults."""
+    import docstring_parser
+
+    help_of = {entry.arg_name: entry.description for entry in docstring_parser.parse_from_object(NodeOptions).params}
+    group = Group("Several machines", sort_key=len(GROUPS))
+    options = []
+    for entry in fields(NodeOptions):
+        default = "" if entry.default in ("", MISSING) else f" [default: {entry.default}]"
+        told = Parameter(help=f"{help_of[entry.name]}{default}", show_default=False, group=group)
+        options.append((entry.name, Annotated[entry.type, told], field(default=entry.default, kw_only=True)))
+    made = make_dataclass("Nodes", options, frozen=True)
+    made.__module__ = __name__
+    return made
+
+
 Options = options_of_recipe()
+Nodes = _node_options()
 _NOTHING = Options()
+_HERE = Nodes()
+_OUTPUT = Group(GROUPS["watts_per_core"], sort_key=len(GROUPS) - 1)
 
 
-def train(recipe: str = "", /, options: Annotated[Options, Parameter(name="*")] = _NOTHING) -> None:  # type: ignore[valid-type]
+def train(
+    recipe: str = "",
+    /,
+    options: Annotated[Options, Parameter(name="*")] = _NOTHING,  # type: ignore[valid-type]
+    nodes: Annotated[Nodes, Parameter(name="*")] = _HERE,  # type: ignore[valid-type]
+    *,
+    watch: Annotated[
+        bool, Parameter(help="Serve a live page of the run while it lasts.", negative="", group=_OUTPUT)
+    ] = False,
+    write_recipe: Annotated[
+        str, Parameter(help="Train nothing; write a TOML file with every option, explained.", group=_OUTPUT)
+    ] = "",
+) -> None:
     """Train a network on this machine, on as many ranks as asked: more ranks change nothing but the time.
 
     Parameters
@@ -62,12 +99,20 @@ def train(recipe: str = "", /, options: Annotated[Options, Parameter(name="*")] 
     recipe
         A TOML file, or the name of a shipped recipe (r2). Options given here go before it.
     """
-    from unisono.cli.running import run_recipe
-
+    where = NodeOptions(**{entry.name: getattr(nodes, entry.name) for entry in fields(NodeOptions)})
     overrides = given_options(options)
     if "resume" in overrides and not recipe:
         from unisono.train.resuming import recipe_of
 
-        run_recipe(recipe_of(overrides["resume"], overrides))
+        found = recipe_of(overrides["resume"], overrides)
     else:
-        run_recipe(load(recipe, overrides))
+        found = load(recipe, overrides)
+    if write_recipe:
+        from unisono.cli.template import template, write_template
+
+        write_template(write_recipe, template(found, GROUPS, help_of_recipe()))
+        print(f"Written: {write_recipe}; edit it, then: unisono train {shlex.quote(write_recipe)}")
+    else:
+        from unisono.cli.running import run_recipe
+
+        run_recipe(found, where, overrides.get("ranks", 0), watch=watch)

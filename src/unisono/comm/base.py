@@ -76,6 +76,8 @@ class Communicator(ABC):
     size: int
     timeout_s: float
     transport: str
+    address: str = ""
+    """By which others reach this rank's machine, where the backend knows."""
 
     # -- point to point
 

@@ -22,7 +22,6 @@ Limits:
 import atexit
 import signal
 import sys
-import traceback
 from collections import deque
 from collections.abc import Callable
 from typing import Any, final
@@ -35,8 +34,9 @@ from unisono.comm.arrival import ROW_WORDS, Row
 from unisono.comm.base import ANY, DEFAULT_TIMEOUT_S, Array, Envelope, Request, matches, wrong_length
 from unisono.comm.checked import CheckedCommunicator, as_bytes
 from unisono.comm.notices import Notices
-from unisono.errors import CommError, CommTimeout, RankLost, UserError
+from unisono.errors import CommError, CommTimeout, UnisonoError, UserError
 from unisono.resources import usable_cores
+from unisono.tracebacks import told
 
 # Locks around every MPI call are dear at small messages, and a communicator belongs to one thread anyway.
 mpi4py.rc.thread_level = "serialized"
@@ -65,6 +65,12 @@ def world(timeout_s: float = DEFAULT_TIMEOUT_S, *, checked: bool = True) -> "Mpi
 def world_size() -> int:
     """How many ranks MPI believes it started: 1 when this process was started without it."""
     return MPI.COMM_WORLD.Get_size()
+
+
+def library() -> str:
+    """Which MPI it is: Open MPI, MPICH; empty: another one."""
+    told = MPI.Get_library_version()
+    return next((name for name in ("Open MPI", "MPICH") if told.startswith(name)), "")
 
 
 def abort(exit_code: int) -> None:
@@ -177,11 +183,10 @@ class MpiCommunicator(CheckedCommunicator):
         if isinstance(error, SystemExit) and not error.code:
             return
         # The others would wait for this rank until their time-out, and MPI_Finalize here for them.
-        if isinstance(error, RankLost):
+        if isinstance(error, UnisonoError):
             print(f"unisono: {error}", file=sys.stderr, flush=True)
         elif not isinstance(error, SystemExit):
-            traceback.print_exception(error)
-            sys.stderr.flush()
+            print(told(error), end="", file=sys.stderr, flush=True)
         abort(error.code if isinstance(error, SystemExit) and isinstance(error.code, int) else 1)
 
     def progress(self) -> None:

@@ -9,6 +9,7 @@ them.
 
 import hashlib
 import os
+import socket
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -21,6 +22,8 @@ from unisono.comm.arrival import reduced_code
 from unisono.comm.base import Communicator
 from unisono.errors import CommError
 from unisono.resources import usable_cores
+
+_WORD_BYTES = 64
 
 
 def node_key() -> bytes:
@@ -35,6 +38,17 @@ def node_colour(comm: Communicator) -> int:
     keys = comm.all_gather(np.frombuffer(node_key(), np.uint8).copy())
     mine = keys[comm.rank].tobytes()
     return next(rank for rank in range(comm.size) if keys[rank].tobytes() == mine)
+
+
+def host_names(comm: Communicator) -> list[str]:
+    """Where each rank runs. Called by every rank of `comm`."""
+    return gather_words(comm, socket.gethostname())
+
+
+def gather_words(comm: Communicator, word: str) -> list[str]:
+    """A short word of each rank. Called by every rank of `comm`."""
+    words = comm.all_gather(np.frombuffer(word.encode()[:_WORD_BYTES].ljust(_WORD_BYTES, b"\0"), np.uint8).copy())
+    return [row.tobytes().rstrip(b"\0").decode(errors="replace") for row in words]
 
 
 def share_segment(comm: Communicator, members: list[int], nbytes: int) -> Segment:

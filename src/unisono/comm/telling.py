@@ -3,6 +3,7 @@
 The one idea: a failure is told like a value, so that nobody waits for a rank that has left.
 
     position = told(comm, lambda: newest(folder).position)       # called by every rank of comm; the function by rank 0
+    hosts = all_told(comm, socket.gethostname())                 # what each has to say, on every rank
 
 Limits: JSON values, and messages of `UnisonoError`s; of any other exception the others hear its name.
 """
@@ -38,3 +39,12 @@ def told(comm: Communicator, find: Callable[[], Any]) -> Any:
     if code:
         raise (UserError if code == UserError.exit_code else UnisonoError)(value)
     return value
+
+
+def all_told(comm: Communicator, value: Any) -> list[Any]:
+    """The values of all ranks, on every rank."""
+    news = json.dumps(value).encode()
+    longest = np.array([len(news)])
+    comm.all_reduce(longest, "max")
+    words = np.frombuffer(news.ljust(int(longest[0])), np.uint8).copy()
+    return [json.loads(row.tobytes()) for row in comm.all_gather(words)]

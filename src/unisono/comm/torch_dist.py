@@ -15,6 +15,7 @@ Limits:
 - gloo has threads of its own: where ranks keep all cores busy, each message waits for a time slice.
 """
 
+import re
 import time
 from collections.abc import Callable
 from datetime import timedelta
@@ -30,7 +31,9 @@ from unisono.comm.arrival import Row, row
 from unisono.comm.base import ANY, DEFAULT_TIMEOUT_S, Array, Envelope, Request
 from unisono.comm.calm import calm_threads
 from unisono.comm.checked import CheckedCommunicator, as_bytes
+from unisono.comm.keepalive import kept_alive
 from unisono.comm.post import Post
+from unisono.comm.roll_call import Join, NotAllCame, call
 from unisono.errors import CommError, CommTimeout, UserError
 
 _OPS = {
@@ -39,28 +42,43 @@ _OPS = {
     "min": dist.ReduceOp(dist.ReduceOp.MIN),
     "prod": dist.ReduceOp(dist.ReduceOp.PRODUCT),
 }
+_ENDS = {
+    "Connection closed": "is gone",
+    "Connection reset": "is gone",
+    "Connection timed out": "does not answer any more",
+    "No route to host": "cannot be reached any more",
+    "Network is unreachable": "cannot be reached any more",
+}
+"""What gloo says of a connection that ended -> what became of the other side."""
 _FLUSH_S = 5.0
 """How long `close` waits for receivers to take short messages that are still on their way."""
 
 
 def world(
-    rank: int, size: int, address: str | None = None, device: str = "cpu", timeout_s: float = DEFAULT_TIMEOUT_S
+    rank: int,
+    size: int,
+    address: str | None = None,
+    device: str = "cpu",
+    timeout_s: float = DEFAULT_TIMEOUT_S,
+    join: Join | None = None,
 ) -> "TorchCommunicator":
     """All ranks. Rank 0 serves the store at `address` ("host:port"); with None torch finds it, as under torchrun."""
+    join = join or Join(main=(address or "").rpartition(":")[0].strip("[]"), timeout_s=timeout_s)
     try:
         if address is None:
-            store, _, _ = next(rendezvous("env://", rank, size, timeout=timedelta(seconds=timeout_s)))
+            store, _, _ = next(rendezvous("env://", rank, size, timeout=timedelta(seconds=join.timeout_s)))
         else:
-            store = _serve_or_reach(address, rank, size, timeout_s)
+            store = _serve_or_reach(address, rank, size, join.timeout_s)
         # A process may make several worlds in one store; every rank makes them in the same order.
-        number = store.add(f"unisono/worlds/{rank}", 1)
+        number = 1 if join.once else store.add(f"unisono/worlds/{rank}", 1)
     except (RuntimeError, ValueError) as error:
-        raise CommTimeout(
-            f"rank {rank}: no store at {address or 'the address that torch read from the environment'}: {error}",
+        raise NotAllCame(
+            f"{join.noun} {rank}: no store at {address or 'the address that torch read from the environment'}: {error}",
             missing=[0] if rank else [],
-            hint="is rank 0 running on that host, and is the port free?",
+            hint=f"is {join.noun} 0 running on that host, and is the port free?",
         ) from error
-    return TorchCommunicator(PrefixStore(f"unisono/{number}", store), rank, size, device, timeout_s)
+    own = PrefixStore(f"unisono/{number}", store)
+    return TorchCommunicator(own, rank, size, device, timeout_s, at=call(own, rank, size, join))
 
 
 @final
@@ -76,16 +94,18 @@ class TorchCommunicator(CheckedCommunicator):
         timeout_s: float = DEFAULT_TIMEOUT_S,
         *,
         checked: bool = True,
+        at: str = "",
     ) -> None:
+        """at: the address of this machine to listen on; if empty, what its host name resolves to."""
         super().__init__(rank, size, timeout_s, checked=checked)
-        self._store = store
+        self._store, self.address = store, at
         self._splits = 0
         self._device = torch.device(device)
         self.transport = "gloo" if self._device.type == "cpu" else "nccl"
         try:
             store.set(f"here/{rank}", "1")
-            with calm_threads():
-                gloo = dist.ProcessGroupGloo(PrefixStore("gloo", store), rank, size, timedelta(seconds=timeout_s))
+            with calm_threads(), kept_alive():
+                gloo = dist.ProcessGroupGloo(PrefixStore("gloo", store), rank, size, _options(at, timeout_s))
             self._group: Any = gloo if self.transport == "gloo" else self._connect_nccl()
         except RuntimeError as error:
             raise self._unconnected(error) from error
@@ -127,7 +147,8 @@ class TorchCommunicator(CheckedCommunicator):
         self._splits += 1
         store = PrefixStore(f"split{self._splits}/{members[0]}", self._store)
         me = members.index(self.rank)
-        made = TorchCommunicator(store, me, len(members), str(self._device), self.timeout_s, checked=self.checked)
+        device, timeout_s = str(self._device), self.timeout_s
+        made = TorchCommunicator(store, me, len(members), device, timeout_s, checked=self.checked, at=self.address)
         self.barrier()  # a group that is ready must not end the store while another one still connects
         return made
 
@@ -191,7 +212,9 @@ class TorchCommunicator(CheckedCommunicator):
         if "Timed out" in str(error):
             return self.give_up(what, peers)
         self.state = f"broken: rank {self.rank} lost a connection in {what}"
-        reason = "the other side is gone" if "Connection closed" in str(error) else str(error)
+        who = re.search(r"\[([0-9a-fA-F.:]+)\]:\d+", str(error))
+        ended = next((text for sign, text in _ENDS.items() if sign in str(error)), "")
+        reason = f"{who[1] if who else 'the other side'} {ended}" if ended else str(error)
         return CommError(f"rank {self.rank}: {what} failed: {reason}", hint="see what the other ranks say")
 
     def _connect_nccl(self) -> Any:
@@ -269,6 +292,15 @@ def _as_tensor(array: Array) -> torch.Tensor:
     if array.dtype.kind == "V":  # bfloat16, which NumPy does not know by itself
         return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
     return torch.from_numpy(array)
+
+
+def _options(at: str, timeout_s: float) -> Any:
+    options = dist.ProcessGroupGloo._Options()  # type: ignore[attr-defined]  # there all the same
+    options._timeout = timedelta(seconds=timeout_s)
+    # Without an address gloo takes what this machine's name resolves to, often 127.0.0.1, for the others as well.
+    devices = dist.ProcessGroupGloo
+    options._devices = [devices.create_device(hostname=at) if at else devices.create_default_device()]
+    return options
 
 
 def _serve_or_reach(address: str, rank: int, size: int, timeout_s: float) -> TCPStore:

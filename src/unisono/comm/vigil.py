@@ -44,6 +44,10 @@ class Vigil:
         self._gone.update(self._ranks[fd] for fd, _ in self._poller.poll(0))
         return sorted(self._gone)
 
+    def sees(self, rank: int) -> bool:
+        """Whether this rank would know of that one's end."""
+        return rank in self._ranks.values() or rank in self._gone
+
     def close(self) -> None:
         """May be called twice."""
         for fd in self._ranks:

@@ -15,6 +15,7 @@ from unisono.data.options import DataOptions
 from unisono.data.prepare import prepare
 from unisono.data.raw import Raw
 from unisono.errors import UserError, unknown_name
+from unisono.own import without_function
 
 ABOUT = {
     "digits": "handwritten digits, 8 x 8: 1442 to train, 355 to test, 10 classes",
@@ -47,6 +48,8 @@ def find(spec: str) -> Callable[[DataOptions], Raw]:
         from unisono.data.own import load_own
 
         return lambda options: load_own(spec)
+    if spec.endswith(".py") and not Path(spec).is_dir():
+        raise without_function("--data", spec)
     if spec.endswith(".txt") or ".txt:" in spec:
         from unisono.data.text import load_text
 

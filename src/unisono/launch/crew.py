@@ -12,15 +12,14 @@ import os
 import selectors
 import signal
 import threading
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any, final
 
 from unisono.errors import RESUME_ME, AskedToEnd, RankFailed, UnisonoError
 from unisono.launch import children, values
+from unisono.tracebacks import told, where
 
 _REPORT, _RESULT, _FAILURE = b"~", b"=", b"!"
 
@@ -46,10 +45,10 @@ def answer(work: Callable[[Callable[[Any], None]], Any], sink: int) -> int:
             tell(_FAILURE, [AskedToEnd.__name__, asked.snapshot])
             return RESUME_ME
         except UnisonoError as error:
-            tell(_FAILURE, [type(error).__name__, f"{error}{_user_line(error)}"])
+            tell(_FAILURE, [type(error).__name__, f"{error}{where(error)}"])
             return error.exit_code
         except BaseException as error:
-            tell(_FAILURE, [type(error).__name__, traceback.format_exc()])
+            tell(_FAILURE, [type(error).__name__, told(error)])
             return 1
 
 
@@ -112,20 +111,31 @@ class Crew:
         return self._children[rank].pid
 
     def start(self, rank: int, body: Callable[[int], int]) -> None:
-        """A child that runs body(sink), where `sink` is the pipe's end for `answer`."""
+        """A child that runs body(sink), where `sink` is the pipe's end for `answer`; if that fails there is none."""
         source, sink = os.pipe()
         try:
             with children.signals_held():
-                child = _Child(children.fork_child(lambda: body(sink)), source)
-                self._children[rank] = child
-                child.pidfd = os.pidfd_open(child.pid)
+                self._watch(rank, _Child(children.fork_child(lambda: body(sink)), source))
         finally:
             os.close(sink)
             if rank not in self._children or self._children[rank].source != source:
                 os.close(source)
-        os.set_blocking(source, False)
-        self._selector.register(source, selectors.EVENT_READ, ("answer", rank))
-        self._selector.register(child.pidfd, selectors.EVENT_READ, ("end", rank))
+
+    def _watch(self, rank: int, child: _Child) -> None:
+        """One that cannot be watched (no descriptor is left, say) is ended: whoever called would start another."""
+        try:
+            child.pidfd = os.pidfd_open(child.pid)
+            os.set_blocking(child.source, False)
+            self._selector.register(child.source, selectors.EVENT_READ, ("answer", rank))
+            self._selector.register(child.pidfd, selectors.EVENT_READ, ("end", rank))
+        except BaseException:
+            os.kill(child.pid, signal.SIGKILL)
+            children.reap(child.pid)
+            self._unregister(child)
+            if child.pidfd >= 0:
+                os.close(child.pidfd)
+            raise
+        self._children[rank] = child
 
     def poll(self, timeout_s: float | None = None) -> list[Ended]:
         """Waits until something is told or somebody ends; those who ended. None: without limit."""
@@ -153,11 +163,14 @@ class Crew:
         return Ended(rank, status, child.answered, child.result, child.failure)
 
     def _forget(self, child: _Child) -> None:
+        self._unregister(child)
+        os.close(child.source)
+        os.close(child.pidfd)
+
+    def _unregister(self, child: _Child) -> None:
         for fd in (child.source, child.pidfd):
-            if fd in self._selector.get_map():
+            if fd >= 0 and fd in self._selector.get_map():
                 self._selector.unregister(fd)
-            if fd >= 0:
-                os.close(fd)
 
     def _read(self, rank: int, child: _Child) -> bool:
         """Takes what is there; False when nothing is, or ever will be."""
@@ -190,24 +203,9 @@ class Crew:
     def close(self) -> None:
         """Ends whoever still lives and closes everything, whatever happens meanwhile."""
         try:
-            for child in self._children.values():
-                if child.pidfd < 0:  # no descriptor was left for it
-                    os.kill(child.pid, signal.SIGKILL)
-                    children.reap(child.pid)
-            children.end(
-                {child.pid: child.pidfd for child in self._children.values() if child.pidfd >= 0}, self._grace_s
-            )
+            children.end({child.pid: child.pidfd for child in self._children.values()}, self._grace_s)
         finally:
             for child in self._children.values():
                 self._forget(child)
             self._children.clear()
             self._selector.close()
-
-
-def _user_line(error: BaseException) -> str:
-    """Where in the caller's own code an error of ours came from."""
-    package = str(Path(__file__).parents[1])
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(package)]
-    # What torch's own code called for the caller (a scheduler's step, clip_grad_norm_) says little.
-    frames = [frame for frame in frames if "site-packages" not in Path(frame.filename).parts] or frames
-    return f"\n({frames[-1].filename}:{frames[-1].lineno} in {frames[-1].name})" if frames else ""

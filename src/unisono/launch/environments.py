@@ -11,10 +11,13 @@ The rules, each seen in real environments:
   variables of a step, that of the daemons. `accelerate launch` sets torchrun's variables.
 - SLURM counts only inside a step. sbatch's script has SLURM_PROCID=0 and SLURM_NTASKS=4 but is one process; a script
   submitted from within a step even inherits that step's variables, and is told by having one task in SLURM_GTIDS.
+- A job that SLURM queued again tells how often in SLURM_RESTART_COUNT, to its script and to its steps alike.
 - A shell of `srun -n4 --pty bash` is one process: SLURM_PTY_PORT is set, the job is named like a shell, and there is a
   terminal. The name alone means nothing: `salloc` and then `srun -n4`, or `srun -n4 bash -c ...`, have it as well.
 - PMI and PMIx variables are srun's if stamped JOB.STEP and without MPI_LOCALRANKID, which MPICH's mpiexec sets. Stamped
   with this step they must agree with SLURM; stamped with another they are left over, and ignored.
+- `accelerate launch --cpu --num_processes 4` starts one process and says nothing; that it was told of more shows in
+  MASTER_ADDR, which it sets only then.
 - Fewer torchruns in the world than the launcher around them started means several worlds. More is no contradiction:
   the others may come from other steps.
 
@@ -80,6 +83,7 @@ SLURM = Environment(
 )
 ENVIRONMENTS = (TORCHRUN, OPEN_MPI, PMI, PMIX, SLURM)
 
+REQUEUES = "SLURM_RESTART_COUNT"
 SHELLS = frozenset({"bash", "sh", "zsh", "fish", "csh", "tcsh", "ksh", "dash", "interactive"})
 SPECIAL_STEPS = 4294967280
 """From here on SLURM numbers what is no step of ranks: the batch script, the shell of salloc."""
@@ -104,14 +108,30 @@ def detect(environ: Mapping[str, str] | None = None, *, terminal: bool | None = 
             hint="use the world that was given to the function, instead of unisono.join()",
         )
     facts = {name: value.strip() for name, value in environ.items() if value.strip()}
+    requeues = (_whole(facts, REQUEUES) or 0) if "SLURM_JOB_ID" in facts else 0
     if not _in_step(facts, terminal):
         facts = {name: value for name, value in facts.items() if not name.startswith("SLURM_")}
     said = ((row, _read(row, facts)) for row in ENVIRONMENTS)
     found = ((row, placement) for row, placement in said if placement is not None)
     row, placement = next(found, (None, Placement.alone()))
+    placement = replace(placement, restarts=placement.restarts + requeues)
     if row is TORCHRUN and (around := next(found, None)):
         _check_agents(placement, *around)
+    if row is None:
+        _check_accelerate(facts)
     return placement
+
+
+def said(*names: str, environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Those of the variables that are set: for people to read."""
+    environ = os.environ if environ is None else environ
+    return {name: environ[name] for name in names if name in environ}
+
+
+def has_desktop(environ: Mapping[str, str] | None = None) -> bool:
+    """Whether a browser that is started here appears before the user: not on the far side of an SSH connection."""
+    environ = os.environ if environ is None else environ
+    return "SSH_CONNECTION" not in environ and bool(environ.get("DISPLAY") or environ.get("WAYLAND_DISPLAY"))
 
 
 def enter_rank(rank: int, size: int) -> None:
@@ -172,11 +192,12 @@ def tidy_lone_mpi(environ: MutableMapping[str, str] | None = None) -> Iterator[N
 
 @contextmanager
 def torch_variables(
-    placement: Placement, threads: int, environ: MutableMapping[str, str] | None = None
+    placement: Placement, threads: int, environ: MutableMapping[str, str] | None = None, *, interface: str = ""
 ) -> Iterator[None]:
     """Inside, torchrun's variables describe `placement`: libraries around torch look there. Then all is as before.
 
-    `threads`: said too where nobody has, for such libraries choose a number themselves otherwise.
+    `threads`: said too where nobody has, for such libraries choose a number themselves otherwise. `interface`: the one
+    that gloo is to use, unless the user has chosen one.
     """
     environ = os.environ if environ is None else environ
     before = dict(environ)
@@ -191,6 +212,8 @@ def torch_variables(
     if host:
         environ.update({"MASTER_ADDR": host, "MASTER_PORT": port})
     environ.setdefault(THREADS[0], str(threads))
+    if interface:
+        environ.setdefault("GLOO_SOCKET_IFNAME", interface)
     try:
         yield
     finally:
@@ -268,6 +291,17 @@ def _check_agents(inner: Placement, around: Environment, outer: Placement) -> No
             f"a world of {inner.nodes} ({TORCHRUN.nodes}={inner.nodes})",
             hint=f"give torchrun --nnodes={outer.size} --rdzv-backend=c10d and the same --rdzv-endpoint=HOST:PORT, or "
             "start torchrun once",
+        )
+
+
+def _check_accelerate(facts: Mapping[str, str]) -> None:
+    """Nobody says that this process is a rank, but Accelerate was told of several: only then it gives an address."""
+    if any(name.startswith("ACCELERATE_") for name in facts) and "MASTER_ADDR" in facts:
+        raise Contradiction(
+            f"accelerate launch was told of several processes (MASTER_ADDR={facts['MASTER_ADDR']}), but started this "
+            "one alone, as it does on CPUs without a word",
+            hint="ACCELERATE_USE_CPU=true accelerate launch --multi_gpu --num_processes 4 ... -m unisono train, "
+            "without --cpu; or mpirun -n 4 unisono train; or unset MASTER_ADDR",
         )
 
 

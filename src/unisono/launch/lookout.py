@@ -3,7 +3,8 @@
 The one idea: a rank that works moves its flag or its pulse (`arena/member.py`). One that has moved neither for a long
 time, while it is behind everybody else, is what the others wait for. Time is counted only while a rank is behind, so
 that nobody is accused who has just been waiting for somebody else; and only while this process itself is awake, so that
-a machine that was suspended accuses nobody.
+a machine that was suspended accuses nobody. Ranks that are ended for it twice in one round may only be slow there:
+each time the next one has twice as long.
 
     lookout = Lookout(words, stall_s=10); lookout.stuck(members)         # about ten times a second
 """
@@ -22,6 +23,7 @@ from unisono.resources import memory_kills
 
 LEAST_S, TIMES_MEDIAN, FIRST_S = 60.0, 20, 1800.0
 _LONGEST_TICK_S = 1.0
+_MOST_DOUBLINGS = 6
 
 
 @final
@@ -31,19 +33,27 @@ class Lookout:
     def __init__(self, words: Words, stall_s: float) -> None:
         self._words, self._stall_s = words, stall_s
         self._looked = time.monotonic()
+        self._accused, self._doublings = False, 0
         self.forget()
         self._round_s = 0.0
         self._round: tuple[int, float] | None = None
 
     def forget(self) -> None:
-        """Everybody starts anew."""
+        """Everybody starts anew; after an accusation with more time, until a round is done."""
+        self._doublings = min(_MOST_DOUBLINGS, self._doublings + self._accused)
+        self._accused = False
         self._seen: dict[int, tuple[int, int]] = {}
         self._still_s: dict[int, float] = {}
         self._behind: list[int] = []
 
+    def accuse(self) -> None:
+        """Somebody is ended for standing still."""
+        self._accused = True
+
     def patience_s(self) -> float:
         """How long a rank may stand still. Before the first round nobody knows how long one takes."""
-        return self._stall_s or (max(LEAST_S, TIMES_MEDIAN * self._round_s) if self._round_s else FIRST_S)
+        usual_s = self._stall_s or (max(LEAST_S, TIMES_MEDIAN * self._round_s) if self._round_s else FIRST_S)
+        return usual_s * (1 << self._doublings)
 
     def stuck(self, members: list[int]) -> list[int]:
         """The members that everybody waits for, and that have not moved for too long."""
@@ -69,6 +79,7 @@ class Lookout:
             self._round_s = took_s if not self._round_s else 0.8 * self._round_s + 0.2 * took_s
         if self._round is None or position > self._round[0]:
             self._round = position, now
+            self._doublings = 0
 
 
 @final

@@ -16,6 +16,7 @@ from typing import Self
 
 from unisono.errors import Contradiction, UserError
 
+_SRUN_FLAGS = {"Open MPI": "pmix", "MPICH": "pmi2"}
 _SRUN_HINT = "Open MPI needs `srun --mpi=pmix`, MPICH needs `srun --mpi=pmi2`; or start with mpirun"
 _MPIRUN_HINT = "use the mpirun that belongs to the MPI library which mpi4py loads; under SLURM: " + _SRUN_HINT
 _TORCHRUN_HINT = "torchrun starts no MPI: use the torch transport, or start with mpirun instead of torchrun"
@@ -27,7 +28,7 @@ class Placement:
 
     `node` is the number of this host among `nodes`. `address` is "host:port" of rank 0's rendezvous, when the launcher
     gives one. `source` names the launcher for people: "alone", "torchrun", "Open MPI", "PMI", "PMIx" or "SLURM".
-    `restarts`: how often the launcher has started all ranks again, after one failed; torchrun tells.
+    `restarts`: how often the launcher has started all ranks again: torchrun after one failed, SLURM a requeued job.
     """
 
     rank: int
@@ -68,8 +69,8 @@ class Placement:
         return cls(rank=0, size=1, local_rank=0, local_size=1, node=0, nodes=1, address=None, source="alone")
 
 
-def check_world(placement: Placement, mpi_size: int) -> None:
-    """Raises `Contradiction` if MPI's world is not the one the launcher spoke of.
+def check_world(placement: Placement, mpi_size: int, library: str = "") -> None:
+    """Raises `Contradiction` if MPI's world is not the one the launcher spoke of; `library`: which MPI it is.
 
     A wrong `srun --mpi=...` makes MPI start N separate worlds of size 1 and end with exit code 0: nothing but this
     comparison notices.
@@ -79,7 +80,9 @@ def check_world(placement: Placement, mpi_size: int) -> None:
     noun = "task" if placement.source == "SLURM" else "rank"
     plural = "" if placement.size == 1 else "s"
     hint = {"torchrun": _TORCHRUN_HINT, "Open MPI": _MPIRUN_HINT, "alone": _MPIRUN_HINT}
+    flag = _SRUN_FLAGS.get(library)
+    under_srun = f"this MPI is {library}: start it with `srun --mpi={flag}`, or with mpirun" if flag else _SRUN_HINT
     raise Contradiction(
         f"{placement.source} says {placement.size} {noun}{plural}, MPI says a world of {mpi_size}",
-        hint=hint.get(placement.source, _SRUN_HINT),
+        hint=hint.get(placement.source, under_srun),
     )

@@ -21,8 +21,8 @@ from unisono.launch.crew import Crew, Ended
 from unisono.launch.reforming import Roll, come_to_rest
 from unisono.strategies.shared import Shared
 
-NEWS = "shared"
-"""The key of what a rank reports when it has made the memory of a shared model."""
+NEWS = "unisono: shared"
+"""The key of what a rank reports when it has made the memory of a shared model; no user's."""
 HALTS = "halts"
 """The key of what it reports instead, later, if its loop ends in good order when it is asked to."""
 

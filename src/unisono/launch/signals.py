@@ -5,6 +5,9 @@ ranks share) is done where a step ends, never in the handler.
 
     with heeding(requests.ask_to_halt): train()
 
+One request may come twice: SLURM sends a signal to every process of a step, and torchrun among them passes its own on.
+So a second one of a kind counts only when some seconds have passed; but for Ctrl-C, which a person presses.
+
 Limits: Python runs handlers in the main thread and between two of its own instructions: one that waits inside a
 library (MPI's collectives) is asked when it comes back.
 """
@@ -12,34 +15,43 @@ library (MPI's collectives) is asked when it comes back.
 import os
 import signal
 import threading
-from collections import Counter
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
+
+ECHO_S = 5.0
+"""Within this time a second signal of a kind is the same request."""
 
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP, signal.SIGINT)
 
 
 @contextmanager
-def heeding(ask: Callable[[], None]) -> Iterator[None]:
+def heeding(
+    ask: Callable[[], None], since: dict[int, float] | None = None, echo_s: float | None = None
+) -> Iterator[None]:
     """SIGTERM, SIGUSR1, SIGHUP and Ctrl-C call `ask`; the second of a kind is a KeyboardInterrupt.
 
-    Of a kind: batch systems warn with one and end with another. What is ignored stays so: nohup means it.
+    Of a kind: batch systems warn with one and end with another. The second: after `echo_s` (`ECHO_S` unless given), but
+    for Ctrl-C. What is ignored stays so: nohup means it. since: where it is noted when the first of a kind came, for
+    blocks that count together.
     """
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread may
         return
-    seen: Counter[int] = Counter()
+    first = {} if since is None else since
     owner = os.getpid()
 
     def handle(number: int, frame: object) -> None:
         if os.getpid() != owner:  # a child that was forked meanwhile, such as a worker of a DataLoader: not asked
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
-        seen[number] += 1
-        if seen[number] > 1:
+        now = time.monotonic()
+        if number not in first:
+            first[number] = now
+            ask()
+        elif number == signal.SIGINT or now - first[number] >= (ECHO_S if echo_s is None else echo_s):
             raise KeyboardInterrupt
-        ask()
 
     before: dict[int, Any] = {}
     try:

@@ -12,21 +12,23 @@ run ends with it. The supervisor's own death ends the ranks.
 
 import signal
 import time
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, contextmanager
+from collections import deque
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias, final
 
 from unisono.arena import protocol
+from unisono.arena.member import pulse_of
 from unisono.arena.protocol import View, Words
 from unisono.arena.requests import Requests
+from unisono.launch.crashes import Crashes
 from unisono.launch.crew import Crew, Ended, answer
 from unisono.launch.lookout import Causes, Lookout
 from unisono.launch.reforming import Roll, come_to_rest
-from unisono.launch.signals import SIGNALS
+from unisono.launch.signals import SIGNALS, heeding
 from unisono.launch.stacks import Stacks
 
 TICK_S = 0.1
@@ -48,6 +50,10 @@ class Care:
 
     respawn: bool = True
     most_deaths: int = 100
+    most_crashes: int = 0
+    """How many ranks one round may end before it is given up; 0: any number, and they are not counted."""
+    name: Callable[[int], str] = "round {}".format
+    """What a round is called."""
     stall_s: float = 0.0
     """0: 60 seconds, or 20 times a usual round if that is longer."""
     stacks: Path | None = None
@@ -71,6 +77,8 @@ class Outcome:
     """Why the run could not go on; empty if it could."""
     view: View | None = None
     """If it could not: what had been reached, and nothing begun beyond it."""
+    crashes: int = 0
+    """If it could not: how many ranks ended by themselves, one after the other, in the round that was to be done."""
     takeovers: int = 0
     restarts: int = 0
     reforming_s: list[float] = field(default_factory=list)
@@ -92,8 +100,8 @@ class Supervisor:
         self._due: dict[int, float] = {}  # slot -> when its replacement is to be forked
         self._failures: dict[int, int] = {}  # slot -> replacements that died before they joined
         self._deaths: deque[float] = deque()
-        self._causes = Causes()
-        self._signals: Counter[int] = Counter()
+        self._causes, self._crashes = Causes(), Crashes(care.most_crashes)
+        self._signals: dict[int, float] = {}
 
     @property
     def pids(self) -> dict[int, int]:
@@ -146,6 +154,7 @@ class Supervisor:
             if one.answered:
                 self._outcome.results[one.rank] = one.result
             else:
+                self._crashes.hear(one)
                 lost[one.rank] = self._causes.of(one)
         return lost
 
@@ -154,6 +163,7 @@ class Supervisor:
     def _reform(self, lost: dict[int, str]) -> None:
         """A new view, without those who are `lost` and with those who are ready to join."""
         begun, old = time.perf_counter(), self._view
+        pulses = {slot: pulse_of(self._words, slot) for slot in old.members}
 
         def staying() -> list[int] | None:
             members = [slot for slot in old.members if slot in self._crew.living and slot not in self._joining]
@@ -169,8 +179,14 @@ class Supervisor:
             return bool(more)
 
         def end_late(late: list[int] | None) -> None:
-            for slot in self._coming() if late is None else late:
-                self._end_stuck(slot)
+            if late is None:
+                for slot in self._coming():
+                    self._end_stuck(slot, self._doorman)
+                return
+            for slot in late:
+                if pulses[slot] == (pulse := pulse_of(self._words, slot)):
+                    self._end_stuck(slot, self._lookout)
+                pulses[slot] = pulse  # one that writes to a slow disk cannot stand still, but shows that it lives
 
         members = come_to_rest(self._words, Roll(staying, listen, self._lookout.patience_s, end_late))
         over = bool(self._outcome.results)
@@ -185,7 +201,7 @@ class Supervisor:
             self._failures.pop(slot, None)
         self._note(lost, joined, view, begun)
         if reason := self._hopeless(lost, view):
-            self._outcome.lost, self._outcome.view = reason, view
+            self._outcome.lost, self._outcome.view, self._outcome.crashes = reason, view, self._crashes.count
             return
         protocol.publish(self._words, view, self._size)
         self._view = view
@@ -238,7 +254,11 @@ class Supervisor:
     def _hopeless(self, lost: dict[int, str], view: View) -> str:
         while self._deaths and self._deaths[0] < time.monotonic() - WINDOW_S:
             self._deaths.popleft()
+        begun = view.position + (view.reached == protocol.COMMIT)
+        self._crashes.note(begun, lost)
         told = "; ".join(f"rank {slot} {cause}" for slot, cause in lost.items())
+        if self._crashes.hopeless or (self._crashes.count > 1 and not view.members):
+            return f"{self._care.name(begun)} ended {self._crashes.count} ranks one after another, the last: {told}"
         if not view.members:
             return f"no rank is left: {told}"
         if len(self._deaths) > self._care.most_deaths:
@@ -255,37 +275,25 @@ class Supervisor:
         self._care.tick()
         living = self._crew.living
         working = [slot for slot in self._view.members if slot in living and slot not in self._joining]
-        for slot in (*self._lookout.stuck(working), *self._doorman.stuck(self._coming())):
-            self._end_stuck(slot)
+        for lookout, slots in ((self._lookout, working), (self._doorman, self._coming())):
+            for slot in lookout.stuck(slots):
+                self._end_stuck(slot, lookout)
 
     def _send_away(self, slots: Iterable[int]) -> None:
         for slot in self._crew.living.intersection(slots) - self._causes.known.keys():
             self._causes.known[slot] = "came too late"
             self._crew.kill(slot)
 
-    def _end_stuck(self, slot: int) -> None:
+    def _end_stuck(self, slot: int, lookout: Lookout) -> None:
+        """Saves the stack of a rank that did not move for as long as `lookout` waits, and ends it, once."""
         if slot in self._causes.known:
             return  # its end takes a moment
-        told = f"did not move for {self._lookout.patience_s():g} s (--stall-timeout) and was ended"
+        told = f"did not move for {lookout.patience_s():g} s (--stall-timeout) and was ended"
+        lookout.accuse()
         where = self._stacks.save(self._crew, slot)
         self._causes.known[slot] = told + (f" (its stack: {where})" if where else "")
         self._crew.kill(slot)
 
-    @contextmanager
-    def halting(self) -> Iterator[None]:
-        """SIGTERM, SIGUSR1, SIGHUP and Ctrl-C ask for an end at a round's end; the second of a kind ends at once.
-
-        Of a kind: batch systems warn with one and end with another. May be held for longer than `run`.
-        """
-
-        def handle(number: int, frame: object) -> None:
-            self._signals[number] += 1
-            if self._signals[number] > 1:
-                raise KeyboardInterrupt
-
-        before = {number: signal.signal(number, handle) for number in SIGNALS}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+    def halting(self) -> AbstractContextManager[None]:
+        """Signals ask for an end at a round's end; the second of a kind ends at once. May be held longer than `run`."""
+        return heeding(lambda: None, self._signals, echo_s=0.0)

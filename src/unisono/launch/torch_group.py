@@ -28,6 +28,7 @@ from torch.distributed import FileStore, Store, TCPStore  # type: ignore[attr-de
 
 from unisono.comm.base import Communicator
 from unisono.comm.node import node_colour
+from unisono.comm.route import interface_of
 from unisono.launch.environments import torch_variables
 from unisono.launch.placement import Placement
 from unisono.strategies.devices import BACKENDS, check_alike, check_devices, device_of, local_ranks
@@ -56,16 +57,18 @@ def default_group(comm: Communicator, kind: str, threads: int) -> Iterator[torch
         store, address = meet(comm, directory, one_node=local_size == comm.size)
         wait = timedelta(seconds=comm.timeout_s)
         backend = BACKENDS[kind]
-        dist.init_process_group(backend, store=store, rank=comm.rank, world_size=comm.size, timeout=wait)
-        try:
-            comm.barrier()  # rank 0 must not remove the file before all have connected
-            if backend == "gloo":
-                kept.close()  # a run that is killed leaves no file; NCCL would look for it again
-            here = Placement(comm.rank, comm.size, local_rank, local_size, None, None, address, "unisono")
-            with torch_variables(here, threads):
+        here = Placement(comm.rank, comm.size, local_rank, local_size, None, None, address, "unisono")
+        # gloo would take what this machine's name resolves to, which may be nothing that others reach.
+        interface = interface_of(comm.address) if local_size < comm.size and comm.address else ""
+        with torch_variables(here, threads, interface=interface):
+            dist.init_process_group(backend, store=store, rank=comm.rank, world_size=comm.size, timeout=wait)
+            try:
+                comm.barrier()  # rank 0 must not remove the file before all have connected
+                if backend == "gloo":
+                    kept.close()  # a run that is killed leaves no file; NCCL would look for it again
                 yield device
-        finally:
-            dist.destroy_process_group()
+            finally:
+                dist.destroy_process_group()
 
 
 def meet(comm: Communicator, directory: str, *, one_node: bool) -> tuple[Store, str | None]:
@@ -74,8 +77,9 @@ def meet(comm: Communicator, directory: str, *, one_node: bool) -> tuple[Store, 
     served: Store | None = None
     name = str(Path(directory) / "store")
     if not one_node and comm.rank == 0:
-        served = TCPStore(socket.gethostname(), 0, comm.size, True, wait, wait_for_workers=False)
-        name = f"{socket.gethostname()}:{served.port}"
+        host = comm.address or socket.gethostname()
+        served = TCPStore(host, 0, comm.size, True, wait, wait_for_workers=False)
+        name = f"{host}:{served.port}"
     room = np.zeros(_ADDRESS_BYTES, np.uint8)
     room[: len(name.encode())] = np.frombuffer(name.encode(), np.uint8)
     comm.broadcast(room)

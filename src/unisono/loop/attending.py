@@ -9,9 +9,8 @@ for a snapshot, an end that all ranks share, batches that were done before) is n
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, final
-
-from unisono.data.shards import Plan
 
 if TYPE_CHECKING:
     from unisono.loop.batches import Batch
@@ -28,8 +27,11 @@ class Attendant(ABC):
         """A loop over batches begins."""
 
     @abstractmethod
-    def judge(self, plan: Plan, epoch: int, step: int) -> int:
-        """What becomes of the next batch, which a process before this one may have done: `GIVEN`, `PASSED`, `LEFT`."""
+    def judge(self, terms: Sequence[int], epoch: int, step: int) -> int:
+        """What becomes of the next batch, which a process before this one may have done: `GIVEN`, `PASSED`, `LEFT`.
+
+        terms: what tells the batches of this loop from those of another (`Batches.terms`).
+        """
 
     @abstractmethod
     def head(self) -> None:
@@ -59,7 +61,7 @@ class Nobody(Attendant):
     def enter(self) -> None:
         pass
 
-    def judge(self, plan: Plan, epoch: int, step: int) -> int:
+    def judge(self, terms: Sequence[int], epoch: int, step: int) -> int:
         return GIVEN
 
     def head(self) -> None:

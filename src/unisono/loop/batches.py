@@ -61,12 +61,12 @@ class Batches:
         first = sharing.epochs
         self._stream, self._end = None, first + self._epochs
         for epoch in range(first, self._end):
-            sharing.epochs = max(sharing.epochs, epoch + 1)
             for step in range(self._plan.steps_per_epoch):
-                judgement = sharing.attendant.judge(self._plan, epoch, step)
+                judgement = sharing.attendant.judge((*self.terms, int(self._plan.drop_last)), epoch, step)
                 if judgement == LEFT:
                     return
                 if judgement == PASSED:
+                    sharing.begin_epoch(epoch)
                     continue
                 sharing.attendant.head()
                 batch = Batch(self, sharing, self._plan, epoch, step)
@@ -86,16 +86,16 @@ class Batches:
             }
         return self._orders[epoch]
 
-    def restart(self, epoch: int, step: int) -> None:
-        """The membership changed: this rank's shards, from this step on, are others."""
-        self._stream = self._samples.shards(self._wanted(epoch, step))
-        self._view = self._sharing.member.view.number
+    def forget(self) -> None:
+        """The membership changed: this rank's shards are others. From which step on is not known yet: the one that it
+        changed in may be done."""
+        self._stream = None
 
     def next_shard(self, epoch: int, step: int) -> Any:
         # It may have changed in the step before, when no shard was dealt.
         if self._stream is None or self._view != self._sharing.member.view.number:
-            self.restart(epoch, step)
-        assert self._stream is not None
+            self._stream = self._samples.shards(self._wanted(epoch, step))
+            self._view = self._sharing.member.view.number
         return next(self._stream)
 
     def _wanted(self, epoch: int, step: int) -> Iterator[Wanted]:
@@ -152,7 +152,8 @@ class Batch:
             except Regrouped:
                 sharing.owner.take_chunk()
                 self._open = None
-                self._batches.restart(self.epoch, self.step)
+                self._batches.forget()
+        sharing.begin_epoch(self.epoch)
         sharing.agreement.check_batch()
         sharing.vectors.enter()
         sharing.attendant.ready(self.position)

@@ -6,8 +6,7 @@ The one idea: what torch keeps for each parameter differs from our flat vectors 
 
     state = read_state(optimizer, names, layout); state.vectors, state.steps         # one vector a name; Adam's count
 
-Limits: we count steps once, for all parameters, where torch's Adam counts them for each: counts that differ are
-refused, and a parameter without any state starts with the count of the others.
+Adam counts the steps of each parameter: what one has fewer than others it has missed (`strategies/unused.py`).
 """
 
 from collections.abc import Mapping
@@ -26,17 +25,20 @@ _KNOWN = {"step", "exp_avg", "exp_avg_sq", "momentum_buffer"}
 @final
 @dataclass(frozen=True)
 class GivenState:
-    """`vectors`: (length,) float32 by the names of our optimizer's state; `steps` that were made."""
+    """`vectors`: (length,) float32 by the names of our optimizer's state; `steps` that were made, at most."""
 
     vectors: dict[str, np.ndarray]
     steps: int
+    missed: np.ndarray
+    """(parameters,) int64: how many of them each parameter did not make."""
 
 
 def read_state(optimizer: torch.optim.Optimizer, trained: Mapping[str, torch.Tensor], layout: Layout) -> GivenState:
     """Nothing for an optimizer that was never stepped, and into which nothing was loaded."""
     names = {id(parameter): name for name, parameter in trained.items()}
     vectors: dict[str, np.ndarray] = {}
-    counts: dict[int, str] = {}
+    places = {name: place for place, name in enumerate(layout.shapes)}
+    counts = np.zeros(len(places), np.int64)
     for group in optimizer.param_groups:
         for parameter in group["params"]:
             found, name = optimizer.state.get(parameter), names.get(id(parameter))
@@ -47,15 +49,9 @@ def read_state(optimizer: torch.optim.Optimizer, trained: Mapping[str, torch.Ten
                 vector = vectors.setdefault(ours, np.zeros(layout.length, np.float32))
                 layout.views(vector)[name][...] = values.numpy()
             if "step" in found:
-                counts.setdefault(int(found["step"]), name)
-    if len(counts) > 1:
-        (first, one), (second, other), *_ = counts.items()
-        raise UserError(
-            f"the optimizer's state counts {first} steps for {one!r} and {second} for {other!r}: ranks count for all "
-            "parameters together",
-            hint="share an optimizer that has no state yet, or one whose parameters were all trained from the start",
-        )
-    return GivenState(vectors, next(iter(counts), 0))
+                counts[places[name]] = int(found["step"])
+    steps = int(counts.max(initial=0))
+    return GivenState(vectors, steps, steps - counts)
 
 
 def _check(name: str, parameter: torch.Tensor, found: Mapping[str, Any]) -> None:

@@ -122,6 +122,7 @@ class Sharing:
             for name, vector in zip(make(groups[0].options).state_names, self.shared.state, strict=True):
                 if name in given.vectors:
                     vector[: self.vectors.layout.length] = given.vectors[name]
+            self.shared.missed[...] = given.missed
             protocol.first_view(self.shared.words, range(comm.size), comm.size)
         comm.barrier()
         if announce is not None and self._kept >= 0:
@@ -154,6 +155,10 @@ class Sharing:
         self.attendant: Attendant = NOBODY
         self.guard.check()
         self.guard.check_gradients()
+
+    def begin_epoch(self, epoch: int) -> None:
+        """A batch of it (from 0) has been gone through, here or before."""
+        self.epochs = max(self.epochs, epoch + 1)
 
     def close(self) -> None:
         """Gives back all but the memory, which the model still lies in; may be called twice."""

@@ -95,7 +95,8 @@ class SharedOptimizer(torch.optim.Optimizer):
         state = {name: torch.from_numpy(vector[:length].copy()) for name, vector in vectors}
         groups = [{k: v for k, v in group.items() if k != "params"} for group in self.param_groups]
         steps = sharing.steps_before + sharing.steps
-        return {"state": state, "param_groups": groups, "steps": steps, "epochs": sharing.epochs}
+        missed = sharing.shared.missed[steps % 2].tolist()
+        return {"state": state, "param_groups": groups, "steps": steps, "epochs": sharing.epochs, "missed": missed}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Before the first batch, on all ranks alike. Batches go on with the epoch after the last that was begun."""
@@ -119,3 +120,4 @@ class SharedOptimizer(torch.optim.Optimizer):
         for group, values in zip(self.param_groups, groups, strict=True):
             group.update(values)
         sharing.steps_before, sharing.epochs = state_dict["steps"], state_dict["epochs"]
+        sharing.shared.missed[...] = state_dict.get("missed", 0)  # of a file that is older than these counts: none

@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from unisono.errors import UserError, unknown_name
 from unisono.models.nets import NETWORKS
 from unisono.models.torch.nets import NETWORKS as TORCH_NETWORKS
+from unisono.own import without_function
 
 ENGINES = ("auto", "numpy", "torch")
 PRECISIONS = ("fp32", "bf16", "fp16", "fp8")
@@ -23,6 +24,8 @@ def choose_engine(engine: str, spec: str, precision: str) -> str:
     if engine not in ENGINES:
         raise unknown_name("--engine", engine, ENGINES)
     check_precision(precision)
+    if spec.endswith(".py"):
+        raise without_function("--model", spec)
     if ".py:" not in spec and name not in TORCH_NETWORKS:
         raise unknown_name("model", name, [*TORCH_NETWORKS, "FILE.py:FUNCTION"])
     able = name in NETWORKS and precision == "fp32"

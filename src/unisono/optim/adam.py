@@ -31,6 +31,7 @@ class Adam(Optimizer):
     """Keeps the decayed sums of the gradients and of their squares."""
 
     state_names = ("gradient_sum", "square_sum")
+    counts = True
 
     def __init__(self, options: OptimizerOptions) -> None:
         super().__init__(options)

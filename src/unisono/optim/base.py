@@ -46,6 +46,8 @@ class Optimizer(ABC):
 
     state_names: tuple[str, ...] = ()
     """The vectors that `update` is given as `state`, in this order: as long as the parameters, zero at the start."""
+    counts = False
+    """Whether the number of a step decides what it does: then each parameter's are counted by itself."""
 
     def __init__(self, options: OptimizerOptions) -> None:
         self.options = options

@@ -56,7 +56,7 @@ def table(rows: Sequence[Row], options: Sequence[str]) -> Table:
         *scores_of(rows),
         *SPEEDS,
         Column("ratio", "ratio", ranged=2),
-        Column("sync_share", "sync", percent(0)),
+        Column("sync_share", "sync %", percent(0), minor=True),
         ENERGY,
         BITS,
         REASON,

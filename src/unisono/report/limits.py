@@ -21,6 +21,8 @@ from unisono.study.tables import Row
 KNEE = 0.5
 """More ranks that bring less than this share of what they should are not worth it."""
 GOOD = 0.9
+FELT = 0.005
+"""A fall of accuracy that is worth a word."""
 CAUSES = {
     "compute_s": "computing: each rank computes slower than a lone one, for ranks share memory bandwidth, caches and "
     "clock speed, or a shard's fixed cost is felt; larger batches or fewer shards help",
@@ -37,7 +39,7 @@ def words_of(rows: Sequence[Row]) -> list[str]:
     failures = [f"{row['grid']}: {row['reason']}" for row in rows if row.get("reason")]
     if base is None or len({row["world"] for row in done}) < 2:
         return [*failures, "One number of ranks is no scaling: give a --grid with several."]
-    lines = [*law_lines(done), knee_line(done), limit_line(base, largest_of(done))]
+    lines = [*law_lines(done), knee_line(done), limit_line(base, largest_of(done)), accuracy_line(base, done)]
     return [line for line in [*lines, bits_line(rows), *failures] if line]
 
 
@@ -64,7 +66,7 @@ def law_lines(rows: Sequence[Row]) -> list[str]:
         if law.serial >= 1:
             lines.append(f"{law.name}: nothing of the work gets faster with more ranks.")
             continue
-        width = f" +- {100 * law.half_width:.1f}" if isfinite(law.half_width) else ""
+        width = f" ± {100 * law.half_width:.1f}" if isfinite(law.half_width) else ""
         told = f"{law.name}: a serial share of {100 * law.serial:.1f}{width} % (95 %)"
         if law.name == "Amdahl" and isfinite(law.limit):
             told += f"; at most {law.limit:.1f} times as fast as one rank, and beyond {law.ranks_at(0.5):.0f} ranks "
@@ -85,7 +87,7 @@ def largest_of(rows: Sequence[Row]) -> Row:
 
 
 def knee_line(rows: Sequence[Row]) -> str:
-    """Where more ranks stop being worth it."""
+    """Where more ranks stop being worth it, if that holds in every round."""
     ordered = sorted((row for row in rows if row.get("speed_up")), key=lambda row: row["world"])
     best: dict[int, Row] = {}
     for row in ordered:
@@ -96,11 +98,29 @@ def knee_line(rows: Sequence[Row]) -> str:
         gain = after["speed_up"] / before["speed_up"] - 1
         ideal = after["world"] / before["world"] - 1
         if gain < KNEE * ideal:
-            told = f"Knee: {before['grid']}. The step to {after['grid']} makes it {after['speed_up_low']:.2f} to "
-            told += f"{after['speed_up_high']:.2f} times as fast as {steps[0]['grid']}, after "
+            low, high, first = after["speed_up_low"], after["speed_up_high"], steps[0]["grid"]
+            span = f"{low:.2f} to {high:.2f} times as fast as {first}"
+            if high / before["speed_up"] - 1 >= KNEE * ideal:
+                return f"Knee: perhaps {before['grid']}; the runs of {after['grid']} differ too much to tell ({span})."
+            told = f"Knee: {before['grid']}. The step to {after['grid']} makes it {span}, after "
             told += f"{before['speed_up']:.2f} times: {max(0.0, 100 * gain / ideal):.0f} % of what it could bring"
             return told + (", with more ranks than cores." if crowded(after) else ".")
     return f"Knee: none up to {steps[-1]['grid']}; each step brings more than half of what it could."
+
+
+def accuracy_line(base: Row, rows: Sequence[Row]) -> str:
+    """What more ranks cost in accuracy, if that is more than chance would make of it."""
+    known = [row for row in rows if row.get("test_accuracy") is not None and row is not base]
+    if not known or base.get("test_accuracy") is None:
+        return ""
+    worst = min(known, key=lambda row: row["test_accuracy"])
+    if base["test_accuracy"] - worst["test_accuracy"] < FELT:
+        return ""
+    told = f"Accuracy falls from {100 * base['test_accuracy']:.2f} % on {base['grid']} to "
+    told += f"{100 * worst['test_accuracy']:.2f} % on {worst['grid']}"
+    if worst["weak"]:
+        told += f", where a batch is {worst['global_batch']:.0f}: --scale-lr linear --warmup-epochs 1 may help"
+    return told + "."
 
 
 def limit_line(base: Row, row: Row) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from statistics import median
 from typing import Any
 
+from unisono.report.reading import is_number
 from unisono.study.statistics import Spread, paired, spread_of
 from unisono.study.tables import Column, Row
 
@@ -37,6 +38,11 @@ def measured(found: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
     return row
 
 
+def plain_numbers(row: Row, *names: str) -> bool:
+    """Whether what a row of a file has under these names, and where tables look, is nothing or a number."""
+    return all(row.get(name) is None or is_number(row[name]) for name in (*names, *TIMES, *OTHERS, "sync_share"))
+
+
 def with_range(name: str, spread: Spread) -> dict[str, float]:
     """NAME, NAME_low, NAME_high, as columns with a range read them."""
     return {name: spread.median, f"{name}_low": spread.low, f"{name}_high": spread.high}
@@ -51,13 +57,13 @@ def compare_rates(row: dict[str, Any], base: Row, name: str) -> None:
 
 
 def percent(decimals: int) -> Callable[[float], str]:
-    """A share as a text."""
-    return lambda share: f"{100 * share:.{decimals}f} %"
+    """A share as a text, for columns that say % above."""
+    return lambda share: f"{100 * share:.{decimals}f}"
 
 
 SCORES = (
-    Column("train_accuracy", "train", percent(2)),
-    Column("test_accuracy", "test", percent(2)),
+    Column("train_accuracy", "train %", percent(2), minor=True),
+    Column("test_accuracy", "test %", percent(2)),
 )
 LOSSES = (
     Column("train_loss", "train loss", lambda loss: f"{loss:.4f}"),
@@ -66,7 +72,7 @@ LOSSES = (
 """Shown where there is no accuracy."""
 SPEEDS = (
     Column("train_s", "time s", ranged=2),
-    Column("wall_s", "in all", lambda value: f"{value:.2f}"),
+    Column("wall_s", "in all", lambda value: f"{value:.2f}", minor=True),
     Column("samples_per_s", "samples/s", lambda value: f"{value:,.0f}"),
 )
 ENERGY = Column("energy_j", "energy J", lambda value: f"{value:,.1f}")

@@ -44,6 +44,8 @@ def rows_of(cells: Sequence[Cell], records: Sequence[Record], *, weak: bool, cor
     for row in rows:
         if base is not None and not row.get("reason"):
             compare_rates(row, base, "speed_up")
+            if weak:
+                del row["same_bits"]  # another batch, another result
             if "speed_up" in row:
                 row["efficiency"] = row["speed_up"] * base["world"] / row["world"]
     return rows
@@ -75,8 +77,8 @@ def table(rows: Sequence[Row]) -> Table:
         *scores_of(rows),
         *SPEEDS,
         Column("speed_up", "speed-up", ranged=2),
-        Column("efficiency", "eff.", percent(0)),
-        Column("sync_share", "sync", percent(0)),
+        Column("efficiency", "eff. %", percent(0)),
+        Column("sync_share", "sync %", percent(0)),
         ENERGY,
         BITS,
         REASON,

@@ -19,19 +19,19 @@ def make(
     rng: np.random.Generator,
     start: Start = AFRESH,
 ) -> Strategy:
-    """`allreduce` "arena": one shared copy per node, same bits on any ranks; else the algorithm over replicas.
+    """`allreduce` "arena": one copy per node, same bits on any ranks and nodes; else the algorithm over replicas.
 
     Starting values are drawn from `rng`, which is the same on every rank, unless `start` is in the middle.
     """
     if allreduce == "arena":
         from unisono.strategies.sync import Sync
 
-        shared, member = join_arena(comm, model, options, extent, rng, start)
-        return Sync(shared, member, model, options)
+        joined = join_arena(comm, model, options, extent, rng, start)
+        return Sync(joined.shared, joined.member, model, options, away=joined.away)
     from unisono.strategies.replica import Replica, Terms
 
     replica = Replica(comm, model, options, allreduce, extent.epochs, Terms(steps=extent.steps))
-    model.init(replica.params[: model.layout.length], replica.buffers, rng)
+    replica.start(model, rng)
     if start.position:
         replica.go_on(start)
     return replica

@@ -9,12 +9,14 @@ an all-reduce and a gather, whatever a step does. What a rank counts is in its `
 Limits: the death of a rank ends the run; nothing asks it to halt, and there are no snapshots.
 """
 
+import hashlib
 from typing import Any
 
 import numpy as np
 
 from unisono.comm.base import Communicator
 from unisono.data.shards import shards_of_rank
+from unisono.errors import UserError
 from unisono.models.base import Model
 from unisono.strategies.base import Clock, Measure, Strategy, Tell
 from unisono.strategies.ledger import Ledger
@@ -31,6 +33,21 @@ class Apart(Strategy):
         self.params = np.zeros(padded(model.layout.length), np.float32)
         self.buffers = np.zeros(model.buffers_layout.length, np.float32)
         self.scores = np.zeros((epochs + 1, 3))
+
+    def start(self, model: Model, rng: np.random.Generator) -> None:
+        """Starting values, drawn from `rng`, which is the same on every rank; a `UserError` on all if they differ."""
+        params = self.params[: model.layout.length]
+        model.init(params, self.buffers, rng)
+        digest = hashlib.blake2b(params.data, digest_size=16)
+        digest.update(self.buffers.data)
+        found = self._comm.all_gather(np.frombuffer(digest.digest(), np.int64))  # (size, 2)
+        others = np.flatnonzero((found != found[0]).any(1)).tolist()
+        if others:
+            told = f"rank {others[0]} starts" if len(others) == 1 else f"ranks {', '.join(map(str, others))} start"
+            raise UserError(
+                f"{told} from other weights than rank 0: what the function of --model builds depends on the process",
+                hint="draw from torch, NumPy (np.random) or random as they are: they are seeded from --seed",
+            )
 
     @property
     def at(self) -> tuple[int, bool]:

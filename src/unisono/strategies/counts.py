@@ -67,7 +67,7 @@ class Counts:
         return loss_sum, correct
 
     def times(self, epoch: int) -> list[dict[str, Any]]:
-        rows = (dict(zip(STATS, row, strict=True)) for row in self._shared.stats.tolist())
+        rows = (dict(zip(STATS, row, strict=True)) for row in self._stats.tolist())
         told = [name for name in STATS if name not in ("epoch", "dealt", "memory_bytes")]
         return [{name: row[name] if row["epoch"] == epoch else 0.0 for name in told} for row in rows]
 
@@ -75,14 +75,25 @@ class Counts:
         begun, ended, first_sync_s, from_step = self._shared.clock.tolist()
         return Clock(begun, ended, first_sync_s, int(from_step))
 
+    @property
+    def _stats(self) -> np.ndarray:
+        """Those of all ranks; of other machines, as of the last survey."""
+        return self._shared.stats if self._shared.desk is None else self._shared.desk.stats
+
     def memory_bytes(self) -> int:
-        return int(self._shared.stats[:, STATS.index("memory_bytes")].sum())
+        return int(self._stats[:, STATS.index("memory_bytes")].sum())
 
     def contributions(self) -> np.ndarray:
-        shared = self._shared
-        # What was left in the view in which the step was committed; owners of an earlier attempt are behind it.
-        complete = shared.shares[shared.share_labels == shared.share_labels.max()]
+        desk = self._shared.desk
+        complete = complete_shares(self._shared) if desk is None else desk.shares[None]
         # Of those who worked in this epoch: others have left rows of earlier ones.
-        stats = shared.stats
+        stats = self._stats
         dealt = np.where(stats[:, 0] == stats[:, 0].max(), stats[:, STATS.index("dealt")], 0.0)
         return shares_of(complete, self._sizes, (dealt / (dealt.sum() or 1.0)).tolist())
+
+
+def complete_shares(shared: Shared) -> np.ndarray:
+    """(owner, rank + 1, parameter, 3): what was left in the view in which the step was committed; owners of an earlier
+    attempt are behind it."""
+    complete: np.ndarray = shared.shares[shared.share_labels == shared.share_labels.max()]
+    return complete

@@ -8,20 +8,19 @@ asked for, once an epoch.
 Limits: who came last to a step is not known, for waiting happens inside other people's collectives.
 """
 
-import socket
 import time
 from typing import Any, final
 
 import numpy as np
 
 from unisono.comm.base import Communicator
+from unisono.comm.node import host_names
 from unisono.models.base import Model
 from unisono.strategies.base import TIMES, Clock, StepResult
 from unisono.strategies.contributions import shares as shares_of
 from unisono.strategies.contributions import sums as leave_sums
 from unisono.strategies.shared import segments_of
 
-_HOST_BYTES = 64
 _COUNTS = ("samples", *TIMES, "memory_bytes")
 
 
@@ -37,9 +36,7 @@ class Ledger:
         self._dealt = [1] * comm.size
         self._begun = self._ended = self._first_sync_s = 0.0
         self._from_step = 0
-        name = socket.gethostname().encode()[:_HOST_BYTES]
-        names = comm.all_gather(np.frombuffer(name.ljust(_HOST_BYTES, b"\0"), np.uint8).copy())
-        self.hosts = [row.tobytes().rstrip(b"\0").decode(errors="replace") for row in names]
+        self.hosts = host_names(comm)
 
     def begin(self, step: int = 0) -> None:
         """An epoch; at a later step if the run was resumed there, see `go_on`."""

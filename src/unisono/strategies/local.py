@@ -31,6 +31,7 @@ from unisono.optim.options import OptimizerOptions
 from unisono.strategies.base import Batch, Clock, Measure, StepResult, Strategy, Tell
 from unisono.strategies.joining import AFRESH, Start, join_arena
 from unisono.strategies.journeys import Journeys, ticket
+from unisono.strategies.nodes.away import HERE, Away
 from unisono.strategies.replica import Replica, Terms
 from unisono.strategies.rhythm import Rhythm
 from unisono.strategies.shared import Extent, Kept, Shared, padded
@@ -47,6 +48,7 @@ def on_arena(
     journeys: Journeys,
     rhythm: Rhythm,
     on_spare: Callable[[int], None] = lambda position: None,
+    away: Away = HERE,
 ) -> "Local":
     """On the shared memory of one node, planned for the optimizer `AVERAGING`."""
 
@@ -55,7 +57,7 @@ def on_arena(
         member.pause()
 
     journeys.settle(shared.states, between)
-    return Local(Sync(shared, member, journeys, AVERAGING, on_spare), journeys, rhythm)
+    return Local(Sync(shared, member, journeys, AVERAGING, on_spare, away), journeys, rhythm)
 
 
 def make_local(
@@ -69,10 +71,11 @@ def make_local(
 ) -> "Local":
     """As `strategies.make`: on the arena, or by that algorithm over messages; called by every rank of `comm`."""
     if allreduce == "arena":
-        return on_arena(*join_arena(comm, journeys, AVERAGING, extent, rng, start), journeys, rhythm)
+        joined = join_arena(comm, journeys, AVERAGING, extent, rng, start)
+        return on_arena(joined.shared, joined.member, journeys, rhythm, away=joined.away)
     terms = Terms(journeys.wire, extent.shards, extent.steps)
     replica, length = Replica(comm, journeys, AVERAGING, allreduce, extent.epochs, terms), journeys.layout.length
-    journeys.init(replica.params[:length], replica.buffers, rng)
+    replica.start(journeys, rng)
     if journeys.state_vectors:
         journeys.settle(States.alone(extent.shards, journeys.state_vectors, padded(length)))
     return Local(replica, journeys, rhythm)
@@ -105,8 +108,8 @@ class Local(Strategy):
 
     @property
     def kept(self) -> Kept | None:
-        # Over messages, each rank has the states of its own replicas.
-        return self._meeting.kept if isinstance(self._meeting, Sync) else None
+        # Over messages, each rank has the states of its own replicas; of several machines, each those of its ranks'.
+        return self._meeting.kept if isinstance(self._meeting, Sync) and self._meeting.alone else None
 
     def tell_spares(self, on_spare: Callable[[int], None]) -> None:
         self._meeting.tell_spares(on_spare)
@@ -149,6 +152,9 @@ class Local(Strategy):
     def survey(self, position: int, count: int, measure: Measure, tell: Tell, *, due: bool = False) -> np.ndarray:
         return self._meeting.survey(position, count, measure, tell, due=due)
 
+    def close(self) -> None:
+        self._meeting.close()
+
     def epoch_sums(self) -> tuple[float, float]:
         return self._meeting.epoch_sums()
 
@@ -157,6 +163,9 @@ class Local(Strategy):
 
     def step_s(self) -> float:
         return self._meeting.step_s()
+
+    def remarks(self, epoch: int) -> dict[str, Any]:
+        return self._meeting.remarks(epoch)
 
     def clock(self) -> Clock:
         return self._meeting.clock()

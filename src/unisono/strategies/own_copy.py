@@ -47,8 +47,8 @@ class OwnCopy:
     def _copy(self) -> None:
         lasting = self.lasting
         if self.spare is None:
-            vectors = [vector.copy() for vector in lasting.vectors]
-            self.spare = Lasting(vectors, lasting.buffers.copy(), lasting.steps.copy(), lasting.scores.copy())
+            *vectors, buffers, steps, scores, missed = (array.copy() for array in lasting.arrays)
+            self.spare = Lasting(vectors, buffers, steps, scores, missed)
             return
         for place, value in zip(self.spare.arrays, lasting.arrays, strict=True):
             np.copyto(place, value)

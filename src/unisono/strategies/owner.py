@@ -22,12 +22,13 @@ from unisono.arena.canon import chunk_bounds, combine
 from unisono.arena.member import Member
 from unisono.arena.protocol import NORMS, pack
 from unisono.optim import make
+from unisono.optim.base import Scale
 from unisono.optim.options import OptimizerOptions
 from unisono.strategies.contributions import chain
 from unisono.strategies.contributions import sums as leave_sums
 from unisono.strategies.dealing import Dealing, Slots
 from unisono.strategies.shared import Shaped, Shared, scaling_of, segments_of
-from unisono.strategies.unused import left_alone
+from unisono.strategies.unused import Stretches, behind_of, left_alone
 
 _NONE = np.zeros(0, np.bool_)
 _FREELY: AbstractContextManager[None] = nullcontext()
@@ -61,8 +62,9 @@ class Owner:
     def __init__(self, shared: Shared, member: Member, shapes: Shaped, groups: Sequence[Group]) -> None:
         self._shared, self._member, self._shapes, self._groups = shared, member, shapes, groups
         self._optimizers = [make(group.options) for group in groups]
+        self._counts = any(optimizer.counts for optimizer in self._optimizers)
         self._scaling, self._segments = scaling_of(shapes, groups[0].options), segments_of(shapes)
-        self.dealing = Dealing(shared.gradients)
+        self.dealing = Dealing(shared.gradients, shared.desk)
         self.summed_at = 0.0
         """When the sum of the last update was finished, as time.perf_counter."""
         self.take_chunk()
@@ -72,6 +74,7 @@ class Owner:
         self.dealing.forget()
         self.low, self.high = chunk_bounds(len(self._shared.params), self._member.count, self._member.index)
         self.ranges = self._segments.ranges(self.low, self.high)
+        self._stretches = Stretches(self.ranges)
         self._chunks = [row[self.low : self.high] for row in self._shared.vectors]
         self.gradient = self._room = np.empty(self.high - self.low, np.float32)
         self._pieces = [
@@ -108,6 +111,7 @@ class Owner:
             copy[self.low : self.high] = vector[self.low : self.high]
         if self._member.first:
             spare.buffers[...], spare.steps[...], spare.scores[...] = lasting.buffers, lasting.steps, lasting.scores
+            spare.missed[...] = lasting.missed
 
     def update(self, position: int, live: int, makers: Slots, update: Update, meet: Callable[[int, int], bool]) -> None:
         """Sums and updates the chunk, and on the first member the buffers; meet(position, NORMS) if norms count."""
@@ -124,11 +128,28 @@ class Owner:
         if shared.undo is not None:
             shared.undo.keep(slot, position, self.low, self.high)
         unused = np.asarray(shared.unused[:live].all(axis=0)) if self._shapes.skips else _NONE
-        with left_alone(self._chunks, self.ranges, unused) if unused.size and unused.any() else _FREELY:
-            for optimizer, number, params, where, state in self._pieces:
-                optimizer.update(params, gradient[where], state, update.lrs[number], update.number, scale)
+        behind = None
+        if unused.size and self._counts:
+            behind = behind_of(shared.missed, update.number, unused, note=self._member.first)
+        if behind is not None:
+            self._update_stretches(behind, update, scale)
+        else:
+            with left_alone(self._chunks, self.ranges, unused) if unused.size and unused.any() else _FREELY:
+                for optimizer, number, params, where, state in self._pieces:
+                    optimizer.update(params, gradient[where], state, update.lrs[number], update.number, scale)
         if self._member.first:
             self._update_buffers(position, live)
+
+    def _update_stretches(self, behind: np.ndarray, update: Update, scale: Scale) -> None:
+        """Where parameters have not made the same number of steps."""
+        for low, high, late in self._stretches.of(behind):
+            for optimizer, number, params, where, state in self._pieces:
+                start, stop = max(low, where.start), min(high, where.stop)
+                if start < stop:
+                    part = slice(start - where.start, stop - where.start)
+                    rows = [row[part] for row in state]
+                    made = update.number - late
+                    optimizer.update(params[part], self.gradient[start:stop], rows, update.lrs[number], made, scale)
 
     def _update_buffers(self, position: int, live: int) -> None:
         shared, buffers = self._shared, self._shared.buffers

@@ -25,13 +25,14 @@ from unisono.data.loader import Group
 from unisono.data.shards import shards_of_rank
 from unisono.models.base import Model
 from unisono.optim import make
+from unisono.optim.base import Scale
 from unisono.optim.options import OptimizerOptions
 from unisono.strategies.apart import Apart
 from unisono.strategies.base import Batch, Measure, StepResult, Tell
 from unisono.strategies.joining import Start
 from unisono.strategies.own_copy import OwnCopy
 from unisono.strategies.shared import Lasting, scaling_of, segments_of
-from unisono.strategies.unused import left_alone
+from unisono.strategies.unused import Stretches, behind_of, left_alone
 
 
 @final
@@ -67,11 +68,13 @@ class Replica(Apart):
         length, segments = len(self.params), segments_of(model)
         self._squares = np.zeros((self._scaling.rows, segments.count))
         self._ranges = segments.ranges(0, length)
+        self._stretches = Stretches(self._ranges)
         self.state = [np.zeros(length, np.float32) for _ in self._optimizer.state_names]
         self._rows = np.zeros((0, length), np.float32)
         self._gradient = np.zeros(length, np.float32)
         self._first_row = np.zeros(model.taken - model.fixed, np.float32)
-        lasting = Lasting([self.params, *self.state], self.buffers, np.zeros((terms.steps, 2)), self.scores)
+        missed = np.zeros((2, len(model.layout.shapes)), np.int64)
+        lasting = Lasting([self.params, *self.state], self.buffers, np.zeros((terms.steps, 2)), self.scores, missed)
         self._own, self._position, self._resumed = OwnCopy(lasting), 0, False
         model.bind(self.params, self.buffers)
 
@@ -133,8 +136,7 @@ class Replica(Apart):
             self._commit_buffers(buffers, batch.live)
         self._scaling.publish(self.params, self._gradient, 0, self._squares)
         scale = self._scaling.scale(self._squares, 0, len(self.params))
-        with left_alone([self.params, *self.state], self._ranges, unused) if unused.any() else nullcontext():
-            self._optimizer.update(self.params, self._gradient, self.state, batch.lr, batch.number, scale)
+        self._update(batch, unused, scale)
         ended = time.perf_counter()
         spent = loaded - begun, computed - loaded, exchanged - computed, ended - exchanged
         self._ledger.count(found, samples, spent)
@@ -151,6 +153,19 @@ class Replica(Apart):
         table = super().survey(position, count, measure, tell, due=due)
         self._own.close_round(position, due=due)
         return table
+
+    def _update(self, batch: Batch, unused: np.ndarray, scale: Scale) -> None:
+        """All parameters but those that are unused."""
+        optimizer, gradient, behind = self._optimizer, self._gradient, None
+        if unused.size and optimizer.counts:
+            behind = behind_of(self._own.lasting.missed, batch.number, unused.astype(np.bool_), note=True)
+        if behind is None:
+            with left_alone([self.params, *self.state], self._ranges, unused) if unused.any() else nullcontext():
+                optimizer.update(self.params, gradient, self.state, batch.lr, batch.number, scale)
+            return
+        for low, high, late in self._stretches.of(behind):
+            params, *state = (vector[low:high] for vector in (self.params, *self.state))
+            optimizer.update(params, gradient[low:high], state, batch.lr, batch.number - late, scale)
 
     def _commit_buffers(self, averaged: np.ndarray, live: int) -> None:
         width = len(averaged)

@@ -11,10 +11,10 @@ Who may touch what and when:
   member's); their old values lie in the twins until the round is committed;
 - gradients, sums, new buffers, unused: their writer's until READY, then read by all until COMMIT;
 - squares (clipping, LARS only): written between READY and NORMS, read until COMMIT;
-- steps, scores, clock: the first member's, between READY and COMMIT; table: as gradients;
+- steps, scores, missed, clock: the first member's, between READY and COMMIT; table: as gradients;
 - stats: each rank its own row; shares: each owner its own row, between READY and COMMIT;
 - exchange words and tables: see `exchange.py`; replica states and their labels: see `states.py`;
-- agreement: see `loop/agreement.py`;
+- agreement: see `loop/agreement.py`; what comes from other machines: see `nodes/desk.py`;
 - spare: see `arena/requests.py`.
 """
 
@@ -36,6 +36,8 @@ from unisono.optim.norms import Segments
 from unisono.optim.options import OptimizerOptions
 from unisono.optim.scaling import Scaling
 from unisono.strategies.dealing import rows_needed
+from unisono.strategies.nodes.desk import Desk, desk_sections
+from unisono.strategies.nodes.seating import Seating
 from unisono.strategies.states import States
 
 _F4, _F8, _I8 = np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.int64)
@@ -85,6 +87,8 @@ class Extent:
     """Vectors of optimizer state that each shard keeps for itself: those of the replicas of `local`."""
     agreement: int = 0
     """Numbers a rank that ranks of a user's own loop compare: `loop/agreement.py`."""
+    seating: Seating | None = None
+    """Where there are several machines; `size` is then the ranks of this one."""
 
 
 class Shaped(Protocol):
@@ -138,6 +142,7 @@ def plan_sections(model: Shaped, options: OptimizerOptions, extent: Extent) -> S
             "buffers spare": (buffers if extent.spare else 0, _F4),
             "steps spare": ((extent.steps, 2) if extent.spare else 0, _F8),
             "scores spare": ((extent.epochs + 1, 3) if extent.spare else 0, _F8),
+            "missed spare": ((2, parameters) if extent.spare else 0, _I8),
             "new buffers": ((shards, buffers - model.fixed), _F4),
             "sums": ((shards, 2), _F8),
             "unused": ((shards, parameters), np.dtype(np.bool_)),
@@ -146,6 +151,7 @@ def plan_sections(model: Shaped, options: OptimizerOptions, extent: Extent) -> S
             "share labels": (size, _I8),
             "steps": ((extent.steps, 2), _F8),
             "scores": ((extent.epochs + 1, 3), _F8),
+            "missed": ((2, parameters), _I8),
             "table": ((extent.blocks, 2), _F8),
             "stats": ((size, len(STATS)), _F8),
             "clock": (4, _F8),
@@ -154,7 +160,8 @@ def plan_sections(model: Shaped, options: OptimizerOptions, extent: Extent) -> S
             "exchange tables": ((2, shards, 1 + extent.exchange) if extent.exchange else 0, _F8),
             "replica states": ((2, shards, extent.states, length) if own else 0, _F4),
             "state labels": ((2, shards) if own else 0, _I8),
-            "gradients": ((rows_needed(extent.lives, size), length), _F4),
+            **desk_sections(extent.seating, extent.lives, (model.layout.length, length, parameters, len(STATS))),
+            "gradients": ((rows_needed(extent.lives, size, extent.seating), length), _F4),
         }
     )
 
@@ -168,11 +175,13 @@ class Lasting:
     buffers: np.ndarray
     steps: np.ndarray
     scores: np.ndarray
+    missed: np.ndarray
+    """Steps that each parameter has missed: see `unused.py`."""
 
     @property
     def arrays(self) -> list[np.ndarray]:
         """All of them."""
-        return [*self.vectors, self.buffers, self.steps, self.scores]
+        return [*self.vectors, self.buffers, self.steps, self.scores, self.missed]
 
 
 class Kept(Protocol):
@@ -190,7 +199,11 @@ class Kept(Protocol):
 class Shared:
     """The arrays, in a segment that is zero at the start."""
 
-    def __init__(self, segment: Segment, sections: Sections, size: int) -> None:
+    def __init__(
+        self, segment: Segment, sections: Sections, size: int, others: tuple[Seating, int] | None = None
+    ) -> None:
+        """others: if there are several machines, how they are seated, and the length of the model's vector."""
+
         def array(name: str) -> np.ndarray:
             return sections.array(segment, name)
 
@@ -208,18 +221,17 @@ class Shared:
         self.new_buffers, self.sums, self.unused = array("new buffers"), array("sums"), array("unused")
         self.squares, self.shares, self.share_labels = array("squares"), array("shares"), array("share labels")
         self.steps, self.scores, self.table = array("steps"), array("scores"), array("table")
+        self.missed = array("missed")
         self.stats, self.clock, self.gradients = array("stats"), array("clock"), array("gradients")
         self.agreement = array("agreement")
         self.exchange_words, self.exchange_tables = array("exchange words").data, array("exchange tables")
-        self.lasting = Lasting(self.vectors, self.buffers, self.steps, self.scores)
+        self.desk = Desk(array, *others) if others is not None and others[0].count > 1 else None
+        self.lasting = Lasting(self.vectors, self.buffers, self.steps, self.scores, self.missed)
         states = array("replica states")
         self.states = States(states, array("state labels")) if states.size else None
         spare = array("spare")
-        self.spare: Lasting | None = (
-            Lasting(list(spare), array("buffers spare"), array("steps spare"), array("scores spare"))
-            if spare.size
-            else None
-        )
+        rest = (array(f"{name} spare") for name in ("buffers", "steps", "scores", "missed"))
+        self.spare: Lasting | None = Lasting(list(spare), *rest) if spare.size else None
 
     def lasting_at(self, position: int) -> Lasting:
         """What is left of round `position`, the last that is finished; vectors of replicas' states come last."""

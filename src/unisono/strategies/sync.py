@@ -11,7 +11,8 @@ the one shared copy of the parameters, in place; after the last meeting (COMMIT)
 Any round can be done again by other members (`arena/protocol.py` tells from where): gradients that exist are kept,
 whoever made them, and an update that was begun has been taken back. Who may touch what and when: `shared.py`.
 
-Limits: one node.
+Several machines have an arena each. After READY one process of each, its courier, exchanges sums with the others
+(`nodes/courier.py`); then each machine does the whole update on its own copy, with the same bits.
 """
 
 import time
@@ -29,7 +30,10 @@ from unisono.models.base import Model
 from unisono.optim.options import OptimizerOptions
 from unisono.strategies.base import Batch, Clock, Measure, StepResult, Strategy, Tell
 from unisono.strategies.counts import Counts
+from unisono.strategies.dealing import Slots
 from unisono.strategies.maker import Maker
+from unisono.strategies.nodes.away import HERE, Away
+from unisono.strategies.nodes.desk import STEP, SURVEY
 from unisono.strategies.owner import Group, Owner, Update
 from unisono.strategies.shared import Shared
 
@@ -45,13 +49,15 @@ class Sync(Strategy):
         model: Model,
         options: OptimizerOptions,
         on_spare: Callable[[int], None] = lambda position: None,
+        away: Away = HERE,
     ) -> None:
-        self.rank, self.size = member.slot, shared.size
+        self.rank, self.size = away.rank_of(member.slot), away.size or shared.size
         self.params, self.buffers, self.scores = shared.params, shared.buffers, shared.scores
         self._shared, self._member = shared, member
         self._owner = Owner(shared, member, model, [Group(options)])
         self._maker = Maker(shared, member, model, self._owner.dealing)
-        self._counts = Counts(shared, self.rank, model.layout.sizes)
+        self._away = away
+        self._counts = Counts(shared, member.slot, model.layout.sizes)
         self._on_spare, self._told = on_spare, 0
         self._found, self._samples = StepResult(0.0, 0.0), 0
         view = member.view
@@ -64,11 +70,24 @@ class Sync(Strategy):
         return view.position, view.reached == COMMIT
 
     @property
+    def reached(self) -> int:
+        return self._done
+
+    @property
     def first(self) -> bool:
         return self._member.first
 
+    @property
+    def alone(self) -> bool:
+        """Whether all ranks are on this machine."""
+        return self._shared.desk is None
+
+    @property
+    def hosts(self) -> list[str]:
+        return list(self._away.hosts) or super().hosts
+
     def share(self, live: int) -> range:
-        return self._owner.dealing.share(live, self._member.view.members, self.rank)
+        return self._owner.dealing.share(live, self._member.view.members, self._member.slot)
 
     @property
     def kept(self) -> Shared:
@@ -97,7 +116,7 @@ class Sync(Strategy):
         self._counts.begin(batch, first=self._member.first)
 
         def enter() -> None:
-            self._settle(batch.position, batch.due)
+            self._settle(batch.position, STEP, 0, due=batch.due)
             self._meet(batch.position, READY)
 
         def finish() -> None:
@@ -119,19 +138,23 @@ class Sync(Strategy):
         table: np.ndarray | None = None
 
         def fill() -> None:
-            for number in shards_of_rank(count, member.count, member.index):
+            ours = range(count) if shared.desk is None else shared.desk.seating.cut(count)
+            mine = shards_of_rank(len(ours), member.count, member.index)
+            for number in ours[mine.start : mine.stop]:
                 member.pause()
                 shared.table[number] = measure(number)
                 member.pulse()
-            self._settle(position, due)
+            self._settle(position, SURVEY, count, due=due)
             self._meet(position, READY)
 
         def finish() -> None:
             nonlocal table
+            self._hear_from_away(position)
             table = shared.table[:count].copy()
             if member.first:
                 self._counts.end_epoch(first=True)  # whoever was first before may not have come to it
-                tell(table)
+                with member.pulsing():  # it may write files
+                    tell(table)
             self._meet(position, COMMIT)
 
         self._until_done(position, fill, finish)
@@ -160,9 +183,26 @@ class Sync(Strategy):
                 self._maker.forget()
         self._done = position
 
-    def _settle(self, position: int, due: bool) -> None:
-        if self._member.first:
-            self._shared.requests.settle(position, due=due and self._shared.spare is not None)
+    def _settle(self, position: int, kind: int, number: int, *, due: bool) -> None:
+        if not self._member.first:
+            return
+        due = due and self._shared.spare is not None
+        if self._shared.desk is None:
+            self._shared.requests.settle(position, due=due)
+        else:  # the courier settles when it has heard what other machines were asked
+            self._shared.desk.order(position, kind, number, due=due)
+
+    def _hear_from_away(self, position: int) -> None:
+        """What the round needs from other machines is here."""
+        desk = self._shared.desk
+        if desk is not None and not desk.answered(position):
+            begun = time.perf_counter()
+            self._away.fetch(self._member, desk, position, self._makers(position))
+            self._counts.spent["wait_s"] += time.perf_counter() - begun
+
+    def _makers(self, position: int) -> Slots:
+        view = self._member.view
+        return view.dealers if view.position == position else view.members
 
     def _meet(self, position: int, phase: int) -> bool:
         begun = time.perf_counter()
@@ -170,9 +210,9 @@ class Sync(Strategy):
             return self._member.meet(position, phase)
         except TimeoutError:
             waited = time.perf_counter() - begun
-            raise late(self.rank, PHASES[phase], waited, self._member.late()) from None
+            raise late(self.rank, PHASES[phase], waited, map(self._away.rank_of, self._member.late())) from None
         except Gone as gone:
-            raise lost(self.rank, PHASES[phase], gone.slots) from None
+            raise lost(self.rank, PHASES[phase], map(self._away.rank_of, gone.slots)) from None
         finally:
             ended = time.perf_counter()
             self._counts.spent["wait_s"] += ended - begun
@@ -189,13 +229,14 @@ class Sync(Strategy):
         if batch.shares:
             spent["dealt"] = self._samples
         self._counts.keep()
-        self._settle(batch.position, batch.due)
+        self._settle(batch.position, STEP, batch.live, due=batch.due)
         spent["last_steps"] += self._meet(batch.position, READY) and self._member.count > 1
 
     def _update(self, batch: Batch) -> None:
         shared, member, position, live = self._shared, self._member, batch.position, batch.live
+        self._hear_from_away(position)
         begun = time.perf_counter()
-        makers = member.view.dealers if member.view.position == position else member.view.members
+        makers = self._makers(position)
         found = self._found = StepResult.of(shared.sums[:live])
         spent = self._counts.spent
         waited_s = spent["wait_s"]
@@ -213,6 +254,9 @@ class Sync(Strategy):
             self.trace("update", self._owner.summed_at, ended)
         self._meet(position, COMMIT)
 
+    def close(self) -> None:
+        self._away.close()
+
     # --- what ranks tell ---------------------------------------------------------------------------------------------
 
     def epoch_sums(self) -> tuple[float, float]:
@@ -223,6 +267,10 @@ class Sync(Strategy):
 
     def step_s(self) -> float:
         return self._maker.step_s
+
+    def remarks(self, epoch: int) -> dict[str, Any]:
+        desk = self._shared.desk
+        return {} if desk is None else {"metrics": {"sent_bytes_per_step": desk.sent_bytes_per_step}}
 
     def clock(self) -> Clock:
         return self._counts.clock()

@@ -54,7 +54,7 @@ class Peer(Apart):
     def __init__(self, seat: Seat, model: TorchModel, wrap: Wrap, rng: np.random.Generator) -> None:
         super().__init__(seat.comm, model, seat.epochs)
         self._seat, self._model, self._wrap = seat, model, wrap
-        model.init(self.params[: model.layout.length], self.buffers, rng)
+        self.start(model, rng)
         model.bind(self.params, self.buffers)
         views, states = model.named(self.params, self.buffers)
         self._homes = {name: torch.from_numpy(view) for name, view in (views | states).items()}

@@ -34,13 +34,23 @@ def check_wire(recipe: Recipe) -> None:
         raise unknown_name("--wire", recipe.wire, WIRES)
     if recipe.wire == "fp32":
         return
-    if recipe.strategy != "local":
+    if recipe.strategy != "local" and (recipe.strategy != "sync" or recipe.allreduce != "arena"):
+        what = f"--strategy {recipe.strategy}" if recipe.strategy != "sync" else f"--allreduce {recipe.allreduce}"
         raise UserError(
-            f"--wire {recipe.wire} with --strategy {recipe.strategy}: only local rounds what it exchanges",
-            hint="leave --wire out, or use --strategy local",
+            f"--wire {recipe.wire} with {what}: only sync between nodes, and local, round what they exchange",
+            hint=f"leave --wire out, or {what}",
         )
     if find_spec("ml_dtypes") is None:
         raise UserError(
             f"--wire {recipe.wire} needs the package ml_dtypes, which is not installed",
             hint="pip install 'unisono[bf16]'",
         )
+
+
+def wire_notes(recipe: Recipe, nodes: int) -> list[str]:
+    """What a user who rounds should know."""
+    if recipe.wire == "fp32" or recipe.strategy != "sync":
+        return []
+    if nodes == 1:
+        return [f"--wire {recipe.wire} has no effect: all ranks are on one node, where nothing is sent."]
+    return [f"--wire {recipe.wire}: sums are rounded between the {nodes} nodes: other layouts give other bits."]

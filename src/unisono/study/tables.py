@@ -38,6 +38,8 @@ class Column:
     show: Callable[[Any], str] = str
     left: bool = False
     """Texts stand on the left, numbers on the right."""
+    minor: bool = False
+    """Left out on a terminal that has no room for it."""
     ranged: int | None = None
     """Decimals of a value that is shown with its range, which the row has as NAME_low and NAME_high."""
 
@@ -63,18 +65,28 @@ class Table:
         """A row's cells."""
         return [column.text(row) for column in self.columns]
 
-    def shown(self, rows: Sequence[Row]) -> Shown:
+    def shown(self, rows: Sequence[Row], width: int = 80) -> Shown:
         """For a terminal; what failed is marked. A reason is a sentence, for which there is no room: say it below."""
         made = Shown(title=self.title, box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-        columns = [column for column in self.columns if column.name != REASON]
+        columns = self._fitting(rows, width)
         for column in columns:
             made.add_column(column.title, justify="left" if column.left else "right", overflow="fold")
         for row in rows:
             texts = [column.text(row) for column in columns]
-            made.add_row(
-                *texts[:-1], "failed" if row.get(REASON) else texts[-1], style="red" if row.get(REASON) else None
-            )
+            failed = bool(row.get(REASON))
+            made.add_row(*texts[:-1], "failed" if failed else texts[-1], style="red" if failed else None)
         return made
+
+    def _fitting(self, rows: Sequence[Row], width: int) -> list[Column]:
+        """Without reasons, and without minor columns as long as there is no room for them."""
+        columns = [column for column in self.columns if column.name != REASON]
+        wide = {
+            column.name: max([len(column.title), *(len(column.text(row)) for row in rows)]) + 2 for column in columns
+        }
+        minor = [column for column in columns if column.minor]
+        while minor and sum(wide[column.name] for column in columns) + 1 > width:
+            columns.remove(minor.pop())
+        return columns
 
     def markdown(self, rows: Sequence[Row]) -> str:
         """As GitHub reads it."""
@@ -120,6 +132,6 @@ def escaped(text: str) -> str:
 
 
 def range_of(value: float, low: float, high: float, decimals: int = 2) -> str:
-    """1.5, 1.48, 1.61 -> '1.50 ±4 %': half the range, as a share of the value."""
+    """1.5, 1.48, 1.61 -> '1.50 ±4%': half the range, as a share of the value."""
     told = f"{value:,.{decimals}f}"
-    return told if low == high or not value else f"{told} ±{100 * (high - low) / 2 / abs(value):.0f} %"
+    return told if low == high or not value else f"{told} ±{100 * (high - low) / 2 / abs(value):.0f}%"

@@ -4,7 +4,7 @@ job = prepare(Recipe(data="mnist", ranks=4)); job.plan.steps_per_epoch
 """
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -35,6 +35,7 @@ from unisono.strategies.base import Strategy
 from unisono.strategies.joining import AFRESH, Start
 from unisono.strategies.journeys import Journeys
 from unisono.strategies.local import AVERAGING, make_local, on_arena
+from unisono.strategies.nodes.away import HERE, Away
 from unisono.strategies.peers import make_peer, resolve
 from unisono.strategies.rhythm import Rhythm
 from unisono.strategies.shared import Extent, Shared
@@ -58,6 +59,8 @@ class Job:
     plan: Plan
     optimizer: OptimizerOptions
     schedule: ScheduleOptions
+    notes: Sequence[str] = ()
+    """What the user is to be told before the run starts."""
 
     def model(self) -> Model:
         """A new network."""
@@ -92,15 +95,18 @@ class Job:
         """How the ranks of `comm` work together. Called by every one of them."""
         recipe, rng = self.recipe, generator(self.recipe.seed, "init")
         extent = replace(self.extent(spare=bool(self.snapshots)), size=comm.size)
+        start = replace(start, wire=wire_type(recipe.wire))
         if recipe.strategy == "sync":
-            yield make(comm, model, self.optimizer, extent, recipe.allreduce, rng, start)
+            with closing(make(comm, model, self.optimizer, extent, recipe.allreduce, rng, start)) as strategy:
+                yield strategy
         elif recipe.strategy == "async":
             from unisono.strategies.asynchronous.messages import AsyncMessages
 
             yield AsyncMessages(comm, model, self.optimizer, self.terms(model), recipe.epochs, rng)
         elif self.rhythm is not None:
             journeys = self._journeys(model, comm.rank)
-            yield make_local(comm, journeys, self.rhythm, extent, recipe.allreduce, rng, start)
+            with closing(make_local(comm, journeys, self.rhythm, extent, recipe.allreduce, rng, start)) as local:
+                yield local
         else:
             from unisono.launch.torch_group import default_group
             from unisono.strategies.torch_peer import Seat
@@ -110,11 +116,14 @@ class Job:
                 with closing(make_peer(recipe, seat, model, self.optimizer, rng)) as peer:
                     yield peer
 
-    def on_arena(self, shared: Shared, member: Member, model: Model, on_spare: Callable[[int], None]) -> Strategy:
+    def on_arena(
+        self, shared: Shared, member: Member, model: Model, on_spare: Callable[[int], None], away: Away = HERE
+    ) -> Strategy:
         """The same for ranks that share an arena already, planned for `shared_optimizer` and `extent`."""
         if self.rhythm is None:
-            return Sync(shared, member, model, self.optimizer, on_spare)
-        return on_arena(shared, member, self._journeys(model, member.slot), self.rhythm, on_spare)
+            return Sync(shared, member, model, self.optimizer, on_spare, away)
+        rank = away.rank_of(member.slot)
+        return on_arena(shared, member, self._journeys(model, rank), self.rhythm, on_spare, away)
 
     def _journeys(self, model: Model, rank: int) -> Journeys:
         return Journeys(model, self.model_of(rank), self.optimizer, wire_type(self.recipe.wire))
@@ -256,6 +265,10 @@ def prepare(recipe: Recipe, dataset: Dataset | None = None) -> Job:
         )
     if asynchronous:
         job.terms(job.model())  # refuses what does not fit
+    if engine == "torch":
+        from unisono.models.torch.build import try_again
+
+        job = replace(job, notes=try_again(recipe.model, job.task))
     return job
 
 

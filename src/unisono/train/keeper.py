@@ -12,7 +12,7 @@ Limits: what is shared is in the arena and survives its ranks; a thread that wri
 import sys
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -22,7 +22,6 @@ from typing import Any, final
 from unisono.arena.member import Regrouped
 from unisono.arena.protocol import READY
 from unisono.comm.arrival import lost
-from unisono.data.shards import Plan
 from unisono.errors import AskedToEnd, UserError
 from unisono.launch.sharers import HALTS
 from unisono.launch.signals import heeding
@@ -30,6 +29,7 @@ from unisono.loop.attending import GIVEN, LEFT, PASSED, Attendant
 from unisono.loop.batches import Batch
 from unisono.loop.sharing import Sharing
 from unisono.loop.things import Arrays, pack, put_into, state_of, unpack
+from unisono.models.torch.seeding import places, return_to
 from unisono.strategies.shared import Lasting
 from unisono.train.every import Every
 from unisono.train.fingerprint import fingerprint
@@ -75,7 +75,7 @@ class Keeper(Attendant):
         self._last: list[int] = []
         self._coming: list[int] = []
         self._restored = False
-        self._moment = Moment({}, {})
+        self._moment: Moment | str = Moment({}, {})  # or why there is none
         self._fingerprint: dict[str, Any] = {}
         self._told = 0
         self._saved = time.monotonic()
@@ -95,22 +95,22 @@ class Keeper(Attendant):
     def enter(self) -> None:
         self._loops.append(0)
 
-    def judge(self, plan: Plan, epoch: int, step: int) -> int:
+    def judge(self, terms: Sequence[int], epoch: int, step: int) -> int:
         """Loops are left where they were left before: what made the program do so was in a batch that is not given."""
-        key = [plan.samples, plan.global_batch, plan.shards, plan.seed, int(plan.drop_last), epoch, step]
+        key = [*terms, epoch, step]
         here, before = len(self._loops) - 1, self._begun.get("loops", [])
         if here < len(before) - 1 and self._loops[here] == before[here]:
             return LEFT
-        self._last, self._coming = self._coming, key
-        self._loops[here] += 1
+        self._coming = key
         if self._passed == self._done:
-            return GIVEN
+            return GIVEN  # and counted when it has been gone through: a loop may be left before that
+        self._count()
         self._passed += 1
         if self._passed == self._done and key != (saved := self._begun["last"]):
             raise UserError(
                 f"{self.resumed_from} was made after {self._done} batches, the last of them batch {saved[-1]} of epoch "
                 f"{saved[-2]}; now that is batch {step} of epoch {epoch}"
-                + ("" if saved[:5] == key[:5] else ", and of other data, size or seed"),
+                + ("" if saved[:-2] == key[:-2] else ", and of other data, size or seed"),
                 hint="go on with the program as it was, or give another directory to begin anew",
             )
         return PASSED
@@ -124,7 +124,10 @@ class Keeper(Attendant):
         if self._requests.halts_after(position):
             self._leave(position)
         if self._requests.spare_after(position):
-            self._moment = self._now(position)
+            try:
+                self._moment = self._now(position)
+            except UserError as error:  # no reason to end a training that goes well
+                self._moment = str(error)
 
     def open(self, position: int) -> None:
         if self._requests.spare_after(position - 1):
@@ -139,12 +142,20 @@ class Keeper(Attendant):
             due, self._saved = True, time.monotonic()
         self._requests.settle(batch.position, due=due)
 
+    def _count(self) -> None:
+        self._loops[-1] += 1
+        self._last = self._coming
+
     def ready(self, position: int) -> None:
         """The copy is complete; told again by the next first member if the one before died meanwhile."""
+        self._count()
         spare = self._requests.spare_at
         if self._sharing.member.first and self._told != spare < position and self._requests.spare_after(spare):
             assert self._sharing.shared.spare is not None
             self._told = spare
+            if isinstance(self._moment, str):
+                self._tell(Answer(None, self._moment))
+                return
             try:
                 self._writer.start(partial(self._write, self._sharing.shared.spare, self._moment))
             except OSError as error:
@@ -169,6 +180,7 @@ class Keeper(Attendant):
         for group, saved in zip(optimizer.param_groups, unpack(self._begun["groups"], arrays), strict=True):
             group.update(saved)
         put_into(self._things, self._begun["things"], arrays)
+        return_to(unpack(self._begun["generators"], arrays))  # last: loading may draw
 
     def _check_schedulers(self) -> None:
         """One that is not kept would begin anew, with other learning rates."""
@@ -190,10 +202,11 @@ class Keeper(Attendant):
             "batches": self._done + position,
             "steps": sharing.steps_before + position,
             "last": self._last,
-            "loops": [*self._loops[:-1], self._loops[-1] - 1],  # the one that is about to be given is not done
+            "loops": list(self._loops),
             "terms": terms_of(sharing) | {"the things to keep": sorted(self._things)},
             "groups": pack(groups, arrays, "the optimizer's groups"),
             "things": state_of(self._things, arrays),
+            "generators": pack(places(), arrays, "the random generators"),
             "fingerprint": self._fingerprint,
         }
         return Moment(facts, arrays)

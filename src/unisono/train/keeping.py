@@ -77,5 +77,5 @@ def _spare(world: World, sharing: Sharing) -> Lasting:
     lasting = sharing.shared.lasting
     sections = Sections({str(place): (array.shape, array.dtype) for place, array in enumerate(lasting.arrays)})
     with closing(share_segment(world.comm, list(range(world.size)), sections.nbytes)) as segment:
-        *vectors, buffers, steps, scores = (sections.array(segment, str(n)) for n in range(len(lasting.arrays)))
-    return Lasting(vectors, buffers, steps, scores)
+        *vectors, buffers, steps, scores, missed = (sections.array(segment, str(n)) for n in range(len(lasting.arrays)))
+    return Lasting(vectors, buffers, steps, scores, missed)

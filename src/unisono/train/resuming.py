@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any, final
 
 from unisono.errors import UserError, unknown_name
-from unisono.recipe import Recipe, load, option
+from unisono.recipe import ONE_RUNS, Recipe, changed, load, option
 from unisono.strategies.peers import resolve
+from unisono.train.located import FILES, inside, located
 from unisono.train.snapshots.files import Damaged
 from unisono.train.snapshots.finding import Snapshot, listed, newest, number_of, verified
 
@@ -35,11 +36,14 @@ SNAPSHOTS = "snapshots"
 
 
 def recipe_of(run: str, overrides: dict[str, Any]) -> Recipe:
-    """The recipe of a run directory, with what is given on top."""
+    """The recipe of a run directory, with what is given on top; if its file is gone, that of the newest snapshot."""
     path = Path(run).expanduser() / "recipe.toml"
-    if not path.is_file():
+    if path.is_file() and path.stat().st_size:
+        return load(str(path), {**overrides, "resume": run})
+    if (snapshot := newest(path.parent / SNAPSHOTS).snapshot) is None:
         raise UserError(f"--resume {run} is not a run directory: it has no recipe.toml", hint="give that of a run")
-    return load(str(path), {**overrides, "resume": run})
+    saved = {name: value for name, value in snapshot.facts["recipe"].items() if name not in ONE_RUNS}
+    return changed(saved, {**overrides, "resume": run}, str(snapshot.path))
 
 
 @final
@@ -60,7 +64,8 @@ class Again:
 def after_restart(recipe: Recipe, count: int) -> Again:
     """What a run goes on with that was started again `count` times.
 
-    The newest whole snapshot of --out, or the beginning if there is none; a `UserError` if that is another run's.
+    The newest whole snapshot of --out, or the beginning if none was written; a `UserError` if that is another run's, or
+    if all are damaged.
     """
     if not count or recipe.resume:
         return Again(recipe)
@@ -70,15 +75,16 @@ def after_restart(recipe: Recipe, count: int) -> Again:
     run = Path(recipe.out).expanduser()
     if not (run / "recipe.toml").is_file():
         return Again(recipe, f"{begins} {recipe.out} was not begun.")
+    # Nothing says who began the directory: one of another recipe is another run's, finished or not.
+    saved = asdict(load(str(run / "recipe.toml"), {}))
+    check_recipe(replace(resolve(recipe), resume=recipe.out, allow_change="ranks,shards"), saved)
     if _finished(run):
         return Again(recipe, f"{recipe.out} is finished: nothing is left to do.", finished=True)
     found = newest(run / SNAPSHOTS)
     if found.snapshot is None:
-        # It changes nothing in the result, but the directory may be somebody else's.
-        saved = asdict(load(str(run / "recipe.toml"), {}))
-        check_recipe(replace(resolve(recipe), resume=recipe.out, allow_change="ranks,shards"), saved)
-        why = "; ".join(f"{path.name}: {reason}" for path, reason in found.rejected)
-        return Again(recipe, f"{begins} no snapshot {f'can be used: {why}' if why else 'was written yet'}.", anew=True)
+        if found.rejected:  # they may be mended, and whoever begins anew would write over what is there
+            found.require()
+        return Again(recipe, f"{begins} no snapshot was written yet.", anew=True)
     told = f"Started again by the launcher (restart {count})."
     if not _any_ranks(recipe) and (before := found.snapshot.facts["recipe"]["ranks"]) != recipe.ranks:
         told += f" On {recipe.ranks} ranks instead of {before} the result is another one."
@@ -109,12 +115,12 @@ def find_snapshot(recipe: Recipe) -> Snapshot | None:
 
 
 def as_saved(recipe: Recipe, snapshot: Snapshot | None) -> Recipe:
-    """With the shards and the engine of the snapshot where the recipe leaves them open."""
+    """With the snapshot's shards and engine where the recipe leaves them open, and files where they were then."""
     if snapshot is None:
         return recipe
     saved = snapshot.facts["recipe"]
     return replace(
-        recipe,
+        located(recipe, snapshot.facts.get("directory", "")),
         shards=recipe.shards or saved["shards"],
         engine=saved["engine"] if recipe.engine == "auto" else recipe.engine,
     )
@@ -140,21 +146,28 @@ def _finished(run: Path) -> bool:
 
 def check_same(recipe: Recipe, snapshot: Snapshot) -> None:
     """Refuses a recipe that would lead elsewhere, with the list of differences."""
-    check_recipe(recipe, snapshot.facts["recipe"])
+    check_recipe(recipe, snapshot.facts["recipe"], snapshot.facts.get("directory", ""))
     if recipe.epochs < (reached := snapshot.facts["epoch"]):
         raise UserError(
             f"--epochs {recipe.epochs}, but {recipe.resume} is in epoch {reached}", hint=f"give {reached} or more"
         )
 
 
-def check_recipe(recipe: Recipe, saved: dict[str, Any]) -> None:
-    """Refuses one that differs from `saved`, the options of the run so far, in what decides the result."""
+def check_recipe(recipe: Recipe, saved: dict[str, Any], directory: str = "") -> None:
+    """Refuses one that differs from `saved`, the options of the run so far, in what decides the result.
+
+    directory: where its files were, if they were named by relative paths.
+    """
     names = {entry.name for entry in fields(Recipe)}
     allowed = {name.strip().replace("-", "_") for name in recipe.allow_change.split(",") if name.strip()}
     for name in allowed - names:
         raise unknown_name("option in --allow-change:", name, sorted(names))
     given = asdict(recipe)
     given |= {name: saved.get(name) for name in ("shards", "engine") if not given[name] or given[name] == "auto"}
+    # A run that was resumed from elsewhere has whole paths in its recipe; its older snapshots have not.
+    for name in FILES.keys() & saved:
+        if given[name] == inside(name, saved[name], directory):
+            given[name] = saved[name]
     fixed, free = set(FIXED), set(FREE)
     if recipe.batch_size_per_rank:  # the global batch follows the ranks
         fixed.add("ranks")
@@ -162,11 +175,11 @@ def check_recipe(recipe: Recipe, saved: dict[str, Any]) -> None:
         free.remove("ranks")
     if recipe.strategy == "local":  # a shard is a replica, with a state of its own
         fixed.add("shards")
-    changed = [name for name in sorted(names - free) if name in saved and saved[name] != given[name]]
-    refused = [name for name in changed if name in fixed or name not in allowed]
+    differing = [name for name in sorted(names - free) if name in saved and saved[name] != given[name]]
+    refused = [name for name in differing if name in fixed or name not in allowed]
     if refused:
         told = "\n".join(f"  {option(name)}: {saved[name]!r} then, {given[name]!r} now" for name in refused)
-        keys = ",".join(option(name).removeprefix("--") for name in changed)
+        keys = ",".join(option(name).removeprefix("--") for name in differing)
         never = ", ".join(option(name) for name in refused if name in fixed)
         raise UserError(
             f"--resume {recipe.resume}: the recipe is not that of the run so far:\n{told}",

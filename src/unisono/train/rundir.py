@@ -3,8 +3,9 @@
 recipe.toml (resolved) · metrics.jsonl (a line an epoch) · ranks.csv (a line per epoch and rank: where it ran, its
 samples and times, and of the epoch's last step what it contributed to each parameter) · sync_time.csv (the mean over
 ranks) · contributions.csv · pushes.csv (asynchronous runs: every push, in order; `--order` takes it) · loss.png ·
-energy.json, utilisation.csv (see `watching.py`) · summary.json · weights.safetensors · log/rank-N.log. Units are in
-names; every number is global unless its name says rank; numbers that JSON cannot hold (nan, infinities) are null.
+energy.json, utilisation.csv (see `watching.py`) · summary.json · weights.safetensors · log/rank-N.log · .lock (empty,
+held by whoever writes here). Units are in names; every number is global unless its name says rank; numbers that JSON
+cannot hold (nan, infinities) are null.
 
     with RunDirectory.make("runs/mine", recipe) as directory: directory.add(record, names); directory.finish(summary)
 
@@ -39,6 +40,7 @@ from unisono.strategies.contributions import FIELDS
 RANK_FIELDS = ("host", "samples", "compute_s", "sync_s", "wait_s", "data_s", "update_s", "last_steps")
 """Of ranks.csv, after epoch and rank. sync_s = wait_s + update_s; last_steps: steps in which this rank came last."""
 
+LOCK = ".lock"
 HINTS = {
     errno.ENOSPC: "make room on that disk",
     errno.EDQUOT: "make room within your quota on that disk",
@@ -96,7 +98,7 @@ class RunDirectory:
             directory = kept.enter_context(cls(path.expanduser()))
             try:
                 directory._lock()
-                recipe.save(directory.path / "recipe.toml")
+                _replace(directory.path / "recipe.toml", recipe.toml())
                 for name in ("metrics.jsonl", "ranks.csv", "sync_time.csv", "contributions.csv", "pushes.csv"):
                     directory._cut(name, epochs)
                 (directory.path / "summary.json").unlink(missing_ok=True)
@@ -106,8 +108,8 @@ class RunDirectory:
         return directory
 
     def _lock(self) -> None:
-        """Until `release`, or the end of this process, nobody else writes here. It is on recipe.toml: no other file."""
-        self._held = io.FileIO(self.path / "recipe.toml")
+        """Until `release`, or the end of this process, nobody else writes here. On a file that is never replaced."""
+        self._held = io.FileIO(self.path / LOCK, "a+")  # NFS gives the lock only on files opened for writing
         try:
             fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -115,8 +117,9 @@ class RunDirectory:
             raise UserError(
                 f"{self.path} is in use by another unisono train", hint="wait for it to end, or end it first"
             ) from None
-        except OSError:
-            pass  # a file system without locks
+        except OSError as error:
+            if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP):  # a file system without locks
+                raise
 
     def release(self) -> None:
         """Others may go on with the run. Leaving the `with` block does it, whatever happened in it."""
@@ -138,9 +141,7 @@ class RunDirectory:
             return
         lines = path.read_text().splitlines(keepends=True)
         kept = [line for line in lines if line.endswith("\n") and (_epoch_of(line) or 0) <= epochs]
-        draft = path.with_name(path.name + ".part")
-        draft.write_text("".join(kept))
-        draft.rename(path)
+        _replace(path, "".join(kept))
         self._lengths[name] = path.stat().st_size
 
     def add_event(self, event: dict[str, Any]) -> None:
@@ -155,10 +156,10 @@ class RunDirectory:
         self._made = [folder for folder in (path, *path.parents) if not folder.exists()]
         path.mkdir(parents=True, exist_ok=True)
         # Two runs that start in the same second may both get here: the file is made by one of them.
-        (path / "recipe.toml").touch(exist_ok=False)
-        self._made.insert(0, path / "recipe.toml")
-        recipe.save(path / "recipe.toml")
+        (path / LOCK).touch(exist_ok=False)
+        self._made[:0] = [path / "recipe.toml", path / LOCK]
         self._lock()
+        _replace(path / "recipe.toml", recipe.toml())
 
     def discard(self) -> None:
         """Removes what `make` made, unless there is more in it by now; nobody is kept from it any more."""
@@ -183,20 +184,8 @@ class RunDirectory:
     def finish(self, summary: dict[str, Any]) -> None:
         """The outcome, whole or not at all, and what could not be written before."""
         self._flush()
-
-        def write() -> None:
-            draft = self.path / "summary.json.part"
-            try:
-                with open(draft, "w") as file:
-                    file.write(json.dumps(_plain(summary), indent=1) + "\n")
-                    file.flush()
-                    os.fsync(file.fileno())
-                draft.rename(self.path / "summary.json")
-            finally:
-                with suppress(OSError):
-                    draft.unlink(missing_ok=True)
-
-        self.keep("summary.json", write)
+        text = json.dumps(_plain(summary), indent=1) + "\n"
+        self.keep("summary.json", lambda: _replace(self.path / "summary.json", text))
 
     def keep(self, name: str, write: Callable[[], None]) -> None:
         """Calls `write`, which makes the file `name` here; if the disk does not let it, the file is one that lacks."""
@@ -251,6 +240,20 @@ class RunDirectory:
         finally:
             os.close(fd)  # network file systems say only here that there was no room
         self._lengths[name] = length
+
+
+def _replace(path: Path, text: str) -> None:
+    """Makes a file anew, whole or not at all: what was there stays until the new one is on the disk."""
+    draft = path.with_name(path.name + ".part")
+    try:
+        with open(draft, "w") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.rename(path)
+    finally:
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)
 
 
 def _epoch_of(line: str) -> int | None:

@@ -3,11 +3,12 @@
 The one idea: ranks copy everything into a spare part of memory at one point of the run, which takes as long as a copy
 in memory; a `Writer` then puts that on the disk, while the ranks go on.
 
-    saver = Saver(job, model, shared, folder, on_event, ProcessWriter())
-    saver.save_spare(position); saver.tick(); saver.close()
+    with Saver(job, model, shared, folder, on_event, ProcessWriter()) as saver:
+        saver.save_spare(position); saver.tick()
     put_back(model, options, shared.lasting, snapshot)
 
-Limits: while one snapshot is being written no other is begun.
+Limits: while one snapshot is being written no other is begun. A writer that takes too long is ended, and the next one
+has twice as long; one that cannot be ended (a thread) is waited for at the end of a run, for minutes.
 """
 
 import time
@@ -15,7 +16,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias, final
+from types import TracebackType
+from typing import Any, Self, TypeAlias, final
 
 import numpy as np
 
@@ -26,10 +28,14 @@ from unisono.optim.options import OptimizerOptions
 from unisono.strategies.shared import Kept, Lasting
 from unisono.train.fingerprint import fingerprint
 from unisono.train.job import Job
+from unisono.train.located import here
 from unisono.train.snapshots.finding import Snapshot
 from unisono.train.snapshots.writing import write
 from unisono.train.walk import Walk
-from unisono.train.writers import WAIT_S, Writer
+from unisono.train.writers import LAST_WAIT_S, WAIT_S, Writer
+
+LIMIT_S = 120.0
+"""How long a snapshot may take before its writer is ended; twice as long after each that was."""
 
 Groups: TypeAlias = dict[str, Mapping[str, np.ndarray]]
 
@@ -51,11 +57,15 @@ class Saver:
         self._writer = writer
         self._fingerprint: dict[str, Any] = {}
         self._position = 0
-        self._asked = time.monotonic()
+        self._asked = self._begun = time.monotonic()
+        self._limit_s = LIMIT_S
+        self._ended = ""
 
     def tick(self) -> None:
         """Looks after the writer; asks the ranks for a copy when the time has come."""
         self._hear(0.0)
+        if self._writer.busy and time.monotonic() - self._begun > self._limit_s:
+            self._end_writer()
         every_s = self._job.snapshots.seconds
         if self._folder is not None and every_s and time.monotonic() - self._asked > every_s:
             self._asked = time.monotonic()
@@ -70,6 +80,7 @@ class Saver:
         groups = self._gather(self._kept.spare)
         try:
             self._writer.start(partial(self._write, self._folder, position, self._facts(position), groups))
+            self._begun = time.monotonic()
         except OSError as error:  # no memory for another process: the next one may find some
             self._tell(position, None, f"its writer could not be started: {error.strerror}")
 
@@ -77,11 +88,16 @@ class Saver:
         """When no rank works any more: what round `position` left; where it is."""
         if self._folder is None:
             return ""
-        self._wait()
-        if self._writer.busy:  # it would keep us from writing, and what it writes is older
-            self._writer.drop()
-            while self._writer.busy:
-                self._hear(1.0)
+        self._wait(WAIT_S)
+        if self._writer.busy and not self._end_writer():
+            self._wait(LAST_WAIT_S - WAIT_S)
+        while self._ended and self._writer.busy:  # it would keep us from writing, and what it writes is older
+            self._hear(1.0)
+        if self._writer.busy:
+            raise UserError(
+                f"the last snapshot was not begun: the one before it is being written for {LAST_WAIT_S:g} s by now",
+                hint=f"is the disk of {self._folder} slow, or not there? --resume goes on from the newest whole one",
+            )
         groups = self._gather(self._kept.lasting_at(position))
         path = self._write(self._folder, position, self._facts(position), groups)
         self._tell(position, path)
@@ -100,6 +116,7 @@ class Saver:
             "step": step + 1,
             "steps_done": walk.steps_done(position) if position else 0,
             "recipe": asdict(self._job.recipe),
+            "directory": here(),
             "fingerprint": self._fingerprint,
         }
 
@@ -109,22 +126,36 @@ class Saver:
 
     def _hear(self, timeout_s: float) -> None:
         if self._writer.busy and (found := self._writer.ended(timeout_s)) is not None:
-            self._tell(self._position, found.path, found.cause)
+            self._tell(self._position, found.path, self._ended if found.path is None and self._ended else found.cause)
+            self._ended = ""
+
+    def _end_writer(self) -> bool:
+        """Whether it can be ended; its end takes a moment."""
+        if not self._ended and self._writer.drop():
+            self._ended = f"its writer was not done after {time.monotonic() - self._begun:.0f} s and was ended"
+            self._limit_s *= 2.0
+        return bool(self._ended)
 
     def _tell(self, position: int, path: str | None, cause: str = "") -> None:
         self._kept.requests.written()
         event = {"kind": "snapshot", "position": position, "path": path}
         self._on_event(event | ({"cause": cause} if cause else {}))
 
-    def _wait(self) -> None:
-        deadline = time.monotonic() + WAIT_S
+    def _wait(self, most_s: float) -> None:
+        deadline = time.monotonic() + most_s
         while self._writer.busy and time.monotonic() < deadline:
             self._hear(0.2)
 
-    def close(self) -> None:
-        """Lets the writer finish."""
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Lets the writer finish, unless whoever asked for an end cannot wait."""
         try:
-            self._wait()
+            if kind is None or not issubclass(kind, KeyboardInterrupt):
+                self._wait(WAIT_S)
         finally:
             self._writer.close()
 
@@ -139,7 +170,7 @@ def gather(model: Model, options: OptimizerOptions, lasting: Lasting) -> Groups:
         "params": model.layout.views(params),
         "state": dict(zip(names, state, strict=True)),
         "buffers": {"all": lasting.buffers},
-        "tables": {"steps": lasting.steps, "scores": lasting.scores},
+        "tables": {"steps": lasting.steps, "scores": lasting.scores, "missed": lasting.missed},
     }
 
 
@@ -148,6 +179,8 @@ def put_back(model: Model, options: OptimizerOptions, lasting: Lasting, snapshot
     for group, places in gather(model, options, lasting).items():
         saved = snapshot.arrays(group)
         for name, place in places.items():
+            if name == "missed" and name not in saved:  # a snapshot of before they were counted
+                continue
             rows = min(len(place), len(saved[name])) if name == "scores" else None
             place[:rows] = saved[name][:rows]
 

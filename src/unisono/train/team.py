@@ -5,12 +5,15 @@ and forks ranks that only ever work on it. So whatever happens to them, everythi
 
     outcome = Team(job, Places(weights=path, snapshots=folder)).train(on_report, on_event)
 
-Limits: one machine; ranks are forked, so torch must not have started threads in this process.
+Several machines have a team each, with a courier between them (`launch/outpost.py`); who dies is taken over there.
+
+Limits: ranks are forked, so torch must not have started threads in this process.
 """
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, final
 
@@ -18,14 +21,17 @@ from threadpoolctl import threadpool_limits
 
 from unisono.arena.bells import Bells
 from unisono.arena.member import Member
+from unisono.arena.pens import Pens
 from unisono.arena.protocol import COMMIT, View
 from unisono.arena.segment import Segment
-from unisono.errors import RESUME_ME, UnisonoError, UserError
+from unisono.errors import RESUME_ME, NodeLost, UnisonoError, UserError
 from unisono.launch.local import torch_threads_running
+from unisono.launch.outpost import Outpost
 from unisono.launch.supervisor import READY, Care, Outcome, Supervisor
 from unisono.resources import usable_cores
 from unisono.rng import generator
-from unisono.strategies.asynchronous.arena import AsyncArena, set_up, settle
+from unisono.strategies.asynchronous.arena import AsyncArena, adopt, set_up, settle
+from unisono.strategies.nodes.away import HERE, Away
 from unisono.strategies.shared import Shared, plan_sections
 from unisono.strategies.sync import Sync
 from unisono.train.job import Job
@@ -34,6 +40,9 @@ from unisono.train.snapshots.finding import Snapshot
 from unisono.train.trainer import walk_through
 from unisono.train.walk import Walk
 from unisono.train.writers import ProcessWriter
+
+LEAST_CRASHES = 5
+"""A round that ended so many ranks, and more than there are at a time, will not be tried again."""
 
 
 @final
@@ -45,9 +54,17 @@ class Halted(UnisonoError):
         why = f"the run cannot go on: {outcome.lost}" if outcome.lost else "the run was asked to end"
         kept = f"; everything up to here is in {snapshot}" if snapshot else "; nothing was to be kept"
         hint = f"go on with unisono train --resume {Path(snapshot).parents[1]}" if snapshot else ""
+        again = outcome.crashes > 1
+        if again:
+            hint = (
+                "resuming will not help: it would end whoever computes it again. Correct what ends the process there "
+                "(os._exit, a library that crashes)" + (f", then {hint}" if hint else "")
+            )
+        elif outcome.crashes and hint:
+            hint += "; if the same step ends it again, correct what that step computes: resuming will not help"
         super().__init__(f"{why}\n{trouble}" if trouble else why + kept, hint=hint)
         self.outcome, self.snapshot = outcome, snapshot
-        self.exit_code = 1 if trouble else RESUME_ME
+        self.exit_code = 1 if trouble or again else RESUME_ME
 
 
 @final
@@ -64,29 +81,44 @@ class Places:
 class Team:
     """The ranks of one run."""
 
-    def __init__(self, job: Job, places: Places, *, undo: bool = True) -> None:
+    def __init__(self, job: Job, places: Places, *, undo: bool = True, away: Away = HERE) -> None:
         """undo: False saves its cost and its memory, and gives take-over up; for measuring what it costs."""
-        self._job, self.places, self._undo = job, places, undo
+        self._job, self.places, self._undo, self._away = job, places, undo, away
         self._model = model = job.model()
-        sections = plan_sections(model, job.shared_optimizer, job.extent(undo=undo, spare=bool(job.snapshots)))
+        seating = away.seating
+        self._size = job.recipe.ranks if seating is None else len(seating.ranks)
+        # Snapshots are the first machine's affair.
+        spare = bool(job.snapshots) and (seating is None or seating.node == 0)
+        extent = replace(job.extent(undo=undo, spare=spare), size=self._size, seating=seating)
+        sections = plan_sections(model, job.shared_optimizer, extent)
         with closing(Segment.create(sections.nbytes)) as segment:
-            self._shared = Shared(segment, sections, job.recipe.ranks)  # its views keep the memory
+            others = None if seating is None else (seating, model.layout.length)
+            self._shared = Shared(segment, sections, self._size, others)  # its views keep the memory
+            self._segment = None if seating is None else Segment.attach(os.dup(segment.fd))
+            self._sections = sections
         self._setup = None
         if job.recipe.strategy == "async":
             self._setup = set_up(model, job.terms(model), job.optimizer, job.updates, job.recipe.ranks)
         model.init(self._shared.params[: model.layout.length], self._shared.buffers, generator(job.recipe.seed, "init"))
         self._position = 0
 
+    def resume_at(self, position: int) -> None:
+        """The first machine resumes from a snapshot of that round: this one will be told what it holds."""
+        self._position = position
+
     def resume(self, snapshot: Snapshot) -> None:
         """Starts from a snapshot instead of the recipe's starting values."""
         check_data(self._job, snapshot)
         put_back(self._model, self._job.optimizer, self._shared.lasting_at(snapshot.position), snapshot)
         self._position = snapshot.position
+        if self._setup is not None:
+            adopt(self._setup, self._shared, sum(Walk(1, self._job.recipe.epochs).where(self._position)))
 
     def train(
         self,
         on_report: Callable[[int, Any], None],
         on_event: Callable[[dict[str, Any]], None] = lambda event: None,
+        post: Outpost | None = None,
         on_tick: Callable[[Mapping[int, int]], None] = lambda pids: None,
     ) -> Outcome:
         """To the end. `Halted` if it came before its time; `RankFailed` if a rank raised an exception.
@@ -100,6 +132,8 @@ class Team:
                 "or use the command `unisono train`, a process of its own",
             )
         recipe, job = self._job.recipe, self._job
+        if post is not None:
+            self._attach(post)
         saver = Saver(job, self._model, self._shared, self.places.snapshots, on_event, ProcessWriter())
 
         def hear(slot: int, value: Any) -> None:
@@ -111,20 +145,27 @@ class Team:
         def tick() -> None:
             saver.tick()
             on_tick(supervisor.pids)
+            if post is not None:
+                post.tick()
 
         care = Care(
             respawn=recipe.respawn,
             most_deaths=recipe.max_restarts,
+            # Of asynchronous ranks a round is a whole epoch, which can end several for several reasons.
+            most_crashes=0 if self._setup is not None else max(LEAST_CRASHES, recipe.ranks + 1),
+            name=self._name,
             stall_s=recipe.stall_timeout,
             stacks=self.places.log,
-            restore=self._shared.restore if self._setup is None else lambda view: None,
+            restore=self._shared.restore if self._setup is None else self._take_pens_back,
             on_event=on_event,
             tick=tick,
         )
-        supervisor = Supervisor(self._shared.words, recipe.ranks, self._live, care, hear)
-        with supervisor.halting(), closing(saver), self._bells():
+        supervisor = Supervisor(self._shared.words, self._size, self._live, care, hear)
+        with supervisor.halting(), saver, self._bells():
             outcome = supervisor.run(self._position)
             halted = [found["halted"] for found in outcome.results.values() if "halted" in found]
+            if post is not None and halted:
+                outcome.lost = post.why()
             if outcome.lost or halted:
                 position = self._whole(halted[0] if halted else self._reached(outcome.view))
                 try:
@@ -137,35 +178,58 @@ class Team:
                     saver.save_last(last_epoch(job, self._shared.scores))
         return outcome
 
+    def _take_pens_back(self, view: View) -> None:
+        """Those that a dead rank held; what it had begun is taken back by whoever goes on with it."""
+        if self._setup is not None and self._setup.boxes.pens is not None:
+            self._setup.boxes.pens.restore()
+
     @contextmanager
     def _bells(self) -> Iterator[None]:
-        """Ranks that run freely wake each other."""
+        """Ranks that run freely wake each other, and take turns."""
         if self._setup is None:
             yield
             return
-        with closing(Bells(self._job.recipe.ranks)) as self._setup.boxes.bells:
+        boxes, recipe = self._setup.boxes, self._job.recipe
+        with closing(Bells(recipe.ranks)) as boxes.bells, closing(Pens(recipe.masters)) as boxes.pens:
             yield
-        self._setup.boxes.bells = None
+        boxes.bells = boxes.pens = None
 
     def _live(self, slot: int, after: int, report: Callable[[Any], None]) -> Any:
         """The life of a rank."""
-        job, ranks = self._job, self._job.recipe.ranks
+        job = self._job
         with threadpool_limits(job.recipe.threads, user_api="blas"):
-            model = job.model_of(slot)
+            model = job.model_of(self._away.rank_of(slot))
             if after:
                 report(READY)
-            crowded = ranks > usable_cores()
-            member = Member(self._shared.words, slot, ranks, crowded=crowded, after=after)
+            crowded = self._size > usable_cores()
+            member = Member(self._shared.words, slot, self._size, crowded=crowded, after=after)
 
             def on_spare(position: int) -> None:
                 report({"spare": position})
 
             if self._setup is None:
-                strategy = job.on_arena(self._shared, member, model, on_spare)
+                strategy = job.on_arena(self._shared, member, model, on_spare, self._away)
             else:
                 resting = Sync(self._shared, member, model, job.optimizer, on_spare)
                 strategy = AsyncArena(resting, self._shared, member, model, self._setup, report)
-            return walk_through(strategy, model, job, report, self.places.weights)
+            try:
+                return walk_through(strategy, model, job, report, self.places.weights)
+            except NodeLost:
+                return {"halted": strategy.reached}  # as if asked to: everybody else stands where this rank does
+
+    def _attach(self, post: Outpost) -> None:
+        """The other machines are told from here on; what the first one put back is copied to all."""
+        desk, seating = self._shared.desk, self._away.seating
+        assert desk is not None
+        assert seating is not None
+        assert self._segment is not None
+        plan = {
+            "groups": seating.groups, "node": seating.node, "shards": seating.shards, "rounded": seating.rounded,
+            "sections": self._sections.pack(), "used": desk.used, "position": self._position,
+            "wire": self._job.recipe.wire,
+        }  # fmt: skip
+        with closing(self._segment):
+            post.attach(plan, self._segment.fd, desk)
 
     def _whole(self, position: int) -> int:
         """Asynchronous ranks may end in the middle of an epoch: the last round that is done as a whole."""
@@ -175,10 +239,22 @@ class Team:
         exchange = position + step  # the round that was under way: this one, or the one after a closing round
         return exchange if settle(self._setup, self._shared, epoch + step) else exchange - 1
 
+    def _name(self, position: int) -> str:
+        """A round, in words."""
+        walk = self._walk
+        epoch, step = walk.where(position)
+        if position == walk.final:
+            return "the end of the run"
+        return f"step {step + 1} of epoch {epoch}" if step < walk.steps else f"the evaluation after epoch {epoch}"
+
+    @property
+    def _walk(self) -> Walk:
+        return Walk(self._job.plan.steps_per_epoch, self._job.recipe.epochs)
+
     def _reached(self, view: View | None) -> int:
         """The last round that is done."""
         assert view is not None
-        walk = Walk(self._job.plan.steps_per_epoch, self._job.recipe.epochs)
+        walk = self._walk
         if view.position == walk.final:
             # It changes nothing, and whoever goes on must do it again to say what it found.
             return last_epoch(self._job, self._shared.scores)

@@ -7,6 +7,9 @@ dies ends the run within moments, and the launcher, or its user, starts it again
 
     found = train_unwatched(World(comm, report), job, Places(weights, snapshots), Origin(position, snapshot), on_event)
 
+A node that is lost is noticed by all others; they cannot go on without it, but the first rank, if it lives, saves what
+they had reached together, so that nothing is lost but the step under way.
+
 Limits: strategies that have no snapshots (those of others) are trained to the end, and signals end them as they end any
 process. A rank that waits inside an MPI collective for one that died does not look up: mpirun ends it.
 """
@@ -19,10 +22,12 @@ from typing import Any, final
 
 from threadpoolctl import threadpool_limits
 
+from unisono.arena.waiting import wait_until
 from unisono.comm.arrival import lost
+from unisono.comm.base import Communicator
 from unisono.comm.telling import told
 from unisono.comm.vigil import Vigil
-from unisono.errors import UserError
+from unisono.errors import NodeLost, UserError
 from unisono.launch.signals import heeding
 from unisono.launch.supervisor import Outcome
 from unisono.strategies.base import Strategy
@@ -34,6 +39,9 @@ from unisono.train.team import Halted, Places
 from unisono.train.trainer import walk_through
 from unisono.train.writers import ThreadWriter
 from unisono.world import World
+
+_SAVING_S = 60.0
+"""How long ranks of the first rank's node let it write a snapshot."""
 
 OnEvent = Callable[[dict[str, Any]], None]
 
@@ -78,8 +86,12 @@ def train_unwatched(
                 saver.tick()
                 on_tick()
 
-            with closing(saver), heeding(asking):
-                found = walk_through(strategy, model, job, world.report, places.weights, tick)
+            with saver, heeding(asking):
+                try:
+                    found = walk_through(strategy, model, job, world.report, places.weights, tick)
+                except NodeLost as error:
+                    asking.over = True
+                    raise _stranded(comm, strategy.reached, error, vigil, saver) from error
                 asking.over = True
                 if "halted" in found:
                     _halt(world, partial(saver.save_last, found["halted"]))
@@ -103,6 +115,18 @@ class _Asking:
         if not self.over and (gone := self._vigil.gone()):
             raise lost(self._strategy.rank, "the run", gone)
         self._strategy.ask_to_halt()
+
+
+def _stranded(comm: Communicator, reached: int, error: NodeLost, vigil: Vigil, saver: Saver) -> Halted:
+    """Another node is lost: what this one has reached is all there is to go on from. The first rank saves it."""
+    if comm.rank:
+        # Launchers end everybody when the first one leaves: not before the first rank is done, if it is on this node.
+        wait_until(lambda: not vigil.sees(0) or 0 in vigil.gone(), _SAVING_S)
+        return Halted(Outcome(lost=str(error)), "")
+    try:
+        return Halted(Outcome(lost=str(error)), saver.save_last(reached))
+    except UserError as trouble:
+        return Halted(Outcome(lost=str(error)), "", str(trouble))
 
 
 def _halt(world: World, save: Callable[[], str]) -> None:

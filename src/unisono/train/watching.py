@@ -51,6 +51,8 @@ class Watch:
         self._cpu_s = cpu_s()
         self._pids: dict[int, int] = {}
         self._nodes: list[Reading] = []
+        self.unknown = ""
+        """Why the energy of the whole run cannot be told, if it cannot: a part of it would be taken for all."""
 
     def _write(self, text: str) -> None:
         with suppress(OSError), open(self._path / "utilisation.csv", "a") as file:
@@ -75,6 +77,8 @@ class Watch:
     def facts(self, samples: int) -> dict[str, Any]:
         """For the summary. To be asked when all ranks have ended."""
         found = together(self._nodes or [self.meter.read(cpu_s() - self._cpu_s)])
+        if self.unknown:
+            found = Reading(None, "none", found.seconds, note=self.unknown)
         idle = {"idle_ranks": self._sampler.idle_ranks()}
         if not (self._path / "utilisation.csv").exists():
             self._write("")  # the run was too short for a sample

@@ -125,8 +125,11 @@ def verify(run: str | Path, weights: Weights) -> bool:
 
 
 def save(weights: Weights, path: Path) -> None:
-    """The safetensors file of a run, whole or not at all; a file that is there is replaced."""
-    _write(weights, path, _safetensors)
+    """The safetensors file of a run, whole or not at all; a file that is there is replaced.
+
+    One writer at a time: its draft has one name, so that whoever is killed leaves none that nobody clears.
+    """
+    _write(weights, path, _safetensors, path.with_name(f".{path.name}.part"))
 
 
 def export(weights: Weights, path: Path, *, force: bool = False) -> None:
@@ -138,7 +141,7 @@ def export(weights: Weights, path: Path, *, force: bool = False) -> None:
         raise UserError(f"{path} is a directory", hint="give the name of a file")
     if os.path.lexists(path) and not force:
         raise UserError(f"{path} exists", hint="give another name, or --force to replace it")
-    _write(weights, path, FORMATS[ending])
+    _write(weights, path, FORMATS[ending], path.with_name(f".{path.name}.{os.getpid()}.part"))
 
 
 def _npz(weights: Weights, file: BinaryIO) -> None:
@@ -193,8 +196,7 @@ FORMATS: dict[str, Callable[[Weights, BinaryIO], None]] = {
 }
 
 
-def _write(weights: Weights, path: Path, write: Callable[[Weights, BinaryIO], None]) -> None:
-    draft = path.with_name(f".{path.name}.{os.getpid()}.part")
+def _write(weights: Weights, path: Path, write: Callable[[Weights, BinaryIO], None], draft: Path) -> None:
     try:
         try:
             with open(draft, "wb") as file:

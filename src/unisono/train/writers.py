@@ -7,7 +7,7 @@ locks, and forking those is what their manuals warn of.
     writer = ThreadWriter(); writer.start(lambda: str(write(...).path)); writer.ended(timeout_s=0.0)
 
 Limits: a thread waits for the interpreter's lock now and then, and holds it while arrays are copied into a file's
-format: as long as a copy in memory takes. It cannot be ended: `drop` only forgets it.
+format: as long as a copy in memory takes. It cannot be ended, and holds the lock of the snapshots until it ends.
 """
 
 import signal
@@ -24,6 +24,8 @@ from unisono.launch.signals import SIGNALS
 _WRITER = 0
 WAIT_S = 60.0
 """How long the end of a run waits for a snapshot that is being written."""
+LAST_WAIT_S = 240.0
+"""How long where it cannot be ended; other ranks wait meanwhile, and give up after `DEFAULT_TIMEOUT_S`."""
 
 
 @final
@@ -51,8 +53,8 @@ class Writer(ABC):
         """What came of it, told once; None: it is still at work, after that time too."""
 
     @abstractmethod
-    def drop(self) -> None:
-        """What is being written is not wanted any more."""
+    def drop(self) -> bool:
+        """Ends what is being written, of which `ended` then tells; False if it cannot be ended."""
 
     @abstractmethod
     def close(self) -> None:
@@ -86,8 +88,9 @@ class ProcessWriter(Writer):
                 return Answer(None, str(error))
         return None
 
-    def drop(self) -> None:
+    def drop(self) -> bool:
         self._crew.kill(_WRITER)
+        return True
 
     def close(self) -> None:
         self._crew.close()
@@ -106,7 +109,7 @@ class ThreadWriter(Writer):
         return self._thread is not None
 
     def start(self, work: Callable[[], str]) -> None:
-        answers = self._answers = []  # of this thread: one that was dropped has others
+        answers = self._answers = []
 
         def live() -> None:
             try:
@@ -133,8 +136,8 @@ class ThreadWriter(Writer):
         self._thread = None
         return self._answers[0]
 
-    def drop(self) -> None:
-        self._thread = None
+    def drop(self) -> bool:
+        return False
 
     def close(self) -> None:
         self._thread = None

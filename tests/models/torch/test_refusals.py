@@ -202,6 +202,7 @@ def test_the_choice_of_engine():
 def test_engines_that_do_not_fit():
     for engine, spec, precision, message in [
         ("numpyy", "mlp", "fp32", "unknown --engine 'numpyy'.*did you mean 'numpy'"),
+        ("auto", "mine.py", "fp32", "--model mine.py names a file and no function.*HINT.*mine.py:FUNCTION"),
         ("auto", "mpl", "fp32", "unknown model 'mpl'.*cnn.*FILE.py:FUNCTION"),
         ("auto", "mlp", "fp31", "unknown --precision 'fp31'"),
         ("numpy", "cnn", "fp32", "--model cnn with --engine numpy, which does not have it"),

@@ -1,8 +1,6 @@
 """The page in a real browser: charts drawn, nothing asked for, pointing and tables work, light and dark, a phone."""
 
-import shutil
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,15 +8,13 @@ from typing import Any
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+from browsing import CHROMIUM, browser_pages, figure
 from made_run import SPIKE, make
 
 import unisono
 from unisono.report.page.document import document
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium: apt-get install chromium")
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
 EVIL = "<img src=x onerror=\"document.title='evil'\"><script>document.title='evil'</script>"
 OVERLAPS = """() => [...document.querySelectorAll("svg")].flatMap((svg) => {
   const boxes = [...svg.querySelectorAll("text")].map((text) => [text.textContent, text.getBoundingClientRect()]);
@@ -32,25 +28,8 @@ OVERLAPS = """() => [...document.querySelectorAll("svg")].flatMap((svg) => {
 @pytest.fixture
 def opened() -> Iterator[Callable[..., Any]]:
     """Opens a page; in the end nothing was logged as an error, and nothing was asked for but the file."""
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        faults, asked = [], []
-
-        def open_page(path: Path, width: int = 1200, scheme: str = "light") -> Any:
-            page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
-            page.on("console", lambda message: faults.append(message.text) if message.type != "log" else None)
-            page.on("pageerror", lambda error: faults.append(str(error)))
-            page.on("request", lambda request: asked.append(request.url))
-            page.goto(path.as_uri())
-            return page
-
-        yield open_page
-        browser.close()
-    for thread in threading.enumerate():
-        if thread.name.startswith("asyncio-waitpid"):  # playwright's: it ends with the process that it waits for
-            thread.join(30.0)
-    assert faults == []
-    assert [url for url in asked if not url.startswith(("file://", "data:,"))] == []
+    with browser_pages("file://") as open_page:
+        yield lambda path, *arguments, **options: open_page(path.as_uri(), *arguments, **options)
 
 
 def written(path: Path, *runs: Path) -> Path:
@@ -61,10 +40,6 @@ def written(path: Path, *runs: Path) -> Path:
 @pytest.fixture
 def page_path(tmp_path) -> Path:
     return written(tmp_path / "report.html", make(tmp_path / "run", epochs=12))
-
-
-def figure(page: Any, title: str) -> Any:
-    return page.locator("figure", has=page.locator("figcaption", has_text=title)).first
 
 
 def test_every_chart_is_drawn(opened, page_path):

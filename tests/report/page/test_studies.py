@@ -57,6 +57,7 @@ def test_a_comparison_is_a_table_and_words_and_no_markup_of_a_stranger(tmp_path)
         {"world": 0}, {"world": "two"}, {"rates": [1]}, {"rates": {"0": -1}}, {"train_s": "x"}, {"train_s": None},
         {"labels": "x"}, {"labels": {"strategy": 3}}, {"weights_sha256": 5}, {"ratio": "x"}, {"speed_up": "x"},
         {"grid": 3}, {"cell": 3}, {"weak": "no"}, {"reason": 3}, {"repeats": None},
+        {"test_accuracy": "x"}, {"energy_j": [1]}, {"wall_s": "x"}, {"speed_up_low": "x"}, {"sync_share": {}},
     ],
 )  # fmt: skip
 def test_rows_that_are_damaged_are_left_out(name, damage, tmp_path):

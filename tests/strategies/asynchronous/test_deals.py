@@ -38,11 +38,25 @@ def test_dynamic_relieves_a_slow_worker():
 def test_after_a_death_the_living_keep_their_shares_and_divide_the_rest():
     deal = Deal("static", range(12), workers=[1, 2, 3], living=[1, 3], taken={0, 4, 8, 9})
     assert [[*iter(lambda worker=worker: deal.next(worker), None)] for worker in (1, 3)] == [
-        [1, 2, 3, 5, 6],
-        [10, 11, 7],
+        [1, 2, 3, 6],
+        [10, 11, 5, 7],
     ]
     stand_in = Deal("static", range(4), workers=[1, 2], living=[0], taken={2})
     assert [stand_in.next(0) for _ in range(4)] == [0, 1, 3, None]
+
+
+@given(st.sampled_from(["static", "dynamic"]), st.randoms())
+def test_deals_made_at_different_moments_agree_on_what_is_left(how, random):
+    usual, living = [1, 2, 3, 4], random.sample([1, 2, 3, 4], random.randint(1, 4))
+    taken = set(random.sample(range(30), 10))
+    early = Deal(how, range(30), usual, living, taken)
+    for _ in range(random.randint(0, 15)):
+        batch = early.next(random.choice(living))
+        taken |= {batch} - {None}
+    late = Deal(how, range(30), usual, living, taken)
+    while early.left or late.left:
+        worker = random.choice(living)
+        assert early.next(worker) == late.next(worker)
 
 
 def test_a_plan_is_kept():

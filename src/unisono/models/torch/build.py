@@ -18,6 +18,7 @@ from torch import nn
 from unisono.errors import UserError
 from unisono.models.torch import nets
 from unisono.models.torch.model import TorchModel
+from unisono.models.torch.repeats import check_repeats
 from unisono.models.torch.task import Task
 from unisono.own import OwnFunction
 
@@ -43,8 +44,21 @@ def build(
             )
         own = OwnFunction(spec)
         with own.explained():
-            return TorchModel(partial(own, shape=task.input_shape, outputs=task.outputs), task, *options)
+            return TorchModel(_offered(own, task), task, *options)
     return TorchModel(_by_name(spec, task, activation, dropout), task, *options)
+
+
+def try_again(spec: str, task: Task) -> list[str]:
+    """After `build`: whether a function of the user's builds the same again; notes for the user."""
+    if ".py:" not in spec:
+        return []
+    own = OwnFunction(spec)
+    with own.explained():
+        return check_repeats(_offered(own, task), spec)
+
+
+def _offered(own: OwnFunction, task: Task) -> Callable[[], nn.Module]:
+    return partial(own, shape=task.input_shape, outputs=task.outputs)
 
 
 def _by_name(spec: str, task: Task, activation: str, dropout: float) -> Callable[[], nn.Module]:

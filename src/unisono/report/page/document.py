@@ -32,25 +32,29 @@ MARKER = "<!-- unisono report -->"
 """In the first line of every page: a file that has it may be replaced by another."""
 SCRIPTS = ("scales.js", "plot.js", "lines.js", "bars.js", "table.js", "page.js")
 """In this order: each uses those before it."""
+LIVE_SCRIPTS = (*SCRIPTS[:-1], "live.js", SCRIPTS[-1])
 
 
-def document(runs: Sequence[Run]) -> str:
-    """The whole page, for at least one run."""
+def document(runs: Sequence[Run], *, live: bool = False) -> str:
+    """The whole page, for at least one run. live: one that asks its server for news (`report/live`)."""
     sections = sections_of(runs)
     names = ", ".join(run.name for run in runs)
     links = "".join(f'<a href="#{anchor(section.title)}">{escape(section.title)}</a>' for section in sections)
-    style, script = asset("page.css"), "\n".join(asset(name) for name in SCRIPTS)
+    style, script = asset("page.css"), "\n".join(asset(name) for name in (LIVE_SCRIPTS if live else SCRIPTS))
     policy = f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}; img-src data:; base-uri 'none'"
+    policy += "; connect-src 'self'" if live else ""
+    told = "This page is live." if live else "This page holds everything it shows and loads nothing."
     return (
         f'<!doctype html>{MARKER}\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f'<link rel="icon" href="data:,"><title>{escape(names)} - unisono</title><style>{style}</style></head>\n<body>'
-        f"<header><h1><small>unisono report</small>{escape(names)}</h1>"
+        f"<header><h1><small>unisono {'watch' if live else 'report'}</small>{escape(names)}</h1>"
+        f"{'<p id=live role=status>Live</p>' if live else ''}"
         f'<button type="button" id="theme">Theme</button><nav>{links}</nav></header>\n'
         f"<main>{''.join(map(html_of, sections))}</main>\n"
         f"<noscript><p>The charts need JavaScript; texts and tables do not.</p></noscript>"
-        f"<footer>unisono {escape(__version__)}. This page holds everything it shows and loads nothing.</footer>"
+        f"<footer>unisono {escape(__version__)}. {told}</footer>"
         f"<script>{script}</script></body></html>\n"
     )
 

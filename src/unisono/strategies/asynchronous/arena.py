@@ -6,6 +6,10 @@ on the masters' parameters, records, snapshots) is what `Sync` does after any ro
 
     strategy = AsyncArena(Sync(shared, member, model, options), shared, member, model, Setup(boxes, terms, options))
 
+Where workers are no more than cores, a worker that has pushed does not sleep until a master wakes up: it lends a
+hand and does what is due itself, to the log and to the parts, if nobody else is at it (`arena/pens.py`). What comes of
+it is the same, and the gradient is still in its cache.
+
 Any rank may die: what it served is served by another master, or by a worker if none is left, until its replacement
 comes; what it had computed and not sent is dealt anew. Everything is in the boxes (`boxes.py`).
 
@@ -14,9 +18,10 @@ A request to halt ends the round at once: what is not done of the epoch is left 
 Limits: one node. Parameters that a push does not use have a gradient of zero.
 """
 
+import os
 import time
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, final
@@ -29,8 +34,10 @@ from unisono.arena.segment import Segment
 from unisono.models.base import Model
 from unisono.optim import make
 from unisono.optim.options import OptimizerOptions
+from unisono.resources import usable_cores
+from unisono.strategies.asynchronous import sums
 from unisono.strategies.asynchronous.boxes import COUNTS, DONE, HALTED, Boxes, count_of, plan_boxes
-from unisono.strategies.asynchronous.desk import Desk, done_batches
+from unisono.strategies.asynchronous.desk import Desk
 from unisono.strategies.asynchronous.part import Part
 from unisono.strategies.asynchronous.remarks import contributions_of, remarks_on
 from unisono.strategies.asynchronous.terms import Terms
@@ -40,6 +47,8 @@ from unisono.strategies.shared import Shared
 from unisono.strategies.sync import Sync
 
 PROGRESS_S = 0.2
+SPINS = 1000
+"""Looks at everything before a worker goes to sleep that has a core of its own: some milliseconds."""
 
 
 def roles(members: tuple[int, ...], masters: int) -> tuple[list[int], list[int]]:
@@ -50,6 +59,10 @@ def roles(members: tuple[int, ...], masters: int) -> tuple[list[int], list[int]]
     """
     serving = [slot for slot in members if slot < masters] or [members[0]]
     return serving, [slot for slot in members if slot >= masters] or list(members)
+
+
+class Freezing(Exception):
+    """Everybody is to stand still."""
 
 
 @final
@@ -85,8 +98,12 @@ def settle(setup: Setup, shared: Shared, epoch: int) -> bool:
         while part.behind:
             part.turn()
         part.close()
-    done = done_batches(setup.boxes, shared.steps, epoch)
-    return bool(setup.boxes.ordered(epoch)) and len(done) == len(shared.steps)
+    return sums.leave(setup.boxes, shared.steps, epoch)
+
+
+def adopt(setup: Setup, shared: Shared, epoch: int) -> None:
+    """Before the first rank of a resumed run: what is done of the epoch that is next."""
+    sums.adopt(setup.boxes, shared.steps, epoch)
 
 
 @final
@@ -112,7 +129,7 @@ class AsyncArena(Strategy):
         self._desk = Desk(boxes, terms, shared.steps, shared.requests)
         self._all = make_parts(setup, shared)
         self._serves: list[Part] = []
-        self._computes = self._decides = False
+        self._computes = self._decides = self._lends = False
         self._epoch, self._told = 0, time.perf_counter()
         model.bind(self._copy, self._copied_buffers)
 
@@ -134,31 +151,91 @@ class AsyncArena(Strategy):
         serving, computing = roles(member.view.members, self._terms.masters)
         self._serves = [part for n, part in enumerate(self._all) if serving[n % len(serving)] == self.rank]
         self._computes, self._decides = self.rank in computing, serving[0] == self.rank
-        for part in self._serves:
-            part.open(batch.epoch, batch.live)
-        if self._computes:
-            self._worker.open(batch, serving[0])
-        if self._decides:
-            self._desk.open(batch.epoch, computing, serving)
+        # A recorded order may be given up in the middle of an epoch, which is one clerk's to decide.
+        self._lends = self._boxes.pens is not None and self._terms.planned is None and len(computing) <= usable_cores()
+        if self._computes:  # before anything that waits: others may wait to learn where this worker is
+            self._worker.open(batch, self.rank if self._lends else serving[0])
+        for number, part in enumerate(self._all):
+            if not self._lends and part not in self._serves:
+                continue
+            try:
+                with self._holding(number):
+                    part.open(batch.epoch, batch.live)
+                    if number == 0:
+                        self._desk.open(batch.epoch, computing, serving, self._linger)
+                        self._write_down()  # what was posted before is nobody's news any more
+            except Freezing:
+                member.pause()
+                raise AssertionError("a freeze does not end without a new view") from None
+        # Whom a worker waits for is at work on another core, and will be done sooner than a sleep would end.
+        spins = SPINS if self._lends and self._computes else 0
         try:
             while not self._over(batch.epoch):
                 member.pause()
                 if not self._turn(batch):
-                    self._boxes.wait(self.rank, partial(self._stir, batch))
+                    self._boxes.wait(self.rank, partial(self._stir, batch), spins)
             for part in self._serves:
+                part.sync()
                 part.close()
         finally:
             data_s, compute_s, update_s = (now - then for now, then in zip(self._busy(), before, strict=True))
             wait_s = time.perf_counter() - begun - data_s - compute_s - update_s
             self._resting.count(data_s=data_s, compute_s=compute_s, update_s=update_s, wait_s=wait_s)
         worker = self._worker
-        self._boxes.counts[self.rank] = (worker.clips, self._busy()[2], *worker.waits_s)
+        self._boxes.counts[self.rank] = (worker.clips, 0.0, *worker.waits_s)
+
+    @contextmanager
+    def _holding(self, number: int) -> Iterator[None]:
+        """The pen of a part, as soon as nobody else has it."""
+        pens = self._boxes.pens
+        while self._lends and pens is not None and not pens.take(number):
+            self._member.pause()
+            self._linger()
+        try:
+            yield
+        finally:
+            if self._lends and pens is not None:
+                pens.give_back(number)
+
+    def _linger(self) -> None:
+        """For somebody else, who is in the middle of something. Nobody stands still with a pen in hand: it would be put
+        back for him, and then by him."""
+        if freezing(self._member.words, self._member.view.number):
+            raise Freezing
+        self._member.pulse()
+        os.sched_yield()
+
+    def _write_down(self) -> bool:
+        """All that the log has to be told, each applied to part 0 at once."""
+        moved = False
+        while self._desk.turn():
+            self._all[0].turn()
+            moved = True
+        return moved
+
+    def _lend(self) -> bool:
+        """Does what is due, if nobody else does; whoever does looks again afterwards, so nothing is left undone."""
+        pens, moved = self._boxes.pens, False
+        assert pens is not None
+        for number, part in enumerate(self._all):
+            while (part.behind or (number == 0 and self._desk.due)) and pens.take(number):
+                try:
+                    part.sync()
+                    if number == 0:
+                        self._desk.sync()
+                        moved |= self._write_down()
+                    while part.turn():
+                        moved = True
+                finally:
+                    pens.give_back(number)
+        return moved
 
     def _busy(self) -> tuple[float, float, float]:
         return self._worker.data_s, self._worker.compute_s, sum(part.busy_s for part in self._all)
 
     def _over(self, epoch: int) -> bool:
-        return bool(count_of(self._boxes.words[DONE], epoch)) and not any(part.behind for part in self._serves)
+        parts = self._all if self._lends else self._serves
+        return bool(count_of(self._boxes.words[DONE], epoch)) and not any(part.behind for part in parts)
 
     def _stir(self, batch: Batch) -> bool:
         self._member.pulse()
@@ -166,21 +243,24 @@ class AsyncArena(Strategy):
 
     def _turn(self, batch: Batch) -> bool:
         """One thing of each kind that this rank has to do, if there is any."""
-        moved = self._decides and self._desk.turn()
-        for part in self._serves:
-            moved |= part.turn()
+        if self._lends:
+            moved = self._lend()
+        else:
+            moved = self._decides and self._desk.turn()
+            for part in self._serves:
+                moved |= part.turn()
         if self._computes:
             moved |= self._worker.turn()
         if moved:
             self._member.pulse()
-            if self._decides:
-                self._tell_progress(batch)
+        if self._decides:
+            self._tell_progress(batch)
         return moved
 
     def _tell_progress(self, batch: Batch) -> None:
         now = time.perf_counter()
         if now - self._told > PROGRESS_S:
-            done, clock = self._desk.pushes, self.clock()
+            done, clock = max(0, self._boxes.ordered(batch.epoch) - self._terms.workers), self.clock()
             rate = done / batch.live * batch.samples / max(now - clock.begun, PROGRESS_S)
             self._report({"progress": {"epoch": batch.epoch, "step": done, "steps": batch.live, "samples_per_s": rate}})
             self._told = now
@@ -216,6 +296,8 @@ class AsyncArena(Strategy):
     def times(self, epoch: int) -> list[dict[str, Any]]:
         waits = [f"wait_master_{number}_s" for number in range(self._terms.masters)]
         counts = [dict(zip((*COUNTS, *waits), row, strict=True)) for row in self._boxes.counts.tolist()]
+        for number, busy_s in enumerate(self._boxes.busy.tolist()):
+            counts[number]["busy_s"] = busy_s
         stale = remarks_on(self._log(epoch), self.size).ranks
         rows = zip(self._resting.times(epoch), counts, stale, strict=True)
         return [times | count | found for times, count, found in rows]

@@ -24,7 +24,9 @@ from typing import final
 import numpy as np
 
 from unisono.arena.bells import Bells
+from unisono.arena.fence import fence
 from unisono.arena.layout import Sections
+from unisono.arena.pens import Pens
 from unisono.arena.segment import Segment
 from unisono.arena.waiting import wait_until
 from unisono.strategies.asynchronous.clerk import Entry
@@ -35,15 +37,17 @@ _F4, _F8, _I8 = np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.int64)
 _LINE = 16  # words: 128 bytes apart, for processors fetch pairs of 64-byte lines
 _EPOCH_BITS = 32
 
-ORDERED, DONE, KEEPING = 0, 1, 2
+ORDERED, DONE, KEEPING, SUMMED, FREED = range(5)
 """Of the clerk's line: entries of the log; whether there will be more (`WHOLE`, `HALTED`); the batch (from 1) whose
-sums it writes down, before the log says so."""
+sums it writes down, before the log says so; the epoch whose sums there are; whether a recorded order was given up."""
 WHOLE, HALTED = 1, 2
 """Why there will be no more entries: all batches of the epoch are in the log, or the run was asked to end."""
-POSTED, USED, ASLEEP = 0, 1, 2
-"""Of a rank's line: what it sent, and the batches that it is done with, if it computes; whether it sleeps."""
-DEALT, HAND = 0, 1
-"""Of a worker's other line, which the clerk writes: batches it was given; the last two of them."""
+POSTED, USED, ASLEEP, LEAVING = range(4)
+"""Of a rank's line: what it sent, and the batches that it is done with, if it computes; whether it sleeps; what it is
+about to send: between this and POSTED nobody can tell whether the last batch it is done with is in its box."""
+DEALT, HAND, LOOKED, FRESH = 0, 1, 3, 4
+"""Of a worker's other line, which the clerk writes: batches it was given; the last two of them; the last POSTED that
+the clerk has looked at; the batch (counted from 1) before which the worker is to greet, for it had none for a while."""
 APPLIED, BEGUN = 0, 1
 """Of a part's line: entries that are applied; the one whose old values are in the twins."""
 FOUND = ("greets", "batch", "samples", "loss_sum", "correct")
@@ -76,6 +80,7 @@ def plan_boxes(model: Shaped, terms: Terms, state: int, size: int, pushes: int) 
             "log": ((pushes + SPARE_ENTRIES, len(Entry._fields)), _I8),
             "found": ((size, len(FOUND)), _F8),
             "counts": ((size, len(COUNTS) + terms.masters), _F8),
+            "busy": (terms.masters, _F8),
             "gradients": ((size, length), _F4),
             "copies": ((size, length), _F4),
             "velocities": ((size, length) if terms.momentum else 0, _F4),
@@ -95,10 +100,12 @@ class Boxes:
         self.size, self.masters = size, masters
         self.bells: Bells | None = None
         """To wake who sleeps; without them nobody does, except for naps."""
+        self.pens: Pens | None = None
+        """One for each part (with part 0 goes the log), if workers lend the masters a hand."""
         self.words = sections.words(segment, "words")
         self.log, self.found, self.counts = (sections.array(segment, name) for name in ("log", "found", "counts"))
         self.gradients, self.copies = sections.array(segment, "gradients"), sections.array(segment, "copies")
-        self.velocities = sections.array(segment, "velocities")
+        self.velocities, self.busy = sections.array(segment, "velocities"), sections.array(segment, "busy")
         self.buffers, self.new_buffers = sections.array(segment, "buffers"), sections.array(segment, "new buffers")
         self.collected, self.twins = list(sections.array(segment, "collected")), list(sections.array(segment, "twins"))
 
@@ -107,12 +114,12 @@ class Boxes:
         if self.bells is not None:
             self.bells.ring(self.words, self.worker(slot) + ASLEEP, slot)
 
-    def wait(self, slot: int, ready: Callable[[], bool]) -> None:
-        """The rank in `slot` has nothing to do until `ready()`; may return before."""
+    def wait(self, slot: int, ready: Callable[[], bool], spins: int = 0) -> None:
+        """The rank in `slot` has nothing to do until `ready()`; may return before. Looks `spins` times first."""
         if self.bells is None:
             wait_until(ready, PATIENCE_S)
         else:
-            self.bells.wait(self.words, self.worker(slot) + ASLEEP, slot, ready)
+            self.bells.wait(self.words, self.worker(slot) + ASLEEP, slot, ready, spins)
 
     def worker(self, slot: int) -> int:
         """Where the words of a rank start that it writes itself."""
@@ -129,6 +136,17 @@ class Boxes:
     def answer(self, slot: int, number: int) -> int:
         """Where a part's master tells a worker what it has answered."""
         return (1 + 2 * self.size + self.masters + slot * self.masters + number) * _LINE
+
+    def standing(self, slot: int, epoch: int) -> tuple[int, int] | None:
+        """(batches that a worker is done with, what it sent last), which belong together; None: not at this moment."""
+        at, words = self.worker(slot), self.words
+        leaving, posted = words[at + LEAVING], words[at + POSTED]
+        if fence is not None:
+            fence()
+        used = count_of(words[at + USED], epoch)
+        if fence is not None:
+            fence()
+        return (used, count_of(posted, epoch)) if leaving <= posted and leaving == words[at + LEAVING] else None
 
     def entry(self, number: int) -> Entry:
         """A line of the log."""

@@ -8,7 +8,8 @@ a slow worker), and a worker is given the next when it asks.
 ([0, 1, 2, None], 2)
 
 After a death a new deal is made of what is neither done nor held: those who live keep their shares, and what would have
-been the others' is divided among them.
+been the others' goes to them in turn. Who gets what depends on who lives alone, not on what is done already: deals that
+are made at different moments agree on everything that is left.
 """
 
 from collections import deque
@@ -58,10 +59,11 @@ class Deal:
         return deal
 
     def _share_out(self, shares: Mapping[int, Sequence[int]], living: Sequence[int], taken: Collection[int]) -> None:
-        left = {worker: [batch for batch in share if batch not in taken] for worker, share in shares.items()}
-        orphans = [batch for worker, share in left.items() if worker not in living for batch in share]
-        more = _divided(orphans, living)
-        self._queues = {worker: deque([*left.get(worker, ()), *more[worker]]) for worker in living}
+        orphans = [batch for worker, share in shares.items() if worker not in living for batch in share]
+        self._queues = {}
+        for turn, worker in enumerate(living):
+            share = (*shares.get(worker, ()), *orphans[turn :: len(living)])
+            self._queues[worker] = deque(batch for batch in share if batch not in taken)
 
     @property
     def left(self) -> int:

@@ -43,7 +43,7 @@ class AsyncMessages(Apart):
         comm.agree("parameters, masters", model.layout.length, terms.masters)
         super().__init__(comm, model, epochs)
         self._model, self._terms = model, terms
-        model.init(self.params[: model.layout.length], self.buffers, rng)
+        self.start(model, rng)
         model.bind(self.params, self.buffers)  # a worker's own copy; between epochs it is the masters'
         self._worker = self._master = self._clerk = None
         if comm.rank >= terms.masters:

@@ -30,6 +30,18 @@ def next_in_turn(ranks: Collection[int], last: int) -> int | None:
     return min(ranks, key=lambda rank: (rank <= last, rank), default=None)
 
 
+def begins(planned: Sequence[tuple[int, int]], done: Collection[int], pushed: Sequence[tuple[int, int]]) -> bool:
+    """Whether an epoch has kept to its order: `done` are its batches up to here, of which this run has `pushed` the
+    last (rank, batch).
+
+    >>> order = [(1, 0), (2, 2), (1, 1)]
+    >>> begins(order, {0, 2}, [(2, 2)]), begins(order, {0, 2}, [(1, 2)]), begins(order, {0, 1}, [])
+    (True, False, False)
+    """
+    first = planned[: len(done)]
+    return {batch for _, batch in first} == set(done) and list(first[len(done) - len(pushed) :]) == list(pushed)
+
+
 def is_file(order: str) -> bool:
     """Whether --order names a file."""
     return order not in ORDERS

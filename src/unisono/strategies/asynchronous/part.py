@@ -22,7 +22,7 @@ import numpy as np
 from unisono.arena.fence import fence
 from unisono.optim.options import OptimizerOptions
 from unisono.strategies.asynchronous.applying import Applying, Places, number_of
-from unisono.strategies.asynchronous.boxes import APPLIED, BEGUN, Boxes, count_of, token
+from unisono.strategies.asynchronous.boxes import APPLIED, BEGUN, ORDERED, Boxes, count_of, token
 from unisono.strategies.asynchronous.clerk import PUSH, Entry
 from unisono.strategies.asynchronous.terms import Terms
 
@@ -58,27 +58,36 @@ class Part:
     def open(self, epoch: int, pushes: int) -> None:
         """Goes on where whoever served the part before has stopped."""
         boxes, words = self._boxes, self._boxes.words
-        self._epoch, self._pushes = epoch, pushes
-        self._applied = count_of(words[self._at + APPLIED], epoch)
-        last = boxes.entry(self._applied - 1) if self._applied else None
-        self._current = self._params if last is None else self._place(last)
+        self._epoch, self._pushes, self._applied = epoch, pushes, -1
+        last = self.sync()
         if words[self._at + BEGUN] == token(epoch, self._applied + 1):
             self._take_back(boxes.entry(self._applied))
-        self._applying.weight = 0
-        for number in range(self._applied - 1, -1, -1):
-            entry = boxes.entry(number)
-            if entry.updates:
-                break
-            self._applying.weight += entry.samples if entry.kind == PUSH else 0
         if last is None or last.rank < 0:
             return
         if words[boxes.answer(last.rank, self._number)] < token(epoch, last.turn):
             self._answer(last)
 
+    def sync(self) -> Entry | None:
+        """Catches up with what others did to the part; the last entry that is applied."""
+        boxes, applied = self._boxes, count_of(self._boxes.words[self._at + APPLIED], self._epoch)
+        last = boxes.entry(applied - 1) if applied else None
+        if applied == self._applied:
+            return last
+        self._applied = applied
+        self._current = self._params if last is None else self._place(last)
+        self._applying.weight = 0
+        for number in range(applied - 1, -1, -1):
+            entry = boxes.entry(number)
+            if entry.updates:
+                break
+            self._applying.weight += entry.samples if entry.kind == PUSH else 0
+        return last
+
     @property
     def behind(self) -> bool:
         """Whether the log has entries that are not applied."""
-        return self._applied < self._boxes.ordered(self._epoch)
+        words = self._boxes.words
+        return words[self._at + APPLIED] < words[ORDERED] and self._boxes.ordered(self._epoch) > 0
 
     def turn(self) -> bool:
         """Applies an entry, if there is one."""
@@ -99,7 +108,9 @@ class Part:
             fence()
         self._boxes.words[self._at + APPLIED] = token(self._epoch, self._applied)
         self._answer(entry)
-        self.busy_s += time.perf_counter() - begun
+        spent_s = time.perf_counter() - begun
+        self.busy_s += spent_s
+        self._boxes.busy[self._number] += spent_s
         return True
 
     def close(self) -> None:

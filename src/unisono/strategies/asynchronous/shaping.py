@@ -25,7 +25,7 @@ class Shaping:
         """How many gradients were too long."""
 
     def start(self) -> None:
-        """Of an epoch: the velocity starts anew, so that nothing of it has to be in a snapshot."""
+        """With every greeting the velocity starts anew, so that nothing of it has to be in a snapshot."""
         if self._velocity is not None:
             self._velocity[...] = 0.0
 

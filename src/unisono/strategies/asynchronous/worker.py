@@ -6,7 +6,8 @@ the next batch while the masters answer. So a rank that also serves parts, for o
     worker = Worker(boxes, slot=2, model, terms); worker.open(batch, clerk=0)
     while ...: worker.turn()
 
-The model is bound to the worker's copy.
+The model is bound to the worker's copy. A worker that had nothing to do for a while, and is given a dead one's batches,
+greets again before it goes on: nobody has waited for it, and its copy has aged.
 """
 
 import time
@@ -15,7 +16,7 @@ from typing import final
 from unisono.arena.fence import fence
 from unisono.data.loader import Group
 from unisono.models.base import Model
-from unisono.strategies.asynchronous.boxes import DEALT, HAND, POSTED, USED, Boxes, count_of, token
+from unisono.strategies.asynchronous.boxes import DEALT, FRESH, HAND, LEAVING, POSTED, USED, Boxes, count_of, token
 from unisono.strategies.asynchronous.desk import AHEAD
 from unisono.strategies.asynchronous.shaping import Shaping
 from unisono.strategies.asynchronous.terms import Terms
@@ -32,7 +33,7 @@ class Worker:
         self._answers = [boxes.answer(slot, number) for number in range(terms.masters)]
         self._rows = boxes.gradients[slot : slot + 1]
         self._shaping = Shaping(terms, boxes.velocities[slot] if terms.momentum else None)
-        self._epoch = 0
+        self._epoch = self._refreshed = 0
         self.forget()
 
     def forget(self) -> None:
@@ -56,22 +57,28 @@ class Worker:
         self._missing, self._sent = list(range(len(self._answers))), time.perf_counter()
         self._loaded: tuple[int, Group] | None = None
         if batch.epoch != self._epoch:
+            words[self._own + LEAVING] = words[self._own + POSTED]  # whoever was here before may have died at it
             self._epoch, self._greets = batch.epoch, True
-            self._shaping.start()
 
     def turn(self) -> bool:
         """Does what can be done without waiting; whether that was anything."""
         if not self._answered():
             return self._load() is not None if self._loaded is None else False
         if self._greets:
-            self._greets = False
-            self._post(1.0, -1.0, 0.0, 0.0, 0.0)
-            return True
+            return self._greet()
         loaded = self._loaded or self._load()
         if loaded is None:
             return False
+        if self._refreshed != self._boxes.words[self._hand + FRESH] == token(self._epoch, self._used + 1):
+            return self._greet()
         self._loaded = None
         self._compute(*loaded)
+        return True
+
+    def _greet(self) -> bool:
+        self._greets, self._refreshed = False, self._boxes.words[self._hand + FRESH]
+        self._shaping.start()
+        self._post(1.0, -1.0, 0.0, 0.0, 0.0)
         return True
 
     def _answered(self) -> bool:
@@ -115,6 +122,9 @@ class Worker:
         loss_sum, correct = float(found.loss_sum[0]), float(found.correct[0])
         self.compute_s += time.perf_counter() - begun
         self._used += 1
+        self._boxes.words[self._own + LEAVING] = token(self._epoch, self._turn + 1)
+        if fence is not None:
+            fence()
         self._boxes.words[self._own + USED] = token(self._epoch, self._used)
         self._post(0.0, float(number), float(samples), loss_sum, correct)
 

@@ -7,7 +7,8 @@ function drawLines(canvas, spec, state) {
   const axis = spec.x[state.choice];
   const shown = spec.series.filter((_, index) => !state.hidden.has(index));
   const xOf = (series) => series.xs[state.choice];
-  const x = scale(axis, shown.flatMap(xOf), [plot.left, plot.right], plot.width < 480 ? 4 : 7);
+  const marked = spec.marks.map((mark) => mark.at[state.choice]);  // something may happen before the first epoch has ended
+  const x = scale(axis, [...shown.flatMap(xOf), ...marked], [plot.left, plot.right], plot.width < 480 ? 4 : 7);
   const y = scale(spec.y, shown.flatMap((series) => series.y), [plot.bottom, plot.top + 4], 5, true);
   drawY(plot, spec.y, y);
   drawX(plot, axis, x);

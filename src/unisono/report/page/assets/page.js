@@ -2,12 +2,18 @@
 
 const kinds = { lines: drawLines, rows: drawRows, heat: drawHeat };
 
+const states = new Map();  // by place in the page: a figure that is drawn anew looks as the reader left it
+
 function setUp(figure) {
   const canvas = figure.querySelector(".canvas");
   const spec = JSON.parse(figure.querySelector("script").textContent);
-  const state = { choice: 0, hidden: new Set(), table: false, width: 0 };
+  const place = `${figure.closest("section").id}/${figure.querySelector("figcaption").textContent}`;
+  const state = states.get(place) || { choice: 0, hidden: new Set(), table: false };
+  states.set(place, state);
+  state.choice = Math.min(state.choice, spec.x.length - 1);
+  let width = 0;
   const draw = () => {
-    state.width = canvas.clientWidth;
+    width = canvas.clientWidth;
     if (state.table) showTable(canvas, tables[spec.kind](spec, state));
     else kinds[spec.kind](canvas, spec, state);
     const legend = figure.querySelector(".legend");
@@ -20,17 +26,17 @@ function setUp(figure) {
     return made;
   };
   if (spec.x.length > 1) {
-    const axes = spec.x.map((axis, at) => button(at ? "time" : axis.label, !at, () => {
+    const axes = spec.x.map((axis, at) => button(at ? "time" : axis.label, at === state.choice, () => {
       state.choice = at;
       axes.forEach((other, index) => other.setAttribute("aria-pressed", String(index === at)));
     }));
   }
-  button("table", false, (made) => {
+  button("table", state.table, (made) => {
     state.table = !state.table;
     made.setAttribute("aria-pressed", String(state.table));
   });
   draw();
-  new ResizeObserver(() => { if (canvas.clientWidth !== state.width) draw(); }).observe(canvas);
+  new ResizeObserver(() => { if (canvas.isConnected && canvas.clientWidth !== width) draw(); }).observe(canvas);
 }
 
 function drawAll(root) {

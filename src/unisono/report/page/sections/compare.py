@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from unisono.report.compare import table, words_of
+from unisono.report.measured import plain_numbers
 from unisono.report.page.blocks import Block, Section, Table, Text
 from unisono.report.page.figures import finite
 from unisono.report.run import Run
@@ -39,6 +40,7 @@ def usable(row: dict[str, Any]) -> bool:
     ratios = [row.get(name) for name in RATIO]
     return (
         all(finite(row.get(name)) for name in NEEDED)
+        and plain_numbers(row)
         and (all(ratio is None for ratio in ratios) or all(finite(ratio) for ratio in ratios))
         and isinstance(row.get("weights_sha256"), str | None)
     )

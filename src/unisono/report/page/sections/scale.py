@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from unisono.report.limits import laws_of, words_of
+from unisono.report.measured import plain_numbers
 from unisono.report.page.blocks import Axis, Block, Lines, Section, Series, Table, Text
 from unisono.report.page.figures import finite
 from unisono.report.run import Run
@@ -63,7 +64,7 @@ def usable(row: dict[str, Any]) -> bool:
         all(finite(row.get(name)) and row[name] >= 0 for name in NEEDED)
         and isinstance(rates, dict)
         and all(finite(rate) and rate > 0 for rate in rates.values())
-        and all(row.get(name) is None or finite(row[name]) for name in ("speed_up", "efficiency"))
+        and plain_numbers(row, "wall_s", "efficiency", "speed_up", "speed_up_low", "speed_up_high")
         and isinstance(row.get("weights_sha256"), str | None)
     )
 

@@ -1,0 +1,33 @@
+"""`unisono cancel`: ends jobs that `unisono submit` submitted."""
+
+from unisono.errors import UserError
+
+
+def cancel(job: str, /, *jobs: str) -> None:
+    """End SLURM jobs that unisono submitted. Ranks are asked first: a run that goes on to save can be resumed.
+
+    Parameters
+    ----------
+    job
+        Its number, 17, or 17_3 for one task of an array.
+    jobs
+        More of them.
+    """
+    from unisono.launch.slurm import client
+
+    found = {number: client.jobs_of(_checked(number)) for number in (job, *jobs)}
+    for number, parts in found.items():
+        if not all(part.ours for part in parts):
+            raise UserError(f"job {number} was not submitted by unisono", hint=f"end it with scancel {number}")
+    for number, parts in found.items():
+        if all(part.over for part in parts):
+            print(f"job {number} is over already: {', '.join(sorted({part.state for part in parts}))}")
+            continue
+        client.cancel(number)
+        print(f"job {number} was asked to end; unisono jobs tells when it has")
+
+
+def _checked(number: str) -> str:
+    if not number.replace("_", "", 1).isdecimal():
+        raise UserError(f"{number!r} is no number of a job", hint="such as 17, or 17_3 in an array: unisono jobs")
+    return number

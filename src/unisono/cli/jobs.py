@@ -1,0 +1,20 @@
+"""`unisono jobs`: what became of the jobs that `unisono submit` submitted."""
+
+
+def jobs() -> None:
+    """List your SLURM jobs that unisono submitted: those that wait or run, and those that ended lately."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from unisono.launch.slurm import client
+
+    found = client.my_jobs()
+    if not found:
+        print("No jobs of unisono submit that SLURM knows of.")
+        return
+    table = Table("job", "name", "state", "where or why", "time", "limit", "restarts", "exit", box=None, pad_edge=False)
+    for job in found:
+        where = job.nodes or ("" if job.reason == "None" else job.reason)
+        code = str(job.exit_code) if job.over else ""
+        table.add_row(job.number, job.name, job.state, where, job.run_time, job.time_limit, str(job.restarts), code)
+    Console(highlight=False, soft_wrap=True).print(table)

@@ -1,0 +1,147 @@
+"""A run on several machines, started by hand on each: one supervisor a machine, and a courier between them.
+
+    run_on_nodes(Recipe(), NodeOptions(num_nodes=2, node_id=0, main_address="10.0.0.1", ranks_per_node=4))
+
+The one idea: the supervisor of the first machine decides what all go on from, writes the run directory and speaks; the
+others do the same work for their ranks, in silence. Before each step that could fail on one machine only, all tell each
+other how it went, so that a mistake ends the run everywhere with the same words.
+"""
+
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack, closing, nullcontext
+from dataclasses import replace
+from typing import Any
+
+from unisono.cli.recorder import Recorder
+from unisono.cli.running import check_nodes, fail_of
+from unisono.cli.watching import live_page
+from unisono.errors import RankFailed, UserError
+from unisono.launch.connect import require
+from unisono.launch.nodes import NodeOptions
+from unisono.launch.outpost import Outpost
+from unisono.recipe import Recipe
+from unisono.report.train import event_line
+from unisono.strategies.nodes.away import Away
+from unisono.strategies.nodes.seating import Seating
+from unisono.strategies.wire import wire_notes
+from unisono.train.alike import check_alike, facts_of, unlike
+from unisono.train.job import Job, prepare
+from unisono.train.precision_trial import precision_notes
+from unisono.train.resuming import SNAPSHOTS, as_saved, find_snapshot
+from unisono.train.snapshots.finding import Snapshot
+from unisono.train.team import Halted, Places, Team
+
+
+def run_on_nodes(recipe: Recipe, options: NodeOptions, beside: ExitStack | None = None) -> dict[str, Any] | None:
+    """The ranks of this machine, to the end; the summary, on the first machine. beside: for a live page there."""
+    _check(recipe)
+    recipe = replace(recipe, ranks=options.ranks_per_node or recipe.ranks)
+    facts = facts_of(recipe) | {"ranks": recipe.ranks}
+    with closing(Outpost(options, facts)) as post:
+        everybody = post.join()
+        check_alike(everybody, "node")
+        counts = [one["ranks"] for one in everybody]
+        recipe = replace(recipe, ranks=sum(counts))
+        check_nodes(recipe, options.num_nodes)
+        snapshots: list[Snapshot] = []
+        begun = post.share(lambda: _look(recipe, snapshots) if options.node_id == 0 else {})[0]
+        recipe = replace(recipe, **begun["changed"])
+        made: list[Team] = []
+        records: list[Recorder] = []
+        hosts = [one["host"] for one in everybody for _ in range(one["ranks"])]
+
+        def set_up() -> None:
+            job = prepare(recipe)
+            seating = seat(counts, options.node_id, job.recipe)
+            team = Team(job, Places(), away=Away(seating, tuple(hosts)))
+            made.append(team)
+            if snapshots:
+                team.resume(snapshots[0])
+            else:
+                team.resume_at(begun["position"])
+            if options.node_id == 0:
+                records.append(_record(job, team, hosts, snapshots, everybody))
+
+        try:
+            post.share(set_up)
+        except BaseException as error:
+            for record in records:
+                record.__exit__(type(error), error, None)
+            raise
+        if beside is not None and records:
+            beside.enter_context(live_page(records[0].path))
+        return _train(made[0], post, records, options)
+
+
+def seat(counts: list[int], node: int, recipe: Recipe) -> Seating:
+    """So many ranks on each machine, numbered through."""
+    colours = [number for number, count in enumerate(counts) for _ in range(count)]
+    return Seating.of(colours, colours.index(node), recipe.shards, rounded=recipe.wire != "fp32")
+
+
+def _check(recipe: Recipe) -> None:
+    if recipe.strategy not in ("sync", "local") or recipe.allreduce != "arena":
+        what = f"--allreduce {recipe.allreduce}" if recipe.strategy == "sync" else f"--strategy {recipe.strategy}"
+        raise UserError(
+            f"--num-nodes with {what}: supervisors on several machines train with sync or local, on the arena",
+            hint="leave it out, or start the ranks with torchrun or mpirun",
+        )
+    if recipe.transport not in ("auto", "gloo"):
+        raise UserError(
+            f"--num-nodes with --transport {recipe.transport}: supervisors talk over gloo",
+            hint="leave --transport out, or start with mpirun for MPI",
+        )
+    require("gloo")
+
+
+def _look(recipe: Recipe, snapshots: list[Snapshot]) -> dict[str, Any]:
+    """What all go on from; the first machine's to find out."""
+    snapshot = find_snapshot(recipe)
+    snapshots.extend([snapshot] if snapshot else [])
+    saved = as_saved(recipe, snapshot)
+    changed = {name: getattr(saved, name) for name in ("resume", "allow_change", "shards", "engine")}
+    return {"changed": changed, "position": snapshot.position if snapshot else 0}
+
+
+def _record(job: Job, team: Team, hosts: list[str], snapshots: list[Snapshot], facts: list[dict[str, Any]]) -> Recorder:
+    record = Recorder(job, "gloo", hosts, snapshots[0] if snapshots else None)
+    record.watch.unknown = "with --num-nodes the other machines' energy is not gathered"
+    record.say([*job.notes, *precision_notes(job), *wire_notes(job.recipe, len(facts)), *unlike(facts, "node")])
+    team.places = Places(record.weights, record.path / SNAPSHOTS, record.log)
+    return record
+
+
+def _train(team: Team, post: Outpost, records: list[Recorder], options: NodeOptions) -> dict[str, Any] | None:
+    record = records[0] if records else None
+    report: Callable[[int, Any], None] = (lambda rank, value: None) if record is None else (lambda _, v: record.add(v))
+    event = _say_event if record is None else record.add_event
+    with record or nullcontext():
+        try:
+            tick = (lambda pids: None) if record is None else record.watch.tick
+            outcome = team.train(report, event, post, tick)
+        except Halted as halted:
+            if record is not None:
+                raise
+            print(f"unisono: node {options.node_id}: {_farewell(post.lost)}", file=sys.stderr, flush=True)
+            sys.exit(halted.exit_code)
+        except RankFailed as error:
+            raise fail_of(error, record) from None
+        if record is None:
+            return None
+        found: dict[str, Any] = next(result for result in outcome.results.values() if result)
+        return record.finish(found | {"takeovers": outcome.takeovers, "restarts": outcome.restarts})
+
+
+def _farewell(lost: str) -> str:
+    """What a machine says that does not write the run directory. lost: why the run cannot go on, if it cannot."""
+    if not lost:
+        return "the run was asked to end; node 0 keeps what was reached"
+    if lost.startswith("node 0 "):
+        return f"the run cannot go on: {lost}\nHINT: its run directory, if that survived, has what was kept"
+    return f"the run cannot go on: {lost}; node 0 keeps what was reached"
+
+
+def _say_event(event: dict[str, Any]) -> None:
+    if told := event_line(event):
+        print(told, file=sys.stderr, flush=True)

@@ -1,0 +1,114 @@
+"""`unisono predict`: its options, the runs that calibrate it, what it shows and writes."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Group, Parameter
+
+from unisono.cli.train import given_options, options_of_recipe
+from unisono.measure.prediction.predict import PredictOptions
+from unisono.measure.study_options import StudyOptions
+
+if TYPE_CHECKING:
+    from unisono.measure.prediction.cost import Costs, Work
+    from unisono.measure.prediction.predict import Request
+    from unisono.study.cells import Cell
+
+Options = options_of_recipe("out", "resume", "allow_change")
+_WHERE, _STUDY, _NOTHING = PredictOptions(), StudyOptions(), Options()
+STUDY_GROUP = Group("The study", sort_key=-1)
+NETWORK = "Bandwidth of a node's link and latency, such as 10gbit,50us; several of these: a table each. " \
+    "[default: 10gbit,50us]"  # fmt: skip
+
+
+def predict(
+    recipe: str = "",
+    /,
+    where: Annotated[PredictOptions, Parameter(name="*", group=STUDY_GROUP)] = _WHERE,
+    network: Annotated[
+        list[str] | None, Parameter(help=NETWORK, group=STUDY_GROUP, negative="", show_default=False)
+    ] = None,
+    study: Annotated[StudyOptions, Parameter(name="*", group=STUDY_GROUP)] = _STUDY,
+    options: Annotated[Options, Parameter(name="*")] = _NOTHING,  # type: ignore[valid-type]
+) -> None:
+    """Predict time, efficiency and the best strategy on clusters that are not here.
+
+    Short runs on this machine calibrate a cost model: computing by shard and sample, memory, jitter; you name the
+    network. How far it is from runs that were held out is shown. The same command finds the runs again.
+
+    Parameters
+    ----------
+    recipe
+        A TOML file, or the name of a shipped recipe (r2). Options given here go before it.
+    """
+    from unisono.cli.studying import Plan
+    from unisono.cli.studying import study as carry_out
+    from unisono.measure.prediction.cost import Costs, Work
+    from unisono.measure.prediction.network import parse
+    from unisono.measure.prediction.points import calibration, usual_batch, usual_shards
+    from unisono.measure.prediction.predict import Request, node_counts
+    from unisono.recipe import load
+    from unisono.train.job import prepare
+
+    loaded = load(recipe, given_options(options))
+    nodes, networks = node_counts(where.nodes), [parse(text) for text in network or ["10gbit,50us"]]
+    job = prepare(loaded)
+    ranks, samples, nbytes = where.ranks_per_node or loaded.ranks, job.plan.samples, 4 * sum(job.model().layout.sizes)
+    batch = usual_batch(loaded, samples)
+    if loaded.batch_size_per_rank:
+        batch = loaded.batch_size_per_rank * ranks
+    work = Work(batch, max(ranks, usual_shards(loaded, batch)), nbytes, samples, loaded.threads)
+    every = loaded.sync_every if isinstance(loaded.sync_every, int) else 16
+    request = Request(nodes, ranks, networks, bool(loaded.batch_size_per_rank), every, loaded.masters)
+    if where.samples_per_s:
+        sample_s = 1 / where.samples_per_s
+        jitter_s = where.jitter * sample_s * batch / ranks
+        costs = Costs(sample_s=sample_s, jitter_s=jitter_s, cores=ranks * loaded.threads)
+        show(costs, work, request, [], Path(study.out).expanduser() if study.out else None)
+        return
+    cells = calibration(loaded, samples)
+    carry_out(Plan("predict", cells, study), lambda records, path: calibrated(cells, records, path, work, request))
+
+
+def calibrated(
+    cells: "Sequence[Cell]", records: Sequence[dict[str, Any]], path: Path, work: "Work", request: "Request"
+) -> None:
+    """Fits the model to the runs and shows what it says."""
+    from unisono.measure.prediction.calibrating import calibrate
+    from unisono.resources import usable_cores
+    from unisono.study.study import disturbance
+
+    costs, checked = calibrate(cells, records, path, work.nbytes)
+    show(costs, work, request, checked, path)
+    if told := disturbance(records, usable_cores()):
+        print(told)
+
+
+def show(
+    costs: "Costs", work: "Work", request: "Request", checked: Sequence[dict[str, Any]], path: Path | None
+) -> None:
+    """A table for each network, the check, and words; in files if there is a place."""
+    import json
+    from dataclasses import asdict
+
+    from rich.console import Console
+
+    from unisono.measure.prediction.predict import rows_of
+    from unisono.report.predict import checks, table, words_of
+
+    rows = rows_of(costs, work, request)
+    console = Console()
+    if checked:
+        console.print(checks(checked).shown(checked))
+    for network in request.networks:
+        mine = [row for row in rows if row["network"] == network.name]
+        console.print(table(mine).shown(mine, console.width))
+    words = words_of(rows, checked)
+    print("\n".join(words))
+    if path is not None:
+        path.mkdir(parents=True, exist_ok=True)
+        written = table(rows).write(rows, path, "predict")
+        (path / "predict.txt").write_text("\n".join(words) + "\n")
+        (path / "model.json").write_text(json.dumps({"costs": asdict(costs), "points": list(checked)}, indent=1) + "\n")
+        print(f"Written: {', '.join(one.name for one in written)}, predict.txt, model.json in {path}")

@@ -1,0 +1,167 @@
+"""What `unisono submit` was asked for, made into a script: the recipe checked, ranks laid out, memory estimated.
+
+    Submission("r2", {"epochs": 3}, JobOptions(nodes=2)).script()
+
+Limits: what is checked is checked here, on the login node: the environment that the job sets up may lack something.
+"""
+
+import shlex
+import sys
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, final
+
+from unisono.errors import UserError, unknown_name
+from unisono.launch.commands import find_program, is_open_mpi
+from unisono.launch.connect import installed, require
+from unisono.launch.slurm import client
+from unisono.launch.slurm.options import JobOptions, check
+from unisono.launch.slurm.room import Wanted, check_room, megabytes
+from unisono.launch.slurm.script import Script, run_directory, write_script
+from unisono.launch.slurm.steps import Layout, Step, make_step
+from unisono.recipe import Recipe, load, option
+from unisono.train.job import prepare
+from unisono.train.memory import MIB, estimate_bytes
+from unisono.train.resuming import recipe_of
+
+_NEEDS = {"srun": "mpi", "mpirun": "mpi", "torchrun": "gloo", "accelerate": "gloo"}
+"""Launcher -> the transport that its ranks use."""
+
+
+@final
+@dataclass(frozen=True)
+class Submission:
+    """A recipe, what is given on top of it, and the job around it."""
+
+    source: str
+    overrides: dict[str, Any]
+    job: JobOptions
+
+    @property
+    def name(self) -> str:
+        """Of the job, and of files that belong to it."""
+        return self.job.job_name or Path(self.source).stem or "unisono"
+
+    @property
+    def _resumes(self) -> str:
+        """The run that is gone on with; empty: a new one."""
+        return str(self.overrides.get("resume", ""))
+
+    def script(self) -> str:
+        """The text; a `UserError` if something does not fit."""
+        job, step = self.job, self._step
+        here = sys.prefix if sys.prefix != sys.base_prefix and not job.module else ""
+        filled = replace(job, job_name=self.name, mem=self._memory, venv=job.venv or here)
+        if self._resumes:
+            run = shlex.quote(self._resumes)
+        else:
+            run = run_directory(self.name, self.overrides.get("out", ""), job.array)
+        command = shlex.join(["unisono", *sys.argv[1:]]).replace("\n", " ")
+        return write_script(Script(filled, self._layout, step, command, run, self._arguments()))
+
+    def check_cluster(self) -> None:
+        """A `UserError` if the cluster here lacks what the job needs."""
+        launcher, plugin, _ = self._launching
+        if launcher == "srun" and (found := client.plugins()) and plugin not in found:
+            raise UserError(
+                f"SLURM here has no --mpi={plugin}; it has: {', '.join(found)}",
+                hint="use --launcher mpirun or torchrun; --mpi pmi2 is for MPICH, pmix for Open MPI",
+            )
+        cores = self._step.tasks_per_node * self._step.cpus_per_task
+        check_room(Wanted(self.job.partition, self.job.nodes, cores, megabytes(self._memory)))
+
+    @cached_property
+    def _launching(self) -> tuple[str, str, str]:
+        check(self.job)
+        return how_to_launch(self.job)
+
+    @cached_property
+    def _step(self) -> Step:
+        launcher, plugin, program = self._launching
+        return make_step(launcher, self._layout, self._words(), plugin, program)
+
+    @cached_property
+    def _memory(self) -> str:
+        return self.job.mem or _memory(replace(self._recipe, ranks=self._layout.size), self._layout.ranks)
+
+    @cached_property
+    def _recipe(self) -> Recipe:
+        """Checked as far as it can be without its data."""
+        if self._resumes and not self.source:
+            return recipe_of(self._resumes, self.overrides)
+        return load(self.source, self.overrides)
+
+    @cached_property
+    def _layout(self) -> Layout:
+        recipe = self._recipe
+        nodes, ranks, given = self.job.nodes, self.job.ranks_per_node, self.overrides.get("ranks")
+        if not ranks:
+            ranks, rest = divmod(recipe.ranks, nodes)
+            if rest:
+                raise UserError(
+                    f"--ranks {recipe.ranks} cannot be spread over --nodes {nodes}", hint="give --ranks-per-node"
+                )
+        elif given not in (None, nodes * ranks):
+            raise UserError(
+                f"--ranks {given}, but --nodes {nodes} x --ranks-per-node {ranks} is {nodes * ranks}",
+                hint="leave --ranks out",
+            )
+        return Layout(nodes, ranks, recipe.threads)
+
+    def _words(self) -> list[str]:
+        """The arguments of `unisono train` that are the same whatever job it is."""
+        words = [self.source] if self.source else []
+        for name, value in self.overrides.items():
+            if name in ("ranks", "out"):
+                continue
+            if isinstance(value, bool):
+                words.append(option(name) if value else option(name).replace("--", "--no-", 1))
+            elif str(value).startswith("-"):
+                words.append(f"{option(name)}={value}")
+            else:
+                words += [option(name), str(value)]
+        return words
+
+    def _arguments(self) -> tuple[str, ...]:
+        """Those that differ from job to job."""
+        arguments = () if self._resumes else ('--out "$run"',)
+        if not self.job.array:
+            return arguments
+        if self._resumes:
+            raise UserError("--array with --resume: all tasks would go on with one run", hint="leave one of them out")
+        name = self.job.array_option.removeprefix("--").replace("-", "_")
+        whole = [entry.name for entry in fields(Recipe) if entry.type is int and entry.name != "ranks"]
+        if name not in whole:
+            raise unknown_name("--array-option", self.job.array_option, [option(each) for each in whole])
+        if name in self.overrides:
+            raise UserError(
+                f"{option(name)} {self.overrides[name]} with --array {self.job.array}, whose tasks give {option(name)}",
+                hint="leave it out, or give another --array-option",
+            )
+        return (*arguments, f'{option(name)} "$SLURM_ARRAY_TASK_ID"')
+
+
+def how_to_launch(job: JobOptions) -> tuple[str, str, str]:
+    """The launcher, srun's --mpi, and which mpirun."""
+    launcher, plugin = job.launcher, job.mpi
+    if launcher == "auto" and job.nodes == 1 and plugin == "auto":
+        launcher = "unisono"
+    elif launcher == "auto":
+        launcher = "srun" if installed("mpi") or plugin == "none" else "torchrun"
+    # An environment that the job sets up may have what this one lacks.
+    if launcher in _NEEDS and plugin != "none" and not (job.module or job.venv):
+        require(_NEEDS[launcher])
+    program = find_program("mpirun")
+    if plugin == "auto":
+        plugin = "pmix" if program is None or is_open_mpi(program) else "pmi2"
+    return launcher, plugin, "mpirun" if job.venv or job.module else program or "mpirun"
+
+
+def _memory(recipe: Recipe, ranks: int) -> str:
+    try:
+        job = prepare(recipe)
+    except UserError as error:
+        note = "(The recipe was looked at to estimate its memory; --mem SIZE leaves that out.)"
+        raise UserError(f"{error}\n{note}") from None
+    return f"{estimate_bytes(job, ranks) // MIB}M"

@@ -1,0 +1,112 @@
+"""`unisono submit`: a recipe as a SLURM job: a script to read, submitted, followed.
+
+    unisono submit r2 --nodes 1 --ranks-per-node 4 --time 1:00:00 --dry-run
+
+The options are those of `unisono train` and those of the job.
+"""
+
+import sys
+from dataclasses import fields
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Group, Parameter
+
+from unisono.cli.train import Options
+from unisono.errors import UserError
+from unisono.launch.slurm.options import JobOptions
+from unisono.recipe import Recipe
+
+_NOTHING, _PLAIN = Options(), JobOptions()
+_JOB, _HERE = Group("The job", sort_key=-1), Group("Here", sort_key=-2)
+MADE_BY = "# Made by: unisono submit"
+
+
+def submit(
+    recipe: str = "",
+    /,
+    options: Annotated[Options, Parameter(name="*")] = _NOTHING,  # type: ignore[valid-type]
+    job: Annotated[JobOptions, Parameter(name="*", group=_JOB, negative="", show_default=False)] = _PLAIN,
+    *,
+    dry_run: Annotated[
+        bool, Parameter(help="Print the script, and do nothing else.", negative="", group=_HERE)
+    ] = False,
+    follow: Annotated[
+        bool, Parameter(help="Show states and output until the job ends.", negative="", group=_HERE)
+    ] = False,
+    poll_s: Annotated[float, Parameter(help="Seconds between two questions to SLURM.", group=_HERE)] = 2.0,
+    script: Annotated[str, Parameter(help="Write the script here; NAME.sbatch if empty.", group=_HERE)] = "",
+) -> None:
+    """Train a recipe as a SLURM job.
+
+    The script is written beside you, submitted, and the job's number is shown. Before the time limit, and when the job
+    is preempted, the ranks save a snapshot, and the job is queued again and goes on. With --follow the exit code is
+    the job's.
+
+    Parameters
+    ----------
+    recipe
+        A TOML file, or the name of a shipped recipe (r2). Options given here go before it.
+    """
+    from unisono.cli.submission import Submission
+    from unisono.launch.slurm import client
+
+    if poll_s <= 0:
+        raise UserError(f"--poll-s is {poll_s:g}", hint="give a number above 0")
+    given = {entry.name: getattr(options, entry.name) for entry in fields(Recipe)}
+    asked = Submission(recipe, {name: value for name, value in given.items() if value is not None}, job)
+    text = asked.script()
+    if dry_run:
+        print(text, end="")
+        return
+    if client.available():
+        asked.check_cluster()
+    path = Path(script or f"{asked.name}.sbatch").expanduser()
+    write(path, text)
+    for file in (job.output, job.error):
+        make_folder(file)
+    print(f"Written: {path}", flush=True)
+    if not client.available():
+        raise UserError(
+            "there is no SLURM on this machine (sbatch is not on PATH): the script was written, nothing was submitted",
+            hint=f"on a login node: sbatch {path}",
+        )
+    number = client.submit(path)
+    print(f"Submitted: job {number} ({asked.name}); unisono jobs lists it, unisono cancel {number} ends it", flush=True)
+    if follow:
+        _follow(number, poll_s)
+
+
+def write(path: Path, text: str) -> None:
+    """Replaces a script of ours, nothing else."""
+    try:
+        if path.exists() and MADE_BY not in path.read_text(errors="replace"):
+            raise UserError(f"{path} exists and is no script of unisono submit's", hint="give another: --script FILE")
+        path.write_text(text)
+    except OSError as error:
+        raise UserError(f"{path} cannot be written: {error.strerror}", hint="give a place with --script") from None
+
+
+def make_folder(file: str) -> None:
+    """Of an output file: where it is missing, SLURM ends the job without a word."""
+    folder = Path(file).parent
+    if "%" in str(folder):
+        return
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"{folder} cannot be made: {error.strerror}", hint="give another --output or --error") from None
+
+
+def _follow(number: str, poll_s: float) -> None:
+    from unisono.launch.slurm.following import follow
+
+    def say(text: str) -> None:
+        print(f"unisono: {text}", file=sys.stderr, flush=True)
+
+    try:
+        code = follow(number, lambda line: print(line, flush=True), say, poll_s)
+    except KeyboardInterrupt:
+        say(f"job {number} goes on; unisono cancel {number} ends it")
+        raise
+    sys.exit(code)

@@ -1,0 +1,94 @@
+"""`unisono watch`: runs as a page that follows them, in the browser or on the terminal.
+
+    unisono watch runs/mine; unisono watch runs/mine --terminal
+
+Reads files only, so the run may be one on another machine whose directory is on a shared file system.
+"""
+
+import os
+import signal
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from unisono.errors import UserError
+
+POLITE = 10
+"""How much this process steps back (see nice(2)): a run on the same cores comes first."""
+PAUSE_S = 1.0
+
+
+def watch(
+    run: str,
+    /,
+    *runs: str,
+    terminal: Annotated[bool, Parameter(help="On this terminal instead of in a browser.", negative="")] = False,
+    port: Annotated[int, Parameter(help="The port on this machine; 0: a free one.")] = 0,
+    open_: Annotated[bool, Parameter(name="--open", help="Open a browser, where there is a desktop.")] = True,
+    until_end: Annotated[bool, Parameter(help="Leave when the runs have ended.", negative="")] = False,
+) -> None:
+    """Show runs as a live page: the page of `unisono report`, which follows them as they go on. Ctrl-C ends it.
+
+    The page is served on this machine alone, to those who know the address that is printed: it holds a token. From
+    another machine: ssh -L PORT:127.0.0.1:PORT HOST, and open the same address there. Runs that have ended are shown as
+    they are; a run that goes on is not slowed down, for only its files are read.
+
+    Parameters
+    ----------
+    run
+        A run directory of unisono train.
+    runs
+        More of them: curves lie over each other.
+    """
+    from unisono.report.run import load
+
+    paths = [load(path).path for path in (run, *runs)]  # says what is wrong with them before anything is opened
+    with suppress(KeyboardInterrupt):
+        if terminal:
+            _on_terminal(paths)
+        else:
+            _in_browser(paths, port, until_end=until_end, show=open_)
+
+
+def _in_browser(paths: list[Path], port: int, *, until_end: bool, show: bool) -> None:
+    from unisono.launch.environments import has_desktop
+    from unisono.report.live.opening import opened
+    from unisono.report.live.server import LiveServer
+
+    with LiveServer(paths, port) as server:
+        _end_in_order()
+        print(f"Live page, on this machine: {server.address}", flush=True)
+        os.nice(POLITE)  # not before: whoever has started us waits for the address
+        with opened(server.address, desktop=show and has_desktop()):
+            server.serve(until_end=until_end)
+
+
+def _end_in_order() -> None:
+    """Asked to end, by Ctrl-C or by the end of the run that started us: what was opened is closed."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
+def _on_terminal(paths: list[Path]) -> None:
+    """Until the run has ended; not on a terminal: once."""
+    from rich.console import Console
+    from rich.live import Live
+
+    from unisono.report.live.dashboard import dashboard
+    from unisono.report.live.following import SHARE, age_s, current
+
+    if len(paths) > 1:
+        raise UserError(f"--terminal with {len(paths)} runs", hint="give one run, or leave --terminal out")
+    console, run = Console(highlight=False), current(paths[0])
+    if console.is_terminal and not run.summary:
+        _end_in_order()
+        os.nice(POLITE)
+        with Live(console=console, screen=True, auto_refresh=False) as live:
+            while not run.summary:
+                begun = time.monotonic()
+                run = current(paths[0])
+                live.update(dashboard(run, age_s(paths)), refresh=True)
+                time.sleep(max(PAUSE_S, SHARE * (time.monotonic() - begun)))
+    console.print(dashboard(run, age_s(paths)))  # stays when the screen is given back

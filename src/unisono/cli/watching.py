@@ -1,0 +1,37 @@
+"""`unisono train --watch`: the live page of a run, served by a process beside it for as long as the run lasts.
+
+    with live_page(record.path): ...
+
+The one idea: the page is `unisono watch` itself, started as a child, for the process that watches ranks has no threads.
+It ends with the run, after whoever looks at it has seen how it ended, and it cannot outlive this process. A page that
+does not start is said, and is no reason to stop the training.
+"""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from unisono.errors import CommTimeout
+from unisono.launch.children import Subprocess
+from unisono.launch.environments import child_environment
+
+START_S = 20.0
+END_S = 6.0
+
+
+@contextmanager
+def live_page(run: Path) -> Iterator[None]:
+    """Prints the address of the page; leaving the block waits for the page's last look, a few seconds at most."""
+    command = [sys.executable, "-m", "unisono", "watch", "--until-end", "--", str(run)]
+    with Subprocess(command, child_environment(None), stderr=subprocess.DEVNULL) as page:
+        try:
+            print(next(page.lines(START_S)), flush=True)
+        except (StopIteration, CommTimeout):
+            print(f"unisono: the live page could not be served\nHINT: try unisono watch {run}", file=sys.stderr)
+        try:
+            yield
+        finally:
+            with suppress(subprocess.TimeoutExpired):
+                page.wait(END_S)

@@ -1,0 +1,113 @@
+"""Roll call: who has come, who is missing, and by which address each is reached, before anybody connects to anybody.
+
+The one idea: each rank writes a card into a store that all reach, and reads those of the others; who is missing when
+time is up is named to everybody who came, instead of a silence of half an hour.
+
+    addresses = call(store, rank, size, Join(main="10.0.0.1"))
+
+Limits: whoever serves the store must come; without it nobody knows anything.
+"""
+
+import json
+import socket
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, final
+
+from unisono.comm.route import address_of, is_loopback, own_address
+from unisono.errors import CommTimeout, UserError
+
+DEFAULT_JOIN_S = 60.0
+_LOOK_S = 0.05
+
+
+class Board(Protocol):
+    """The part of a torch store that is needed."""
+
+    def set(self, key: str, value: str, /) -> None: ...
+
+    def get(self, key: str, /) -> bytes: ...
+
+    def check(self, keys: list[str], /) -> bool: ...
+
+    def add(self, key: str, amount: int, /) -> int: ...
+
+
+@final
+@dataclass(frozen=True)
+class Join:
+    """How ranks find each other."""
+
+    main: str = ""
+    """The host whose address all were given."""
+    interface: str = ""
+    """The network interface to use; the one on the way to `main` if empty."""
+    timeout_s: float = DEFAULT_JOIN_S
+    noun: str = "rank"
+    """What those are who come."""
+    once: bool = False
+    """Whether nobody comes a second time, so that two of one number can be told from two worlds of one process."""
+
+
+@final
+class NotAllCame(CommTimeout):
+    """Somebody is missing when the time to join is up."""
+
+    exit_code = 2
+
+
+def call(store: Board, rank: int, size: int, join: Join) -> str:
+    """This rank's address for the others; returns when all have come."""
+    if store.add(f"card/{rank}", 1) > 1:
+        raise UserError(
+            f"{join.noun} {rank} is here already, on {_host(store, rank)}: this one is on {socket.gethostname()}",
+            hint=f"give each {join.noun} a number of its own, from 0 to {size - 1}",
+        )
+    mine = address_of(join.interface) if join.interface else own_address(join.main) if join.main else "127.0.0.1"
+    store.set(f"roll/{rank}", json.dumps({"host": socket.gethostname(), "address": mine}))
+    cards = _gather(store, rank, size, join)
+    if not is_loopback(mine) or join.interface:
+        return mine
+    # This rank is where the main address is: the others tell from where they reach it.
+    away = next((card["address"] for card in cards if not is_loopback(card["address"])), "")
+    return own_address(away) if away else mine
+
+
+def _gather(store: Board, rank: int, size: int, join: Join) -> list[dict[str, Any]]:
+    deadline = time.monotonic() + join.timeout_s
+    missing = list(range(size))
+    while True:
+        try:
+            missing = [other for other in missing if not store.check([f"roll/{other}"])]
+            if not missing:
+                return [json.loads(store.get(f"roll/{other}")) for other in range(size)]
+            if time.monotonic() > deadline:
+                raise _not_all(store, rank, size, missing, join)
+        except RuntimeError as error:
+            # Whoever serves the store gave up a moment ago: what it last said is all there is to say.
+            raise NotAllCame(
+                f"{join.noun} {rank}: whoever serves the store at {join.main or 'the main address'} is gone; "
+                f"until then {_listed(join.noun, missing)} had not come",
+                missing=missing,
+                hint="see what it says itself",
+            ) from error
+        time.sleep(_LOOK_S)
+
+
+def _not_all(store: Board, rank: int, size: int, missing: Sequence[int], join: Join) -> NotAllCame:
+    here = ", ".join(f"{other} on {_host(store, other)}" for other in range(size) if other not in missing)
+    return NotAllCame(
+        f"{join.noun} {rank}: after {join.timeout_s:g} s {_listed(join.noun, missing)} of {size} had not come; "
+        f"here: {join.noun} {here}",
+        missing=missing,
+        hint="was it started, with the same main address and port, and can it reach them? --join-timeout waits longer",
+    )
+
+
+def _host(store: Board, rank: int) -> str:
+    return str(json.loads(store.get(f"roll/{rank}"))["host"]) if store.check([f"roll/{rank}"]) else "another node"
+
+
+def _listed(noun: str, numbers: Sequence[int]) -> str:
+    return f"{noun}{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"

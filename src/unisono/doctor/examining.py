@@ -1,0 +1,104 @@
+"""Examining a machine: each probe in a process of its own, with a time-out; findings as they come.
+
+    for finding in examine(): print(finding.status, finding.name, finding.told)
+
+The one idea: the doctor must answer on machines where something is wrong. A probe that crashes, prints nonsense or does
+not answer becomes a finding itself, with what it last said, and whatever it had started is ended with it.
+
+Limits: a process that the kernel does not let go (a dead network disk) is left to it, after a moment.
+"""
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
+from os import cpu_count, getloadavg, getpid
+from signal import SIGTERM
+from typing import Any
+
+import psutil
+
+from unisono.doctor.finding import Finding
+from unisono.doctor.probes import PROBES, Probe
+from unisono.launch.children import die_with_parent, how_it_ended
+
+GRACE_S = 2.0
+"""For what a probe has started, to end in good order (mpirun ends its ranks) before it is killed."""
+
+BUSY = 2.0
+"""Processes for each core from which on being late says nothing about a probe."""
+
+
+def examine(*, self_test: bool = True, tell: Callable[[str], None] = lambda about: None) -> Iterator[Finding]:
+    """All findings, in the order of the probes. `tell` is called with what is looked at next."""
+    for name, probe in PROBES.items():
+        if self_test or not probe.self_test:
+            tell(probe.about)
+            yield from examine_one(name, probe)
+
+
+def examine_one(name: str, probe: Probe, command: list[str] | None = None) -> list[Finding]:
+    """What one probe finds. command: what to start instead, for tests."""
+    late = False
+    command = command or [sys.executable, "-m", "unisono.doctor.probe", name]
+    with tempfile.TemporaryFile("w+", errors="replace") as noise:
+        started = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=noise,
+            text=True,
+            errors="replace",
+            process_group=0,  # Ctrl-C is ours; what we have started is ended below
+            preexec_fn=partial(die_with_parent, getpid(), SIGTERM),
+        )
+        try:
+            said, _ = started.communicate(timeout=probe.timeout_s)
+            problem = "" if started.returncode == 0 else _how(started.returncode)
+        except subprocess.TimeoutExpired:
+            said, problem, late = "", f"gave no answer within {probe.timeout_s:g} s", True
+        finally:
+            _end(started)
+        if not problem:
+            with suppress(ValueError, TypeError):
+                return [Finding(**entry) for entry in json.loads(said.strip().rpartition("\n")[2])]
+            problem = "gave an answer that is none"
+        noise.seek(0)
+        last = [line.strip() for line in noise.read()[-4000:].splitlines() if line.strip()]
+    facts: dict[str, Any] = {"probe": name, "last_words": last[-5:]}
+    told = f"the probe {problem}" + (f"; its last words: {last[-1]}" if last else "")
+    fix = f"see what it says: python -m unisono.doctor.probe {name}"
+    if late and (load := getloadavg()[0]) > BUSY * (cpu_count() or 1):
+        told = f"{told}; {load:.0f} processes want the {cpu_count()} cores"
+        return [
+            Finding(probe.about, "warning", told, "ask again when the machine is less busy", facts | {"load": load})
+        ]
+    return [Finding(probe.about, "failed", told, fix, facts)]
+
+
+def _how(code: int) -> str:
+    return how_it_ended(-code if code < 0 else code << 8)
+
+
+def _end(started: "subprocess.Popen[str]") -> None:
+    """Ends a probe and all that it has started; at once if it has ended by itself."""
+    if started.poll() is not None and started.stdout is not None:
+        started.stdout.close()
+        return
+    tree: list[psutil.Process] = []
+    with suppress(psutil.NoSuchProcess):
+        probe = psutil.Process(started.pid)
+        tree = [probe, *probe.children(recursive=True)]
+    started.terminate()
+    _, alive = psutil.wait_procs(tree, timeout=GRACE_S)
+    for process in alive:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+    psutil.wait_procs(alive, timeout=GRACE_S)
+    with suppress(subprocess.TimeoutExpired):
+        started.wait(0)
+    if started.stdout is not None:
+        started.stdout.close()

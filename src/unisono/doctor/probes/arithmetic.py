@@ -1,0 +1,63 @@
+"""What computes: the processor and its instructions, what they mean for 16 bits, NumPy's BLAS and its threads."""
+
+from typing import Any
+
+from threadpoolctl import threadpool_info
+
+from unisono.doctor.finding import Finding
+from unisono.launch.environments import THREADS, said
+from unisono.train.fingerprint import FLAGS, cpu_flags
+from unisono.train.precision_trial import INSTRUCTIONS
+
+WIDE = {"avx512f": "AVX-512", "avx2": "AVX2", "sve2": "SVE2", "sve": "SVE", "asimd": "NEON"}
+"""The widest that the processor has decides how fast it multiplies."""
+
+
+def probe() -> list[Finding]:
+    """In this order: what there is, what it means, who uses it."""
+    from unisono.resources import machine
+
+    flags = cpu_flags()
+    name = str(machine()["cpu"])
+    return [processor(name, flags), *(sixteen(kind, flags) for kind in INSTRUCTIONS), blas(), threads(said(*THREADS))]
+
+
+def processor(name: str, flags: set[str]) -> Finding:
+    """Its name and its widest instructions."""
+    facts = {"name": name, "flags": [flag for flag in FLAGS if flag in flags]}
+    widest = next((words for flag, words in WIDE.items() if flag in flags), "")
+    if not widest:
+        told = f"{name}: no AVX2 or the like is listed; matrix products will be slow"
+        return Finding("processor", "warning", told, "in a virtual machine, pass the host's processor on", facts)
+    return Finding("processor", "ok", f"{name}, {widest}", facts=facts)
+
+
+def sixteen(kind: str, flags: set[str]) -> Finding:
+    """Whether --precision KIND has instructions of its own."""
+    able = sorted(flags & set(INSTRUCTIONS[kind]))
+    if able:
+        return Finding(kind, "ok", f"has instructions of its own ({', '.join(able)})", facts={"flags": able})
+    told = f"no instructions for it: --precision {kind} works, by way of fp32, and is mostly slower than that"
+    return Finding(kind, "missing", told, "use --precision fp32 here", {"flags": []})
+
+
+def blas() -> Finding:
+    """NumPy's."""
+    import numpy as np
+
+    libraries: list[dict[str, Any]] = [entry for entry in threadpool_info() if entry["user_api"] == "blas"]
+    facts = {"numpy": np.__version__, "libraries": [{k: str(v) for k, v in entry.items()} for entry in libraries]}
+    if not libraries:
+        told = f"NumPy {np.__version__} shows no BLAS: matrix products may be slow, and threads cannot be set"
+        return Finding("BLAS", "warning", told, "pip install --force-reinstall numpy brings one with OpenBLAS", facts)
+    named = ", ".join(
+        " ".join(str(entry[key]) for key in ("internal_api", "version", "architecture") if entry.get(key))
+        for entry in libraries
+    )
+    return Finding("BLAS", "ok", f"NumPy {np.__version__} with {named}", facts=facts)
+
+
+def threads(given: dict[str, str]) -> Finding:
+    """Variables that the user has set; ranks of unisono have --threads each, whatever they say."""
+    told = ", ".join(f"{name}={value}" for name, value in given.items()) or "no variable limits them"
+    return Finding("threads", "ok", f"{told}; ranks of unisono have --threads of their own (1)", facts=dict(given))

@@ -1,0 +1,87 @@
+"""The machine as this process may use it: cores (affinity, quotas, load), memory with its limits, /dev/shm, disk."""
+
+import os
+import platform
+import shutil
+import sys
+
+import psutil
+
+from unisono import __version__
+from unisono.doctor.finding import Finding
+from unisono.resources import available_bytes, machine, memory_kills, readable_bytes, usable_cores
+
+GIB = 1 << 30
+LITTLE_BYTES = GIB // 2
+"""A rank with torch takes 0.2 to 0.5 GiB."""
+SHM_BYTES = 256 << 20
+"""Open MPI and torch's data loaders want some; containers give 64 MiB."""
+
+
+def probe() -> list[Finding]:
+    """What everything else stands on."""
+    python = f"unisono {__version__}, Python {platform.python_version()}, {machine()['system']}"
+    facts = {"unisono": __version__, "python": sys.version, "prefix": sys.prefix, "libc": " ".join(platform.libc_ver())}
+    here = Finding("software", "ok", python, facts=facts)
+    allowed = len(os.sched_getaffinity(0))
+    found = cores(os.cpu_count() or 1, allowed, usable_cores(), os.getloadavg()[0])
+    return [here, *found, memory(), shm(), disk()]
+
+
+def cores(there: int, allowed: int, usable: int, load: float) -> list[Finding]:
+    """there: of the machine; allowed: by the affinity mask; usable: within quotas, too; load: who waits for them."""
+    facts = {"there": there, "affinity": allowed, "usable": usable, "load": round(load, 2)}
+    told = f"{usable} of {there} usable" if usable < there else f"{there}, all usable"
+    if allowed < there:
+        told += f"; the affinity mask leaves {allowed} (taskset, or the batch system)"
+    if usable < allowed:
+        told += f"; a quota of the group leaves {usable} (container, or the batch system)"
+    fix = "ask for more: --cpus-per-task for SLURM, --cpus for docker" if usable < there else ""
+    if usable == 1:
+        told += ": more ranks will not be faster"
+        found = [Finding("cores", "warning", told, fix or "nothing is wrong, but speed needs a second core", facts)]
+    else:
+        found = [Finding("cores", "ok", told, facts=facts)]
+    if load > there:
+        told = f"{load:.1f} processes want the {there} cores: times measured now say little"
+        found.append(Finding("load", "warning", told, "look with `top` who they are, or measure later", {"load": load}))
+    return found
+
+
+def memory() -> Finding:
+    """What can be taken, with the limits of the group."""
+    total, free, kills = int(psutil.virtual_memory().total), available_bytes(), memory_kills()
+    facts = {"total_bytes": total, "available_bytes": free, "kills": kills}
+    told = f"{readable_bytes(free)} of {readable_bytes(total)} available"
+    if kills:
+        told += f"; the kernel has killed {kills} processes of this group for memory so far"
+    if free < LITTLE_BYTES:
+        return Finding("memory", "warning", told, "ask for more: --mem for SLURM, --memory for docker", facts)
+    return Finding("memory", "ok", told, facts=facts)
+
+
+def shm(path: str = "/dev/shm") -> Finding:
+    """unisono's own memory has no name and is not bound by it."""
+    try:
+        size = shutil.disk_usage(path)
+    except OSError:
+        told = f"there is no {path}; unisono does without it, Open MPI and torch's data loaders do not"
+        return Finding(path, "warning", told, f"mount it: mount -t tmpfs tmpfs {path}")
+    told = f"{readable_bytes(size.free)} of {readable_bytes(size.total)} free"
+    facts = {"total_bytes": size.total, "free_bytes": size.free}
+    if size.free < SHM_BYTES:
+        told += "; unisono does without it, but Open MPI and torch's data loaders want more"
+        return Finding(path, "warning", told, "docker run --shm-size=1g, or remove what others left in it", facts)
+    return Finding(path, "ok", told, facts=facts)
+
+
+def disk() -> Finding:
+    """Where runs/ would be made."""
+    size = shutil.disk_usage(".")
+    told = f"{readable_bytes(size.free)} free in this directory"
+    facts = {"free_bytes": size.free, "writable": os.access(".", os.W_OK)}
+    if not facts["writable"]:
+        return Finding("disk", "warning", "this directory cannot be written to", "give --out, or go elsewhere", facts)
+    if size.free < GIB:
+        return Finding("disk", "warning", told, "make room, or give --out on another disk", facts)
+    return Finding("disk", "ok", told, facts=facts)

@@ -1,0 +1,36 @@
+"""MPI: whether mpi4py and mpirun are there and belong together: 2 ranks are started for real."""
+
+import subprocess
+from importlib import metadata
+from importlib.util import find_spec
+
+from unisono.doctor.exchange import exchange
+from unisono.doctor.finding import Finding
+from unisono.launch.commands import find_program
+from unisono.launch.environments import mpi_environment
+
+INSTALL = "pip install '.[mpi]' in unisono's repository: mpi4py and a whole Open MPI, as wheels"
+FIX = "mpi4py and mpirun must be of the same MPI: `mpirun --version`, `python -m mpi4py --mpi-library`; " + INSTALL
+
+
+def probe() -> list[Finding]:
+    """Not needed on one machine."""
+    if find_spec("mpi4py") is None:
+        return [Finding("MPI", "missing", "mpi4py is not installed; it is for ranks of mpirun and srun alone", INSTALL)]
+    program = find_program("mpirun")
+    if program is None:
+        told = f"mpi4py {metadata.version('mpi4py')} is there, mpirun is not"
+        return [Finding("MPI", "missing", told, INSTALL)]
+    facts = {"mpi4py": metadata.version("mpi4py"), "mpirun": program, "version": version(program)}
+    told = f"{facts['version']}, mpi4py {facts['mpi4py']}"
+    return [Finding("MPI", "ok", told, facts=facts), exchange("MPI, 2 ranks", "mpi", "native", FIX)]
+
+
+def version(program: str) -> str:
+    """What an mpirun calls itself: 'mpirun (Open MPI) 5.0.11'."""
+    said = subprocess.run(
+        [program, "--version"], capture_output=True, text=True, timeout=10, check=False, env=mpi_environment()
+    ).stdout
+    lines = [line.strip() for line in said.splitlines()]
+    named = next((line for line in lines if line.startswith("Version:")), "")  # MPICH's second line
+    return f"MPICH {named.split()[-1]}" if named else next(iter(lines), "") or program

@@ -1,0 +1,76 @@
+"""SLURM: whether its commands are there, whether the cluster answers, and what job and launcher we are in."""
+
+import shutil
+import subprocess
+
+from unisono.doctor.finding import Finding
+from unisono.errors import UnisonoError
+from unisono.launch.environments import detect, said
+
+ANSWER_S = 10.0
+JOB = ("SLURM_JOB_ID", "SLURM_JOB_NUM_NODES", "SLURM_NTASKS", "SLURM_CPUS_PER_TASK", "SLURM_STEP_ID")
+
+
+def probe() -> list[Finding]:
+    """Not needed on one machine."""
+    return [*cluster(), *job()]
+
+
+def cluster() -> list[Finding]:
+    """The commands, and the controller behind them."""
+    if shutil.which("sinfo") is None:
+        told = "not here; `unisono train` and mpirun do without"
+        return [Finding("SLURM", "missing", told, "on a cluster: `module load slurm`, or log in to its login node")]
+    try:
+        version, partitions, kinds = asked("sinfo", "--version"), asked("sinfo", "-h", "-o", "%P %D %T"), mpi_kinds()
+    except (OSError, subprocess.SubprocessError) as error:
+        reason = last(error.stderr) if isinstance(error, subprocess.CalledProcessError) else "no answer"
+        told = f"its commands are here, but the cluster does not answer: {reason}"
+        return [Finding("SLURM", "warning", told, "is this a login or compute node? `scontrol ping`, slurm.conf")]
+    lines = partitions.splitlines()
+    facts = {"version": version, "partitions": lines, "mpi": kinds}
+    found = [Finding("SLURM", "ok", f"{version}; partition, nodes, state: {', '.join(lines) or 'none'}", facts=facts)]
+    if not any(kind.startswith("pmix") for kind in kinds):
+        told = "srun has no pmix: Open MPI's ranks started by srun would be worlds of one each"
+        found.append(Finding("srun --mpi", "warning", told, "start mpirun inside the job, or use MPICH and --mpi=pmi2"))
+    return found
+
+
+def asked(*command: str) -> str:
+    """What a command says; an error if it fails or says nothing for `ANSWER_S`."""
+    return ran(*command, check=True).stdout.strip()
+
+
+def ran(*command: str, check: bool) -> "subprocess.CompletedProcess[str]":
+    """A command of SLURM's, which may wait for a controller that is not there."""
+    return subprocess.run(
+        command, capture_output=True, text=True, errors="replace", timeout=ANSWER_S, check=check,
+        stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+
+
+def mpi_kinds() -> list[str]:
+    """How srun can tell ranks of MPI who they are; some versions answer on standard error."""
+    if shutil.which("srun") is None:
+        return []
+    ended = ran("srun", "--mpi=list", check=False)
+    return [word for word in (ended.stdout + ended.stderr).replace(",", " ").split() if word.startswith(("pm", "none"))]
+
+
+def last(text: str) -> str:
+    """The last line that says something."""
+    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "no answer")
+
+
+def job() -> list[Finding]:
+    """Only if there is one: what it gave us, and whether what launchers say fits together."""
+    facts = said(*JOB)
+    try:
+        placement = detect()
+    except UnisonoError as error:
+        told, _, hint = str(error).partition("\nHINT: ")
+        return [Finding("launcher", "warning", told, hint, facts)]
+    if "SLURM_JOB_ID" not in facts:
+        return []
+    told = ", ".join(f"{name.removeprefix('SLURM_').lower()} {value}" for name, value in facts.items())
+    return [Finding("SLURM job", "ok", f"{told}; this process: {placement.source}", facts=facts)]

@@ -1,0 +1,169 @@
+"""Errand: the life of a courier that is a process of its own, between its supervisor and other machines' couriers.
+
+The one idea: it does what it is told over a socket, a message at a time: join the others, agree with them, attach to an
+arena that comes with the message; from then on it serves the rounds of that arena by itself until it is told to end. So
+the supervisor starts no thread and waits for nobody, and a rank that dies breaks no connection.
+
+    run_errand(socket, options, facts)        # in a forked process; see `outpost.py` for the other end
+
+Answers are JSON: {"joined": facts}, {"shared": values}, {"attached": true}, {"lost": text}, {"error": [code, text]}.
+"""
+
+import json
+import socket
+import time
+from typing import Any, final
+
+from unisono.arena import protocol
+from unisono.arena.layout import Sections
+from unisono.arena.segment import Segment
+from unisono.arena.waiting import wait_until
+from unisono.comm.base import Communicator
+from unisono.comm.checked import CheckedCommunicator
+from unisono.comm.route import is_own, resolve
+from unisono.comm.telling import all_told
+from unisono.errors import NodeLost, UnisonoError, UserError
+from unisono.launch.children import readable
+from unisono.launch.nodes import NodeOptions
+from unisono.strategies.dealing import Slots
+from unisono.strategies.nodes.courier import Courier, name_of
+from unisono.strategies.nodes.seating import Seating
+from unisono.strategies.shared import Shared
+from unisono.strategies.wire import wire_type
+
+MESSAGE_BYTES = 1 << 20
+_LOOK_S = 0.05
+_PATIENCE_S = 300.0
+"""Of a wait for another machine that lives; one that does not is noticed by its connection (`comm/keepalive.py`)."""
+
+
+def run_errand(line: socket.socket, options: NodeOptions, facts: dict[str, Any]) -> int:
+    """The exit code; whatever goes wrong is told over the `line` first."""
+    try:
+        with _meet(options) as comm:
+            everybody = all_told(comm, facts | {"address": comm.address})
+            _say(line, {"joined": everybody})
+            _obey(line, comm, everybody)
+    except NodeLost as error:
+        _say(line, {"lost": str(error)})
+    except UnisonoError as error:
+        _say(line, {"error": [error.exit_code, str(error)]})
+    except (BrokenPipeError, ConnectionResetError):
+        return 1  # the supervisor has ended, and so shall we
+    return 0
+
+
+def _meet(options: NodeOptions) -> Communicator:
+    from unisono.comm import torch_dist
+    from unisono.comm.roll_call import Join
+
+    address, port = resolve(options.main_address), options.main_port
+    if options.node_id == 0:
+        _check_main(options, address)
+    join = Join(address, options.interface, options.join_timeout, "node", once=True)
+    where = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+    return torch_dist.world(options.node_id, options.num_nodes, where, "cpu", _PATIENCE_S, join)
+
+
+def _check_main(options: NodeOptions, address: str) -> None:
+    """This is the first node: the main address must be its own, and the port free."""
+    if not is_own(address):
+        raise UserError(
+            f"--main-address {options.main_address} ({address}) is not an address of {socket.gethostname()}, which "
+            "has --node-id 0",
+            hint="give the address of the machine that has --node-id 0; `ip address` shows it",
+        )
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((address, options.main_port))
+        except OSError as error:
+            raise UserError(
+                f"--main-port {options.main_port} of {socket.gethostname()} is taken: {error.strerror}",
+                hint="give another --main-port, the same on every machine; does another run use it?",
+            ) from None
+
+
+def _obey(line: socket.socket, comm: Communicator, everybody: list[dict[str, Any]]) -> None:
+    while True:
+        message, fds, _, _ = socket.recv_fds(line, MESSAGE_BYTES, 1)
+        order: dict[str, Any] = json.loads(message) if message else {}
+        if "share" in order:
+            _say(line, {"shared": all_told(comm, order["share"])})
+        elif "attach" in order:
+            _serve(line, comm, everybody, order["attach"], fds[0])
+        else:
+            return
+
+
+def _serve(
+    line: socket.socket, comm: Communicator, everybody: list[dict[str, Any]], plan: dict[str, Any], fd: int
+) -> None:
+    """All rounds, until there is another message."""
+    seating = Seating(tuple(map(tuple, plan["groups"])), plan["node"], plan["shards"], plan["rounded"])
+    segment = Segment.attach(fd)
+    shared = Shared(segment, Sections.unpack(plan["sections"]), len(seating.ranks), (seating, plan["used"]))
+    segment.close()  # the views keep the memory
+    if plan["position"]:
+        for array in shared.lasting_at(plan["position"]).arrays:
+            comm.broadcast(array)
+    if isinstance(comm, CheckedCommunicator):
+        comm.checked = False  # gloo's own time-out stays; to compare calls would take as long as to make them
+    names = [
+        name_of(node, facts["host"], facts["address"], seating.groups[node]) for node, facts in enumerate(everybody)
+    ]
+    _say(line, {"attached": True})
+    Rounds(shared, Courier(shared, comm, names, wire_type(plan["wire"])), plan["position"]).serve(line)
+    comm.barrier()  # whoever leaves first would look lost to the others
+
+
+@final
+class Rounds:
+    """The rounds of an arena, in their order, whoever its members are."""
+
+    def __init__(self, shared: Shared, courier: Courier, position: int) -> None:
+        assert shared.desk is not None
+        self._shared, self._desk, self._courier, self._served = shared, shared.desk, courier, position
+        self._look_at = 0.0
+
+    def serve(self, line: socket.socket) -> None:
+        """Until something is said on the `line`."""
+        while True:
+            makers: Slots | None = None
+            called = False
+
+            def ready() -> bool:
+                nonlocal makers, called
+                makers, called = self.makers(), self._called(line)
+                return makers is not None or called
+
+            if not wait_until(ready, 1.0):
+                continue
+            if makers is None:
+                return
+            self._served = self._desk.ordered_at
+            self._courier.serve(self._served, makers)
+
+    def makers(self) -> Slots | None:
+        """Who left the gradients of the next round, once all of them are there."""
+        shared, position = self._shared, self._desk.ordered_at
+        if position <= self._served:
+            return None
+        view = protocol.current_view(shared.words, shared.size)
+        if view is None:
+            return None
+        if view.position == position:
+            return view.dealers if view.reached == protocol.READY else None
+        flag = protocol.pack(view.number, position, protocol.READY)
+        return view.members if protocol.arrived(shared.words, view.members, flag) else None
+
+    def _called(self, line: socket.socket) -> bool:
+        if time.monotonic() < self._look_at:
+            return False
+        self._look_at = time.monotonic() + _LOOK_S
+        return readable(line.fileno(), 0.0)
+
+
+def _say(line: socket.socket, message: dict[str, Any]) -> None:
+    line.send(json.dumps(message).encode())

@@ -1,0 +1,139 @@
+"""Outpost: a supervisor's hold on its courier, the process of this machine that talks to the other machines.
+
+The one idea: a supervisor asks and hears short answers over a socket; everything that could block or needs threads is
+in the courier (`errand.py`). If the courier ends, or tells that another machine was lost, the ranks are told through
+the arena, and the supervisor ends the run in order.
+
+    with closing(Outpost(options, facts)) as post:
+        everybody = post.join(); values = post.share(find); post.attach(plan, fd, desk)
+        post.tick()                          # now and then; post.lost says why the run cannot go on
+
+Limits: forked, so before torch has started threads in this process.
+"""
+
+import json
+import os
+import signal
+import socket
+from collections.abc import Callable
+from typing import Any, final
+
+from unisono.errors import UnisonoError, UserError
+from unisono.launch import children
+from unisono.launch.errand import MESSAGE_BYTES, run_errand
+from unisono.launch.nodes import NodeOptions
+from unisono.launch.signals import SIGNALS
+from unisono.strategies.nodes.desk import Desk
+
+_SETTING_UP_S = 60.0
+"""For what comes before and after the time to join: loading torch, copying a snapshot to all machines."""
+_LEAVING_S = 10.0
+
+
+@final
+class Outpost:
+    """Of one machine. `facts`: what the others are told of it."""
+
+    def __init__(self, options: NodeOptions, facts: dict[str, Any]) -> None:
+        self._options = options
+        self.lost = ""
+        """Why the run cannot go on, in words; empty while it can."""
+        self._desk: Desk | None = None
+        self._line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+
+        def live() -> int:
+            self._line.close()
+            for number in SIGNALS:  # the supervisor alone decides what they mean
+                signal.signal(number, signal.SIG_IGN)
+            return run_errand(theirs, options, facts)
+
+        with children.signals_held():
+            self._pid = children.fork_child(live)
+            self._pidfd = os.pidfd_open(self._pid)
+        theirs.close()
+
+    def join(self) -> list[dict[str, Any]]:
+        """The facts of all machines, when all have come. A `UserError` if they do not."""
+        facts: list[dict[str, Any]] = self._hear("joined", self._options.join_timeout + _SETTING_UP_S)
+        return facts
+
+    def share(self, find: Callable[[], Any]) -> list[Any]:
+        """What `find` gives on each machine. If it fails on one, all raise what that one has to say."""
+        failure, value = None, None
+        try:
+            value = find()
+        except UnisonoError as error:
+            failure = error
+        mine = [0, value] if failure is None else [failure.exit_code, str(failure)]
+        self._say({"share": mine})
+        found = self._hear("shared", 10 * _SETTING_UP_S)
+        if failure is not None:
+            raise failure
+        for node, (code, text) in enumerate(found):
+            if code:
+                raise (UserError if code == UserError.exit_code else UnisonoError)(f"node {node}: {text}")
+        return [value for _, value in found]
+
+    def attach(self, plan: dict[str, Any], fd: int, desk: Desk) -> None:
+        """From now on the rounds of the arena behind `fd` are served."""
+        self._desk = desk
+        socket.send_fds(self._line, [json.dumps({"attach": plan}).encode()], [fd])
+        self._hear("attached", 10 * _SETTING_UP_S)
+
+    def tick(self) -> None:
+        """Looks after the courier."""
+        if self.lost or self._desk is None:
+            return
+        if children.readable(self._line.fileno(), 0.0):
+            told = self._receive()
+            self.lost = told.get("lost", "") or str(told.get("error", ["", "its courier ended"])[1])
+        elif children.readable(self._pidfd, 0.0):
+            self.lost = "the courier of this node, which talks to the others, was ended"
+        if self.lost:
+            self._desk.fail()
+
+    def why(self) -> str:
+        """Why the ranks were told that the run cannot go on; empty if they were not."""
+        if self._desk is not None and self._desk.failed and not self.lost:
+            # The courier tells them first: they hear it before it has found the words.
+            children.readable(self._line.fileno(), _LEAVING_S)
+            self.tick()
+        return self.lost
+
+    def close(self) -> None:
+        """Lets the courier take its leave from the others, if there is a reason to; may be called twice."""
+        if self._pidfd < 0:
+            return
+        try:
+            if self._desk is not None and not self.lost:
+                self._say({"end": True})
+                children.readable(self._pidfd, _LEAVING_S)
+        finally:
+            self._line.close()
+            children.end({self._pid: self._pidfd})
+            os.close(self._pidfd)
+            self._pidfd = -1
+
+    def _say(self, message: dict[str, Any]) -> None:
+        try:
+            self._line.send(json.dumps(message).encode())
+        except (BrokenPipeError, ConnectionResetError):
+            return  # it has ended; what it said before that is heard by whoever asks next
+
+    def _hear(self, key: str, timeout_s: float) -> Any:
+        if not children.readable(self._line.fileno(), timeout_s):
+            raise UnisonoError(f"the courier of this node said nothing for {timeout_s:g} s")
+        told = self._receive()
+        if key in told:
+            return told[key]
+        if "lost" in told:
+            raise UnisonoError(told["lost"])
+        code, text = told["error"]
+        raise (UserError if code == UserError.exit_code else UnisonoError)(text)
+
+    def _receive(self) -> dict[str, Any]:
+        data = self._line.recv(MESSAGE_BYTES)
+        if not data:
+            return {"error": [1, "the courier of this node, which talks to the others, was ended"]}
+        found: dict[str, Any] = json.loads(data)
+        return found

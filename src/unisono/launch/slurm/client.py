@@ -1,0 +1,143 @@
+"""SLURM as a user has it: sbatch, scontrol, squeue, scancel, each called with a time-out, each answer checked.
+
+The one idea: a call gives text or raises: no SLURM here, and it does not answer, and it refuses, are three errors that
+say so in its own words.
+
+    number = submit(Path("r2.sbatch")); state_of(number)
+
+Limits: reads `scontrol show job`, which knows a finished job for some minutes (MinJobAge) and then no more.
+"""
+
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import final
+
+from unisono.errors import UnisonoError, UserError
+from unisono.launch.slurm.script import MARK
+
+CALL_S = 60.0
+OVER = frozenset(
+    {
+        "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED",
+        "TIMEOUT", "REVOKED",
+    }
+)  # fmt: skip
+"""States after which nothing comes."""
+
+
+class NoAnswer(UnisonoError):
+    """SLURM could not be asked; it may be possible later."""
+
+
+@final
+@dataclass(frozen=True)
+class Job:
+    """A job, or a task of an array, at one moment."""
+
+    number: str
+    """17, or 17_3 for a task of an array."""
+    name: str
+    state: str
+    reason: str
+    exit_code: int
+    restarts: int
+    nodes: str
+    run_time: str
+    time_limit: str
+    output: str
+    """The file that its output goes to."""
+    ours: bool
+    """Whether unisono submitted it."""
+
+    @property
+    def over(self) -> bool:
+        """Whether it has ended for good."""
+        return self.state in OVER
+
+
+def available() -> bool:
+    """Whether there is a SLURM here."""
+    return shutil.which("sbatch") is not None
+
+
+def submit(script: Path) -> str:
+    """Submits a script; the job's number."""
+    try:
+        told = call(["sbatch", "--parsable", str(script)])
+    except UserError as error:
+        raise UserError(str(error), hint=f"what was asked for is in {script}") from None
+    return told.strip().split(";")[0]  # of several clusters it tells which
+
+
+def jobs_of(number: str) -> list[Job]:
+    """A job, or all tasks of an array; a `UserError` if there is none."""
+    try:
+        told = call(["scontrol", "--oneliner", "show", "job", number])
+    except UserError as error:
+        if "Invalid job id" in str(error):
+            raise UserError(
+                f"SLURM knows no job {number}", hint="unisono jobs lists yours; those that ended long ago are forgotten"
+            ) from None
+        raise
+    return [_parse(line) for line in told.splitlines() if line.startswith("JobId=")]
+
+
+def my_jobs() -> list[Job]:
+    """All jobs of this user that unisono submitted and SLURM still knows, the oldest first."""
+    told = call(["squeue", "--me", "--noheader", "--states=all", "--format=%A %k"])
+    numbers = {line.split()[0] for line in told.splitlines() if line.split()[1:] == [MARK]}
+    return [job for number in sorted(numbers, key=int) for job in jobs_of(number)]
+
+
+def cancel(number: str) -> None:
+    """Ends a job: its ranks are asked to, and killed after a while."""
+    call(["scancel", number])
+
+
+def plugins() -> list[str]:
+    """What may stand after srun's --mpi=."""
+    told = subprocess.run(["srun", "--mpi=list"], capture_output=True, text=True, timeout=CALL_S, check=False)
+    return re.findall(r"^\s+(\w+)$", told.stdout + told.stderr, re.MULTILINE)
+
+
+def call(words: list[str]) -> str:
+    """What a command of SLURM's prints."""
+    if not available():
+        raise UserError("there is no SLURM on this machine: sbatch is not on PATH", hint="run this on a login node")
+    try:
+        ended = subprocess.run(words, capture_output=True, text=True, timeout=CALL_S, check=False)
+    except subprocess.TimeoutExpired:
+        raise NoAnswer(f"{words[0]} gave no answer within {CALL_S:g} s", hint="is slurmctld running? sinfo") from None
+    if ended.returncode == 0:
+        return ended.stdout
+    told = " ".join(ended.stderr.split()) or f"exit code {ended.returncode}"
+    if re.search("Unable to contact|timed out|Zero Bytes|Connection refused|try again", told, re.IGNORECASE):
+        raise NoAnswer(f"{words[0]}: {told}", hint="is slurmctld running? sinfo")
+    raise UserError(f"{words[0]} refused: {told}")
+
+
+def _parse(line: str) -> Job:
+    """A line of `scontrol --oneliner show job`."""
+
+    def value(key: str) -> str:
+        found = re.search(rf"(?:^| ){key}=(.*?)(?= [A-Z]\w*(?:[/:]\w+)*=|$)", line)
+        return found[1].strip() if found and found[1] != "(null)" else ""
+
+    code, _, signal = value("ExitCode").partition(":")
+    array, task = value("ArrayJobId"), value("ArrayTaskId")
+    return Job(
+        number=f"{array}_{task}" if array else value("JobId"),
+        name=value("JobName"),
+        state=value("JobState"),
+        reason=value("Reason"),
+        exit_code=int(code or 0) or (128 + int(signal) if int(signal or 0) else 0),
+        restarts=int(value("Restarts") or 0),
+        nodes=value("NodeList"),
+        run_time=value("RunTime"),
+        time_limit=value("TimeLimit"),
+        output=value("StdOut"),
+        ours=value("Comment") == MARK,
+    )

@@ -1,0 +1,105 @@
+"""Following a job: its states as they change, its output as it grows, and in the end its exit code.
+
+The one idea: SLURM is asked for the state every few seconds, and the output is read where the job writes it, on the
+file system that login and compute nodes share.
+
+    code = follow("17", print_line, say, poll_s=2.0)
+
+Limits: an output that this machine cannot see is not shown; states that come and go between two questions are not seen.
+"""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import final
+
+from unisono.errors import UnisonoError
+from unisono.launch.slurm.client import Job, NoAnswer, jobs_of
+
+MOST_FAILURES = 30
+"""So many questions without an answer, and nobody is asked any more."""
+_LOOK_S = 0.2
+
+Say = Callable[[str], None]
+
+
+def follow(number: str, show: Say, say: Say, poll_s: float) -> int:
+    """Until the job, or every task of an array, has ended; the largest exit code.
+
+    `show` gets each line of output, `say` what becomes of the job.
+    """
+    outputs: dict[str, _Output] = {}
+    states: dict[str, str] = {}
+    asked = -poll_s
+    jobs: list[Job] = []
+    while True:
+        if time.monotonic() - asked >= poll_s:
+            jobs = _ask(number, say, poll_s)
+            asked = time.monotonic()
+            for job in jobs:
+                told = _told(job)
+                if states.get(job.number) != told:
+                    states[job.number] = told
+                    say(f"job {job.number}: {told}")
+                if job.number not in outputs and job.output:
+                    outputs[job.number] = _Output(Path(job.output), f"{job.number}: " if "_" in job.number else "")
+        over = all(job.over for job in jobs)
+        for output in outputs.values():
+            output.show_new(show, last=over)
+        if over:
+            return max(exit_code(job) for job in jobs)
+        time.sleep(min(_LOOK_S, poll_s))
+
+
+def exit_code(job: Job) -> int:
+    """Of a job that is over; never 0 if it did not complete."""
+    return 0 if job.state == "COMPLETED" else job.exit_code or 1
+
+
+def _told(job: Job) -> str:
+    """PENDING (Resources), RUNNING on n1, FAILED (exit code 2)."""
+    if job.over:
+        code = exit_code(job)
+        more = f" (exit code {code})" if code else ""
+        if job.state == "OUT_OF_MEMORY":
+            more += ": a rank needed more memory than the job asked for; submit it with a larger --mem"
+        if job.state == "TIMEOUT":
+            more += ": the time limit; submit it with a larger --time, or with --max-requeues to go on"
+        return job.state + more
+    restarted = f", restart {job.restarts}" if job.restarts else ""
+    return f"{job.state} {f'on {job.nodes}' if job.nodes else f'({job.reason})'}{restarted}"
+
+
+def _ask(number: str, say: Say, poll_s: float) -> list[Job]:
+    for failures in range(MOST_FAILURES):
+        try:
+            return jobs_of(number)
+        except NoAnswer as error:
+            if failures == 0:
+                say(f"SLURM does not answer, asking again: {error}")
+        time.sleep(poll_s)
+    raise UnisonoError(f"SLURM does not answer any more; job {number} may go on", hint=f"scontrol show job {number}")
+
+
+@final
+class _Output:
+    """A file that grows."""
+
+    def __init__(self, path: Path, prefix: str) -> None:
+        self._path, self._prefix = path, prefix
+        self._read, self._rest = 0, b""
+
+    def show_new(self, show: Say, *, last: bool) -> None:
+        """Lines that are whole, since the last call; at the last also what is not."""
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._read)
+                found = file.read()
+        except OSError:
+            return  # not there yet
+        self._read += len(found)
+        *whole, self._rest = (self._rest + found).split(b"\n")
+        if last and self._rest:
+            whole, self._rest = [*whole, self._rest], b""
+        for line in whole:
+            show(self._prefix + line.decode(errors="replace"))

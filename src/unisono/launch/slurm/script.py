@@ -1,0 +1,155 @@
+"""The sbatch script of a training: a text that a person can read, change and submit without unisono.
+
+The one idea: the script is the job. It sets up, shows where it runs, starts the ranks by the launcher that was chosen,
+and when they were asked to end (exit code 75: time limit, preemption) queues the job again; then `unisono train` finds
+the run directory of the same job and goes on from its newest snapshot.
+
+    print(write_script(Script(options, layout, step, command="unisono submit r2", run="runs/r2-$SLURM_JOB_ID")))
+
+Whom the requeue must not hit: a job that somebody cancelled, for SLURM would start it again; so it is asked for only
+while the job is RUNNING. In an array it names the task, as 17_3: the number of one of the tasks is that of the whole
+array, and requeueing that would end the others.
+"""
+
+import re
+import shlex
+import sys
+from dataclasses import dataclass
+from typing import final
+
+from unisono.launch.environments import THREADS
+from unisono.launch.slurm.options import JobOptions, warning_s
+from unisono.launch.slurm.steps import Layout, Step
+
+MARK = "unisono"
+"""The comment of our jobs, by which `unisono jobs` knows them."""
+FIRST_PORT, PORTS = 20000, 10000
+
+_BANNER = """\
+echo "unisono: job $job on $SLURM_JOB_NODELIST, start $((${{SLURM_RESTART_COUNT:-0}} + 1))"
+echo "nodes: $SLURM_JOB_NUM_NODES, tasks: ${{SLURM_NTASKS:-?}}, cpus per task: $SLURM_CPUS_PER_TASK, ranks: {ranks}"
+echo "main address: $MASTER_ADDR:$MASTER_PORT, run directory: $run\""""
+
+_RUN = """\
+# Ranks that are asked to end save a snapshot and leave with exit code 75. This shell is asked by USR1, before the time
+# limit; when the job is cancelled or preempted, ranks get TERM from SLURM itself, and this shell waits for them.
+asked='' launched=''
+trap 'asked=yes; {asks} || true' USR1
+trap '' TERM
+launch {arguments}&
+launched=$!
+while kill -0 "$launched" 2>/dev/null; do
+    sleep 1 >/dev/null 2>&1 &
+    wait -n "$launched" $! || true  # not longer: bash may put a signal off until a wait ends
+done
+code=0
+wait "$launched" || code=$?
+if [ "$code" = 137 ]; then
+    echo "unisono: a rank was killed (SIGKILL), most often for memory: the lines above name it." >&2
+    echo "HINT: this job asked for {memory} a node; submit it with more: --mem" >&2
+fi"""
+
+_REQUEUE = """\
+# Not a job that was cancelled: SLURM would start it again, and calls it RUNNING no more.
+if [ "$code" = 75 ] || {{ [ "$code" != 0 ] && [ -n "$asked" ]; }}; then
+    if [ "${{SLURM_RESTART_COUNT:-0}}" -lt {most} ] && [ "$(squeue -h -j "$job" -o %T)" = RUNNING ]; then
+        echo "unisono: job $job is queued again, and will go on in $run"
+        scontrol requeue "$job"
+    fi
+fi"""
+
+
+@final
+@dataclass(frozen=True)
+class Script:
+    """All that is in it."""
+
+    options: JobOptions
+    layout: Layout
+    step: Step
+    command: str
+    """By which it was made."""
+    run: str
+    """The run directory, as a word of shell."""
+    arguments: tuple[str, ...] = ('--out "$run"',)
+    """More arguments of `unisono train`, as words of shell: they differ from job to job."""
+
+
+def write_script(script: Script) -> str:
+    """The text."""
+    options, arguments = script.options, " ".join(script.arguments)
+    head = ["#!/bin/bash", f"# Made by: {script.command}", *(f"#SBATCH {line}" for line in _directives(script))]
+    parts = [
+        "\n".join(head),
+        "\n".join(["set -eu", *_environment(script)]),
+        _BANNER.format(ranks=script.layout.size),
+        "\n".join(["launch() {", "    trap - TERM", *(f"    {line}" for line in script.step.lines), "}"]),
+        _RUN.format(
+            asks=script.step.asks, arguments=f"{arguments} " if arguments else "", memory=options.mem or "no memory"
+        ),
+        *([_REQUEUE.format(most=options.max_requeues)] if options.max_requeues else []),
+        'exit "$code"',
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _directives(script: Script) -> list[str]:
+    options, step = script.options, script.step
+    values = {
+        "job-name": options.job_name,
+        "comment": MARK,
+        "nodes": options.nodes,
+        "ntasks-per-node": step.tasks_per_node,
+        "cpus-per-task": step.cpus_per_task,
+        "mem": options.mem,
+        "time": options.time,
+        "partition": options.partition,
+        "account": options.account,
+        "array": options.array,
+        "output": options.output or ("slurm-%A_%a.out" if options.array else "slurm-%j.out"),
+        "error": options.error,
+        "open-mode": "append",
+    }
+    lines = [f"--{name}={_quoted(str(value))}" for name, value in values.items() if value != ""]
+    if options.max_requeues:
+        lines += ["--requeue", f"--signal=B:USR1@{warning_s(options)}"]
+    else:
+        lines.append("--no-requeue")
+    return [*lines, *options.sbatch]
+
+
+def _quoted(value: str) -> str:
+    """sbatch reads such a line much as a shell does."""
+    return value if re.fullmatch(r"[\w@%+=:,./-]+", value) else '"' + re.sub(r'(["\\])', r"\\\1", value) + '"'
+
+
+def _environment(script: Script) -> list[str]:
+    options = script.options
+    lines = []
+    if options.module:
+        # Code of modules is not written for shells that refuse names without a value.
+        lines += ["set +u", *(f"module load {shlex.quote(name)}" for name in options.module), "set -u"]
+    if options.venv:
+        lines.append(f". {shlex.quote(options.venv + '/bin/activate')}")
+    return [
+        *lines,
+        *options.setup,
+        f"python={'python' if options.venv or options.module else shlex.quote(sys.executable)}",
+        "export " + " ".join(f"{name}={script.layout.threads}" for name in THREADS),
+        'MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)',
+        f"MASTER_PORT=$(({FIRST_PORT} + SLURM_JOB_ID % {PORTS}))  # jobs that share a node do not share it",
+        "export MASTER_ADDR MASTER_PORT",
+        f"job={_number(options.array)}",
+        f"run={script.run}",
+    ]
+
+
+def _number(array: str) -> str:
+    return "${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID}" if array else "$SLURM_JOB_ID"
+
+
+def run_directory(name: str, out: str, array: str) -> str:
+    """As a word of shell: `out`, or one named after the job; in arrays with the number of the task."""
+    number = "$job" if not out else "$SLURM_ARRAY_TASK_ID" if array else ""
+    place = re.sub(r'(["\\$`])', r"\\\1", out or f"runs/{name}")
+    return f'"{place}{number and f"-{number}"}"'

@@ -1,0 +1,83 @@
+"""The short runs that a prediction is made of: which they are, and what a step of each took.
+
+    cells = calibration(recipe, samples=60000); point = point_of(cell.name, [Path("studies/mine/runs/a-0")], nbytes)
+
+The one idea: a constant can be told from another only if they vary apart, so batch, shards and ranks do; and a model is
+worth what it says of points that it was not made of, so some are held out.
+
+Limits: the runs are in shared memory on this machine, and those to fit are of `sync`. The first epoch, which sets
+things up, does not count; of the others the fastest does, for whatever else a machine does makes epochs longer, never
+shorter.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from unisono.measure.prediction.cost import Work
+from unisono.measure.prediction.fitting import Point
+from unisono.recipe import DEFAULT_SHARDS, Recipe
+from unisono.report.run import load
+from unisono.study.cells import Cell
+
+ENOUGH_SAMPLES = 400_000
+"""So many are trained on in each run, in 5 to 40 epochs."""
+PARTS = ("compute_s", "data_s", "update_s", "wait_s")
+HELD_OUT = "held out"
+LOCAL_EVERY = 16
+"""Steps between the averages of the replicas of the run that checks what is said of them."""
+
+
+def usual_batch(recipe: Recipe, samples: int) -> int:
+    """The batch of all ranks of the recipe together."""
+    if recipe.batch_size_per_rank:
+        return min(samples, recipe.batch_size_per_rank * recipe.ranks)
+    return samples if isinstance(recipe.batch_size, str) else min(samples, recipe.batch_size)
+
+
+def usual_shards(recipe: Recipe, batch: int) -> int:
+    return recipe.shards or min(DEFAULT_SHARDS, batch)
+
+
+def calibration(recipe: Recipe, samples: int) -> list[Cell]:
+    """Runs to fit, then runs to check, which have the label."""
+    batch = max(4, min(usual_batch(recipe, samples), samples // 4))
+    shards = min(batch, max(4, usual_shards(recipe, batch)))
+    epochs = min(40, max(5, math.ceil(ENOUGH_SAMPLES / samples)))
+    plain = replace(
+        recipe, strategy="sync", allreduce="arena", transport="auto", batch_size_per_rank=0, scale_lr="none",
+        epochs=epochs, eval_every=epochs, target_accuracy=0.0, snapshot_every="", slow="",
+    )  # fmt: skip
+    fit = [(1, batch, shards), (1, 2 * batch, shards), (1, batch, shards // 2), (2, batch, shards)]
+    check = [(2, 2 * batch, shards), (2, batch, shards // 2), (1, 4 * batch, shards), (4, batch, shards)]
+    cells = [
+        Cell(
+            {"ranks": f"{ranks}", "batch_size": f"{size}", "shards": f"{cut}"} | ({HELD_OUT: "yes"} if late else {}),
+            replace(plain, ranks=ranks, batch_size=size, shards=cut),
+        )
+        for late, made in ((False, fit), (True, check))
+        for ranks, size, cut in made
+    ]
+    usual = cells[len(fit) - 1]
+    apart = replace(usual.recipe, strategy="local", sync_every=LOCAL_EVERY)
+    return [*cells, Cell({**usual.labels, "strategy": "local", HELD_OUT: "yes"}, apart)]
+
+
+def point_of(cell: Cell, runs: Sequence[Path], nbytes: int) -> Point:
+    """What a step took in the fastest epoch of all these runs."""
+    found = min((_fastest(run) for run in runs), key=lambda parts: parts["step_s"])
+    work = Work(round(found.pop("batch")), cell.recipe.shards, nbytes, round(found.pop("samples")), cell.recipe.threads)
+    return Point(cell.name, cell.recipe.ranks, work, **found)
+
+
+def _fastest(path: Path) -> dict[str, float]:
+    """Of a step in the fastest epoch of one run: seconds, in all and by its parts, and samples; samples of an epoch."""
+    run = load(path)
+    epochs = run.summary["epochs"]
+    steps: float = run.summary["steps"] / epochs
+    samples: float = run.summary["samples"] / epochs
+    times = run.numbers("epoch_s")
+    at = int(times[1:].argmin()) + 1 if len(times) > 1 else 0
+    parts = {name: float(run.by_rank(name)[at].mean()) / steps for name in PARTS}
+    return parts | {"step_s": float(times[at]) / steps, "batch": samples / steps, "samples": samples}

@@ -1,0 +1,110 @@
+"""The dashboard: a run on a terminal, as it is now: score, progress, curves in a line each, what the ranks did.
+
+    Console().print(dashboard(unisono.load("runs/mine")))
+
+The one idea: the same records as the page, in what fits a screen of 80 columns. Texts of a run are shown by `plain`:
+they cannot write to the terminal.
+
+Limits: curves are eight steps high; the page shows the rest.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from rich.console import Group, RenderableType
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from unisono.report.page.axes import told
+from unisono.report.page.figures import counted, number_of, percent_of, score_of, seconds_of, status_of
+from unisono.report.page.markup import plain
+from unisono.report.page.sampling import stretches
+from unisono.report.page.sections.time import PARTS, times_of
+from unisono.report.recount import findings_of, hosts_of
+from unisono.report.run import Run
+
+STEPS = "▁▂▃▄▅▆▇█"
+CURVES = {
+    "train_loss": "train loss", "validation_accuracy": "validation accuracy", "test_loss": "test loss",
+    "test_accuracy": "test accuracy", "samples_per_s": "samples/s",
+}  # fmt: skip
+WIDTH, BAR = 44, 24
+MOST_RANKS, MOST_EVENTS = 16, 4
+LETTERS = {"compute_s": ("█", "blue"), "data_s": ("█", "green"), "update_s": ("█", "yellow"), "wait_s": ("░", "white")}
+
+
+def dashboard(run: Run, age_s: float | None = None) -> RenderableType:
+    """age_s: since something was written."""
+    parts: list[RenderableType] = [Text(_title(run, age_s), style="bold"), _progress(run), _curves(run)]
+    if run.size and len(run.numbers("epoch")):
+        parts.append(_ranks(run))
+    parts += [Text(plain(told(event)), style="yellow") for event in run.events[-MOST_EVENTS:]]
+    parts += [Text(plain(line)) for line in findings_of(run)]
+    parts += [Text(plain(problem), style="red") for problem in run.problems]
+    return Group(*parts)
+
+
+def _title(run: Run, age_s: float | None) -> str:
+    found = run.recipe | run.summary
+    what = f"{found.get('model', '?')} on {found.get('data', '?')}, {counted(found.get('ranks', run.size), 'rank')}"
+    age = "" if age_s is None or run.summary else f", last written {seconds_of(float(round(age_s)))} ago"
+    return plain(f"{run.name}: {what}; {status_of(run)}{age}")
+
+
+def _progress(run: Run) -> RenderableType:
+    done, wanted = len(run.numbers("epoch")), run.recipe.get("epochs")
+    most = wanted if isinstance(wanted, int) and wanted > 0 else max(1, done)
+    part, accuracy, loss = score_of(run)
+    line = Table.grid(padding=(0, 2, 0, 0))
+    scores = f"{part} loss {number_of(loss)}" if loss is not None else ""
+    if accuracy is not None:
+        scores = f"{part} accuracy {percent_of(accuracy)}  {scores}"
+    bar = ProgressBar(total=float(most), completed=float(min(done, most)), width=20)
+    line.add_row(Text(f"epoch {done:,}/{most:,}"), bar, Text(scores))
+    return line
+
+
+def _curves(run: Run) -> RenderableType:
+    """A line for each column of metrics that has numbers: from where to where, and its shape."""
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for name, title in CURVES.items():
+        values = run.numbers(name)
+        values = values[np.isfinite(values)]
+        if len(values):
+            first, last = (number_of(float(values[at])) for at in (0, -1))
+            table.add_row(title, Text(spark(values), style="cyan"), Text(f"{first} -> {last}"))
+    return table
+
+
+def spark(values: np.ndarray, width: int = WIDTH) -> str:
+    """A curve in one line of at most `width` letters; each stands for the mean of its stretch."""
+    means = np.array([values[piece].mean() for piece in stretches(len(values), width)])
+    low, high = means.min(), means.max()
+    heights = np.zeros(len(means)) if high == low else (means - low) / (high - low)
+    return "".join(STEPS[round(float(height) * (len(STEPS) - 1))] for height in heights)
+
+
+def _ranks(run: Run) -> RenderableType:
+    """What each rank did in the last epoch."""
+    table = Table.grid(padding=(0, 2, 0, 0))
+    times, hosts = np.nan_to_num(times_of(run)[-1]), hosts_of(run)
+    legend = Text("the last epoch: ").append_text(
+        Text(" ").join(Text(LETTERS[name][0], LETTERS[name][1]) + Text(f" {title}") for name, title in PARTS.items())
+    )
+    for rank in range(min(run.size, MOST_RANKS)):
+        total = times[rank].sum()
+        table.add_row(f"rank {rank}", Text(plain(hosts[rank], 16)), bar_of(times[rank]), seconds_of(float(total)))
+    left = run.size - MOST_RANKS
+    return Group(legend, table, *([Text(f"and {left} more ranks")] if left > 0 else []))
+
+
+def bar_of(lengths: Sequence[float] | np.ndarray, width: int = BAR) -> Text:
+    """Parts of a whole as letters; what is rounded away is given to the largest."""
+    total = float(np.sum(lengths)) or 1.0
+    counts = [int(width * float(value) / total) for value in lengths]
+    counts[int(np.argmax(lengths))] += width - sum(counts) if np.sum(lengths) > 0 else 0
+    bar = Text()
+    for count, (letter, colour) in zip(counts, LETTERS.values(), strict=True):
+        bar.append(letter * count, colour)
+    return bar

@@ -1,0 +1,108 @@
+"""Following runs: their page as it is now, read again when their files have changed. Nothing is asked of ranks.
+
+    view = Follower([Path("runs/mine")]).look(); view.html, view.ended, view.age_s
+
+The one idea: looking must not cost the run anything. Files are read when their sizes or times say that there is news,
+and after a reading there is a pause of ten times as long as it took, however many readers ask meanwhile.
+
+Limits: what is written twice within the clock of a file system, in the same length, is seen with the next change.
+`age_s` compares this machine's clock with that of the file system.
+"""
+
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import final
+
+from unisono.errors import UserError
+from unisono.report.page.blocks import Section, Text
+from unisono.report.page.document import content
+from unisono.report.page.markup import html_of
+from unisono.report.run import Run, load
+
+PAUSE_S = 0.5
+SHARE = 10
+"""Reading and drawing take at most about a tenth of one core."""
+_AWAITED = ("summary.json is missing", "metrics.jsonl is missing", "ranks.csv is missing")
+
+
+@final
+@dataclass(frozen=True)
+class View:
+    """What there was to be seen at one moment."""
+
+    version: str
+    """Of the contents: others are other contents."""
+    html: str
+    ended: bool
+    """All runs have a summary."""
+    age_s: float
+    """Since something was written."""
+    fresh: bool = True
+    """Of what is in the files now, not of a moment ago."""
+
+
+@final
+class Follower:
+    """Of one or several run directories, for any number of threads."""
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self._paths = list(paths)
+        self._lock = threading.Lock()
+        self._seen: object = None
+        self._html = ""
+        self._not_before = 0.0
+
+    def look(self) -> View:
+        """The newest contents, or those of a moment ago."""
+        with self._lock:
+            seen = _files(self._paths)
+            begun = time.monotonic()
+            if seen != self._seen and begun >= self._not_before:
+                self._html, self._seen = _content(self._paths), seen
+                self._not_before = begun + max(PAUSE_S, SHARE * (time.monotonic() - begun))
+            version = sha256(self._html.encode()).hexdigest()[:16]
+            return View(version, self._html, ended(self._paths), age_s(self._paths), fresh=seen == self._seen)
+
+
+def current(path: Path) -> Run:
+    """A run as it is now. What one that goes on has not written yet is no problem of its directory's."""
+    run = load(path)
+    if run.summary or not run.recipe:
+        return run
+    return replace(run, problems=[told for told in run.problems if not told.startswith(_AWAITED)])
+
+
+def ended(paths: Sequence[Path]) -> bool:
+    """Whether all runs have written how they ended. One that was killed has not."""
+    return all((path / "summary.json").exists() for path in paths)
+
+
+def age_s(paths: Sequence[Path]) -> float:
+    """Seconds since something was written."""
+    newest = max((changed for *_, changed in _files(paths)), default=0)
+    return max(0.0, time.time() - newest / 1e9)
+
+
+def _content(paths: Sequence[Path]) -> str:
+    try:
+        return content([current(path) for path in paths])
+    except UserError as error:  # moved or removed meanwhile
+        return html_of(Section("What could not be read", [Text(str(error), "warning")]))
+
+
+def _files(paths: Sequence[Path]) -> tuple[tuple[str, int, int], ...]:
+    """(path, size, when it was changed) of what a page is made of."""
+    found = []
+    for path in paths:
+        for entry in (*path.glob("*.*"), *path.glob("log/*")):
+            try:
+                status = entry.stat()
+            except OSError:
+                continue  # gone between the two calls
+            if not entry.name.startswith("report.html"):
+                found.append((str(entry), status.st_size, status.st_mtime_ns))
+    return tuple(sorted(found))

@@ -1,0 +1,39 @@
+"""Opening a secret address in the user's browser, where there is a desktop.
+
+    with opened("http://127.0.0.1:40123/TOKEN/", desktop=True): ...
+
+The one idea: what is on a browser's command line can be read by every user of the machine, so the browser is given a
+file that only its owner may read, and that leads to the address. The file goes when the block is left.
+
+Limits: a browser that may not read temporary files (some that are packed as snaps) shows an error; the address is
+printed anyway.
+"""
+
+import html
+import os
+import tempfile
+import threading
+import webbrowser
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+
+@contextmanager
+def opened(address: str, *, desktop: bool) -> Iterator[None]:
+    """desktop: whether there is one; nothing happens otherwise, for browsers of terminals would take over this one."""
+    if not desktop:
+        yield
+        return
+    with tempfile.TemporaryDirectory(prefix="unisono-") as folder:
+        page = Path(folder) / "watch.html"
+        with open(os.open(page, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(f'<!doctype html><meta http-equiv="refresh" content="0; url={html.escape(address)}">\n')
+        # Some browsers are waited for until they are closed.
+        threading.Thread(target=_open, args=(page.as_uri(),), daemon=True, name="browser").start()
+        yield
+
+
+def _open(address: str) -> None:
+    with suppress(webbrowser.Error, OSError):
+        webbrowser.open(address)

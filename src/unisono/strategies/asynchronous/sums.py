@@ -1,0 +1,56 @@
+"""Sums: which batches of an epoch are done: those that have a loss and a count of correct answers.
+
+The one idea: the sums of a batch are its mark, and a word beside them says of which epoch they are. Whoever begins an
+epoch clears them first and says so last: who dies meanwhile leaves the old word, and the next one clears them again.
+
+    begin(boxes, steps, epoch); done = done_batches(boxes, steps, epoch)
+
+`steps` (batches, 2) float64, not a number before a batch is done. They are kept in snapshots; the word is not, so who
+resumes a run sets it (`adopt`).
+"""
+
+import numpy as np
+
+from unisono.arena.fence import fence
+from unisono.strategies.asynchronous.boxes import KEEPING, SUMMED, Boxes, count_of
+from unisono.strategies.asynchronous.clerk import PUSH
+
+
+def begin(boxes: Boxes, steps: np.ndarray, epoch: int) -> None:
+    """Clears what an earlier epoch left, unless that is done."""
+    if boxes.words[SUMMED] == epoch:
+        return
+    steps[...], boxes.busy[...] = np.nan, 0.0
+    if fence is not None:
+        fence()
+    boxes.words[SUMMED] = epoch
+
+
+def done_batches(boxes: Boxes, steps: np.ndarray, epoch: int) -> set[int]:
+    """Those that have sums: done in this run, or in the one that it resumes."""
+    kept = count_of(boxes.words[KEEPING], epoch) - 1
+    if kept >= 0 and not any(boxes.entry(number).batch == kept for number in range(boxes.ordered(epoch))):
+        steps[kept] = np.nan  # the clerk died before it was in the log
+    return set(np.flatnonzero(np.isfinite(steps[:, 0])).tolist())
+
+
+def adopt(boxes: Boxes, steps: np.ndarray, epoch: int) -> None:
+    """Of a snapshot, when `epoch` is the next to be done: its own, if it was halted in the middle."""
+    if not np.isfinite(steps[:, 0]).all():
+        boxes.words[SUMMED] = epoch
+
+
+def leave(boxes: Boxes, steps: np.ndarray, epoch: int) -> bool:
+    """When no rank is left in this epoch, everything in the log being applied: makes sums say what the parameters
+    hold. Whether the epoch is whole."""
+    if boxes.words[SUMMED] != epoch:
+        if not np.isfinite(steps[:, 0]).all():
+            steps[...] = np.nan  # somebody died while it cleared them
+        return False
+    for number in reversed(range(boxes.ordered(epoch))):
+        entry = boxes.entry(number)
+        if entry.updates:
+            break
+        if entry.kind == PUSH:
+            steps[entry.batch] = np.nan  # collected, and never applied: to be done again
+    return len(done_batches(boxes, steps, epoch)) == len(steps)

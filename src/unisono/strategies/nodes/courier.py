@@ -1,0 +1,218 @@
+"""Courier: the one process of a machine that exchanges with the other machines what the ranks of each have left.
+
+The one idea: everything it sends and everything that comes lies in the arena (`desk.py`), so it can be a rank that does
+it beside its work (under mpirun or torchrun), or a process of its own that outlives any rank (under our supervisors).
+
+    courier = Courier(shared, comm, names)            # comm: a rank for each machine, in the order of the seating
+    courier.serve(position, makers)                   # after READY of the round; then desk.answer(position)
+
+A step takes one message to each other machine, or two (`traffic.py`); losses, buffers and requests to end travel with
+them. With a `wire` the sums are rounded to that type on their way, also those of this machine, so that all machines
+still have the same bits as each other, though not those of one machine alone.
+
+Limits: one process a machine moves everything; nothing is sent before all gradients of the machine are there.
+"""
+
+import re
+import zlib
+from collections.abc import Sequence
+from typing import final
+
+import numpy as np
+
+from unisono.arena.canon import Span, chunk_bounds, combine, tree_over
+from unisono.comm.base import Communicator
+from unisono.errors import CommError, CommTimeout, NodeLost, UnisonoError
+from unisono.strategies.counts import complete_shares
+from unisono.strategies.dealing import Dealing, Slots
+from unisono.strategies.nodes.desk import STEP, Desk
+from unisono.strategies.nodes.parcel import Parcel, Shapes
+from unisono.strategies.shared import Shared
+
+_F4, _F8, _I8, _BOOL = np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.int64), np.dtype(np.bool_)
+
+
+@final
+class Courier:
+    """One machine's side; `comm` has as many ranks as there are machines."""
+
+    def __init__(self, shared: Shared, comm: Communicator, names: Sequence[str], wire: np.dtype | None = None) -> None:
+        """names: what the machines are called when one of them is lost, with their addresses."""
+        assert shared.desk is not None
+        self._names = names
+        self._shared, self._comm, self._wire = shared, comm, wire
+        self._desk: Desk = shared.desk
+        self._seating = shared.desk.seating
+        self._dealing = Dealing(shared.gradients, shared.desk)
+        self._parcels: dict[tuple[str, int], Parcel] = {}
+        self._sent_bytes = 0
+
+    def close(self) -> None:
+        self._comm.close()
+
+    def serve(self, position: int, makers: Slots) -> None:
+        """Exchanges what the round that all members have come to is about; `makers` left its gradients."""
+        kind, number, due = self._desk.ordered
+        try:
+            if kind == STEP:
+                self._sent_bytes = 0
+                self._step(number, makers)
+                self._desk.count(self._sent_bytes)
+            else:
+                self._survey(number)
+        except CommError as error:
+            self._desk.fail()
+            raise self._lost(error) from error
+        except BaseException:
+            self._desk.fail()
+            raise
+        self._shared.requests.settle(position, due=due)
+        self._desk.answer(position)
+
+    def _lost(self, error: CommError) -> NodeLost:
+        """Which machine it was, as far as anybody can tell."""
+        others = [name for node, name in enumerate(self._names) if node != self._seating.node]
+        missing = [self._names[node] for node in error.missing] if isinstance(error, CommTimeout) else []
+        told = re.findall(r"[0-9a-fA-F]+(?:[.:][0-9a-fA-F]+){3,}", str(error))
+        seen = [name for name in others if any(address in name for address in told)]
+        found = missing or seen or others
+        who = " and ".join(found) if len(found) == len(others) == 1 or missing or seen else f"one of {'; '.join(found)}"
+        reason = str(error).partition("\n")[0]
+        return NodeLost(f"{who} was lost ({reason})", first_hand=True)
+
+    # --- a step ------------------------------------------------------------------------------------------------------
+
+    def _step(self, live: int, makers: Slots) -> None:
+        if self._desk.at_once(live):
+            self._send_sums(live, makers)
+        else:
+            self._send_parts(live, makers)
+
+    def _send_sums(self, live: int, makers: Slots) -> None:
+        seating, used = self._seating, self._desk.used
+        counts = [len(seating.spans(live, node)) for node in range(seating.count)]
+        parcel = self._parcel("sums", live, {"rows": ((max(counts), used), _F4)})
+        for row, (_, parts) in zip(parcel["rows"], self._folds(live, makers), strict=False):
+            combine([part[:used] for _, part in parts], row, np.add, tree_over(tuple(found for found, _ in parts)))
+        others = self._exchange(parcel, live)
+        rows = (row for node, came in others for row in came["rows"][: counts[node]])
+        for (_, place), row in zip(self._desk.far(live), rows, strict=True):
+            place[:used] = row
+
+    def _send_parts(self, live: int, makers: Slots) -> None:
+        """Sums to whoever finishes a part of the vector; then the parts, finished."""
+        seating, comm, wire = self._seating, self._comm, self._wire or _F4
+        bounds = [chunk_bounds(self._desk.used, seating.count, node) for node in range(seating.count)]
+        spans = [seating.spans(live, node) for node in range(seating.count)]
+        low, high = bounds[comm.rank]
+        folds = self._folds(live, makers)
+        found: list[tuple[Span, np.ndarray]] = list(
+            zip(spans[comm.rank], self._fold(folds, low, high, wire).astype(_F4), strict=True)
+        )
+        for turn in range(1, seating.count):
+            dest, source = (comm.rank + turn) % seating.count, (comm.rank - turn) % seating.count
+            leaving = self._fold(folds, *bounds[dest], wire)
+            arriving = np.empty((len(spans[source]), high - low), wire)
+            comm.sendrecv(leaving.view(np.uint8), dest, arriving.view(np.uint8), source)
+            self._sent_bytes += leaving.nbytes
+            found += zip(spans[source], arriving.astype(_F4, copy=False), strict=True)
+        found.sort(key=lambda pair: pair[0])
+        widest = max(stop - start for start, stop in bounds)
+        parcel = self._parcel("parts", live, {"part": ((widest,), wire)})
+        finished = np.empty(high - low, np.float32)
+        combine([row for _, row in found], finished, np.add, tree_over(tuple(span for span, _ in found)))
+        parcel["part"][: high - low] = finished
+        for node, came in [*self._exchange(parcel, live), (comm.rank, {"part": parcel["part"]})]:
+            start, stop = bounds[node]
+            self._desk.whole[start:stop] = came["part"][: stop - start]
+
+    def _folds(self, live: int, makers: Slots) -> list[tuple[Span, list[tuple[Span, np.ndarray]]]]:
+        """For each sum that this machine gives: what makers left that adds up to it."""
+        lying = self._dealing.lying(live, makers)
+        return [
+            ((start, stop), [(span, row) for span, row in lying if start <= span[0] and span[1] <= stop])
+            for start, stop in self._seating.spans(live, self._seating.node)
+        ]
+
+    def _fold(
+        self, folds: list[tuple[Span, list[tuple[Span, np.ndarray]]]], low: int, high: int, wire: np.dtype
+    ) -> np.ndarray:
+        """(sums, high - low): elements of this machine's sums."""
+        rows = np.empty((len(folds), high - low), np.float32)
+        for row, (_, parts) in zip(rows, folds, strict=True):
+            combine([part[low:high] for _, part in parts], row, np.add, tree_over(tuple(span for span, _ in parts)))
+        return rows.astype(wire, copy=False)
+
+    def _exchange(self, parcel: Parcel, live: int) -> list[tuple[int, dict[str, np.ndarray]]]:
+        """Sends a parcel to all, with what else was found of this machine's shards; the parcels of the others."""
+        shared, mine = self._shared, self._seating.part(live)
+        fields = {"losses": shared.sums, "buffers": shared.new_buffers, "unused": shared.unused}
+        for name, rows in fields.items():
+            parcel[name][: len(mine)] = rows[mine.start : mine.stop]
+        others = self._gather(parcel)
+        self._sent_bytes += parcel.data.nbytes * (self._seating.count - 1)
+        for node, came in others:
+            theirs = self._seating.part(live, node)
+            for name, rows in fields.items():
+                rows[theirs.start : theirs.stop] = came[name][: len(theirs)]
+        return others
+
+    def _parcel(self, name: str, live: int, shapes: Shapes) -> Parcel:
+        if (name, live) not in self._parcels:
+            shared, seating = self._shared, self._seating
+            most = max(len(seating.part(live, node)) for node in range(seating.count))
+            found: Shapes = {
+                "losses": ((most, 2), _F8),
+                "buffers": ((most, shared.new_buffers.shape[1]), _F4),
+                "unused": ((most, shared.unused.shape[1]), _BOOL),
+                "asked": ((1,), _I8),
+            }
+            self._parcels[name, live] = Parcel({**shapes, **found})
+        return self._parcels[name, live]
+
+    # --- a survey ----------------------------------------------------------------------------------------------------
+
+    def _survey(self, count: int) -> None:
+        shared, desk, seating = self._shared, self._desk, self._seating
+        most = max(len(seating.cut(count, node)) for node in range(seating.count))
+        parcel = Parcel(
+            {
+                "table": ((most, 2), _F8),
+                "stats": ((seating.most, shared.stats.shape[1]), _F8),
+                "shares": ((seating.most + 1, *desk.shares.shape[1:]), _F8),
+                "asked": ((1,), _I8),
+                "checksum": ((1,), _I8),
+            }
+        )
+        parcel["checksum"][0] = zlib.crc32(shared.params.data)
+        mine, ranks = seating.cut(count), len(seating.ranks)
+        parcel["table"][: len(mine)] = shared.table[mine.start : mine.stop]
+        parcel["stats"][:ranks] = shared.stats
+        parcel["shares"][: ranks + 1] = complete_shares(shared).sum(axis=0)
+        own = {name: parcel[name] for name in ("table", "stats", "shares", "checksum")}
+        for node, came in [*self._gather(parcel), (seating.node, own)]:
+            if came["checksum"][0] != parcel["checksum"][0]:
+                raise UnisonoError(
+                    f"{self._names[node]} and {self._names[seating.node]} have different parameters",
+                    hint="their processors, or libraries, compute differently: use machines that are alike",
+                )
+            theirs, group = seating.cut(count, node), list(seating.groups[node])
+            shared.table[theirs.start : theirs.stop] = came["table"][: len(theirs)]
+            desk.stats[group] = came["stats"][: len(group)]
+            desk.shares[group] = came["shares"][: len(group)]
+            desk.shares[-1] = came["shares"][len(group)]
+
+    def _gather(self, parcel: Parcel) -> list[tuple[int, dict[str, np.ndarray]]]:
+        """The parcels of the other machines, by number. Whoever was asked to halt asks all."""
+        requests = self._shared.requests
+        parcel["asked"][0] = requests.asked_to_halt
+        came = parcel.views(self._comm.all_gather(parcel.data))
+        if any(views["asked"][0] for views in came):
+            requests.ask_to_halt()
+        return [(node, views) for node, views in enumerate(came) if node != self._seating.node]
+
+
+def name_of(node: int, host: str, address: str, ranks: Sequence[int]) -> str:
+    """What a machine is called in messages."""
+    who = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))}"
+    return f"node {node} ({', '.join(filter(None, (host, address, who)))})"

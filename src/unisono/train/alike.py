@@ -1,0 +1,83 @@
+"""Alike: whether the machines of a run mean the same run, and what they differ in that may cost the same bits.
+
+The one idea: each tells a few facts of itself; a difference that would lead elsewhere (another version, another recipe)
+is refused with both sides named, on every machine; one that may change bits (another processor) is said.
+
+    facts = facts_of(recipe); check_alike(all_told(comm, facts)); notes = unlike(all_told(comm, facts))
+
+Limits: data are compared by name, not by content.
+"""
+
+import platform
+import socket
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any, TypeAlias
+
+from unisono import __version__
+from unisono.errors import UserError
+from unisono.recipe import Recipe, option
+from unisono.train.fingerprint import differences, fingerprint
+from unisono.train.resuming import FREE
+
+OPEN = {"shards": 0, "engine": "auto"}
+"""What leaves the choice to others: a run that is resumed on the first machine has made it."""
+
+Facts: TypeAlias = dict[str, Any]
+
+
+def facts_of(recipe: Recipe) -> Facts:
+    """Of this machine, or rank."""
+    decides = {name: value for name, value in asdict(recipe).items() if name not in FREE}
+    return {
+        "host": socket.gethostname(),
+        "version": __version__,
+        "python": ".".join(platform.python_version_tuple()[:2]),
+        "recipe": decides,
+        "fingerprint": fingerprint(recipe.threads),
+    }
+
+
+def check_alike(facts: Sequence[Facts], noun: str) -> None:
+    """A `UserError` that names the difference, if there is one. `noun`: what those are that told them."""
+    for what in ("version", "python"):
+        values = [one[what] for one in facts]
+        if len(set(values)) > 1:
+            name = "unisono" if what == "version" else "Python"
+            raise UserError(
+                f"{name} is not the same everywhere: {_sides(facts, values, noun)}",
+                hint="install the same on every machine",
+            )
+    given = {name: [one["recipe"].get(name) for one in facts] for name in facts[0]["recipe"]}
+    changed = [
+        f"  {option(name)}: {_sides(facts, values, noun)}"
+        for name, values in given.items()
+        if len({repr(value) for value in values if value != OPEN.get(name)}) > 1
+    ]
+    if changed:
+        raise UserError(
+            "the recipe is not the same everywhere:\n" + "\n".join(changed),
+            hint="give the same options, and the same recipe file, on every machine",
+        )
+
+
+def unlike(facts: Sequence[Facts], noun: str) -> list[str]:
+    """What may cost the same bits, a line for each that is not as the first."""
+    told = []
+    for number, one in enumerate(facts):
+        # torch is imported by now on some and not yet on others.
+        mine, theirs = ({**side["fingerprint"], "torch": None, "threads": None} for side in (facts[0], one))
+        if found := differences(mine, theirs):
+            text = "; ".join(found).replace(" then, ", f" on {noun} 0, ").replace(" now", f" on {noun} {number}")
+            told.append(f"{noun} {number} ({one['host']}) is not like the first, so bits may differ: {text}")
+    return told
+
+
+def _sides(facts: Sequence[Facts], values: Sequence[Any], noun: str) -> str:
+    groups: dict[str, list[int]] = {}
+    for number, value in enumerate(values):
+        groups.setdefault(repr(value), []).append(number)
+    return ", ".join(
+        f"{value} on {noun} {', '.join(map(str, numbers))} ({facts[numbers[0]]['host']})"
+        for value, numbers in groups.items()
+    )

@@ -1,0 +1,67 @@
+"""Located: files that a recipe names by a relative path, found again when a run is resumed from another directory.
+
+The one idea: a snapshot knows the directory in which its run was started. A file that is not here is looked for there;
+one that is here is taken from here, as always. The data are compared with those of the snapshot either way.
+
+    recipe = located(recipe, "/home/me/project")            # data="rows.npz" -> "/home/me/project/rows.npz"
+
+Limits: a model's file is taken by its path; that nobody has changed it since is not looked at.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from unisono.data.sources import ABOUT
+from unisono.recipe import Recipe
+
+
+def here() -> str:
+    """The working directory; empty if it was removed."""
+    try:
+        return str(Path.cwd())
+    except OSError:
+        return ""
+
+
+def located(recipe: Recipe, directory: str) -> Recipe:
+    """With the paths of files that are not here but in `directory`; empty: nobody knows where they were."""
+    changed: dict[str, Any] = {}
+    for name in FILES:
+        value, other = getattr(recipe, name), inside(name, getattr(recipe, name), directory)
+        if value != other and not _exists(name, value) and _exists(name, other):
+            changed[name] = other
+    return replace(recipe, **changed)
+
+
+def inside(name: str, value: str, directory: str) -> str:
+    """The option with its file in `directory`, if it names one by a relative path."""
+    file = FILES[name](value)
+    if not file or not directory or Path(file).expanduser().is_absolute():
+        return value
+    return f"{Path(directory) / file}{value[len(file) :]}"
+
+
+def _exists(name: str, value: str) -> bool:
+    return Path(FILES[name](value)).exists()
+
+
+def _code(value: str) -> str:
+    return value.rpartition(":")[0] if ".py:" in value else ""
+
+
+def _data(value: str) -> str:
+    if value.partition(":")[0] in ABOUT:
+        return ""
+    if ".txt:" in value:
+        return value[: value.index(".txt:") + len(".txt")]
+    return _code(value) or value
+
+
+def _order(value: str) -> str:
+    return "" if value in ("free", "round-robin") else value
+
+
+FILES: dict[str, Callable[[str], str]] = {"model": _code, "data": _data, "data_dir": str, "order": _order}
+"""Options that may name a file, and how it is found in them: always at their beginning."""

@@ -1,0 +1,79 @@
+"""`unisono doctor` as a user meets it: on this machine, and on one where only the core is installed."""
+
+import json
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+
+import pytest
+
+BARE = """
+import sys
+class Hide:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {"torch", "mpi4py", "accelerate"}:
+            raise ModuleNotFoundError(name)
+sys.meta_path.insert(0, Hide())
+import importlib.util
+found = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *rest: None if name in {"torch", "mpi4py", "accelerate"} else found(name, *rest)
+"""
+"""As sitecustomize.py: what is hidden from every Python that is started is as good as not installed."""
+
+
+def doctor(*arguments: str, **variables: str) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-m", "unisono", "doctor", *arguments]
+    return subprocess.run(
+        command, env={**os.environ, **variables}, capture_output=True, text=True, timeout=110, check=False
+    )
+
+
+@pytest.mark.skipif(not all(map(find_spec, ("torch", "mpi4py", "accelerate"))), reason="for a full environment")
+def test_a_full_environment():
+    ended = doctor("--json", "--no-self-test")
+    assert ended.returncode == 0, ended.stdout
+    found = {entry["name"]: entry["status"] for entry in json.loads(ended.stdout)["findings"]}
+    for name in (
+        "cores",
+        "memory",
+        "BLAS",
+        "shared memory",
+        "MPI",
+        "MPI, 2 ranks",
+        "torch",
+        "gloo, 2 ranks",
+        "Accelerate",
+    ):
+        assert found[name] in ("ok", "warning"), (name, found[name])
+    assert {"SLURM", "energy: RAPL", "energy: NVML", "ports", "bf16", "fp16"} <= found.keys()
+    assert "same bits" not in found
+
+
+def test_a_bare_environment(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(BARE)
+    ended = doctor(PYTHONPATH=str(tmp_path), PATH="/usr/bin:/bin")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    lines = ended.stdout.splitlines()
+    starts = {tuple(line.split()[:2]) for line in lines}
+    assert {("missing", "MPI"), ("missing", "torch"), ("missing", "Accelerate")} <= starts
+    assert "gloo, 2 ranks" not in ended.stdout
+    assert "same bits         trained on 1 and 2 ranks" in ended.stdout
+    assert lines[-1].startswith("unisono works here, with the same bits on 1 and 2 ranks; ")
+
+
+def test_it_is_run_once():
+    ended = doctor(RANK="1", WORLD_SIZE="4")
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert "doctor was started as 4 ranks" in ended.stderr
+
+
+def test_what_fails_ends_in_exit_code_1(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(
+        BARE + "import os\nif 'unisono.doctor.probe' in sys.orig_argv and 'arena' in sys.orig_argv: os._exit(9)\n"
+    )
+    ended = doctor("--no-self-test", PYTHONPATH=str(tmp_path))
+    assert ended.returncode == 1
+    assert "FAILED   shared memory     the probe ended with exit code 9" in ended.stdout
+    assert ended.stdout.splitlines()[-1].startswith("Something that is installed does not work here: shared memory;")
+    assert "Traceback" not in ended.stderr

@@ -1,0 +1,36 @@
+"""A rank of mpirun that fails alone: the job ends with what it has to say; the others do not wait for it."""
+
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from unisono.launch.commands import find_program, mpirun
+from unisono.launch.environments import mpi_environment
+
+pytestmark = pytest.mark.skipif(
+    not find_spec("mpi4py") or find_program("mpirun") is None, reason="mpi4py or mpirun is not installed"
+)
+COMMAND = [sys.executable, str(Path(__file__).with_name("failing_rank.py")), "train", "--epochs", "2"]
+STRATEGIES = [
+    pytest.param(["--strategy", "async", "--optimizer", "sgd", "--batch-size", "16"], id="async"),
+    pytest.param(["--allreduce", "ring", "--transport", "mpi"], id="replicas"),
+]
+
+
+@pytest.mark.parametrize("options", STRATEGIES)
+def test_the_others_do_not_wait_for_it(tmp_path, options):
+    job = subprocess.Popen(
+        mpirun(3, [*COMMAND, *options]), cwd=tmp_path, env=mpi_environment(), stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        _, said = job.communicate(timeout=90)  # without it MPI_Finalize waits for ever
+    finally:
+        if job.poll() is None:
+            job.terminate()  # mpirun ends its ranks
+            job.communicate(timeout=20)
+    assert job.returncode not in (0, 75)
+    assert "OverflowError: the fifth batch is no good" in said

@@ -1,0 +1,69 @@
+"""`unisono predict` as a user meets it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1] / "report"))
+from forked_command import forked
+from made_run import make
+
+from unisono.cli.main import app
+from unisono.study.process import read_summary
+
+
+def predict(*arguments: str, cwd: Path) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-m", "unisono", "predict", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False, cwd=cwd)
+
+
+def test_a_rate_that_is_given_needs_no_runs(tmp_path):
+    given = ["--samples-per-s", "5000", "--nodes", "2..8", "--network", "1gbit,100us", "--network", "100gbit,1us"]
+    ended = predict(*given, "--out", "here", cwd=tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    assert "Nothing was measured here" in ended.stdout
+    rows = json.loads((tmp_path / "here/predict.json").read_text())
+    assert [(row["network"], row["nodes"]) for row in rows] == [
+        (network, nodes) for network in ("1gbit,100us", "100gbit,1us") for nodes in (1, 2, 4, 8)
+    ]
+    assert json.loads((tmp_path / "here/model.json").read_text())["costs"]["sample_s"] == 1 / 5000
+
+
+def test_short_runs_calibrate_and_others_check(tmp_path, monkeypatch, capsys):
+    """The runs are made up: every step takes a millisecond, on any number of ranks."""
+
+    def run_cell(cell, recipe, run, timeout_s, on_line):
+        make(run, 6, cell.recipe.ranks)
+        return {"status": "finished", "reason": "", "exit_code": 0, "elapsed_s": 1.0, "summary": read_summary(run)}
+
+    monkeypatch.setattr("unisono.study.study.run_cell", run_cell)
+    monkeypatch.chdir(tmp_path)
+    app(["predict", "--repeat", "1", "--nodes", "2"], exit_on_error=False, result_action="return_value")
+    shown = capsys.readouterr().out
+    assert shown.count("held out") == 5
+    assert "On 5 held-out points here the model is off by" in shown
+    (study,) = (tmp_path / "studies").iterdir()
+    model = json.loads((study / "model.json").read_text())
+    assert [point["held_out"] for point in model["points"]] == [False] * 4 + [True] * 5
+    assert model["points"][0]["error"] == pytest.approx(0.0, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--nodes", "8..2"], "--nodes 8..2"),
+        (["--network", "fast"], "--network fast"),
+        (["--jitter", "2"], "--jitter is 2.0"),
+        (["--model", "nothing"], "nothing"),
+    ],
+)
+def test_mistakes_are_refused_before_anything_runs(arguments, message, tmp_path):
+    ended = forked("predict", *arguments, cwd=tmp_path)
+    assert ended.returncode == 2
+    assert message in ended.stderr
+    assert "HINT" in ended.stderr
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,108 @@
+"""`unisono submit`, `jobs` and `cancel` as a user meets them without a cluster; with one: tests/cluster."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from forked_command import forked
+
+from unisono.cli.main import app
+from unisono.cli.submission import Submission
+from unisono.launch.slurm.options import JobOptions
+
+
+@pytest.fixture(autouse=True)
+def without_slurm(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+
+def script(source: str = "", job: JobOptions | None = None, **overrides: object) -> str:
+    return Submission(source, overrides, job or JobOptions(mem="1G")).script()
+
+
+def test_without_slurm_the_script_is_written_and_that_is_said(tmp_path):
+    ended = forked("submit", "--epochs", "2", "--job-name", "mine", "--output", "logs/%j.out", cwd=tmp_path)
+    assert ended.returncode == 2
+    assert ended.stdout == "Written: mine.sbatch\n"
+    assert "no SLURM on this machine" in ended.stderr
+    assert "HINT: on a login node: sbatch mine.sbatch" in ended.stderr
+    text = (tmp_path / "mine.sbatch").read_text()
+    assert "# Made by: unisono submit --epochs 2 --job-name mine" in text
+    assert "-m unisono train --epochs 2 --ranks 2" in text
+    assert (tmp_path / "logs").is_dir()
+    assert forked("submit", "--mem", "1G", "--job-name", "mine", cwd=tmp_path).returncode == 2  # replaces its own
+
+
+def test_a_dry_run_prints_and_leaves_nothing(tmp_path):
+    ended = forked("submit", "--ranks-per-node", "3", "--dry-run", cwd=tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.startswith("#!/bin/bash\n")
+    assert "#SBATCH --cpus-per-task=3\n" in ended.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["submit", "no-such.toml"], "no-such.toml"),
+        (["submit", "--nodes", "3"], "--ranks 2 cannot be spread over --nodes 3"),
+        (["submit", "--nodes", "2", "--ranks-per-node", "2", "--ranks", "3"], "is 4"),
+        (["submit", "--batch-size", "4", "--ranks-per-node", "8"], "--mem SIZE leaves that out"),
+        (["submit", "--array", "0-3", "--seed", "1"], "whose tasks give --seed"),
+        (["submit", "--array", "0-3", "--array-option", "model"], "unknown --array-option 'model'"),
+        (["submit", "--poll-s", "0", "--follow"], "--poll-s is 0"),
+        (["submit", "--script", "/proc/x", "--mem", "1G"], "/proc/x cannot be written"),
+        (["submit", "--script", "notes.txt", "--mem", "1G"], "notes.txt exists and is no script of unisono submit's"),
+        (["submit", "--output", "notes.txt/x", "--mem", "1G"], "notes.txt cannot be made"),
+        (["submit", "--resume", "nowhere"], "nowhere is not a run directory"),
+        (["jobs"], "no SLURM on this machine"),
+        (["cancel", "17"], "no SLURM on this machine"),
+        (["cancel", "mine"], "'mine' is no number of a job"),
+        (["cancel"], "requires an argument"),
+    ],
+)
+def test_mistakes_give_one_message_and_exit_code_2(arguments, told, tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    ended = forked(*arguments, cwd=tmp_path)
+    assert ended.returncode == 2
+    assert told in ended.stderr
+    assert "HINT" in ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+
+
+def test_options_go_to_train_as_they_were_given(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my job.toml").write_text("epochs = 3\n")
+    text = script("my job.toml", lr=0.5, momentum=-1.0, respawn=False, tensorboard=True, out="some where")
+    words = "'my job.toml' --lr 0.5 --momentum=-1.0 --no-respawn --tensorboard --ranks 2"
+    assert f"-m unisono train {words} " in text
+    assert 'run="some where"\n' in text
+    assert '#SBATCH --job-name="my job"' in text
+    app.parse_args(["train", "x.toml", "--momentum=-1.0", "--no-respawn"], exit_on_error=False, print_error=False)
+
+
+def test_ranks_and_threads_make_the_tasks():
+    text = script(job=JobOptions(mem="1G", nodes=2, launcher="srun", mpi="pmix"), ranks=4, threads=2)
+    for line in ("--nodes=2", "--ntasks-per-node=2", "--cpus-per-task=2"):
+        assert f"#SBATCH {line}\n" in text
+    assert "export OMP_NUM_THREADS=2 " in text
+    assert "--ranks 4" in text
+
+
+def test_tasks_of_an_array_get_their_number():
+    text = script(job=JobOptions(mem="1G", array="1-3", array_option="batch-size-per-rank"))
+    assert 'launch --out "$run" --batch-size-per-rank "$SLURM_ARRAY_TASK_ID" &\n' in text
+
+
+def test_a_resumed_run_stays_where_it_is(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "recipe.toml").write_text("epochs = 3\n")
+    text = script(resume="run")
+    assert "run=run\n" in text
+    assert "train --resume run --ranks 2 " in text
+    assert "launch &\n" in text

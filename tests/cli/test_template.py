@@ -1,0 +1,90 @@
+"""`unisono train --write-recipe` and `unisono --install-completion`."""
+
+import os
+import subprocess
+import sys
+import tomllib
+from dataclasses import fields, replace
+
+import pytest
+
+from unisono.cli.main import app, main
+from unisono.cli.template import OF_ONE_RUN
+from unisono.recipe import Recipe, load
+
+
+@pytest.fixture
+def called(monkeypatch, capsys, tmp_path):
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["unisono", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        found = capsys.readouterr()
+        return ended.value.code or 0, found.out, found.err
+
+    return call
+
+
+def test_every_option_is_there_with_its_default_and_explained(called, tmp_path):
+    code, told, _ = called("train", "--write-recipe", "mine.toml")
+    assert code == 0
+    assert "unisono train mine.toml" in told
+    text = (tmp_path / "mine.toml").read_text()
+    assert tomllib.loads(text) == {}  # all defaults: nothing but comments
+    assert load(str(tmp_path / "mine.toml"), {}) == Recipe()
+    lines = text.splitlines()
+    # What stands behind "# " of each option is TOML, and is the default.
+    values = {}
+    for entry in fields(Recipe):
+        if entry.name not in OF_ONE_RUN:
+            (at,) = (number for number, line in enumerate(lines) if line.startswith(f"# {entry.name} = "))
+            assert lines[at - 1].startswith("# ")
+            values |= tomllib.loads(lines[at].removeprefix("# "))
+    assert replace(Recipe(), **values) == Recipe()
+    assert "# ---- Ranks and batches ----" in lines
+    assert not [line for line in lines[3:] if "  " in line]
+    assert not (tmp_path / "runs").exists()
+
+
+def test_what_was_given_stands_as_it_is(called, tmp_path):
+    assert called("train", "r2", "--epochs", "7", "--write-recipe", "mine.toml")[0] == 0
+    assert load(str(tmp_path / "mine.toml"), {}) == load("r2", {"epochs": 7})
+    assert "epochs" in tomllib.loads((tmp_path / "mine.toml").read_text())
+    assert "seed" not in tomllib.loads((tmp_path / "mine.toml").read_text())
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("taken.toml", "--write-recipe taken.toml exists"), ("no/such/place.toml", "No such file or directory")],
+)
+def test_no_file_is_replaced(name, message, called, tmp_path):
+    (tmp_path / "taken.toml").write_text("mine")
+    code, told, errors = called("train", "--write-recipe", name)
+    assert (code, told) == (2, "")
+    assert message in errors
+    assert "HINT" in errors
+    assert (tmp_path / "taken.toml").read_text() == "mine"
+
+
+def test_the_shell_completes_commands_and_options(tmp_path):
+    """As bash does it when TAB is pressed."""
+    home = {**os.environ, "HOME": str(tmp_path)}
+    command = [sys.executable, "-m", "unisono", "--install-completion", "--shell", "bash"]
+    for _ in range(2):
+        ended = subprocess.run(command, env=home, capture_output=True, text=True, timeout=60, check=True)
+    (script,) = (path for path in tmp_path.rglob("unisono") if path.is_file())
+    assert str(script) in ended.stdout.replace("\n", "")
+    assert (tmp_path / ".bashrc").read_text().count("Load unisono completion") == 1
+    for words, expected in ((["unisono", "re"], "report"), (["unisono", "train", "--write"], "--write-recipe")):
+        line = f"COMP_WORDS=({' '.join(words)}); COMP_CWORD={len(words) - 1}; _unisono; echo ${{COMPREPLY[@]}}"
+        found = subprocess.run(
+            ["bash", "-c", f"source {script}; {line}"], capture_output=True, text=True, timeout=60, check=True
+        )
+        assert expected in found.stdout.split()
+
+
+def test_completion_scripts_can_be_made_for_every_shell():
+    for shell in ("bash", "zsh", "fish"):
+        assert "doctor" in app.generate_completion(shell=shell)

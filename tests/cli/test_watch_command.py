@@ -1,0 +1,205 @@
+"""`unisono watch` and `unisono train --watch` as a user meets them: real processes, a real browser."""
+
+import http.client
+import os
+import pty
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "report"))
+from made_run import make
+
+from unisono.cli.main import main
+
+COMMAND = [sys.executable, "-m", "unisono"]
+ADDRESS = re.compile(r"Live page, on this machine: (http://127\.0\.0\.1:(\d+)/([\w-]{32})/)")
+LONG = ["train", "--model", "mlp:256", "--epochs", "400", "--batch-size", "16", "--eval-every", "1", "--lr", "0.0001"]
+
+
+@pytest.fixture
+def started() -> Iterator:
+    """Starts the command and gives it back with the match of its address."""
+    commands = []
+
+    def start(*arguments: str):
+        command = subprocess.Popen(
+            [*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True
+        )
+        commands.append(command)
+        for line in command.stdout:
+            if found := ADDRESS.search(line):
+                return command, found
+        raise AssertionError(f"no address: {command.stderr.read()}")
+
+    yield start
+    for command in commands:
+        command.kill()
+        command.communicate(timeout=60)
+
+
+def is_listening(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def test_a_run_that_has_ended_is_served_until_ctrl_c(started, tmp_path):
+    command, found = started("watch", str(make(tmp_path / "run")))
+    port = int(found[2])
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    for path, status in ((f"/{found[3]}/", 200), ("/wrong/", 403)):
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        answer.read()
+        assert answer.status == status
+    connection.close()
+    (kernel,) = (entry for entry in psutil.net_connections() if entry.laddr.port == port and entry.status == "LISTEN")
+    assert kernel.laddr.ip == "127.0.0.1"
+    command.send_signal(signal.SIGINT)
+    assert command.wait(30) == 0
+    assert command.stderr.read() == ""
+    assert not is_listening(port)
+
+
+def test_the_curve_grows_while_a_run_trains(started, tmp_path):
+    browsing = pytest.importorskip("browsing")
+    if browsing.CHROMIUM is None:
+        pytest.skip("there is no chromium: apt-get install chromium")
+    run = tmp_path / "run"
+    command, found = started(*LONG, "--watch", "--out", str(run))
+    epochs = "() => Number(/(\\d+) epochs were recorded/.exec(document.querySelector('#verdict').innerText)[1])"
+    with browsing.browser_pages(f"http://127.0.0.1:{found[2]}/") as open_page:
+        page = open_page(found[1])
+        seen = page.evaluate(epochs)
+        page.wait_for_function(f"(seen) => ({epochs})() >= seen + 3", arg=seen, timeout=60_000)
+        line = browsing.figure(page, "Loss").locator("path.line").first
+        path = line.get_attribute("d")
+        page.wait_for_function(
+            "(path) => document.querySelector('path.line').getAttribute('d') !== path", arg=path, timeout=60_000
+        )
+        command.send_signal(signal.SIGTERM)  # ends in good order, and whoever looks is shown how
+        page.get_by_text("Live: the run has ended").wait_for(timeout=60_000)
+        page.locator("#verdict", has_text="halted").wait_for(timeout=60_000)
+        # What follows is a page whose server has ended, which chromium logs as an error.
+        page.close()
+    assert command.wait(60) == 75
+    assert not is_listening(int(found[2]))
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGKILL])
+def test_the_page_ends_with_the_run_whatever_ends_it(started, signum, tmp_path):
+    command, found = started(*LONG, "--watch", "--out", str(tmp_path / "run"))
+    tree = psutil.Process(command.pid).children(recursive=True)
+    (page,) = (child for child in tree if "watch" in child.cmdline())
+    command.send_signal(signum)
+    command.wait(60)
+    _, alive = psutil.wait_procs([page], timeout=30)
+    assert alive == []
+    assert not is_listening(int(found[2]))
+
+
+def test_a_short_run_with_a_page_that_nobody_opens_ends_at_once(tmp_path):
+    ended = subprocess.run(
+        [*COMMAND, "train", "--epochs", "2", "--watch", "--out", str(tmp_path / "run")],
+        capture_output=True, text=True, timeout=100, check=False,
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stderr
+    assert ADDRESS.search(ended.stdout)
+    assert "everything is in" in ended.stdout
+    assert "watch" not in (tmp_path / "run" / "recipe.toml").read_text()
+
+
+def test_a_desktop_s_browser_is_given_a_file_that_only_its_owner_may_read(started, monkeypatch, tmp_path):
+    """Not the address, which holds the token: everybody may read the command lines of others."""
+    (tmp_path / "browser").write_text(
+        f'#!/bin/sh\necho "$1" > {tmp_path}/given.part; mv {tmp_path}/given.part {tmp_path}/given\n'
+    )
+    (tmp_path / "browser").chmod(0o755)
+    monkeypatch.setenv("BROWSER", f"{tmp_path}/browser")
+    monkeypatch.setenv("DISPLAY", ":0")
+    monkeypatch.delenv("SSH_CONNECTION", raising=False)
+    command, found = started("watch", str(make(tmp_path / "run")))
+    while not (tmp_path / "given").exists():
+        assert command.poll() is None
+    given = (tmp_path / "given").read_text().strip()
+    assert found[3] not in given
+    page = Path(given.removeprefix("file://"))
+    assert page.stat().st_mode & 0o777 == 0o600
+    assert found[1] in page.read_text()
+    command.send_signal(signal.SIGINT)
+    assert command.wait(30) == 0
+    assert not page.parent.exists()
+
+
+def test_a_page_that_cannot_be_served_does_not_stop_the_training(monkeypatch, tmp_path, capsys):
+    from unisono.cli import watching
+
+    monkeypatch.setattr(watching.sys, "executable", shutil.which("false"))
+    with watching.live_page(tmp_path):
+        pass
+    assert "the live page could not be served" in capsys.readouterr().err
+
+
+def test_the_terminal_shows_a_run_that_has_ended_and_leaves(tmp_path):
+    leader, follower = pty.openpty()
+    with subprocess.Popen([*COMMAND, "watch", str(make(tmp_path / "run")), "--terminal"], stdout=follower) as command:
+        os.close(follower)
+        shown = b""
+        while True:
+            try:
+                data = os.read(leader, 4096)
+            except OSError:  # the other end is closed
+                break
+            if not data:
+                break
+            shown += data
+    os.close(leader)
+    assert command.returncode == 0
+    assert b"test accuracy" in shown
+
+
+def test_the_terminal_follows_a_run_until_it_ends(tmp_path):
+    run = make(tmp_path / "run")
+    (run / "summary.json").rename(tmp_path / "summary.json")
+    leader, follower = pty.openpty()
+    with subprocess.Popen([*COMMAND, "watch", str(run), "--terminal"], stdout=follower, stderr=follower) as command:
+        os.close(follower)
+        shown = b""
+        while True:
+            try:
+                shown += os.read(leader, 4096)
+            except OSError:  # the other end is closed
+                break
+            if b"going on" in shown and not (run / "summary.json").exists():
+                (tmp_path / "summary.json").rename(run / "summary.json")
+    os.close(leader)
+    assert command.returncode == 0
+    assert b"finished" in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nothing"], "there is no run 'nothing'"),
+        (["run", "--port", "70000"], "--port 70000: no such port"),
+        (["run", "run", "--terminal"], "--terminal with 2 runs"),
+    ],
+)
+def test_mistakes_give_one_message_and_exit_code_2(arguments, message, monkeypatch, capsys, tmp_path):
+    make(tmp_path / "run")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["unisono", "watch", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    errors = capsys.readouterr().err
+    assert message in errors
+    assert "HINT" in errors

@@ -1,0 +1,26 @@
+"""Clusters on this one machine, started once for all tests that ask for them."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from slurm_cluster import SlurmCluster, missing
+
+
+@pytest.fixture(scope="session")
+def slurm_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:
+    """Two nodes of two cores."""
+    if why := missing():
+        pytest.skip(f"no SLURM: {why}")
+    with SlurmCluster(tmp_path_factory.mktemp("slurm")) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def slurm(slurm_cluster: SlurmCluster) -> Iterator[SlurmCluster]:
+    """The cluster, without jobs of other tests."""
+    yield slurm_cluster
+    slurm_cluster.settle()

@@ -1,0 +1,120 @@
+"""Machines of a network, played by network name spaces with a cable (veth) each to a switch of their own.
+
+    with Net(2) as net:
+        job = net.start(0, ["unisono", "train", ...], environment)
+        net.unplug(1); net.slow("1gbit")
+
+Each has its own address, host name (which resolves nowhere) and abstract sockets, so for unisono it is a node. What a
+test leaves running in them is ended with the net. Needs root, and `ip`; `REASON` says what is missing.
+"""
+
+import os
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+REASON = (
+    "needs root"
+    if os.geteuid()
+    else "needs the command ip (iproute2)"
+    if shutil.which("ip") is None
+    else "network name spaces are not allowed here"
+    if subprocess.run(["unshare", "--net", "--uts", "true"], capture_output=True, check=False).returncode
+    else ""
+)
+"""Why there can be no such net; empty if there can."""
+
+_ENTER = 'hostname "$0" && exec "$@"'
+
+
+def _ip(*words: str) -> str:
+    return subprocess.run(["ip", *words], check=True, capture_output=True, text=True, timeout=20).stdout
+
+
+class Net:
+    """So many machines; number k has the address `address(k)`."""
+
+    def __init__(self, count: int) -> None:
+        self.names = [f"uni{os.getpid()}n{node}" for node in range(count)]
+        self._switch = f"uni{os.getpid()}s"
+        self._jobs: list[subprocess.Popen[str]] = []
+
+    def __enter__(self) -> Self:
+        try:
+            _ip("netns", "add", self._switch)
+            _ip("-n", self._switch, "link", "add", "hub", "type", "bridge")
+            _ip("-n", self._switch, "link", "set", "hub", "up")
+            for node, name in enumerate(self.names):
+                _ip("netns", "add", name)
+                _ip("-n", name, "link", "set", "lo", "up")
+                _ip("-n", name, "link", "add", "eth0", "type", "veth", "peer", f"port{node}", "netns", self._switch)
+                _ip("-n", name, "address", "add", f"{self.address(node)}/24", "dev", "eth0")
+                _ip("-n", name, "link", "set", "eth0", "up")
+                _ip("-n", self._switch, "link", "set", f"port{node}", "master", "hub")
+                _ip("-n", self._switch, "link", "set", f"port{node}", "up")
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for node in range(len(self.names)):
+            self.power_off(node)
+        for job in self._jobs:
+            job.wait(timeout=20)
+            for pipe in (job.stdout, job.stderr):
+                if pipe is not None:
+                    pipe.close()
+        for name in [*self.names, self._switch]:
+            subprocess.run(["ip", "netns", "delete", name], capture_output=True, check=False, timeout=20)
+
+    @staticmethod
+    def address(node: int) -> str:
+        return f"10.213.77.{node + 1}"
+
+    def start(self, node: int, command: list[str], environment: dict[str, str], cwd: Path) -> subprocess.Popen[str]:
+        """Runs a command on a machine."""
+        inside = ["ip", "netns", "exec", self.names[node], "unshare", "--uts", "sh", "-c", _ENTER, f"node{node}"]
+        job = subprocess.Popen(
+            [*inside, *command], env=environment, cwd=cwd, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        self._jobs.append(job)
+        return job
+
+    def power_off(self, node: int) -> None:
+        """Kills everything on a machine."""
+        found = subprocess.run(
+            ["ip", "netns", "pids", self.names[node]], capture_output=True, text=True, check=False, timeout=20
+        )
+        for pid in found.stdout.split():
+            try:
+                os.kill(int(pid), signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+
+    def unplug(self, node: int) -> None:
+        """Pulls its cable: nobody hears of it."""
+        _ip("-n", self._switch, "link", "set", f"port{node}", "down")
+
+    def plug(self, node: int) -> None:
+        """Puts it back."""
+        _ip("-n", self._switch, "link", "set", f"port{node}", "up")
+
+    def slow(self, rate: str) -> None:
+        """All cables carry no more than this in each direction."""
+        shape = ["root", "tbf", "rate", rate, "burst", "256kb", "latency", "50ms"]
+        for node, name in enumerate(self.names):
+            for where, device in ((name, "eth0"), (self._switch, f"port{node}")):
+                command = ["tc", "-n", where, "qdisc", "replace", "dev", device, *shape]
+                subprocess.run(command, check=True, capture_output=True, timeout=20)
+
+
+def ends(jobs: list[subprocess.Popen[str]], timeout_s: float = 90.0) -> list[tuple[int, str, str]]:
+    """(exit code, stdout, stderr) of each, when all have ended."""
+    told = [job.communicate(timeout=timeout_s) for job in jobs]
+    return [(job.returncode, *texts) for job, texts in zip(jobs, told, strict=True)]

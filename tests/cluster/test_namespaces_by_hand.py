@@ -1,0 +1,241 @@
+"""`unisono train` started by hand on each machine: same bits, take-over within a machine, lost machines, mistakes."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+from unisono.cli.running import run_recipe
+from unisono.launch.environments import child_environment
+from unisono.recipe import Recipe
+from unisono.train.resuming import recipe_of
+
+sys.path.insert(0, str(Path(__file__).parent))
+from namespaces import REASON, Net, ends
+
+pytestmark = [
+    pytest.mark.skipif(bool(REASON), reason=REASON),
+    pytest.mark.skipif(not find_spec("torch"), reason="torch is not installed"),
+    pytest.mark.timeout(180),
+]
+
+SHORT = ["--model", "bn-mlp", "--epochs", "3"]
+EPOCHS = 30
+LONG = ["--model", "bn-mlp", "--epochs", str(EPOCHS), "--slow", "0:4"]
+"""Long enough to be struck in the middle."""
+
+
+def command(net: Net, node: int, nodes: int, *more: str, main: str = "") -> list[str]:
+    train = [sys.executable, "-m", "unisono", "train", "--num-nodes", str(nodes), "--node-id", str(node)]
+    return [*train, "--main-address", main or net.address(0), *more]
+
+
+def start(net: Net, layout: tuple[int, ...], folder: Path, *more: str) -> list[subprocess.Popen[str]]:
+    """One command on each machine."""
+    return [
+        net.start(
+            node,
+            command(net, node, len(layout), "--ranks-per-node", str(count), "--out", "run", *more),
+            child_environment(1),
+            folder,
+        )
+        for node, count in enumerate(layout)
+    ]
+
+
+def until(job: subprocess.Popen[str], beginning: str) -> None:
+    """Until it has said a line that begins like this."""
+    assert job.stdout is not None
+    while line := job.stdout.readline():
+        if line.startswith(beginning):
+            return
+    raise AssertionError(job.stderr.read() if job.stderr else "")
+
+
+def hash_of(run: Path) -> str:
+    return json.loads((run / "summary.json").read_text())["weights_sha256"]
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory) -> dict[int, str]:
+    """Of one rank, by epochs."""
+    found = {}
+    for epochs in (3, EPOCHS):
+        out = tmp_path_factory.mktemp("alone") / str(epochs)
+        found[epochs] = run_recipe(Recipe(model="bn-mlp", epochs=epochs, ranks=1, out=str(out)))["weights_sha256"]
+    return found
+
+
+def ranks_of(job: subprocess.Popen[str]) -> list[psutil.Process]:
+    """The ranks that a machine's supervisor forked, by age; its courier is the oldest child, and no rank."""
+    supervisor = next(
+        process
+        for process in [*psutil.Process(job.pid).children(recursive=True), psutil.Process(job.pid)]
+        if "train" in process.cmdline() and process.parent() is not None and process.children()
+        and all("train" in child.cmdline() for child in process.children())
+    )  # fmt: skip
+    children = sorted(supervisor.children(), key=lambda process: (process.create_time(), process.pid))
+    return children[1:]
+
+
+@pytest.mark.parametrize("layout", [(2, 2), (3, 1), (1, 1, 1, 1), (1, 2, 3)], ids=str)
+def test_any_layout_has_the_bits_of_one_rank(layout, expected, tmp_path):
+    with Net(len(layout)) as net:
+        told = ends(start(net, layout, tmp_path, *SHORT))
+    assert [code for code, _, _ in told] == [0] * len(layout), told
+    assert hash_of(tmp_path / "run") == expected[3]
+    assert [said for _, said, _ in told[1:]] == [""] * (len(layout) - 1), "only the first machine speaks"
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert (summary["ranks"], summary["nodes"], summary["transport"]) == (sum(layout), len(layout), "gloo")
+
+
+def test_a_rank_that_dies_is_taken_over_on_its_machine(expected, tmp_path):
+    with Net(2) as net:
+        jobs = start(net, (2, 2), tmp_path, *LONG)
+        until(jobs[0], "epoch 2/")
+        ranks_of(jobs[1])[0].kill()
+        until(jobs[0], "epoch 6/")
+        ranks_of(jobs[0])[1].kill()
+        told = ends(jobs)
+    assert [code for code, _, _ in told] == [0, 0], told
+    assert hash_of(tmp_path / "run") == expected[EPOCHS]
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["takeovers"] == 1
+    assert "rank 0 was killed by SIGKILL" in told[1][2]
+
+
+def test_a_signal_to_one_machine_halts_all_and_the_run_goes_on_elsewhere(expected, tmp_path):
+    with Net(2) as net:
+        jobs = start(net, (1, 2), tmp_path, *LONG)
+        until(jobs[0], "epoch 2/")
+        ranks_of(jobs[1])[0].parent().send_signal(signal.SIGTERM)
+        told = ends(jobs)
+        assert [code for code, _, _ in told] == [75, 75], told
+        assert "HINT: go on with unisono train --resume run" in told[0][2]
+        resumed = [
+            net.start(node, command(net, node, 2, "--ranks", "1", *LONG, *more), child_environment(1), tmp_path)
+            for node, more in enumerate((["--resume", "run"], []))
+        ]
+        told = ends(resumed)
+    assert [code for code, _, _ in told] == [0, 0], told
+    assert hash_of(tmp_path / "run") == expected[EPOCHS]
+
+
+@pytest.mark.parametrize("how", ["power", "cable"])
+def test_a_machine_that_is_lost_is_named_and_the_rest_goes_on_alone(how, expected, tmp_path):
+    with Net(2) as net:
+        jobs = start(net, (2, 1), tmp_path, *LONG)
+        until(jobs[0], "epoch 2/")
+        if how == "cable":
+            net.unplug(1)  # nobody is told: connections are not closed
+        net.power_off(1)
+        code, _, said = ends(jobs[:1])[0]
+    assert code == 75, said
+    assert re.search(r"the run cannot go on: node 1 \(node1, 10\.213\.77\.2, rank 2\) was lost", said), said
+    assert "HINT: go on with unisono train --resume run" in said
+    run_recipe(recipe_of(str(tmp_path / "run"), {"ranks": 2, "slow": ""}))
+    assert hash_of(tmp_path / "run") == expected[EPOCHS]
+
+
+def test_a_cable_that_is_out_for_a_second_costs_a_second(expected, tmp_path):
+    with Net(2) as net:
+        jobs = start(net, (1, 1), tmp_path, *LONG)
+        until(jobs[0], "epoch 2/")
+        net.unplug(1)
+        subprocess.run(["sleep", "1"], check=True)
+        net.plug(1)
+        told = ends(jobs)
+    assert [code for code, _, _ in told] == [0, 0], told
+    assert hash_of(tmp_path / "run") == expected[EPOCHS]
+
+
+def test_whoever_does_not_come_is_named(tmp_path):
+    with Net(2) as net:
+        lone = net.start(0, command(net, 0, 3, "--join-timeout", "3", *SHORT), child_environment(1), tmp_path)
+        other = net.start(1, command(net, 1, 3, "--join-timeout", "3", *SHORT), child_environment(1), tmp_path)
+        told = ends([lone, other])
+    assert [code for code, _, _ in told] == [2, 2], told
+    assert re.search(r"node 0: after 3 s node 2 of 3 had not come; here: node 0 on node0, 1 on node1", told[0][2])
+    assert "node 2" in told[1][2]
+    assert not (tmp_path / "runs").exists()
+
+
+def test_without_the_first_machine_there_is_nothing_to_join(tmp_path):
+    with Net(2) as net:
+        job = net.start(1, command(net, 1, 2, "--join-timeout", "2", *SHORT), child_environment(1), tmp_path)
+        code, _, said = ends([job])[0]
+    assert (code, "node 1: no store at 10.213.77.1:29500" in said) == (2, True), said
+    assert "HINT: is node 0 running on that host" in said
+
+
+def test_mistakes_are_told_on_every_machine(tmp_path):
+    places = tmp_path / "first", tmp_path / "second"
+    for place in places:
+        place.mkdir()
+
+    def both(*more: list[str]) -> list[tuple[int, str, str]]:
+        jobs = [
+            net.start(node, command(net, node, 2, *words), child_environment(1), places[node])
+            for node, words in enumerate(more)
+        ]
+        return ends(jobs)
+
+    with Net(2) as net:
+        for code, _, said in both([*SHORT], [*SHORT, "--lr", "0.3"]):
+            assert code == 2
+            assert "the recipe is not the same everywhere:\n  --lr: 0.01 on node 0 (node0), 0.3 on node 1" in said, said
+        rows = np.zeros((64, 4), np.float32)
+        np.savez(places[0] / "own.npz", train_x=rows, train_y=np.arange(64) % 2, test_x=rows, test_y=np.arange(64) % 2)
+        told = both(*[["--data", "own.npz"]] * 2)
+        assert [code for code, _, _ in told] == [2, 2], told
+        assert "own.npz" in told[1][2]
+        assert re.search(r"node 1: .*own\.npz", told[0][2]), told
+        assert not (places[0] / "runs").exists(), "nothing is left of a run that did not begin"
+
+
+def test_mistakes_of_one_machine(tmp_path):
+    with Net(2) as net:
+        wrong = command(net, 0, 2, *SHORT, main=net.address(1))
+        code, _, said = ends([net.start(0, wrong, child_environment(1), tmp_path)])[0]
+        assert (code, "--main-address 10.213.77.2 (10.213.77.2) is not an address of node0" in said) == (2, True), said
+
+        nowhere = command(net, 0, 2, *SHORT, main="no.such.host.invalid")
+        code, _, said = ends([net.start(0, nowhere, child_environment(1), tmp_path)])[0]
+        assert (code, "'no.such.host.invalid' does not resolve on node0" in said) == (2, True), said
+
+        missing = command(net, 0, 2, *SHORT, "--interface", "wlan7")
+        code, _, said = ends([net.start(0, missing, child_environment(1), tmp_path)])[0]
+        assert (code, "--interface wlan7: there is none of that name on node0, but lo, eth0" in said) == (2, True), said
+
+        twice = [
+            command(net, 0, 3, "--join-timeout", "6", *SHORT),
+            *[command(net, 1, 3, "--join-timeout", "6", *SHORT)] * 2,
+        ]
+        told = ends(
+            [
+                net.start(node, words, child_environment(1), tmp_path)
+                for node, words in zip((0, 1, 1), twice, strict=True)
+            ]
+        )
+        assert [code for code, _, _ in told] == [2, 2, 2]
+        assert sum("node 1 is here already, on node1" in said for _, _, said in told) == 1, told
+
+
+def test_a_port_that_is_taken_is_told_before_anything_else(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        words = ["--num-nodes", "2", "--node-id", "0", "--main-address", "127.0.0.1", "--main-port", str(port)]
+        ended = subprocess.run(
+            [sys.executable, "-m", "unisono", "train", *words],
+            env=child_environment(1), cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+    assert ended.returncode == 2
+    assert f"--main-port {port} of {os.uname().nodename} is taken" in ended.stderr, ended.stderr

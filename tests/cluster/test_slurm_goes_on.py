@@ -1,0 +1,109 @@
+"""Jobs that are warned, preempted, requeued, cancelled: they go on, or end for good, always with a quiet run's weights.
+
+A requeued job starts again after 6 seconds, so few jobs go through all of it.
+"""
+
+from dataclasses import replace
+from importlib.util import find_spec
+
+import pytest
+from slurm_jobs import Desk
+
+from unisono.cli.running import run_recipe
+from unisono.recipe import Recipe
+from unisono.train.resuming import recipe_of
+
+EPOCHS = 60
+RECIPE = Recipe(epochs=EPOCHS, model="bn-mlp")
+OPTIONS = ["--epochs", str(EPOCHS), "--model", "bn-mlp", "--mem", "500M"]
+SLOWLY = ["--slow", "0:20"]
+"""An epoch of 5 ms is over before it is struck."""
+LIMIT = ["--time", "2", "--sbatch=--signal=B:USR1@119"]
+"""The last line of a kind counts: warned as early as can be."""
+AGAIN = "Started again by the launcher (restart {})."
+
+
+@pytest.fixture
+def desk(slurm, tmp_path) -> Desk:
+    return Desk(slurm, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def sha256(tmp_path_factory):
+    """Of a quiet run, by its seed."""
+    found = {}
+
+    def of(seed: int = 0) -> str:
+        if seed not in found:
+            out = str(tmp_path_factory.mktemp("quiet") / "run")
+            found[seed] = run_recipe(replace(RECIPE, seed=seed, out=out))["weights_sha256"]
+        return found[seed]
+
+    return of
+
+
+def check_whole(desk: Desk, run: str, expected: str) -> None:
+    summary = desk.summary(run)
+    assert (summary["status"], summary["weights_sha256"]) == ("finished", expected)
+    assert desk.epochs(run) == [*range(1, EPOCHS + 1)]
+
+
+@pytest.mark.timeout(240)
+def test_signals_requeues_preemption_and_the_time_limit(desk, sha256):
+    """SLURM looks at time limits every 30 s: meanwhile another job is struck by everything else."""
+    limited = desk.submit(*OPTIONS, "--slow", "0:400", "--job-name", "limited", *LIMIT)
+    struck = desk.submit(*OPTIONS, *SLOWLY, "--job-name", "struck")
+    desk.until_said(struck, "epoch 2/")
+    desk.slurm.call(["scancel", "--batch", "--signal=USR1", struck])
+    desk.until_said(struck, AGAIN.format(1))
+    desk.until_said(struck, "Resumed from")
+    desk.slurm.call(["scontrol", "requeue", struck])
+    desk.until_said(struck, AGAIN.format(2))
+    desk.until_said(struck, "Resumed from", 2)
+    urgent = ["sbatch", "-p", "urgent", "--exclusive", "-w", desk.show(struck, "NodeList"), "--wrap", "true"]
+    desk.slurm.call(urgent, cwd=desk.place)
+    desk.until_over(struck)
+    check_whole(desk, f"runs/struck-{struck}", sha256())
+    assert desk.show(struck, "Restarts") == "3"
+    said = desk.output(struck)
+    assert said.count(" is queued again, and will go on in ") == 1  # the other times it was not the script's doing
+    assert [f"start {n}" in said for n in (1, 2, 3, 4, 5)] == [True] * 4 + [False]
+
+    desk.until_said(limited, f"unisono: job {limited} is queued again, and will go on in runs/limited-{limited}")
+    desk.slurm.settle()  # it would be as slow as before
+    run = str(desk.place / "runs" / f"limited-{limited}")
+    assert run_recipe(recipe_of(run, {"slow": ""}))["weights_sha256"] == sha256()
+
+
+@pytest.mark.timeout(240)
+def test_cancelled_it_ends_for_good_and_can_be_resumed(desk, sha256):
+    """With torchrun ranks get the signal twice: from SLURM, and from torchrun, which got it, too."""
+    launcher = ["--launcher", "torchrun" if find_spec("torch") else "unisono"]
+    job = desk.submit(*OPTIONS, *SLOWLY, *launcher, "--job-name", "mine")
+    desk.until_said(job, "epoch 2/")
+    code, out, err = desk.unisono("cancel", job)
+    assert (code, out) == (0, f"job {job} was asked to end; unisono jobs tells when it has\n"), err
+    desk.until_over(job)
+    assert (desk.show(job, "JobState"), desk.show(job, "Restarts")) == ("CANCELLED", "0")
+    run = f"runs/mine-{job}"
+    assert desk.summary(run)["status"] == "halted"
+    code, out, err = desk.unisono(
+        "submit", "--resume", run, "--slow", "", "--mem", "500M", "--follow", "--poll-s", "0.2"
+    )
+    assert code == 0, out + err
+    check_whole(desk, run, sha256())
+
+
+@pytest.mark.timeout(240)
+def test_of_an_array_one_task_is_queued_again(desk, sha256):
+    launcher = ["--launcher", "srun" if find_spec("mpi4py") else "unisono"]
+    job = desk.submit(*OPTIONS, *SLOWLY, *launcher, "--job-name", "mine", "--array", "1-2")
+    for task in (1, 2):
+        desk.until_said(f"{job}_{task}", "epoch 2/")
+    assert desk.show(f"{job}_2", "JobId") == job  # whoever requeues by that number hits both
+    desk.slurm.call(["scancel", "--batch", "--signal=USR1", f"{job}_2"])
+    desk.until_said(f"{job}_2", AGAIN.format(1))
+    desk.until_over(f"{job}_1", f"{job}_2")
+    assert [desk.show(f"{job}_{task}", "Restarts") for task in (1, 2)] == ["0", "1"]
+    for task in (1, 2):
+        check_whole(desk, f"runs/mine-{job}_{task}", sha256(task))

@@ -1,0 +1,156 @@
+"""`unisono submit` on a real SLURM: every launcher ends with one hash, and what is wrong is said.
+
+Jobs are submitted together and waited for together: each takes seconds, most of which are imports.
+"""
+
+from dataclasses import replace
+from importlib.util import find_spec
+
+import pytest
+from slurm_jobs import QUICK, Desk, rank_of
+
+from unisono.cli.running import run_recipe
+from unisono.launch.commands import find_program
+from unisono.recipe import load
+
+DATA = "synthetic:classes=20,rows=3000,features=512,difficulty=0.5"
+RECIPE = load("r4", {"batch_size": 1024, "epochs": 2, "data": DATA})
+OPTIONS = ["r4", "--batch-size", "1024", "--epochs", "2", "--data", DATA, "--mem", "500M"]
+"""With a fixed batch, and fewer rows."""
+LAUNCHERS = {"unisono": "numpy", "srun": "mpi4py", "mpirun": "mpi4py", "torchrun": "torch", "accelerate": "accelerate"}
+"""Launcher -> the package that it needs."""
+ONE_NODE = [("unisono", 1, 1), ("srun", 1, 2), ("mpirun", 1, 2), ("torchrun", 1, 2), ("accelerate", 1, 2)]
+TWO_NODES = [("srun", 2, 1), ("mpirun", 2, 2), ("torchrun", 2, 2), ("accelerate", 2, 1)]
+"""Launcher, nodes, ranks on each."""
+
+with_mpi = pytest.mark.skipif(
+    not find_spec("mpi4py") or find_program("mpirun") is None, reason="mpi4py or mpirun is not installed"
+)
+
+across_nodes = pytest.mark.skipif(
+    find_spec("unisono.strategies.nodes") is None, reason="sync spans one node in this version"
+)
+
+
+@pytest.fixture
+def desk(slurm, tmp_path) -> Desk:
+    return Desk(slurm, tmp_path)
+
+
+def expected(tmp_path_factory, **options: object) -> str:
+    recipe = replace(RECIPE, out=str(tmp_path_factory.mktemp("quiet") / "run"), **options)
+    return run_recipe(recipe)["weights_sha256"]
+
+
+@pytest.fixture(scope="module")
+def sync_sha256(tmp_path_factory) -> str:
+    return expected(tmp_path_factory)
+
+
+@pytest.fixture(scope="module")
+def ring_sha256(tmp_path_factory) -> str:
+    """Of two replicas: the same bits wherever they are."""
+    return expected(tmp_path_factory, allreduce="ring")
+
+
+def test_a_job_is_followed_to_its_end(desk, sync_sha256):
+    code, out, err = desk.unisono("submit", *OPTIONS, "--job-name", "mine", "--time", "10", "--follow", *QUICK)
+    assert code == 0, err
+    job = out.split("Submitted: job ")[1].split()[0]
+    lines = out.splitlines()
+    assert f"unisono: job {job} on n1, start 1" in lines
+    assert f"main address: n1:{20000 + int(job)}, run directory: runs/mine-{job}" in lines
+    assert [line.split()[1] for line in lines if line.startswith("epoch ")] == ["1/2", "2/2"]
+    assert f"unisono: job {job}: RUNNING on n1\n" in err
+    assert err.endswith(f"unisono: job {job}: COMPLETED\n")
+    assert desk.summary(f"runs/mine-{job}")["weights_sha256"] == sync_sha256
+    code, out, err = desk.unisono("jobs")
+    assert (code, err) == (0, "")
+    (row,) = [line.split() for line in out.splitlines() if line.startswith(job)]
+    assert row[1:4] == ["mine", "COMPLETED", "n1"]
+    assert desk.unisono("cancel", job)[1] == f"job {job} is over already: COMPLETED\n"
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize(
+    "layouts", [pytest.param(ONE_NODE, id="one node"), pytest.param(TWO_NODES, id="two nodes", marks=across_nodes)]
+)
+def test_every_launcher_ends_with_one_hash(desk, sync_sha256, layouts):
+    jobs = {}
+    for launcher, nodes, ranks in layouts:
+        if find_spec(LAUNCHERS[launcher]):
+            where = ["--launcher", launcher, "--nodes", str(nodes), "--ranks-per-node", str(ranks)]
+            jobs[launcher] = desk.submit(*OPTIONS, *where, "--job-name", launcher), nodes * ranks
+    for launcher, (job, ranks) in jobs.items():
+        desk.until_over(job)
+        assert desk.show(job, "ExitCode") == "0:0", desk.output(job)
+        summary = desk.summary(f"runs/{launcher}-{job}")
+        assert (summary["weights_sha256"], summary["ranks"]) == (sync_sha256, ranks), launcher
+
+
+@with_mpi
+def test_replicas_on_two_nodes(desk, ring_sha256):
+    options = [*OPTIONS, "--nodes", "2", "--ranks-per-node", "1", "--allreduce", "ring"]
+    jobs = [desk.submit(*options, "--launcher", "srun", "--transport", "mpi", "--job-name", "mpi")]
+    if find_spec("torch"):
+        jobs.append(desk.submit(*options, "--launcher", "torchrun", "--job-name", "gloo"))
+    desk.until_over(*jobs)
+    for job, name in zip(jobs, ("mpi", "gloo"), strict=False):
+        assert desk.show(job, "ExitCode") == "0:0", desk.output(job)
+        assert desk.show(job, "NodeList") == "n[1-2]"
+        assert desk.summary(f"runs/{name}-{job}")["weights_sha256"] == ring_sha256
+
+
+@with_mpi
+def test_worlds_of_one_are_refused_with_the_flag(desk):
+    """Open MPI under pmi2 starts each task as a world of its own, and says nothing. The exit code is handed on."""
+    code, out, err = desk.unisono("submit", *OPTIONS, "--launcher", "srun", "--mpi", "pmi2", "--follow", *QUICK)
+    assert code == 2, err
+    assert "PMI says 2 ranks, MPI says a world of 1" in out
+    assert "HINT: this MPI is Open MPI: start it with `srun --mpi=pmix`, or with mpirun" in out
+    assert "FAILED (exit code 2)" in err
+    told = desk.slurm.call(["srun", "-n2", find_program("unisono") or "unisono", "train"], cwd=desk.place)
+    assert "SLURM says 2 tasks, MPI says a world of 1" in told.stderr
+    assert told.returncode == 2
+
+
+@with_mpi
+def test_a_rank_that_is_killed_is_named_with_the_memory_that_the_job_asked_for(desk):
+    job = desk.submit("--epochs", "500", "--slow", "0:10", "--mem", "500M", "--launcher", "srun")
+    desk.until_said(job, "epoch 2/")
+    rank_of(job, 1).kill()
+    desk.until_over(job)
+    assert desk.show(job, "JobState") == "FAILED"
+    said = desk.output(job)
+    assert "rank 1" in said or "task 1: Killed" in said
+    assert "a rank was killed (SIGKILL), most often for memory" in said
+    assert "HINT: this job asked for 500M a node" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (
+            ["--ranks-per-node", "8", "--mem", "1G"],
+            "1 node of 8 cores and 1024 MB, and would wait for ever: main has 2 ",
+        ),
+        (["--ranks-per-node", "1", "--nodes", "3", "--mem", "1G"], "2 nodes of 2 cores and 4000 MB"),
+        (["--mem", "99G"], "2 cores and 101376 MB, and would wait for ever"),
+        (["--partition", "none", "--mem", "1G"], "there is no partition none"),
+        (["--account", "me", "--mem", "1G", "--sbatch=--no-such"], "sbatch refused: "),
+    ],
+)
+def test_what_the_cluster_does_not_have_is_refused(desk, arguments, told):
+    code, _, err = desk.unisono("submit", *arguments)
+    assert code == 2
+    assert told in err
+    assert "HINT: " in err
+
+
+def test_a_job_of_others_is_not_cancelled(desk):
+    job = desk.slurm.call(["sbatch", "--parsable", "--wrap", "exec sleep 60"], cwd=desk.place).stdout.strip()
+    code, _, err = desk.unisono("cancel", job)
+    assert code == 2
+    assert f"job {job} was not submitted by unisono\nHINT: end it with scancel {job}" in err
+    assert desk.show(job, "JobState") in ("PENDING", "RUNNING")
+    assert "SLURM knows no job 999" in desk.unisono("cancel", "999")[2]

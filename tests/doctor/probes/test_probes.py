@@ -1,0 +1,242 @@
+"""What each probe makes of machines that are not this one; what it says of this one is `tests/cli`'s affair."""
+
+import shutil
+import socket
+import subprocess
+from importlib.util import find_spec
+
+import pytest
+
+from unisono.doctor.probes import accelerate, arithmetic, energy, gloo, machine, mpi, network, slurm, torch, training
+from unisono.errors import UnisonoError
+
+
+def told(finding) -> tuple[str, str]:
+    return finding.status, finding.told
+
+
+class TestMachine:
+    def test_a_whole_machine(self):
+        (found,) = machine.cores(8, 8, 8, 0.5)
+        assert told(found) == ("ok", "8, all usable")
+
+    def test_affinity_and_quotas_are_named(self):
+        (found,) = machine.cores(64, 8, 4, 0.5)
+        assert found.status == "ok"
+        assert "4 of 64 usable" in found.told
+        assert "affinity mask leaves 8" in found.told
+        assert "quota of the group leaves 4" in found.told
+
+    def test_one_core_is_no_place_for_more_ranks(self):
+        (found,) = machine.cores(4, 1, 1, 0.0)
+        assert found.status == "warning"
+        assert "--cpus-per-task" in found.fix
+
+    def test_cores_that_others_want_are_a_warning(self):
+        _, load = machine.cores(2, 2, 2, 7.25)
+        assert told(load) == ("warning", "7.2 processes want the 2 cores: times measured now say little")
+
+    def test_little_memory(self, monkeypatch):
+        monkeypatch.setattr(machine, "available_bytes", lambda: 100 << 20)
+        monkeypatch.setattr(machine, "memory_kills", lambda: 3)
+        found = machine.memory()
+        assert found.status == "warning"
+        assert "100 MiB of" in found.told
+        assert "killed 3 processes" in found.told
+
+    def test_a_container_s_small_dev_shm(self, monkeypatch):
+        usage = type(shutil.disk_usage("/"))
+        monkeypatch.setattr(machine.shutil, "disk_usage", lambda path: usage(64 << 20, 0, 64 << 20))
+        assert machine.shm().status == "warning"
+        assert "--shm-size" in machine.shm().fix
+
+    def test_no_dev_shm(self):
+        assert machine.shm("/no/such/place").status == "warning"
+
+
+class TestArithmetic:
+    def test_the_widest_instructions_are_named(self):
+        assert told(arithmetic.processor("a", {"avx2", "avx512f"})) == ("ok", "a, AVX-512")
+        assert arithmetic.processor("a", {"sse4_2"}).status == "warning"
+
+    def test_what_instructions_mean_for_sixteen_bits(self):
+        assert arithmetic.sixteen("bf16", {"avx512_bf16"}).status == "ok"
+        assert arithmetic.sixteen("fp16", {"avx512_bf16"}).status == "missing"
+        assert "--precision fp32" in arithmetic.sixteen("bf16", set()).fix
+
+    def test_a_numpy_without_blas_is_a_warning(self, monkeypatch):
+        monkeypatch.setattr(arithmetic, "threadpool_info", lambda: [])
+        assert arithmetic.blas().status == "warning"
+
+    def test_variables_of_threads_are_shown(self):
+        assert arithmetic.threads({"OMP_NUM_THREADS": "8"}).told.startswith("OMP_NUM_THREADS=8; ranks of unisono")
+
+
+@pytest.mark.parametrize("probe", [mpi, torch, accelerate, gloo], ids=lambda probe: probe.__name__)
+def test_what_is_not_installed_is_missing_with_the_command_that_installs_it(probe, monkeypatch):
+    monkeypatch.setattr(probe, "find_spec", lambda name: None)
+    found = probe.probe()
+    if probe is gloo:
+        assert found == []  # torch's probe has said it
+    else:
+        assert [finding.status for finding in found] == ["missing"]
+        assert "pip install" in found[0].fix
+
+
+class TestMpi:
+    def test_mpi4py_without_mpirun(self, monkeypatch):
+        monkeypatch.setattr(mpi, "find_spec", lambda name: True)
+        monkeypatch.setattr(mpi, "find_program", lambda name: None)
+        monkeypatch.setattr(mpi.metadata, "version", lambda name: "4.1")
+        assert told(mpi.probe()[0]) == ("missing", "mpi4py 4.1 is there, mpirun is not")
+
+    @pytest.mark.parametrize(
+        ("said", "version"),
+        [
+            ("mpirun (Open MPI) 5.0.11\n\nReport bugs to\n", "mpirun (Open MPI) 5.0.11"),
+            ("HYDRA build details:\n    Version:                                 5.0.2\n", "MPICH 5.0.2"),
+            ("", "mpirun"),
+        ],
+    )
+    def test_versions_of_both_kinds(self, said, version, monkeypatch, tmp_path):
+        monkeypatch.setattr(
+            mpi.subprocess, "run", lambda *command, **options: subprocess.CompletedProcess(command, 0, stdout=said)
+        )
+        assert mpi.version("mpirun") == version
+
+    def test_ranks_that_do_not_meet_are_told_with_the_fix(self, monkeypatch):
+        def fails(worlds):
+            raise UnisonoError("the mpi world of 2 ranks ended with exit code 1:\n\nORTE: no permission\n")
+
+        monkeypatch.setattr("unisono.doctor.exchange.plan", lambda options: [])
+        monkeypatch.setattr("unisono.doctor.exchange.measure", fails)
+        found = mpi.exchange("MPI, 2 ranks", "mpi", "native", "mend it")
+        assert told(found) == ("failed", "2 ranks could not exchange numbers: ORTE: no permission")
+        assert found.fix == "mend it"
+
+    def test_a_wrong_sum_is_a_failure(self, monkeypatch):
+        row = {"transport": "mpi", "algorithm": "native", "median_us": 1.0, "correct": False}
+        monkeypatch.setattr("unisono.doctor.exchange.plan", lambda options: [])
+        monkeypatch.setattr("unisono.doctor.exchange.measure", lambda worlds: iter([row]))
+        assert mpi.exchange("MPI, 2 ranks", "mpi", "native", "mend it").status == "failed"
+
+
+class TestNetwork:
+    def addresses(self, monkeypatch, *found: str) -> None:
+        entries = [(0, 0, 0, "", (address, 0)) for address in found]
+        monkeypatch.setattr(network.socket, "getaddrinfo", lambda *arguments, **options: entries)
+
+    def test_a_name_that_leads_to_loopback_is_a_warning(self, monkeypatch):
+        self.addresses(monkeypatch, "127.0.1.1", "::1")
+        found = network.name("here")
+        assert found.status == "warning"
+        assert "GLOO_SOCKET_IFNAME" in found.fix
+
+    def test_a_name_that_others_can_use(self, monkeypatch):
+        self.addresses(monkeypatch, "10.0.0.5", "fe80::1%eth0")
+        assert told(network.name("here")) == ("ok", "here is 10.0.0.5, fe80::1%eth0")
+
+    def test_a_name_that_leads_nowhere(self, monkeypatch):
+        def fails(*arguments, **options):
+            raise socket.gaierror(-2, "Name or service not known")
+
+        monkeypatch.setattr(network.socket, "getaddrinfo", fails)
+        assert "here leads nowhere (Name or service not known)" in network.name("here").told
+
+    def test_a_port_that_is_taken(self):
+        with socket.socket() as taken:
+            taken.bind(("", 0))
+            taken.listen()
+            port = taken.getsockname()[1]
+            assert f"{port}, torchrun's usual port, is taken" in network.ports(port).told
+        assert network.ports(port).status == "ok"
+
+
+class TestEnergy:
+    def test_counters_are_there_and_readable_or_not(self, tmp_path):
+        assert energy.rapl(tmp_path).status == "missing"
+        counter = tmp_path / "intel-rapl:0" / "energy_uj"
+        counter.parent.mkdir()
+        counter.write_text("123\n")
+        assert told(energy.rapl(tmp_path)) == ("ok", "1 counters, readable")
+        counter.unlink()
+        counter.mkdir()  # which cannot be read, not even by root
+        found = energy.rapl(tmp_path)
+        assert found.status == "warning"
+        assert "chmod a+r" in found.fix
+
+    def test_no_driver(self):
+        assert energy.nvml("libno-such-thing.so.1").status == "missing"
+
+
+class TestSlurm:
+    @pytest.fixture
+    def commands(self, tmp_path, monkeypatch):
+        """Puts commands of the given contents on an otherwise empty PATH."""
+
+        def make(**scripts: str) -> None:
+            for name, script in scripts.items():
+                (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
+                (tmp_path / name).chmod(0o755)
+            monkeypatch.setenv("PATH", str(tmp_path))
+
+        return make
+
+    def test_a_machine_without_it(self, commands):
+        commands()
+        assert [finding.status for finding in slurm.cluster()] == ["missing"]
+
+    def test_a_cluster_that_answers(self, commands):
+        sinfo = '[ "$1" = --version ] && echo slurm 22.05.8 || echo "debug* 4 idle"'
+        commands(sinfo=sinfo, srun="echo 'MPI plugin types are: none pmi2 pmix'")
+        (found,) = slurm.cluster()
+        assert told(found) == ("ok", "slurm 22.05.8; partition, nodes, state: debug* 4 idle")
+
+    def test_an_srun_without_pmix_is_a_warning(self, commands):
+        commands(sinfo="echo slurm 22.05.8", srun="echo 'MPI plugin types are: none pmi2' >&2")
+        assert [finding.status for finding in slurm.cluster()] == ["ok", "warning"]
+
+    def test_a_controller_that_is_not_there(self, commands):
+        commands(sinfo="echo 'slurm_load_partitions: Unable to contact slurm controller' >&2; exit 1", srun="")
+        (found,) = slurm.cluster()
+        assert found.status == "warning"
+        assert found.told.endswith("Unable to contact slurm controller")
+
+    def test_a_controller_that_does_not_answer(self, commands, monkeypatch):
+        monkeypatch.setattr(slurm, "ANSWER_S", 0.2)
+        commands(sinfo="exec /bin/sleep 60", srun="")
+        assert slurm.cluster()[0].told.endswith("does not answer: no answer")
+
+    def test_inside_a_job(self, monkeypatch):
+        monkeypatch.setenv("SLURM_JOB_ID", "7")
+        monkeypatch.setenv("SLURM_NTASKS", "4")
+        (found,) = slurm.job()
+        assert found.told.startswith("job_id 7, ntasks 4; this process: ")
+
+    def test_launchers_that_contradict_each_other(self, monkeypatch):
+        monkeypatch.setenv("RANK", "3")
+        (found,) = slurm.job()
+        assert (found.name, found.status) == ("launcher", "warning")
+        assert "WORLD_SIZE is not" in found.told
+
+
+class TestTraining:
+    def test_equal_and_different_bits(self):
+        assert training.judge("bits", {1: "ab" * 32, 2: "ab" * 32}).status == "ok"
+        found = training.judge("bits", {1: "ab" * 32, 2: "cd" * 32})
+        assert told(found) == ("failed", "trained on 1 and 2 ranks: the weights differ")
+        assert found.facts == {"weights_sha256 on 1": "ab" * 32, "weights_sha256 on 2": "cd" * 32}
+
+    def test_a_training_that_fails_says_why(self):
+        found = training.compare("bits", ["--engine", "abacus"])
+        assert found.status == "failed"
+        assert "--engine abacus" in found.told
+
+    def test_without_torch_nothing_is_said_of_it(self, monkeypatch):
+        monkeypatch.setattr(training, "find_spec", lambda name: None)
+        assert training.probe_torch() == []
+
+
+@pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed")
+def test_torch_without_gpus_says_that_none_are_needed():
+    assert torch._gpus(None).status == "missing"

@@ -1,0 +1,82 @@
+"""Probes that crash, talk nonsense or do not answer are findings, and nothing of theirs is left."""
+
+import sys
+
+import psutil
+import pytest
+
+from unisono.doctor.examining import examine, examine_one
+from unisono.doctor.finding import Finding
+from unisono.doctor.probes import PATIENCE_S, PROBES, Probe
+
+HANGS = """
+import signal, subprocess, sys
+print("started", file=sys.stderr, flush=True)
+child = subprocess.Popen([sys.executable, "-c", "import signal; signal.signal(15, signal.SIG_IGN); signal.pause()"])
+print(child.pid, file=sys.stderr, flush=True)
+signal.pause()
+"""
+"""A probe that does not end, with a child that does not want to."""
+
+
+def python(code: str) -> list[str]:
+    return [sys.executable, "-c", code]
+
+
+def test_a_real_probe_answers():
+    found = examine_one("machine", PROBES["machine"])
+    assert [finding.name for finding in found if finding.name != "load"] == [
+        "software", "cores", "memory", "/dev/shm", "disk",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        ("import sys; print('no such library', file=sys.stderr); sys.exit(3)", "ended with exit code 3"),
+        ("import os; os.kill(os.getpid(), 11)", "was killed by SIGSEGV"),
+        ("print('hello')", "gave an answer that is none"),
+        ("print('[{\"name\": 1}]')", "gave an answer that is none"),
+        ("", "gave an answer that is none"),
+    ],
+)
+def test_a_probe_that_fails_is_a_finding(code, told):
+    (finding,) = examine_one("mpi", PROBES["mpi"], python(code))
+    assert (finding.name, finding.status) == ("MPI", "failed")
+    assert told in finding.told
+    assert "python -m unisono.doctor.probe mpi" in finding.fix
+    if "no such library" in code:
+        assert finding.told.endswith("its last words: no such library")
+
+
+@pytest.mark.parametrize(("load", "status"), [(0.0, "failed"), (1e6, "warning")])
+def test_a_probe_that_does_not_answer_is_given_up_with_all_that_it_started(load, status, monkeypatch):
+    """A machine that is too busy to answer is not one on which something is broken."""
+    monkeypatch.setattr("unisono.doctor.examining.getloadavg", lambda: (load, load, load))
+    (finding,) = examine_one("mpi", Probe("mpi:probe", "MPI", timeout_s=1.5), python(HANGS))
+    assert finding.told.startswith("the probe gave no answer within 1.5 s")
+    assert finding.status == status
+    child = int(finding.facts["last_words"][-1])
+    assert not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE
+
+
+def test_what_a_library_prints_before_the_answer_does_no_harm():
+    code = 'print(\'libfabric: hello\'); print(\'[{"name": "x", "status": "ok", "told": "y"}]\')'
+    assert examine_one("mpi", PROBES["mpi"], python(code)) == [Finding("x", "ok", "y")]
+
+
+def test_nothing_is_waited_for_longer_than_half_a_minute():
+    assert all(probe.timeout_s <= PATIENCE_S < 30 for probe in PROBES.values())
+
+
+def test_without_the_self_test_nothing_is_trained(monkeypatch):
+    asked, told = [], []
+    monkeypatch.setattr("unisono.doctor.examining.examine_one", lambda name, probe: asked.append(name) or [])
+    assert list(examine(self_test=False, tell=told.append)) == []
+    assert set(PROBES) - set(asked) == {"bits", "bits-torch"}
+    assert told[0] == "cores, memory and disk"
+
+
+def test_statuses_are_four():
+    with pytest.raises(ValueError, match="status 'fine'"):
+        Finding("x", "fine", "")

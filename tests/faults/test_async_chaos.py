@@ -1,0 +1,64 @@
+"""Asynchronous ranks that die or stand still at random times: every batch once in every epoch, and nothing hangs."""
+
+import random
+import sys
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from torment import KILL, STOP, TWICE, WHILE_STOPPED, Habits, Run, torment
+
+from unisono.recipe import Recipe
+from unisono.train.job import prepare
+from unisono.train.team import Halted, Places, Team
+
+PUSHES, EPOCHS, FAULTS = 400, 2, 6
+RECIPE = Recipe(
+    strategy="async", model="mlp:32,16", batch_size=5, epochs=EPOCHS, lr=0.1, optimizer="sgd", max_restarts=1000,
+    data=f"synthetic:classes=5,rows={5 * PUSHES},features=20,test_rows=0",
+)  # fmt: skip
+RUNS = [
+    dict(ranks=4, masters=1),
+    dict(ranks=5, masters=2, deal="dynamic", staleness_rule="softsync"),
+    dict(ranks=5, masters=2, order="round-robin", optimizer="adam", lr=0.01),
+    dict(ranks=3, masters=2, deal="dynamic", staleness_rule="delay-compensated", order="round-robin"),
+    dict(ranks=4, masters=1, deal="dynamic", staleness_rule="plain", max_staleness="6:drop", respawn=False),
+    dict(ranks=5, masters=1, staleness_rule="scaled", optimizer="momentum", max_staleness="5:wait"),
+]
+
+
+def work(recipe: Recipe) -> None:
+    """A run, in a process that can be ended as a whole; raises if a batch was not used once."""
+    found: dict[int, list[int]] = {}
+
+    def hear(rank: int, value: dict[str, Any]) -> None:
+        if "metrics" in value:
+            found[value["metrics"]["epoch"]] = sorted(batch for _, batch, _, _ in value["pushes"])
+
+    told = EPOCHS
+    try:
+        Team(prepare(recipe), Places()).train(hear)
+    except Halted as halted:  # on a crowded machine all can be struck before one is replaced
+        told = len(found) if halted.outcome.lost else EPOCHS
+    assert found == {epoch: list(range(PUSHES)) for epoch in range(1, told + 1)}
+
+
+@pytest.mark.parametrize("options", RUNS, ids=lambda options: "-".join(map(str, options.values())))
+@pytest.mark.parametrize("cores", [0, 64], ids=["masters do it", "workers lend a hand"])
+def test_every_batch_once_whoever_dies_when(monkeypatch, tmp_path, options, cores):
+    monkeypatch.setattr("unisono.strategies.asynchronous.arena.usable_cores", lambda: cores)
+    monkeypatch.setattr("unisono.train.closing.shard_price", lambda *given: 1.0)
+    recipe = replace(RECIPE, **options)
+    most = FAULTS if recipe.respawn else recipe.ranks - 1
+    kinds = (KILL, KILL, STOP, TWICE, WHILE_STOPPED) if recipe.respawn else (KILL, STOP)
+    habits = Habits(per_second=12, most=most, kinds=kinds, stop_s=0.02)
+    with Run(partial(work, recipe), tmp_path / "log") as run:
+        faults = torment(run, random.Random(recipe.ranks + cores), habits)
+        run.running(90.0)  # for a crowded machine
+        assert run.status is not None, f"it hangs after {faults}"
+        assert run.code() == 0, (tmp_path / "log").read_text()
+    assert faults.total()

@@ -1,0 +1,92 @@
+"""What SLURM says, understood: real lines of it, and small scripts in the place of its commands."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from unisono.errors import UserError
+from unisono.launch.slurm import client
+
+RUNNING = (
+    "JobId=12 ArrayJobId=12 ArrayTaskId=3 JobName=my job UserId=root(0) GroupId=root(0) MCS_label=N/A JobState=RUNNING "
+    "Reason=None Dependency=(null) Requeue=1 Restarts=2 BatchFlag=1 Reboot=0 ExitCode=0:0 RunTime=00:00:07 "
+    "TimeLimit=00:30:00 NodeList=n[1-2] BatchHost=n1 NumNodes=2 NumCPUs=2 CPUs/Task=1 ReqB:S:C:T=0:0:*:* "
+    "TRES=cpu=2,mem=800M,node=2,billing=2 Command=/a b/x.sbatch Comment=unisono StdErr=/a b/12.out StdOut=/a b/12.out"
+)
+KILLED = "JobId=13 JobName=x JobState=CANCELLED Reason=None Restarts=0 ExitCode=0:15 NodeList=(null) StdOut=/x Power="
+INVALID = "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1"
+
+
+@pytest.fixture
+def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Puts a script in the place of a command."""
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+
+    def put(name: str, body: str) -> None:
+        (tmp_path / name).write_text(f"#!/bin/bash\n{body}\n")
+        (tmp_path / name).chmod(0o755)
+
+    put("sbatch", "exit 1")
+    return put
+
+
+def test_a_job_is_read_from_scontrol(commands):
+    commands("scontrol", f"cat <<'END'\n{RUNNING}\n{KILLED}\nEND")
+    first, second = client.jobs_of("12")
+    assert first == client.Job(
+        "12_3", "my job", "RUNNING", "None", 0, 2, "n[1-2]", "00:00:07", "00:30:00", "/a b/12.out", True
+    )
+    assert (second.number, second.exit_code, second.nodes, second.ours) == ("13", 143, "", False)
+    assert (first.over, second.over) == (False, True)
+
+
+def test_jobs_are_those_of_unisono(commands):
+    commands("squeue", "printf '13 (null)\\n12 unisono\\n12 unisono\\n'")
+    commands("scontrol", f'[ "$4" = 12 ] && echo "{RUNNING}"')
+    assert [job.number for job in client.my_jobs()] == ["12_3"]
+
+
+def test_a_number_comes_back_also_from_one_of_several_clusters(commands):
+    commands("sbatch", "echo '17;big'")
+    assert client.submit(Path("x.sbatch")) == "17"
+
+
+def test_a_refusal_is_told_in_slurms_words(commands):
+    commands("sbatch", "echo 'sbatch: error: Requested node configuration is not available' >&2; exit 1")
+    with pytest.raises(UserError) as caught:
+        client.submit(Path("x.sbatch"))
+    for words in ("sbatch refused: ", "Requested node configuration is not available", "HINT: ", "x.sbatch"):
+        assert words in str(caught.value)
+
+
+def test_a_job_that_is_not_there(commands):
+    commands("scontrol", INVALID)
+    with pytest.raises(UserError, match="SLURM knows no job 99"):
+        client.jobs_of("99")
+
+
+@pytest.mark.parametrize("said", ["Unable to contact slurm controller", "Socket timed out on send/recv operation"])
+def test_no_answer_is_another_error_than_a_refusal(commands, said):
+    commands("scontrol", f"echo 'slurm_load_jobs error: {said}' >&2; exit 1")
+    with pytest.raises(client.NoAnswer, match=said):
+        client.jobs_of("99")
+
+
+def test_a_command_that_hangs_is_left(commands, monkeypatch):
+    monkeypatch.setattr(client, "CALL_S", 0.1)
+    commands("scontrol", "exec sleep 30")
+    with pytest.raises(client.NoAnswer, match=r"scontrol gave no answer within 0\.1 s"):
+        client.jobs_of("99")
+
+
+def test_plugins_of_srun(commands):
+    commands("srun", "printf 'MPI plugin types are...\\n\\tpmix\\n\\tnone\\nspecific pmix plugin versions: pmix_v4\\n'")
+    assert client.plugins() == ["pmix", "none"]
+
+
+def test_without_slurm_that_is_said(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert not client.available()
+    with pytest.raises(UserError, match="no SLURM on this machine"):
+        client.my_jobs()

@@ -1,0 +1,180 @@
+"""The sbatch script: what stands in it, and what it does, run by a real bash with SLURM's commands replaced by small
+scripts that write down how they were called."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from unisono.launch.slurm.options import LAUNCHERS, JobOptions
+from unisono.launch.slurm.script import Script, run_directory, write_script
+from unisono.launch.slurm.steps import Layout, make_step
+
+VARIABLES = {
+    "SLURM_JOB_ID": "17",
+    "SLURM_JOB_NODELIST": "n[1-2]",
+    "SLURM_JOB_NUM_NODES": "2",
+    "SLURM_NTASKS": "4",
+    "SLURM_CPUS_PER_TASK": "1",
+    "SLURM_ARRAY_JOB_ID": "16",
+    "SLURM_ARRAY_TASK_ID": "3",
+}
+COMMANDS = {
+    "srun": 'echo "srun $*"; exit "$CODE"',
+    "squeue": 'echo "$STATE"',
+    "scontrol": 'if [ "$1" = show ]; then printf "n1\\nn2\\n"; else echo "scontrol $*"; fi',
+    "scancel": 'echo "scancel $*"',
+}
+
+
+def made(launcher: str = "srun", words: tuple[str, ...] = ("r2",), **options: object) -> str:
+    layout = Layout(2, 2, 1)
+    job = JobOptions(nodes=2, job_name="mine", mem="700M", launcher=launcher, **options)
+    step = make_step(launcher, layout, list(words), "pmix", "/opt/mpi/mpirun")
+    return write_script(Script(job, layout, step, "unisono submit r2", run_directory("mine", "", job.array)))
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    for name, body in COMMANDS.items():
+        (tmp_path / name).write_text(f"#!/bin/bash\n{body}\n")
+        (tmp_path / name).chmod(0o755)
+    return tmp_path
+
+
+def environment(place: Path, code: int, state: str, **more: str) -> dict[str, str]:
+    return VARIABLES | {"PATH": f"{place}:{os.environ['PATH']}", "CODE": str(code), "STATE": state} | more
+
+
+def ended(place: Path, text: str, code: int = 0, state: str = "RUNNING", **more: str) -> tuple[int, str]:
+    """The exit code of the script, and what was printed."""
+    done = subprocess.run(
+        ["bash", "-c", text],
+        env=environment(place, code, state, **more),
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_directives_say_what_was_asked_for():
+    lines = made(
+        time="30",
+        partition="fat",
+        account="me",
+        output="a b.out",
+        error="e.out",
+        sbatch=("--constraint=avx512",),
+        array="0-3%2",
+    ).splitlines()
+    assert [line.removeprefix("#SBATCH --") for line in lines if line.startswith("#SBATCH")] == [
+        "job-name=mine", "comment=unisono", "nodes=2", "ntasks-per-node=2", "cpus-per-task=1", "mem=700M", "time=30",
+        "partition=fat", "account=me", "array=0-3%2", 'output="a b.out"', "error=e.out", "open-mode=append", "requeue",
+        "signal=B:USR1@120", "constraint=avx512",
+    ]  # fmt: skip
+    assert "--output=slurm-%A_%a.out" in made(array="1,2")
+    assert "--no-requeue" in made(max_requeues=0)
+    assert "--signal" not in made(max_requeues=0)
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS[1:])
+def test_nothing_that_shellcheck_warns_of(launcher):
+    if shutil.which("shellcheck") is None:
+        pytest.skip("there is no shellcheck: apt-get install shellcheck")
+    text = made(launcher, words=("a file.toml", "--model=$x"), array="0-3", module=("gcc/12",), venv="/a b")
+    found = subprocess.run(
+        ["shellcheck", "--severity=warning", "-"], input=text, capture_output=True, text=True, timeout=30, check=False
+    )
+    assert found.stdout == ""
+
+
+def test_each_launcher_gets_the_tasks_that_it_wants():
+    steps = {name: make_step(name, Layout(2, 3, 4), ["r2"], "pmi2", "mpirun") for name in LAUNCHERS[1:]}
+    assert {name: (step.tasks_per_node, step.cpus_per_task) for name, step in steps.items()} == {
+        "unisono": (1, 12), "srun": (3, 4), "mpirun": (3, 4), "torchrun": (1, 12), "accelerate": (1, 12),
+    }  # fmt: skip
+    text = {name: " ".join(step.lines) for name, step in steps.items()}
+    assert "srun --mpi=pmi2 " in text["srun"]
+    assert "mpirun -n 6 " in text["mpirun"]
+    assert "--nnodes=2 --nproc-per-node=3" in text["torchrun"]  # it counts ranks of a node, accelerate all of them
+    assert "--num_machines=2" in text["accelerate"]
+    assert "--num_processes=6" in text["accelerate"]
+
+
+def test_a_job_shows_where_it_is_and_starts_its_ranks(place):
+    code, said = ended(place, made(words=("a file.toml", "--model", "mlp:$x")), python="python")
+    assert code == 0
+    assert "unisono: job 17 on n[1-2], start 1\nnodes: 2, tasks: 4, cpus per task: 1, ranks: 4\n" in said
+    assert "main address: n1:20017, run directory: runs/mine-17\n" in said
+    assert "train a file.toml --model mlp:$x --ranks 4 --out runs/mine-17\n" in said
+    assert "scontrol" not in said
+
+
+def test_tasks_of_an_array_have_directories_of_their_own(place):
+    """And are requeued alone: the number of one of them is that of the whole array."""
+    _, said = ended(place, made(array="0-3"), 75)
+    assert "--out runs/mine-16_3\n" in said
+    assert "scontrol requeue 16_3\n" in said
+    assert run_directory("mine", "out/x", "0-3") == '"out/x-$SLURM_ARRAY_TASK_ID"'
+    assert run_directory("mine", "out/x", "") == '"out/x"'
+
+
+@pytest.mark.parametrize(
+    ("code", "state", "more", "requeued"),
+    [
+        pytest.param(75, "RUNNING", {}, True, id="asked to end"),
+        pytest.param(75, "COMPLETING", {}, False, id="cancelled: SLURM would start it again"),
+        pytest.param(75, "", {}, False, id="unknown"),
+        pytest.param(75, "RUNNING", {"SLURM_RESTART_COUNT": "99"}, True, id="for the last time"),
+        pytest.param(75, "RUNNING", {"SLURM_RESTART_COUNT": "100"}, False, id="often enough"),
+        pytest.param(0, "RUNNING", {}, False, id="finished"),
+        pytest.param(2, "RUNNING", {}, False, id="a mistake"),
+    ],
+)
+def test_a_job_whose_ranks_were_asked_to_end_is_queued_again(place, code, state, more, requeued):
+    found, said = ended(place, made(), code, state, **more)
+    assert found == code
+    assert ("scontrol requeue 17\n" in said) == requeued
+    assert "requeue" not in ended(place, made(max_requeues=0), code, state, **more)[1]
+
+
+def test_a_killed_rank_is_put_down_to_memory(place):
+    code, said = ended(place, made(), 137)
+    assert code == 137
+    assert "a rank was killed (SIGKILL), most often for memory" in said
+    assert "HINT: this job asked for 700M a node" in said
+
+
+RANKS = """#!{python}
+import os, signal, sys
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+print("ready", flush=True)
+print("ranks were asked" if signal.sigtimedwait([signal.SIGUSR1], 30) else "never", flush=True)
+sys.exit(int(os.environ["CODE"]))
+"""
+
+
+@pytest.mark.parametrize(("launcher", "asked_by"), [("srun", ""), ("torchrun", "scancel --signal=TERM 17\n")])
+@pytest.mark.parametrize("code", [75, 1])
+def test_the_warning_before_the_time_limit_reaches_the_ranks(place, launcher, asked_by, code):
+    """An agent of torch's ends with a code of its own: it counts that its ranks were asked."""
+    (place / "srun").write_text(RANKS.format(python=sys.executable))
+    (place / "scancel").write_text('#!/bin/bash\necho "scancel $*"\nkill -USR1 "$LAUNCHED"\n')
+    text = made(launcher).replace("scancel --signal", 'LAUNCHED="$launched" scancel --signal')
+    with subprocess.Popen(
+        ["bash", "-c", text], env=environment(place, code, "RUNNING"), stdout=subprocess.PIPE, text=True
+    ) as job:
+        while job.stdout.readline() != "ready\n":
+            assert job.poll() is None
+        job.send_signal(signal.SIGTERM)  # comes with a cancellation: the ranks are left to end by themselves
+        job.send_signal(signal.SIGUSR1)
+        said, _ = job.communicate(timeout=60)
+    assert job.returncode == code
+    assert f"{asked_by}ranks were asked\n" in said
+    assert "scontrol requeue 17\n" in said

@@ -1,0 +1,120 @@
+"""The cost model against answers in closed form, and constants that are found again in made-up points."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from unisono.errors import UserError
+from unisono.measure.prediction.cost import Cluster, Costs, Work, asynchronous, last_of, local, node_step_s, sync
+from unisono.measure.prediction.fitting import Point, fitted, not_below_0
+from unisono.measure.prediction.network import Network
+
+NONE = Network("none", math.inf, 0.0)
+SLOW = Network("slow", bytes_per_s=1000.0, latency_s=0.01)
+WORK = Work(batch=64, shards=8, nbytes=4000, samples=640)
+COSTS = Costs(
+    call_s=1e-3, shard_s=2e-4, sample_s=5e-5, data_s=1e-5, divided_s=4e-4, update_s=1e-4, crowding=0.1, jitter_s=1e-4,
+    cores=4,
+)  # fmt: skip
+
+
+def test_a_step_on_one_rank_is_the_sum_of_its_parts():
+    assert node_step_s(COSTS, WORK, 1) == pytest.approx(1e-3 + 8 * 2e-4 + 64 * 6e-5 + 5e-4)
+
+
+def test_two_ranks_share_shards_samples_and_the_divided_part_and_crowd_each_other():
+    expected = (1e-3 + 4 * 2e-4 + 32 * 5e-5) * 1.1 + 32 * 1e-5 + 1e-4 + 2e-4 + last_of(2, 1e-4)
+    assert node_step_s(COSTS, WORK, 2) == pytest.approx(expected)
+
+
+def test_shards_that_do_not_divide_leave_ranks_idle():
+    plain = replace(COSTS, divided_s=0.0, crowding=0.0, jitter_s=0.0, cores=8)
+    assert node_step_s(plain, WORK, 5) == node_step_s(plain, WORK, 4)
+
+
+def test_more_ranks_than_cores_take_turns():
+    lone = replace(COSTS, cores=1, jitter_s=0.0, call_s=0.0, update_s=0.0)
+    assert node_step_s(lone, WORK, 8) == pytest.approx(node_step_s(lone, WORK, 1), rel=0.01)
+
+
+def test_the_last_of_many_is_later_the_more_there_are():
+    rng = np.random.default_rng(0)
+    for count in (2, 16, 1000):
+        seen = rng.standard_normal((4000, count)).max(axis=1).mean()
+        assert last_of(count, 1.0) == pytest.approx(seen, rel=0.05)
+    assert last_of(1, 1.0) == 0.0
+
+
+def test_without_a_network_and_jitter_nodes_are_as_good_as_ranks():
+    steady = replace(COSTS, jitter_s=0.0)
+    one = sync(steady, WORK, Cluster(1, 2, NONE))
+    four = sync(steady, replace(WORK, batch=256, shards=32), Cluster(4, 2, NONE))
+    assert four.samples_per_s == pytest.approx(4 * one.samples_per_s)
+    assert (one.algorithm, four.network_share) == ("arena", 0.0)
+
+
+def test_the_fastest_algorithm_is_taken():
+    far = Network("far", 1e12, 1.0)
+    thin = Network("thin", 1000.0, 0.0)
+    assert sync(COSTS, WORK, Cluster(8, 1, far)).algorithm == "doubling"
+    assert sync(COSTS, WORK, Cluster(8, 1, thin)).algorithm in ("ring", "halving")
+    assert sync(COSTS, WORK, Cluster(8, 1, far), "naive").step_s > sync(COSTS, WORK, Cluster(8, 1, far)).step_s
+
+
+def test_local_exchanges_every_so_many_steps():
+    cluster = Cluster(4, 2, SLOW)
+    seldom, often = local(COSTS, WORK, cluster, 16), local(COSTS, WORK, cluster, 1)
+    assert seldom.network_share * seldom.step_s == pytest.approx(often.network_share * often.step_s / 16)
+    assert seldom.samples_per_s > sync(COSTS, WORK, cluster).samples_per_s
+
+
+def test_replicas_compute_and_update_one_after_the_other():
+    steady = replace(COSTS, jitter_s=0.0)
+    expected = (4 * (1e-3 + 2e-4) + 32 * 5e-5) * 1.1 + 32 * 1e-5 + 4 * 5e-4
+    assert local(steady, WORK, Cluster(1, 2, NONE), 16).step_s == pytest.approx(expected)
+
+
+def test_masters_are_the_limit_of_many_workers():
+    rates = [asynchronous(COSTS, WORK, Cluster(nodes, 1, SLOW), 1) for nodes in (64, 1024)]
+    pushes = [rate.samples_per_s / (64 / nodes) for rate, nodes in zip(rates, (64, 1024), strict=True)]
+    assert pushes[0] == pytest.approx(pushes[1])
+    assert pushes[0] == pytest.approx(1 / (2 * 4000 / 1000 + 4e-4))
+    assert asynchronous(COSTS, WORK, Cluster(1, 1, SLOW), 1) is None
+
+
+def points(costs: Costs) -> list[Point]:
+    made = []
+    for ranks, batch, shards in ((1, 64, 8), (1, 128, 8), (1, 64, 4), (2, 64, 8)):
+        work = replace(WORK, batch=batch, shards=shards)
+        count, samples = shards // ranks, batch / ranks
+        compute_s = (costs.call_s + costs.shard_s * count + costs.sample_s * samples) * (
+            1 + costs.crowding * (ranks - 1)
+        )
+        update_s, data_s = costs.update_s + costs.divided_s / ranks, costs.data_s * samples
+        wait_s = last_of(ranks, costs.jitter_s)
+        total_s = compute_s + update_s + data_s + wait_s
+        made.append(Point("", ranks, work, total_s, compute_s, data_s, update_s, wait_s))
+    return made
+
+
+def test_constants_are_found_again():
+    found = fitted(points(COSTS), cores=4)
+    for name in ("call_s", "shard_s", "sample_s", "data_s", "divided_s", "update_s", "crowding", "jitter_s"):
+        assert getattr(found, name) == pytest.approx(getattr(COSTS, name), rel=1e-6), name
+
+
+def test_time_that_no_part_accounts_for_is_a_part_of_the_step():
+    slower = [replace(point, step_s=point.step_s + 0.01) for point in points(COSTS)]
+    assert node_step_s(fitted(slower, 4), WORK, 4) == pytest.approx(node_step_s(COSTS, WORK, 4) + 0.01)
+
+
+def test_no_constant_is_below_0():
+    assert not_below_0([[1.0, 1.0], [1.0, 2.0]], [2.0, 1.0]) == pytest.approx([1.2, 0.0])
+    assert not_below_0([[1.0, 1.0]], [0.0]) == [0.0, 0.0]
+
+
+def test_a_model_needs_one_rank_and_several():
+    with pytest.raises(UserError, match="one rank and on several"):
+        fitted([point for point in points(COSTS) if point.ranks == 1], 4)

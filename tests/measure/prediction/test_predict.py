@@ -1,0 +1,92 @@
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "report"))
+from made_run import make
+
+from unisono.errors import UserError
+from unisono.measure.prediction.calibrating import calibrate
+from unisono.measure.prediction.cost import Costs, Work
+from unisono.measure.prediction.network import parse
+from unisono.measure.prediction.points import HELD_OUT, calibration, point_of
+from unisono.measure.prediction.predict import PredictOptions, Request, node_counts, rows_of
+from unisono.recipe import Recipe, load
+from unisono.report.predict import checks, compact, table, words_of
+
+COSTS = Costs(sample_s=1e-3, jitter_s=1e-4, cores=2)
+WORK = Work(batch=64, shards=8, nbytes=4_000_000, samples=6400)
+SLOW = parse("1gbit,100us")
+
+
+def test_nodes_are_doubled_or_listed():
+    assert node_counts("2..16") == [2, 4, 8, 16]
+    assert node_counts("3..20") == [3, 6, 12, 20]
+    assert node_counts("5,1") == [5, 1]
+    for text in ("0..4", "8..4", "two", "0", "2..99999999"):
+        with pytest.raises(UserError, match="--nodes"):
+            node_counts(text)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"ranks_per_node": -1}, "--ranks-per-node"),
+        ({"samples_per_s": -1.0}, "--samples-per-s"),
+        ({"jitter": 1.0}, "--j"),
+    ],
+)
+def test_options_that_cannot_be(given, message):
+    with pytest.raises(UserError, match=message):
+        PredictOptions(**given)
+
+
+def test_strong_scaling_runs_out_of_work_and_weak_does_not():
+    strong = rows_of(COSTS, WORK, Request([32, 64], 2, [SLOW]))
+    assert [row["nodes"] for row in strong] == [1, 32, 64]
+    assert strong[2]["reason"] == "a batch of 64 has no work for 128 ranks"
+    weak = rows_of(COSTS, WORK, Request([32, 64], 2, [SLOW], weak=True))
+    assert [row["batch"] for row in weak] == [64, 32 * 64, 64 * 64]
+    assert weak[0]["efficiency"] == 1.0 > weak[1]["efficiency"]
+
+
+def test_what_is_said_of_rows_and_points():
+    rows = rows_of(COSTS, WORK, Request([2, 4, 8, 128], 2, [SLOW]))
+    point = {"name": "a", "predicted_s": 1.1, "measured_s": 1.0, "error": 0.1, "held_out": True}
+    words = words_of(rows, [point, point | {"error": -0.3}, point | {"error": 9.0, "held_out": False}])
+    assert words[0].startswith("1gbit,100us: sync is worth half of its nodes or more up to 1 of them")
+    assert words[1] == "128 nodes: a batch of 64 has no work for 256 ranks."
+    assert "On 2 held-out points here the model is off by 20 % on average, 30 % at most: NOT within" in words[2]
+    assert "Nothing was measured here" in words_of(rows, [])[2]
+    assert "| 2 | 64 | doubling |" in table(rows).markdown(rows)
+    assert "+10 %" in checks([point]).markdown([point])
+    assert [compact(value) for value in (950.4, 12345, 2_210_844, 3e9)] == ["950", "12,345", "2.21M", "3G"]
+
+
+def test_runs_vary_what_the_constants_vary_with():
+    cells = calibration(Recipe(), samples=1437)
+    fit = [cell.recipe for cell in cells if HELD_OUT not in cell.labels]
+    assert {recipe.ranks for recipe in fit} == {1, 2}
+    assert len({recipe.batch_size for recipe in fit}) == len({recipe.shards for recipe in fit}) == 2
+    assert {recipe.epochs for recipe in fit} == {40}
+    assert len({cell.digest for cell in cells}) == len(cells)
+    peer = load("r4", {"strategy": "ddp", "scale_lr": "linear"})
+    assert [cell.recipe.strategy for cell in calibration(peer, 50000)] == ["sync"] * 8 + ["local"]
+    full = calibration(Recipe(batch_size="full"), samples=100)
+    assert max(cell.recipe.batch_size for cell in full) <= 100
+
+
+def test_points_are_the_steps_of_runs(tmp_path):
+    make(tmp_path / "run", 20, 2)
+    (cell, *_) = [cell for cell in calibration(Recipe(), 1437) if cell.recipe.ranks == 2]
+    point = point_of(cell, [tmp_path / "run"], nbytes=100)
+    assert point.step_s == pytest.approx(0.001)
+    assert point.compute_s + point.wait_s == pytest.approx(8e-4, rel=0.05)
+    assert (point.work.batch, point.ranks, point.work.nbytes) == (64, 2, 100)
+
+
+def test_a_run_that_is_missing_is_named(tmp_path):
+    cells = calibration(Recipe(), 1437)
+    with pytest.raises(UserError, match="cannot be calibrated without ranks=1 batch_size=64 shards=8: not run yet"):
+        calibrate(cells, [], tmp_path, 100)

@@ -1,0 +1,86 @@
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from made_run import PARAMETERS, make, record_of
+
+from unisono.recipe import Recipe
+from unisono.report.live import following
+from unisono.report.live.following import Follower, current, ended
+from unisono.train.rundir import RunDirectory
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch):
+    monkeypatch.setattr(following, "PAUSE_S", 0.0)
+    monkeypatch.setattr(following, "SHARE", 0)
+
+
+@pytest.fixture
+def growing(tmp_path):
+    """A run that goes on, without an epoch."""
+    with RunDirectory.make(str(tmp_path / "run"), Recipe(epochs=4, ranks=2, shards=2)) as directory:
+        yield directory
+
+
+def test_what_a_run_writes_is_seen(growing):
+    follower = Follower([growing.path])
+    first = follower.look()
+    assert not first.ended
+    assert "0 epochs were recorded" in first.html
+    assert follower.look().version == first.version
+    growing.add(record_of(1, 4, 2), PARAMETERS)
+    second = follower.look()
+    assert second.version != first.version
+    assert "1 epochs were recorded" in second.html
+    growing.finish({"status": "finished"})
+    assert follower.look().ended
+
+
+def test_files_that_have_not_changed_are_not_read_again(growing, monkeypatch):
+    follower = Follower([growing.path])
+    view = follower.look()
+    monkeypatch.setattr(following, "_content", lambda paths: pytest.fail("read again"))
+    assert follower.look() == following.View(view.version, view.html, view.ended, pytest.approx(view.age_s, abs=60))
+    (growing.path / "report.html").write_text("a report that somebody made meanwhile")
+    follower.look()
+
+
+def test_after_a_reading_there_is_a_pause(growing, monkeypatch):
+    monkeypatch.setattr(following, "PAUSE_S", 3600.0)
+    follower = Follower([growing.path])
+    first = follower.look()
+    assert first.fresh
+    growing.add(record_of(1, 4, 2), PARAMETERS)
+    second = follower.look()
+    assert second.version == first.version
+    assert not second.fresh
+
+
+def test_what_is_not_there_yet_is_no_problem_of_a_run_that_goes_on(growing):
+    assert current(growing.path).problems == []
+    growing.add(record_of(1, 4, 2), PARAMETERS)
+    (growing.path / "ranks.csv").write_text("epoch,rank\n1")
+    assert current(growing.path).problems == [
+        "ranks.csv: 1 of 1 lines are cut short and left out",
+    ]
+
+
+def test_what_a_finished_run_lacks_is_told(tmp_path):
+    run = make(tmp_path / "run")
+    (run / "ranks.csv").unlink()
+    assert current(run).problems == ["ranks.csv is missing: what each rank did is not known"]
+
+
+def test_a_run_that_is_removed_meanwhile_is_said_and_comes_back(tmp_path):
+    run = make(tmp_path / "run")
+    follower = Follower([run])
+    first = follower.look()
+    shutil.move(run, tmp_path / "elsewhere")
+    assert "there is no run" in follower.look().html
+    assert not ended([run])
+    shutil.move(tmp_path / "elsewhere", run)
+    assert follower.look().version == first.version

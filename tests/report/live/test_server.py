@@ -1,0 +1,142 @@
+"""Who gets the page, and who does not."""
+
+import http.client
+import json
+import socket
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from made_run import make
+
+from unisono.errors import UserError
+from unisono.report.live.server import LiveServer
+
+
+@pytest.fixture
+def server(tmp_path) -> Iterator[LiveServer]:
+    with LiveServer([make(tmp_path / "run")]) as served:
+        thread = threading.Thread(target=served.serve_forever, args=(0.01,))
+        thread.start()
+        yield served
+        served.shutdown()
+        thread.join()
+
+
+def ask(server: LiveServer, path: str, method: str = "GET", **headers: str) -> tuple[int, str, dict[str, str]]:
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=20)
+    try:
+        connection.request(method, path, headers={"Connection": "close", **headers})
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode(), dict(answer.getheaders())
+    finally:
+        connection.close()
+
+
+def test_the_page_for_those_who_know_the_token(server):
+    status, page, headers = ask(server, f"/{server.token}/")
+    assert status == 200
+    assert "connect-src 'self'" in page
+    assert "Verdict" in page
+    assert server.token not in page
+    assert headers["Cache-Control"] == "no-store"
+    assert headers["Referrer-Policy"] == "no-referrer"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/",
+        "/wrong/",
+        "/wrong/content",
+        "/favicon.ico",
+        "//",
+        "/%00/",
+        "/" + "x" * 3000,
+        "//[",
+    ],
+)
+def test_anybody_else_gets_403(server, path):
+    status, text, _ = ask(server, path)
+    assert status == 403
+    assert "HINT" in text
+    assert "Verdict" not in text
+    assert server.token not in text
+
+
+def test_a_prefix_of_the_token_is_not_enough(server):
+    assert ask(server, f"/{server.token[:-1]}/")[0] == 403
+    assert ask(server, f"/{server.token}x/")[0] == 403
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:80", ""])
+def test_a_name_that_was_made_to_lead_here_is_refused(server, host):
+    assert ask(server, f"/{server.token}/", Host=host)[0] == 403
+    assert ask(server, f"/{server.token}/", Host="localhost:1234")[0] == 200
+
+
+def test_nothing_else_lies_under_the_token(server):
+    for path in ("recipe.toml", "../recipe.toml", "content/more", "..%2f..%2fetc%2fpasswd"):
+        assert ask(server, f"/{server.token}/{path}")[0] == 404
+    assert ask(server, f"/{server.token}")[0] == 404
+
+
+def test_there_is_nothing_that_a_reader_could_change(server):
+    assert ask(server, f"/{server.token}/", "POST")[0] == 501
+    status, text, _ = ask(server, f"/{server.token}/", "HEAD")
+    assert (status, text) == (200, "")
+
+
+def test_contents_are_sent_once(server):
+    status, text, _ = ask(server, f"/{server.token}/content")
+    news = json.loads(text)
+    assert (status, news["ended"]) == (200, True)
+    assert news["html"].startswith("<section")
+    again = json.loads(ask(server, f"/{server.token}/content?seen={news['version']}")[1])
+    assert (again["version"], again["html"]) == (news["version"], None)
+
+
+def test_a_run_that_is_removed_is_said(server):
+    (server.paths[0]).rename(server.paths[0].with_name("elsewhere"))
+    assert ask(server, f"/{server.token}/")[0] == 404
+
+
+def test_it_listens_on_loopback_alone(server):
+    assert server.socket.getsockname()[0] == "127.0.0.1"
+
+
+def test_a_port_that_is_taken_or_none(tmp_path):
+    run = make(tmp_path / "run")
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(UserError, match="Address already in use"):
+        LiveServer([run], taken.getsockname()[1])
+    with pytest.raises(UserError, match="no such port"):
+        LiveServer([run], 70000)
+
+
+def test_until_the_end_leaves_at_once_if_nobody_looks(tmp_path):
+    with LiveServer([make(tmp_path / "run")]) as server:
+        server.serve(until_end=True)
+
+
+def test_until_the_end_lets_a_reader_see_the_end(tmp_path, monkeypatch):
+    """A reader who has seen an earlier version is waited for until it has fetched the last."""
+    monkeypatch.setattr("unisono.report.live.server.GRACE_S", 60.0)
+    run = make(tmp_path / "run")
+    end = (run / "summary.json").read_text()
+    (run / "summary.json").unlink()
+    with LiveServer([run]) as server:
+        thread = threading.Thread(target=server.serve, kwargs={"until_end": True})
+        thread.start()
+        before = json.loads(ask(server, f"/{server.token}/content")[1])
+        (run / "summary.json").write_text(end)
+        version = before["version"]
+        while version == before["version"]:
+            news = json.loads(ask(server, f"/{server.token}/content?seen={version}")[1])
+            version = news["version"]
+        assert news["ended"]
+        thread.join(30.0)
+        assert not thread.is_alive()

@@ -1,0 +1,161 @@
+"""Desk: what it finds when it begins in the middle, while workers go on."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from unisono.arena.requests import Requests
+from unisono.errors import UnisonoError
+from unisono.recipe import Recipe
+from unisono.strategies.asynchronous.arena import set_up
+from unisono.strategies.asynchronous.boxes import DEALT, HAND, LEAVING, ORDERED, POSTED, USED, Boxes, token
+from unisono.strategies.asynchronous.clerk import HELLO, PUSH, Entry
+from unisono.strategies.asynchronous.desk import Desk
+from unisono.strategies.asynchronous.orders import FIELDS
+from unisono.strategies.asynchronous.sums import adopt
+from unisono.train.job import prepare
+
+EPOCH, WORKER, TURN = 1, 1, 2
+RECIPE = Recipe(
+    model="mlp:4", data="synthetic:classes=2,rows=40,features=3,test_rows=0", strategy="async", ranks=2, masters=1,
+    batch_size=10, optimizer="sgd",
+)  # fmt: skip
+
+
+def test_a_push_that_is_just_being_sent_is_waited_for():
+    """Between "I am done with this batch" and "it is in my box" nobody can tell; taken for done it would be counted
+    twice, and a batch in the worker's hand would be written over."""
+    job = prepare(RECIPE)
+    model = job.model()
+    boxes = set_up(model, job.terms(model), job.shared_optimizer, pushes=4, size=2).boxes
+    own, hand, steps = boxes.worker(WORKER), boxes.hand(WORKER), np.full((4, 2), np.nan)
+    boxes.log[0] = Entry(HELLO, WORKER, -1, 0, 1, 0, 0, 0)
+    boxes.words[0] = token(EPOCH, 1)
+    boxes.words[hand + HAND], boxes.words[hand + HAND + 1], boxes.words[hand + DEALT] = 0, 1, token(EPOCH, 2)
+    boxes.words[own + POSTED] = token(EPOCH, 1)
+    boxes.words[own + LEAVING], boxes.words[own + USED] = token(EPOCH, TURN), token(EPOCH, 1)
+    waits = []
+
+    def pause() -> None:
+        waits.append(1)
+        boxes.found[WORKER] = 0.0, 0.0, 10.0, 2.5, 7.0
+        boxes.words[own + POSTED] = token(EPOCH, TURN)
+
+    words = np.zeros(64, np.int64).data
+    desk = Desk(boxes, job.terms(model), steps, Requests(words))
+    desk.open(EPOCH, [WORKER], [0], pause)
+    assert waits
+    assert boxes.words[hand + DEALT] == token(EPOCH, 2), "it has two in hand: the one that it sent and the next"
+    assert desk.turn()
+    assert boxes.entry(1)[:3] == (PUSH, WORKER, 0)
+    assert boxes.words[hand + DEALT] == token(EPOCH, 3)
+    assert boxes.words[hand + HAND] == 2, "in the place of the one that is done"
+
+
+@pytest.mark.parametrize("alive", [True, False])
+def test_who_died_while_it_sent_something_is_not_waited_for(alive):
+    job = prepare(RECIPE)
+    model = job.model()
+    boxes = set_up(model, job.terms(model), job.shared_optimizer, pushes=4, size=2).boxes
+    boxes.words[boxes.worker(WORKER) + LEAVING] = token(EPOCH, 1)
+    desk = Desk(boxes, job.terms(model), np.full((4, 2), np.nan), Requests(np.zeros(64, np.int64).data))
+
+    class Waited(Exception):
+        pass
+
+    def pause() -> None:
+        raise Waited
+
+    if alive:
+        with pytest.raises(Waited):
+            desk.open(EPOCH, [WORKER], [0], pause)
+    else:
+        desk.open(EPOCH, [0], [0], pause)
+
+
+def test_nothing_is_due_any_more_when_the_epoch_is_closed():
+    """A rank that lends a hand would look for ever at what nobody takes."""
+    job = prepare(RECIPE)
+    model = job.model()
+    boxes = set_up(model, job.terms(model), job.shared_optimizer, pushes=4, size=2).boxes
+    requests = Requests(np.zeros(64, np.int64).data)
+    desk = Desk(boxes, job.terms(model), np.full((4, 2), np.nan), requests)
+    desk.open(EPOCH, [WORKER], [0], lambda: None)
+    assert not desk.due
+    requests.ask_to_halt()
+    assert desk.due
+    assert desk.turn()
+    boxes.words[boxes.worker(WORKER) + POSTED] = token(EPOCH, 1)
+    assert not desk.due
+
+
+@pytest.mark.parametrize("name", ["Deal.next", "Clerk.choose"])
+def test_an_epoch_that_cannot_end_is_told_instead_of_waited_for(monkeypatch, name):
+    """Batches are left and nobody has one; or everybody waits for a push to be taken, and none may be."""
+    job = prepare(RECIPE)
+    model = job.model()
+    boxes = set_up(model, job.terms(model), job.shared_optimizer, pushes=4, size=2).boxes
+    monkeypatch.setattr(f"unisono.strategies.asynchronous.desk.{name}", lambda *given: None)
+    desk = Desk(boxes, job.terms(model), np.full((4, 2), np.nan), Requests(np.zeros(64, np.int64).data))
+    desk.open(EPOCH, [WORKER], [0], lambda: None)
+    own = boxes.worker(WORKER)
+    if name == "Clerk.choose":
+        assert not desk.turn(), "the worker computes"
+        boxes.found[WORKER] = 0.0, 0.0, 10.0, 2.5, 7.0
+        boxes.words[own + POSTED] = token(EPOCH, TURN)
+    with pytest.raises(UnisonoError, match="4 batches and 0 are done"):
+        desk.turn()
+
+
+PLAN = [(2, 1), (1, 0), (2, 3), (1, 2)]
+
+
+def planned_desk(path: Path, done: Sequence[int] = ()) -> tuple[Boxes, Desk]:
+    """Two workers that have greeted, and an order in which the second is the first to push."""
+    rows = [",".join(map(str, (EPOCH, rank, batch, 0, 1))) for rank, batch in PLAN]
+    path.write_text("\n".join([",".join(FIELDS), *rows]))
+    job = prepare(replace(RECIPE, ranks=3, epochs=1, order=str(path)))
+    model, steps = job.model(), np.full((4, 2), np.nan)
+    boxes = set_up(model, job.terms(model), job.shared_optimizer, pushes=4, size=3).boxes
+    steps[list(done)] = 1.0
+    adopt(boxes, steps, EPOCH)
+    for rank in (1, 2):
+        boxes.log[rank - 1] = Entry(HELLO, rank, -1, 0, 1, 0, 0, 0)
+        boxes.words[boxes.worker(rank) + POSTED] = token(EPOCH, 1)
+    boxes.words[ORDERED] = token(EPOCH, 2)
+    return boxes, Desk(boxes, job.terms(model), steps, Requests(np.zeros(64, np.int64).data))
+
+
+def post(boxes: Boxes, rank: int) -> int:
+    """The worker is done with the first batch in its hand, which is given."""
+    own, batch = boxes.worker(rank), boxes.words[boxes.hand(rank) + HAND]
+    boxes.found[rank] = 0.0, float(batch), 10.0, 2.5, 7.0
+    boxes.words[own + USED], boxes.words[own + POSTED] = token(EPOCH, 1), token(EPOCH, TURN)
+    return batch
+
+
+def test_a_recorded_order_lasts_while_it_is_kept_to(tmp_path):
+    boxes, desk = planned_desk(tmp_path / "pushes.csv", done=[1])
+    desk.open(EPOCH, [1, 2], [0], lambda: None)
+    assert [boxes.words[boxes.hand(rank) + HAND] for rank in (1, 2)] == [0, 3]
+    post(boxes, 2)
+    assert not desk.turn(), "it is rank 1's turn"
+    post(boxes, 1)
+    assert desk.turn()
+    assert boxes.entry(2)[:3] == (PUSH, 1, 0)
+
+
+@pytest.mark.parametrize(
+    ("done", "views"), [((), ([1], [1, 2])), ((0, 2), ([1, 2],))], ids=["a worker was lost", "a run was resumed"]
+)
+def test_a_recorded_order_that_was_left_is_not_taken_up_again(tmp_path, done, views):
+    """Its next push might never come: batches were dealt otherwise."""
+    boxes, desk = planned_desk(tmp_path / "pushes.csv", done)
+    for workers in views:
+        desk.open(EPOCH, workers, [0], lambda: None)
+    batch = post(boxes, 1)
+    assert desk.turn()
+    assert boxes.entry(2)[:3] == (PUSH, 1, batch)

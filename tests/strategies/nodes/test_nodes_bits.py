@@ -1,0 +1,120 @@
+"""Several machines end with the bits of one, and of the plain reference. Machines are pretended: an arena each."""
+
+import sys
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import unisono
+from unisono.data.loader import Loader
+from unisono.data.shards import Plan
+from unisono.optim.options import OptimizerOptions
+from unisono.rng import generator
+from unisono.strategies import make
+from unisono.strategies.base import Batch
+from unisono.strategies.joining import Start
+from unisono.strategies.shared import Extent
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from sync_cases import CASES, SAMPLES, TARGETS, X, Y, model_of, reference, train
+
+LAYOUTS = {
+    "2,2": (0, 0, 1, 1),
+    "3,1": (0, 0, 0, 1),
+    "1,1,1,1": (0, 1, 2, 3),
+    "1,2,3": (0, 1, 1, 2, 2, 2),
+    "in turn": (0, 1, 0, 1),
+    "1,1": (0, 1),
+}
+PLAN = Plan(SAMPLES, 48, 8, seed=3)
+"""203 = 4 x 48 + 11: in the last batch only the first node has shards that are not empty."""
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("case", ["bn-mlp lars", "mlp momentum"])
+def test_any_layout_ends_with_the_bits_of_the_reference(case, layout):
+    colours = LAYOUTS[layout]
+    found = unisono.run(lambda world: train(world, case, PLAN, Start(colours=colours)), len(colours))
+    assert set(found) == {reference(case, PLAN)}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_any_network_and_optimizer_on_two_nodes(case):
+    found = unisono.run(lambda world: train(world, case, PLAN, Start(colours=(0, 0, 0, 1))), 4)
+    assert set(found) == {reference(case, PLAN)}
+
+
+@pytest.mark.parametrize(("batch", "shards"), [(16, 16), (203, 4), (7, 5), (10, 8)])
+def test_other_batches_and_shards(batch, shards):
+    plan = Plan(SAMPLES, batch, shards, seed=1)
+    found = unisono.run(lambda world: train(world, "mlp momentum", plan, Start(colours=(0, 1, 1, 2))), 4)
+    assert set(found) == {reference("mlp momentum", plan)}
+
+
+def test_sums_rounded_on_their_way_are_the_same_on_all_nodes_and_not_those_of_one():
+    bfloat16 = np.dtype(pytest.importorskip("ml_dtypes").bfloat16)
+    start = Start(colours=(0, 0, 1), wire=bfloat16)
+    found = unisono.run(lambda world: train(world, "mlp momentum", PLAN, start), 3)
+    assert len(set(found)) == 1
+    assert found[0] != reference("mlp momentum", PLAN)
+
+
+def survey(world: unisono.World) -> tuple:
+    """One step with contributions, then a survey, on pretended machines: what each rank hears of all."""
+    model, told = model_of("mlp adam clip"), []
+    extent = Extent(world.size, 8, (8,), steps=1, blocks=5)
+    start = Start(colours=(0, 1, 1, 0))
+    with closing(
+        make(world.comm, model, OptimizerOptions("sgd", lr=0.1), extent, "arena", generator(0, "init"), start)
+    ) as strategy:
+        loader = Loader(PLAN, X, Y)
+        strategy.step(Batch(1, 1, 0, 8, 48, 0.1, 1, partial(loader.groups, PLAN.order(0), 0), None, True))
+        strategy.note_memory(10 ** (1 + strategy.rank))
+        table = strategy.survey(2, 5, lambda number: (float(number), world.rank), told.append)
+        samples = [row["samples"] for row in strategy.times(1)]
+        shares = strategy.contributions()
+        sent = strategy.remarks(1)["metrics"]["sent_bytes_per_step"]
+        world.comm.barrier()
+        return table.tolist(), samples, shares.shape, shares[:, :, 0].sum(axis=0).tolist(), (
+            strategy.memory_bytes(), len(told), sent, model.layout.length, strategy.rank, strategy.size,
+        )  # fmt: skip
+
+
+def test_what_ranks_count_and_measure_is_known_on_all_machines():
+    found = unisono.run(survey, 4)
+    # Seats are 0, 3 on the first machine and 1, 2 on the other: blocks 0 and 1 are rank 0's, 2 is rank 3's ...
+    assert found[0][0] == [[0.0, 0.0], [1.0, 0.0], [2.0, 3.0], [3.0, 1.0], [4.0, 2.0]]
+    assert all(one[:2] == found[0][:2] for one in found)
+    assert found[0][1] == [12.0] * 4
+    for _, _, shape, contributed, (memory, _, sent, length, rank, size) in found:
+        assert shape[0] == 4
+        assert contributed == pytest.approx([1.0] * shape[1])
+        assert (memory, size) == (11110, 4)
+        assert 4 * length <= sent <= 1.05 * 4 * length, "one sum of the vector, to one other machine"
+        assert rank in range(4)
+    assert [one[4][1] for one in found] == [1, 1, 0, 0], "the first rank of each machine tells"
+
+
+def test_a_request_to_halt_on_one_machine_halts_all():
+    def work(world: unisono.World) -> list[bool]:
+        model = model_of("linear sgd")
+        extent = Extent(world.size, 8, (8,), steps=9)
+        start = Start(colours=(0, 1, 1))
+        with closing(
+            make(world.comm, model, OptimizerOptions("sgd", lr=0.1), extent, "arena", generator(0, "init"), start)
+        ) as strategy:
+            loader, halts = Loader(PLAN, X, TARGETS), []
+            for position in range(1, 4):
+                if (world.rank, position) == (2, 2):
+                    strategy.ask_to_halt()
+                world.comm.barrier()
+                load = partial(loader.groups, PLAN.order(0), 0)
+                strategy.step(Batch(position, 1, position - 1, 8, 48, 0.1, position, load))
+                halts.append(strategy.halts_after(position))
+            world.comm.barrier()
+            return halts
+
+    assert unisono.run(work, 3) == [[False, True, False]] * 3

@@ -1,0 +1,46 @@
+"""Which machine has what: every shard once, contiguous, and few sums to send."""
+
+import doctest
+
+import pytest
+
+from unisono.arena.canon import nodes
+from unisono.strategies.nodes import parcel, seating, traffic
+from unisono.strategies.nodes.seating import Seating
+from unisono.strategies.nodes.traffic import at_once
+
+LAYOUTS = [(0,), (0, 0, 1, 1), (0, 0, 0, 1), (0, 1, 2, 3), (0, 1, 1, 2, 2, 2), (0, 1, 0, 1), (5, 3, 5, 3, 5)]
+
+
+@pytest.mark.parametrize("module", [parcel, seating, traffic])
+def test_examples_in_the_docstrings(module):
+    assert doctest.testmod(module).failed == 0
+
+
+@pytest.mark.parametrize("colours", LAYOUTS)
+@pytest.mark.parametrize("shards", [6, 8, 16])
+def test_every_shard_is_on_one_machine_and_stays_there(colours, shards):
+    seat = Seating.of(colours, 0, shards)
+    assert sorted(rank for group in seat.groups for rank in group) == list(range(len(colours)))
+    for live in range(1, shards + 1):
+        parts = [seat.part(live, node) for node in range(seat.count)]
+        assert [shard for part in parts for shard in part] == list(range(live))
+        assert all(set(part) <= set(seat.part(shards, node)) for node, part in enumerate(parts))
+        spans = [span for node in range(seat.count) for span in seat.spans(live, node)]
+        assert [shard for low, high in spans for shard in range(low, high)] == list(range(live))
+        assert all(nodes(live, *span) == (span,) for span in spans)  # whole nodes of the tree
+
+
+def test_a_rank_knows_its_machine_whatever_the_launcher_calls_it():
+    seat = Seating.of([7, 2, 7, 2], rank=3, shards=8)
+    assert (seat.groups, seat.node, seat.ranks) == (((0, 2), (1, 3)), 1, (1, 3))
+    assert seat.slots_of([0, 3]) == [1]
+
+
+@pytest.mark.parametrize("sums", [[1, 1], [2, 1], [1, 1, 1, 1], [1, 2, 2], [3, 3, 1, 2, 2]])
+@pytest.mark.parametrize("nbytes", [1000, 10**7])
+def test_no_more_bytes_than_promised(sums, nbytes):
+    count = len(sums)
+    flat, parted = max(sums) * (count - 1), (max(sums) + 1) * (count - 1) / count
+    chosen = flat if at_once(sums, nbytes) else parted
+    assert chosen <= max(2.0, parted)

@@ -1,0 +1,71 @@
+"""What is shown of exceptions: of the user's the user's own frames, of ours everything."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from unisono.errors import unknown_name
+from unisono.launch.values import unpack
+from unisono.tracebacks import told, where
+
+
+def caught(work: Callable[[], object]) -> Exception:
+    try:
+        work()
+    except Exception as error:
+        return error
+    raise AssertionError("nothing was raised")
+
+
+def mine() -> None:
+    np.testing.assert_equal(1, 2)
+
+
+def ours() -> None:
+    unknown_name("option", "--x", None)  # type: ignore[arg-type]
+
+
+def test_frames_of_packages_are_left_out_and_counted():
+    text = told(caught(mine))
+    assert text.startswith("Traceback (most recent call last):\n")
+    assert text.count("in mine\n") == 1
+    assert "site-packages" not in text
+    assert "AssertionError" in text
+    left = int(text.rpartition("(left out: ")[2].partition(" frames of unisono, torch")[0])
+    assert left >= 1
+
+
+def test_what_unisono_raises_itself_is_shown_whole():
+    text = told(caught(ours))
+    assert "in ours\n" in text
+    assert "in unknown_name\n" in text
+    assert "left out" not in text
+
+
+def test_what_has_no_frame_of_the_users_is_shown_whole():
+    error = caught(lambda: unpack(b"{"))
+    assert error.__traceback__ is not None
+    assert error.__traceback__.tb_next is not None
+    error.__traceback__ = error.__traceback__.tb_next.tb_next  # as if we had been called from nowhere
+    assert "json" in told(error)
+    assert "left out" not in told(error)
+
+
+def test_causes_are_shown_the_same_way():
+    def wrapped() -> None:
+        try:
+            mine()
+        except AssertionError as error:
+            raise ValueError("no good") from error
+
+    text = told(caught(wrapped))
+    assert text.count("Traceback (most recent call last):") == 2
+    assert "direct cause" in text
+    assert "site-packages" not in text
+    assert "ValueError: no good" in text
+
+
+def test_where_names_the_last_own_line():
+    for work in (mine, ours):
+        line = work.__code__.co_firstlineno + 1
+        assert where(caught(work)).endswith(f"test_tracebacks.py:{line} in {work.__name__})")

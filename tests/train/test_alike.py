@@ -1,0 +1,41 @@
+"""Machines that mean different runs are told apart, with both sides named."""
+
+from dataclasses import replace
+
+import pytest
+
+from unisono.errors import UserError
+from unisono.recipe import Recipe
+from unisono.train.alike import check_alike, facts_of, unlike
+
+RECIPE = Recipe()
+
+
+def test_what_does_not_decide_the_result_may_differ():
+    free = replace(RECIPE, ranks=7, out="elsewhere", data_dir="/data", slow="0:2", shards=8, engine="numpy")
+    check_alike([facts_of(RECIPE), facts_of(free)], "node")
+
+
+def test_other_recipes_are_refused_with_the_difference():
+    with pytest.raises(
+        UserError, match=r"recipe is not the same(.|\n)*--lr: 0\.01 on node 0, 2 \(.*\), 0\.5 on node 1"
+    ):
+        check_alike([facts_of(RECIPE), facts_of(replace(RECIPE, lr=0.5)), facts_of(RECIPE)], "node")
+    with pytest.raises(UserError, match=r"--shards: 8 on rank 0 .*, 4 on rank 1"):
+        check_alike([facts_of(replace(RECIPE, shards=8)), facts_of(replace(RECIPE, shards=4))], "rank")
+
+
+@pytest.mark.parametrize(("what", "name"), [("version", "unisono"), ("python", "Python")])
+def test_other_versions_are_refused(what, name):
+    facts = facts_of(RECIPE)
+    with pytest.raises(UserError, match=f"{name} is not the same everywhere: .* on node 0 .*, '0.0' on node 1"):
+        check_alike([facts, facts | {what: "0.0"}], "node")
+
+
+def test_unlike_processors_are_named():
+    facts = facts_of(RECIPE)
+    other = facts | {"host": "old", "fingerprint": facts["fingerprint"] | {"cpu": "Z80"}}
+    assert unlike([facts, facts], "node") == []
+    (told,) = unlike([facts, other], "node")
+    assert told.startswith("node 1 (old) is not like the first, so bits may differ: the processor: ")
+    assert told.endswith("Z80 on node 1")

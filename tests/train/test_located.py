@@ -1,0 +1,62 @@
+"""Files named by relative paths: which options have them, and from where they are taken."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from unisono.recipe import Recipe
+from unisono.train.located import FILES, here, inside, located
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "placed"),
+    [
+        ("model", "mlp:64", "mlp:64"),
+        ("model", "mine.py:net", "/run/mine.py:net"),
+        ("data", "digits", "digits"),
+        ("data", "synthetic:classes=4,rows=8", "synthetic:classes=4,rows=8"),
+        ("data", "rows.npz", "/run/rows.npz"),
+        ("data", "folder", "/run/folder"),
+        ("data", "deep/own.py:make", "/run/deep/own.py:make"),
+        ("data", "all.txt:context=8,test=0.1", "/run/all.txt:context=8,test=0.1"),
+        ("data", "/abs/rows.npz", "/abs/rows.npz"),
+        ("data", "~/rows.npz", "~/rows.npz"),
+        ("data_dir", "", ""),
+        ("data_dir", "../mnist", "/run/../mnist"),
+        ("order", "free", "free"),
+        ("order", "pushes.csv", "/run/pushes.csv"),
+    ],
+)
+def test_the_file_in_an_option(name, value, placed):
+    assert inside(name, value, "/run") == placed
+    assert inside(name, value, "") == value
+
+
+def test_what_is_here_is_taken_from_here(tmp_path, monkeypatch):
+    there, now = tmp_path / "there", tmp_path / "now"
+    for folder in (there, now):
+        folder.mkdir()
+        (folder / "both.npz").touch()
+    (there / "mine.py").touch()
+    monkeypatch.chdir(now)
+    recipe = Recipe(model="mine.py:net", data="both.npz", data_dir="nowhere")
+    found = located(recipe, str(there))
+    assert (found.model, found.data, found.data_dir) == (f"{there}/mine.py:net", "both.npz", "nowhere")
+    assert located(recipe, "") == recipe
+    assert located(recipe, here()) == recipe
+
+
+def test_every_option_that_may_name_a_file_is_one_of_a_recipe():
+    assert FILES.keys() <= vars(Recipe()).keys()
+
+
+def test_a_working_directory_that_was_removed(tmp_path, monkeypatch):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    assert here() == str(gone)
+    os.rmdir(gone)
+    assert here() == ""
+    assert inside("data", "rows.npz", here()) == "rows.npz"
+    assert not Path("rows.npz").exists()
