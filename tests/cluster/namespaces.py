@@ -27,6 +27,8 @@ REASON = (
 )
 """Why there can be no such net; empty if there can."""
 
+_HOSTS = Path("/etc/netns")
+"""`ip netns exec` puts the files of a folder here over those of /etc."""
 _ENTER = 'hostname "$0" && exec "$@"'
 
 
@@ -70,6 +72,8 @@ class Net:
             for pipe in (job.stdout, job.stderr):
                 if pipe is not None:
                     pipe.close()
+        for name in self.names:
+            shutil.rmtree(_HOSTS / name, ignore_errors=True)
         for name in [*self.names, self._switch]:
             subprocess.run(["ip", "netns", "delete", name], capture_output=True, check=False, timeout=20)
 
@@ -85,6 +89,12 @@ class Net:
         )
         self._jobs.append(job)
         return job
+
+    def name_hosts(self, node: int, lines: str) -> None:
+        """What /etc/hosts is for commands that are started on a machine from now on."""
+        folder = _HOSTS / self.names[node]
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "hosts").write_text(lines)
 
     def power_off(self, node: int) -> None:
         """Kills everything on a machine."""
@@ -114,7 +124,7 @@ class Net:
                 subprocess.run(command, check=True, capture_output=True, timeout=20)
 
 
-def ends(jobs: list[subprocess.Popen[str]], timeout_s: float = 90.0) -> list[tuple[int, str, str]]:
+def ends(jobs: list[subprocess.Popen[str]], timeout_s: float = 200.0) -> list[tuple[int, str, str]]:
     """(exit code, stdout, stderr) of each, when all have ended."""
     told = [job.communicate(timeout=timeout_s) for job in jobs]
     return [(job.returncode, *texts) for job, texts in zip(jobs, told, strict=True)]

@@ -18,7 +18,7 @@ from unisono.train.resuming import recipe_of
 sys.path.insert(0, str(Path(__file__).parent))
 from namespaces import REASON, Net, ends
 
-pytestmark = [pytest.mark.skipif(bool(REASON), reason=REASON), pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.skipif(bool(REASON), reason=REASON), pytest.mark.timeout(300)]
 with_mpi = pytest.mark.skipif(
     not find_spec("mpi4py") or find_program("mpirun") is None, reason="mpi4py or mpirun is not installed"
 )

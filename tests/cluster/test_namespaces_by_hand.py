@@ -25,7 +25,7 @@ from namespaces import REASON, Net, ends
 pytestmark = [
     pytest.mark.skipif(bool(REASON), reason=REASON),
     pytest.mark.skipif(not find_spec("torch"), reason="torch is not installed"),
-    pytest.mark.timeout(180),
+    pytest.mark.timeout(300),
 ]
 
 SHORT = ["--model", "bn-mlp", "--epochs", "3"]
@@ -239,3 +239,18 @@ def test_a_port_that_is_taken_is_told_before_anything_else(tmp_path):
         )  # fmt: skip
     assert ended.returncode == 2
     assert f"--main-port {port} of {os.uname().nodename} is taken" in ended.stderr, ended.stderr
+
+
+def test_names_of_the_first_machine(expected, tmp_path):
+    """Debian gives a machine's own name 127.0.1.1. That does no harm there, and cannot be meant elsewhere."""
+    more = ["--ranks", "1", *SHORT]
+    with Net(2) as net:
+        net.name_hosts(0, "127.0.0.1 localhost\n127.0.1.1 first\n")
+        net.name_hosts(1, "127.0.0.1 localhost\n10.213.77.1 first\n")
+        words = [command(net, node, 2, *more, "--out", "run", main="first") for node in range(2)]
+        told = ends([net.start(node, words[node], child_environment(1), tmp_path) for node in range(2)])
+        assert [code for code, _, _ in told] == [0, 0], told
+        assert hash_of(tmp_path / "run") == expected[3]
+        net.name_hosts(1, "127.0.0.1 localhost first\n")
+        code, _, said = ends([net.start(1, words[1], child_environment(1), tmp_path)])[0]
+    assert (code, "--main-address first is 127.0.0.1 on node1: this machine itself" in said) == (2, True), said

@@ -55,6 +55,11 @@ def test_a_failure_is_a_row_with_its_reason_and_no_end():
     assert "Measured once" in "\n".join(words_of(rows))
 
 
+def test_those_that_failed_for_one_reason_are_one_line():
+    rows = rows_of([A, B, C], [*runs(A, 100), failed(B, "why"), failed(C, "why")])
+    assert words_of(rows)[-1] == f"{B.name}; {C.name}: why"
+
+
 def test_without_the_first_the_next_is_the_measure():
     rows = rows_of([A, B], [failed(A, "why"), *runs(B, 100, 100)])
     assert words_of(rows)[0].startswith("Ratios are to strategy=sync precision=bf16: the first combination")

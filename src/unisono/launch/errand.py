@@ -20,7 +20,7 @@ from unisono.arena.segment import Segment
 from unisono.arena.waiting import wait_until
 from unisono.comm.base import Communicator
 from unisono.comm.checked import CheckedCommunicator
-from unisono.comm.route import is_own, resolve
+from unisono.comm.route import is_loopback, is_own, resolve
 from unisono.comm.telling import all_told
 from unisono.errors import NodeLost, UnisonoError, UserError
 from unisono.launch.children import readable
@@ -60,6 +60,11 @@ def _meet(options: NodeOptions) -> Communicator:
     address, port = resolve(options.main_address), options.main_port
     if options.node_id == 0:
         _check_main(options, address)
+    elif is_loopback(address) and options.main_address not in ("localhost", address):
+        raise UserError(
+            f"--main-address {options.main_address} is {address} on {socket.gethostname()}: this machine itself",
+            hint="give the first machine's IP address, or mend /etc/hosts here",
+        )
     join = Join(address, options.interface, options.join_timeout, "node", once=True)
     where = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
     return torch_dist.world(options.node_id, options.num_nodes, where, "cpu", _PATIENCE_S, join)

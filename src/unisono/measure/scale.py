@@ -46,7 +46,8 @@ def cells_of_grid(recipe: Recipe, grid: str, *, weak: bool) -> list[Cell]:
         if nodes > 1:
             raise UserError(
                 f"--grid {nodes}x{ranks}: {nodes} nodes are not reached from here, which is one",
-                hint=f"give 1x{nodes * ranks}, or other grids with one node",
+                hint=f"give 1x{nodes * ranks}; on SLURM submit such a cell by itself, unisono submit --nodes {nodes} "
+                f"--ranks-per-node {ranks}, and let unisono report compare the runs",
             )
     fixed = weak_problem if weak else strong_problem
     most = max(ranks for _, ranks in pairs)

@@ -68,11 +68,20 @@ def words_of(rows: Sequence[Row]) -> list[str]:
     """The fastest, what makes no difference, what changes nothing, what failed; a line each."""
     base = baseline_of(rows)
     if base is None:
-        return [f"{row['cell']}: {row['reason']}" for row in rows]
+        return _failures(rows)
     lines = [*_speed_lines(rows, base), *_bits_lines(rows)]
     if base is not rows[0]:
         lines.insert(0, f"Ratios are to {base['cell']}: the first combination, {rows[0]['cell']}, was not measured.")
-    return lines + [f"{row['cell']}: {row['reason']}" for row in rows if row.get("reason")]
+    return lines + _failures(rows)
+
+
+def _failures(rows: Sequence[Row]) -> list[str]:
+    """A line a reason."""
+    groups: dict[str, list[str]] = {}
+    for row in rows:
+        if row.get("reason"):
+            groups.setdefault(row["reason"], []).append(row["cell"])
+    return [f"{'; '.join(cells)}: {reason}" for reason, cells in groups.items()]
 
 
 def _speed_lines(rows: Sequence[Row], base: Row) -> list[str]:

@@ -160,7 +160,7 @@ def plan_sections(model: Shaped, options: OptimizerOptions, extent: Extent) -> S
             "exchange tables": ((2, shards, 1 + extent.exchange) if extent.exchange else 0, _F8),
             "replica states": ((2, shards, extent.states, length) if own else 0, _F4),
             "state labels": ((2, shards) if own else 0, _I8),
-            **desk_sections(extent.seating, extent.lives, (model.layout.length, length, parameters, len(STATS))),
+            **desk_sections(extent.seating, extent.lives, (length, parameters, len(STATS))),
             "gradients": ((rows_needed(extent.lives, size, extent.seating), length), _F4),
         }
     )

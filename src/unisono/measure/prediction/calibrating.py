@@ -42,8 +42,9 @@ def _checked(costs: Costs, cell: Cell, point: Point) -> dict[str, Any]:
     predicted_s, told = node_step_s(costs, point.work, point.ranks), ""
     if cell.recipe.strategy == "local":
         predicted_s, told = local(costs, point.work, Cluster(1, point.ranks, HERE), LOCAL_EVERY).step_s, ", local"
+    ranks = "1 rank" if point.ranks == 1 else f"{point.ranks} ranks"
     return {
-        "name": f"{point.ranks} ranks, batch {cell.labels['batch_size']}, {point.work.shards} shards{told}",
+        "name": f"{ranks}, batch {cell.labels['batch_size']}, {point.work.shards} shards{told}",
         "predicted_s": predicted_s,
         "measured_s": point.step_s,
         "error": predicted_s / point.step_s - 1,

@@ -29,13 +29,13 @@ _WORDS = 32
 Table: TypeAlias = dict[str, tuple[int | tuple[int, ...], np.dtype]]
 
 
-def desk_sections(seating: Seating | None, lives: Sequence[int], widths: tuple[int, int, int, int]) -> Table:
-    """What a desk needs in the arena. widths: of the vector, used and padded; parameters; numbers a rank counts."""
-    used, length, parameters, counted = widths
+def desk_sections(seating: Seating | None, lives: Sequence[int], widths: tuple[int, int, int]) -> Table:
+    """What a desk needs in the arena. widths: of the vector, padded; parameters; numbers a rank counts."""
+    length, parameters, counted = widths
     far = whole = 0
     several = seating is not None and seating.count > 1
     if seating is not None and several:
-        direct = [live for live in lives if _at_once(seating, live, used)]
+        direct = [live for live in lives if _at_once(seating, live)]
         far = max((_far_rows(seating, live) for live in direct), default=0)
         whole = length if len(direct) < len(lives) else 0
     size = seating.size if seating is not None and several else 0
@@ -111,7 +111,7 @@ class Desk:
 
     def at_once(self, live: int) -> bool:
         """Whether the sums of all machines come here, instead of a sum that is finished."""
-        return _at_once(self.seating, live, self.used)
+        return _at_once(self.seating, live)
 
     def far(self, live: int) -> list[tuple[Span, np.ndarray]]:
         """Where the sums of the other machines lie, if they come at once: (shards, row)."""
@@ -120,9 +120,9 @@ class Desk:
         return list(zip(spans, self._far, strict=False))
 
 
-def _at_once(seating: Seating, live: int, used: int) -> bool:
+def _at_once(seating: Seating, live: int) -> bool:
     # A machine's own sums would not be rounded in the same way.
-    return not seating.rounded and at_once([len(seating.spans(live, node)) for node in range(seating.count)], 4 * used)
+    return not seating.rounded and at_once([len(seating.spans(live, node)) for node in range(seating.count)])
 
 
 def _far_rows(seating: Seating, live: int) -> int:
