@@ -193,6 +193,9 @@ class Recipe:
     """Ranks that are to be slow, to see what that does: 1:4 lets rank 1 compute four times as long, by sleeping;
     1:4,3:2 two of them. Changes the time, never the result."""
 
+    watts_per_core: float = 8.0
+    """Power of one busy core, for an estimate of the energy where no counter can be read; 0: no estimate."""
+
     log_ranks: bool = False
     """Print what each rank did in each epoch, in the order of the ranks."""
 
@@ -218,6 +221,7 @@ class Recipe:
             ("keep", 2),
             ("max_restarts", 0),
             ("stall_timeout", 0),
+            ("watts_per_core", 0),
         ):
             if getattr(self, name) < least:
                 raise UserError(f"{option(name)} is {getattr(self, name)}", hint=f"give {least} or more")

@@ -53,8 +53,11 @@ def test_no_argument_trains_on_digits(tmp_path):
     assert f"{100 * summary['test_accuracy']:.2f} %" in ended.stdout
     assert {path.name for path in run.iterdir()} == {
         "recipe.toml", "summary.json", "metrics.jsonl", "ranks.csv", "sync_time.csv", "contributions.csv", "loss.png",
-        "weights.safetensors", ".lock",
+        "weights.safetensors", "energy.json", "utilisation.csv", ".lock",
     }  # fmt: skip
+    assert summary["energy_source"] in ("estimate", "rapl")
+    assert summary["energy_j"] > 0
+    assert "Energy: " in ended.stdout
 
 
 def test_the_recipe_that_was_written_gives_the_same_run(tmp_path):

@@ -1,6 +1,7 @@
 """`unisono bench`: plan, measure with progress, show, write."""
 
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -32,7 +33,7 @@ def bench(options: Annotated[BenchOptions, Parameter(name="*")] = _DEFAULTS) -> 
     if (size := detect().size) > 1:
         raise UserError(f"bench was started as {size} ranks, and starts its own", hint="run it once: unisono bench")
     worlds = plan(options)
-    out = _prepare(options.out)
+    out = prepare_out(options.out, FILES)
     console, status = Console(), Console(stderr=True)
     ranks, transports = sorted({world.ranks for world in worlds}), dict.fromkeys(world.transport for world in worlds)
     status.print(
@@ -62,14 +63,14 @@ def bench(options: Annotated[BenchOptions, Parameter(name="*")] = _DEFAULTS) -> 
         raise UnisonoError("some results were wrong: see the table")
 
 
-def _prepare(out: str) -> Path | None:
+def prepare_out(out: str, files: Sequence[str]) -> Path | None:
     """The directory for the files, made and tried now: not after minutes of measuring."""
     if not out:
         return None
     path = Path(out).expanduser()
     try:
         path.mkdir(parents=True, exist_ok=True)
-        taken = [name for name in FILES if (path / name).exists()]
+        taken = [name for name in files if (path / name).exists()]
         with tempfile.TemporaryFile(dir=path):
             pass
     except OSError as error:

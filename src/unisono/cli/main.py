@@ -34,6 +34,8 @@ COMMANDS = {
     "scale": "Train on more and more ranks: speed-up, efficiency, what limits it.",
     "compare": "Train over any option (strategies, precisions, ranks): one table, ratios, equal bits.",
     "predict": "Predict time and efficiency on clusters that are not here.",
+    "tune": "Find the ranks, threads, shards and batch with which a recipe is fastest here.",
+    "profile": "Show where the time of a recipe's steps goes: phases, modules, operators.",
     "doctor": "Look at this machine: what is here, what works, what to do about the rest.",
 }
 """In the order in which a user meets them. The texts stand here so that --help need not import the commands."""
@@ -49,6 +51,8 @@ EXAMPLES = {
     "scale": "unisono scale r2 --grid 1x1,1x2 --data-dir path/to/mnist",
     "compare": "unisono compare --over strategy=sync,ddp --over ranks=1,2 --epochs 3",
     "predict": "unisono predict --nodes 2..64 --network 10gbit,50us",
+    "tune": "unisono tune r4 --shards ranks --seconds 60",
+    "profile": "unisono profile r4 --ranks 1 --shards 1 --batch-size 32 --batches 100",
     "doctor": "unisono doctor --json",
 }
 """For each command that is a function; one that has commands of its own brings its example."""

@@ -116,6 +116,7 @@ def _record(
     job: Job, team: Team, hosts: list[str], snapshots: list[Snapshot], facts: list[dict[str, Any]], *, anew: bool
 ) -> Recorder:
     record = Recorder(job, "gloo", hosts, snapshots[0] if snapshots else None, anew=anew)
+    record.watch.unknown = "with --num-nodes the other machines' energy is not gathered"
     record.say([*job.notes, *precision_notes(job), *wire_notes(job.recipe, len(facts)), *unlike(facts, "node")])
     team.places = Places(record.weights, record.path / SNAPSHOTS, record.log)
     return record
@@ -127,7 +128,8 @@ def _train(team: Team, post: Outpost, records: list[Recorder], options: NodeOpti
     event = _say_event if record is None else record.add_event
     with record or nullcontext():
         try:
-            outcome = team.train(report, event, post)
+            tick = (lambda pids: None) if record is None else record.watch.tick
+            outcome = team.train(report, event, post, tick)
         except Halted as halted:
             if record is not None:
                 raise

@@ -37,6 +37,7 @@ from unisono.train.resuming import check_newest, passed_over
 from unisono.train.rundir import HINTS, RunDirectory
 from unisono.train.snapshots.finding import Snapshot
 from unisono.train.team import Halted
+from unisono.train.watching import Watch
 
 ENGINES = {"numpy": "NumPy", "torch": "torch"}
 """As one writes them."""
@@ -87,6 +88,7 @@ class Recorder:
             self._directory = RunDirectory.reopen(Path(job.recipe.resume), self._epoch, job.recipe, check)
             self._resumed_from = str(snapshot.path)
         self.path, self.weights = self._directory.path, self._directory.weights
+        self.watch = Watch(self.path, devices, job.recipe.watts_per_core)
         setting = Setting(ENGINES[job.recipe.engine], transport, usable_cores(), hosts, devices)
         with ExitStack() as kept:
             kept.enter_context(self._directory)
@@ -107,7 +109,10 @@ class Recorder:
 
     def add(self, record: dict[str, Any]) -> None:
         """What a rank reported."""
-        if "progress" in record:
+        if "process" in record:
+            self.watch.see(*record["process"])
+        elif "progress" in record:
+            self.watch.tick()
             self._screen.progress(record["progress"])
         elif "trouble" in record:
             self._tell_trouble("rank", record["trouble"])
@@ -171,6 +176,7 @@ class Recorder:
         self._ended = True
         self._write_events(EventFile.close)
         if mistake and not self._tally.steps:
+            self.watch.discard()
             self._directory.discard()
         else:
             self._directory.finish(self._facts() | dict(counted) | {"status": status, "error": report})
@@ -228,7 +234,7 @@ class Recorder:
             "engine": recipe.engine, "precision": recipe.precision, "model": recipe.model, "data": recipe.data,
             "global_batch": self._job.batch_samples, "batch_size_per_rank": recipe.batch_size_per_rank,
             "version": __version__, "machine": machine(), "takeovers": 0, "restarts": 0,
-            "resumed_from": self._resumed_from, "energy_j": None, "energy_source": None, "shard_price": None,
+            "resumed_from": self._resumed_from, "shard_price": None, **self.watch.facts(self._tally.samples),
         }  # fmt: skip
 
     def __enter__(self) -> Self:

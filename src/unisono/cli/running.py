@@ -6,11 +6,13 @@ The one idea: whoever writes the run directory and the terminal is one process: 
 launcher (mpirun, torchrun, srun) started the ranks. The others are silent.
 """
 
+import os
 import platform
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any, NoReturn
 
 import numpy as np
@@ -43,6 +45,7 @@ from unisono.train.snapshots.finding import Snapshot
 from unisono.train.team import Halted, Places, Team
 from unisono.train.trainer import train as train_rank
 from unisono.train.unwatched import Origin, train_unwatched
+from unisono.train.watching import NodeEnergy
 from unisono.world import World
 
 ONE_NODE = NodeOptions()
@@ -109,6 +112,7 @@ def _as_parent(recipe: Recipe, restarts: int, beside: ExitStack | None) -> dict[
             if beside is not None:
                 beside.enter_context(live_page(record.path))
             record.say([*job.notes, *precision_notes(job), *wire_notes(job.recipe, 1)])
+            record.watch.meter.measure_idle()
             if team is not None:
                 return _supervise(team, record)
             return _run_without_take_over(job, record, transport)
@@ -156,13 +160,14 @@ def refuse_faults(recipe: Recipe) -> None:
 
 def _supervise(team: Team, record: Recorder) -> dict[str, Any]:
     team.places = Places(record.weights, record.path / "snapshots", record.log)
-    outcome = team.train(lambda rank, value: record.add(value), record.add_event)
+    outcome = team.train(lambda rank, value: record.add(value), record.add_event, on_tick=record.watch.tick)
     found: dict[str, Any] = next(result for result in outcome.results.values() if result)
     return record.finish(found | {"takeovers": outcome.takeovers, "restarts": outcome.restarts})
 
 
 def _run_without_take_over(job: Job, record: Recorder, transport: str) -> dict[str, Any]:
     def work(world: World) -> dict[str, Any]:
+        world.report({"process": [world.rank, os.getpid()]})
         if transport == "shm":
             return train_rank(world, job, record.weights)
         with World(connect_gloo(world.comm), world.report) as over_gloo:
@@ -189,13 +194,16 @@ def _as_rank(
             nodes = comm.all_gather(np.array([node_colour(comm)]))[:, 0].tolist()
             moves, devices = transport_of(job.recipe, comm.transport), devices_of(job.recipe, local_ranks(nodes))
             record = tell_all(comm, lambda: Recorder(job, moves, None, origin.snapshot, devices, anew=again))
+            energy = NodeEnergy(comm, nodes, devices, job.recipe.watts_per_core)
+            pids = comm.all_gather(np.array([os.getpid()]))[:, 0].tolist()
         except UserError:
             if comm.rank == 0:
                 raise
             sys.exit(2)  # the same mistake on every rank: the first one says it
         try:
             if record is None:  # only the first rank writes
-                train_unwatched(World(comm), job, Places(), origin)
+                train_unwatched(World(comm), job, Places(), origin, on_tick=energy.tick)
+                energy.gather()
                 return None
             with record:
                 if beside is not None:
@@ -203,7 +211,10 @@ def _as_rank(
                 record.say([*notes, *job.notes, *precision_notes(job)])
                 record.say([*wire_notes(job.recipe, len(set(nodes))), *unlike(facts, "rank")])
                 places = Places(record.weights, record.path / SNAPSHOTS)
-                found = train_unwatched(World(comm, record.add), job, places, origin, record.add_event)
+                here = {rank: pid for rank, pid in enumerate(pids) if nodes[rank] == nodes[0]}
+                tick = partial(record.watch.tick, here)
+                found = train_unwatched(World(comm, record.add), job, places, origin, record.add_event, tick)
+                record.watch.put_together(energy.gather())
                 return record.finish(found | {"restarts": placement.restarts})
         except Halted as halted:
             if halted.outcome.lost:

@@ -17,7 +17,7 @@ GROUPS = {
     "strategy": "How ranks work together",
     "eval_every": "Evaluation and early stop",
     "snapshot_every": "Nothing lost",
-    "log_ranks": "Output",
+    "watts_per_core": "Output",
 }
 """How --help cuts the options, which stand in the order of the recipe's fields: a group begins with the one named."""
 
@@ -76,7 +76,7 @@ Options = options_of_recipe()
 Nodes = _node_options()
 _NOTHING = Options()
 _HERE = Nodes()
-_OUTPUT = Group(GROUPS["log_ranks"], sort_key=len(GROUPS) - 1)
+_OUTPUT = Group(GROUPS["watts_per_core"], sort_key=len(GROUPS) - 1)
 
 
 def train(

@@ -139,6 +139,18 @@ def enter_rank(rank: int, size: int) -> None:
     os.environ[OWN_RANK] = f"{rank} of {size}"
 
 
+def silence_kineto() -> None:
+    """torch's profiler tells the terminal when it starts and stops; a rank that profiles calls this before."""
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
+
+
+def visible_gpus(environ: Mapping[str, str] | None = None) -> list[int] | None:
+    """The numbers of the GPUs that CUDA_VISIBLE_DEVICES lets this process use; None: all, or not given by number."""
+    given = (os.environ if environ is None else environ).get("CUDA_VISIBLE_DEVICES", "")
+    fields = [field.strip() for field in given.split(",")]
+    return [int(field) for field in fields] if all(field.isdecimal() for field in fields) else None
+
+
 def mpi_environment(environ: Mapping[str, str] | None = None) -> dict[str, str]:
     """The environment to start `mpirun` in: nothing of an outer job, and leave to run as root.
 

@@ -107,6 +107,11 @@ class Supervisor:
         self._causes, self._crashes = Causes(), Crashes(care.most_crashes)
         self._signals: dict[int, float] = {}
 
+    @property
+    def pids(self) -> dict[int, int]:
+        """The processes of the ranks that live."""
+        return {slot: self._crew.pid(slot) for slot in self._crew.living}
+
     def run(self, position: int = 0) -> Outcome:
         """From after round `position` to the end; `RankFailed` if a rank raised an exception."""
         self._view = protocol.first_view(self._words, range(self._size), self._size, position)

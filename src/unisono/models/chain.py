@@ -9,7 +9,7 @@ Limits: the memory of every shape is kept; a run has few (the usual one, the rag
 diverges overflows in here, and NumPy warns: a trainer that looks at its losses silences that around its loop.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import final
 
@@ -26,12 +26,17 @@ class Chain(Model):
     """`layers`: in order, each by the prefix of its parameters' names. The first should be a `Linear(first=True)`."""
 
     def __init__(self, layers: Mapping[str, Layer], loss: Loss, *, features: int) -> None:
-        self._layers, self._loss, self._features = tuple(layers.values()), loss, features
+        self._named, self._layers, self._loss, self._features = layers, tuple(layers.values()), loss, features
         self.layout = _joined({prefix: layer.layout for prefix, layer in layers.items()})
         self.buffers_layout = _joined({prefix: layer.buffers_layout for prefix, layer in layers.items()})
         self.classifies = loss.classifies
         self._draws = any(layer.draws for layer in self._layers)
         self._plans: dict[tuple[int, ...], Plan] = {}
+
+    def wrapped(self, layer: Callable[[str, Layer], Layer], loss: Callable[[Loss], Loss]) -> "Chain":
+        """A new chain of the same layers and loss, each given to the function that wraps it, layers with their name."""
+        layers = {prefix: layer(prefix.rstrip("."), inner) for prefix, inner in self._named.items()}
+        return Chain(layers, loss(self._loss), features=self._features)
 
     def init(self, params: Array, buffers: Array, rng: np.random.Generator) -> None:
         for layer, part, state in zip(self._layers, self._cut(params), self._cut_buffers(buffers), strict=True):

@@ -123,7 +123,7 @@ def _column(texts: list[str]) -> np.ndarray:
     kinds: tuple[Callable[[str], int | float], ...] = (int, float)
     for kind in kinds:
         try:
-            return _typed([kind(text) for text in texts])
+            return _typed([kind(text) if text else None for text in texts])
         except ValueError:
             continue
     return _objects(texts)

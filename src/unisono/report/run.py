@@ -44,6 +44,8 @@ class Run:
     events: list[dict[str, Any]] = field(default_factory=list, repr=False)
     studies: dict[str, list[dict[str, Any]]] = field(default_factory=dict, repr=False)
     """Records of `unisono bench` under "bench", rows of `unisono scale` and `compare` under their names."""
+    utilisation: Columns = field(default_factory=dict, repr=False)
+    """What ranks, nodes and GPUs did, every two seconds: a value a line of utilisation.csv."""
     problems: list[str] = field(default_factory=list)
     """What is missing or damaged, a sentence each."""
 
@@ -93,8 +95,9 @@ class Run:
         return size if 0 < size <= MOST_RANKS else 0
 
     def frame(self, name: str) -> Any:
-        """metrics, ranks, events or a study as a pandas DataFrame."""
+        """metrics, ranks, events, utilisation or a study as a pandas DataFrame."""
         tables: dict[str, Columns] = {"metrics": self.metrics, "ranks": self.ranks, "events": columns_of(self.events)}
+        tables["utilisation"] = self.utilisation
         tables |= {study: columns_of(records) for study, records in self.studies.items()}
         if name not in tables:
             raise unknown_name("table", name, tables)
@@ -127,6 +130,7 @@ def load(run: str | Path) -> Run:
         read_table(path / "ranks.csv", problems),
         read_rows(path / "events.jsonl", problems),
         studies,
+        read_table(path / "utilisation.csv", problems),
         problems,
     )
     for name, meaning in (

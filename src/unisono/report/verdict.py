@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from unisono.report.advice import FELT, advice, enough_ranks, idle_share, live_shards, same_bits, shard_cost
+from unisono.report.energy import energy_lines
 from unisono.report.tally import Tally
 
 
@@ -41,6 +42,7 @@ def findings(summary: dict[str, Any], tally: Tally, cores: int, told: Sequence[s
         f"{_score(summary, tally)}; {readable_s(summary['train_s'])} of training, "
         f"{readable_s(summary['wall_s'])} in all, {summary['samples_per_s']:,.0f} samples/s.",
         _times(summary, tally) + (_syncs(summary, tally) if told is None else "."),
+        *energy_lines(summary),
         *((*_notes(summary, tally), advice(summary, tally, cores)) if told is None else told),
     ]
 

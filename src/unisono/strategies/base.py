@@ -27,6 +27,8 @@ TIMES = ("data_s", "compute_s", "wait_s", "update_s")
 Load: TypeAlias = Callable[[range], list[Group]]
 Measure: TypeAlias = Callable[[int], tuple[float, float]]
 Tell: TypeAlias = Callable[[np.ndarray], None]
+Trace: TypeAlias = Callable[[str, float, float], None]
+"""trace(what, begun, ended): a stretch of a step, as time.perf_counter; see `Strategy.trace`."""
 
 
 @final
@@ -104,6 +106,9 @@ class Strategy(ABC):
     buffers: np.ndarray
     scores: np.ndarray
     """(epochs + 1, 3): loss, accuracy and whether there was an evaluation, of each epoch; the trainer's to fill."""
+    trace: Trace | None = None
+    """If set, told when a step waits for others ("wait"), adds gradients up ("sum"; "exchange": waiting included) and
+    updates ("update"). Waiting for norms lies inside an update."""
 
     @property
     @abstractmethod

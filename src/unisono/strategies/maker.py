@@ -36,6 +36,8 @@ class Maker:
         self._places: dict[tuple[int, int], tuple[np.ndarray, ...]] = {}
         self.step_s = 0.0
         """What the gradients of the last batch took."""
+        self.combined = 0.0, 0.0
+        """When its shards' gradients were added up, from and until, as time.perf_counter."""
 
     def forget(self) -> None:
         """The members changed, and with them who computes what."""
@@ -70,9 +72,12 @@ class Maker:
                 unused[...] = False if found.used is None else ~found.used
             samples += group.x.shape[0] * group.x.shape[1]
             member.pulse()
+        computed = time.perf_counter()
         if len(mine) > 1:
             self._dealing.leave(live, makers, member.slot, rows)
-        self.step_s = time.perf_counter() - loaded
+        ended = time.perf_counter()
+        self.combined = computed, ended
+        self.step_s = ended - loaded
         spent["compute_s"] += self.step_s
         return samples
 

@@ -10,6 +10,7 @@ again by other members; who computed the gradients, and how, does not matter her
 Parameters may be in groups, each with an optimizer of its own; all have the same vectors of state.
 """
 
+import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -64,6 +65,8 @@ class Owner:
         self._counts = any(optimizer.counts for optimizer in self._optimizers)
         self._scaling, self._segments = scaling_of(shapes, groups[0].options), segments_of(shapes)
         self.dealing = Dealing(shared.gradients, shared.desk)
+        self.summed_at = 0.0
+        """When the sum of the last update was finished, as time.perf_counter."""
         self.take_chunk()
 
     def take_chunk(self) -> None:
@@ -117,6 +120,7 @@ class Owner:
         if update.factor != 1.0:
             gradient = np.multiply(gradient, np.float32(update.factor), out=self._room)
         self.gradient = gradient
+        self.summed_at = time.perf_counter()
         if self._scaling.rows:
             self._scaling.publish(self._chunks[0], gradient, self.low, shared.squares)
             meet(position, NORMS)

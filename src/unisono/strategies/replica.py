@@ -140,6 +140,9 @@ class Replica(Apart):
         ended = time.perf_counter()
         spent = loaded - begun, computed - loaded, exchanged - computed, ended - exchanged
         self._ledger.count(found, samples, spent)
+        if self.trace is not None:
+            self.trace("exchange", computed, exchanged)
+            self.trace("update", exchanged, ended)
         steps = self._own.lasting.steps
         steps[batch.step : batch.step + batch.steps] = 0.0
         steps[batch.step] = found.loss_sum, found.correct

@@ -214,13 +214,18 @@ class Sync(Strategy):
         except Gone as gone:
             raise lost(self.rank, PHASES[phase], map(self._away.rank_of, gone.slots)) from None
         finally:
-            self._counts.spent["wait_s"] += time.perf_counter() - begun
+            ended = time.perf_counter()
+            self._counts.spent["wait_s"] += ended - begun
+            if self.trace is not None:
+                self.trace("wait", begun, ended)
 
     # --- the halves of a step ----------------------------------------------------------------------------------------
 
     def _make(self, batch: Batch) -> None:
         spent = self._counts.spent
         self._samples = self._maker.make(batch, spent)
+        if self.trace is not None:
+            self.trace("sum", *self._maker.combined)
         if batch.shares:
             spent["dealt"] = self._samples
         self._counts.keep()
@@ -242,7 +247,11 @@ class Sync(Strategy):
             shared.steps[batch.step] = found.loss_sum, found.correct
         if batch.shares:
             self._owner.leave_shares(position, live, makers)
-        spent["update_s"] += time.perf_counter() - begun - (spent["wait_s"] - waited_s)
+        ended = time.perf_counter()
+        spent["update_s"] += ended - begun - (spent["wait_s"] - waited_s)
+        if self.trace is not None:
+            self.trace("sum", begun, self._owner.summed_at)
+            self.trace("update", self._owner.summed_at, ended)
         self._meet(position, COMMIT)
 
     def close(self) -> None:

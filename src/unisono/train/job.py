@@ -75,8 +75,12 @@ class Job:
 
     def model_of(self, rank: int) -> Model:
         """A new network for a rank to compute with, as slow as the recipe wants it."""
+        return self.slowed(self.model(), rank)
+
+    def slowed(self, model: Model, rank: int) -> Model:
+        """That network as slow as the recipe wants it for a rank."""
         factor = parse_slow(self.recipe.slow, self.recipe.ranks).get(rank, 1.0)
-        return Slowed(self.model(), factor) if factor > 1 else self.model()
+        return Slowed(model, factor) if factor > 1 else model
 
     @cached_property
     def task(self) -> "Task":

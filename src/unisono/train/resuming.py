@@ -24,7 +24,7 @@ from unisono.train.snapshots.finding import Snapshot, listed, newest, number_of,
 
 FREE = {
     "ranks", "data_dir", "out", "resume", "allow_change", "respawn", "max_restarts", "stall_timeout", "snapshot_every",
-    "keep", "log_ranks", "tensorboard", "transport", "slow",
+    "keep", "log_ranks", "tensorboard", "transport", "slow", "watts_per_core",
 }  # fmt: skip
 """Options that do not change the result."""
 FIXED = {

@@ -3,8 +3,9 @@
 recipe.toml (resolved) · metrics.jsonl (a line an epoch) · ranks.csv (a line per epoch and rank: where it ran, its
 samples and times, and of the epoch's last step what it contributed to each parameter) · sync_time.csv (the mean over
 ranks) · contributions.csv · pushes.csv (asynchronous runs: every push, in order; `--order` takes it) · loss.png ·
-summary.json · weights.safetensors · log/rank-N.log · .lock (empty, held by whoever writes here). Units are in names;
-every number is global unless its name says rank; numbers that JSON cannot hold (nan, infinities) are null.
+energy.json, utilisation.csv (see `watching.py`) · summary.json · weights.safetensors · log/rank-N.log · .lock (empty,
+held by whoever writes here). Units are in names; every number is global unless its name says rank; numbers that JSON
+cannot hold (nan, infinities) are null.
 
     with RunDirectory.make("runs/mine", recipe) as directory: directory.add(record, names); directory.finish(summary)
 

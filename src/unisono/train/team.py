@@ -11,7 +11,7 @@ Limits: ranks are forked, so torch must not have started threads in this process
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -119,8 +119,12 @@ class Team:
         on_report: Callable[[int, Any], None],
         on_event: Callable[[dict[str, Any]], None] = lambda event: None,
         post: Outpost | None = None,
+        on_tick: Callable[[Mapping[int, int]], None] = lambda pids: None,
     ) -> Outcome:
-        """To the end. `Halted` if it came before its time; `RankFailed` if a rank raised an exception."""
+        """To the end. `Halted` if it came before its time; `RankFailed` if a rank raised an exception.
+
+        on_tick(pids) is called about ten times a second, with the process of each rank.
+        """
         if self._job.recipe.engine == "torch" and torch_threads_running():
             raise UserError(
                 "torch has started threads in this process: a forked rank that uses torch would hang",
@@ -140,6 +144,7 @@ class Team:
 
         def tick() -> None:
             saver.tick()
+            on_tick(supervisor.pids)
             if post is not None:
                 post.tick()
 

@@ -90,8 +90,8 @@ class Learner:
         )
         self._told, self._told_samples = time.perf_counter(), 0
 
-    def step(self, position: int, epoch: int, step: int) -> None:
-        """One global batch."""
+    def batch(self, position: int, epoch: int, step: int) -> Batch:
+        """The global batch of a step."""
         plan, job, seed = self._job.plan, self._job, self._job.recipe.seed
         if epoch != self._epoch:
             self._epoch, self._order = epoch, plan.order(epoch - 1)
@@ -104,16 +104,20 @@ class Learner:
 
         load = partial(self._loader.groups, self._order, step)
         due = job.snapshots.due(number)
-        batch = Batch(position, epoch, step, live, samples, job.lr(number), number, load, noise, last, due)
+        return Batch(position, epoch, step, live, samples, job.lr(number), number, load, noise, last, due)
+
+    def step(self, position: int, epoch: int, step: int) -> None:
+        """Learns one global batch."""
+        batch = self.batch(position, epoch, step)
         try:
             self._strategy.step(batch)
         except NotFinite as found:
             raise UnisonoError(
                 f"the loss became {found.loss} in epoch {epoch}, step {step + 1}, shard {found.shard}"
                 + (f"; the weights of epoch {epoch - 1} are kept" if epoch > 1 else ""),
-                hint=found.advice or self._cure(number),
+                hint=found.advice or self._cure(batch.number),
             ) from None
-        self._tell_progress(epoch, step, samples)
+        self._tell_progress(epoch, step, batch.samples)
 
     def _cure(self, number: int) -> str:
         """Of a loss that is not finite."""

@@ -59,23 +59,36 @@ AT_FIRST = Origin()
 
 
 def train_unwatched(
-    world: World, job: Job, places: Places, origin: Origin = AT_FIRST, on_event: OnEvent = lambda event: None
+    world: World,
+    job: Job,
+    places: Places,
+    origin: Origin = AT_FIRST,
+    on_event: OnEvent = lambda event: None,
+    on_tick: Callable[[], None] = lambda: None,
 ) -> dict[str, Any]:
-    """To the end, on every rank; `Halted`, on every rank, if one of them was asked to end. `places` are rank 0's."""
+    """To the end, on every rank; `Halted`, on every rank, if one of them was asked to end. `places` are rank 0's.
+
+    on_tick() is called after every round.
+    """
     comm = world.comm
     with threadpool_limits(job.recipe.threads, user_api="blas"), closing(Vigil(comm)) as vigil:
         model = job.model_of(world.rank)
         fill = origin.snapshot and partial(put_back, model, job.optimizer, snapshot=origin.snapshot)
         with job.strategy(comm, model, Start(origin.position, fill, vigil.gone)) as strategy:
             if strategy.kept is None:
-                return walk_through(strategy, model, job, world.report, places.weights)
+                return walk_through(strategy, model, job, world.report, places.weights, on_tick)
             folder = places.snapshots if comm.rank == 0 else None
             saver = Saver(job, model, strategy.kept, folder, on_event, ThreadWriter())
             strategy.tell_spares(saver.save_spare)
             asking = _Asking(strategy, vigil)
+
+            def tick() -> None:
+                saver.tick()
+                on_tick()
+
             with saver, heeding(asking):
                 try:
-                    found = walk_through(strategy, model, job, world.report, places.weights, saver.tick)
+                    found = walk_through(strategy, model, job, world.report, places.weights, tick)
                 except NodeLost as error:
                     asking.over = True
                     raise _stranded(comm, strategy.reached, error, vigil, saver) from error

@@ -26,7 +26,7 @@ from unisono.models.base import Array, Exchange, Model, Noise, Part, ShardSums
 from unisono.models.torch.checks import check
 from unisono.models.torch.graphs import Watch, explained
 from unisono.models.torch.plan import Plan
-from unisono.models.torch.precision import find
+from unisono.models.torch.precision import Precision, find
 from unisono.models.torch.seeding import ALL, TORCH, moved, places, seed_from, seeded
 from unisono.models.torch.task import Task
 from unisono.models.torch.together import Desk, Together
@@ -65,6 +65,10 @@ class TorchModel(Model):
         self._watch = Watch(len(self._params))
         self._plans: dict[tuple[int, ...], Plan] = {}
         self._desks: dict[tuple[int, ...], list[Desk]] = {}
+
+    def wrap_precision(self, wrap: Callable[[Precision], Precision]) -> None:
+        """From now on forward and backward are those of what `wrap` makes of the one that does them."""
+        self._precision = wrap(self._precision)
 
     def init(self, params: Array, buffers: Array, rng: np.random.Generator) -> None:
         with seeded(rng):

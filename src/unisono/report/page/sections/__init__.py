@@ -12,6 +12,7 @@ SECTIONS = (
     "time",
     "contributions",
     "throughput",
+    "energy",
     "staleness",
     "events",
     "bench",

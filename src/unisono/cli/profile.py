@@ -1,0 +1,64 @@
+"""`unisono profile`: where the time of a recipe's steps goes, in tables, JSON and a trace."""
+
+import sys
+from dataclasses import fields
+from typing import Annotated, Any
+
+from cyclopts import Group, Parameter
+
+from unisono.cli.bench import prepare_out
+from unisono.cli.train import Options
+from unisono.measure.profile.options import ProfileOptions
+from unisono.recipe import Recipe, load
+
+_DEFAULTS = ProfileOptions()
+_NOTHING = Options()
+WIDTH = 110
+"""Of tables that do not go to a terminal, in characters."""
+_PROFILE = Group("What to look at", sort_key=-1)
+
+
+def profile(
+    recipe: str = "",
+    /,
+    look: Annotated[ProfileOptions, Parameter(name="*", group=_PROFILE)] = _DEFAULTS,
+    options: Annotated[Options, Parameter(name="*")] = _NOTHING,  # type: ignore[valid-type]
+) -> None:
+    """Show where the time of a recipe's steps goes: phases of every rank, modules, operators, memory.
+
+    The recipe is trained for some batches on its own ranks. --out DIRECTORY keeps profile.json and trace.json, which
+    ui.perfetto.dev shows with all ranks on one clock.
+
+    Parameters
+    ----------
+    recipe
+        A TOML file, or the name of a shipped recipe (r4). Options given here go before it.
+    """
+    from rich.console import Console
+
+    from unisono.measure.profile.study import measure, plan
+    from unisono.report.profile import FILES, Shown, activations, sentences, tables, write
+
+    given = {entry.name: getattr(options, entry.name) for entry in fields(Recipe)}
+    asked = load(recipe, {name: value for name, value in given.items() if value is not None})
+    jobs = plan(asked, look)
+    out = prepare_out(asked.out, FILES)
+    console, shown = (
+        Console(width=None if sys.stdout.isatty() else WIDTH),
+        Shown(look.sort, look.memory, look.shapes, look.top),
+    )
+    records: list[dict[str, Any]] = []
+    for job in jobs:
+        found = job.recipe
+        told = f", {found.activation}" if look.activations else ""
+        print(
+            f"unisono profile: {found.model}{told} on {found.data}; {found.engine} engine, "
+            f"{found.ranks} rank{'s' if found.ranks > 1 else ''} x {found.threads} threads",
+            flush=True,
+        )
+        records.append(measure(job, look))
+        print("\n".join(sentences(records[-1])))
+    shown_tables = [activations(records, shown)] if look.activations else tables(records[0], shown)
+    console.print(*shown_tables, sep="")
+    if out is not None:
+        print("Written: " + ", ".join(str(path) for path in write(records, out)))

@@ -1,0 +1,112 @@
+"""`unisono tune`: the fastest setting of a recipe on this machine, as a table and as a recipe to train with."""
+
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Group, Parameter
+
+from unisono.cli.train import given_options, options_of_recipe
+from unisono.errors import UnisonoError, UserError
+from unisono.measure.tune.options import TuneOptions
+
+OWN = ("out", "resume", "allow_change", "ranks", "threads", "shards")
+"""Options of a recipe that tuning decides itself."""
+Options = options_of_recipe(*OWN)
+_TUNE, _NOTHING = TuneOptions(), Options()
+TUNED = "tuned.toml"
+FREE = 0.8
+"""Of the memory that is free, what ranks may take unless told otherwise."""
+
+
+def tune(
+    recipe: str = "",
+    /,
+    search: Annotated[TuneOptions, Parameter(name="*", group=Group("The search", sort_key=-1))] = _TUNE,
+    options: Annotated[Options, Parameter(name="*")] = _NOTHING,  # type: ignore[valid-type]
+) -> None:
+    """Find the ranks, threads, shards and batch with which a recipe is fastest on this machine.
+
+    Every setting is tried for a second, those that come close to the best for longer; tuned.toml is the recipe with the
+    best one. The same command goes on after an interruption.
+
+    Parameters
+    ----------
+    recipe
+        A TOML file, or the name of a shipped recipe (r4). Options given here go before it.
+    """
+    from unisono.launch.environments import detect
+    from unisono.measure.options import sizes
+    from unisono.measure.tune.candidates import candidates_of
+    from unisono.measure.tune.tuning import Terms
+    from unisono.measure.tune.tuning import tune as search_best
+    from unisono.recipe import load
+    from unisono.resources import available_bytes, usable_cores
+    from unisono.study.records import Records, default_path
+
+    loaded = load(recipe, given_options(options))
+    if loaded.strategy != "sync" or loaded.transport not in ("auto", "shm"):
+        raise UserError(
+            f"tune with --strategy {loaded.strategy} and --transport {loaded.transport}: it tries sync on this machine",
+            hint="leave both out",
+        )
+    if (size := detect().size) > 1:
+        raise UserError(f"tune was started as {size} ranks, and starts its own", hint="run it once: unisono tune")
+    cells = candidates_of(loaded, search, usable_cores())
+    limit = sizes(search.memory, "--memory")[0] if search.memory else int(FREE * available_bytes())
+    studied = {"cells": {cell.name: cell.digest for cell in cells}, "objective": search.objective}
+    path = Path(search.out).expanduser() if search.out else default_path("tune", loaded, studied)
+    print(f"unisono tune: {len(cells)} settings on {usable_cores()} cores, in {path}", file=sys.stderr, flush=True)
+    begun = time.monotonic()
+    with Records.open(path, "tune", studied) as records:
+        # With an accuracy to reach, half of the time is for getting there.
+        short = replace(search, seconds=search.seconds / 2) if loaded.target_accuracy else search
+        outcome = search_best(records, cells, Terms(short, limit), _say)
+        best = outcome.best
+        if best is not None and loaded.target_accuracy:
+            left_s = search.seconds - (time.monotonic() - begun)
+            best = _fastest_to_target(records, cells, outcome.ranked(), left_s) or best
+        _show(records.all, best, path, search.objective, complete=outcome.complete)
+        found = next((cell for cell in cells if cell.digest == best), None)
+        if found is None:
+            raise UnisonoError(
+                "no setting could be tried: the reasons are above", hint="give other settings, or more --seconds"
+            )
+        replace(found.recipe, out="").save(path / TUNED)
+    print(f"Written: {path / TUNED}: unisono train {path / TUNED}")
+
+
+def _fastest_to_target(records: Any, cells: Sequence[Any], ranked: Sequence[str], left_s: float) -> str | None:
+    from unisono.measure.tune.targets import train_to_target
+
+    by_digest = {cell.digest: cell for cell in cells}
+    chosen: dict[str, Any] = {}
+    for digest in ranked:  # the best first
+        chosen.setdefault(by_digest[digest].labels.get("batch_size", ""), by_digest[digest])
+    reached = train_to_target(records, list(chosen.values()), left_s, _say)
+    return min(reached, key=lambda digest: reached[digest], default=None)
+
+
+def _say(record: dict[str, Any]) -> None:
+    if record["status"] != "finished":
+        told = record["reason"]
+    elif "train_s" in record:
+        told = f"{record['train_s']:.1f} s of training to the accuracy"
+    else:
+        told = f"{record['samples_per_s']:,.0f} samples/s in {record['seconds']:g} s"
+    print(f"{record['cell']}: {told}", file=sys.stderr, flush=True)
+
+
+def _show(records: Sequence[dict[str, Any]], best: str | None, path: Path, objective: str, *, complete: bool) -> None:
+    from rich.console import Console
+
+    from unisono.report.tune import rows_of, table, words_of
+
+    rows = rows_of(records)
+    made = table(rows, best or "")
+    Console(width=None if sys.stdout.isatty() else 110).print(made.shown(rows))
+    print("\n".join(words_of(rows, best or "", objective, complete=complete)))
+    made.write(rows, path, "tune")

@@ -1,0 +1,124 @@
+"""Tuning: finds the setting of a recipe that is fastest on this machine, or needs the least energy, in a bounded time.
+
+The one idea: a candidate is measured by some seconds of its own steps (`worker.py`), more of them the closer it is to
+the best (`halving.py`), each trial in a process of its own and a line in the study's records as soon as it is over.
+
+    outcome = tune(records, candidates_of(recipe, options, cores), Terms(options, limit_bytes), say)
+
+Memory: before a trial what it will take is foretold from trials with fewer ranks, and one that would take more than the
+limit is a row with that reason; the kernel holds each rank to its share of the limit.
+"""
+
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+from unisono.errors import CommTimeout
+from unisono.launch.children import Subprocess
+from unisono.launch.environments import child_environment
+from unisono.measure.tune.halving import Outcome, halve
+from unisono.measure.tune.options import TuneOptions
+from unisono.resources import readable_bytes
+from unisono.study.cells import Cell, values_of
+from unisono.study.process import FAILED, FINISHED, reason_of
+from unisono.study.records import Records
+
+PATIENCE_S = 120.0
+"""What a trial may take beside its steps: imports, data, starting ranks."""
+
+Record = dict[str, Any]
+
+
+@final
+@dataclass(frozen=True)
+class Terms:
+    """What binds a tuning."""
+
+    options: TuneOptions
+    limit_bytes: int
+
+
+def tune(
+    records: Records, cells: Sequence[Cell], terms: Terms, say: Callable[[Record], None] = lambda record: None
+) -> Outcome[str]:
+    """Measures the candidates; candidates are known by their digests in the outcome."""
+    by_digest = {cell.digest: cell for cell in cells}
+    there = list(records.all)
+    deadline = time.monotonic() + terms.options.seconds - sum(record["elapsed_s"] for record in there)
+
+    def measure(digest: str, seconds: float) -> float | None:
+        earlier = [one for one in there if one["digest"] == digest and one["seconds"] == seconds]
+        if earlier:
+            there.remove(earlier[0])
+            return score_of(earlier[0], terms.options.objective)
+        cell = by_digest[digest]
+        record = {"cell": cell.name, "labels": dict(cell.labels), "digest": digest, "seconds": seconds}
+        begun = time.monotonic()
+        expected = foretold_bytes(cell, records.all)
+        if expected > terms.limit_bytes:
+            told = f"it would take about {readable_bytes(expected)} of memory, and {readable_bytes(terms.limit_bytes)}"
+            record |= {"status": FAILED, "reason": f"{told} is the limit (--memory)", "exit_code": None}
+        else:
+            record |= run_trial(cell, seconds, terms.limit_bytes)
+        record["elapsed_s"] = time.monotonic() - begun
+        records.add(record)
+        say(record)
+        return score_of(record, terms.options.objective)
+
+    def time_for(seconds: float) -> bool:
+        usual = max((one["elapsed_s"] - one["seconds"] for one in records.all), default=0.0)
+        return bool(there) or time.monotonic() + max(0.0, usual) + seconds < deadline or not records.all
+
+    return halve(list(by_digest), measure, time_for)
+
+
+def run_trial(cell: Cell, seconds: float, limit_bytes: int) -> Record:
+    """Some seconds of steps in a process of its own; what became of it."""
+    spec = json.dumps({"recipe": values_of(cell.recipe), "seconds": seconds, "limit_bytes": limit_bytes})
+    command = [sys.executable, "-m", "unisono.measure.tune.worker", spec]
+    found: Record = {}
+    with tempfile.TemporaryFile("w+", errors="replace") as noise:
+        try:
+            with Subprocess(command, child_environment(threads=None), stderr=noise.fileno()) as process:
+                for line in process.lines(silence_s=PATIENCE_S + 4 * seconds):
+                    found = json.loads(line) if line.startswith("{") else found
+                code = process.wait()
+        except CommTimeout as error:
+            return {"status": FAILED, "reason": str(error).splitlines()[0], "exit_code": None}
+        noise.seek(0)
+        said = noise.read()
+    if "error" in found:
+        return {"status": FAILED, "reason": found["error"].splitlines()[0], "exit_code": found["exit_code"]}
+    if code or not found:
+        return {"status": FAILED, "reason": reason_of(said, code), "exit_code": code}
+    return {"status": FINISHED, "reason": "", "exit_code": 0, **found}
+
+
+def score_of(record: Record, objective: str) -> float | None:
+    """Higher is better; None if it failed."""
+    if record["status"] != FINISHED:
+        return None
+    if objective == "throughput":
+        return float(record["samples_per_s"])
+    each = record["joules_per_sample"]
+    return 1.0 / each if each else None
+
+
+def foretold_bytes(cell: Cell, records: Sequence[Record]) -> float:
+    """What a candidate will take, by the largest that was tried of those with as many ranks or fewer; 0: not known.
+
+    Memory that ranks have for themselves grows with them and with the batch; what they share does not, so this is at
+    most too much.
+    """
+    most = 0.0
+    for record in records:
+        if record["status"] == FINISHED and int(record["labels"]["ranks"]) <= cell.recipe.ranks:
+            ranks = cell.recipe.ranks / int(record["labels"]["ranks"])
+            before = int(record["labels"].get("batch_size", 0))
+            batch = max(1.0, int(cell.labels["batch_size"]) / before) if before else 1.0
+            most = max(most, record["memory_bytes"] * ranks * batch)
+    return most

@@ -1,0 +1,62 @@
+"""Energy and utilisation: joules and where they are known from; what ranks, node and GPUs did, every two seconds."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from unisono.report.energy import energy_lines, readable_j
+from unisono.report.page.blocks import Axis, Block, Lines, Section, Series, Table, Text
+from unisono.report.page.figures import finite, titled
+from unisono.report.page.sampling import thin
+from unisono.report.run import Run
+
+MOST_RUNS, MOST_LINES, LEAST = 6, 12, 3
+"""Charts; lines of each; and points below which a line says nothing."""
+CHARTS = {"utilisation": ("cores in use; of GPUs: share of the time", ""), "power_w": ("power", "W")}
+
+
+def section(runs: Sequence[Run]) -> Section | None:
+    """Nothing where neither is known."""
+    told = [run for run in runs if finite(run.summary.get("energy_j"))]
+    blocks: list[Block] = []
+    if len(told) > 1:
+        blocks.append(Table(("run", "energy", "a sample", "source"), [_row(run) for run in told]))
+    elif told and len(runs) > 1:
+        blocks += [Text(line) for line in energy_lines(told[0].summary)]
+    watched = [run for run in runs if len(run.utilisation.get("s_after_start", ()))]
+    for run in watched[:MOST_RUNS]:
+        blocks += _charts(run, several=len(runs) > 1)
+    return Section("Energy and utilisation", blocks) if blocks else None
+
+
+def _row(run: Run) -> list[str]:
+    summary = run.summary
+    joules = [summary.get(name) for name in ("energy_j", "energy_per_sample_j")]
+    figures = [readable_j(float(value)) if finite(value) else "" for value in joules if value is not None]
+    return [run.name, *figures, *[""] * (2 - len(figures)), str(summary.get("energy_source", ""))]
+
+
+def _charts(run: Run, *, several: bool) -> list[Block]:
+    table = run.utilisation
+    times, what = table["s_after_start"], table.get("what")
+    if what is None or times.dtype == object:
+        return []
+    found: list[Block] = []
+    for name, (label, unit) in CHARTS.items():
+        values = table.get(name)
+        if values is None or values.dtype == object:
+            continue
+        series = []
+        for number, whose in enumerate(dict.fromkeys(what.tolist())):
+            mine = (what == whose) & np.isfinite(values) & np.isfinite(times)
+            x, y = times[mine].astype(np.float64), values[mine].astype(np.float64)
+            if len(y) >= LEAST:
+                kept = thin(y)
+                series.append(Series(str(whose), [x[kept]], y[kept], number, dashed=whose == "node"))
+        if series:
+            left = len(series) - MOST_LINES
+            note = f"{left} more are left out." if left > 0 else ""
+            shown = series[:MOST_LINES]
+            title = titled(name.removesuffix("_w"), run, several=several)
+            found.append(Lines(title, [Axis("time", "s")], Axis(label, unit), shown, note=note))
+    return found

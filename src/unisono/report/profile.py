@@ -1,0 +1,192 @@
+"""What `unisono profile` shows and writes: phases, modules, operators, activations; JSON and a trace.
+
+Reads records (see `measure/profile/study.py`) and nothing else.
+
+    tables(record, Shown(sort="self")); write([record], Path("out"))
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+from unisono.report.trace import write_trace
+from unisono.report.verdict import readable_s
+from unisono.resources import readable_bytes
+
+Record = dict[str, Any]
+Row = dict[str, Any]
+
+PHASES = ("data", "forward", "backward", "sync", "waiting", "summing", "optimizer", "other")
+COSTS = ("self_s", "total_s", "calls", "memory_bytes", "self_memory_bytes")
+MOST_RANKS = 6
+"""More have no column of their own."""
+FILES = ("profile.json", "trace.json")
+
+
+@final
+@dataclass(frozen=True)
+class Shown:
+    """How much of it, in which order."""
+
+    sort: str = "self"
+    memory: bool = True
+    shapes: bool = False
+    top: int = 12
+
+
+def grouped(rows: Iterable[Row], *names: str) -> list[Row]:
+    """Rows that agree in `names`, added up."""
+    groups: dict[tuple[Any, ...], Row] = {}
+    for row in rows:
+        key = tuple(row[name] for name in names)
+        kept = groups.setdefault(key, dict(zip(names, key, strict=True)) | dict.fromkeys(COSTS, 0))
+        for name in COSTS:
+            kept[name] = None if row[name] is None else kept[name] + row[name]
+        kept["average_s"] = kept["total_s"] / kept["calls"]
+    return list(groups.values())
+
+
+def tables(record: Record, shown: Shown) -> list[Table]:
+    """Phases of all ranks; modules, kinds of modules and operators of rank 0."""
+    modules = [row for row in record["modules"] if row["rank"] == 0]
+    operators = [row for row in record["operators"] if row["rank"] == 0]
+    whose = ", rank 0" if record["ranks"] > 1 else ""
+    named = grouped([row | {"name": _name(row)} for row in modules], "name")
+    kinds = grouped([row | {"name": f"{row['kind']}, {row['phase']}"} for row in modules], "name")
+    about = ("operator", "shapes") if shown.shapes else ("operator",)
+    kept = [row | {"name": " ".join(row[name] for name in about)} for row in operators]
+    return [
+        phases(record),
+        costs(f"modules{whose}", named, shown),
+        *([costs(f"kinds of modules{whose}", kinds, shown)] if len(kinds) < len(named) else []),
+        costs(f"operators{whose}", grouped(kept, "name"), shown, shown.top),
+    ]
+
+
+def _name(row: Row) -> str:
+    kind = "" if row["kind"] == row["module"] else f" {row['kind']}"
+    return f"{row['module']}{kind}, {row['phase']}"
+
+
+def phases(record: Record) -> Table:
+    """A step in its phases: the mean over ranks, and each rank's."""
+    ranks, batches = [with_sync(one) for one in record["phases"]], record["batches"]
+    apart = ranks if 1 < len(ranks) <= MOST_RANKS else []
+    shown = _table("phases of a step", "phase", "share", "a step", *(f"rank {one['rank']}" for one in apart))
+    step_s = sum(one["step"] for one in ranks) / len(ranks)
+    for name in PHASES:
+        mean_s = sum(one[name] for one in ranks) / len(ranks)
+        told = f"  {name}" if name in ("waiting", "summing") else name
+        cells = [f"{one[name] / one['step']:.0%}".replace("%", " %") for one in apart]
+        shown.add_row(told, f"{mean_s / step_s:.0%}".replace("%", " %"), readable_s(mean_s / batches), *cells)
+    return shown
+
+
+def with_sync(phases: Row) -> Row:
+    """Sync is waiting and summing."""
+    return phases | {"sync": phases["waiting"] + phases["summing"]}
+
+
+def costs(title: str, rows: Sequence[Row], shown: Shown, top: int = 0) -> Table:
+    """Shares are of what all rows take themselves."""
+    names = ("self %", "self", "total %", "total", "average", "memory", "self mem.", "calls")
+    columns = [name for name in names if shown.memory or "mem" not in name]
+    table = _table(title, "", *columns)
+    whole = sum(row["self_s"] for row in rows) or 1.0
+    listed = sort(rows, shown.sort)
+    for row in listed[: top or None]:
+        cells = {
+            "self %": f"{100 * row['self_s'] / whole:.1f}",
+            "self": readable_s(row["self_s"]),
+            "total %": f"{100 * row['total_s'] / whole:.1f}",
+            "total": readable_s(row["total_s"]),
+            "average": readable_s(row["average_s"]),
+            "memory": _bytes(row["memory_bytes"]),
+            "self mem.": _bytes(row["self_memory_bytes"]),
+            "calls": f"{row['calls']:,}",
+        }
+        table.add_row(row["name"], *(cells[name] for name in columns))
+    if top and len(listed) > top:
+        rest_s = sum(row["self_s"] for row in listed[top:])
+        table.add_row(f"{len(listed) - top} more", f"{100 * rest_s / whole:.1f}", readable_s(rest_s))
+    return table
+
+
+def sort(rows: Sequence[Row], by: str) -> list[Row]:
+    """Largest first; names from a to z."""
+    if by == "name":
+        return sorted(rows, key=lambda row: str(row["name"]))
+    column = {"memory": "memory_bytes", "calls": "calls"}.get(by, f"{by}_s")
+    return sorted(rows, key=lambda row: row[column] or 0, reverse=True)
+
+
+def activations(records: Sequence[Record], shown: Shown) -> Table:
+    """A row per activation: what its layers took in each record; the fastest first."""
+    names = ["forward", "backward", "median", "times relu"]
+    table = _table("activations", "", *names, *(["memory"] if shown.memory else []), "calls")
+    rows = []
+    for record in records:
+        mine = [row for row in record["modules"] if row["rank"] == 0 and row["kind"].lower() == record["activation"]]
+        halves = {phase: [row for row in mine if row["phase"] == phase] for phase in ("forward", "backward")}
+        calls = sum(row["calls"] for row in halves["forward"]) or 1
+        rows.append(
+            {
+                "name": record["activation"],
+                "calls": calls,
+                "forward_s": sum(row["total_s"] for row in halves["forward"]),
+                "backward_s": sum(row["total_s"] for row in halves["backward"]),
+                "median_s": sum(row["calls"] * row["median_s"] for row in halves["forward"]) / calls,
+                "memory_bytes": sum(row["memory_bytes"] or 0 for row in halves["forward"]),
+            }
+        )
+    relu_s = next((row["median_s"] for row in rows if row["name"] == "relu"), None)
+    for row in sorted(rows, key=lambda row: row["median_s"]):
+        times = f"{row['median_s'] / relu_s:.2f}" if relu_s else ""
+        cells = [readable_s(row["forward_s"]), readable_s(row["backward_s"]), readable_s(row["median_s"]), times]
+        memory = [_bytes(row["memory_bytes"])] if shown.memory else []
+        table.add_row(row["name"], *cells, *memory, f"{row['calls']:,}")
+    return table
+
+
+def sentences(record: Record) -> list[str]:
+    """What was profiled, what looking cost, and how well modules add up."""
+    looks = [f"{name} {100 * share:+.0f} %" for name, share in record["overhead"].items()]
+    ratio = record["modules_forward_s"] / (record["forward_s"] or 1.0)
+    return [
+        f"{record['batches']} batches of {record['global_batch']} in {_plural(record['shards'], 'shard')}: "
+        f"{readable_s(record['step_s'])} a step, {record['global_batch'] / record['step_s']:,.0f} samples/s.",
+        f"Looking cost: {', '.join(looks)} of a step, in turns with steps that nobody watched.",
+        f"A forward took {readable_s(record['forward_s'])}; its modules, watched one by one, add up to "
+        f"{readable_s(record['modules_forward_s'])} ({100 * (ratio - 1):+.0f} %).",
+    ]
+
+
+def write(records: Sequence[Record], out: Path) -> list[Path]:
+    """profile.json, a list of records without their spans, and trace.json of the first, in `out`, which exists."""
+    kept = [{name: value for name, value in record.items() if name != "spans"} for record in records]
+    (out / "profile.json").write_text(json.dumps(kept, indent=1) + "\n")
+    write_trace(records[0]["spans"], out / "trace.json")
+    return [out / name for name in FILES]
+
+
+def _table(title: str, first: str, *others: str) -> Table:
+    table = Table(title=title, box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    table.add_column(first)  # where the terminal is narrow it is names that wrap, never numbers
+    for name in others:
+        table.add_column(name, justify="right", no_wrap=True)
+    return table
+
+
+def _bytes(count: int | None) -> str:
+    if count is None:
+        return ""
+    return f"-{readable_bytes(-count)}" if count < 0 else readable_bytes(count)
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{count} {noun}" + ("" if count == 1 else "s")

@@ -1,0 +1,77 @@
+"""What `unisono tune` shows: a row for every setting that was tried, and what was found, in words.
+
+    rows = rows_of(records); table(rows).shown(rows); words_of(rows, "throughput", complete=True)
+
+Reads records (see `measure/tune/tuning.py`) and nothing else.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from unisono.report.energy import readable_j
+from unisono.report.verdict import readable_s
+from unisono.resources import readable_bytes
+from unisono.study.tables import REASON, Column, Table
+
+Row = dict[str, Any]
+LABELS = ("ranks", "threads", "shards", "batch_size")
+
+
+def rows_of(records: Sequence[dict[str, Any]]) -> list[Row]:
+    """A row a setting, the best of its trials; in the order in which they were tried first."""
+    rows: dict[str, Row] = {}
+    for record in records:
+        row = rows.setdefault(
+            record["digest"], {"digest": record["digest"], **record["labels"], "trials": 0, REASON: ""}
+        )
+        if "train_s" in record:
+            row["train_s"] = record["train_s"]
+        elif record["status"] == "finished":
+            row["trials"] += 1
+            row["shards"] = record["shards"]
+            row["batch_size"] = record["global_batch"]
+            row["memory_bytes"] = record["memory_bytes"]
+            row["energy_source"] = record["energy_source"]
+            row["samples_per_s"] = max(row.get("samples_per_s", 0.0), record["samples_per_s"])
+            each = [value for value in (row.get("joules_per_sample"), record["joules_per_sample"]) if value is not None]
+            row["joules_per_sample"] = min(each, default=None)
+        if record["status"] != "finished":
+            row[REASON] = record["reason"]
+    return list(rows.values())
+
+
+def table(rows: Sequence[Row], best: str) -> Table:
+    """best: the digest of what was found."""
+    columns = [Column("mark", "", left=True), *(Column(name, name.replace("_", " ")) for name in LABELS)]
+    columns += [
+        Column("samples_per_s", "samples/s", lambda value: f"{value:,.0f}"),
+        Column("joules_per_sample", "J a sample", readable_j),
+        Column("memory_bytes", "memory", readable_bytes),
+    ]
+    if any("train_s" in row for row in rows):
+        columns.append(Column("train_s", "to accuracy", readable_s))
+    for row in rows:
+        row["mark"] = "*" if row["digest"] == best else ""
+    return Table(
+        "settings that were tried", [*columns, Column("trials", "trials"), Column(REASON, "reason", left=True)]
+    )
+
+
+def words_of(rows: Sequence[Row], best: str, objective: str, *, complete: bool) -> list[str]:
+    """What was found, against the worst; why others could not be tried."""
+    found = next((row for row in rows if row["digest"] == best), None)
+    if found is None:
+        return []
+    what = f"{found['ranks']} ranks x {found['threads']} threads, {found['shards']} shards, batch {found['batch_size']}"
+    words = [f"* {what}: {found['samples_per_s']:,.0f} samples/s, the best for {objective}."]
+    others = [row["samples_per_s"] for row in rows if row.get("samples_per_s")]
+    if objective == "throughput" and len(others) > 1:
+        words[0] += f" The slowest has {min(others):,.0f}."
+    if any("train_s" in row for row in rows) and found.get("train_s") is None:
+        words.append("None was seen to reach the accuracy (give more --seconds, or --epochs): it was not looked at.")
+    if objective == "energy" and found.get("joules_per_sample"):
+        words.append(f"Energy: {readable_j(found['joules_per_sample'])} a sample ({found['energy_source']}).")
+    if not complete:
+        words.append("There was no time to try everything as often as planned (--seconds).")
+    words += [f"{row['ranks']} ranks x {row['threads']} threads: {row[REASON]}" for row in rows if row[REASON]]
+    return words

@@ -1,0 +1,131 @@
+"""Watching: energy and utilisation of a run, kept in its directory: energy.json and utilisation.csv.
+
+The one idea: one process of each node watches, whoever writes the run directory among them; it looks at counters and at
+/proc now and then, between other things, and starts no thread.
+
+    watch = Watch(path, devices=["cpu"], watts_per_core=8.0); watch.tick({0: pid}); watch.facts(samples)
+
+Limits: utilisation is that of the ranks of this node. A resumed run counts from where it went on. What cannot be
+written is left out: it is not worth stopping for.
+"""
+
+import json
+import resource
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+
+from unisono.comm.base import Communicator
+from unisono.energy.meter import Meter, Reading, find_counters, together
+from unisono.energy.sampler import EVERY_S, HEADER, Sampler
+from unisono.launch.environments import visible_gpus
+
+KINDS = ("none", "estimate", "rapl", "nvml", "rapl+nvml")
+
+
+def cpu_s(*, descendants: bool = True) -> float:
+    """Processor time of this process, and of its children that have ended."""
+    whose = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN) if descendants else (resource.RUSAGE_SELF,)
+    return sum(found.ru_utime + found.ru_stime for found in map(resource.getrusage, whose))
+
+
+def meter_of(devices: Sequence[str], watts_per_core: float) -> Meter:
+    """Of this node; GPUs count if ranks compute on them."""
+    used = any(device.startswith("cuda") for device in devices)
+    return Meter(find_counters(visible_gpus() if used else ()), watts_per_core)
+
+
+@final
+class Watch:
+    """Of one run, by the process that writes its directory."""
+
+    def __init__(self, path: Path, devices: Sequence[str], watts_per_core: float) -> None:
+        self._path = path
+        self.meter = meter_of(devices, watts_per_core)
+        self._sampler = Sampler(self.meter, self._write)
+        self._cpu_s = cpu_s()
+        self._pids: dict[int, int] = {}
+        self._nodes: list[Reading] = []
+        self.unknown = ""
+        """Why the energy of the whole run cannot be told, if it cannot: a part of it would be taken for all."""
+
+    def _write(self, text: str) -> None:
+        with suppress(OSError), open(self._path / "utilisation.csv", "a") as file:
+            file.write(text if file.tell() else HEADER + text)
+
+    def see(self, rank: int, pid: int) -> None:
+        """A rank of this node has that process now."""
+        self._pids[rank] = pid
+
+    def tick(self, pids: Mapping[int, int] | None = None) -> None:
+        """As often as one likes; pids: the ranks' processes, where they are known at every moment."""
+        self._sampler.tick(self._pids if pids is None else pids)
+
+    def discard(self) -> None:
+        """Nothing of it is to be kept."""
+        (self._path / "utilisation.csv").unlink(missing_ok=True)
+
+    def put_together(self, nodes: Sequence[Reading]) -> None:
+        """The run was on several nodes, which were read by others, or its ranks are no children of this process."""
+        self._nodes = list(nodes)
+
+    def facts(self, samples: int) -> dict[str, Any]:
+        """For the summary. To be asked when all ranks have ended."""
+        found = together(self._nodes or [self.meter.read(cpu_s() - self._cpu_s)])
+        if self.unknown:
+            found = Reading(None, "none", found.seconds, note=self.unknown)
+        idle = {"idle_ranks": self._sampler.idle_ranks()}
+        if not (self._path / "utilisation.csv").exists():
+            self._write("")  # the run was too short for a sample
+        with suppress(OSError):
+            told = found.facts(samples) | {"samples": samples} | asdict(found) | idle
+            (self._path / "energy.json").write_text(json.dumps(told, indent=1) + "\n")
+        return found.facts(samples) | idle
+
+
+@final
+class NodeEnergy:
+    """Energy of ranks that another launcher started, on one node or several: one rank of each node reads it."""
+
+    def __init__(self, comm: Communicator, nodes: Sequence[int], devices: Sequence[str], watts_per_core: float) -> None:
+        """nodes: which one each rank is on."""
+        self._comm, self._nodes, self._watts = comm, nodes, watts_per_core
+        first = nodes.index(nodes[comm.rank]) == comm.rank
+        self._meter = meter_of(devices, watts_per_core) if first else None
+        self._due = 0.0
+        self._cpu_s = cpu_s(descendants=False)
+
+    def tick(self) -> None:
+        """As often as one likes: counters must not wrap unseen."""
+        if self._meter is not None and (now := time.monotonic()) > self._due:
+            self._due = now + EVERY_S
+            self._meter.follow()
+
+    def gather(self) -> list[Reading]:
+        """A reading for each node; called by every rank, at the end."""
+        used_s = cpu_s(descendants=False) - self._cpu_s
+        every = self._comm.all_gather(np.array([used_s]))[:, 0]
+        node = self._nodes[self._comm.rank]
+        row = np.full(4, np.nan)
+        note = ""
+        if self._meter is not None:
+            mine = sum(float(s) for s, where in zip(every, self._nodes, strict=True) if where == node)
+            found = self._meter.read(mine)
+            idle_w = np.nan if found.idle_w is None else found.idle_w
+            joules = np.nan if found.joules is None else found.joules
+            row[:], note = (joules, KINDS.index(found.source), found.seconds, idle_w), found.note
+        rows = self._comm.all_gather(row)
+        told = rows[~np.isnan(rows[:, 1])].tolist()
+        return [
+            Reading(_known(joules), KINDS[int(kind)], seconds, _known(idle_w), note=note)
+            for joules, kind, seconds, idle_w in told
+        ]
+
+
+def _known(value: float) -> float | None:
+    return None if np.isnan(value) else value

@@ -1,0 +1,102 @@
+"""Samples of ranks, node and GPUs: when they are taken, what they say, who did nothing."""
+
+import csv
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from fakes import Clock, FakeNvml
+
+from unisono.energy.meter import Counters, Meter
+from unisono.energy.nvml import find_gpus
+from unisono.energy.processes import Process, look
+from unisono.energy.sampler import HEADER, Sampler
+
+
+class Node:
+    """Processes by pid, and what a sampler wrote of them."""
+
+    def __init__(self, counters=()):
+        self.clock, self.cpu_s, self.text = Clock(), {}, HEADER
+        meter = Meter(Counters(counters), 8.0, self.clock)
+        self.sampler = Sampler(meter, self.write, self.clock, self.look)
+
+    def write(self, text):
+        self.text += text
+
+    def look(self, pid):
+        return Process(self.cpu_s[pid], 1000 * pid) if pid in self.cpu_s else None
+
+    def work(self, seconds, **cores):
+        """For so long, ranks r0, r1 ... use so many cores; looked at eight times a second."""
+        pids = {int(name[1:]): 10 + int(name[1:]) for name in cores}
+        for _ in range(round(8 * seconds)):
+            for name, used in cores.items():
+                pid = pids[int(name[1:])]
+                self.cpu_s[pid] = self.cpu_s.get(pid, 0.0) + 0.125 * used
+            self.clock.turn(0.125)
+            self.sampler.tick(pids)
+
+    @property
+    def rows(self):
+        return list(csv.DictReader(self.text.splitlines()))
+
+
+def test_every_two_seconds_and_once_soon():
+    node = Node()
+    node.work(5.0, r0=1.0, r1=0.5)
+    assert [row["s_after_start"] for row in node.rows if row["what"] == "node"] == ["0.38", "2.38", "4.38"]
+    last = {row["what"]: row for row in node.rows[-3:]}
+    assert [last[name]["utilisation"] for name in ("rank 0", "rank 1", "node")] == ["1", "0.5", "1.5"]
+    assert [last[name]["memory_bytes"] for name in ("rank 0", "rank 1", "node")] == ["10000", "11000", "21000"]
+    assert last["node"]["power_w"] == ""
+
+
+def test_a_replacement_is_another_process_and_one_that_ended_is_left_out():
+    node = Node()
+    node.work(3.0, r0=1.0, r1=1.0)
+    node.cpu_s[77] = 50.0  # lived before: that is not of this interval
+    node.sampler.tick({0: 10, 1: 77})
+    del node.cpu_s[10]
+    node.cpu_s[77] += 1.0
+    node.clock.turn(2.0)
+    node.sampler.tick({0: 10, 1: 77})
+    assert [row["what"] for row in node.rows[-2:]] == ["rank 1", "node"]
+    assert float(node.rows[-2]["utilisation"]) < 1.0
+
+
+def test_ranks_that_did_nothing_are_named_unless_nobody_did_anything():
+    node = Node()
+    node.work(5.0, r0=0.9, r1=0.01, r2=0.8)
+    assert node.sampler.idle_ranks() == [1]
+    node.work(3.0, r0=0.9, r1=0.7, r2=0.8)
+    assert node.sampler.idle_ranks() == []
+    sleeping = Node()
+    sleeping.work(5.0, r0=0.1, r1=0.0)
+    assert sleeping.sampler.idle_ranks() == []
+
+
+def test_gpus_have_lines_of_their_own():
+    node = Node(find_gpus(None, FakeNvml([68.0, 70.0]))[0])
+    node.work(3.0, r0=1.0)
+    rows = {row["what"]: row for row in node.rows[-4:]}
+    assert rows["gpu 1"]["power_w"] == "70"
+    assert (rows["gpu 0"]["utilisation"], rows["gpu 0"]["temperature_c"]) == ("0.97", "71")
+    assert rows["node"]["power_w"] == "138"
+
+
+def test_a_real_process_is_looked_at_and_one_that_is_gone_is_not(tmp_path):
+    found = look(os.getpid())
+    assert found.cpu_s > 0
+    assert found.memory_bytes > 1 << 20
+    assert look(2**22 + 1) is None
+    folder = tmp_path / "5"
+    folder.mkdir()
+    (folder / "stat").write_text("5 (a) b (c)) S " + " ".join(map(str, range(4, 53))))
+    (folder / "statm").write_text("100 7 3")
+    ticks = os.sysconf("SC_CLK_TCK")
+    assert look(5, tmp_path) == Process(pytest.approx((14 + 15) / ticks), 7 * os.sysconf("SC_PAGE_SIZE"))

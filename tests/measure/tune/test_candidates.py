@@ -1,0 +1,72 @@
+"""Which settings are tried, and what a larger batch does to the learning rate."""
+
+import pytest
+
+from unisono.errors import UserError
+from unisono.measure.tune.candidates import candidates_of, doublings, scaled
+from unisono.measure.tune.options import TuneOptions
+from unisono.recipe import Recipe
+
+
+def names(options, cores=4, **recipe):
+    return [cell.name for cell in candidates_of(Recipe(**recipe), TuneOptions(**options), cores)]
+
+
+@pytest.mark.parametrize(("most", "found"), [(1, [1]), (2, [1, 2]), (6, [1, 2, 4, 6]), (8, [1, 2, 4, 8])])
+def test_doublings_end_with_the_cores(most, found):
+    assert doublings(most) == found
+
+
+def test_ranks_times_threads_do_not_exceed_the_cores():
+    assert names({}) == [
+        "ranks=1 threads=1",
+        "ranks=1 threads=2",
+        "ranks=1 threads=4",
+        "ranks=2 threads=1",
+        "ranks=2 threads=2",
+        "ranks=4 threads=1",
+    ]
+    assert names({"ranks": "8", "threads": "1,2"}, cores=2) == ["ranks=8 threads=1", "ranks=8 threads=2"]
+    assert names({"ranks": "1,8"}, cores=2) == ["ranks=1 threads=1", "ranks=1 threads=2", "ranks=8 threads=1"]
+
+
+def test_shards_that_ranks_can_work_on():
+    assert names({"shards": "ranks", "threads": "1"}, cores=2) == [
+        "ranks=1 threads=1 shards=1",
+        "ranks=2 threads=1 shards=2",
+    ]
+    assert names({"shards": "1,ranks,8", "threads": "1", "ranks": "2"}) == [
+        "ranks=2 threads=1 shards=2",
+        "ranks=2 threads=1 shards=8",
+    ]
+    with pytest.raises(UserError, match="nothing to try"):
+        names({"shards": "1", "ranks": "2"})
+
+
+def test_a_batch_brings_its_learning_rate_and_warm_up():
+    cells = candidates_of(
+        Recipe(batch_size=64, lr=0.1, epochs=20), TuneOptions(ranks="1", threads="1", batch_sizes="512,64"), 2
+    )
+    assert [(cell.recipe.batch_size, cell.recipe.lr, cell.recipe.warmup_epochs) for cell in cells] == [
+        (64, 0.1, 0.0),
+        (512, pytest.approx(0.8), 2.0),
+    ]
+    each = scaled(Recipe(batch_size_per_rank=32, ranks=2, lr=0.1, epochs=100, warmup_epochs=7.0), 256)
+    assert (each.batch_size, each.batch_size_per_rank, each.warmup_epochs) == (256, 0, 7.0)
+    assert each.lr == pytest.approx(0.4)
+    with pytest.raises(UserError, match="full"):
+        scaled(Recipe(batch_size="full"), 64)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"objective": "speed"}, "unknown --objective"),
+        ({"seconds": 0}, "--seconds is 0"),
+        ({"ranks": "0"}, "--ranks 0"),
+    ],
+)
+def test_mistakes_are_refused(options, told):
+    with pytest.raises(UserError, match="HINT") as found:
+        names(options)
+    assert told in str(found.value)

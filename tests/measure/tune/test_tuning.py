@@ -1,0 +1,116 @@
+"""Trials in processes of their own, kept as soon as they are over; memory that is limited; what is foretold."""
+
+import pytest
+
+from unisono.measure.tune import tuning
+from unisono.measure.tune.candidates import candidates_of
+from unisono.measure.tune.options import TuneOptions
+from unisono.measure.tune.targets import train_to_target
+from unisono.measure.tune.tuning import Terms, foretold_bytes, run_trial, score_of, tune
+from unisono.measure.tune.worker import trial
+from unisono.recipe import Recipe
+from unisono.study.cells import Cell, values_of
+from unisono.study.records import Records
+
+MANY = 1 << 33
+
+
+def cell_of(**values):
+    return Cell({"ranks": f"{values.get('ranks', 2)}", "threads": "1"}, Recipe(**values))
+
+
+def measured(speed):
+    """What `run_trial` would say."""
+    found = {"samples_per_s": speed, "joules_per_sample": 0.5, "memory_bytes": 100}
+    return {"status": "finished", "reason": "", "exit_code": 0, **found}
+
+
+def fake(**labels):
+    """A line of the records."""
+    return {"labels": {"ranks": "1", **labels}, "seconds": 1.0, "elapsed_s": 0.0, **measured(10.0)}
+
+
+def test_a_trial_measures_steps_energy_and_memory():
+    record = run_trial(cell_of(ranks=2, model="bn-mlp:8"), 0.05, MANY)
+    assert record["status"] == "finished", record["reason"]
+    assert record["samples_per_s"] > 0
+    assert record["joules_per_sample"] > 0
+    assert record["energy_source"] in ("estimate", "rapl")
+    assert record["memory_bytes"] > 1 << 20
+    assert (record["global_batch"], record["shards"]) == (64, 8)
+
+
+def test_what_takes_too_much_memory_is_a_row_with_a_reason():
+    record = run_trial(cell_of(model="mlp:20000,3000"), 0.05, limit_bytes=60 << 20)
+    assert record["status"] == "failed"
+    assert "allocate" in record["reason"]
+
+
+def test_a_setting_that_cannot_be_is_a_row_with_a_reason():
+    record = run_trial(cell_of(ranks=9, shards=8), 0.05, MANY)
+    assert (record["status"], record["exit_code"]) == ("failed", 2)
+    assert "--shards 8 is less than --ranks 9" in record["reason"]
+
+
+def test_energy_of_nobody_s_watts_is_unknown():
+    values = values_of(Recipe(ranks=1, watts_per_core=0.0))
+    record = trial({"recipe": values, "seconds": 0.02, "limit_bytes": MANY})
+    assert record["energy_source"] in ("none", "rapl")
+    if record["energy_source"] == "none":
+        assert score_of(record | {"status": "finished"}, "energy") is None
+
+
+def test_the_best_of_the_trials_is_found_and_a_second_start_runs_none(tmp_path, monkeypatch):
+    speeds, ran = {"1": 10.0, "2": 19.0}, []
+
+    def fake_trial(cell, seconds, limit_bytes):
+        ran.append(cell.name)
+        return measured(speeds[cell.labels["ranks"]])
+
+    monkeypatch.setattr(tuning, "run_trial", fake_trial)
+    options = TuneOptions(ranks="1,2", threads="1")
+    cells = candidates_of(Recipe(), options, cores=2)
+    with Records.open(tmp_path / "one", "tune", {}) as records:
+        outcome = tune(records, cells, Terms(options, MANY))
+        assert outcome.best == cells[1].digest
+        assert len(records.all) == len(ran) == 8
+    with Records.open(tmp_path / "one", "tune", {}) as records:
+        assert tune(records, cells, Terms(options, MANY)).best == cells[1].digest
+    assert len(ran) == 8
+
+
+def test_trials_that_would_take_too_much_are_not_started(tmp_path, monkeypatch):
+    monkeypatch.setattr(tuning, "run_trial", lambda cell, seconds, limit: measured(10.0) | {"memory_bytes": 600})
+    options = TuneOptions(ranks="1,2", threads="1")
+    cells = candidates_of(Recipe(), options, cores=2)
+    with Records.open(tmp_path / "one", "tune", {}) as records:
+        outcome = tune(records, cells, Terms(options, limit_bytes=1000))
+        assert outcome.best == cells[0].digest
+        (failed,) = [record for record in records.all if record["status"] == "failed"]
+    assert "--memory" in failed["reason"]
+    assert failed["labels"]["ranks"] == "2"
+
+
+def test_memory_is_foretold_from_smaller_settings():
+    small = [fake(batch_size="64")]
+    assert foretold_bytes(Cell({"ranks": "4", "batch_size": "128"}, Recipe(ranks=4)), small) == 800
+    assert foretold_bytes(Cell({"ranks": "4", "batch_size": "32"}, Recipe(ranks=4)), small) == 400
+    assert foretold_bytes(Cell({"ranks": "4"}, Recipe(ranks=4)), [fake(ranks="8")]) == 0
+
+
+def test_the_time_to_an_accuracy_counts_for_those_that_reach_it(tmp_path):
+    easy = cell_of(ranks=1, epochs=5, target_accuracy=0.5, patience=1)
+    hard = cell_of(ranks=1, epochs=1, target_accuracy=0.9999, patience=1, lr=1e-6)
+    told = []
+    with Records.open(tmp_path / "one", "tune", {}) as records:
+        reached = train_to_target(records, [easy, hard], 100.0, told.append)
+        assert list(reached) == [easy.digest]
+        assert "did not reach 0.9999" in told[1]["reason"]
+        assert train_to_target(records, [easy, hard], -1.0, told.append) == reached  # found again
+    assert len(told) == 2
+
+
+@pytest.mark.parametrize(("objective", "score"), [("throughput", 10.0), ("energy", 2.0)])
+def test_scores(objective, score):
+    assert score_of(fake(), objective) == score
+    assert score_of(fake() | {"status": "failed"}, objective) is None

@@ -1,0 +1,97 @@
+"""Tables of a profile: added up, sorted, with and without memory."""
+
+import io
+import json
+
+import pytest
+from rich.console import Console
+
+from unisono.report.profile import Shown, activations, grouped, sentences, sort, tables, write
+
+
+def row(module, kind, phase="forward", self_s=1.0, memory=None, **more):
+    costs = {"self_s": self_s, "total_s": self_s, "average_s": self_s / 10, "median_s": self_s / 10, "calls": 10}
+    return {"rank": 0, "module": module, "kind": kind, "phase": phase, **costs} | {
+        "memory_bytes": memory,
+        "self_memory_bytes": memory,
+        **more,
+    }
+
+
+RECORD = {
+    "ranks": 2, "batches": 10, "global_batch": 64, "shards": 2, "step_s": 0.002, "activation": "relu",
+    "overhead": {"phases": 0.01, "modules": 0.03}, "forward_s": 0.001, "modules_forward_s": 0.00102,
+    "phases": [
+        {"rank": rank, "data": 1.0, "forward": 2.0, "backward": 3.0, "waiting": wait, "summing": 1.0, "optimizer": 1.0,
+         "other": 2.0 - wait, "step": 10.0}
+        for rank, wait in ((0, 2.0), (1, 0.0))
+    ],
+    "modules": [
+        row("0", "Linear", self_s=0.3, memory=1024),
+        row("1", "ReLU", self_s=0.1, memory=2048),
+        row("2", "Linear", self_s=0.5, memory=512),
+        row("1", "ReLU", "backward", self_s=0.1, memory=0),
+        row("1", "ReLU", self_s=7.0, memory=0) | {"rank": 1},
+    ],
+    "operators": [row("0", "Linear", self_s=s, operator=f"op{s}", shapes="4x2") for s in (1, 2, 3)],
+    "spans": [[["step", 0.0, 1.0]], [["step", 0.0, 1.0]]],
+}  # fmt: skip
+
+
+def shown(*renderables):
+    console = Console(file=io.StringIO(), width=120)
+    console.print(*renderables, sep="")
+    return console.file.getvalue()
+
+
+def test_rows_of_one_kind_are_added_up():
+    found = grouped([entry for entry in RECORD["modules"] if entry["rank"] == 0], "kind", "phase")
+    linear = next(entry for entry in found if entry["kind"] == "Linear")
+    assert (linear["calls"], linear["self_s"], linear["memory_bytes"]) == (20, 0.8, 1536)
+    assert linear["average_s"] == pytest.approx(0.04)
+
+
+def test_the_tables_say_what_each_phase_and_module_takes():
+    text = shown(*tables(RECORD, Shown(top=2)))
+    lines = [line.split() for line in text.splitlines()]
+    assert ["waiting", "10", "%", "100", "ms", "20", "%", "0", "%"] in lines
+    assert ["sync", "20", "%", "200", "ms", "30", "%", "10", "%"] in lines
+    assert lines[[line[:3] for line in lines].index(["2", "Linear,", "forward"])][3:6] == ["50.0", "500", "ms"]
+    assert ["1", "more", "16.7", "1.0", "s"] in lines
+    assert "op3" in text
+    assert "op1" not in text
+    assert "KiB" not in shown(*tables(RECORD, Shown(memory=False)))
+    assert "op3 4x2" in shown(*tables(RECORD, Shown(shapes=True)))
+
+
+@pytest.mark.parametrize(
+    ("by", "first"), [("self", "c"), ("calls", "b"), ("memory", "a"), ("name", "a"), ("average", "b")]
+)
+def test_rows_are_sorted_by_what_was_asked_for(by, first):
+    rows = [
+        {"name": "a", "self_s": 1.0, "average_s": 1.0, "calls": 1, "memory_bytes": 9},
+        {"name": "b", "self_s": 2.0, "average_s": 3.0, "calls": 3, "memory_bytes": None},
+        {"name": "c", "self_s": 3.0, "average_s": 2.0, "calls": 2, "memory_bytes": 1},
+    ]
+    assert sort(rows, by)[0]["name"] == first
+
+
+def test_activations_are_compared_with_relu():
+    slow = RECORD | {"activation": "gelu", "modules": [row("1", "GELU", self_s=0.5, memory=4096)]}
+    lines = [line.split() for line in shown(activations([slow, RECORD], Shown())).splitlines()]
+    assert ["relu", "100", "ms", "100", "ms", "10.0", "ms", "1.00", "2", "KiB", "10"] in lines
+    assert ["gelu", "500", "ms", "0.0", "us", "50.0", "ms", "5.00", "4", "KiB", "10"] in lines
+
+
+def test_the_price_of_looking_and_the_sum_of_modules_are_told():
+    first, price, total = sentences(RECORD)
+    assert "32,000 samples/s" in first
+    assert "modules +3 %" in price
+    assert "(+2 %)" in total
+
+
+def test_files_hold_all_rows_and_a_trace(tmp_path):
+    assert [path.name for path in write([RECORD], tmp_path)] == ["profile.json", "trace.json"]
+    (kept,) = json.loads((tmp_path / "profile.json").read_text())
+    assert len(kept["operators"]) == 3
+    assert "spans" not in kept

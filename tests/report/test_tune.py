@@ -1,0 +1,50 @@
+"""The table of a tuning: the best trial of each setting, the one that was found, why others could not be tried."""
+
+import io
+
+from rich.console import Console
+
+from unisono.report.tune import rows_of, table, words_of
+
+
+def record(digest, speed=None, reason="", **more):
+    found = {"samples_per_s": speed, "joules_per_sample": 0.001, "energy_source": "estimate", "memory_bytes": 1 << 20}
+    found |= {"shards": 8, "global_batch": 64}
+    labels = {"ranks": digest[0], "threads": "1"}
+    status = {"status": "failed" if reason else "finished", "reason": reason}
+    return {"digest": digest, "labels": labels, **status, **({} if reason else found), **more}
+
+
+RECORDS = [record("1a", 100.0), record("2b", 150.0), record("4c", reason="too large"), record("2b", 180.0)]
+
+
+def test_a_row_is_the_best_of_its_trials():
+    rows = rows_of(RECORDS)
+    assert [(row["ranks"], row.get("samples_per_s"), row["trials"]) for row in rows] == [
+        ("1", 100.0, 1),
+        ("2", 180.0, 2),
+        ("4", None, 0),
+    ]
+
+
+def test_what_was_found_is_marked_and_told():
+    rows = rows_of(RECORDS)
+    console = Console(file=io.StringIO(), width=120)
+    console.print(table(rows, "2b").shown(rows))
+    (line,) = [line for line in console.file.getvalue().splitlines() if "*" in line]
+    assert line.split()[:6] == ["*", "2", "1", "8", "64", "180"]
+    words = words_of(rows, "2b", "throughput", complete=False)
+    assert words[0] == (
+        "* 2 ranks x 1 threads, 8 shards, batch 64: 180 samples/s, the best for throughput. The slowest has 100."
+    )
+    assert "--seconds" in words[1]
+    assert words[2] == "4 ranks x 1 threads: too large"
+    assert "1.0 mJ a sample (estimate)" in words_of(rows, "2b", "energy", complete=True)[1]
+    assert words_of(rows, "", "energy", complete=True) == []
+
+
+def test_the_time_to_an_accuracy_has_a_column():
+    rows = rows_of([*RECORDS, record("2b", 0.0, train_s=12.0)])
+    assert [column.name for column in table(rows, "2b").columns].count("train_s") == 1
+    assert rows[1]["train_s"] == 12.0
+    assert rows[1]["samples_per_s"] == 180.0

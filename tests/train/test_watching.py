@@ -1,0 +1,93 @@
+"""Energy and utilisation as a run keeps them: files, facts, ranks of other launchers."""
+
+import json
+import os
+
+import pytest
+
+import unisono
+from unisono.energy.meter import Counters, Meter, Reading
+from unisono.train import watching
+from unisono.train.watching import NodeEnergy, Watch, cpu_s
+
+
+@pytest.fixture(autouse=True)
+def no_counters(monkeypatch):
+    monkeypatch.setattr(watching, "find_counters", lambda gpus: Counters((), ["none here"]))
+
+
+def test_the_estimate_is_of_the_processor_time_of_this_process_and_its_children(tmp_path):
+    watch = Watch(tmp_path, [], watts_per_core=10.0)
+    before = cpu_s()
+    unisono.run(lambda world: sum(range(3_000_000)), ranks=2)
+    used = cpu_s() - before
+    facts = watch.facts(samples=50)
+    assert facts["energy_source"] == "estimate"
+    assert 10.0 * used <= facts["energy_j"] < 10.0 * used + 5.0
+    assert facts["energy_per_sample_j"] == pytest.approx(facts["energy_j"] / 50)
+    assert len((tmp_path / "utilisation.csv").read_text().splitlines()) == 1  # nobody was looked at
+    kept = json.loads((tmp_path / "energy.json").read_text())
+    assert (kept["energy_j"], kept["samples"], kept["idle_ranks"]) == (facts["energy_j"], 50, [])
+
+
+def test_samples_are_appended_below_one_header(tmp_path, monkeypatch):
+    monkeypatch.setattr("unisono.energy.sampler.FIRST_S", 0.0)
+    monkeypatch.setattr("unisono.energy.sampler.EVERY_S", 0.0)
+    watch = Watch(tmp_path, [], 8.0)
+    watch.see(3, os.getpid())
+    for _ in range(3):
+        watch.tick()
+    lines = (tmp_path / "utilisation.csv").read_text().splitlines()
+    assert lines[0].startswith("s_after_start,what,")
+    assert [line.split(",")[1] for line in lines[1:]].count("rank 3") == 2
+    watch.discard()
+    assert not (tmp_path / "utilisation.csv").exists()
+
+
+def test_a_directory_that_is_gone_does_not_matter(tmp_path, monkeypatch):
+    monkeypatch.setattr("unisono.energy.sampler.FIRST_S", 0.0)
+    watch = Watch(tmp_path / "gone", [], 8.0)
+    watch.tick({0: os.getpid()})
+    watch.tick({0: os.getpid()})
+    assert watch.facts(1)["energy_source"] == "estimate"
+
+
+def test_readings_of_several_nodes_go_before_this_process_s(tmp_path):
+    watch = Watch(tmp_path, [], 8.0)
+    watch.put_together([Reading(7.0, "rapl", 1.0), Reading(5.0, "rapl", 1.0)])
+    assert watch.facts(6)["energy_per_sample_j"] == 2.0
+
+
+def test_a_part_of_the_nodes_is_not_taken_for_all(tmp_path):
+    watch = Watch(tmp_path, [], 8.0)
+    watch.unknown = "who knows"
+    facts = watch.facts(6)
+    assert (facts["energy_j"], facts["energy_source"], facts["energy_note"]) == (None, "none", "who knows")
+
+
+def gathered(world):
+    """Three ranks on two made-up nodes."""
+    energy = NodeEnergy(world.comm, [4, 4, 9][: world.size], [], watts_per_core=10.0)
+    energy.tick()
+    sum(range(2_000_000))
+    return [[one.joules, one.source, one.note] for one in energy.gather()], energy._meter is not None
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_one_rank_of_each_node_reads_and_all_know_what_was_read(ranks):
+    found = unisono.run(gathered, ranks=ranks)
+    assert [reads for _, reads in found] == [True, False, True][:ranks]
+    readings = [readings for readings, _ in found]
+    assert len(readings[0]) == (2 if ranks == 3 else 1)
+    for rank in range(ranks):
+        assert [row[:2] for row in readings[rank]] == [row[:2] for row in readings[0]]
+    assert all(joules > 0 and source == "estimate" for joules, source, _ in readings[0])
+
+
+def test_gpus_count_only_if_ranks_compute_on_them(monkeypatch):
+    asked = []
+    monkeypatch.setattr(watching, "find_counters", lambda gpus: asked.append(gpus) or Counters())
+    monkeypatch.setattr(watching, "visible_gpus", lambda: [2])
+    for devices in ([], ["cpu"], ["cuda:0", "cuda:1"]):
+        assert isinstance(watching.meter_of(devices, 8.0), Meter)
+    assert asked == [(), (), [2]]
