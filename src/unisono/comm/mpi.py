@@ -34,7 +34,7 @@ from unisono.comm.arrival import ROW_WORDS, Row
 from unisono.comm.base import ANY, DEFAULT_TIMEOUT_S, Array, Envelope, Request, matches, wrong_length
 from unisono.comm.checked import CheckedCommunicator, as_bytes
 from unisono.comm.notices import Notices
-from unisono.errors import CommError, CommTimeout, UnisonoError, UserError
+from unisono.errors import CommError, CommTimeout, RankLost, UnisonoError, UserError
 from unisono.resources import usable_cores
 from unisono.tracebacks import told
 
@@ -187,6 +187,8 @@ class MpiCommunicator(CheckedCommunicator):
             print(f"unisono: {error}", file=sys.stderr, flush=True)
         elif not isinstance(error, SystemExit):
             print(told(error), end="", file=sys.stderr, flush=True)
+        if isinstance(error, RankLost):
+            abort(128 + signal.SIGKILL)  # what the lost one most often left with; launchers tell one code of several
         abort(error.code if isinstance(error, SystemExit) and isinstance(error.code, int) else 1)
 
     def progress(self) -> None:
