@@ -9,7 +9,7 @@ import unisono
 from unisono.data.shards import Plan
 
 sys.path.insert(0, str(Path(__file__).parent))
-from sync_cases import CASES, SAMPLES, reference, train
+from arena_cases import CASES, SAMPLES, reference, train
 
 
 @pytest.mark.parametrize("case", CASES)

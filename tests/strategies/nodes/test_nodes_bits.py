@@ -19,7 +19,7 @@ from unisono.strategies.joining import Start
 from unisono.strategies.shared import Extent
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from sync_cases import CASES, SAMPLES, TARGETS, X, Y, model_of, reference, train
+from arena_cases import CASES, SAMPLES, TARGETS, X, Y, model_of, reference, train
 
 LAYOUTS = {
     "2,2": (0, 0, 1, 1),
