@@ -118,7 +118,7 @@ def test_ranks_and_factors():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("2:4", "--slow 2:4: there is no rank 2\nHINT: ranks are 0 to 1 here"),
+        ("2:4", "--slow 2:4: there is no rank 2\nHINT: ranks are 0 to 1 here; --slow '' for none"),
         ("-1:4", "there is no rank -1"),
         ("1:0.5", "--slow 1:0.5: a factor of 0.5\nHINT: give 1 or more"),
         ("1:nan", "a factor of nan"),

@@ -6,6 +6,7 @@ import shutil
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from unisono.launch.placement import Placement
 from unisono.recipe import Recipe
 from unisono.train.job import prepare
 from unisono.train.resuming import FIXED, FREE, Again, after_restart, check_same, find_snapshot, passed_over, recipe_of
+from unisono.train.saving import check_data
 from unisono.train.snapshots.finding import Snapshot, listed, number_of
 from unisono.train.snapshots.manifest import Manifest
 
@@ -338,3 +340,19 @@ def test_a_run_that_another_one_went_on_with_meanwhile_is_left_alone(finished, r
 
 def test_nothing_is_passed_over_when_the_newest_is_whole(run):
     assert passed_over(find_snapshot(recipe_of(str(run), {}))) == []
+
+
+def test_a_network_whose_file_was_edited_is_refused_unless_allowed(tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text("def net(): ...\n")
+    job = prepare(RECIPE)
+    own = replace(job, recipe=replace(job.recipe, model=f"{file}:net"))
+    facts = {"data": own.data_sha256, "code": own.code_sha256}
+    snapshot = SimpleNamespace(facts=facts, path=tmp_path / "snapshots" / "1")
+    check_data(own, snapshot)
+    file.write_text("def net(): return 1\n")
+    edited = replace(own)
+    with pytest.raises(UserError, match=r"is not what it was when .* was made\nHINT: .*--allow-change model"):
+        check_data(edited, snapshot)
+    check_data(replace(own, recipe=replace(own.recipe, allow_change="epochs,model")), snapshot)
+    assert job.code_sha256 == ""

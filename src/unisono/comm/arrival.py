@@ -124,5 +124,6 @@ def lost(rank: int, what: str, gone: Iterable[int]) -> RankLost:
     return RankLost(
         f"rank {rank}: {who} gone, so {what} cannot be completed",
         ranks=ranks,
-        hint="see what the launcher says about its end (killed? out of memory?), then start again",
+        hint="see what the launcher says about its end (killed? out of memory?), then start again: a run that has "
+        "snapshots goes on with --resume",
     )

@@ -30,7 +30,9 @@ def parse_slow(text: str, ranks: int) -> dict[int, float]:
         except ValueError:
             raise UserError(f"--slow {text}: {entry!r} is not RANK:FACTOR", hint="for example --slow 1:4") from None
         if not 0 <= rank < ranks:
-            raise UserError(f"--slow {text}: there is no rank {rank}", hint=f"ranks are 0 to {ranks - 1} here")
+            raise UserError(
+                f"--slow {text}: there is no rank {rank}", hint=f"ranks are 0 to {ranks - 1} here; --slow '' for none"
+            )
         if not (isfinite(factor) and factor >= 1):
             raise UserError(f"--slow {text}: a factor of {number}", hint="give 1 or more: 4 takes four times as long")
         if rank in found:

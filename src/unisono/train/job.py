@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, final
 
 import numpy as np
@@ -181,6 +182,12 @@ class Job:
             self.recipe.ranks, plan.shards, lives, plan.steps_per_epoch, self.recipe.epochs, blocks, undo, spare, width,
             states,
         )  # fmt: skip
+
+    @cached_property
+    def code_sha256(self) -> str:
+        """Of the file that a network of one's own is made in; empty for ours."""
+        file = self.recipe.model.rpartition(":")[0] if ".py:" in self.recipe.model else ""
+        return hashlib.sha256(Path(file).expanduser().read_bytes()).hexdigest() if file else ""
 
     @cached_property
     def data_sha256(self) -> str:

@@ -72,7 +72,7 @@ def find(folder: Path, sharing: Sharing, names: list[str]) -> Snapshot | None:
             hint="give another directory to begin anew, or go on with the program as it was",
         )
     for path, reason in found.rejected:
-        warnings.warn(f"the snapshot {path.name} cannot be used: {reason}; the one before it is", stacklevel=2)
+        warnings.warn(f"the snapshot {path.name} cannot be used: {reason}; the one before it is used", stacklevel=2)
     if changes := differences(facts["fingerprint"], fingerprint()):
         told = "; ".join(changes)
         warnings.warn(f"this machine is not the one of the snapshot, so bits may differ: {told}", stacklevel=2)

@@ -107,7 +107,12 @@ def find_snapshot(recipe: Recipe) -> Snapshot | None:
     if not recipe.allow_change and _finished(run):
         raise UserError(
             f"--resume {recipe.resume}: the run is finished; nothing was changed",
-            hint="look at its summary.json; or train on: --epochs 40 --allow-change epochs",
+            hint="look at its summary.json"
+            + (
+                f"; or train on: --epochs {2 * recipe.epochs} --allow-change epochs"
+                if (run / SNAPSHOTS).is_dir() and listed(run / SNAPSHOTS)
+                else ""
+            ),
         )
     snapshot = newest(run / SNAPSHOTS).require()
     check_same(recipe, snapshot)

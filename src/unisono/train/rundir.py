@@ -80,8 +80,12 @@ class RunDirectory:
                 return directory
             except FileExistsError:
                 if out:
+                    left = any((path / "snapshots").glob("*/manifest.json"))
                     raise UserError(
-                        f"--out {path} exists and is not empty", hint="give another directory, or remove it"
+                        f"--out {path} exists and is not empty",
+                        hint=f"it holds a run: go on with --resume {path}, or give another directory"
+                        if left
+                        else "give another directory, or remove it",
                     ) from None
                 number += 1
                 path = Path("runs") / f"{_name(recipe)}-{number}"

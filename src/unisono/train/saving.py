@@ -120,6 +120,7 @@ class Saver:
             "steps_done": walk.steps_done(position) if position else 0,
             "recipe": asdict(self._job.recipe),
             "directory": here(),
+            "code": self._job.code_sha256,
             "fingerprint": self._fingerprint,
         }
 
@@ -206,11 +207,16 @@ def _shapes(arrays: Mapping[str, np.ndarray]) -> dict[str, tuple[int, ...]]:
 
 
 def check_data(job: Job, snapshot: Snapshot) -> None:
-    """A `UserError` if the training data are not those of the snapshot."""
+    """A `UserError` if the training data, or the code of the network, are not those of the snapshot."""
     if snapshot.facts["data"] != job.data_sha256:
         raise UserError(
             f"{snapshot.path}: the training data are not those of the snapshot",
             hint=f"give the same data again (--data {job.recipe.data}), or start a new run",
+        )
+    if snapshot.facts.get("code", "") != job.code_sha256 and "model" not in job.recipe.allow_change.split(","):
+        raise UserError(
+            f"the file of --model {job.recipe.model} is not what it was when {snapshot.path} was made",
+            hint="undo what was changed in it; if that does not change the network: --allow-change model",
         )
 
 
