@@ -22,7 +22,17 @@ from unisono.cli.main import main
 
 COMMAND = [sys.executable, "-m", "unisono"]
 ADDRESS = re.compile(r"Live page, on this machine: (http://127\.0\.0\.1:(\d+)/([\w-]{32})/)")
-LONG = ["train", "--model", "mlp:256", "--epochs", "400", "--batch-size", "16", "--eval-every", "1", "--lr", "0.0001"]
+LONG = [
+    "train",
+    "--epochs",
+    "400",
+    "--batch-size",
+    "16",
+    "--lr",
+    "0.0001",
+    "--slow",
+    "0:30",
+]  # not over before it is looked at
 
 
 @pytest.fixture
