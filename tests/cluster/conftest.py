@@ -10,7 +10,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from slurm_cluster import SlurmCluster, missing
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def slurm_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:
     """Two nodes of two cores."""
     if why := missing():
