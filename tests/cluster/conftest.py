@@ -1,4 +1,4 @@
-"""Clusters on this one machine, started once for all tests that ask for them."""
+"""Clusters on this one machine, started once for each file of tests that ask for them."""
 
 import sys
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from slurm_cluster import SlurmCluster, missing
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def slurm_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:
     """Two nodes of two cores."""
     if why := missing():
