@@ -67,7 +67,7 @@ def ranks(net: Net, layout: tuple[int, ...], command: list[str], folder: Path) -
 def over_mpi(net: Net, layout: tuple[int, ...], cases: list[dict], folder: Path) -> list[subprocess.Popen[str]]:
     hosts = ",".join(f"{net.address(node)}:{count}" for node, count in enumerate(layout))
     agent = ["--prtemca", "plm_ssh_agent", str(HERE / "launch_agent.sh")]
-    command = ["mpirun", *agent, "--host", hosts, "-n", str(sum(layout)), "--bind-to", "none"]
+    command = [find_program("mpirun") or "mpirun", *agent, "--host", hosts, "-n", str(sum(layout)), "--bind-to", "none"]
     environment = mpi_environment(child_environment(1)) | {"NET_NAMES": " ".join(net.names)}
     return [net.start(0, [*command, sys.executable, WORKER, json.dumps(cases)], environment, folder)]
 
