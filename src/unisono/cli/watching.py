@@ -18,7 +18,7 @@ from unisono.launch.children import Subprocess
 from unisono.launch.environments import child_environment
 
 START_S = 20.0
-END_S = 6.0
+END_S = 15.0
 
 
 @contextmanager

@@ -60,6 +60,17 @@ def test_after_a_reading_there_is_a_pause(growing, monkeypatch):
     assert not second.fresh
 
 
+def test_how_a_run_ended_is_read_without_a_pause(growing, monkeypatch):
+    monkeypatch.setattr(following, "PAUSE_S", 3600.0)
+    follower = Follower([growing.path])
+    first = follower.look()
+    growing.finish({"status": "finished"})
+    last = follower.look()
+    assert last.ended
+    assert last.fresh
+    assert last.version != first.version
+
+
 def test_what_is_not_there_yet_is_no_problem_of_a_run_that_goes_on(growing):
     assert current(growing.path).problems == []
     growing.add(record_of(1, 4, 2), PARAMETERS)

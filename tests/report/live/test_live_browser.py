@@ -96,6 +96,17 @@ def test_a_server_that_is_gone_is_said(growing):
         assert figure(page, "Loss").locator("svg").count() == 1
 
 
+def test_the_end_of_a_run_is_still_told_when_its_server_has_gone(growing):
+    with browser_pages("http://127.0.0.1:") as open_page:
+        with served([growing.path]) as server:
+            page = open_page(server.address)
+            growing.finish(summary_of(1, RANKS))
+            page.get_by_text("Live: the run has ended").wait_for(timeout=30_000)
+            page.evaluate("() => { asked = 0; fetch = async () => { asked += 1; throw new Error('gone'); }; }")
+        page.wait_for_function("() => asked >= 2", timeout=30_000)
+        assert page.locator("#live").inner_text() == "Live: the run has ended"
+
+
 def test_hostile_news_are_text(server, growing):
     evil = "<img src=x onerror=\"document.title='evil'\"><script>document.title='evil'</script>"
     with browser_pages(f"http://127.0.0.1:{server.server_port}/") as open_page:

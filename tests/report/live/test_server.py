@@ -5,6 +5,7 @@ import json
 import socket
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from made_run import make
 from serving import join_requests, served
 
 from unisono.errors import UserError
+from unisono.report.live import server as serving_module
 from unisono.report.live.server import LiveServer
 
 
@@ -122,7 +124,8 @@ def test_until_the_end_leaves_at_once_if_nobody_looks(tmp_path):
 
 def test_until_the_end_lets_a_reader_see_the_end(tmp_path, monkeypatch):
     """A reader who has seen an earlier version is waited for until it has fetched the last."""
-    monkeypatch.setattr("unisono.report.live.server.GRACE_S", 60.0)
+    monkeypatch.setattr(serving_module, "AWAY_S", 60.0)
+    monkeypatch.setattr(serving_module, "GRACE_S", 60.0)
     run = make(tmp_path / "run")
     end = (run / "summary.json").read_text()
     (run / "summary.json").unlink()
@@ -138,4 +141,34 @@ def test_until_the_end_lets_a_reader_see_the_end(tmp_path, monkeypatch):
         assert news["ended"]
         thread.join(30.0)
         assert not thread.is_alive()
+    join_requests()
+
+
+def test_until_the_end_waits_while_the_last_answer_is_on_its_way(tmp_path, monkeypatch):
+    """The end of the process ends the threads that answer: an answer counts when it has been sent."""
+    monkeypatch.setattr(serving_module, "AWAY_S", 60.0)
+    monkeypatch.setattr(serving_module, "GRACE_S", 60.0)
+    begun, go_on = threading.Event(), threading.Event()
+    send = serving_module._Handler._send
+
+    def slowly(handler, *arguments):
+        begun.set()
+        assert go_on.wait(30.0)
+        send(handler, *arguments)
+
+    run = make(tmp_path / "run")
+    with LiveServer([run]) as server:
+        server.looked = "an earlier version", time.monotonic()  # somebody is there
+        monkeypatch.setattr(serving_module._Handler, "_send", slowly)
+        serving = threading.Thread(target=server.serve, kwargs={"until_end": True})
+        reading = threading.Thread(target=ask, args=(server, f"/{server.token}/content"))
+        serving.start()
+        reading.start()
+        assert begun.wait(30.0)
+        serving.join(1.0)  # several rounds of its loop
+        assert serving.is_alive()
+        go_on.set()
+        serving.join(30.0)
+        assert not serving.is_alive()
+        reading.join(30.0)
     join_requests()

@@ -3,7 +3,8 @@
     view = Follower([Path("runs/mine")]).look(); view.html, view.ended, view.age_s
 
 The one idea: looking must not cost the run anything. Files are read when their sizes or times say that there is news,
-and after a reading there is a pause of ten times as long as it took, however many readers ask meanwhile.
+and after a reading there is a pause of ten times as long as it took, however many readers ask meanwhile. A run that has
+ended has nothing to lose: its last words are read at once.
 
 Limits: what is written twice within the clock of a file system, in the same length, is seen with the next change.
 `age_s` compares this machine's clock with that of the file system.
@@ -59,13 +60,14 @@ class Follower:
     def look(self) -> View:
         """The newest contents, or those of a moment ago."""
         with self._lock:
+            over = ended(self._paths)  # before the files are listed: what is said to be over is all there
             seen = _files(self._paths)
             begun = time.monotonic()
-            if seen != self._seen and begun >= self._not_before:
+            if seen != self._seen and (over or begun >= self._not_before):
                 self._html, self._seen = _content(self._paths), seen
                 self._not_before = begun + max(PAUSE_S, SHARE * (time.monotonic() - begun))
             version = sha256(self._html.encode()).hexdigest()[:16]
-            return View(version, self._html, ended(self._paths), age_s(self._paths), fresh=seen == self._seen)
+            return View(version, self._html, over, age_s(self._paths), fresh=seen == self._seen)
 
 
 def current(path: Path) -> Run:

@@ -29,7 +29,9 @@ from unisono.report.page.document import document
 HOST = "127.0.0.1"
 NAMES = (HOST, "localhost")
 """Under which it may be asked for, with any port: `ssh -L` may lead here from another one."""
-GRACE_S = 3.0
+AWAY_S = 3.0
+"""A reader who has asked for nothing for this long has gone; pages ask every second."""
+GRACE_S = 10.0
 """How long a reader may take to fetch the end of a run."""
 HEADERS = {
     "Cache-Control": "no-store",
@@ -51,7 +53,7 @@ class LiveServer(ThreadingHTTPServer):
         self.follower = Follower(self.paths)
         self.token = secrets.token_urlsafe(24)
         self.looked: tuple[str, float] = ("", -inf)
-        """Which version of the contents was fetched last, and when."""
+        """The last version of the contents that has reached a reader, and when."""
         try:
             super().__init__((HOST, port), _Handler)
         except (OSError, OverflowError) as error:
@@ -74,7 +76,7 @@ class LiveServer(ThreadingHTTPServer):
                 ended_at = ended_at or now
                 view = self.follower.look()
                 version, at = self.looked
-                nobody, seen = now - at > GRACE_S, view.fresh and view.version == version
+                nobody, seen = now - at > AWAY_S, view.fresh and view.version == version
                 if nobody or seen or now - ended_at > GRACE_S:
                     return
 
@@ -99,7 +101,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif rest[0] == "" and path.endswith("/"):
             self._send_page()
         elif rest[0] == "content":
-            self._send(HTTPStatus.OK, "application/json", self._content(query.removeprefix("seen=")))
+            self._send_content(query.removeprefix("seen="))
         else:
             self._send(HTTPStatus.NOT_FOUND, "text/plain", "there is nothing here\n")
 
@@ -113,12 +115,13 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self._send(HTTPStatus.OK, "text/html", page)
 
-    def _content(self, seen: str) -> str:
+    def _send_content(self, seen: str) -> None:
         """`seen`: the version that the reader has."""
         view = self.server.follower.look()
-        self.server.looked = view.version, time.monotonic()
         html = None if seen == view.version else view.html
-        return json.dumps({"version": view.version, "ended": view.ended, "age_s": view.age_s, "html": html})
+        news = {"version": view.version, "ended": view.ended, "age_s": view.age_s, "html": html}
+        self._send(HTTPStatus.OK, "application/json", json.dumps(news))
+        self.server.looked = view.version if view.ended else "", time.monotonic()  # sent: the server may end now
 
     def _refuse(self, why: str) -> None:
         hint = "HINT: open the address that `unisono watch` printed, all of it"

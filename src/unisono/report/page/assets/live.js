@@ -5,6 +5,7 @@ const PAUSE_MS = 1000;
 const sources = new Map([...document.querySelectorAll("main > section")].map((part) => [part.id, part.outerHTML]));
 let version = "";
 let heard = new Date();
+let over = false;
 
 function replaceSections(html) {
   const main = document.querySelector("main");
@@ -48,9 +49,10 @@ async function look() {
     if (news.html === null || replaceSections(news.html)) version = news.version;
     heard = new Date();
     const age = `last written ${readable(Math.round(news.age_s), "s")} ago`;
-    tell(news.ended ? "Live: the run has ended" : `Live: ${age}`);
+    over = news.ended;
+    tell(over ? "Live: the run has ended" : `Live: ${age}`);
   } catch {
-    tell(`unisono watch has ended: this is what was there at ${heard.toLocaleTimeString()}`);
+    if (!over) tell(`unisono watch has ended: this is what was there at ${heard.toLocaleTimeString()}`);
   }
   setTimeout(look, PAUSE_MS);
 }
