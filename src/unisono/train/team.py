@@ -162,7 +162,8 @@ class Team:
             tick=tick,
         )
         supervisor = Supervisor(self._shared.words, self._size, self._live, care, hear)
-        with supervisor.halting(), saver, self._bells():
+        # Set here and inherited: a rank that sets threads of BLAS wakes them, and they spin for as long as many steps.
+        with threadpool_limits(recipe.threads, user_api="blas"), supervisor.halting(), saver, self._bells():
             outcome = supervisor.run(self._position)
             halted = [found["halted"] for found in outcome.results.values() if "halted" in found]
             if post is not None and halted:
@@ -198,25 +199,24 @@ class Team:
     def _live(self, slot: int, after: int, report: Callable[[Any], None]) -> Any:
         """The life of a rank."""
         job = self._job
-        with threadpool_limits(job.recipe.threads, user_api="blas"):
-            model = job.model_of(self._away.rank_of(slot))
-            if after:
-                report(READY)
-            crowded = self._size > usable_cores()
-            member = Member(self._shared.words, slot, self._size, crowded=crowded, after=after)
+        model = job.model_of(self._away.rank_of(slot))
+        if after:
+            report(READY)
+        crowded = self._size > usable_cores()
+        member = Member(self._shared.words, slot, self._size, crowded=crowded, after=after)
 
-            def on_spare(position: int) -> None:
-                report({"spare": position})
+        def on_spare(position: int) -> None:
+            report({"spare": position})
 
-            if self._setup is None:
-                strategy = job.on_arena(self._shared, member, model, on_spare, self._away)
-            else:
-                resting = Sync(self._shared, member, model, job.optimizer, on_spare)
-                strategy = AsyncArena(resting, self._shared, member, model, self._setup, report)
-            try:
-                return walk_through(strategy, model, job, report, self.places.weights)
-            except NodeLost:
-                return {"halted": strategy.reached}  # as if asked to: everybody else stands where this rank does
+        if self._setup is None:
+            strategy = job.on_arena(self._shared, member, model, on_spare, self._away)
+        else:
+            resting = Sync(self._shared, member, model, job.optimizer, on_spare)
+            strategy = AsyncArena(resting, self._shared, member, model, self._setup, report)
+        try:
+            return walk_through(strategy, model, job, report, self.places.weights)
+        except NodeLost:
+            return {"halted": strategy.reached}  # as if asked to: everybody else stands where this rank does
 
     def _attach(self, post: Outpost) -> None:
         """The other machines are told from here on; what the first one put back is copied to all."""
