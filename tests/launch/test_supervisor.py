@@ -16,6 +16,7 @@ from unisono.arena.member import Member, Regrouped
 from unisono.arena.protocol import COMMIT, REQUESTS
 from unisono.arena.protocol import READY as GRADIENTS
 from unisono.arena.requests import Requests
+from unisono.arena.waiting import wait_until
 from unisono.errors import RankFailed
 from unisono.launch import supervisor
 from unisono.launch.crew import Crew
@@ -171,6 +172,27 @@ def test_replacements_that_do_not_live_to_join_are_given_up_when_nobody_else_is_
     tried = [event["again"] for event in events if event["kind"] == "newcomer" and event["rank"] == 1]
     assert len(tried) > MOST_FAILURES
     assert tried.index(False) == len(tried) - 1
+
+
+def test_a_replacement_that_dies_when_all_wait_for_it_is_not_the_last_one():
+    words = new_words()
+    tries, pids = REQUESTS + 8, [REQUESTS + 9 + slot for slot in range(SIZE)]
+
+    def hook(slot: int, after: int, position: int) -> None:
+        words[pids[slot]] = os.getpid()
+        if not after:
+            if words[tries] or (slot, position) == (1, 2):  # the others: once a replacement is on its way
+                die()
+        elif not words[tries]:
+            words[tries] = 1
+            assert wait_until(lambda: not any(psutil.pid_exists(words[pids[other]]) for other in (0, 2)), 30.0)
+            die()
+
+    outcome = Supervisor(
+        words, SIZE, walker(words, hook, rounds=10**5, views=4), Care(), lambda rank, value: None
+    ).run()
+    assert outcome.lost == ""
+    assert {"done": 10**5} in outcome.results.values()
 
 
 def test_a_replacement_that_cannot_be_forked_is_done_without(monkeypatch):

@@ -124,7 +124,7 @@ class Supervisor:
                 if self._outcome.results:
                     self._send_away(self._joining)
                 else:
-                    self._forget_newcomers({slot: lost.pop(slot) for slot in [*lost] if slot in self._joining})
+                    self._forget_newcomers(self._newcomers_of(lost))
                     if lost or any(self._joining.values()):
                         self._reform(lost)
                     self._start_due()
@@ -180,6 +180,7 @@ class Supervisor:
         def listen() -> bool:
             more = self._crew.poll(0.0)
             lost.update(self._judge(more))
+            self._forget_newcomers(self._newcomers_of(lost))  # somebody may be waiting for them alone
             return bool(more)
 
         def end_late(late: list[int] | None) -> None:
@@ -197,7 +198,6 @@ class Supervisor:
         if over and not members:
             return
         joined = [slot for slot, ready in self._joining.items() if ready and slot in self._crew.living and not over]
-        self._forget_newcomers({slot: lost.pop(slot) for slot in [*lost] if slot in self._joining})
         view = protocol.outcome(self._words, old, [*members, *joined])
         self._care.restore(view)
         for slot in joined:
@@ -235,6 +235,10 @@ class Supervisor:
             except OSError as error:  # no memory, or no room for another process: the others go on
                 self._forget_newcomers({slot: f"could not be started: {error.strerror}"})
 
+    def _newcomers_of(self, lost: dict[int, str]) -> dict[int, str]:
+        """Takes replacements that have not joined out of `lost`."""
+        return {slot: lost.pop(slot) for slot in [*lost] if slot in self._joining}
+
     def _forget_newcomers(self, lost: dict[int, str]) -> None:
         """Replacements that did not live to join: nobody misses them, and others are tried, later and later."""
         for slot, cause in lost.items():
@@ -271,7 +275,8 @@ class Supervisor:
         if not view.members:
             return f"no rank is left: {told}"
         if len(self._deaths) > self._care.most_deaths:
-            return f"{len(self._deaths)} ranks died within {WINDOW_S / 60:g} minutes, the last: {told}"
+            many = len(self._deaths)
+            return f"{many} rank{'s' * (many != 1)} died within {WINDOW_S / 60:g} minutes, the last: {told}"
         if view.number >= protocol.MOST_VIEWS - 1:
             return f"the membership changed {view.number} times, and numbers have run out"
         return ""
