@@ -169,7 +169,8 @@ class Recipe:
     """See --target-accuracy."""
 
     snapshot_every: str = ""
-    """How often to write a snapshot to go on from: 500steps, 2epochs or 30s. Empty: only when asked to end."""
+    """About how often to write a snapshot to go on from: 500steps, 2epochs or 30s. One that falls due while the last is
+    still being written is left out. Empty: only when asked to end."""
 
     keep: int = 2
     """How many snapshots to keep."""

@@ -135,7 +135,7 @@ class Recorder:
             self._screen.warn(f"unisono: {told}; the one before it is used")
         if found := differences(facts["fingerprint"], fingerprint(self._job.recipe.threads)):
             told = "; ".join(found)
-            self._screen.warn(f"unisono: this machine is not the one of the snapshot, so bits may differ: {told}")
+            self._screen.warn(f"unisono: not all is as it was at the snapshot, so bits may differ: {told}")
 
     def _add_epoch(self, record: dict[str, Any]) -> None:
         metrics, steps = record["metrics"], record["steps"]

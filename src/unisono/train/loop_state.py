@@ -75,7 +75,7 @@ def find(folder: Path, sharing: Sharing, names: list[str]) -> Snapshot | None:
         warnings.warn(f"the snapshot {path.name} cannot be used: {reason}; the one before it is used", stacklevel=2)
     if changes := differences(facts["fingerprint"], fingerprint()):
         told = "; ".join(changes)
-        warnings.warn(f"this machine is not the one of the snapshot, so bits may differ: {told}", stacklevel=2)
+        warnings.warn(f"not all is as it was at the snapshot, so bits may differ: {told}", stacklevel=2)
     return snapshot
 
 

@@ -177,7 +177,8 @@ def check_recipe(recipe: Recipe, saved: dict[str, Any], directory: str = "") -> 
     names = {entry.name for entry in fields(Recipe)}
     allowed = {name.strip().replace("-", "_") for name in recipe.allow_change.split(",") if name.strip()}
     for name in allowed - names:
-        raise unknown_name("option in --allow-change:", name, sorted(names))
+        known = (option(one).removeprefix("--") for one in sorted(names - set(FREE)))
+        raise unknown_name("option in --allow-change:", option(name).removeprefix("--"), known)
     given = asdict(recipe)
     given |= {name: saved.get(name) for name in ("shards", "engine") if not given[name] or given[name] == "auto"}
     # A run that was resumed from elsewhere has whole paths in its recipe; its older snapshots have not.

@@ -113,7 +113,8 @@ class RunDirectory:
                     directory._cut(name, epochs)
                 (directory.path / "summary.json").unlink(missing_ok=True)
             except OSError as error:
-                raise UserError(f"--resume {path}: {error.strerror}", hint="make it writable again") from None
+                hint = HINTS.get(error.errno or 0, "make it writable again")
+                raise UserError(f"--resume {path}: {error.strerror}", hint=hint) from None
             kept.pop_all()
         return directory
 

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple, final
 
-from unisono.errors import UnisonoError
+from unisono.errors import RankFailed, UnisonoError
 from unisono.launch.crew import Crew, answer
 from unisono.launch.signals import SIGNALS
 
@@ -84,8 +84,8 @@ class ProcessWriter(Writer):
         for one in self._crew.poll(timeout_s):
             try:
                 return Answer(one.check())
-            except UnisonoError as error:
-                return Answer(None, str(error))
+            except RankFailed as error:
+                return Answer(None, error.report if error.kind else f"its writer {error.report}")
         return None
 
     def drop(self) -> bool:
