@@ -2,8 +2,6 @@
 
 import csv
 import json
-import os
-import pty
 import signal
 import subprocess
 import sys
@@ -15,6 +13,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 from forked_command import forked
+from terminals import on_terminal
 
 from unisono.cli.main import COMMANDS, app
 from unisono.cli.train import GROUPS
@@ -139,20 +138,8 @@ def _cpu_s(process: psutil.Process) -> float:
 
 
 def test_a_terminal_gets_a_progress_bar():
-    leader, follower = pty.openpty()
-    with subprocess.Popen([*COMMAND, *QUICK], stdout=subprocess.DEVNULL, stderr=follower) as command:
-        os.close(follower)
-        shown = b""
-        while True:
-            try:
-                data = os.read(leader, 4096)
-            except OSError:  # the other end is closed
-                break
-            if not data:
-                break
-            shown += data
-    os.close(leader)
-    assert command.returncode == 0
+    code, shown = on_terminal([*COMMAND, *QUICK], "stderr")
+    assert code == 0
     assert b"14/14" in shown
 
 

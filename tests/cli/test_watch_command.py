@@ -1,8 +1,6 @@
 """`unisono watch` and `unisono train --watch` as a user meets them: real processes, a real browser."""
 
 import http.client
-import os
-import pty
 import re
 import shutil
 import signal
@@ -16,7 +14,9 @@ import psutil
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "report"))
+sys.path.insert(0, str(Path(__file__).parent))
 from made_run import make
+from terminals import on_terminal
 
 from unisono.cli.main import main
 
@@ -159,39 +159,21 @@ def test_a_page_that_cannot_be_served_does_not_stop_the_training(monkeypatch, tm
 
 
 def test_the_terminal_shows_a_run_that_has_ended_and_leaves(tmp_path):
-    leader, follower = pty.openpty()
-    with subprocess.Popen([*COMMAND, "watch", str(make(tmp_path / "run")), "--terminal"], stdout=follower) as command:
-        os.close(follower)
-        shown = b""
-        while True:
-            try:
-                data = os.read(leader, 4096)
-            except OSError:  # the other end is closed
-                break
-            if not data:
-                break
-            shown += data
-    os.close(leader)
-    assert command.returncode == 0
+    code, shown = on_terminal([*COMMAND, "watch", str(make(tmp_path / "run")), "--terminal"], "stdout")
+    assert code == 0
     assert b"test accuracy" in shown
 
 
 def test_the_terminal_follows_a_run_until_it_ends(tmp_path):
     run = make(tmp_path / "run")
     (run / "summary.json").rename(tmp_path / "summary.json")
-    leader, follower = pty.openpty()
-    with subprocess.Popen([*COMMAND, "watch", str(run), "--terminal"], stdout=follower, stderr=follower) as command:
-        os.close(follower)
-        shown = b""
-        while True:
-            try:
-                shown += os.read(leader, 4096)
-            except OSError:  # the other end is closed
-                break
-            if b"going on" in shown and not (run / "summary.json").exists():
-                (tmp_path / "summary.json").rename(run / "summary.json")
-    os.close(leader)
-    assert command.returncode == 0
+
+    def end_it(shown: bytes) -> None:
+        if b"going on" in shown and not (run / "summary.json").exists():
+            (tmp_path / "summary.json").rename(run / "summary.json")
+
+    code, shown = on_terminal([*COMMAND, "watch", str(run), "--terminal"], "stdout", "stderr", seen=end_it)
+    assert code == 0
     assert b"finished" in shown
 
 

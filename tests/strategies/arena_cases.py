@@ -1,6 +1,7 @@
 """Cases of the sync strategy, and a plain single-process reference that computes shards one by one."""
 
 import hashlib
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -94,14 +95,8 @@ def reference(case: str, plan: Plan) -> str:
     return digest(params[:length], buffers, losses)
 
 
-def train(world: unisono.World, case: str, plan: Plan, start: Start = AFRESH) -> str:
-    model, options = model_of(case), OptimizerOptions(**CASES[case][1])
-    extent = Extent(
-        world.size, plan.shards, tuple({plan.live(0), plan.live(plan.steps_per_epoch - 1)}), plan.steps_per_epoch
-    )
-    strategy = make_strategy(world.comm, model, options, extent, "arena", generator(plan.seed, "init"), start)
-    loader = Loader(plan, X, Y if model.classifies else TARGETS)
-    losses = []
+def batches(plan: Plan, loader: Loader, lr: float) -> Iterator[Batch]:
+    """All steps of `EPOCHS` epochs, as a trainer gives them to a strategy."""
     for epoch in range(EPOCHS):
         order = plan.order(epoch)
         for step in range(plan.steps_per_epoch):
@@ -113,10 +108,18 @@ def train(world: unisono.World, case: str, plan: Plan, start: Start = AFRESH) ->
             def noise(shard: int, epoch: int = epoch, step: int = step) -> np.random.Generator:
                 return generator(plan.seed, "dropout", epoch, step, shard)
 
-            batch = Batch(
-                number, epoch, step, plan.live(step), plan.batch_samples(step), options.lr, number, load, noise
-            )
-            losses.append(strategy.step(batch).loss_sum)
+            live, samples, last = plan.live(step), plan.batch_samples(step), step == plan.steps_per_epoch - 1
+            yield Batch(number, epoch + 1, step, live, samples, lr, number, load, noise, shares=last)
+
+
+def train(world: unisono.World, case: str, plan: Plan, start: Start = AFRESH) -> str:
+    model, options = model_of(case), OptimizerOptions(**CASES[case][1])
+    extent = Extent(
+        world.size, plan.shards, tuple({plan.live(0), plan.live(plan.steps_per_epoch - 1)}), plan.steps_per_epoch
+    )
+    strategy = make_strategy(world.comm, model, options, extent, "arena", generator(plan.seed, "init"), start)
+    loader = Loader(plan, X, Y if model.classifies else TARGETS)
+    losses = [strategy.step(batch).loss_sum for batch in batches(plan, loader, options.lr)]
     found = digest(strategy.params[: model.layout.length], strategy.buffers, losses)
     world.comm.barrier()
     strategy.close()

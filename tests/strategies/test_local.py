@@ -1,10 +1,15 @@
 """local: any number of ranks equals replicas that walk in one process; a step at a time it is sync."""
 
 import hashlib
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from arena_cases import CLASSES, EPOCHS, FEATURES, SAMPLES, X, Y, batches
 
 import unisono
 from unisono.arena.canon import BLOCK
@@ -20,17 +25,13 @@ from unisono.optim.options import OptimizerOptions
 from unisono.optim.scaling import Scaling
 from unisono.rng import generator
 from unisono.strategies import make as make_strategy
-from unisono.strategies.base import Batch, Strategy
+from unisono.strategies.base import Strategy
 from unisono.strategies.journeys import Journeys
 from unisono.strategies.local import make_local
 from unisono.strategies.rhythm import Rhythm
 from unisono.strategies.shared import Extent
 from unisono.strategies.wire import wire_type
 
-FEATURES, CLASSES, SAMPLES, EPOCHS = 20, 5, 203, 2
-RNG = np.random.default_rng(0)
-X = RNG.standard_normal((SAMPLES, FEATURES)).astype(np.float32)
-Y = RNG.integers(0, CLASSES, SAMPLES)
 PLAN = Plan(SAMPLES, 24, 8, seed=3)  # 203 = 8 x 24 + 11: the last batch has three shards of 3 and one of 2
 
 CASES = {
@@ -120,24 +121,8 @@ def reference(case: str, plan: Plan, every: int, after: int = 0) -> str:
 
 def train(strategy: Strategy, case: str, plan: Plan, lr: float) -> list[float]:
     """The losses of the steps that found any."""
-    loader, losses = Loader(plan, X, Y), []
-    for epoch in range(EPOCHS):
-        order = plan.order(epoch)
-        for step in range(plan.steps_per_epoch):
-            number = epoch * plan.steps_per_epoch + step + 1
-
-            def load(shards: range, order=order, step=step) -> list:
-                return loader.groups(order, step, shards)
-
-            def noise(shard: int, epoch: int = epoch, step: int = step) -> np.random.Generator:
-                return generator(plan.seed, "dropout", epoch, step, shard)
-
-            live, samples = plan.live(step), plan.batch_samples(step)
-            last = step == plan.steps_per_epoch - 1
-            batch = Batch(number, epoch + 1, step, live, samples, lr, number, load, noise, shares=last)
-            if loss := strategy.step(batch).loss_sum:
-                losses.append(loss)
-    return losses
+    found = (strategy.step(batch).loss_sum for batch in batches(plan, Loader(plan, X, Y), lr))
+    return [loss for loss in found if loss]
 
 
 def extent_of(plan: Plan, size: int, states: int = 0) -> Extent:
