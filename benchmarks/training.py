@@ -1,6 +1,6 @@
 """unisono's training against torch's, in one interleaved run: ratios, beside those that were aimed for.
 
-    python benchmarks/training.py                     # everything, about four minutes
+    python benchmarks/training.py                     # everything, about a quarter of an hour
     python benchmarks/training.py --quick             # a smoke run of under half a minute
     python benchmarks/training.py --jobs r4,shards --rounds 11 --seconds 2
 
@@ -11,7 +11,8 @@ The jobs, on made-up rows but for r2:
 - `r2`: MNIST, sigmoid mlp:128,64, momentum 0.9, global batch 512, 8 shards; against the in-memory loop
 - `shards`: what 8 shards cost: r4 at global batch 256, in 8 shards and in as many as there are ranks
 - `memory`: the proportional set size of 1 and of 8 ranks, and how many copies of parameters and state that is
-- `torch`: torch modules in the arena against DDP and Accelerate: r4, an MLP with dropout, a CNN, a small GPT
+- `torch`: torch modules in the arena against DDP and Accelerate: r4, an MLP with dropout, a CNN, a small GPT; one of
+  them alone: `torch-r4`, `torch-ray`, `torch-cnn`, `torch-gpt`
 - `safety`: what it costs that any step can be redone after the death of a rank: undo copies and marks
 
 Contenders take turns; a ratio is that of the medians over the rounds. How torch's loops are written is in
@@ -27,6 +28,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -55,7 +57,8 @@ R4 = Recipe(
     lr=0.001,
 )
 LOADER, MEMORY, ACCELERATE = "torch, DataLoader", "torch, in memory", "Accelerate, 2 ranks"
-MOST_ROWS = {"CNN job": 4096, "GPT job": 256}
+MOST_ROWS = {"cnn": 4096, "gpt": 256}
+TORCH = ("r4", "ray", "cnn", "gpt")
 BARE = "unisono, 1 rank, without undo"
 
 
@@ -104,17 +107,17 @@ def r2(turns: Turns) -> None:
     judge(rates, Aim(ours(2, 8), ours(1, 8), 1.6), Aim(ours(2, 8), MEMORY), Aim(ours(1, 8), MEMORY))
 
 
-def torch_modules(turns: Turns) -> None:
+def torch_modules(turns: Turns, names: Sequence[str] = TORCH) -> None:
     """The same torch module in the arena, under DDP and under Accelerate."""
     fashion = {"data": "fashion-mnist", "data_dir": str(FASHION)}
     if not FASHION.is_dir():
         fashion = {"data": "synthetic:classes=10,rows=20000,features=784,test_rows=0", "data_dir": ""}
         print("Note: Fashion-MNIST is not in ../shared/data/fashion-mnist; made-up rows instead.")
     jobs = {
-        "R4 job": (R4, 64, 3.5),
-        "Ray job": (Recipe(model="mlp:512,512", dropout=0.25, optimizer="adam", lr=0.001, **fashion), 64, 2.5),
-        "CNN job": (Recipe(model="cnn:16,32", optimizer="adam", lr=0.001, **fashion), 256, 1.0),
-        "GPT job": (
+        "r4": (R4, 64, 3.5),
+        "ray": (Recipe(model="mlp:512,512", dropout=0.25, optimizer="adam", lr=0.001, **fashion), 64, 2.5),
+        "cnn": (Recipe(model="cnn:16,32", optimizer="adam", lr=0.001, **fashion), 256, 1.0),
+        "gpt": (
             Recipe(
                 model="gpt:layers=5,heads=4,width=128",
                 data="synthetic-text:characters=40000,context=128",
@@ -125,8 +128,9 @@ def torch_modules(turns: Turns) -> None:
             1.0,
         ),
     }
-    for name, (plain, batch, least) in jobs.items():
-        print(f"\ntorch: {name}: {plain.model}, global batch {batch} on 2 ranks")
+    for name in names:
+        plain, batch, least = jobs[name]
+        print(f"\ntorch-{name}: {plain.model}, global batch {batch} on 2 ranks")
         recipe = replace(plain, engine="torch", batch_size=batch)
         variants = [replace(recipe, ranks=ranks, shards=shards) for ranks, shards in ((1, 2), (2, 2), (2, 8))]
         prepared = _prepare(*variants, rows=MOST_ROWS.get(name, 0))
@@ -195,6 +199,7 @@ def safety(turns: Turns) -> None:
 
 
 JOBS = {"r4": r4, "r2": r2, "shards": shards, "memory": memory, "safety": safety, "torch": torch_modules}
+PARTS = {f"torch-{name}": partial(torch_modules, names=[name]) for name in TORCH}
 
 
 def _prepare(*recipes: Recipe, rows: int = 0) -> list[Job]:
@@ -248,8 +253,8 @@ def main() -> None:
 
 def run(names: Sequence[str], turns: Turns) -> None:
     for name in names:
-        if name not in JOBS:
-            raise unknown_name("--jobs", name, JOBS)
+        if name not in JOBS | PARTS:
+            raise unknown_name("--jobs", name, JOBS | PARTS)
     if turns.rounds < 1 or not 0 < turns.seconds <= 60:
         raise UserError(
             f"--rounds {turns.rounds} --seconds {turns.seconds:g}", hint="give 1 round or more, of up to 60 s"
@@ -258,7 +263,7 @@ def run(names: Sequence[str], turns: Turns) -> None:
     rounds = f"{_count(turns.rounds, 'round')} of {turns.seconds:g} s"
     print(f"{usable_cores()} cores; NumPy {np.__version__}, {torch}; {rounds}")
     for name in names:
-        JOBS[name](turns)
+        (JOBS | PARTS)[name](turns)
 
 
 if __name__ == "__main__":
