@@ -78,8 +78,10 @@ def test_plain_collapses_where_safe_learns(tmp_path):
     assert summary_of(tmp_path / "safe")["test_accuracy"] > 0.7
 
 
-def test_over_messages_there_are_no_snapshots_and_the_hint_says_where_there_are():
-    with pytest.raises(UserError, match="HINT: start it as unisono train --ranks 4, with no launcher"):
+def test_over_gloo_without_a_launcher_there_are_no_snapshots_and_the_hint_says_where_there_are():
+    with pytest.raises(
+        UserError, match="HINT: leave --transport out: unisono train --ranks 4; or start it with mpirun"
+    ):
         refuse_faults(Recipe(strategy="async", ranks=4, snapshot_every="1epochs"))
 
 

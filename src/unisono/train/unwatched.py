@@ -94,7 +94,7 @@ def train_unwatched(
                     raise _stranded(comm, strategy.reached, error, vigil, saver) from error
                 asking.over = True
                 if "halted" in found:
-                    _halt(world, partial(saver.save_last, found["halted"]))
+                    _halt(world, partial(saver.save_last, strategy.left_at(found["halted"])))
                 if job.snapshots:  # to train on from, with more epochs
                     with suppress(UserError):
                         saver.save_last(last_epoch(job, strategy.scores))
