@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "strategies" / "asynchronous"
 from async_reference import in_turn, reference
 
 import unisono
-from unisono.errors import RESUME_ME
+from unisono.errors import RESUME_ME, CommError
 from unisono.recipe import Recipe
 from unisono.strategies.asynchronous.message_clerk import MessageClerk
 from unisono.strategies.asynchronous.message_master import MessageMaster
@@ -212,3 +212,26 @@ def test_asked_between_epochs_it_ends_before_the_first_push(monkeypatch, tmp_pat
     snapshot = require_newest(tmp_path)
     assert snapshot.position == 2
     assert train(RECIPE, None, snapshot)[0]["weights_sha256"] == quiet()
+
+
+@pytest.mark.parametrize("gone", [[2], []])
+def test_a_connection_that_breaks_is_told_with_the_name_of_who_is_gone(monkeypatch, gone):
+    def broken(*given: Any) -> None:
+        raise CommError("rank 0: the connection broke on entering barrier; rank 1, 2 had not arrived")
+
+    monkeypatch.setattr("unisono.train.unwatched.walk_through", broken)
+    monkeypatch.setattr("unisono.train.unwatched._ENDING_S", 0.0)
+    monkeypatch.setattr("unisono.comm.vigil.Vigil.gone", lambda vigil: gone)
+    job = prepare(RECIPE)
+
+    def work(world: World) -> list[str]:
+        with pytest.raises(CommError) as caught:
+            train_unwatched(world, job, Places())
+        return [type(caught.value).__name__, str(caught.value)]
+
+    for rank, (kind, text) in enumerate(unisono.run(work, RECIPE.ranks)):
+        if gone:
+            assert kind == "RankLost"
+            assert f"rank {rank}: rank 2 is gone" in text
+        else:
+            assert "the connection broke" in text

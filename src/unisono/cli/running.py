@@ -126,7 +126,8 @@ def fail_of(error: RankFailed, record: Recorder | None) -> Exception:
         return error
     kind = UserError if error.exit_code == 2 else UnisonoError
     kept = f"\nWhat was reached is in {record.path}" if record is not None and record.path.exists() else ""
-    return kind(f"{error.report}{kept}")
+    # What a rank has to say speaks for all; of one that died without a word its number is all there is to know.
+    return kind(f"{error.report if error.kind else error}{kept}")
 
 
 def go_on(recipe: Recipe, restarts: int) -> Again:

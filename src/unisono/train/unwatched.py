@@ -27,7 +27,7 @@ from unisono.comm.arrival import lost
 from unisono.comm.base import Communicator
 from unisono.comm.telling import told
 from unisono.comm.vigil import Vigil
-from unisono.errors import NodeLost, UserError
+from unisono.errors import CommError, NodeLost, RankLost, UserError
 from unisono.launch.signals import heeding
 from unisono.launch.supervisor import Outcome
 from unisono.strategies.base import Strategy
@@ -42,6 +42,8 @@ from unisono.world import World
 
 _SAVING_S = 60.0
 """How long ranks of the first rank's node let it write a snapshot."""
+_ENDING_S = 1.0
+"""How long the end of a process may take after its connections are closed."""
 
 OnEvent = Callable[[dict[str, Any]], None]
 
@@ -92,6 +94,11 @@ def train_unwatched(
                 except NodeLost as error:
                     asking.over = True
                     raise _stranded(comm, strategy.reached, error, vigil, saver) from error
+                except CommError as error:
+                    # A connection that breaks does not say whose process has ended; that is seen a moment later.
+                    if not isinstance(error, RankLost) and wait_until(lambda: bool(vigil.gone()), _ENDING_S):
+                        raise lost(comm.rank, "the run", vigil.gone()) from error
+                    raise
                 asking.over = True
                 if "halted" in found:
                     _halt(world, partial(saver.save_last, strategy.left_at(found["halted"])))
