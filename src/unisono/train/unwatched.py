@@ -28,7 +28,7 @@ from unisono.comm.base import Communicator
 from unisono.comm.telling import told
 from unisono.comm.vigil import Vigil
 from unisono.errors import CommError, NodeLost, RankLost, UserError
-from unisono.launch.signals import heeding
+from unisono.launch.signals import deaf_after, heeding
 from unisono.launch.supervisor import Outcome
 from unisono.strategies.base import Strategy
 from unisono.strategies.joining import Start
@@ -73,7 +73,7 @@ def train_unwatched(
     on_tick() is called after every round.
     """
     comm = world.comm
-    with threadpool_limits(job.recipe.threads, user_api="blas"), closing(Vigil(comm)) as vigil:
+    with threadpool_limits(job.recipe.threads, user_api="blas"), closing(Vigil(comm)) as vigil, deaf_after(RankLost):
         model = job.model_of(world.rank)
         fill = origin.snapshot and partial(put_back, model, job.optimizer, snapshot=origin.snapshot)
         with job.strategy(comm, model, Start(origin.position, fill, vigil.gone)) as strategy:
