@@ -33,6 +33,13 @@ def test_a_rate_that_is_given_needs_no_runs(tmp_path):
     assert json.loads((tmp_path / "here/model.json").read_text())["costs"]["sample_s"] == 1 / 5000
 
 
+def test_more_ranks_than_samples_is_a_row_with_its_reason(tmp_path):
+    ended = forked("predict", "--samples-per-s", "5000", "--ranks-per-node", "100", "--batch-size", "64", cwd=tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    assert "there is no number of nodes on which half of each would be put to use" in ended.stdout
+    assert "a batch of 64 has no work for 100 ranks" in ended.stdout
+
+
 def test_short_runs_calibrate_and_others_check(tmp_path, monkeypatch, capsys):
     """The runs are made up: every step takes a millisecond, on any number of ranks."""
 
