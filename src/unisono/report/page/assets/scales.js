@@ -54,7 +54,7 @@ function scale(axis, values, [from, to], count, whole = false) {
   let high = usable.reduce((a, b) => Math.max(a, b), -Infinity);
   if (low > high) [low, high] = [1, 10];
   if (low === high) [low, high] = axis.log ? [low / 2, high * 2] : [low - 0.5, high + 0.5];
-  const base = axis.unit === "B" ? 2 : 10;
+  const base = axis.unit === "B" || usable.every(Number.isInteger) ? 2 : 10;  // bytes and numbers of nodes double
   const flat = axis.log ? (value) => Math.log(value) / Math.log(base) : (value) => value;
   const back = axis.log ? (value) => base ** value : (value) => value;
   let [a, b] = [flat(low), flat(high)];
