@@ -13,6 +13,8 @@ from profile_records import record
 from unisono.cli.main import app
 from unisono.errors import UnisonoError
 from unisono.measure.profile import study
+from unisono.report.page.document import sections_of
+from unisono.report.run import load as load_run
 
 
 def unisono(*words, cwd):
@@ -28,6 +30,7 @@ def test_tables_json_and_a_trace_of_two_ranks(tmp_path):
     events = json.loads((tmp_path / "o" / "trace.json").read_text())["traceEvents"]
     assert {event["pid"] for event in events} == {0, 1}
     assert {"wait", "data", "update"} <= {event["name"] for event in events}
+    assert [section.title for section in sections_of([load_run(tmp_path / "o")])] == ["Profile"]
     again = unisono("--batches", "6", "--out", "o", cwd=tmp_path)
     assert again.returncode == 2
     assert "holds profile.json, trace.json already" in again.stderr

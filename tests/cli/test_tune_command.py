@@ -10,6 +10,8 @@ import pytest
 from unisono.cli.main import app
 from unisono.measure.tune import tuning
 from unisono.recipe import load
+from unisono.report.page.document import sections_of
+from unisono.report.run import load as load_run
 
 
 def unisono(*words, cwd):
@@ -26,6 +28,7 @@ def test_a_recipe_is_found_and_written(tmp_path):
     found = load(str(tmp_path / "o" / "tuned.toml"), {})
     assert (found.ranks, found.threads, found.batch_size, found.target_accuracy) == (1, 1, 64, 0.5)
     assert (tmp_path / "o" / "tune.csv").exists()
+    assert [section.title for section in sections_of([load_run(tmp_path / "o")])] == ["Tuning"]
 
 
 def test_mistakes_are_told_without_a_traceback(tmp_path):

@@ -13,7 +13,7 @@ def row(module: str, kind: str, phase: str = "forward", self_s: float = 1.0, mem
 def record(**changed) -> dict[str, Any]:
     """Of 2 ranks, the second of which is waited for."""
     made: dict[str, Any] = {
-        "ranks": 2, "batches": 10, "global_batch": 64, "shards": 2, "step_s": 0.002, "activation": "relu",
+        "ranks": 2, "batches": 10, "global_batch": 64, "shards": 2, "step_s": 1.0, "activation": "relu",
         "engine": "numpy", "overhead": {"phases": 0.01, "modules": 0.03}, "forward_s": 0.001,
         "modules_forward_s": 0.00102,
         "phases": [

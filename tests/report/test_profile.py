@@ -11,7 +11,7 @@ from rich.console import Console
 sys.path.insert(0, str(Path(__file__).parent))
 from profile_records import record, row
 
-from unisono.report.profile import Shown, activations, grouped, sentences, sort, tables, write
+from unisono.report.profile import Shown, activation_rows, activations, grouped, sentences, sort, tables, write
 
 RECORD = record()
 
@@ -63,9 +63,25 @@ def test_activations_are_compared_with_relu():
 
 def test_the_price_of_looking_and_the_sum_of_modules_are_told():
     first, price, total = sentences(RECORD)
-    assert "32,000 samples/s" in first
+    assert "64 samples/s" in first
     assert "modules +3 %" in price
     assert "(+2 %)" in total
+
+
+def test_steps_that_were_interrupted_are_called_so():
+    (line,) = sentences(record(step_s=0.6))[3:]
+    assert line.startswith("Other programs were in the way: a step took 1.0 s on average, and mostly 606 ms.")
+    assert len(sentences(record(step_s=0.7))) == 3
+
+
+def test_activations_are_medians_and_of_a_backward_that_is_not_known_means():
+    known, unknown = (
+        row("1", "ReLU", "backward", self_s=0.5),
+        row("1", "ReLU", "backward", median_s=None, average_s=0.07),
+    )
+    for backward, expected_s in ((known, 0.05), (unknown, 0.07)):
+        (found,) = activation_rows([record(modules=[row("1", "ReLU", self_s=0.1), backward])])
+        assert (found["median_s"], found["backward_median_s"]) == pytest.approx((0.01, expected_s))
 
 
 def test_files_hold_all_rows_and_a_trace(tmp_path):

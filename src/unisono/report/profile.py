@@ -25,6 +25,8 @@ PHASES = ("data", "forward", "backward", "sync", "waiting", "summing", "optimize
 COSTS = ("self_s", "total_s", "calls", "memory_bytes", "self_memory_bytes")
 MOST_RANKS = 6
 """More have no column of their own."""
+DISTURBED = 1.5
+"""Mean steps that take so many times the median were interrupted."""
 FILES = ("profile.json", "trace.json")
 
 
@@ -174,23 +176,37 @@ def activation_rows(records: Sequence[Record]) -> list[Row]:
                 "forward_s": sum(row["total_s"] for row in halves["forward"]),
                 "backward_s": sum(row["total_s"] for row in halves["backward"]),
                 "median_s": sum(row["calls"] * row["median_s"] for row in halves["forward"]) / calls,
+                "backward_median_s": sum(row["calls"] * _usual_s(row) for row in halves["backward"]) / calls,
                 "memory_bytes": sum(row["memory_bytes"] or 0 for row in halves["forward"]),
             }
         )
     return sorted(rows, key=lambda row: row["median_s"])
 
 
+def _usual_s(row: Row) -> float:
+    """The median of a call; the mean where single calls are not known (backward, with torch)."""
+    return float(row["average_s"] if row["median_s"] is None else row["median_s"])
+
+
 def sentences(record: Record) -> list[str]:
     """What was profiled, what looking cost, and how well modules add up."""
     looks = [f"{name} {100 * share:+.0f} %" for name, share in record["overhead"].items()]
     ratio = record["modules_forward_s"] / (record["forward_s"] or 1.0)
-    return [
+    mean_s = record["phases"][0]["step"] / record["batches"]
+    usual_s = record["step_s"] * (1 + max(0.0, record["overhead"].get("phases", 0.0)))
+    lines = [
         f"{record['batches']} batches of {record['global_batch']} in {_plural(record['shards'], 'shard')}: "
         f"{readable_s(record['step_s'])} a step, {record['global_batch'] / record['step_s']:,.0f} samples/s.",
         f"Looking cost: {', '.join(looks)} of a step, in turns with steps that nobody watched.",
         f"A forward took {readable_s(record['forward_s'])}; its modules, watched one by one, add up to "
         f"{readable_s(record['modules_forward_s'])} ({100 * (ratio - 1):+.0f} %).",
     ]
+    if mean_s > DISTURBED * usual_s:
+        lines.append(
+            f"Other programs were in the way: a step took {readable_s(mean_s)} on average, and mostly "
+            f"{readable_s(usual_s)}. Sums below hold what interrupted them; repeat it when the machine is quiet."
+        )
+    return lines
 
 
 def write(records: Sequence[Record], out: Path) -> list[Path]:

@@ -111,3 +111,4 @@ def test_rows_that_are_damaged_are_left_out(name, damage, tmp_path):
     rows = ROWS[name]()
     page = page_of(tmp_path, name, [rows[0] | damage, *rows[1:], {}, {"reason": "x"}])
     assert "could not be made" not in page
+    assert f"records are not such as unisono {name} writes, and left out" in page

@@ -4,7 +4,7 @@ const FRAME_HIGH = 22;  // pixels
 
 function drawFlame(canvas, spec, state) {
   const rows = 1 + Math.max(...spec.frames.map((part) => part.depth));
-  const plot = frame(canvas, 60 + rows * FRAME_HIGH, 4);
+  const plot = frame(canvas, 60 + rows * FRAME_HIGH, 14);
   const [axis] = spec.x;
   const chosen = spec.frames[state.zoom] || spec.frames[0];
   const [from, to] = [chosen.start, chosen.start + chosen.length];

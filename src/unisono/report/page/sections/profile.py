@@ -58,6 +58,7 @@ def usable(record: Mapping[str, Any]) -> bool:
         and all(finite(one.get(name)) for one in phases for name in (*ORDER, "step"))
         and all(type(one.get("rank")) is int and one["step"] > 0 for one in phases)
         and all(_is_cost(row) for row in (*modules, *operators))
+        and not any(row["median_s"] is None for row in modules if row["phase"] == "forward")
         and all(isinstance(row.get(name), str) for row in operators for name in ("operator", "shapes"))
     )
 
@@ -67,7 +68,7 @@ def _is_cost(row: Mapping[str, Any]) -> bool:
     return (
         all(isinstance(row.get(name), str) for name in NAMES)
         and all(finite(row.get(name)) for name in COSTS)
-        and (finite(row.get("median_s")) or (row.get("median_s") is None and row["phase"] != "forward"))
+        and (finite(row.get("median_s")) or row.get("median_s") is None)
         and all(type(row.get(name)) is int for name in ("rank", "calls"))
         and row["calls"] > 0
         and all(count is None or (type(count) is int and abs(count) < 2**53) for count in memory)
@@ -77,7 +78,7 @@ def _is_cost(row: Mapping[str, Any]) -> bool:
 def _steps(record: Mapping[str, Any]) -> list[Block]:
     """Of one record: where a step's time goes."""
     found = dict(record)
-    legend = [(colour, phase) for phase, colour in COLOURS.items() if any(one[phase] > 0 for one in record["phases"])]
+    legend = [(COLOURS[phase], phase) for phase in ORDER if record["phases"][0][phase] > 0]
     blocks: list[Block] = [
         Flame("Where a step's time goes", "time of a step", frames_of(record), legend, NOTE),
         _phases(record),
@@ -109,13 +110,14 @@ def _activations(records: Sequence[Mapping[str, Any]]) -> list[Block]:
     rows = activation_rows(found)
     cells = np.zeros((len(rows), 1, 3))
     for at, row in enumerate(rows):
-        cells[at, 0, 1:] = row["forward_s"] / row["calls"], row["backward_s"] / row["calls"]
+        cells[at, 0, 1:] = row["median_s"], row["backward_median_s"]
     names = [str(row["name"]) for row in rows]
     head, texts = activation_cells(found, Shown())
     return [
         Rows(
             "Activations: a call", Axis("time of a call", "s"), names, [""], ["forward", "backward"], cells,
-            note="Means over all calls; the table has medians.", colours=[COLOURS["forward"], COLOURS["backward"]],
+            note="Medians of calls; of torch's backward means. The table has sums.",
+            colours=[COLOURS["forward"], COLOURS["backward"]],
         ),
         Table(head, texts),
     ]  # fmt: skip
