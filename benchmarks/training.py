@@ -11,8 +11,9 @@ The jobs, on made-up rows but for r2:
 - `r2`: MNIST, sigmoid mlp:128,64, momentum 0.9, global batch 512, 8 shards; against the in-memory loop
 - `shards`: what 8 shards cost: r4 at global batch 256, in 8 shards and in as many as there are ranks
 - `memory`: the proportional set size of 1 and of 8 ranks, and how many copies of parameters and state that is
-- `torch`: torch modules in the arena against DDP and Accelerate: r4, an MLP with dropout, a CNN, a small GPT; one of
-  them alone: `torch-r4`, `torch-ray`, `torch-cnn`, `torch-gpt`
+- `torch`: torch modules in the arena against DDP and Accelerate: r4 and an MLP with dropout, shards = ranks; a CNN and
+  a small GPT, 8 shards; the other number of shards beside. One of them alone: `torch-r4`, `torch-ray`, `torch-cnn`,
+  `torch-gpt`
 - `safety`: what it costs that any step can be redone after the death of a rank: undo copies and marks
 
 Contenders take turns; a ratio is that of the medians over the rounds. How torch's loops are written is in
@@ -114,9 +115,9 @@ def torch_modules(turns: Turns, names: Sequence[str] = TORCH) -> None:
         fashion = {"data": "synthetic:classes=10,rows=20000,features=784,test_rows=0", "data_dir": ""}
         print("Note: Fashion-MNIST is not in ../shared/data/fashion-mnist; made-up rows instead.")
     jobs = {
-        "r4": (R4, 64, 3.5),
-        "ray": (Recipe(model="mlp:512,512", dropout=0.25, optimizer="adam", lr=0.001, **fashion), 64, 2.5),
-        "cnn": (Recipe(model="cnn:16,32", optimizer="adam", lr=0.001, **fashion), 256, 1.0),
+        "r4": (R4, 64, 2, 3.5),
+        "ray": (Recipe(model="mlp:512,512", dropout=0.25, optimizer="adam", lr=0.001, **fashion), 64, 2, 2.5),
+        "cnn": (Recipe(model="cnn:16,32", optimizer="adam", lr=0.001, **fashion), 256, 8, 1.0),
         "gpt": (
             Recipe(
                 model="gpt:layers=5,heads=4,width=128",
@@ -125,11 +126,12 @@ def torch_modules(turns: Turns, names: Sequence[str] = TORCH) -> None:
                 lr=0.001,
             ),
             64,
+            8,
             1.0,
         ),
     }
     for name in names:
-        plain, batch, least = jobs[name]
+        plain, batch, usual, least = jobs[name]
         print(f"\ntorch-{name}: {plain.model}, global batch {batch} on 2 ranks")
         recipe = replace(plain, engine="torch", batch_size=batch)
         variants = [replace(recipe, ranks=ranks, shards=shards) for ranks, shards in ((1, 2), (2, 2), (2, 8))]
@@ -143,9 +145,9 @@ def torch_modules(turns: Turns, names: Sequence[str] = TORCH) -> None:
         rates = _compare(prepared, turns, network, peers)
         judge(
             rates,
-            Aim(ours(2, 2), ddp(2), least),
-            Aim(ours(2, 2), ACCELERATE, least),
-            Aim(ours(2, 8), ddp(2)),
+            Aim(ours(2, usual), ddp(2), least),
+            Aim(ours(2, usual), ACCELERATE, least),
+            Aim(ours(2, 8 if usual == 2 else 2), ddp(2)),
             Aim(ours(2, 2), ours(1, 2)),
             Aim(ours(2, 2), ours(2, 8)),
         )

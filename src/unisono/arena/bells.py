@@ -14,12 +14,23 @@ import os
 import select
 from collections.abc import Callable
 from contextlib import suppress
-from typing import final
+from typing import NamedTuple, final
 
 from unisono.arena.protocol import Words
 
 NAP_MS = 5
 """The longest sleep before looking again, and so the longest delay of a ring that was missed."""
+
+
+class Looks(NamedTuple):
+    """Before a sleep, which costs more than a short wait."""
+
+    times: int
+    yields: bool
+    """Whether others may run between two of them: where ranks share cores, those who are waited for among them."""
+
+
+NONE = Looks(0, yields=False)
 
 
 @final
@@ -38,11 +49,13 @@ class Bells:
             with suppress(BlockingIOError):  # it has been rung more often than it can hold
                 os.write(self._bells[slot][1], b"!")
 
-    def wait(self, words: Words, at: int, slot: int, ready: Callable[[], bool], spins: int = 0) -> None:
-        """Until `ready()`, or for a nap; looks `spins` times before it sleeps."""
-        for _ in range(spins):
+    def wait(self, words: Words, at: int, slot: int, ready: Callable[[], bool], looks: Looks = NONE) -> None:
+        """Until `ready()`, or for a nap; looks so often before it sleeps."""
+        for _ in range(looks.times):
             if ready():
                 return
+            if looks.yields:
+                os.sched_yield()
         words[at] = 1
         try:
             if ready():

@@ -72,8 +72,8 @@ def test_local_exchanges_every_so_many_steps():
 
 def test_replicas_compute_and_update_one_after_the_other():
     steady = replace(COSTS, jitter_s=0.0)
-    expected = (4 * (1e-3 + 2e-4) + 32 * 5e-5) * 1.1 + 32 * 1e-5 + 4 * 5e-4
-    assert local(steady, WORK, Cluster(1, 2, NONE), 16).step_s == pytest.approx(expected)
+    expected = (4 * (1e-3 + 2e-4) + 32 * 5e-5) * 1.1 + 32 * 1e-5 + 4 * 3e-4
+    assert local(replace(steady, replica_s=3e-4), WORK, Cluster(1, 2, NONE), 16).step_s == pytest.approx(expected)
 
 
 def test_masters_are_the_limit_of_many_workers():
@@ -82,6 +82,12 @@ def test_masters_are_the_limit_of_many_workers():
     assert pushes[0] == pytest.approx(pushes[1])
     assert pushes[0] == pytest.approx(1 / (2 * 4000 / 1000 + 4e-4))
     assert asynchronous(COSTS, WORK, Cluster(1, 1, SLOW), 1) is None
+
+
+def test_ranks_that_share_a_core_pay_for_their_turns():
+    usual, turning = replace(COSTS, cores=2), replace(COSTS, cores=2, turn_s=1e-3)
+    assert node_step_s(turning, WORK, 2) == node_step_s(usual, WORK, 2)
+    assert node_step_s(turning, WORK, 8) == pytest.approx(node_step_s(usual, WORK, 8) + 3e-3)
 
 
 def points(costs: Costs) -> list[Point]:
@@ -103,6 +109,18 @@ def test_constants_are_found_again():
     found = fitted(points(COSTS), cores=4)
     for name in ("call_s", "shard_s", "sample_s", "data_s", "divided_s", "update_s", "crowding", "jitter_s"):
         assert getattr(found, name) == pytest.approx(getattr(COSTS, name), rel=1e-6), name
+
+
+def test_what_replicas_and_turns_cost_is_found_in_runs_that_have_them():
+    plain = fitted(points(COSTS), cores=4)
+    assert (plain.turn_s, plain.replica_s) == (0.0, pytest.approx(5e-4))
+    crowded = node_step_s(COSTS, WORK, 8) + 7e-3
+    more = [
+        Point("", 8, WORK, crowded, 1.0, 1.0, 1.0, 1.0),
+        Point("", 1, WORK, 3e-3 + 8e-4, 2e-3, 1e-3, 8e-4, 0.0, strategy="local"),
+    ]
+    found = fitted([*points(COSTS), *more], cores=4)
+    assert found == replace(plain, turn_s=pytest.approx(7e-3), replica_s=pytest.approx(1e-4))
 
 
 def test_time_that_no_part_accounts_for_is_a_part_of_the_step():

@@ -7,6 +7,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "report"))
 from made_run import make
 
 from unisono.errors import UserError
+from unisono.measure.prediction import points
 from unisono.measure.prediction.calibrating import calibrate
 from unisono.measure.prediction.cost import Costs, Work
 from unisono.measure.prediction.network import parse
@@ -64,15 +65,19 @@ def test_what_is_said_of_rows_and_points():
     assert [compact(value) for value in (950.4, 12345, 2_210_844, 3e9)] == ["950", "12,345", "2.21M", "3G"]
 
 
-def test_runs_vary_what_the_constants_vary_with():
+def test_runs_vary_what_the_constants_vary_with(monkeypatch):
+    monkeypatch.setattr(points, "usable_cores", lambda: 2)
     cells = calibration(Recipe(), samples=1437)
     fit = [cell.recipe for cell in cells if HELD_OUT not in cell.labels]
-    assert {recipe.ranks for recipe in fit} == {1, 2}
+    assert {recipe.ranks for recipe in fit} == {1, 2, 4}
+    assert {recipe.strategy for recipe in fit} == {"sync", "local"}
     assert len({recipe.batch_size for recipe in fit}) == len({recipe.shards for recipe in fit}) == 2
     assert {recipe.epochs for recipe in fit} == {40}
     assert len({cell.digest for cell in cells}) == len(cells)
     peer = load("r4", {"strategy": "ddp", "scale_lr": "linear"})
-    assert [cell.recipe.strategy for cell in calibration(peer, 50000)] == ["sync"] * 8 + ["local"]
+    assert [cell.recipe.strategy for cell in calibration(peer, 50000)] == ["sync"] * 9 + ["local"] * 2
+    monkeypatch.setattr(points, "usable_cores", lambda: 64)  # 8 shards are not enough to share so many
+    assert {cell.recipe.ranks for cell in calibration(Recipe(), samples=1437)} == {1, 2}
     full = calibration(Recipe(batch_size="full"), samples=100)
     assert max(cell.recipe.batch_size for cell in full) <= 100
 

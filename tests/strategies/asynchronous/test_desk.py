@@ -11,7 +11,7 @@ from unisono.arena.requests import Requests
 from unisono.errors import UnisonoError
 from unisono.recipe import Recipe
 from unisono.strategies.asynchronous.arena import set_up
-from unisono.strategies.asynchronous.boxes import DEALT, HAND, LEAVING, ORDERED, POSTED, USED, Boxes, token
+from unisono.strategies.asynchronous.boxes import ASLEEP, DEALT, HAND, LEAVING, ORDERED, POSTED, USED, Boxes, token
 from unisono.strategies.asynchronous.clerk import HELLO, PUSH, Entry
 from unisono.strategies.asynchronous.desk import Desk
 from unisono.strategies.asynchronous.orders import FIELDS
@@ -84,12 +84,27 @@ def test_nothing_is_due_any_more_when_the_epoch_is_closed():
     requests = Requests(np.zeros(64, np.int64).data)
     desk = Desk(boxes, job.terms(model), np.full((4, 2), np.nan), requests)
     desk.open(EPOCH, [WORKER], [0], lambda: None)
-    assert not desk.due
+    assert not desk.due(WORKER)
     requests.ask_to_halt()
-    assert desk.due
+    assert desk.due(WORKER)
     assert desk.turn()
     boxes.words[boxes.worker(WORKER) + POSTED] = token(EPOCH, 1)
-    assert not desk.due
+    assert not desk.due(WORKER)
+
+
+def test_whoever_is_awake_sees_to_its_own_push():
+    job = prepare(RECIPE)
+    model = job.model()
+    boxes = set_up(model, job.terms(model), job.shared_optimizer, pushes=4, size=2).boxes
+    desk = Desk(boxes, job.terms(model), np.full((4, 2), np.nan), Requests(np.zeros(64, np.int64).data))
+    desk.open(EPOCH, [WORKER], [0], lambda: None)
+    boxes.words[boxes.worker(WORKER) + POSTED] = token(EPOCH, 1)
+    assert (desk.due(0), desk.due(WORKER)) == (False, True)
+    boxes.words[boxes.worker(WORKER) + ASLEEP] = 1  # it found the pen taken
+    assert (desk.due(0), desk.due(WORKER)) == (True, True)
+    boxes.found[WORKER] = 1.0, -1.0, 0.0, 0.0, 0.0  # a greeting
+    assert desk.turn()
+    assert (desk.due(0), desk.due(WORKER), desk.pending) == (False, False, False)
 
 
 @pytest.mark.parametrize("name", ["Deal.next", "Clerk.choose"])

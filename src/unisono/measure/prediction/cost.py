@@ -4,7 +4,8 @@
 
 The one idea: a step is computing (a fixed cost, a cost of each shard, a cost of each sample; slower when neighbours use
 the memory too), fetching samples, updating (a part that ranks divide among them, a part that they do not), the wait for
-the last of n ranks whose times vary, and the network (`network.py`). All constants are of this machine (`fitting.py`).
+the last of n ranks whose times vary, turns on a core that several share, and the network (`network.py`). All constants
+are of this machine (`fitting.py`).
 
 Limits: nodes are like this machine and alike; nothing overlaps with the network; asynchronous training is its
 throughput alone, what stale gradients cost in accuracy is not in it.
@@ -35,10 +36,14 @@ class Costs:
     """Updating: what ranks of a node divide among them."""
     update_s: float = 0.0
     """What they do not; and all else that a step takes."""
+    replica_s: float = 0.0
+    """Updating one replica, with `local`, and what goes with it."""
     crowding: float = 0.0
     """By what share computing is slower for each further core of the node that is busy."""
     jitter_s: float = 0.0
     """The standard deviation of a rank's step."""
+    turn_s: float = 0.0
+    """Ranks that share a core take turns: what that costs a step for each rank beyond the first on a core."""
     cores: int = 1
 
 
@@ -96,7 +101,8 @@ def _rank_s(costs: Costs, work: Work, world: int, on_node: int) -> float:
     computing = costs.call_s + costs.shard_s * count + costs.sample_s * samples
     own = computing * (1 + costs.crowding * (busy - 1)) + costs.data_s * samples
     own += costs.update_s + costs.divided_s / on_node
-    return own * max(1.0, on_node * work.threads / costs.cores)
+    on_core = max(1.0, on_node * work.threads / costs.cores)
+    return own * on_core + costs.turn_s * (on_core - 1)
 
 
 def last_of(count: int, deviation_s: float) -> float:
@@ -118,9 +124,8 @@ def sync(costs: Costs, work: Work, cluster: Cluster, algorithm: str = "") -> Spe
 
 def local(costs: Costs, work: Work, cluster: Cluster, every: int) -> Speed:
     """Replicas, one a shard, averaged every so many steps: each computes its own step and updates all parameters."""
-    count = math.ceil(work.shards / cluster.world)
-    each_s = count * (costs.update_s + costs.divided_s)
-    alone = replace(costs, call_s=0.0, shard_s=costs.call_s + costs.shard_s, divided_s=0.0, update_s=each_s)
+    updates_s = math.ceil(work.shards / cluster.world) * costs.replica_s
+    alone = replace(costs, call_s=0.0, shard_s=costs.call_s + costs.shard_s, divided_s=0.0, update_s=updates_s)
     own = _rank_s(alone, work, cluster.world, cluster.ranks)
     own += last_of(cluster.world, costs.jitter_s) / math.sqrt(every)
     met = sync(costs, work, cluster)

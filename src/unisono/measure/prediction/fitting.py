@@ -3,20 +3,21 @@
     costs = fitted(points, cores=2); node_step_s(costs, points[0].work, ranks=4)
 
 The one idea: a constant is fitted to the one thing it explains (computing on a lone rank, updating on one and on
-several, waiting on several), by least squares of relative errors, and never below 0.
+several, waiting on several, turns where ranks share cores, replicas where there are any), by least squares of relative
+errors, and never below 0.
 """
 
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import final
 
 import numpy as np
 
 from unisono.errors import UserError
-from unisono.measure.prediction.cost import Costs, Work, last_of
+from unisono.measure.prediction.cost import Costs, Work, last_of, node_step_s
 
 
 @final
@@ -32,6 +33,7 @@ class Point:
     data_s: float
     update_s: float
     wait_s: float
+    strategy: str = "sync"
 
     @property
     def shards(self) -> int:
@@ -45,9 +47,13 @@ class Point:
 
 
 def fitted(points: Sequence[Point], cores: int) -> Costs:
-    """The constants that suit these points; some of them of one rank, some of several with a core each."""
-    lone = [point for point in points if point.ranks == 1]
-    several = [point for point in points if point.ranks > 1 and point.ranks * point.work.threads <= max(2, cores)]
+    """The constants that suit these points; some of them of one rank, some of several with a core each.
+
+    Those of ranks that share cores, and of `local` on one rank, say what that costs; without them it costs nothing.
+    """
+    synced = [point for point in points if point.strategy == "sync"]
+    lone = [point for point in synced if point.ranks == 1]
+    several = [point for point in synced if point.ranks > 1 and point.ranks * point.work.threads <= max(2, cores)]
     if not lone or not several:
         raise UserError("a cost model needs runs on one rank and on several", hint="calibrate with 1 and 2 ranks")
     call_s, shard_s, sample_s = not_below_0(
@@ -61,17 +67,27 @@ def fitted(points: Sequence[Point], cores: int) -> Costs:
     for point in several:
         alone_s = call_s + shard_s * point.shards + sample_s * point.samples
         crowds.append(max(0.0, point.compute_s / alone_s - 1) / (point.ranks * point.work.threads - 1))
-    return Costs(
-        call_s,
-        shard_s,
-        sample_s,
-        median(point.data_s / point.samples for point in (*lone, *several)),
-        divided_s,
-        update_s,
-        median(crowds),
-        median(point.wait_s / last_of(point.ranks, 1.0) for point in several),
-        cores,
+    replicas = [(point.update_s + _rest(point)) / point.shards for point in points if point.strategy == "local"]
+    costs = Costs(
+        call_s=call_s,
+        shard_s=shard_s,
+        sample_s=sample_s,
+        data_s=median(point.data_s / point.samples for point in (*lone, *several)),
+        divided_s=divided_s,
+        update_s=update_s,
+        replica_s=median(replicas) if replicas else update_s + divided_s,
+        crowding=median(crowds),
+        jitter_s=median(point.wait_s / last_of(point.ranks, 1.0) for point in several),
+        cores=cores,
     )
+    turns = [_turn_s(costs, point) for point in synced if point.ranks * point.work.threads > max(2, cores)]
+    return replace(costs, turn_s=median(turns) if turns else 0.0)
+
+
+def _turn_s(costs: Costs, point: Point) -> float:
+    """Of ranks that share cores: what a step takes beyond their work, for each rank beyond the first on a core."""
+    more = point.ranks * point.work.threads / costs.cores - 1
+    return max(0.0, point.step_s - node_step_s(costs, point.work, point.ranks)) / more
 
 
 def _rest(point: Point) -> float:

@@ -5,7 +5,7 @@
 The one idea: a constant can be told from another only if they vary apart, so batch, shards and ranks do; and a model is
 worth what it says of points that it was not made of, so some are held out.
 
-Limits: the runs are in shared memory on this machine, and those to fit are of `sync`. The first epoch, which sets
+Limits: the runs are in shared memory on this machine, and none is asynchronous. The first epoch, which sets
 things up, does not count; of the others the fastest does, for whatever else a machine does makes epochs longer, never
 shorter.
 """
@@ -19,6 +19,7 @@ from unisono.measure.prediction.cost import Work
 from unisono.measure.prediction.fitting import Point
 from unisono.recipe import DEFAULT_SHARDS, Recipe
 from unisono.report.run import load
+from unisono.resources import usable_cores
 from unisono.study.cells import Cell
 
 ENOUGH_SAMPLES = 400_000
@@ -49,26 +50,31 @@ def calibration(recipe: Recipe, samples: int) -> list[Cell]:
         recipe, strategy="sync", allreduce="arena", transport="auto", batch_size_per_rank=0, scale_lr="none",
         epochs=epochs, eval_every=epochs, target_accuracy=0.0, snapshot_every="", slow="",
     )  # fmt: skip
+    crowd = 2 * usable_cores()
     fit = [(1, batch, shards), (1, 2 * batch, shards), (1, batch, shards // 2), (2, batch, shards)]
-    check = [(2, 2 * batch, shards), (2, batch, shards // 2), (1, 4 * batch, shards), (4, batch, shards)]
+    fit += [(crowd, batch, shards)] if crowd <= shards else []
+    check = [(2, 2 * batch, shards), (2, batch, shards // 2), (1, 4 * batch, shards)]
+    check += [(crowd, 2 * batch, shards)] if crowd <= shards else []
     cells = [
-        Cell(
-            {"ranks": f"{ranks}", "batch_size": f"{size}", "shards": f"{cut}"} | ({HELD_OUT: "yes"} if late else {}),
-            replace(plain, ranks=ranks, batch_size=size, shards=cut),
-        )
+        _cell(replace(plain, ranks=ranks, batch_size=size, shards=cut), held_out=late)
         for late, made in ((False, fit), (True, check))
         for ranks, size, cut in made
     ]
-    usual = cells[len(fit) - 1]
-    apart = replace(usual.recipe, strategy="local", sync_every=LOCAL_EVERY)
-    return [*cells, Cell({**usual.labels, "strategy": "local", HELD_OUT: "yes"}, apart)]
+    apart = replace(plain, batch_size=batch, shards=shards, strategy="local", sync_every=LOCAL_EVERY)
+    return [*cells, _cell(replace(apart, ranks=1), held_out=False), _cell(replace(apart, ranks=2), held_out=True)]
+
+
+def _cell(recipe: Recipe, *, held_out: bool) -> Cell:
+    labels = {name: f"{getattr(recipe, name)}" for name in ("ranks", "batch_size", "shards")}
+    labels |= {"strategy": recipe.strategy} if recipe.strategy != "sync" else {}
+    return Cell(labels | ({HELD_OUT: "yes"} if held_out else {}), recipe)
 
 
 def point_of(cell: Cell, runs: Sequence[Path], nbytes: int) -> Point:
     """What a step took in the fastest epoch of all these runs."""
     found = min((_fastest(run) for run in runs), key=lambda parts: parts["step_s"])
     work = Work(round(found.pop("batch")), cell.recipe.shards, nbytes, round(found.pop("samples")), cell.recipe.threads)
-    return Point(cell.name, cell.recipe.ranks, work, **found)
+    return Point(cell.name, cell.recipe.ranks, work, strategy=cell.recipe.strategy, **found)
 
 
 def _fastest(path: Path) -> dict[str, float]:

@@ -6,9 +6,9 @@ on the masters' parameters, records, snapshots) is what `Sync` does after any ro
 
     strategy = AsyncArena(Sync(shared, member, model, options), shared, member, model, Setup(boxes, terms, options))
 
-Where workers are no more than cores, a worker that has pushed does not sleep until a master wakes up: it lends a
-hand and does what is due itself, to the log and to the parts, if nobody else is at it (`arena/pens.py`). What comes of
-it is the same, and the gradient is still in its cache.
+Where workers are few for the cores, a worker that has pushed does not sleep until a master wakes up: it lends a hand
+and does what is due itself, to the log and to the parts, if nobody else is at it (`arena/pens.py`). What comes of it is
+the same, and the gradient is still in its cache.
 
 Any rank may die: what it served is served by another master, or by a worker if none is left, until its replacement
 comes; what it had computed and not sent is dealt anew. Everything is in the boxes (`boxes.py`).
@@ -28,6 +28,7 @@ from typing import Any, final
 
 import numpy as np
 
+from unisono.arena.bells import NONE, Looks
 from unisono.arena.member import Member
 from unisono.arena.protocol import freezing
 from unisono.arena.segment import Segment
@@ -47,8 +48,11 @@ from unisono.strategies.shared import Shared
 from unisono.strategies.sync import Sync
 
 PROGRESS_S = 0.2
-SPINS = 1000
-"""Looks at everything before a worker goes to sleep that has a core of its own: some milliseconds."""
+LENT = 2
+"""Workers for each core up to which they lend the masters a hand."""
+OWN_CORE, SHARED_CORE = Looks(1000, yields=False), Looks(200, yields=True)
+"""What a worker does that lends a hand before it goes to sleep: whom it waits for is at work on another core, or waits
+for this one, and will be done sooner than a sleep would end."""
 
 
 def roles(members: tuple[int, ...], masters: int) -> tuple[list[int], list[int]]:
@@ -152,7 +156,8 @@ class AsyncArena(Strategy):
         self._serves = [part for n, part in enumerate(self._all) if serving[n % len(serving)] == self.rank]
         self._computes, self._decides = self.rank in computing, serving[0] == self.rank
         # A recorded order may be given up in the middle of an epoch, which is one clerk's to decide.
-        self._lends = self._boxes.pens is not None and self._terms.planned is None and len(computing) <= usable_cores()
+        cores, lent = usable_cores(), self._boxes.pens is not None and self._terms.planned is None
+        self._lends = lent and len(computing) <= LENT * cores
         if self._computes:  # before anything that waits: others may wait to learn where this worker is
             self._worker.open(batch, self.rank if self._lends else serving[0])
         for number, part in enumerate(self._all):
@@ -163,17 +168,18 @@ class AsyncArena(Strategy):
                     part.open(batch.epoch, batch.live)
                     if number == 0:
                         self._desk.open(batch.epoch, computing, serving, self._linger)
-                        self._write_down()  # what was posted before is nobody's news any more
+                        self._write_down(all_of_it=True)  # what was posted before is nobody's news any more
             except Freezing:
                 member.pause()
                 raise AssertionError("a freeze does not end without a new view") from None
-        # Whom a worker waits for is at work on another core, and will be done sooner than a sleep would end.
-        spins = SPINS if self._lends and self._computes else 0
+        looks = NONE
+        if self._lends and self._computes:
+            looks = OWN_CORE if len(computing) <= cores else SHARED_CORE
         try:
             while not self._over(batch.epoch):
                 member.pause()
                 if not self._turn(batch):
-                    self._boxes.wait(self.rank, partial(self._stir, batch), spins)
+                    self._boxes.wait(self.rank, partial(self._stir, batch), looks)
             for part in self._serves:
                 part.sync()
                 part.close()
@@ -205,25 +211,29 @@ class AsyncArena(Strategy):
         self._member.pulse()
         os.sched_yield()
 
-    def _write_down(self) -> bool:
-        """All that the log has to be told, each applied to part 0 at once."""
+    def _write_down(self, *, all_of_it: bool) -> bool:
+        """What the log has to be told, each applied to part 0 at once; not all of it: what was there at the first look,
+        for whoever sends something meanwhile, and is awake, sees to it himself."""
         moved = False
         while self._desk.turn():
             self._all[0].turn()
             moved = True
+            if not all_of_it and not self._desk.pending:
+                break
         return moved
 
     def _lend(self) -> bool:
-        """Does what is due, if nobody else does; whoever does looks again afterwards, so nothing is left undone."""
+        """Does what is due, if nobody else does. Whoever does looks again afterwards: he who found the pen taken, and
+        went to sleep, has said so before."""
         pens, moved = self._boxes.pens, False
         assert pens is not None
         for number, part in enumerate(self._all):
-            while (part.behind or (number == 0 and self._desk.due)) and pens.take(number):
+            while (part.behind or (number == 0 and self._desk.due(self.rank))) and pens.take(number):
                 try:
                     part.sync()
                     if number == 0:
                         self._desk.sync()
-                        moved |= self._write_down()
+                        moved |= self._write_down(all_of_it=False)
                     while part.turn():
                         moved = True
                 finally:

@@ -23,7 +23,7 @@ from typing import final
 
 import numpy as np
 
-from unisono.arena.bells import Bells
+from unisono.arena.bells import NONE, Bells, Looks
 from unisono.arena.fence import fence
 from unisono.arena.layout import Sections
 from unisono.arena.pens import Pens
@@ -114,12 +114,12 @@ class Boxes:
         if self.bells is not None:
             self.bells.ring(self.words, self.worker(slot) + ASLEEP, slot)
 
-    def wait(self, slot: int, ready: Callable[[], bool], spins: int = 0) -> None:
-        """The rank in `slot` has nothing to do until `ready()`; may return before. Looks `spins` times first."""
+    def wait(self, slot: int, ready: Callable[[], bool], looks: Looks = NONE) -> None:
+        """The rank in `slot` has nothing to do until `ready()`; may return before. Looks so often first."""
         if self.bells is None:
             wait_until(ready, PATIENCE_S)
         else:
-            self.bells.wait(self.words, self.worker(slot) + ASLEEP, slot, ready, spins)
+            self.bells.wait(self.words, self.worker(slot) + ASLEEP, slot, ready, looks)
 
     def worker(self, slot: int) -> int:
         """Where the words of a rank start that it writes itself."""

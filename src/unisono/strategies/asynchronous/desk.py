@@ -23,6 +23,7 @@ from unisono.arena.requests import Requests
 from unisono.errors import UnisonoError
 from unisono.strategies.asynchronous import orders
 from unisono.strategies.asynchronous.boxes import (
+    ASLEEP,
     DEALT,
     DONE,
     FREED,
@@ -109,13 +110,21 @@ class Desk:
             for slot in workers:
                 self._hand_out(slot)
 
-    @property
-    def due(self) -> bool:
-        """Whether there is anything that no clerk has looked at; asked without the pen."""
-        words = self._boxes.words
+    def due(self, rank: int) -> bool:
+        """Whether there is anything that no clerk has looked at and that is this rank's to see to: what it has sent
+        itself, for it has that in its cache, or what one has sent that sleeps. Asked without the pen."""
         if self.closed:  # nobody looks any more at what comes
             return False
-        return any(words[at] != words[looked] for at, looked in self._looks) or self._requests.asked_to_halt
+        boxes, words = self._boxes, self._boxes.words
+        for slot, (at, looked) in enumerate(self._looks):
+            if words[at] != words[looked] and (slot == rank or words[boxes.worker(slot) + ASLEEP]):
+                return True
+        return self._requests.asked_to_halt
+
+    @property
+    def pending(self) -> bool:
+        """Whether there are pushes that this clerk has looked at and that are not in the log."""
+        return bool(self._posted)
 
     def sync(self) -> None:
         """Catches up with what other clerks have written."""
