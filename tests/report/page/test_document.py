@@ -253,8 +253,9 @@ def bench_record(**changes: object) -> dict:
 def test_a_bench_has_a_section_of_its_own(tmp_path):
     records = [bench_record(), bench_record(nbytes=8192), bench_record(algorithm=EVIL), {"ranks": "two"}]
     (tmp_path / "bench.json").write_text(json.dumps(records))
-    assert titles(tmp_path) == ["All-reduce"]
+    assert titles(tmp_path) == ["What could not be read", "All-reduce"]
     page = text_of(tmp_path)
+    assert "bench.json: 1 of 4 records are not such as unisono bench writes" in page
     assert "Fastest on 2 ranks" in page
     assert charts(page)[0]["series"][0] == {
         "name": "shm ring", "xs": [[4096, 8192]], "y": [1.25e-05, 1.25e-05], "colour": 1, "dashed": False,
