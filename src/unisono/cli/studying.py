@@ -30,6 +30,8 @@ from unisono.study.records import Records, default_path
 from unisono.study.study import Record, Terms, carry_out, counted, latest
 
 TRIAL_TIMEOUT_S = 120.0
+PIPED_WIDTH = 160
+"""Of tables that do not go to a terminal, in characters."""
 
 
 @final
@@ -63,6 +65,11 @@ class Plan:
     def turns(self) -> list[Turn[Cell]]:
         """Every run, in order."""
         return turns(self.cells, self.options.repeat, self.options.warmup)
+
+
+def console() -> Console:
+    """For tables, on standard output."""
+    return Console(width=None if sys.stdout.isatty() else PIPED_WIDTH)
 
 
 def study(plan: Plan, show: Callable[[Sequence[Record], Path], None]) -> None:
