@@ -17,6 +17,8 @@ from unisono.optim.schedules import scaled
 from unisono.recipe import DEFAULT_SHARDS, Recipe
 from unisono.study.cells import Cell
 
+MOST_RANKS = 4096
+"""Processes on one machine, beyond which nobody means it."""
 OURS = ("sync", "local")
 """Strategies whose shards belong to the recipe."""
 
@@ -51,6 +53,8 @@ def cells_of_grid(recipe: Recipe, grid: str, *, weak: bool) -> list[Cell]:
             )
     fixed = weak_problem if weak else strong_problem
     most = max(ranks for _, ranks in pairs)
+    if most > MOST_RANKS:
+        raise UserError(f"--grid 1x{most}: more than {MOST_RANKS:,} ranks on one machine", hint="give fewer")
     return [Cell({"grid": f"{nodes}x{ranks}"}, fixed(recipe, ranks, most)) for nodes, ranks in dict.fromkeys(pairs)]
 
 
