@@ -38,7 +38,8 @@ def rows_of(cells: Sequence[Cell], records: Sequence[Record], *, weak: bool, cor
         row |= {"threads": cell.recipe.threads, "cores": cores, "weak": weak}
         if runs := counted(records, cell):
             row |= measured(runs)
-            row["utilisation"] = None if row["node_cores"] is None else row["node_cores"] / cores
+            run_on: dict[str, Any] = next(iter(runs.values()))["summary"].get("machine") or {}
+            row["utilisation"] = row["node_cores"] and row["node_cores"] / (run_on.get("cores") or cores)
         else:
             row["reason"] = failure(records, cell) or "not run yet"
         rows.append(row)
