@@ -16,7 +16,7 @@ from safetensors import SafetensorError, safe_open
 
 from unisono.data.shards import Plan
 from unisono.errors import UserError
-from unisono.report.reading import is_number
+from unisono.report.reading import is_number, open_own
 from unisono.report.run import Run
 from unisono.report.staleness import Staleness
 from unisono.report.tally import TIMES, Tally, dealt_of
@@ -121,9 +121,10 @@ def contributions_of(run: Run) -> dict[str, np.ndarray]:
 
 def sizes_of(run: Run) -> dict[str, int]:
     """Elements of each parameter, as the weights say; 1 where they do not."""
-    names = list(contributions_of(run))
+    names, path = list(contributions_of(run)), run.path / "weights.safetensors"
     try:
-        with safe_open(run.path / "weights.safetensors", "np") as file:
+        open_own(path).close()  # a pipe would keep us waiting
+        with safe_open(path, "np") as file:
             shapes = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118 (not a dict)
     except (OSError, SafetensorError):
         shapes = {}

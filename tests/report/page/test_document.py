@@ -56,6 +56,27 @@ def test_the_page_asks_for_nothing(tmp_path):
     assert set(re.findall(r"https?://[^\"' ]+", page)) == {"http://www.w3.org/2000/svg"}  # the name of SVG, not a place
 
 
+def test_a_run_cannot_lead_to_files_outside_of_it(tmp_path):
+    (tmp_path / "keys").mkdir()
+    (tmp_path / "keys" / "private").write_text("TOP SECRET key\n")
+    (tmp_path / "credentials.toml").write_text('token = "TOP SECRET token"\n')
+    run = make(tmp_path / "run")
+    (run / "recipe.toml").unlink()
+    (run / "recipe.toml").symlink_to(tmp_path / "credentials.toml")
+    (run / "weights.safetensors").symlink_to(tmp_path / "keys" / "private")
+    (run / "log").symlink_to(tmp_path / "keys")
+    page = text_of(run)
+    assert "TOP SECRET" not in page
+    assert page.count("it is a link, which is not followed") == 2
+    (run / "log").unlink()
+    (run / "log").mkdir()
+    (run / "log" / "rank-0.log").symlink_to(tmp_path / "keys" / "private")
+    (run / "log" / "rank-1.log").write_text("its own words\n")
+    page = text_of(run)
+    assert "TOP SECRET" not in page
+    assert "its own words" in page
+
+
 def test_several_runs_are_compared(tmp_path):
     one = make(tmp_path / "one", ranks=2)
     other = make(tmp_path / "other", ranks=4)
