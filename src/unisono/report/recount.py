@@ -5,8 +5,10 @@
 The one idea: what the terminal said and what a report says come from the same code (`tally.py`, `verdict.py`), fed with
 records from memory or from the disk.
 
-Limits: of a run that was resumed, the summary counts from there on, the tally all epochs. What synchronised batch norm
-took is not on the disk. Contributions are weighted by the sizes of parameters as far as the weights are there.
+Of a run that was resumed both count from there on: the epochs before may have been timed on other ranks.
+
+Limits: what synchronised batch norm took is not on the disk. Contributions are weighted by the sizes of parameters as
+far as the weights are there.
 """
 
 from typing import Any
@@ -53,12 +55,12 @@ def findings_of(run: Run) -> list[str]:
 
 
 def tally_of(run: Run) -> Tally | None:
-    """All epochs of which the ranks' records are whole; None if there are none."""
+    """The timed epochs of which the ranks' records are whole; None if there are none."""
     plan = plan_of(run)
     names = ("samples", "last_steps", *TIMES)
     numbers = np.stack([run.by_rank(name) for name in names], axis=-1)  # (epoch, rank, name)
     shares = contributions_of(run)
-    whole = np.isfinite(numbers).all(axis=(1, 2))
+    whole = np.isfinite(numbers).all(axis=(1, 2)) & (run.numbers("epoch") > untimed_of(run))
     if plan is None or not whole.any():
         return None
     tally = Tally([sizes_of(run)[name] for name in shares], dealt_to(run, run.size))
@@ -75,6 +77,13 @@ def tally_of(run: Run) -> Tally | None:
             {"metrics": metrics, "steps": plan.steps_per_epoch, "ranks": ranks, "shares": stacked[row][:, :, None]}
         )
     return tally
+
+
+def untimed_of(run: Run) -> int:
+    """The last epoch that the summary's times and energy do not count: 0, unless the run was resumed."""
+    if not run.summary.get("resumed_from") or type(run.summary.get("epochs_timed")) is not int:
+        return 0
+    return max(0, _whole(run, "epochs") - int(run.summary["epochs_timed"]))
 
 
 def plan_of(run: Run) -> Plan | None:

@@ -5,16 +5,18 @@ The one idea: one process of each node watches, whoever writes the run directory
 
     watch = Watch(path, devices=["cpu"], watts_per_core=8.0); watch.tick({0: pid}); watch.facts(samples)
 
-Limits: utilisation is that of the ranks of this node. A resumed run counts from where it went on. What cannot be
-written is left out: it is not worth stopping for.
+Limits: utilisation is that of the ranks of this node. Energy of a resumed run counts from where it went on; its
+utilisation goes on, without the time in between. What cannot be written is left out: it is not worth stopping for.
 """
 
 import json
+import os
 import resource
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
+from math import inf
 from pathlib import Path
 from typing import Any, final
 
@@ -40,6 +42,16 @@ def meter_of(devices: Sequence[str], watts_per_core: float) -> Meter:
     return Meter(find_counters(visible_gpus() if used else ()), watts_per_core)
 
 
+def counted_s(path: Path) -> float:
+    """When the last sample of a file was taken; 0 if there is none, or none that can be read."""
+    with suppress(OSError, ValueError), open(path, "rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - 4096))
+        lines = file.read(4096).split(b"\n")
+        last = float(lines[-2].partition(b",")[0]) if len(lines) > 1 else 0.0
+        return last if 0.0 <= last < inf else 0.0
+    return 0.0
+
+
 @final
 class Watch:
     """Of one run, by the process that writes its directory."""
@@ -47,7 +59,7 @@ class Watch:
     def __init__(self, path: Path, devices: Sequence[str], watts_per_core: float) -> None:
         self._path = path
         self.meter = meter_of(devices, watts_per_core)
-        self._sampler = Sampler(self.meter, self._write)
+        self._sampler = Sampler(self.meter, self._write, before_s=counted_s(path / "utilisation.csv"))
         self._cpu_s = cpu_s()
         self._pids: dict[int, int] = {}
         self._nodes: list[Reading] = []

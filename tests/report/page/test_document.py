@@ -77,6 +77,12 @@ def test_a_run_cannot_lead_to_files_outside_of_it(tmp_path):
     assert "its own words" in page
 
 
+def test_a_resumed_run_says_what_its_times_are_of(tmp_path):
+    page = text_of(make(tmp_path / "run", epochs=8, resumed_from="snapshots/5", epochs_timed=3))
+    assert "Time, throughput and energy here are those since it was resumed (3 of 8 epochs)" in page
+    assert "since it was resumed" not in text_of(make(tmp_path / "whole", epochs=8, epochs_timed=8))
+
+
 def test_several_runs_are_compared(tmp_path):
     one = make(tmp_path / "one", ranks=2)
     other = make(tmp_path / "other", ranks=4)
