@@ -29,6 +29,12 @@ def test_ratios_are_to_the_first_by_rounds():
     )
 
 
+def test_energy_stands_beside_its_source():
+    rows = rows_of([A, B], [*runs(A, 100, energy_j=5.0, energy_source="estimate"), *runs(B, 90, energy_source="none")])
+    assert "| 5.0 | estimate |" in table(rows, OPTIONS).markdown(rows).splitlines()[2]
+    assert rows[1]["energy_source"] is None
+
+
 def test_equal_bits_are_called_out():
     rows = rows_of(CELLS, [*runs(A, 100), *runs(B, 90), *runs(C, 80, weights_sha256="cd" * 32), *runs(D, 70)])
     (line,) = [line for line in words_of(rows) if line.startswith("Equal bits")]

@@ -12,6 +12,7 @@ from typing import Any
 from unisono.report.measured import (
     BITS,
     ENERGY,
+    ENERGY_SOURCE,
     REASON,
     SPEEDS,
     compare_rates,
@@ -58,6 +59,7 @@ def table(rows: Sequence[Row], options: Sequence[str]) -> Table:
         Column("ratio", "ratio", ranged=2),
         Column("sync_share", "sync %", percent(0), minor=True),
         ENERGY,
+        ENERGY_SOURCE,
         BITS,
         REASON,
     ]

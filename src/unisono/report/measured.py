@@ -31,6 +31,8 @@ def measured(found: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
     for name in (*TIMES, *OTHERS):
         values = [summary[name] for summary in summaries if summary.get(name) is not None]
         row[name] = median(values) if values else None
+    sources = dict.fromkeys(str(s.get("energy_source")) for s in summaries if s.get("energy_j") is not None)
+    row["energy_source"] = ", ".join(sources) or None
     total_s = sum(row[name] or 0.0 for name in TIMES)
     row["sync_share"] = ((row["wait_s"] or 0.0) + (row["update_s"] or 0.0)) / total_s if total_s else None
     hashes = {summary["weights_sha256"] for summary in summaries}
@@ -76,6 +78,8 @@ SPEEDS = (
     Column("samples_per_s", "samples/s", lambda value: f"{value:,.0f}"),
 )
 ENERGY = Column("energy_j", "energy J", lambda value: f"{value:,.1f}")
+ENERGY_SOURCE = Column("energy_source", "source", left=True)
+"""Always beside it: an estimate is never shown without the word."""
 BITS = Column("same_bits", "bits", lambda same: "same" if same else "other")
 REASON = Column("reason", "why not", left=True)
 

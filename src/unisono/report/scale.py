@@ -13,6 +13,7 @@ from typing import Any
 from unisono.report.measured import (
     BITS,
     ENERGY,
+    ENERGY_SOURCE,
     REASON,
     SPEEDS,
     compare_rates,
@@ -80,6 +81,7 @@ def table(rows: Sequence[Row]) -> Table:
         Column("efficiency", "eff. %", percent(0)),
         Column("sync_share", "sync %", percent(0)),
         ENERGY,
+        ENERGY_SOURCE,
         BITS,
         REASON,
     ]

@@ -27,6 +27,8 @@ from unisono.energy.meter import Meter, Reading, find_counters, together
 from unisono.energy.sampler import EVERY_S, HEADER, Sampler
 from unisono.launch.environments import visible_gpus
 
+NOTE_BYTES = 256
+"""Of a node's note, as much as travels."""
 KINDS = ("none", "estimate", "rapl", "nvml", "rapl+nvml")
 
 
@@ -132,11 +134,17 @@ class NodeEnergy:
             joules = np.nan if found.joules is None else found.joules
             row[:], note = (joules, KINDS.index(found.source), found.seconds, idle_w), found.note
         rows = self._comm.all_gather(row)
-        told = rows[~np.isnan(rows[:, 1])].tolist()
+        letters = np.frombuffer(note.encode()[:NOTE_BYTES].ljust(NOTE_BYTES, b"\0"), np.uint8)
+        notes = self._comm.all_gather(letters.astype(np.float64)).astype(np.uint8)
         return [
-            Reading(_known(joules), KINDS[int(kind)], seconds, _known(idle_w), note=note)
-            for joules, kind, seconds, idle_w in told
+            Reading(_known(joules), KINDS[int(kind)], seconds, _known(idle_w), note=_text(letters))
+            for (joules, kind, seconds, idle_w), letters in zip(rows.tolist(), notes, strict=True)
+            if not np.isnan(kind)
         ]
+
+
+def _text(letters: np.ndarray) -> str:
+    return letters.tobytes().rstrip(b"\0").decode(errors="ignore")
 
 
 def _known(value: float) -> float | None:
