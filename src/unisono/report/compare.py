@@ -11,14 +11,15 @@ from typing import Any
 
 from unisono.report.measured import (
     BITS,
-    ENERGY,
-    ENERGY_SOURCE,
+    EPOCHS,
     REASON,
     SPEEDS,
     compare_rates,
+    energy_of,
     measured,
     percent,
     scores_of,
+    short_line,
     useful,
 )
 from unisono.study.cells import Cell
@@ -34,7 +35,7 @@ def rows_of(cells: Sequence[Cell], records: Sequence[Record]) -> list[dict[str, 
     for cell in cells:
         row: dict[str, Any] = {"cell": cell.name, "labels": dict(cell.labels), **cell.labels}
         if runs := counted(records, cell):
-            row |= measured({repeat: record["summary"] for repeat, record in runs.items()})
+            row |= measured(runs)
         else:
             row["reason"] = failure(records, cell) or "not run yet"
         rows.append(row)
@@ -55,11 +56,11 @@ def table(rows: Sequence[Row], options: Sequence[str]) -> Table:
     rows = list(rows)
     found = [
         *scores_of(rows),
+        EPOCHS,
         *SPEEDS,
         Column("ratio", "ratio", ranged=2),
         Column("sync_share", "sync %", percent(0), minor=True),
-        ENERGY,
-        ENERGY_SOURCE,
+        energy_of(rows),
         BITS,
         REASON,
     ]
@@ -74,7 +75,7 @@ def words_of(rows: Sequence[Row]) -> list[str]:
     lines = [*_speed_lines(rows, base), *_bits_lines(rows)]
     if base is not rows[0]:
         lines.insert(0, f"Ratios are to {base['cell']}: the first combination, {rows[0]['cell']}, was not measured.")
-    return lines + _failures(rows)
+    return [line for line in (*lines, short_line(rows, "cell")) if line] + _failures(rows)
 
 
 def _failures(rows: Sequence[Row]) -> list[str]:
