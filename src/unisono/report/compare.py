@@ -24,7 +24,7 @@ from unisono.report.measured import (
 )
 from unisono.study.cells import Cell
 from unisono.study.study import Record, counted, failure
-from unisono.study.tables import Column, Row, Table
+from unisono.study.tables import NOT_YET, Column, Row, Table
 
 TITLE = "ratio: how many times as fast as the first; ±: half the range of the repeats"
 
@@ -37,7 +37,7 @@ def rows_of(cells: Sequence[Cell], records: Sequence[Record]) -> list[dict[str, 
         if runs := counted(records, cell):
             row |= measured(runs)
         else:
-            row["reason"] = failure(records, cell) or "not run yet"
+            row["reason"] = failure(records, cell) or NOT_YET
         rows.append(row)
     base = baseline_of(rows)
     for row in rows:

@@ -24,7 +24,7 @@ from unisono.report.measured import (
 )
 from unisono.study.cells import Cell
 from unisono.study.study import Record, counted, failure
-from unisono.study.tables import Column, Row, Table
+from unisono.study.tables import NOT_YET, Column, Row, Table
 
 TITLE = "scaling, nodes x ranks; accuracies; ±: half the range of the repeats"
 
@@ -38,9 +38,10 @@ def rows_of(cells: Sequence[Cell], records: Sequence[Record], *, weak: bool, cor
         row |= {"threads": cell.recipe.threads, "cores": cores, "weak": weak}
         if runs := counted(records, cell):
             row |= measured(runs)
-            row["utilisation"] = None if row["node_cores"] is None else row["node_cores"] / cores
+            run_on: dict[str, Any] = next(iter(runs.values()))["summary"].get("machine") or {}
+            row["utilisation"] = row["node_cores"] and row["node_cores"] / (run_on.get("cores") or cores)
         else:
-            row["reason"] = failure(records, cell) or "not run yet"
+            row["reason"] = failure(records, cell) or NOT_YET
         rows.append(row)
     base = baseline_of(rows)
     for row in rows:
