@@ -1,7 +1,6 @@
 """`unisono tune`: the fastest setting of a recipe on this machine, as a table and as a recipe to train with."""
 
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -60,14 +59,13 @@ def tune(
     studied = {"cells": {cell.name: cell.digest for cell in cells}, "objective": search.objective}
     path = Path(search.out).expanduser() if search.out else default_path("tune", loaded, studied)
     print(f"unisono tune: {len(cells)} settings on {usable_cores()} cores, in {path}", file=sys.stderr, flush=True)
-    begun = time.monotonic()
     with Records.open(path, "tune", studied) as records:
         # With an accuracy to reach, half of the time is for getting there.
         short = replace(search, seconds=search.seconds / 2) if loaded.target_accuracy else search
         outcome = search_best(records, cells, Terms(short, limit), _say)
         best = outcome.best
         if best is not None and loaded.target_accuracy:
-            left_s = search.seconds - (time.monotonic() - begun)
+            left_s = search.seconds - sum(record["elapsed_s"] for record in records.all)
             best = _fastest_to_target(records, cells, outcome.ranked(), left_s) or best
         _show(records.all, best, path, search.objective, complete=outcome.complete)
         found = next((cell for cell in cells if cell.digest == best), None)

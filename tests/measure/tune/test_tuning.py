@@ -2,7 +2,7 @@
 
 import pytest
 
-from unisono.measure.tune import tuning
+from unisono.measure.tune import targets, tuning
 from unisono.measure.tune.candidates import candidates_of
 from unisono.measure.tune.options import TuneOptions
 from unisono.measure.tune.targets import train_to_target
@@ -27,7 +27,7 @@ def measured(speed):
 
 def fake(**labels):
     """A line of the records."""
-    return {"labels": {"ranks": "1", **labels}, "seconds": 1.0, "elapsed_s": 0.0, **measured(10.0)}
+    return {"what": "trial", "labels": {"ranks": "1", **labels}, "seconds": 1.0, "elapsed_s": 0.0, **measured(10.0)}
 
 
 def test_a_trial_measures_steps_energy_and_memory():
@@ -77,6 +77,32 @@ def test_the_best_of_the_trials_is_found_and_a_second_start_runs_none(tmp_path, 
     with Records.open(tmp_path / "one", "tune", {}) as records:
         assert tune(records, cells, Terms(options, MANY)).best == cells[1].digest
     assert len(ran) == 8
+
+
+@pytest.mark.parametrize("summary", [{"train_s": 3.0, "stopped_early": "reached"}, {}], ids=["reached", "missed"])
+def test_a_second_start_after_a_training_goes_on_within_its_time(tmp_path, monkeypatch, summary):
+    """A training takes no memory that is known, and leaves no time that a trial could use."""
+    ran, now = [], iter(range(10_000))
+
+    def fake_trial(cell, seconds, limit_bytes):
+        ran.append(cell.name)
+        return measured(10.0)
+
+    def fake_run(cell, recipe, run, timeout_s):
+        return {"status": "finished" if summary else "failed", "reason": "", "elapsed_s": 1.0, "summary": summary}
+
+    monkeypatch.setattr(tuning, "run_trial", fake_trial)
+    monkeypatch.setattr(targets, "run_cell", fake_run)
+    monkeypatch.setattr(tuning.time, "monotonic", lambda: float(next(now)))  # a second each time that it is asked for
+    options = TuneOptions(ranks="1,2", threads="1", seconds=20)
+    cells = candidates_of(Recipe(target_accuracy=0.5), options, cores=2)
+    for start in range(3):
+        with Records.open(tmp_path / "one", "tune", {}) as records:
+            assert not tune(records, cells, Terms(options, MANY)).complete
+            train_to_target(records, cells[1:], 100.0)
+        assert 2 <= len(ran) < 8, start
+        assert len(ran) == sum("train_s" not in record for record in records.all)
+    assert len(records.all) == len(ran) + 1
 
 
 def test_trials_that_would_take_too_much_are_not_started(tmp_path, monkeypatch):

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from unisono.measure.tune.tuning import TRAINING
 from unisono.study.cells import Cell
 from unisono.study.process import FAILED, run_cell
 from unisono.study.records import Records
@@ -28,7 +29,7 @@ def train_to_target(
     reached: dict[str, float] = {}
     deadline = time.monotonic() + timeout_s
     for cell in cells:
-        earlier = [one for one in records.all if one["digest"] == cell.digest and "train_s" in one]
+        earlier = [one for one in records.all if one["what"] == TRAINING and one["digest"] == cell.digest]
         record = earlier[0] if earlier else _train(records, cell, deadline - time.monotonic())
         if not earlier:
             say(record)
@@ -38,7 +39,7 @@ def train_to_target(
 
 
 def _train(records: Records, cell: Cell, left_s: float) -> dict[str, Any]:
-    record: dict[str, Any] = {"cell": cell.name, "labels": dict(cell.labels), "digest": cell.digest, "seconds": 0.0}
+    record: dict[str, Any] = {"what": TRAINING, "cell": cell.name, "labels": dict(cell.labels), "digest": cell.digest}
     if left_s <= 0:
         found: dict[str, Any] = {"status": FAILED, "reason": "there was no time left (--seconds)", "exit_code": None}
     else:
