@@ -40,6 +40,26 @@ def test_a_trial_measures_steps_energy_and_memory():
     assert (record["global_batch"], record["shards"]) == (64, 8)
 
 
+OWN = """
+import os
+import numpy as np
+def data():
+    print({"rows": 256}, flush=True)
+    print('{"error": "none of ours"}', flush=True)
+    os.write(1, b"L\\xe4ufe\\n")
+    x = np.random.default_rng(0).standard_normal((256, 8))
+    y = (x[:, 0] > 0).astype(int)
+    return {"train_x": x, "train_y": y, "test_x": x, "test_y": y}
+"""
+
+
+def test_what_the_user_s_code_prints_is_no_answer(tmp_path):
+    (tmp_path / "own.py").write_text(OWN)
+    record = run_trial(cell_of(ranks=1, data=f"{tmp_path}/own.py:data"), 0.05, MANY)
+    assert record["status"] == "finished", record["reason"]
+    assert record["samples_per_s"] > 0
+
+
 def test_what_takes_too_much_memory_is_a_row_with_a_reason():
     record = run_trial(cell_of(model="mlp:20000,3000"), 0.05, limit_bytes=60 << 20)
     assert record["status"] == "failed"

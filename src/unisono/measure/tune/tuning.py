@@ -96,7 +96,7 @@ def run_trial(cell: Cell, seconds: float, limit_bytes: int) -> Record:
         try:
             with Subprocess(command, child_environment(threads=None), stderr=noise.fileno()) as process:
                 for line in process.lines(silence_s=PATIENCE_S + 4 * seconds):
-                    found = json.loads(line) if line.startswith("{") else found
+                    found = json.loads(line)
                 code = process.wait()
         except CommTimeout as error:
             return {"status": FAILED, "reason": str(error).splitlines()[0], "exit_code": None}
