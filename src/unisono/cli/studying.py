@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, final
 
@@ -23,6 +24,7 @@ from unisono.report.verdict import readable_s
 from unisono.resources import usable_cores
 from unisono.study.cells import Cell
 from unisono.study.estimate import estimate_s, try_out
+from unisono.study.inputs import inputs_of
 from unisono.study.plan import Turn, turns
 from unisono.study.process import FAILED
 from unisono.study.records import Records, default_path
@@ -40,10 +42,11 @@ class Plan:
     cells: Sequence[Cell]
     options: StudyOptions
 
-    @property
+    @cached_property
     def studied(self) -> dict[str, Any]:
-        """What tells it from others: the cells, by what they run."""
-        return {"cells": {cell.name: cell.digest for cell in self.cells}}
+        """What tells it from others: the cells, by what they run, and what that was when the study was begun."""
+        cells = {cell.name: cell.digest for cell in self.cells}
+        return {"cells": cells, **inputs_of([cell.recipe for cell in self.cells])}
 
     @property
     def path(self) -> Path:

@@ -44,6 +44,7 @@ def tune(
     from unisono.measure.tune.tuning import tune as search_best
     from unisono.recipe import load
     from unisono.resources import available_bytes, usable_cores
+    from unisono.study.inputs import inputs_of
     from unisono.study.records import Records, default_path
 
     loaded = load(recipe, given_options(options))
@@ -56,7 +57,8 @@ def tune(
         raise UserError(f"tune was started as {size} ranks, and starts its own", hint="run it once: unisono tune")
     cells = candidates_of(loaded, search, usable_cores())
     limit = sizes(search.memory, "--memory")[0] if search.memory else int(FREE * available_bytes())
-    studied = {"cells": {cell.name: cell.digest for cell in cells}, "objective": search.objective}
+    studied: dict[str, Any] = {"cells": {cell.name: cell.digest for cell in cells}, "objective": search.objective}
+    studied |= inputs_of([loaded])
     path = Path(search.out).expanduser() if search.out else default_path("tune", loaded, studied)
     print(f"unisono tune: {len(cells)} settings on {usable_cores()} cores, in {path}", file=sys.stderr, flush=True)
     with Records.open(path, "tune", studied) as records:
