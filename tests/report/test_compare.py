@@ -55,6 +55,29 @@ def test_a_failure_is_a_row_with_its_reason_and_no_end():
     assert "Measured once" in "\n".join(words_of(rows))
 
 
+def lost(cell, repeat):
+    return failed(cell, "it took longer than 60 s") | {"repeat": repeat, "exit_code": None}
+
+
+def test_runs_that_failed_beside_others_are_told_and_the_luck_of_the_rest_wins_nothing():
+    lucky = [record_of(B, 0, 400.0), record_of(B, 1, 410.0), lost(B, 2)]
+    rows = rows_of([A, B, C], [*runs(A, 100, 101, 102), *lucky, *runs(C, 90, 91, 92)])
+    assert words_of(rows)[0] == f"Fastest: {A.name}, the first."
+    assert words_of(rows)[-1] == f"{B.name}: 2 of 3 runs; 1 failed: it took longer than 60 s"
+    assert [row["failed"] for row in rows] == [0, 1, 0]
+    made = table(rows, OPTIONS)
+    first, second, _ = made.markdown(rows).splitlines()[2:]
+    assert "±" in first
+    assert "±" not in second
+    assert made.csv(rows).splitlines()[2].count("it took longer than 60 s") == 1
+
+
+def test_a_first_that_failed_now_and_then_makes_nobody_the_fastest():
+    rows = rows_of([A, B], [record_of(A, 0, 100.0), lost(A, 1), lost(A, 2), *runs(B, 200, 200, 200)])
+    assert not any("Fastest" in line or "Measured once" in line for line in words_of(rows))
+    assert words_of(rows)[-1] == f"{A.name}: 1 of 3 runs; 2 failed: it took longer than 60 s"
+
+
 def test_those_that_failed_for_one_reason_are_one_line():
     rows = rows_of([A, B, C], [*runs(A, 100), failed(B, "why"), failed(C, "why")])
     assert words_of(rows)[-1] == f"{B.name}; {C.name}: why"

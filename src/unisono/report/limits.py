@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from math import isfinite
 
-from unisono.report.measured import TIMES
+from unisono.report.measured import TIMES, losses_line
 from unisono.report.scale import baseline_of, bits_line
 from unisono.study.laws import Law, amdahl, gustafson
 from unisono.study.tables import Row
@@ -37,6 +37,7 @@ def words_of(rows: Sequence[Row]) -> list[str]:
     done = [row for row in rows if not row.get("reason")]
     base = baseline_of(done)
     failures = [f"{row['grid']}: {row['reason']}" for row in rows if row.get("reason")]
+    failures += [line for row in rows if (line := losses_line(row, row["grid"]))]
     if base is None or len({row["world"] for row in done}) < 2:
         return [*failures, "One number of ranks is no scaling: give a --grid with several."]
     lines = [*law_lines(done), knee_line(done), limit_line(base, largest_of(done)), accuracy_line(base, done)]

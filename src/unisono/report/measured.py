@@ -53,7 +53,16 @@ def compare_rates(row: dict[str, Any], base: Row, name: str) -> None:
     gain = paired(row["rates"], base["rates"])
     if gain is not None:
         row.update(with_range(name, gain))
+        row[f"{name}_rounds"] = gain.count
     row["same_bits"] = bool(row["weights_sha256"]) and row["weights_sha256"] == base["weights_sha256"]
+
+
+def losses_line(row: Row, name: str) -> str:
+    """Of runs that failed beside others that did not, in a sentence; else nothing."""
+    if row.get("reason") or not row.get("failed"):
+        return ""
+    count = row["repeats"]
+    return f"{name}: {count} of {count + row['failed']} runs; {row['failed']} failed: {row['failed_reason']}"
 
 
 def percent(decimals: int) -> Callable[[float], str]:
@@ -77,6 +86,7 @@ SPEEDS = (
 )
 ENERGY = Column("energy_j", "energy J", lambda value: f"{value:,.1f}")
 BITS = Column("same_bits", "bits", lambda same: "same" if same else "other")
+LOST = Column("failed", "failed runs", lambda count: f"{count}" if count else "", minor=True)
 REASON = Column("reason", "why not", left=True)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from unisono.report.measured import (
     BITS,
     ENERGY,
+    LOST,
     REASON,
     SPEEDS,
     compare_rates,
@@ -22,7 +23,7 @@ from unisono.report.measured import (
     useful,
 )
 from unisono.study.cells import Cell
-from unisono.study.study import Record, counted, failure
+from unisono.study.study import Record, counted, failure, losses
 from unisono.study.tables import Column, Row, Table
 
 TITLE = "scaling, nodes x ranks; accuracies; ±: half the range of the repeats"
@@ -37,6 +38,7 @@ def rows_of(cells: Sequence[Cell], records: Sequence[Record], *, weak: bool, cor
         row |= {"threads": cell.recipe.threads, "cores": cores, "weak": weak}
         if runs := counted(records, cell):
             row |= measured({repeat: record["summary"] for repeat, record in runs.items()})
+            row |= losses(records, cell)
         else:
             row["reason"] = failure(records, cell) or "not run yet"
         rows.append(row)
@@ -81,6 +83,7 @@ def table(rows: Sequence[Row]) -> Table:
         Column("sync_share", "sync %", percent(0)),
         ENERGY,
         BITS,
+        *([LOST] if any(row.get("failed") for row in rows) else []),
         REASON,
     ]
     return Table(f"{'weak' if rows and rows[0]['weak'] else 'strong'} {TITLE}", useful(shown, rows))
