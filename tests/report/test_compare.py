@@ -1,12 +1,16 @@
 import sys
 from pathlib import Path
 
+import pytest
+
 sys.path.insert(0, str(Path(__file__).parent))
 from study_records import failed, record_of
 
+from unisono.measure.study_options import StudyOptions
 from unisono.recipe import Recipe
 from unisono.report.compare import rows_of, table, words_of
 from unisono.study.cells import cells_of, over
+from unisono.study.plan import turns
 
 CELLS = cells_of(Recipe(), [over("strategy=sync,ddp"), over("precision=fp32,bf16")])
 OPTIONS = ["strategy", "precision"]
@@ -19,7 +23,7 @@ def runs(cell, *rates: float, **changed) -> list[dict]:
 
 def test_ratios_are_to_the_first_by_rounds():
     rows = rows_of(CELLS, [*runs(A, 100, 50), *runs(B, 200, 110), *runs(C, 90, 55), *runs(D, 80, 40)])
-    assert (rows[1]["ratio"], rows[1]["ratio_low"], rows[1]["ratio_high"]) == (2.1, 2.0, 2.2)
+    assert (rows[1]["ratio"], rows[1]["ratio_low"], rows[1]["ratio_high"]) == (pytest.approx(4.4**0.5), 2.0, 2.2)
     words = words_of(rows)
     assert words[0] == (
         "Fastest: strategy=sync precision=bf16, 2.00 to 2.20 times as fast as strategy=sync precision=fp32."
@@ -27,6 +31,16 @@ def test_ratios_are_to_the_first_by_rounds():
     assert words[1] == (
         "As fast as strategy=sync precision=fp32, as far as these rounds can tell: strategy=ddp precision=fp32."
     )
+
+
+@pytest.mark.parametrize("repeat", [2, 3, 5, StudyOptions().repeat])
+def test_a_machine_that_grows_slower_does_not_decide(repeat):
+    cells = cells_of(Recipe(), [over("seed=0,1,2,3,4,5")])
+    order = turns(cells, repeat)
+    rows = rows_of(cells, [record_of(turn.cell, turn.repeat, 100 * 0.98**at) for at, turn in enumerate(order)])
+    assert [row["ratio"] for row in rows] == pytest.approx([1.0] * 6)
+    if repeat == StudyOptions().repeat:  # what is no ratio has no neighbour
+        assert [row["train_s"] for row in rows] == pytest.approx([rows[0]["train_s"]] * 6, rel=0.01)
 
 
 def test_equal_bits_are_called_out():
