@@ -37,6 +37,7 @@ def tune(
     recipe
         A TOML file, or the name of a shipped recipe (r4). Options given here go before it.
     """
+    from unisono.energy.meter import find_counters
     from unisono.launch.environments import detect
     from unisono.measure.options import sizes
     from unisono.measure.tune.candidates import candidates_of
@@ -53,6 +54,11 @@ def tune(
             f"tune with --strategy {loaded.strategy} and --transport {loaded.transport}: it tries sync on this machine",
             hint="leave both out",
         )
+    if search.objective == "energy" and not loaded.watts_per_core and not find_counters().found:
+        raise UserError(
+            "--objective energy with --watts-per-core 0: this machine has no counters of energy, so none can be told",
+            hint="give the watts of a busy core, such as --watts-per-core 8",
+        )
     if (size := detect().size) > 1:
         raise UserError(f"tune was started as {size} ranks, and starts its own", hint="run it once: unisono tune")
     cells = candidates_of(loaded, search, usable_cores())
@@ -68,7 +74,7 @@ def tune(
         best = outcome.best
         if best is not None and loaded.target_accuracy:
             left_s = search.seconds - sum(record["elapsed_s"] for record in records.all)
-            best = _fastest_to_target(records, cells, outcome.ranked(), left_s) or best
+            best = _fastest_to_target(records, cells, outcome.ranked(), left_s, retry=search.retry) or best
         _show(records.all, best, path, search.objective, complete=outcome.complete)
         found = next((cell for cell in cells if cell.digest == best), None)
         if found is None:
@@ -79,14 +85,16 @@ def tune(
     print(f"Written: {path / TUNED}: unisono train {path / TUNED}")
 
 
-def _fastest_to_target(records: Any, cells: Sequence[Any], ranked: Sequence[str], left_s: float) -> str | None:
+def _fastest_to_target(
+    records: Any, cells: Sequence[Any], ranked: Sequence[str], left_s: float, *, retry: bool
+) -> str | None:
     from unisono.measure.tune.targets import train_to_target
 
     by_digest = {cell.digest: cell for cell in cells}
     chosen: dict[str, Any] = {}
     for digest in ranked:  # the best first
         chosen.setdefault(by_digest[digest].labels.get("batch_size", ""), by_digest[digest])
-    reached = train_to_target(records, list(chosen.values()), left_s, _say)
+    reached = train_to_target(records, list(chosen.values()), left_s, _say, retry=retry)
     return min(reached, key=lambda digest: reached[digest], default=None)
 
 

@@ -49,9 +49,9 @@ def tune(
 ) -> Outcome[str]:
     """Measures the candidates; candidates are known by their digests in the outcome."""
     by_digest = {cell.digest: cell for cell in cells}
-    there = [one for one in records.all if one["what"] == TRIAL]
-    deadline = time.monotonic() + terms.options.seconds - sum(record["elapsed_s"] for record in there)
-    tried = list(there)
+    tried = [one for one in records.all if one["what"] == TRIAL]
+    deadline = time.monotonic() + terms.options.seconds - sum(record["elapsed_s"] for record in tried)
+    there = [one for one in tried if not _may_go_now(one, terms)]
 
     def find(digest: str, seconds: float) -> Record | None:
         return next((one for one in there if one["digest"] == digest and one["seconds"] == seconds), None)
@@ -74,6 +74,12 @@ def tune(
     return halve(list(by_digest), measure, time_for)
 
 
+def _may_go_now(record: Record, terms: Terms) -> bool:
+    """Whether a trial that failed is worth another: its limit of memory was lower, or the user says so."""
+    failed = record["status"] == FAILED
+    return failed and (terms.options.retry or record.get("limit_bytes", terms.limit_bytes) < terms.limit_bytes)
+
+
 def _tried(cell: Cell, seconds: float, limit_bytes: int, before: Sequence[Record]) -> Record:
     """A trial, or why there is none."""
     record = {"what": TRIAL, "cell": cell.name, "labels": dict(cell.labels), "digest": cell.digest, "seconds": seconds}
@@ -84,6 +90,8 @@ def _tried(cell: Cell, seconds: float, limit_bytes: int, before: Sequence[Record
         record |= {"status": FAILED, "reason": f"{told} is the limit (--memory)", "exit_code": None}
     else:
         record |= run_trial(cell, seconds, limit_bytes)
+    if record["status"] == FAILED and record["exit_code"] != 2:
+        record["limit_bytes"] = limit_bytes  # which may be why: memory has no error of its own in every library
     return record | {"elapsed_s": time.monotonic() - begun}
 
 
@@ -103,10 +111,15 @@ def run_trial(cell: Cell, seconds: float, limit_bytes: int) -> Record:
         noise.seek(0)
         said = noise.read()
     if "error" in found:
-        return {"status": FAILED, "reason": found["error"].splitlines()[0], "exit_code": found["exit_code"]}
+        return {"status": FAILED, "reason": reason_of(_told(found["error"]), 1), "exit_code": found["exit_code"]}
     if code or not found:
         return {"status": FAILED, "reason": reason_of(said, code), "exit_code": code}
     return {"status": FINISHED, "reason": "", "exit_code": 0, **found}
+
+
+def _told(error: str) -> str:
+    """An error of ours, as a process would print it; of one that has a traceback, that."""
+    return error.partition("\nHINT: ")[0] if "Traceback" in error else f"unisono: {error}"
 
 
 def score_of(record: Record, objective: str) -> float | None:
