@@ -46,12 +46,20 @@ def test_laws_knee_limit_and_bits_are_told():
     _, _, rows = made(rates)
     words = words_of(rows)
     assert words[0].startswith("Amdahl: a serial share of 15.0 ± ")
-    assert "at most 6.7 times as fast" in words[0]
-    assert "beyond 8 ranks" in words[0]
+    assert "at most 6.5 to 6.9 times as fast" in words[0]
+    assert "beyond 7 to 8 ranks" in words[0]
     assert words[1].startswith("Gustafson: ")
     assert words[2].startswith("Knee: 1x4. The step to 1x8 ")
     assert words[3].startswith("What limits 1x8 (efficiency 49 %): ")
     assert words[4] == f"Bits: one weights_sha256 in all 12 runs, {'ab' * 8}..."
+
+
+@pytest.mark.parametrize("rates", [{1: [100.0], 2: [180.0]}, {1: [97.0, 103.0, 100.0], 2: [200.0, 192.0, 198.0]}])
+def test_a_limit_is_told_only_if_the_interval_has_one(rates):
+    _, _, rows = made(rates)
+    told = words_of(rows)[0]
+    assert "no limit can be told" in told
+    assert "at most" not in told
 
 
 def test_the_largest_loss_is_the_limit():
