@@ -1,6 +1,7 @@
 """What staleness does to asynchronous training, and what the rules do about it: accuracy, updates, time.
 
     python benchmarks/staleness.py accuracy --minutes 3 --out staleness.csv    # adds cells to the file until time is up
+    python benchmarks/staleness.py accuracy --order free --seeds 1             # as ranks come, not in turn
     python benchmarks/staleness.py accuracy --quick                            # a smoke run on made-up digits
     python benchmarks/staleness.py throughput                # against a parameter server in mpi4py, interleaved
     python benchmarks/staleness.py masters                   # updates/s and busy share for masters x ranks
@@ -10,7 +11,9 @@
 `accuracy`: sigmoid mlp:128,64 on MNIST, plain SGD, round-robin order (or --order free) over masters x ranks, learning
 rates, batches and seeds; beside it `sync` with a batch of workers x batch and the same learning rate. The table says
 where `safe` or `softsync` is more than a point below a `sync` that reaches 90 %, and where `plain` collapses. A cell in
-the file is not run again, so a long table can be made in pieces. --plot FILE draws accuracy against staleness.
+the file is not run again, so a long table can be made in pieces. --plot FILE draws accuracy against staleness. What
+comes in turn is computed in one process, with the same bits (`in_turn.py`); every `--check`-th cell is run by real
+ranks, too, and the weights compared.
 
 Limits: MNIST is looked for in ../shared/data/mnist, seen from the repository, or --data-dir. `throughput`, `masters`
 and `straggler` need idle cores; how many others used is printed.
@@ -32,10 +35,12 @@ from typing import Any, final
 import numpy as np
 from bystanders import Bystanders
 from contenders import Contender, take_turns
+from in_turn import train_in_turn
 from ours import Ours
 from standings import Aim, judge, show_rates
 
 from unisono.data.dataset import Dataset
+from unisono.errors import UnisonoError
 from unisono.launch.commands import mpirun
 from unisono.launch.environments import mpi_environment
 from unisono.recipe import Recipe
@@ -65,6 +70,11 @@ class Cell:
     @property
     def workers(self) -> int:
         return self.ranks - self.masters
+
+    @property
+    def in_turn(self) -> bool:
+        """Whether it can be computed in one process, with the same bits."""
+        return self.rule != SYNC and self.order == "round-robin"
 
     def recipe(self, base: Recipe) -> Recipe:
         common = replace(base, lr=self.lr, seed=self.seed, optimizer="sgd")
@@ -123,18 +133,34 @@ def fill(options: argparse.Namespace, base: Recipe, dataset: Dataset) -> list[di
             print(f"Time is up; go on with the same command. {len(rows)} cells are in {path}.")
             break
         begun = time.perf_counter()
-        found, records = run(cell.recipe(base), dataset)
-        stale = mean(record["metrics"].get("staleness_mean", 0.0) for record in records)
+        checked = bool(options.check) and cell.in_turn and len(rows) % options.check == 0
+        accuracy, stale = _score(cell, base, dataset, checked=checked)
         seconds = time.perf_counter() - begun
-        row = known | {"accuracy": found["test_accuracy"], "staleness": round(stale, 3), "seconds": round(seconds, 2)}
+        row = known | {"accuracy": accuracy, "staleness": round(stale, 3), "seconds": round(seconds, 2)}
         with open(path, "a", newline="") as file:
             writer = csv.DictWriter(file, FIELDS)
             if not rows:
                 writer.writeheader()
             writer.writerow(row)
         rows.append(row)
-        print(f"{cell}: {found['test_accuracy']:.4f}, staleness {stale:.1f}, {seconds:.1f} s", flush=True)
+        told = ", the same weights with real ranks" if checked else ""
+        print(f"{cell}: {accuracy:.4f}, staleness {stale:.1f}, {seconds:.1f} s{told}", flush=True)
     return rows
+
+
+def _score(cell: Cell, base: Recipe, dataset: Dataset, *, checked: bool) -> tuple[float, float]:
+    """Test accuracy and mean staleness; checked: with real ranks as well."""
+    recipe, alone = cell.recipe(base), None
+    if cell.in_turn:
+        alone = train_in_turn(prepare(recipe, dataset))
+        if not checked:
+            return alone.accuracy, alone.staleness
+    found, records = run(recipe, dataset)
+    if alone is not None and alone.weights_sha256 != found["weights_sha256"]:
+        raise UnisonoError(
+            f"{cell}: other weights with ranks ({found['weights_sha256']}) than in one process ({alone})"
+        )
+    return found["test_accuracy"], mean(record["metrics"].get("staleness_mean", 0.0) for record in records)
 
 
 def _read(path: Path) -> list[dict[str, Any]]:
@@ -143,11 +169,11 @@ def _read(path: Path) -> list[dict[str, Any]]:
 
 
 def _key(row: dict[str, Any]) -> tuple[str, ...]:
-    """Sync does not depend on masters and ranks, but on how many workers there are."""
-    workers = str(int(row["ranks"]) - int(row["masters"]))
-    layout = ("", workers) if row["rule"] == SYNC else (row["masters"], row["ranks"])
-    order = "" if row["rule"] == SYNC else row["order"]
-    return (order, *layout, row["batch"], str(float(row["lr"])), row["seed"], row["rule"])
+    """Sync does not depend on masters and ranks, but on the samples of a step of all workers."""
+    layout = (row["order"], row["masters"], row["ranks"], row["batch"])
+    if row["rule"] == SYNC:
+        layout = ("", "", "", str((int(row["ranks"]) - int(row["masters"])) * int(row["batch"])))
+    return (*layout, str(float(row["lr"])), row["seed"], row["rule"])
 
 
 def show(rows: Sequence[dict[str, Any]], options: argparse.Namespace) -> None:
@@ -308,6 +334,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--minutes", type=float, default=1e9)
+    parser.add_argument("--check", type=int, default=8, help="run every so many cells with real ranks, too; 0: none")
     parser.add_argument("--out", default="staleness.csv")
     parser.add_argument("--plot", default="")
     parser.add_argument("--data-dir", default=str(MNIST))

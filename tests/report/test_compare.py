@@ -9,6 +9,7 @@ from study_records import failed, record_of
 from unisono.measure.study_options import StudyOptions
 from unisono.recipe import Recipe
 from unisono.report.compare import rows_of, table, words_of
+from unisono.report.measured import by_epoch
 from unisono.study.cells import cells_of, over
 from unisono.study.plan import turns
 
@@ -111,3 +112,21 @@ def test_numbers_to_predict_have_losses():
     rows = rows_of([A], runs(A, 100, train_accuracy=None, test_accuracy=None))
     titles = [column.title for column in table(rows, OPTIONS).columns]
     assert titles[2:4] == ["train loss", "test loss"]
+
+
+def test_accuracies_by_epoch_are_medians_of_the_repeats():
+    curves = [[0.5, 0.8, 0.9], [0.6, 0.8, 0.7], [0.4, 0.9]]
+    records = [record | {"accuracies": curve} for record, curve in zip(runs(A, 100, 100, 100), curves, strict=True)]
+    rows = rows_of([A, B], [*records, *runs(B, 100)])
+    assert rows[0]["accuracies"] == [0.5, 0.8]
+    assert rows[1]["accuracies"] is None
+    made = table(rows, OPTIONS)
+    at = [column.title for column in made.columns].index("% by epoch")
+    assert [made.texts(row)[at] for row in rows] == ["50.0 80.0", ""]
+    assert by_epoch([0.1] * 3 + [0.5] * 9) == "10.0 10.0 10.0 ... 50.0 50.0"
+
+
+def test_runs_that_are_too_short_are_called_so():
+    words = words_of(rows_of([A, B], [*runs(A, 10_000), *runs(B, 500)]))
+    (line,) = [line for line in words if line.startswith("Short runs")]
+    assert line.startswith(f"Short runs: {A.name} trains for 100 ms only.")

@@ -62,6 +62,35 @@ def test_a_limit_is_told_only_if_the_interval_has_one(rates):
     assert "at most" not in told
 
 
+def test_how_busy_the_node_was_is_a_share_of_its_cores():
+    cells, records, _ = made({1: [100.0, 100.0], 2: [190.0, 190.0]}, cores=4)
+    busy = [record | {"node_cores": cores} for record, cores in zip(records, (1.0, 0.8, 2.0, 2.0), strict=True)]
+    rows = rows_of(cells, busy, weak=False, cores=4)
+    assert [row["utilisation"] for row in rows] == [0.225, 0.5]
+    made_table = table(rows)
+    at = [column.title for column in made_table.columns].index("util. %")
+    assert [made_table.texts(row)[at] for row in rows] == ["22", "50"]
+    assert "util. %" not in [column.title for column in table(rows_of(cells, records, weak=False, cores=4)).columns]
+
+
+@pytest.mark.parametrize(("source", "title"), [("estimate", "energy J, est."), ("rapl", "energy J")])
+def test_an_estimate_of_energy_is_called_one(source, title):
+    cells = cells_of_grid(Recipe(), "1x1", weak=False)
+    records = [record_of(cells[0], repeat, 100.0, energy_j=5.0, energy_source=source) for repeat in range(2)]
+    rows = rows_of(cells, records, weak=False, cores=2)
+    assert rows[0]["energy_source"] == source
+    assert title in [column.title for column in table(rows).columns]
+
+
+def test_runs_that_are_too_short_are_called_so():
+    _, _, rows = made({1: [2000.0], 2: [4000.0]}, epochs=3)
+    (line,) = [line for line in words_of(rows) if line.startswith("Short runs")]
+    assert line.startswith("Short runs: 1x2 trains for 250 ms only.")
+    assert "--epochs 24 " in line
+    _, _, rows = made({1: [500.0], 2: [990.0]})
+    assert not any(line.startswith("Short runs") for line in words_of(rows))
+
+
 def test_the_largest_loss_is_the_limit():
     _, _, rows = made({1: [100.0], 2: [120.0]}, wait_s=5.0, compute_s=3.5)
     assert "goes into waiting" in words_of(rows)[-2]

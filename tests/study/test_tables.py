@@ -47,6 +47,8 @@ def test_minor_columns_give_way_on_a_narrow_terminal():
     ]
     rows = [{"way": "x" * 10, "a": "1" * 10, "b": "2" * 10, "c": "3" * 10, "reason": "why"}]
     heads = {width: [str(c.header) for c in Table("", columns).shown(rows, width).columns] for width in (80, 40, 30, 9)}
+    assert Table("", columns).shown(rows, 30).caption == "in the files, no room here: a, b"
+    assert Table("", columns).shown(rows, 80).caption is None
     assert heads == {80: ["way", "a", "b", "c"], 40: ["way", "a", "c"], 30: ["way", "c"], 9: ["way", "c"]}
 
 

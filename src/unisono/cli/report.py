@@ -33,7 +33,7 @@ def report(
     Parameters
     ----------
     run
-        A run directory of unisono train, or what unisono bench --out, scale or compare left.
+        A run directory of unisono train, or what scale, compare, predict, tune, bench --out or profile --out left.
     runs
         More of them.
     """

@@ -70,11 +70,17 @@ def tune(
     with Records.open(path, "tune", studied) as records:
         # With an accuracy to reach, half of the time is for getting there.
         short = replace(search, seconds=search.seconds / 2) if loaded.target_accuracy else search
-        outcome = search_best(records, cells, Terms(short, limit), _say)
-        best = outcome.best
-        if best is not None and loaded.target_accuracy:
-            left_s = search.seconds - sum(record["elapsed_s"] for record in records.all)
-            best = _fastest_to_target(records, cells, outcome.ranked(), left_s, retry=search.retry) or best
+        try:
+            outcome = search_best(records, cells, Terms(short, limit), _say)
+            best = outcome.best
+            if best is not None and loaded.target_accuracy:
+                left_s = search.seconds - sum(record["elapsed_s"] for record in records.all)
+                best = _fastest_to_target(records, cells, outcome.ranked(), left_s, retry=search.retry) or best
+        except KeyboardInterrupt:
+            if records.all:
+                _show(records.all, None, path, search.objective, complete=False)
+            print(f"What was tried is kept in {path}: the same command goes on.", file=sys.stderr)
+            raise
         _show(records.all, best, path, search.objective, complete=outcome.complete)
         found = next((cell for cell in cells if cell.digest == best), None)
         if found is None:
@@ -113,7 +119,7 @@ def _show(records: Sequence[dict[str, Any]], best: str | None, path: Path, objec
 
     from unisono.report.tune import rows_of, table, words_of
 
-    rows = rows_of(records)
+    rows = [row | {"objective": objective, "complete": complete} for row in rows_of(records)]
     made = table(rows, best or "")
     Console(width=None if sys.stdout.isatty() else 110).print(made.shown(rows))
     print("\n".join(words_of(rows, best or "", objective, complete=complete)))

@@ -11,15 +11,17 @@ from typing import Any
 
 from unisono.report.measured import (
     BITS,
-    ENERGY,
+    EPOCHS,
     LOST,
     REASON,
     SPEEDS,
     compare_rates,
+    energy_of,
     losses_line,
     measured,
     percent,
     scores_of,
+    short_line,
     useful,
 )
 from unisono.study.cells import Cell
@@ -35,7 +37,7 @@ def rows_of(cells: Sequence[Cell], records: Sequence[Record]) -> list[dict[str, 
     for cell in cells:
         row: dict[str, Any] = {"cell": cell.name, "labels": dict(cell.labels), **cell.labels}
         if runs := counted(records, cell):
-            row |= measured({repeat: record["summary"] for repeat, record in runs.items()})
+            row |= measured(runs)
             row |= losses(records, cell)
         else:
             row["reason"] = failure(records, cell) or "not run yet"
@@ -57,10 +59,11 @@ def table(rows: Sequence[Row], options: Sequence[str]) -> Table:
     rows = list(rows)
     found = [
         *scores_of(rows),
+        EPOCHS,
         *SPEEDS,
         Column("ratio", "ratio", ranged=2),
         Column("sync_share", "sync %", percent(0), minor=True),
-        ENERGY,
+        energy_of(rows),
         BITS,
         *([LOST] if any(row.get("failed") for row in rows) else []),
         REASON,
@@ -76,7 +79,7 @@ def words_of(rows: Sequence[Row]) -> list[str]:
     lines = [*_speed_lines(rows, base), *_bits_lines(rows)]
     if base is not rows[0]:
         lines.insert(0, f"Ratios are to {base['cell']}: the first combination, {rows[0]['cell']}, was not measured.")
-    return lines + _failures(rows)
+    return [line for line in (*lines, short_line(rows, "cell")) if line] + _failures(rows)
 
 
 def _failures(rows: Sequence[Row]) -> list[str]:

@@ -71,9 +71,8 @@ def tally_of(run: Run) -> Tally | None:
             for values, host in zip(numbers[row].tolist(), hosts, strict=True)
         ]
         metrics = {name: values[row] for name, values in columns.items()} | {"epoch_s": epoch_s[row]}
-        tally.add(
-            {"metrics": metrics, "steps": plan.steps_per_epoch, "ranks": ranks, "shares": stacked[row][:, :, None]}
-        )
+        counts = {"steps": plan.steps_per_epoch, "meetings": meetings_of(run, plan, int(row) + 1)}
+        tally.add({"metrics": metrics, **counts, "ranks": ranks, "shares": stacked[row][:, :, None]})
     return tally
 
 
@@ -102,6 +101,13 @@ def dealt_to(run: Run, ranks: int) -> list[float]:
     if run.recipe.get("strategy") == "local" and plan.steps_per_epoch * plan.shards <= MOST_SHARDS:
         steps = Rhythm(plan, _whole(run, "sync_every") or DEFAULT_EVERY).span(1, plan.steps_per_epoch - 1)
     return dealt_of(plan, ranks, min(masters_of(run), ranks - 1), steps)
+
+
+def meetings_of(run: Run, plan: Plan, epoch: int) -> int:
+    """How often ranks met in the steps of an epoch."""
+    if run.recipe.get("strategy") != "local":
+        return plan.steps_per_epoch
+    return Rhythm(plan, _whole(run, "sync_every") or DEFAULT_EVERY, _whole(run, "local_after")).meetings(epoch)
 
 
 def masters_of(run: Run) -> int:

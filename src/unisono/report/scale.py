@@ -12,11 +12,12 @@ from typing import Any
 
 from unisono.report.measured import (
     BITS,
-    ENERGY,
     LOST,
     REASON,
     SPEEDS,
+    UTILISATION,
     compare_rates,
+    energy_of,
     measured,
     percent,
     scores_of,
@@ -37,8 +38,9 @@ def rows_of(cells: Sequence[Cell], records: Sequence[Record], *, weak: bool, cor
         row: dict[str, Any] = {"grid": cell.labels["grid"], "nodes": nodes, "ranks": ranks, "world": nodes * ranks}
         row |= {"threads": cell.recipe.threads, "cores": cores, "weak": weak}
         if runs := counted(records, cell):
-            row |= measured({repeat: record["summary"] for repeat, record in runs.items()})
+            row |= measured(runs)
             row |= losses(records, cell)
+            row["utilisation"] = None if row["node_cores"] is None else row["node_cores"] / cores
         else:
             row["reason"] = failure(records, cell) or "not run yet"
         rows.append(row)
@@ -81,7 +83,8 @@ def table(rows: Sequence[Row]) -> Table:
         Column("speed_up", "speed-up", ranged=2),
         Column("efficiency", "eff. %", percent(0)),
         Column("sync_share", "sync %", percent(0)),
-        ENERGY,
+        UTILISATION,
+        energy_of(rows),
         BITS,
         *([LOST] if any(row.get("failed") for row in rows) else []),
         REASON,

@@ -81,8 +81,9 @@ def _times(summary: dict[str, Any], tally: Tally) -> str:
 
 
 def _syncs(summary: dict[str, Any], tally: Tally) -> str:
-    steady = tally.steady_sync_s(summary["first_sync_s"])
-    return f"; the first sync took {readable_s(summary['first_sync_s'])}, the others {readable_s(steady)} each."
+    first, steady = summary["first_sync_s"], tally.steady_sync_s(summary["first_sync_s"])
+    others = f", the others {readable_s(steady)} each" if steady > 0 and tally.meetings > 1 else ""
+    return f"; the first sync took {readable_s(first)}{others}."
 
 
 def _notes(summary: dict[str, Any], tally: Tally) -> list[str]:

@@ -79,6 +79,9 @@ class Table:
             texts = [column.text(row) for column in columns]
             failed = bool(row.get(REASON))
             made.add_row(*texts[:-1], "failed" if failed else texts[-1], style="red" if failed else None)
+        left_out = [column.title for column in self.columns if column.name != REASON and column not in columns]
+        if left_out:
+            made.caption = f"in the files, no room here: {', '.join(left_out)}"
         return made
 
     def _fitting(self, rows: Sequence[Row], width: int) -> list[Column]:

@@ -68,7 +68,7 @@ def test_what_is_said_of_rows_and_points():
 def test_where_no_number_of_nodes_is_worth_it_that_is_said():
     rows = [{"network": "slow", "nodes": 2, "reason": "a batch of 32 has no work for 128 ranks"}]
     assert words_of(rows, [])[:2] == [
-        "slow: sync is worth half of its nodes on none of these.",
+        "slow: there is no number of nodes on which half of each would be put to use.",
         "2 nodes: a batch of 32 has no work for 128 ranks.",
     ]
 

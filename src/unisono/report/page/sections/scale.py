@@ -64,7 +64,7 @@ def usable(row: dict[str, Any]) -> bool:
         all(finite(row.get(name)) and row[name] >= 0 for name in NEEDED)
         and isinstance(rates, dict)
         and all(finite(rate) and rate > 0 for rate in rates.values())
-        and plain_numbers(row, "wall_s", "efficiency", "speed_up", "speed_up_low", "speed_up_high")
+        and plain_numbers(row, "wall_s", "efficiency", "speed_up", "speed_up_low", "speed_up_high", "utilisation")
         and isinstance(row.get("weights_sha256"), str | None)
     )
 
