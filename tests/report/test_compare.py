@@ -55,7 +55,7 @@ def test_equal_bits_are_called_out():
 def test_runs_that_do_not_repeat_are_called_out():
     loose = [record_of(A, 0, 100.0), record_of(A, 1, 100.0, weights_sha256="cd" * 32)]
     rows = rows_of([A, B], [*loose, *runs(B, 90, 90)])
-    assert words_of(rows)[-1] == "Other bits in every run, of the same recipe: strategy=sync precision=fp32."
+    assert words_of(rows)[-1] == "Not the same bits in all runs, of the same recipe: strategy=sync precision=fp32."
     assert rows[1]["same_bits"] is False
 
 

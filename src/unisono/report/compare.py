@@ -130,5 +130,5 @@ def _bits_lines(rows: Sequence[Row]) -> list[str]:
     ]
     unsteady = [row["cell"] for row in rows if not row.get("reason") and row["weights_sha256"] is None]
     if unsteady:
-        lines.append(f"Other bits in every run, of the same recipe: {'; '.join(unsteady)}.")
+        lines.append(f"Not the same bits in all runs, of the same recipe: {'; '.join(unsteady)}.")
     return lines
