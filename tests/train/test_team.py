@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from unisono.errors import RESUME_ME
+from unisono.errors import RESUME_ME, NodeLost
 from unisono.launch.supervisor import Outcome
 from unisono.recipe import Recipe
 from unisono.strategies.base import Strategy
+from unisono.strategies.sync import Sync
 from unisono.train.job import Job, prepare
 from unisono.train.snapshots.finding import require_newest
 from unisono.train.team import LEAST_CRASHES, Halted, Places, Team
@@ -97,6 +98,28 @@ def test_a_run_can_end_after_any_round_and_go_on_on_other_ranks(monkeypatch, tmp
         epochs = [epoch for epoch in (1, 2, 3) if WALK.position(epoch, WALK.steps) > position]
         assert found.pop("told") == {epoch: expected["told"][epoch] for epoch in epochs}
         assert found == {name: value for name, value in expected.items() if name != "told"}
+
+
+@pytest.mark.parametrize(("given", "reached"), [({}, 6), ({"strategy": "local", "sync_every": 3}, 4)])
+def test_what_was_reached_is_not_asked_of_a_rank_that_joined_in_the_middle(monkeypatch, tmp_path, given, reached):
+    """Another machine is lost in round 7, and before that the rank that waits for it is replaced."""
+    recipe = replace(RECIPE, ranks=1, optimizer="momentum", **given)
+    expected = train(prepare(recipe))
+
+    def wait_in_vain(strategy: Sync, position: int) -> None:
+        if position == 7:
+            if strategy._member.view.number == 1:
+                os.kill(os.getpid(), signal.SIGKILL)
+            raise NodeLost("another machine was lost", first_hand=False)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Sync, "_hear_from_away", wait_in_vain)
+        with pytest.raises(Halted):
+            train(prepare(recipe), Places(snapshots=tmp_path))
+    snapshot = require_newest(tmp_path)
+    assert snapshot.position == reached
+    found = train(prepare(recipe), snapshot=snapshot)
+    assert found["weights_sha256"] == expected["weights_sha256"]
 
 
 def train_quietly(cache: list[dict[str, Any]] = []) -> dict[str, Any]:  # noqa: B006

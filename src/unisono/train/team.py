@@ -22,7 +22,7 @@ from threadpoolctl import threadpool_limits
 from unisono.arena.bells import Bells
 from unisono.arena.member import Member
 from unisono.arena.pens import Pens
-from unisono.arena.protocol import COMMIT, View
+from unisono.arena.protocol import View
 from unisono.arena.segment import Segment
 from unisono.errors import RESUME_ME, NodeLost, UnisonoError, UserError
 from unisono.launch.local import torch_threads_running
@@ -36,7 +36,7 @@ from unisono.strategies.shared import Shared, plan_sections
 from unisono.strategies.sync import Sync
 from unisono.train.job import Job
 from unisono.train.rescuing import rescue
-from unisono.train.saving import Saver, check_data, last_epoch, put_back
+from unisono.train.saving import Saver, check_data, last_done, last_epoch, put_back
 from unisono.train.snapshots.finding import Snapshot
 from unisono.train.trainer import walk_through
 from unisono.train.walk import Walk
@@ -44,6 +44,8 @@ from unisono.train.writers import ProcessWriter
 
 LEAST_CRASHES = 5
 """A round that ended so many ranks, and more than there are at a time, will not be tried again."""
+_HALTED = "halted"
+"""What ranks say that end before the end of the run."""
 
 
 @final
@@ -168,11 +170,13 @@ class Team:
         # Set here and inherited: a rank that sets threads of BLAS wakes them, and they spin for as long as many steps.
         with threadpool_limits(recipe.threads, user_api="blas"), supervisor.halting(), saver, self._bells():
             outcome = supervisor.run(self._position)
-            halted = [found["halted"] for found in outcome.results.values() if "halted" in found]
+            halted = any(_HALTED in found for found in outcome.results.values())
             if post is not None and halted:
                 outcome.lost = post.why()
             if outcome.lost or halted:
-                position = self._whole(halted[0] if halted else self._reached(outcome.view))
+                # As the supervisor sees it: a rank that joined in the middle knows nothing of the rounds before.
+                assert outcome.view is not None
+                position = self._whole(last_done(job, self._shared.scores, outcome.view))
                 try:
                     if post is not None and post.first_lost and self.places.refuge is not None:
                         snapshot = rescue(saver, self.places.refuge, position)
@@ -222,7 +226,7 @@ class Team:
         try:
             return walk_through(strategy, model, job, report, self.places.weights)
         except NodeLost:
-            return {"halted": strategy.reached}  # as if asked to: everybody else stands where this rank does
+            return {_HALTED: None}  # as if asked to: everybody else stands where this rank does
 
     def _attach(self, post: Outpost) -> None:
         """The other machines are told from here on; what the first one put back is copied to all."""
@@ -257,15 +261,3 @@ class Team:
     @property
     def _walk(self) -> Walk:
         return Walk(self._job.plan.steps_per_epoch, self._job.recipe.epochs)
-
-    def _reached(self, view: View | None) -> int:
-        """The last round that is done."""
-        assert view is not None
-        walk = self._walk
-        if view.position == walk.final:
-            # It changes nothing, and whoever goes on must do it again to say what it found.
-            return last_epoch(self._job, self._shared.scores)
-        position = view.position if view.reached == COMMIT else view.position - 1
-        while position and not self._job.settles(*walk.where(position)):
-            position -= 1
-        return position

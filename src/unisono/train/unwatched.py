@@ -22,6 +22,7 @@ from typing import Any, final
 
 from threadpoolctl import threadpool_limits
 
+from unisono.arena import protocol
 from unisono.arena.waiting import wait_until
 from unisono.comm.arrival import lost
 from unisono.comm.base import Communicator
@@ -32,8 +33,9 @@ from unisono.launch.signals import heeding
 from unisono.launch.supervisor import Outcome
 from unisono.strategies.base import Strategy
 from unisono.strategies.joining import Start
+from unisono.strategies.shared import Shared
 from unisono.train.job import Job
-from unisono.train.saving import Saver, last_epoch, put_back
+from unisono.train.saving import Saver, last_done, last_epoch, put_back
 from unisono.train.snapshots.finding import Snapshot
 from unisono.train.team import Halted, Places
 from unisono.train.trainer import walk_through
@@ -91,7 +93,7 @@ def train_unwatched(
                     found = walk_through(strategy, model, job, world.report, places.weights, tick)
                 except NodeLost as error:
                     asking.over = True
-                    raise _stranded(comm, strategy.reached, error, vigil, saver) from error
+                    raise _stranded(comm, partial(_reached, job, strategy), error, vigil, saver) from error
                 asking.over = True
                 if "halted" in found:
                     _halt(world, partial(saver.save_last, found["halted"]))
@@ -117,16 +119,25 @@ class _Asking:
         self._strategy.ask_to_halt()
 
 
-def _stranded(comm: Communicator, reached: int, error: NodeLost, vigil: Vigil, saver: Saver) -> Halted:
+def _stranded(comm: Communicator, reached: Callable[[], int], error: NodeLost, vigil: Vigil, saver: Saver) -> Halted:
     """Another node is lost: what this one has reached is all there is to go on from. The first rank saves it."""
     if comm.rank:
         # Launchers end everybody when the first one leaves: not before the first rank is done, if it is on this node.
         wait_until(lambda: not vigil.sees(0) or 0 in vigil.gone(), _SAVING_S)
         return Halted(Outcome(lost=str(error)), "")
     try:
-        return Halted(Outcome(lost=str(error)), saver.save_last(reached))
+        return Halted(Outcome(lost=str(error)), saver.save_last(reached()))
     except UserError as trouble:
         return Halted(Outcome(lost=str(error)), "", str(trouble))
+
+
+def _reached(job: Job, strategy: Strategy) -> int:
+    """The last round that is done, when no rank of this machine goes on: each waits for what will not come."""
+    shared = strategy.kept
+    assert isinstance(shared, Shared), "only ranks on an arena can lose a node"
+    view = protocol.current_view(shared.words, shared.size)
+    assert view is not None
+    return last_done(job, shared.scores, protocol.outcome(shared.words, view, ()))
 
 
 def _halt(world: World, save: Callable[[], str]) -> None:
