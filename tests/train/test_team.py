@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +14,8 @@ from unisono.errors import RESUME_ME, NodeLost
 from unisono.launch.supervisor import Outcome
 from unisono.recipe import Recipe
 from unisono.strategies.base import Strategy
+from unisono.strategies.nodes.away import Away
+from unisono.strategies.nodes.seating import Seating
 from unisono.strategies.sync import Sync
 from unisono.train.job import Job, prepare
 from unisono.train.snapshots.finding import require_newest
@@ -123,6 +126,25 @@ def test_what_was_reached_is_not_asked_of_a_rank_that_joined_in_the_middle(monke
     assert snapshot.position == reached
     found = train(prepare(recipe), snapshot=snapshot)
     assert found["weights_sha256"] == expected["weights_sha256"]
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_a_machine_that_has_a_part_of_the_replicas_saves_nothing_and_says_so(monkeypatch, tmp_path, asked):
+    job = prepare(replace(RECIPE, strategy="local", sync_every=3))
+    away = Away(Seating.of([0, 0, 1], 0, job.recipe.shards), ("a", "a", "b"))
+    places = Places(snapshots=tmp_path)
+    post = SimpleNamespace(attach=lambda *given: None, tick=lambda: None, why=lambda: "", first_lost=False)
+
+    def end(strategy: Sync, position: int) -> None:
+        if position == 7 and not asked:
+            raise NodeLost("another machine was lost", first_hand=False)
+
+    monkeypatch.setattr(Sync, "_hear_from_away", end)
+    monkeypatch.setattr(Sync, "halts_after", lambda strategy, position: asked and position == 7)
+    with pytest.raises(Halted, match="nothing was saved: of --strategy local on several nodes") as caught:
+        Team(job, places, away=away).train(lambda rank, record: None, post=post)
+    assert caught.value.exit_code == 1, "there is nothing to resume"
+    assert not list(tmp_path.iterdir())
 
 
 def train_quietly(cache: list[dict[str, Any]] = []) -> dict[str, Any]:  # noqa: B006

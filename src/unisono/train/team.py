@@ -44,6 +44,7 @@ from unisono.train.writers import ProcessWriter
 
 LEAST_CRASHES = 5
 """A round that ended so many ranks, and more than there are at a time, will not be tried again."""
+_IN_PARTS = "nothing was saved: of --strategy local on several nodes, each has the states of its own replicas only"
 _HALTED = "halted"
 """What ranks say that end before the end of the run."""
 
@@ -66,7 +67,7 @@ class Halted(UnisonoError):
         elif outcome.crashes and hint:
             hint += "; if the same step ends it again, correct what that step computes: resuming will not help"
         super().__init__(f"{why}\n{trouble}" if trouble else why + kept, hint=hint)
-        self.outcome, self.snapshot = outcome, snapshot
+        self.outcome, self.snapshot, self.trouble = outcome, snapshot, trouble
         self.exit_code = 1 if trouble or again else RESUME_ME
 
 
@@ -177,6 +178,8 @@ class Team:
                 # As the supervisor sees it: a rank that joined in the middle knows nothing of the rounds before.
                 assert outcome.view is not None
                 position = self._whole(last_done(job, self._shared.scores, outcome.view))
+                if not self._whole_here:
+                    raise Halted(outcome, "", _IN_PARTS)
                 try:
                     if post is not None and post.first_lost and self.places.refuge is not None:
                         snapshot = rescue(saver, self.places.refuge, position)
@@ -185,7 +188,7 @@ class Team:
                 except UserError as error:
                     raise Halted(outcome, "", str(error)) from None
                 raise Halted(outcome, snapshot)
-            if job.snapshots:  # to train on from, with more epochs
+            if job.snapshots and self._whole_here:  # to train on from, with more epochs
                 with suppress(UserError):
                     saver.save_last(last_epoch(job, self._shared.scores))
         return outcome
@@ -241,6 +244,11 @@ class Team:
         }  # fmt: skip
         with closing(self._segment):
             post.attach(plan, self._segment.fd, desk)
+
+    @property
+    def _whole_here(self) -> bool:
+        """Whether this machine has all that a snapshot needs, as `Strategy.kept` tells of a rank's strategy."""
+        return self._away.seating is None or self._job.rhythm is None
 
     def _whole(self, position: int) -> int:
         """Asynchronous ranks may end in the middle of an epoch: the last round that is done as a whole."""
