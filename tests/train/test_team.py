@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from unisono.errors import RESUME_ME, NodeLost
+from unisono.errors import RESUME_ME, Diverged, NodeLost, UnisonoError
 from unisono.launch.supervisor import Outcome
 from unisono.recipe import Recipe
 from unisono.strategies.base import Strategy
@@ -144,6 +144,23 @@ def test_a_machine_that_has_a_part_of_the_replicas_saves_nothing_and_says_so(mon
     with pytest.raises(Halted, match="nothing was saved: of --strategy local on several nodes") as caught:
         Team(job, places, away=away).train(lambda rank, record: None, post=post)
     assert caught.value.exit_code == 1, "there is nothing to resume"
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_is_no_loss_is_not_saved(monkeypatch, tmp_path):
+    def end(strategy: Sync, position: int) -> None:
+        if position == 4:
+            raise Diverged("the machines have different parameters")
+
+    def why() -> str:
+        raise UnisonoError("node 1 and node 0 have different parameters")
+
+    monkeypatch.setattr(Sync, "_hear_from_away", end)
+    away = Away(Seating.of([0, 0, 1], 0, 8), ("a", "a", "b"))
+    post = SimpleNamespace(attach=lambda *given: None, tick=lambda: None, why=why, first_lost=False)
+    with pytest.raises(UnisonoError, match="node 1 and node 0 have different parameters") as caught:
+        Team(prepare(RECIPE), Places(snapshots=tmp_path), away=away).train(lambda rank, record: None, post=post)
+    assert not isinstance(caught.value, Halted)
     assert not list(tmp_path.iterdir())
 
 

@@ -24,7 +24,7 @@ from unisono.arena.member import Member
 from unisono.arena.pens import Pens
 from unisono.arena.protocol import View
 from unisono.arena.segment import Segment
-from unisono.errors import RESUME_ME, NodeLost, UnisonoError, UserError
+from unisono.errors import RESUME_ME, Diverged, NodeLost, UnisonoError, UserError
 from unisono.launch.local import torch_threads_running
 from unisono.launch.outpost import Outpost
 from unisono.launch.supervisor import READY, Care, Outcome, Supervisor
@@ -127,7 +127,8 @@ class Team:
         post: Outpost | None = None,
         on_tick: Callable[[Mapping[int, int]], None] = lambda pids: None,
     ) -> Outcome:
-        """To the end. `Halted` if it came before its time; `RankFailed` if a rank raised an exception.
+        """To the end. `Halted` if it came before its time; `RankFailed` if a rank raised an exception;
+        whatever the `post` tells of that is not a loss.
 
         on_tick(pids) is called about ten times a second, with the process of each rank.
         """
@@ -228,7 +229,7 @@ class Team:
             strategy = AsyncArena(resting, self._shared, member, model, self._setup, report)
         try:
             return walk_through(strategy, model, job, report, self.places.weights)
-        except NodeLost:
+        except (NodeLost, Diverged):
             return {_HALTED: None}  # as if asked to: everybody else stands where this rank does
 
     def _attach(self, post: Outpost) -> None:
