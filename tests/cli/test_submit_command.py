@@ -1,6 +1,7 @@
 """`unisono submit`, `jobs` and `cancel` as a user meets them without a cluster; with one: tests/cluster."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,8 @@ def test_a_dry_run_prints_and_leaves_nothing(tmp_path):
         (["submit", "--array", "0-3", "--seed", "1"], "whose tasks give --seed"),
         (["submit", "--array", "0-3", "--array-option", "model"], "unknown --array-option 'model'"),
         (["submit", "--poll-s", "0", "--follow"], "--poll-s is 0"),
+        (["submit", "--join-timeout", "-1"], "--join-timeout is -1"),
+        (["submit", "--interface", "eth0 eth1"], "--interface is 'eth0 eth1'"),
         (["submit", "--script", "/proc/x", "--mem", "1G"], "/proc/x cannot be written"),
         (["submit", "--script", "notes.txt", "--mem", "1G"], "notes.txt exists and is no script of unisono submit's"),
         (["submit", "--output", "notes.txt/x", "--mem", "1G"], "notes.txt cannot be made"),
@@ -91,6 +94,15 @@ def test_ranks_and_threads_make_the_tasks():
         assert f"#SBATCH {line}\n" in text
     assert "export OMP_NUM_THREADS=2 " in text
     assert "--ranks 4" in text
+
+
+@pytest.mark.parametrize("launcher", ["unisono", "srun", "torchrun", "accelerate", "mpirun"])
+def test_the_network_is_passed_on_to_train(launcher):
+    job = JobOptions(
+        mem="1G", nodes=2, ranks_per_node=1, launcher=launcher, venv="/v", interface="ib0", join_timeout=90
+    )
+    assert "train --interface ib0 --join-timeout 90 --ranks" in script(job=job)
+    assert "--join-timeout" not in script(job=replace(job, interface="", join_timeout=0))
 
 
 def test_tasks_of_an_array_get_their_number():

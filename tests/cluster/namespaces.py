@@ -115,13 +115,20 @@ class Net:
         """Puts it back."""
         _ip("-n", self._switch, "link", "set", f"port{node}", "up")
 
-    def slow(self, rate: str) -> None:
-        """All cables carry no more than this in each direction."""
+    def slow(self, rate: str, node: int | None = None) -> None:
+        """All cables, or that of one machine, carry no more than this in each direction."""
         shape = ["root", "tbf", "rate", rate, "burst", "256kb", "latency", "50ms"]
-        for node, name in enumerate(self.names):
-            for where, device in ((name, "eth0"), (self._switch, f"port{node}")):
+        for number, name in enumerate(self.names):
+            for where, device in ((name, "eth0"), (self._switch, f"port{number}")):
                 command = ["tc", "-n", where, "qdisc", "replace", "dev", device, *shape]
-                subprocess.run(command, check=True, capture_output=True, timeout=20)
+                if node in (None, number):
+                    subprocess.run(command, check=True, capture_output=True, timeout=20)
+
+    def forbid(self, node: int, other: int) -> None:
+        """As a firewall does: one machine lets nothing in that another one sends, and says nothing of it."""
+        rule = ["iptables", "-w", "-A", "INPUT", "-s", self.address(other), "-j", "DROP"]
+        enter = ["ip", "netns", "exec", self.names[node]]
+        subprocess.run([*enter, *rule], check=True, capture_output=True, timeout=20)
 
 
 def ends(jobs: list[subprocess.Popen[str]], timeout_s: float = 200.0) -> list[tuple[int, str, str]]:

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -143,6 +144,37 @@ def test_a_machine_that_is_lost_is_named_and_the_rest_goes_on_alone(how, expecte
     assert "HINT: go on with unisono train --resume run" in said
     run_recipe(recipe_of(str(tmp_path / "run"), {"ranks": 2, "slow": ""}))
     assert hash_of(tmp_path / "run") == expected[EPOCHS]
+
+
+@pytest.mark.parametrize("layout", [(1, 2), (1, 1, 1)], ids=str)
+def test_the_first_machine_is_lost_and_another_one_saves_the_run(layout, expected, tmp_path):
+    with Net(len(layout)) as net:
+        jobs = start(net, layout, tmp_path, *LONG)
+        until(jobs[0], "epoch 2/")
+        net.power_off(0)
+        told = ends(jobs[1:])
+    assert [code for code, _, _ in told] == [75] * len(told), told
+    saved = [said for _, _, said in told if re.search(r"the run cannot go on: node 0 \(node0, .*\) was lost", said)]
+    assert any("HINT: go on with unisono train --resume " in said for said in saved), told
+    resumed = run_recipe(recipe_of(str(tmp_path / "run"), {"ranks": 2, "slow": ""}))
+    assert resumed["weights_sha256"] == expected[EPOCHS]
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["epoch"] for line in lines] == [*range(1, EPOCHS + 1)]
+
+
+def test_the_first_machine_is_lost_and_its_run_directory_with_it(tmp_path):
+    with Net(2) as net:
+        jobs = []
+        for node in range(2):
+            (tmp_path / str(node)).mkdir()
+            words = command(net, node, 2, "--ranks", "1", *LONG)
+            jobs.append(net.start(node, words, child_environment(1), tmp_path / str(node)))
+        until(jobs[0], "epoch 2/")
+        shutil.move(tmp_path / "0" / "runs", tmp_path / "0" / "not seen")
+        net.power_off(0)
+        code, _, said = ends(jobs[1:])[0]
+    assert (code, "its run directory is not here, so nothing was saved" in said) == (75, True), said
+    assert list((tmp_path / "1").iterdir()) == []
 
 
 def test_a_cable_that_is_out_for_a_second_costs_a_second(expected, tmp_path):

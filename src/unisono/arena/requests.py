@@ -38,10 +38,14 @@ class Requests:
         """Once: asked for again after the next one."""
         self._words[_ASKED] += 1
 
-    def settle(self, position: int, *, due: bool) -> None:
-        """Decides for round `position`; `due`: the recipe wants a spare copy of what the round leaves."""
+    def settle(self, position: int, *, due: bool, halt: bool | None = None) -> None:
+        """Decides for round `position`; `due`: the recipe wants a spare copy of what the round leaves.
+
+        halt: what machines have agreed on, where there are several: a request that came in since waits for the next.
+        """
         words = self._words
-        if words[_HALT] and not words[_HALT_AT]:
+        asked_now = words[_HALT] if halt is None else halt
+        if asked_now and not words[_HALT_AT]:
             words[_HALT_AT] = position
         free = words[_WRITTEN] == words[_SPARE_AT] and words[_SPARE_AT] < position
         asked = words[_ASKED]

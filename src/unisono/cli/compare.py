@@ -6,16 +6,19 @@ from typing import Annotated, Any
 
 from cyclopts import Group, Parameter
 
+from unisono.cli.submitted import JobChoices, Waiting, runner_of
 from unisono.cli.train import given_options, options_of_recipe
 from unisono.errors import UserError
 from unisono.measure.study_options import StudyOptions
 
 Options = options_of_recipe("out", "resume", "allow_change")
-_STUDY, _NOTHING = StudyOptions(), Options()
+_STUDY, _NOTHING, _JOBS, _WAITING = StudyOptions(), Options(), JobChoices(), Waiting()
 STUDY_GROUP = Group("The study", sort_key=-1)
 OVER = """An option and its values, such as strategy=sync,ddp. Several of these make up all combinations, the first of
     which the others are compared with. Options that vary together are joined: strategy+ranks=sync+1,async+4. Values
     that have a comma in them are separated by a bar: "model=mlp:128,64|mlp:32"."""
+GRID = """Nodes x ranks of a node, such as 1x1,1x2,2x1: every combination on each of them, the batch per rank, if the
+    recipe has one, as it is. Several nodes with --slurm only."""
 
 
 def compare(
@@ -24,11 +27,16 @@ def compare(
     over: Annotated[list[str] | None, Parameter(help=OVER, group=STUDY_GROUP, negative="", show_default=False)] = None,
     study: Annotated[StudyOptions, Parameter(name="*", group=STUDY_GROUP)] = _STUDY,
     options: Annotated[Options, Parameter(name="*")] = _NOTHING,  # type: ignore[valid-type]
+    jobs: Annotated[JobChoices, Parameter(name="*")] = _JOBS,  # type: ignore[valid-type]
+    waiting: Annotated[Waiting, Parameter(name="*", group=STUDY_GROUP)] = _WAITING,
+    *,
+    grid: Annotated[str, Parameter(help=GRID, group=STUDY_GROUP)] = "",
 ) -> None:
     """Train the same over any option of the recipe: one table, ratios, equal bits, and why what failed did.
 
     Every combination is `unisono train` in a process of its own, several times, in an order that does not favour one.
-    Tables and every run are in the study's directory. After an interruption the same command goes on.
+    Tables and every run are in the study's directory. After an interruption the same command goes on. With --slurm
+    every run is a job.
 
     Parameters
     ----------
@@ -37,16 +45,21 @@ def compare(
     """
     from unisono.cli.studying import Plan
     from unisono.cli.studying import study as carry_out
+    from unisono.measure.scale import cells_with_grid
     from unisono.recipe import load
     from unisono.study.cells import cells_of
     from unisono.study.cells import over as parse
 
-    if not over:
+    if not over and not grid:
         raise UserError("compare without --over: there is nothing to compare", hint="such as --over strategy=sync,ddp")
-    overs = [parse(text) for text in over]
+    runner = runner_of(jobs, waiting)
+    overs = [parse(text) for text in over or []]
     cells = cells_of(load(recipe, given_options(options)), overs)
     names = [option for entry in overs for option in entry.options]
-    carry_out(Plan("compare", cells, study), lambda records, path: show(cells, names, records, path))
+    if grid:
+        names.append("grid")
+        cells = cells_with_grid(cells, grid, several=runner is not None)
+    carry_out(Plan("compare", cells, study, runner), lambda records, path: show(cells, names, records, path))
 
 
 def show(cells: Sequence[Any], options: Sequence[str], records: Sequence[dict[str, Any]], path: Path) -> None:

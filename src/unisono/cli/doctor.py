@@ -1,18 +1,37 @@
-"""`unisono doctor`: what is here, what works, what to do about the rest.
+"""`unisono doctor`: what is here, what works, what to do about the rest; with --nodes, what is between ranks.
 
-unisono doctor; unisono doctor --json > doctor.json
+unisono doctor; unisono doctor --json > doctor.json; mpirun -n 4 unisono doctor --nodes
 """
 
 import json
+import socket
+from dataclasses import asdict
 from typing import Annotated
 
 from cyclopts import Parameter
 
+from unisono.cli.train import node_options
 from unisono.errors import UnisonoError, UserError
+from unisono.launch.nodes import NodeOptions
+
+JOIN_S = 20.0
+"""Nobody waits for a doctor as long as for a training."""
+Places = node_options("ranks_per_node", join_timeout=JOIN_S)
+_HERE = Places()
 
 
 def doctor(
+    places: Annotated[Places, Parameter(name="*")] = _HERE,  # type: ignore[valid-type]
     *,
+    nodes: Annotated[
+        bool,
+        Parameter(
+            help="As a rank of mpirun, srun or torchrun, or by hand on each machine (--num-nodes): every pair of ranks "
+            "exchanges messages; latency, bandwidth, and in what the nodes differ.",
+            negative="",
+        ),
+    ] = False,
+    transport: Annotated[str, Parameter(help="With --nodes: mpi, gloo, or auto, what training would use.")] = "auto",
     self_test: Annotated[
         bool, Parameter(help="Also train on 1 and 2 ranks, by NumPy and by torch if it is there, and compare the bits.")
     ] = True,
@@ -25,7 +44,16 @@ def doctor(
     Each line is ok, warning, missing (unisono does without it) or FAILED, with what to do about it. Shared memory, MPI
     and gloo are tried with 2 ranks for real. Each look is given up after 22 seconds; half a minute in all is usual. The
     exit code is 1 if something failed.
+
+    With --nodes it is started like a training on several machines (mpirun -n 4 unisono doctor --nodes), and looks at
+    what is between them.
     """
+    where = NodeOptions(**asdict(places))
+    if nodes:
+        _visit(where, transport, as_json=json_)
+        return
+    if where != NodeOptions(join_timeout=where.join_timeout) or transport != "auto":
+        raise UserError("options of several machines, without --nodes", hint="give --nodes, too")
     from rich.console import Console
 
     from unisono.doctor.examining import examine
@@ -54,6 +82,39 @@ def doctor(
         raise UnisonoError("something failed: see above")
 
 
+def _visit(options: NodeOptions, transport: str, *, as_json: bool) -> None:
+    """As one of several ranks, of which the first one speaks."""
+    from unisono.doctor.nodes.calling import call_together, place, transport_of
+    from unisono.doctor.nodes.facts import facts_here
+    from unisono.doctor.nodes.judging import judge
+    from unisono.doctor.nodes.telling import record, report
+    from unisono.doctor.nodes.visit import dismiss, follow, lead
+    from unisono.doctor.nodes.watchdog import Watchdog
+
+    placement = place(options)
+    chosen = transport_of(placement, transport)
+    with Watchdog(f"rank {placement.rank} of {placement.size} on {socket.gethostname()}") as dog:
+        board = call_together(options, placement, chosen, dog)
+        try:
+            facts = facts_here(board.transport, board.address)
+            if board.rank:
+                complete = follow(board, facts, dog)
+            else:
+                visit = lead(board, facts, dog)
+                complete = not visit.silent
+                print(json.dumps(record(visit), indent=1) if as_json else report(visit), flush=True)
+                dismiss(board, visit)
+        except BaseException as error:
+            board.desert(error)
+            raise
+        if complete:
+            board.close()
+        else:
+            board.desert(SystemExit(1))
+    if board.rank == 0 and any(finding.status == "failed" for finding in judge(visit)):
+        raise UnisonoError("something failed: see above")
+
+
 def _refuse_ranks() -> None:
     """It starts ranks itself. Launchers that contradict each other are a finding, not the end."""
     from unisono.launch.environments import detect
@@ -63,4 +124,7 @@ def _refuse_ranks() -> None:
     except UserError:
         return
     if size > 1:
-        raise UserError(f"doctor was started as {size} ranks, and starts its own", hint="run it once: unisono doctor")
+        raise UserError(
+            f"doctor was started as {size} ranks, and starts its own",
+            hint="run it once: unisono doctor; or, for what is between ranks: unisono doctor --nodes",
+        )

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from contextlib import ExitStack, closing, nullcontext
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from unisono.cli.recorder import Recorder
@@ -56,7 +57,8 @@ def run_on_nodes(
         records: list[Recorder] = []
         hosts = [one["host"] for one in everybody for _ in range(one["ranks"])]
 
-        def set_up() -> None:
+        def set_up() -> str:
+            """The run directory, on the first machine."""
             job = prepare(recipe)
             seating = seat(counts, options.node_id, job.recipe)
             team = Team(job, Places(), away=Away(seating, tuple(hosts)))
@@ -65,11 +67,15 @@ def run_on_nodes(
                 team.resume(snapshots[0])
             else:
                 team.resume_at(begun["position"])
-            if options.node_id == 0:
-                records.append(_record(job, team, hosts, snapshots, everybody, anew=begun["anew"]))
+            if options.node_id:
+                return ""
+            records.append(_record(job, team, hosts, snapshots, everybody, anew=begun["anew"]))
+            return str(records[0].path.resolve())
 
         try:
-            post.share(set_up)
+            run = Path(post.share(set_up)[0])
+            if options.node_id and recipe.strategy == "sync":  # of local, each machine has the states of its replicas
+                made[0].places = Places(refuge=run / SNAPSHOTS)
         except BaseException as error:
             for record in records:
                 record.__exit__(type(error), error, None)
@@ -133,7 +139,8 @@ def _train(team: Team, post: Outpost, records: list[Recorder], options: NodeOpti
         except Halted as halted:
             if record is not None:
                 raise
-            print(f"unisono: node {options.node_id}: {_farewell(post.lost)}", file=sys.stderr, flush=True)
+            told = str(halted) if halted.snapshot else _farewell(post.lost)
+            print(f"unisono: node {options.node_id}: {told}", file=sys.stderr, flush=True)
             sys.exit(halted.exit_code)
         except RankFailed as error:
             raise fail_of(error, record) from None
@@ -148,7 +155,10 @@ def _farewell(lost: str) -> str:
     if not lost:
         return "the run was asked to end; node 0 keeps what was reached"
     if lost.startswith("node 0 "):
-        return f"the run cannot go on: {lost}\nHINT: its run directory, if that survived, has what was kept"
+        return (
+            f"the run cannot go on: {lost}; its run directory is not here, so nothing was saved\n"
+            "HINT: that directory, if it survived, has the snapshots that were made before"
+        )
     return f"the run cannot go on: {lost}; node 0 keeps what was reached"
 
 

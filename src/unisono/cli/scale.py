@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from cyclopts import Group, Parameter
 
+from unisono.cli.submitted import JobChoices, Waiting, runner_of
 from unisono.cli.train import given_options, options_of_recipe
 from unisono.errors import UserError
 from unisono.measure.scale import ScaleOptions
@@ -15,6 +16,7 @@ OWN = ("out", "resume", "allow_change", "ranks")
 """Options of a recipe that a study decides itself."""
 Options = options_of_recipe(*OWN)
 _SCALE, _STUDY, _NOTHING = ScaleOptions(), StudyOptions(), Options()
+_JOBS, _WAITING = JobChoices(), Waiting()
 STUDY_GROUP = Group("The study", sort_key=-1)
 
 
@@ -24,11 +26,14 @@ def scale(
     grid: Annotated[ScaleOptions, Parameter(name="*", group=STUDY_GROUP)] = _SCALE,
     study: Annotated[StudyOptions, Parameter(name="*", group=STUDY_GROUP)] = _STUDY,
     options: Annotated[Options, Parameter(name="*")] = _NOTHING,  # type: ignore[valid-type]
+    jobs: Annotated[JobChoices, Parameter(name="*")] = _JOBS,  # type: ignore[valid-type]
+    waiting: Annotated[Waiting, Parameter(name="*", group=STUDY_GROUP)] = _WAITING,
 ) -> None:
     """Train the same on more and more ranks: a table, speed-up and efficiency, the laws of Amdahl and Gustafson.
 
     Every cell of the grid is `unisono train` in a process of its own, several times, in an order that does not favour
     one. Tables, scale.svg and every run are in the study's directory. After an interruption the same command goes on.
+    With --slurm every run is a job, on as many nodes as the cell says.
 
     Parameters
     ----------
@@ -47,25 +52,29 @@ def scale(
             "scale with --strategy async: its ranks are masters and workers, and a push is as large on any number",
             hint="compare them: unisono compare --strategy async --over masters+ranks=1+2,1+3,1+5",
         )
-    cells = cells_of_grid(loaded, grid.grid or default_grid(usable_cores()), weak=grid.weak)
-    carry_out(Plan("scale", cells, study), lambda records, path: show(cells, records, path, weak=grid.weak))
+    runner = runner_of(jobs, waiting)
+    asked = grid.grid or default_grid(usable_cores())
+    cells = cells_of_grid(loaded, asked, weak=grid.weak, several=runner is not None)
+    # A job has a core for every thread of its ranks.
+    cores = usable_cores() if runner is None else max(cell.recipe.ranks * cell.recipe.threads for cell in cells)
+    plan = Plan("scale", cells, study, runner)
+    carry_out(plan, lambda records, path: show(cells, records, path, weak=grid.weak, cores=cores))
 
 
-def show(cells: Sequence[Any], records: Sequence[dict[str, Any]], path: Path, *, weak: bool) -> None:
-    """The table and what it means; all of it, and the plot, in files."""
+def show(cells: Sequence[Any], records: Sequence[dict[str, Any]], path: Path, *, weak: bool, cores: int) -> None:
+    """The table and what it means; all of it, and the plot, in files. cores: that a node has for its ranks."""
     from rich.console import Console
 
     from unisono.report.limits import words_of
     from unisono.report.scale import rows_of, table
     from unisono.report.scale_plot import plot
-    from unisono.resources import usable_cores
     from unisono.study.study import disturbance
 
-    rows = rows_of(cells, records, weak=weak, cores=usable_cores())
+    rows = rows_of(cells, records, weak=weak, cores=cores)
     made = table(rows)
     console = Console()
     console.print(made.shown(rows, console.width))
-    words = [line for line in (*words_of(rows), disturbance(records, usable_cores())) if line]
+    words = [line for line in (*words_of(rows), disturbance(records, cores)) if line]
     print("\n".join(words))
     written = made.write(rows, path, "scale")
     (path / "scale.txt").write_text("\n".join(words) + "\n")

@@ -9,13 +9,14 @@ command goes on. Lines on the way go to standard error, tables to standard outpu
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, final
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
+from unisono.cli.submitted import Submitted
 from unisono.errors import UnisonoError, UserError
 from unisono.launch.environments import detect
 from unisono.measure.study_options import StudyOptions
@@ -39,11 +40,17 @@ class Plan:
     kind: str
     cells: Sequence[Cell]
     options: StudyOptions
+    elsewhere: Submitted | None = None
+    """Who runs the cells; processes of this machine if nobody does."""
 
     @property
     def studied(self) -> dict[str, Any]:
-        """What tells it from others: the cells, by what they run."""
-        return {"cells": {cell.name: cell.digest for cell in self.cells}}
+        """What tells it from others: the cells, by what they run; and as which jobs."""
+        cells = {"cells": {cell.name: cell.digest for cell in self.cells}}
+        if self.elsewhere is None:
+            return cells
+        # As it would be read back: tuples are lists there.
+        return cells | {"slurm": {name: _plain(value) for name, value in asdict(self.elsewhere.job).items() if value}}
 
     @property
     def path(self) -> Path:
@@ -64,7 +71,7 @@ def study(plan: Plan, show: Callable[[Sequence[Record], Path], None]) -> None:
         raise UserError(
             f"{plan.kind} was started as {size} ranks, and starts its own", hint=f"run it once: unisono {plan.kind}"
         )
-    terms = Terms(plan.options.timeout_s, plan.options.retry)
+    terms = Terms(plan.options.timeout_s, plan.options.retry, elsewhere=plan.elsewhere)
     if plan.options.dry_run:
         show_plan(plan)
         return
@@ -75,6 +82,8 @@ def study(plan: Plan, show: Callable[[Sequence[Record], Path], None]) -> None:
             with suppress(UnisonoError):  # what is there may be too little to say anything
                 show(records.all, plan.path)
             print(f"What was finished is kept in {plan.path}: the same command goes on.", file=sys.stderr)
+            if plan.elsewhere is not None:
+                print("A job that was submitted goes on, too; unisono jobs, unisono cancel.", file=sys.stderr)
             raise
         show(records.all, plan.path)
         if not any(counted(records.all, cell) for cell in plan.cells):
@@ -87,7 +96,7 @@ def _carry_out(plan: Plan, records: Records, terms: Terms) -> None:
     status.print(
         f"unisono {plan.kind}: {len(plan.cells)} cells, {len(every)} runs"
         + (f", {known} of them are there already" if known else "")
-        + f"; in {plan.path}, {usable_cores()} cores",
+        + f"; in {plan.path}, {'a SLURM job each' if plan.elsewhere else f'{usable_cores()} cores'}",
         highlight=False,
         soft_wrap=True,
     )
@@ -100,7 +109,7 @@ def _carry_out(plan: Plan, records: Records, terms: Terms) -> None:
                 progress.update(task, description=f"{cell.name}: {line.split('  ')[0]}"[:60], refresh=True)
 
         before = len(records.all)
-        for record in carry_out(records, every, Terms(terms.timeout_s, terms.retry, tell)):
+        for record in carry_out(records, every, replace(terms, on_line=tell)):
             progress.update(task, advance=1, description=record["cell"][:60], refresh=True)
             if len(records.all) > before:
                 before = len(records.all)
@@ -129,6 +138,9 @@ def show_plan(plan: Plan) -> None:
         if not left:
             print("All of them are there already: nothing is left to run.")
             return
+        if plan.elsewhere is not None:
+            print("How long they take, and wait, only the cluster knows.")
+            return
         first = plan.cells[0]
         trial = try_out(first, min(TRIAL_TIMEOUT_S, plan.options.timeout_s))
         if trial.reason:
@@ -139,6 +151,10 @@ def show_plan(plan: Plan) -> None:
             f"About {took} for {len(left)} runs, from one epoch of {first.name} ({readable_s(trial.epoch_s)}, and "
             f"{readable_s(trial.start_s)} around it), as if more ranks were as much faster; slower cells take longer."
         )
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
 
 
 @contextmanager

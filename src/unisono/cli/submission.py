@@ -121,6 +121,8 @@ class Submission:
                 words.append(f"{option(name)}={value}")
             else:
                 words += [option(name), str(value)]
+        words += ["--interface", self.job.interface] if self.job.interface else []
+        words += ["--join-timeout", f"{self.job.join_timeout:g}"] if self.job.join_timeout else []
         return words
 
     def _arguments(self) -> tuple[str, ...]:

@@ -56,24 +56,27 @@ def given_options(options: object) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _node_options() -> type:
-    """The same of `NodeOptions`, with its defaults."""
+def node_options(*without: str, **defaults: float) -> type:
+    """The same of `NodeOptions`, with its defaults, or with others."""
     import docstring_parser
 
     help_of = {entry.arg_name: entry.description for entry in docstring_parser.parse_from_object(NodeOptions).params}
     group = Group("Several machines", sort_key=len(GROUPS))
     options = []
     for entry in fields(NodeOptions):
-        default = "" if entry.default in ("", MISSING) else f" [default: {entry.default}]"
+        if entry.name in without:
+            continue
+        usual = defaults.get(entry.name, entry.default)
+        default = "" if usual in ("", MISSING) else f" [default: {usual}]"
         told = Parameter(help=f"{help_of[entry.name]}{default}", show_default=False, group=group)
-        options.append((entry.name, Annotated[entry.type, told], field(default=entry.default, kw_only=True)))
+        options.append((entry.name, Annotated[entry.type, told], field(default=usual, kw_only=True)))
     made = make_dataclass("Nodes", options, frozen=True)
     made.__module__ = __name__
     return made
 
 
 Options = options_of_recipe()
-Nodes = _node_options()
+Nodes = node_options()
 _NOTHING = Options()
 _HERE = Nodes()
 _OUTPUT = Group(GROUPS["watts_per_core"], sort_key=len(GROUPS) - 1)

@@ -69,8 +69,12 @@ def world_size() -> int:
 
 def library() -> str:
     """Which MPI it is: Open MPI, MPICH; empty: another one."""
-    told = MPI.Get_library_version()
-    return next((name for name in ("Open MPI", "MPICH") if told.startswith(name)), "")
+    return next((name for name in ("Open MPI", "MPICH") if library_version().startswith(name)), "")
+
+
+def library_version() -> str:
+    """As it calls itself: 'Open MPI v5.0.11'; of MPICH without the long list that follows."""
+    return " ".join(MPI.Get_library_version().splitlines()[0].split(",")[0].split())
 
 
 def abort(exit_code: int) -> None:

@@ -63,7 +63,12 @@ def world(
     join: Join | None = None,
 ) -> "TorchCommunicator":
     """All ranks. Rank 0 serves the store at `address` ("host:port"); with None torch finds it, as under torchrun."""
-    join = join or Join(main=(address or "").rpartition(":")[0].strip("[]"), timeout_s=timeout_s)
+    store, at = meet(rank, size, address, join or Join(main=host_of(address), timeout_s=timeout_s))
+    return TorchCommunicator(store, rank, size, device, timeout_s, at=at)
+
+
+def meet(rank: int, size: int, address: str | None, join: Join) -> tuple[Store, str]:
+    """A store that all reach, when all have come, and this rank's address for the others."""
     try:
         if address is None:
             store, _, _ = next(rendezvous("env://", rank, size, timeout=timedelta(seconds=join.timeout_s)))
@@ -78,7 +83,17 @@ def world(
             hint=f"is {join.noun} 0 running on that host, and is the port free?",
         ) from error
     own = PrefixStore(f"unisono/{number}", store)
-    return TorchCommunicator(own, rank, size, device, timeout_s, at=call(own, rank, size, join))
+    return own, call(own, rank, size, join)
+
+
+def pair(store: Any, name: str, member: int, timeout_s: float, at: str) -> "TorchCommunicator":
+    """Two ranks of a store alone, number 0 and 1. name: the same for both, and used once. at: see the class."""
+    return TorchCommunicator(PrefixStore(name, store), member, 2, "cpu", timeout_s, at=at)
+
+
+def host_of(address: str | None) -> str:
+    """'[::1]:29500' -> '::1'."""
+    return (address or "").rpartition(":")[0].strip("[]")
 
 
 @final

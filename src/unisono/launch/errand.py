@@ -57,6 +57,13 @@ def _meet(options: NodeOptions) -> Communicator:
     from unisono.comm import torch_dist
     from unisono.comm.roll_call import Join
 
+    where = meeting_point(options)
+    join = Join(torch_dist.host_of(where), options.interface, options.join_timeout, "node", once=True)
+    return torch_dist.world(options.node_id, options.num_nodes, where, "cpu", _PATIENCE_S, join)
+
+
+def meeting_point(options: NodeOptions) -> str:
+    """'address:port' of the first machine, as this one knows it; a `UserError` if that cannot be it."""
     address, port = resolve(options.main_address), options.main_port
     if options.node_id == 0:
         _check_main(options, address)
@@ -65,9 +72,7 @@ def _meet(options: NodeOptions) -> Communicator:
             f"--main-address {options.main_address} is {address} on {socket.gethostname()}: this machine itself",
             hint="give the first machine's IP address, or mend /etc/hosts here",
         )
-    join = Join(address, options.interface, options.join_timeout, "node", once=True)
-    where = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
-    return torch_dist.world(options.node_id, options.num_nodes, where, "cpu", _PATIENCE_S, join)
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
 def _check_main(options: NodeOptions, address: str) -> None:

@@ -100,6 +100,11 @@ class Outpost:
             self.tick()
         return self.lost
 
+    @property
+    def first_lost(self) -> bool:
+        """Whether the first machine is, or may be, the one that was lost."""
+        return "node 0 (" in self.lost
+
     def close(self) -> None:
         """Lets the courier take its leave from the others, if there is a reason to; may be called twice."""
         if self._pidfd < 0:

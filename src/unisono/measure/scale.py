@@ -5,10 +5,11 @@ so that all cells end with the same bits. In weak scaling the batch grows with t
 
     cells_of_grid(load("r2", {}), "1x1,1x2", weak=False)
 
-Limits: nodes = 1. A grid with several nodes needs a launcher that reaches them.
+Limits: a grid with several nodes needs a batch system that reaches them.
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from unisono.errors import UserError
@@ -26,7 +27,8 @@ class ScaleOptions:
     """What is varied."""
 
     grid: str = ""
-    """Nodes x ranks of a node, separated by commas, such as 1x1,1x2,1x4; powers of 2 up to the cores if empty."""
+    """Nodes x ranks of a node, separated by commas, such as 1x1,1x2,1x4; powers of 2 up to the cores if empty. Several
+    nodes with --slurm only."""
 
     weak: bool = False
     """Weak scaling: the batch grows with the ranks, each of which keeps its work. Otherwise the problem stays."""
@@ -37,21 +39,40 @@ def default_grid(cores: int) -> str:
     return ",".join(f"1x{2**power}" for power in range(max(2, cores.bit_length())))
 
 
-def cells_of_grid(recipe: Recipe, grid: str, *, weak: bool) -> list[Cell]:
-    """A cell for each of NODESxRANKS; a `UserError` if the grid is none, or cannot be here."""
+def cells_of_grid(recipe: Recipe, grid: str, *, weak: bool, several: bool = False) -> list[Cell]:
+    """A cell for each of NODESxRANKS; a `UserError` if the grid is none, or cannot be here. several: see `layouts`."""
+    pairs = layouts(grid, several=several)
+    fixed = weak_problem if weak else strong_problem
+    most = max(nodes * ranks for nodes, ranks in pairs)
+    return [
+        Cell({"grid": f"{nodes}x{ranks}"}, fixed(recipe, nodes * ranks, most), nodes)
+        for nodes, ranks in dict.fromkeys(pairs)
+    ]
+
+
+def layouts(grid: str, *, several: bool) -> list[tuple[int, int]]:
+    """(nodes, ranks on each) of every cell, once each. several: whether several nodes can be reached."""
     pairs = [_pair(word, grid) for word in words(grid)]
     if not pairs:
         raise UserError("--grid is empty", hint="for example --grid 1x1,1x2")
     for nodes, ranks in pairs:
-        if nodes > 1:
+        if nodes > 1 and not several:
             raise UserError(
                 f"--grid {nodes}x{ranks}: {nodes} nodes are not reached from here, which is one",
-                hint=f"give 1x{nodes * ranks}; on SLURM submit such a cell by itself, unisono submit --nodes {nodes} "
-                f"--ranks-per-node {ranks}, and let unisono report compare the runs",
+                hint=f"give 1x{nodes * ranks}; or, where there is SLURM, --slurm: then every run is a job",
             )
-    fixed = weak_problem if weak else strong_problem
-    most = max(ranks for _, ranks in pairs)
-    return [Cell({"grid": f"{nodes}x{ranks}"}, fixed(recipe, ranks, most)) for nodes, ranks in dict.fromkeys(pairs)]
+    return list(dict.fromkeys(pairs))
+
+
+def cells_with_grid(cells: Sequence[Cell], grid: str, *, several: bool) -> list[Cell]:
+    """Each cell on each layout, the layouts varying fastest. What belongs to a rank stays: a batch per rank, say."""
+    if any("ranks" in cell.labels for cell in cells):
+        raise UserError("--grid with --over ranks=...: the grid says how many ranks there are", hint="leave one out")
+    return [
+        Cell({**cell.labels, "grid": f"{nodes}x{ranks}"}, replace(cell.recipe, ranks=nodes * ranks), nodes)
+        for cell in cells
+        for nodes, ranks in layouts(grid, several=several)
+    ]
 
 
 def strong_problem(recipe: Recipe, ranks: int, most: int) -> Recipe:

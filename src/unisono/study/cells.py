@@ -31,6 +31,8 @@ class Cell:
     labels: Mapping[str, str]
     """Of each varied option its value, in the order in which they were given."""
     recipe: Recipe
+    nodes: int = 1
+    """Machines that its ranks are spread over."""
 
     @property
     def name(self) -> str:
@@ -39,8 +41,8 @@ class Cell:
 
     @property
     def digest(self) -> str:
-        """Equal for equal recipes only."""
-        return digest_of(values_of(self.recipe))
+        """Equal for equal recipes on as many machines only."""
+        return digest_of(values_of(self.recipe) | ({"nodes": self.nodes} if self.nodes > 1 else {}))
 
     @property
     def slug(self) -> str:

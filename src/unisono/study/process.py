@@ -45,13 +45,18 @@ def run_cell(
     code, said = _run(cell, [str(recipe), "--out", str(run)], timeout_s, on_line)
     elapsed_s = time.perf_counter() - begun
     busy = max(0.0, _cpu_s_of_others() - others_s) / elapsed_s
-    record: dict[str, Any] = {"exit_code": code, "elapsed_s": elapsed_s, "others_cores": busy}
+    return {"elapsed_s": elapsed_s, "others_cores": busy} | outcome(run, code, said)
+
+
+def outcome(run: Path, code: int | None, said: str) -> dict[str, Any]:
+    """What became of a run that left this exit code, and said this on standard error. None: it was ended."""
     summary = read_summary(run) if code == 0 else {}
     if code == 0 and summary.get("status") == FINISHED:
-        return record | {"status": FINISHED, "reason": "", "error": "", "summary": summary}
+        return {"exit_code": code, "status": FINISHED, "reason": "", "error": "", "summary": summary}
     if code == 0:
         said = "it ended in good order and left no summary.json that says so"
-    return record | {"status": FAILED, "reason": reason_of(said, code), "error": said[-4000:], "summary": {}}
+    reason = reason_of(said, code)
+    return {"exit_code": code, "status": FAILED, "reason": reason, "error": said[-4000:], "summary": {}}
 
 
 def _run(cell: Cell, arguments: list[str], timeout_s: float, on_line: Callable[[str], None]) -> tuple[int | None, str]:

@@ -7,14 +7,15 @@ The one idea: a study is its records. A run that is over is a line, whether it w
 again runs only what has no line yet. A mistake in a recipe (exit code 2) would come again: its cell is run only once.
 
 A record: cell (name), labels, digest (of the recipe), repeat (below 0: a warm-up), run (directory), ended_at (UTC), and
-what `process.run_cell` says. Limits: one run at a time, on this machine.
+what `process.run_cell` says. Limits: one run at a time, on this machine or, by `Elsewhere`, on others.
 """
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
-from typing import Any, TypeAlias, final
+from typing import Any, Protocol, TypeAlias, final
 
 from unisono.errors import UserError
 from unisono.study.cells import Cell
@@ -23,7 +24,18 @@ from unisono.study.process import FAILED, FINISHED, run_cell
 from unisono.study.records import Records
 
 Record: TypeAlias = dict[str, Any]
+Tell: TypeAlias = Callable[[str], None]
 DEFAULT_TIMEOUT_S = 3600.0
+
+
+class Elsewhere(Protocol):
+    """Runs a cell not in a process of this machine, but by a batch system."""
+
+    def pending(self, run: Path) -> bool:
+        """Whether a run that an earlier command began in this directory goes on, or has ended well since."""
+
+    def __call__(self, cell: Cell, recipe: Path, run: Path, timeout_s: float, on_line: Tell, /) -> Record:
+        """As `process.run_cell`; goes on with a run that is pending."""
 
 
 @final
@@ -37,6 +49,8 @@ class Terms:
     """Run again what failed before."""
     on_line: Callable[[Cell, str], None] = lambda cell, line: None
     """Told of every line that a run prints."""
+    elsewhere: Elsewhere | None = None
+    """Who runs cells; a process of this machine if nobody is given."""
 
     def __post_init__(self) -> None:
         if not 0 < self.timeout_s < float("inf"):
@@ -62,10 +76,11 @@ def _run(records: Records, turn: Turn[Cell], terms: Terms) -> Record:
     cell, mark = turn.cell, f"{turn.repeat}" if turn.repeat >= 0 else f"warmup{-turn.repeat}"
     run = f"runs/{cell.slug}-{mark}"
     told = {"cell": cell.name, "labels": dict(cell.labels), "digest": cell.digest, "repeat": turn.repeat, "run": run}
-    found = run_cell(
+    begun = terms.elsewhere is not None and terms.elsewhere.pending(records.path / run)
+    found = (terms.elsewhere or run_cell)(
         cell,
         records.path / "cells" / f"{cell.slug}.toml",
-        records.clear(run),
+        records.path / run if begun else records.clear(run),
         terms.timeout_s,
         lambda line: terms.on_line(cell, line),
     )

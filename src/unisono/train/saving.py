@@ -87,9 +87,10 @@ class Saver:
         except OSError as error:  # no memory for another process: the next one may find some
             self._tell(position, None, f"its writer could not be started: {error.strerror}")
 
-    def save_last(self, position: int) -> str:
-        """When no rank works any more: what round `position` left; where it is."""
-        if self._folder is None:
+    def save_last(self, position: int, elsewhere: Path | None = None) -> str:
+        """When no rank works any more: what round `position` left; where it is. elsewhere: instead of the folder."""
+        folder = elsewhere or self._folder
+        if folder is None:
             return ""
         self._wait(WAIT_S)
         if self._writer.busy and not self._end_writer():
@@ -99,10 +100,10 @@ class Saver:
         if self._writer.busy:
             raise UserError(
                 f"the last snapshot was not begun: the one before it is being written for {LAST_WAIT_S:g} s by now",
-                hint=f"is the disk of {self._folder} slow, or not there? --resume goes on from the newest whole one",
+                hint=f"is the disk of {folder} slow, or not there? --resume goes on from the newest whole one",
             )
         groups = self._gather(self._kept.lasting_at(position))
-        path = self._write(self._folder, position, self._facts(position), groups)
+        path = self._write(folder, position, self._facts(position), groups)
         self._tell(position, path)
         return path
 

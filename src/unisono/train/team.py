@@ -35,6 +35,7 @@ from unisono.strategies.nodes.away import HERE, Away
 from unisono.strategies.shared import Shared, plan_sections
 from unisono.strategies.sync import Sync
 from unisono.train.job import Job
+from unisono.train.rescuing import rescue
 from unisono.train.saving import Saver, check_data, last_epoch, put_back
 from unisono.train.snapshots.finding import Snapshot
 from unisono.train.trainer import walk_through
@@ -75,6 +76,8 @@ class Places:
     weights: Path | None = None
     snapshots: Path | None = None
     log: Path | None = None
+    refuge: Path | None = None
+    """Snapshots of the first machine, for another one, which saves there what was reached if the first one is lost."""
 
 
 @final
@@ -171,7 +174,10 @@ class Team:
             if outcome.lost or halted:
                 position = self._whole(halted[0] if halted else self._reached(outcome.view))
                 try:
-                    snapshot = saver.save_last(position)
+                    if post is not None and post.first_lost and self.places.refuge is not None:
+                        snapshot = rescue(saver, self.places.refuge, position)
+                    else:
+                        snapshot = saver.save_last(position)
                 except UserError as error:
                     raise Halted(outcome, "", str(error)) from None
                 raise Halted(outcome, snapshot)

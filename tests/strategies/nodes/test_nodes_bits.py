@@ -16,6 +16,8 @@ from unisono.rng import generator
 from unisono.strategies import make
 from unisono.strategies.base import Batch
 from unisono.strategies.joining import Start
+from unisono.strategies.nodes.courier import Courier
+from unisono.strategies.nodes.parcel import Parcel
 from unisono.strategies.shared import Extent
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -98,7 +100,19 @@ def test_what_ranks_count_and_measure_is_known_on_all_machines():
     assert [one[4][1] for one in found] == [1, 1, 0, 0], "the first rank of each machine tells"
 
 
-def test_a_request_to_halt_on_one_machine_halts_all():
+@pytest.mark.parametrize("late", [False, True], ids=["before the exchange", "after it"])
+def test_a_request_to_halt_on_one_machine_halts_all(late, monkeypatch):
+    """Also one that comes when the round's exchange is over: that machine must not halt a round before the others."""
+    gather = Courier._gather
+
+    def asked_late(courier: Courier, parcel: Parcel) -> object:
+        found = gather(courier, parcel)
+        if late and courier._seating.node == 1 and courier._desk.ordered_at == 1:
+            courier._shared.requests.ask_to_halt()
+        return found
+
+    monkeypatch.setattr(Courier, "_gather", asked_late)
+
     def work(world: unisono.World) -> list[bool]:
         model = model_of("linear sgd")
         extent = Extent(world.size, 8, (8,), steps=9)
@@ -108,7 +122,7 @@ def test_a_request_to_halt_on_one_machine_halts_all():
         ) as strategy:
             loader, halts = Loader(PLAN, X, TARGETS), []
             for position in range(1, 4):
-                if (world.rank, position) == (2, 2):
+                if not late and (world.rank, position) == (2, 2):
                     strategy.ask_to_halt()
                 world.comm.barrier()
                 load = partial(loader.groups, PLAN.order(0), 0)

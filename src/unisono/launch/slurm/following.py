@@ -28,21 +28,21 @@ def follow(number: str, show: Say, say: Say, poll_s: float) -> int:
 
     `show` gets each line of output, `say` what becomes of the job.
     """
-    outputs: dict[str, _Output] = {}
+    outputs: dict[str, Output] = {}
     states: dict[str, str] = {}
     asked = -poll_s
     jobs: list[Job] = []
     while True:
         if time.monotonic() - asked >= poll_s:
-            jobs = _ask(number, say, poll_s)
+            jobs = ask(number, say, poll_s)
             asked = time.monotonic()
             for job in jobs:
-                told = _told(job)
-                if states.get(job.number) != told:
-                    states[job.number] = told
-                    say(f"job {job.number}: {told}")
+                state = told(job)
+                if states.get(job.number) != state:
+                    states[job.number] = state
+                    say(f"job {job.number}: {state}")
                 if job.number not in outputs and job.output:
-                    outputs[job.number] = _Output(Path(job.output), f"{job.number}: " if "_" in job.number else "")
+                    outputs[job.number] = Output(Path(job.output), f"{job.number}: " if "_" in job.number else "")
         over = all(job.over for job in jobs)
         for output in outputs.values():
             output.show_new(show, last=over)
@@ -56,7 +56,7 @@ def exit_code(job: Job) -> int:
     return 0 if job.state == "COMPLETED" else job.exit_code or 1
 
 
-def _told(job: Job) -> str:
+def told(job: Job) -> str:
     """PENDING (Resources), RUNNING on n1, FAILED (exit code 2)."""
     if job.over:
         code = exit_code(job)
@@ -70,7 +70,8 @@ def _told(job: Job) -> str:
     return f"{job.state} {f'on {job.nodes}' if job.nodes else f'({job.reason})'}{restarted}"
 
 
-def _ask(number: str, say: Say, poll_s: float) -> list[Job]:
+def ask(number: str, say: Say, poll_s: float) -> list[Job]:
+    """A job, or all tasks of an array; asks again while SLURM does not answer."""
     for failures in range(MOST_FAILURES):
         try:
             return jobs_of(number)
@@ -82,10 +83,10 @@ def _ask(number: str, say: Say, poll_s: float) -> list[Job]:
 
 
 @final
-class _Output:
-    """A file that grows."""
+class Output:
+    """A file that grows. prefix: before every line."""
 
-    def __init__(self, path: Path, prefix: str) -> None:
+    def __init__(self, path: Path, prefix: str = "") -> None:
         self._path, self._prefix = path, prefix
         self._read, self._rest = 0, b""
 

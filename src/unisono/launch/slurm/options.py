@@ -41,6 +41,12 @@ class JobOptions:
     """For srun: pmix (Open MPI), pmi2 (MPICH), or none, for --transport gloo; auto: what the MPI here
     needs. [default: auto]"""
 
+    interface: str = ""
+    """The network interface between nodes, such as ib0; the one on the way to the first node if empty."""
+
+    join_timeout: float = 0.0
+    """Seconds within which all ranks must have come; 0: 60, as for unisono train."""
+
     job_name: str = ""
     """The job's name; the recipe's if empty."""
 
@@ -91,7 +97,7 @@ class JobOptions:
 
 def check(options: JobOptions) -> None:
     """Refuses what contradicts itself."""
-    for name, least in (("nodes", 1), ("ranks_per_node", 0), ("warn_s", 0), ("max_requeues", 0)):
+    for name, least in (("nodes", 1), ("ranks_per_node", 0), ("warn_s", 0), ("max_requeues", 0), ("join_timeout", 0)):
         if getattr(options, name) < least:
             option = "--" + name.replace("_", "-")
             raise UserError(f"{option} is {getattr(options, name)}", hint=f"give {least} or more")
@@ -101,6 +107,8 @@ def check(options: JobOptions) -> None:
         raise unknown_name("--mpi", options.mpi, PLUGINS)
     if options.mpi != "auto" and options.launcher not in ("auto", "srun"):
         raise UserError(f"--mpi {options.mpi} with --launcher {options.launcher}", hint="--mpi is an option of srun's")
+    if not options.interface.isprintable() or " " in options.interface:
+        raise UserError(f"--interface is {options.interface!r}", hint="a name such as ib0: `ip address` shows them")
     if options.array and not re.fullmatch(r"\d+(-\d+(:\d+)?)?(,\d+(-\d+(:\d+)?)?)*(%\d+)?", options.array):
         raise UserError(f"--array is {options.array!r}", hint="give numbers such as 0-3, 1,2,5 or 0-9%2")
     if options.mem and not re.fullmatch(r"\d+[KMGT]?", options.mem, re.IGNORECASE):

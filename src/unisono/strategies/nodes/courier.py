@@ -46,6 +46,7 @@ class Courier:
         self._dealing = Dealing(shared.gradients, shared.desk)
         self._parcels: dict[tuple[str, int], Parcel] = {}
         self._sent_bytes = 0
+        self._halt = False
 
     def close(self) -> None:
         self._comm.close()
@@ -66,7 +67,8 @@ class Courier:
         except BaseException:
             self._desk.fail()
             raise
-        self._shared.requests.settle(position, due=due)
+        # Not as the request stands now: asked in between, this machine would halt a round before the others.
+        self._shared.requests.settle(position, due=due, halt=self._halt)
         self._desk.answer(position)
 
     def _lost(self, error: CommError) -> NodeLost:
@@ -207,7 +209,8 @@ class Courier:
         requests = self._shared.requests
         parcel["asked"][0] = requests.asked_to_halt
         came = parcel.views(self._comm.all_gather(parcel.data))
-        if any(views["asked"][0] for views in came):
+        self._halt = any(views["asked"][0] for views in came)
+        if self._halt:
             requests.ask_to_halt()
         return [(node, views) for node, views in enumerate(came) if node != self._seating.node]
 

@@ -1,0 +1,51 @@
+"""What a rank tells of itself and of its node, to be compared with the others. JSON only.
+
+python -c "from unisono.doctor.nodes.facts import facts_here; print(facts_here('gloo', ''))"
+"""
+
+import os
+import platform
+import socket
+from importlib import metadata
+from typing import Any
+
+from unisono import __version__
+from unisono.comm.node import node_key
+from unisono.launch.environments import THREADS, said
+from unisono.resources import available_bytes, usable_cores
+from unisono.train.fingerprint import fingerprint
+
+PACKAGES = ("numpy", "torch", "mpi4py")
+
+
+def facts_here(transport: str, address: str) -> dict[str, Any]:
+    """transport: what this rank was reached by; address: by which others reach its machine, if that is known."""
+    return {
+        "host": socket.gethostname(),
+        "node": node_key().hex(),
+        "address": address,
+        "unisono": __version__,
+        "Python": ".".join(platform.python_version_tuple()[:2]),
+        "packages": {name: _version(name) for name in PACKAGES},
+        "MPI": _library() if transport == "mpi" else "",
+        "fingerprint": fingerprint(),
+        "affinity": sorted(os.sched_getaffinity(0)),
+        "cores": usable_cores(),
+        "load": round(os.getloadavg()[0], 2),
+        "available_bytes": available_bytes(),
+        "threads": said(*THREADS),
+    }
+
+
+def _version(package: str) -> str:
+    """Without importing it; empty if it is not installed."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def _library() -> str:
+    from unisono.comm.mpi import library_version
+
+    return library_version()

@@ -1,0 +1,93 @@
+"""`unisono doctor --nodes` under real launchers, on one machine; tests/cluster has several."""
+
+import json
+import socket
+import subprocess
+import sys
+from importlib.util import find_spec
+
+import pytest
+
+from unisono.launch.commands import find_program, mpirun
+from unisono.launch.environments import child_environment, mpi_environment
+
+DOCTOR = [sys.executable, "-m", "unisono", "doctor", "--nodes"]
+with_mpi = pytest.mark.skipif(
+    not find_spec("mpi4py") or find_program("mpirun") is None, reason="mpi4py or mpirun is not installed"
+)
+with_torch = pytest.mark.skipif(not find_spec("torch"), reason="torch is not installed")
+
+
+def call(command: list[str], environment: dict[str, str], **more: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100, check=False, **more)  # type: ignore[call-overload,no-any-return]
+
+
+@with_mpi
+def test_under_mpirun():
+    ended = call(mpirun(3, [*DOCTOR, "--json"]), mpi_environment())
+    assert ended.returncode == 0, ended.stderr
+    found = json.loads(ended.stdout)
+    assert found["sentence"].startswith("All 3 ranks on 1 node reach each other over mpi")
+    assert [[value is None for value in row] for row in found["bytes_per_s"]] == [
+        [one == other for other in range(3)] for one in range(3)
+    ]
+    assert found["ranks"][2]["MPI"].split()[0] in ("Open", "MPICH")
+
+
+STOPPED = """
+import os, signal, sys
+from unisono.doctor.nodes import visit
+if os.environ["OMPI_COMM_WORLD_RANK"] == "1":
+    visit.follow = lambda *given: os.kill(os.getpid(), signal.SIGSTOP)
+visit.PATIENCE_S, visit._ARRIVING_S = 1.0, 2.0
+from unisono.cli.main import main
+main()
+"""
+
+
+@with_mpi
+def test_a_rank_that_is_stopped_is_named():
+    """MPI notices nothing, and could not end."""
+    ended = call(mpirun(2, [sys.executable, "-c", STOPPED, "doctor", "--nodes"]), mpi_environment())
+    assert ended.returncode == 1, ended.stderr
+    assert "Not everybody answers: rank 1 does not." in ended.stdout
+    assert "FAILED   rank 1            did not answer within 2 s" in ended.stdout
+
+
+@with_torch
+def test_under_torchrun():
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "unisono"]
+    ended = call([*torchrun, "doctor", "--nodes"], child_environment(1))
+    assert ended.returncode == 0, ended.stderr
+    assert "All 2 ranks on 1 node reach each other over gloo" in ended.stdout
+    assert "latency, us (half a round trip)" in ended.stdout
+
+
+@with_torch
+def test_whoever_does_not_come_is_named():
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    by_hand = ["--num-nodes", "2", "--node-id", "0", "--main-address", "127.0.0.1", "--main-port", port]
+    ended = call([*DOCTOR, *by_hand, "--join-timeout", "1"], child_environment(1))
+    assert ended.returncode == 2
+    assert "node 0: after 1 s node 1 of 2 had not come; here: node 0 on " in ended.stderr
+
+
+def test_alone_it_says_how_it_is_started():
+    ended = call(DOCTOR, child_environment(1))
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert "HINT: start it as you start training: mpirun -n 4 unisono doctor --nodes" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (["--nodes", "--transport", "udp"], "unknown transport 'udp'; there are: auto, mpi, gloo"),
+        (["--nodes", "--num-nodes", "2"], "--num-nodes 2 without --main-address"),
+        (["--interface", "eth0"], "options of several machines, without --nodes"),
+    ],
+)
+def test_mistakes(given, told):
+    ranks = {"RANK": "0", "WORLD_SIZE": "2"} if "--transport" in given else {}
+    ended = call([sys.executable, "-m", "unisono", "doctor", *given], child_environment(1) | ranks)
+    assert (ended.returncode, told in ended.stderr) == (2, True), ended.stderr

@@ -1,0 +1,72 @@
+"""`unisono doctor --nodes` on several machines: a link that is slow, one that is cut, a machine that falls silent."""
+
+import json
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from unisono.launch.commands import find_program
+from unisono.launch.environments import child_environment, mpi_environment
+
+sys.path.insert(0, str(Path(__file__).parent))
+from namespaces import REASON, Net, ends
+
+pytestmark = [pytest.mark.skipif(bool(REASON), reason=REASON), pytest.mark.timeout(200)]
+with_torch = pytest.mark.skipif(not find_spec("torch"), reason="torch is not installed")
+HERE = Path(__file__).parent
+DOCTOR = [sys.executable, "-m", "unisono", "doctor", "--nodes", "--json"]
+
+
+def by_hand(net: Net, folder: Path, *more: str) -> list[subprocess.Popen[str]]:
+    """One on each machine."""
+    where = ["--num-nodes", str(len(net.names)), "--main-address", net.address(0), *more]
+    return [
+        net.start(node, [*DOCTOR, *where, "--node-id", str(node)], child_environment(1), folder)
+        for node in range(len(net.names))
+    ]
+
+
+@with_torch
+def test_a_slow_link_shows_in_the_matrix(tmp_path):
+    with Net(3) as net:
+        net.slow("20mbit", node=2)
+        told = ends(by_hand(net, tmp_path))
+    assert [code for code, _, _ in told] == [0, 0, 0], told
+    assert [said for _, said, _ in told[1:]] == ["", ""], "the first one speaks"
+    found = json.loads(told[0][1])
+    rates = found["bytes_per_s"]
+    assert max(rates[0][2], rates[1][2], rates[2][0]) < 0.5 * min(rates[0][1], rates[1][0]), rates
+    assert "node0 and node2" in next(entry["told"] for entry in found["findings"] if entry["name"] == "bandwidth")
+    assert [facts["address"] for facts in found["ranks"]] == [net.address(node) for node in range(3)]
+
+
+@with_torch
+@pytest.mark.skipif(find_program("iptables") is None, reason="iptables is not installed")
+def test_two_machines_that_do_not_reach_each_other_are_named(tmp_path):
+    with Net(3) as net:
+        net.forbid(1, 2)
+        told = ends(by_hand(net, tmp_path))
+    found = json.loads(told[0][1])
+    assert found["sentence"] == "Not all ranks reach each other: rank 1 (node1) and rank 2 (node2) do not."
+    assert [code for code, _, _ in told] == [1, 0, 0], told
+    assert found["bytes_per_s"][0][1] > 0
+    assert found["bytes_per_s"][2][0] > 0
+
+
+@pytest.mark.skipif(not find_spec("mpi4py") or find_program("mpirun") is None, reason="mpi4py or mpirun is missing")
+def test_over_mpi(tmp_path):
+    with Net(2) as net:
+        net.slow("100mbit")
+        hosts = ",".join(f"{net.address(node)}:2" for node in range(2))
+        agent = ["--prtemca", "plm_ssh_agent", str(HERE / "launch_agent.sh")]
+        command = [find_program("mpirun") or "mpirun", *agent, "--host", hosts, "-n", "4", "--bind-to", "none"]
+        environment = mpi_environment(child_environment(1)) | {"NET_NAMES": " ".join(net.names)}
+        ((code, said, err),) = ends([net.start(0, [*command, *DOCTOR], environment, tmp_path)])
+    assert code == 0, err
+    found = json.loads(said)
+    assert found["sentence"].startswith("All 4 ranks on 2 nodes reach each other over mpi, between nodes in ")
+    rates = found["bytes_per_s"]
+    assert max(rates[0][2], rates[1][3], rates[3][0]) < min(rates[0][1], rates[2][3]), rates
