@@ -54,12 +54,12 @@ def points() -> dict:
 
 def tune_rows() -> list[dict]:
     shown = {"energy_source": "estimate", "memory_bytes": 1 << 20, "shards": 8, "global_batch": 64, "reason": ""}
-    trial = shown | {"status": "finished", "joules_per_sample": 0.001}
+    trial = shown | {"what": "trial", "status": "finished", "joules_per_sample": 0.001}
     tried = [
         trial | {"digest": f"d{n}", "labels": {"ranks": f"{n}", "threads": "1"}, "samples_per_s": 100.0 * n}
         for n in (1, 2)
     ]
-    lost = {"digest": "d4", "labels": {"ranks": "4", "threads": "1"}, "status": "failed", "reason": EVIL}
+    lost = trial | {"digest": "d4", "labels": {"ranks": "4", "threads": "1"}, "status": "failed", "reason": EVIL}
     rows = [row | {"objective": "throughput", "complete": True} for row in tune.rows_of([*tried, lost])]
     tune.table(rows, "d2")
     return rows

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, final
 
@@ -24,6 +25,7 @@ from unisono.report.verdict import readable_s
 from unisono.resources import usable_cores
 from unisono.study.cells import Cell
 from unisono.study.estimate import estimate_s, try_out
+from unisono.study.inputs import inputs_of
 from unisono.study.plan import Turn, turns
 from unisono.study.process import FAILED
 from unisono.study.records import Records, default_path
@@ -45,14 +47,15 @@ class Plan:
     elsewhere: Submitted | None = None
     """Who runs the cells; processes of this machine if nobody does."""
 
-    @property
+    @cached_property
     def studied(self) -> dict[str, Any]:
-        """What tells it from others: the cells, by what they run; and as which jobs."""
+        """What tells it from others: the cells, by what they run, and what that was; as which jobs."""
         cells = {"cells": {cell.name: cell.digest for cell in self.cells}}
+        studied = cells | inputs_of([cell.recipe for cell in self.cells])
         if self.elsewhere is None:
-            return cells
+            return studied
         # As it would be read back: tuples are lists there.
-        return cells | {"slurm": {name: _plain(value) for name, value in asdict(self.elsewhere.job).items() if value}}
+        return studied | {"slurm": {name: _plain(value) for name, value in asdict(self.elsewhere.job).items() if value}}
 
     @property
     def path(self) -> Path:

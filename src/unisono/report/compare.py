@@ -12,10 +12,12 @@ from typing import Any
 from unisono.report.measured import (
     BITS,
     EPOCHS,
+    LOST,
     REASON,
     SPEEDS,
     compare_rates,
     energy_of,
+    losses_line,
     measured,
     percent,
     scores_of,
@@ -23,7 +25,7 @@ from unisono.report.measured import (
     useful,
 )
 from unisono.study.cells import Cell
-from unisono.study.study import Record, counted, failure
+from unisono.study.study import Record, counted, failure, losses
 from unisono.study.tables import NOT_YET, Column, Row, Table
 
 TITLE = "ratio: how many times as fast as the first; ±: half the range of the repeats"
@@ -36,6 +38,7 @@ def rows_of(cells: Sequence[Cell], records: Sequence[Record]) -> list[dict[str, 
         row: dict[str, Any] = {"cell": cell.name, "labels": dict(cell.labels), **cell.labels}
         if runs := counted(records, cell):
             row |= measured(runs)
+            row |= losses(records, cell)
         else:
             row["reason"] = failure(records, cell) or NOT_YET
         rows.append(row)
@@ -62,6 +65,7 @@ def table(rows: Sequence[Row], options: Sequence[str]) -> Table:
         Column("sync_share", "sync %", percent(0), minor=True),
         energy_of(rows),
         BITS,
+        *([LOST] if any(row.get("failed") for row in rows) else []),
         REASON,
     ]
     return Table(TITLE, [Column(option, option, left=True) for option in options] + useful(found, rows))
@@ -84,23 +88,27 @@ def _failures(rows: Sequence[Row]) -> list[str]:
     for row in rows:
         if row.get("reason"):
             groups.setdefault(row["reason"], []).append(row["cell"])
-    return [f"{'; '.join(cells)}: {reason}" for reason, cells in groups.items()]
+    lines = [f"{'; '.join(cells)}: {reason}" for reason, cells in groups.items()]
+    return [line for row in rows if (line := losses_line(row, row["cell"]))] + lines
 
 
 def _speed_lines(rows: Sequence[Row], base: Row) -> list[str]:
     others = [row for row in rows if row.get("ratio") is not None and row is not base]
     if not others:
         return []
-    best = max([base, *others], key=lambda row: row["ratio"])
-    if best is base:
-        lines = [f"Fastest: {base['cell']}, the first."]
-    else:
+    rounds = max(row["repeats"] for row in [base, *others])
+    whole = [row for row in [base, *others] if row["ratio_rounds"] == rounds]  # luck is no speed
+    best = max(whole, key=lambda row: row["ratio"], default=base)
+    lines = []
+    if best is not base:
         lines = [f"Fastest: {best['cell']}, {_times(best)} times as fast as {base['cell']}."]
-    alike = [row["cell"] for row in others if row["ratio_low"] <= 1 <= row["ratio_high"]]
-    if alike and base["repeats"] > 1:
+    elif len(whole) > 1:
+        lines = [f"Fastest: {base['cell']}, the first."]
+    alike = [row["cell"] for row in others if row in whole and row["ratio_low"] <= 1 <= row["ratio_high"]]
+    if alike and rounds > 1:
         lines.append(f"As fast as {base['cell']}, as far as these rounds can tell: {'; '.join(alike)}.")
-    if base["repeats"] < 2:
-        lines.append("Measured once: --repeat 3 would tell what is chance.")
+    if rounds < 2:
+        lines.append("Measured once: --repeat 4 would tell what is chance.")
     return lines
 
 
@@ -122,5 +130,5 @@ def _bits_lines(rows: Sequence[Row]) -> list[str]:
     ]
     unsteady = [row["cell"] for row in rows if not row.get("reason") and row["weights_sha256"] is None]
     if unsteady:
-        lines.append(f"Other bits in every run, of the same recipe: {'; '.join(unsteady)}.")
+        lines.append(f"Not the same bits in all runs, of the same recipe: {'; '.join(unsteady)}.")
     return lines

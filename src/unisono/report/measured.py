@@ -76,7 +76,16 @@ def compare_rates(row: dict[str, Any], base: Row, name: str) -> None:
     gain = paired(row["rates"], base["rates"])
     if gain is not None:
         row.update(with_range(name, gain))
+        row[f"{name}_rounds"] = gain.count
     row["same_bits"] = bool(row["weights_sha256"]) and row["weights_sha256"] == base["weights_sha256"]
+
+
+def losses_line(row: Row, name: str) -> str:
+    """Of runs that failed beside others that did not, in a sentence; else nothing."""
+    if row.get("reason") or not row.get("failed"):
+        return ""
+    count = row["repeats"]
+    return f"{name}: {count} of {count + row['failed']} runs; {row['failed']} failed: {row['failed_reason']}"
 
 
 def percent(decimals: int) -> Callable[[float], str]:
@@ -99,6 +108,7 @@ SPEEDS = (
     Column("samples_per_s", "samples/s", lambda value: f"{value:,.0f}"),
 )
 BITS = Column("same_bits", "bits", lambda same: "same" if same else "other")
+LOST = Column("failed", "failed runs", lambda count: f"{count}" if count else "", minor=True)
 UTILISATION = Column("utilisation", "util. %", percent(0), minor=True)
 """Of the node's cores, those that ranks kept busy."""
 

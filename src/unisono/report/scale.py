@@ -12,6 +12,7 @@ from typing import Any
 
 from unisono.report.measured import (
     BITS,
+    LOST,
     REASON,
     SPEEDS,
     UTILISATION,
@@ -23,7 +24,7 @@ from unisono.report.measured import (
     useful,
 )
 from unisono.study.cells import Cell
-from unisono.study.study import Record, counted, failure
+from unisono.study.study import Record, counted, failure, losses
 from unisono.study.tables import NOT_YET, Column, Row, Table
 
 TITLE = "scaling, nodes x ranks; accuracies; ±: half the range of the repeats"
@@ -38,6 +39,7 @@ def rows_of(cells: Sequence[Cell], records: Sequence[Record], *, weak: bool, cor
         row |= {"threads": cell.recipe.threads, "cores": cores, "weak": weak}
         if runs := counted(records, cell):
             row |= measured(runs)
+            row |= losses(records, cell)
             run_on: dict[str, Any] = next(iter(runs.values()))["summary"].get("machine") or {}
             row["utilisation"] = row["node_cores"] and row["node_cores"] / (run_on.get("cores") or cores)
         else:
@@ -85,6 +87,7 @@ def table(rows: Sequence[Row]) -> Table:
         UTILISATION,
         energy_of(rows),
         BITS,
+        *([LOST] if any(row.get("failed") for row in rows) else []),
         REASON,
     ]
     return Table(f"{'weak' if rows and rows[0]['weak'] else 'strong'} {TITLE}", useful(shown, rows))

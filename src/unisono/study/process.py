@@ -79,8 +79,10 @@ def _run(cell: Cell, arguments: list[str], timeout_s: float, on_line: Callable[[
                     if time.monotonic() > deadline:
                         raise CommTimeout("it went on for too long")
                 code = process.wait()
-            except CommTimeout:
-                return None, f"it took longer than {timeout_s:g} s (--timeout-s) and was ended"
+            except CommTimeout as error:
+                if time.monotonic() > deadline:
+                    return None, f"it took longer than {timeout_s:g} s (--timeout-s) and was ended"
+                return None, str(error)
         noise.seek(0)
         return code, noise.read()
 

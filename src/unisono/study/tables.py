@@ -26,6 +26,8 @@ REASON = "reason"
 """Why a row has no numbers."""
 NOT_YET = "not run yet"
 """The reason that is no failure."""
+FAILED = "failed"
+"""How many of a row's runs failed. The others are no sample of all, and have no range."""
 _LATEX = {"&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}",
           "^": r"\textasciicircum{}", "\\": r"\textbackslash{}"}  # fmt: skip
 
@@ -50,6 +52,8 @@ class Column:
         value = row.get(self.name)
         if value is None:
             return ""
+        if self.ranged is not None and row.get(FAILED):
+            return f"{value:,.{self.ranged}f}"
         if self.ranged is not None:
             return range_of(value, row[f"{self.name}_low"], row[f"{self.name}_high"], self.ranged)
         return self.show(value)
