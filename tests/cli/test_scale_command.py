@@ -55,6 +55,7 @@ def test_a_dry_run_shows_the_plan_and_leaves_nothing(tmp_path):
     [
         (["--grid", "2x2"], "2 nodes are not reached from here"),
         (["--grid", "many"], "is no NODESxRANKS"),
+        (["--grid", "1x1,1x100000"], "--grid 1x100000: more than 4,096 ranks on one machine"),
         (["--repeat", "0"], "--repeat is 0"),
         (["--timeout-s", "-1"], "--timeout-s is -1.0"),
         (["--strategy", "async"], "its ranks are masters and workers"),

@@ -70,6 +70,8 @@ def test_how_busy_the_node_was_is_a_share_of_its_cores():
     made_table = table(rows)
     at = [column.title for column in made_table.columns].index("util. %")
     assert [made_table.texts(row)[at] for row in rows] == ["22", "50"]
+    elsewhere = [record | {"summary": record["summary"] | {"machine": {"cores": 2}}} for record in busy]
+    assert [row["utilisation"] for row in rows_of(cells, elsewhere, weak=False, cores=4)] == [0.45, 1.0]
     assert "util. %" not in [column.title for column in table(rows_of(cells, records, weak=False, cores=4)).columns]
 
 

@@ -59,7 +59,7 @@ def test_a_collapse_is_named_with_its_cure(rule, accuracy, guesses):
         (record([5, 5]), 8, "free", "90 % of the workers' time. Try --ranks 9: sooner, with gradients 7 updates late "),
         (record([5]), 2, "free", "Limited by computing, 90 % of the workers' time, on all cores."),
         (record([5], compute_s=0.3, slow=4.0), 2, "free", "rank 2, which takes 4.0 times as long for a push"),
-        (record([5], compute_s=0.4), 1, "free", "2 workers share 1 core. Try --ranks 2, with gradients 0 updates"),
+        (record([5], compute_s=0.2, slow=2.0), 1, "free", "2 workers share 1 core. Try --ranks 2, with gradients 0"),
         (record([5], compute_s=0.4), 2, "round-robin", "workers push in turn. Try --order free"),
         (record([5], compute_s=0.4), 2, "free", "a push waits 80.0 ms for an answer. Try a larger --batch-size."),
     ],

@@ -40,7 +40,7 @@ def test_what_was_found_is_marked_and_told():
     assert "--seconds" in words[1]
     assert words[2] == "4 ranks x 1 threads: too large"
     assert "1.0 mJ a sample (estimate)" in words_of(rows, "2b", "energy", complete=True)[1]
-    assert words_of(rows, "", "energy", complete=True) == []
+    assert words_of(rows, "", "energy", complete=True) == ["4 ranks x 1 threads: too large"]
 
 
 def test_the_time_to_an_accuracy_has_a_column():

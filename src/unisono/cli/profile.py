@@ -45,7 +45,7 @@ def profile(
     jobs = plan(asked, look)
     out = prepare_out(asked.out, FILES)
     console, shown = (
-        Console(width=None if sys.stdout.isatty() else WIDTH),
+        Console(width=None if sys.stdout.isatty() else WIDTH, markup=False),
         Shown(look.sort, look.memory, look.shapes, look.top),
     )
     records: list[dict[str, Any]] = []

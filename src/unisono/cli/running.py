@@ -24,7 +24,7 @@ from unisono.comm.node import node_colour
 from unisono.comm.roll_call import Join
 from unisono.comm.telling import all_told, told
 from unisono.data.sharing import load_once
-from unisono.errors import CommError, NodeLost, RankFailed, UnisonoError, UserError
+from unisono.errors import CommError, NodeLost, RankFailed, RankLost, UnisonoError, UserError
 from unisono.launch.connect import connect, connect_gloo, require
 from unisono.launch.environments import detect
 from unisono.launch.local import run
@@ -240,8 +240,11 @@ def _nobody_left_waiting(comm: Communicator) -> Iterator[None]:
 
 def _leave_stranded(comm: Communicator, halted: Halted) -> NoReturn:
     """Without the others, some of which are no more. One rank of each machine says why."""
-    if isinstance(halted.__cause__, NodeLost) and halted.__cause__.first_hand:
+    cause = halted.__cause__
+    if isinstance(cause, NodeLost) and cause.first_hand:
         print(f"unisono: {halted}", file=sys.stderr, flush=True)
+    elif isinstance(cause, RankLost):
+        print(f"unisono: {halted if comm.rank == 0 else cause}", file=sys.stderr, flush=True)
     leaving = SystemExit(halted.exit_code)
     comm.desert(leaving)
     raise leaving

@@ -72,7 +72,7 @@ class Plan:
 
 def console() -> Console:
     """For tables, on standard output."""
-    return Console(width=None if sys.stdout.isatty() else PIPED_WIDTH)
+    return Console(width=None if sys.stdout.isatty() else PIPED_WIDTH, markup=False)
 
 
 def study(plan: Plan, show: Callable[[Sequence[Record], Path], None]) -> None:
@@ -101,7 +101,7 @@ def study(plan: Plan, show: Callable[[Sequence[Record], Path], None]) -> None:
 
 
 def _carry_out(plan: Plan, records: Records, terms: Terms) -> None:
-    status, every = Console(stderr=True), plan.turns
+    status, every = Console(stderr=True, markup=False), plan.turns
     known = sum(turn.repeat in latest(records.all, turn.cell) for turn in every)
     status.print(
         f"unisono {plan.kind}: {len(plan.cells)} cells, {len(every)} runs"
@@ -110,7 +110,7 @@ def _carry_out(plan: Plan, records: Records, terms: Terms) -> None:
         highlight=False,
         soft_wrap=True,
     )
-    columns = (TextColumn("{task.description:<40}"), BarColumn(), MofNCompleteColumn())
+    columns = (TextColumn("{task.description:<40}", markup=False), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, console=status, auto_refresh=False, disable=not status.is_terminal) as progress:
         task = progress.add_task("starting", total=len(every))
 

@@ -121,6 +121,6 @@ def _show(records: Sequence[dict[str, Any]], best: str | None, path: Path, objec
 
     rows = [row | {"objective": objective, "complete": complete} for row in rows_of(records)]
     made = table(rows, best or "")
-    Console(width=None if sys.stdout.isatty() else 110).print(made.shown(rows))
+    Console(width=None if sys.stdout.isatty() else 110, markup=False).print(made.shown(rows))
     print("\n".join(words_of(rows, best or "", objective, complete=complete)))
     made.write(rows, path, "tune")

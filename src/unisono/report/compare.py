@@ -26,7 +26,7 @@ from unisono.report.measured import (
 )
 from unisono.study.cells import Cell
 from unisono.study.study import Record, counted, failure, losses
-from unisono.study.tables import Column, Row, Table
+from unisono.study.tables import NOT_YET, Column, Row, Table
 
 TITLE = "ratio: how many times as fast as the first; ±: half the range of the repeats"
 
@@ -40,7 +40,7 @@ def rows_of(cells: Sequence[Cell], records: Sequence[Record]) -> list[dict[str, 
             row |= measured(runs)
             row |= losses(records, cell)
         else:
-            row["reason"] = failure(records, cell) or "not run yet"
+            row["reason"] = failure(records, cell) or NOT_YET
         rows.append(row)
     base = baseline_of(rows)
     for row in rows:

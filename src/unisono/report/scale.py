@@ -25,7 +25,7 @@ from unisono.report.measured import (
 )
 from unisono.study.cells import Cell
 from unisono.study.study import Record, counted, failure, losses
-from unisono.study.tables import Column, Row, Table
+from unisono.study.tables import NOT_YET, Column, Row, Table
 
 TITLE = "scaling, nodes x ranks; accuracies; ±: half the range of the repeats"
 
@@ -40,9 +40,10 @@ def rows_of(cells: Sequence[Cell], records: Sequence[Record], *, weak: bool, cor
         if runs := counted(records, cell):
             row |= measured(runs)
             row |= losses(records, cell)
-            row["utilisation"] = None if row["node_cores"] is None else row["node_cores"] / cores
+            run_on: dict[str, Any] = next(iter(runs.values()))["summary"].get("machine") or {}
+            row["utilisation"] = row["node_cores"] and row["node_cores"] / (run_on.get("cores") or cores)
         else:
-            row["reason"] = failure(records, cell) or "not run yet"
+            row["reason"] = failure(records, cell) or NOT_YET
         rows.append(row)
     base = baseline_of(rows)
     for row in rows:

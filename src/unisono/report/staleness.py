@@ -161,8 +161,8 @@ class Staleness:
             )
         if computing > BUSY:
             return f"Limited by computing, {100 * computing:.0f} % of the workers' time, on all cores."
-        if summary["slow_worker"]:
-            rank, times = summary["slow_worker"]
+        rank, times = summary["slow_worker"] or (0, 1.0)
+        if times > SLOW * max(1.0, workers / cores):  # on shared cores who computes when makes a difference, too
             return (
                 f"Limited by waiting for rank {rank:.0f}, which takes {times:.1f} times as long for a push as the "
                 "others. Try --deal dynamic, or --max-staleness none."

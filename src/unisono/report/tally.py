@@ -62,13 +62,14 @@ class Tally:
         self._contributions: list[np.ndarray] = []
         self.hosts: list[str] = []
         """Of each rank, in order."""
-        self.steps, self.samples, self.train_s = 0, 0, 0.0
+        self.epochs, self.steps, self.samples, self.train_s = 0, 0, 0, 0.0
         self.metrics: dict[str, Any] = {}
         """Of the last epoch."""
 
     def add(self, record: dict[str, Any]) -> None:
         """One epoch."""
-        self.metrics, self.steps = record["metrics"], self.steps + record["steps"]
+        self.metrics, self.epochs = record["metrics"], self.epochs + 1
+        self.steps += record["steps"]
         self.samples += sum(entry["samples"] for entry in record["ranks"])
         self.train_s += record["metrics"]["epoch_s"]
         self.hosts = [entry["host"] for entry in record["ranks"]]

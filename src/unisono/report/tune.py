@@ -62,8 +62,9 @@ def table(rows: Sequence[Row], best: str) -> Table:
 def words_of(rows: Sequence[Row], best: str, objective: str, *, complete: bool) -> list[str]:
     """What was found, against the worst; why others could not be tried."""
     found = next((row for row in rows if row["digest"] == best), None)
+    reasons = [f"{row['ranks']} ranks x {row['threads']} threads: {row[REASON]}" for row in rows if row[REASON]]
     if found is None:
-        return []
+        return reasons
     what = f"{found['ranks']} ranks x {found['threads']} threads, {found['shards']} shards, batch {found['batch_size']}"
     soonest = found.get("train_s") is not None
     why = f"the soonest at the accuracy, in {readable_s(found['train_s'])}" if soonest else f"the best for {objective}"
@@ -77,5 +78,4 @@ def words_of(rows: Sequence[Row], best: str, objective: str, *, complete: bool) 
         words.append(f"Energy: {readable_j(found['joules_per_sample'])} a sample ({found['energy_source']}).")
     if not complete:
         words.append("There was no time to try everything as often as planned (--seconds).")
-    words += [f"{row['ranks']} ranks x {row['threads']} threads: {row[REASON]}" for row in rows if row[REASON]]
-    return words
+    return words + reasons

@@ -116,11 +116,6 @@ class Strategy(ABC):
         """Where to begin: a round, and whether it is done already (0, True: nothing is)."""
 
     @property
-    def reached(self) -> int:
-        """The last round that is done, for strategies that can be left in the middle of one."""
-        return 0
-
-    @property
     @abstractmethod
     def first(self) -> bool:
         """Whether this rank is the one that speaks for all; another one may be so later."""

@@ -7,11 +7,13 @@ dies ends the run within moments, and the launcher, or its user, starts it again
 
     found = train_unwatched(World(comm, report), job, Places(weights, snapshots), Origin(position, snapshot), on_event)
 
-A node that is lost is noticed by all others; they cannot go on without it, but the first rank, if it lives, saves what
-they had reached together, so that nothing is lost but the step under way.
+A node that is lost, or a rank of the arena, is noticed by all others; they cannot go on without it, but the first rank,
+if it lives, saves what they had reached together, so that nothing is lost but the step under way.
 
 Limits: strategies that have no snapshots (those of others) are trained to the end, and signals end them as they end any
-process. A rank that waits inside an MPI collective for one that died does not look up: mpirun ends it.
+process. A rank that dies in the middle of an update, on the first rank's node, leaves nothing to be saved: the run goes
+on from the last snapshot that was made before. A rank that waits inside an MPI collective for one that died does not
+look up: mpirun ends it.
 """
 
 from collections.abc import Callable
@@ -22,6 +24,8 @@ from typing import Any, final
 
 from threadpoolctl import threadpool_limits
 
+from unisono.arena import protocol
+from unisono.arena.protocol import COMMIT, View
 from unisono.arena.waiting import wait_until
 from unisono.comm.arrival import lost
 from unisono.comm.base import Communicator
@@ -32,8 +36,9 @@ from unisono.launch.signals import deaf_after, heeding
 from unisono.launch.supervisor import Outcome
 from unisono.strategies.base import Strategy
 from unisono.strategies.joining import Start
+from unisono.strategies.shared import Kept, Shared
 from unisono.train.job import Job
-from unisono.train.saving import Saver, last_epoch, put_back
+from unisono.train.saving import Saver, last_done, last_epoch, put_back
 from unisono.train.snapshots.finding import Snapshot
 from unisono.train.team import Halted, Places
 from unisono.train.trainer import walk_through
@@ -91,12 +96,17 @@ def train_unwatched(
             with saver, heeding(asking):
                 try:
                     found = walk_through(strategy, model, job, world.report, places.weights, tick)
-                except NodeLost as error:
+                except (NodeLost, RankLost) as error:
                     asking.over = True
-                    raise _stranded(comm, strategy.reached, error, vigil, saver) from error
+                    view = _stood(strategy.kept)
+                    # Not if the first rank is gone, nor in the middle of an update, which nobody here can take back.
+                    if view is None or (isinstance(error, RankLost) and (view.reached != COMMIT or 0 in vigil.gone())):
+                        raise
+                    save = partial(saver.save_last, last_done(job, strategy.scores, view))
+                    raise _stranded(comm, save, error, vigil) from error
                 except CommError as error:
                     # A connection that breaks does not say whose process has ended; that is seen a moment later.
-                    if not isinstance(error, RankLost) and wait_until(lambda: bool(vigil.gone()), _ENDING_S):
+                    if wait_until(lambda: bool(vigil.gone()), _ENDING_S):
                         raise lost(comm.rank, "the run", vigil.gone()) from error
                     raise
                 asking.over = True
@@ -120,20 +130,32 @@ class _Asking:
     def __call__(self) -> None:
         # Launchers send one to those who are left when a rank has died: no common end can come then.
         if not self.over and (gone := self._vigil.gone()):
+            if isinstance(self._strategy.kept, Shared):
+                return  # the next meeting tells, and not in the middle of an update
             raise lost(self._strategy.rank, "the run", gone)
         self._strategy.ask_to_halt()
 
 
-def _stranded(comm: Communicator, reached: int, error: NodeLost, vigil: Vigil, saver: Saver) -> Halted:
-    """Another node is lost: what this one has reached is all there is to go on from. The first rank saves it."""
+def _stranded(comm: Communicator, save: Callable[[], str], error: CommError, vigil: Vigil) -> Halted:
+    """A rank or a node is lost: what is left has reached all there is to go on from. The first rank saves it."""
     if comm.rank:
         # Launchers end everybody when the first one leaves: not before the first rank is done, if it is on this node.
         wait_until(lambda: not vigil.sees(0) or 0 in vigil.gone(), _SAVING_S)
         return Halted(Outcome(lost=str(error)), "")
     try:
-        return Halted(Outcome(lost=str(error)), saver.save_last(reached))
+        return Halted(Outcome(lost=str(error)), save())
     except UserError as trouble:
         return Halted(Outcome(lost=str(error)), "", str(trouble))
+
+
+def _stood(kept: Kept | None) -> View | None:
+    """Where ranks stand when one of them has learnt at a meeting that somebody will not come: nobody goes past it.
+    None: they have no arena."""
+    if not isinstance(kept, Shared):
+        return None
+    view = protocol.current_view(kept.words, kept.size)
+    assert view is not None
+    return protocol.outcome(kept.words, view, ())
 
 
 def _halt(world: World, save: Callable[[], str]) -> None:

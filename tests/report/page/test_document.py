@@ -56,6 +56,33 @@ def test_the_page_asks_for_nothing(tmp_path):
     assert set(re.findall(r"https?://[^\"' ]+", page)) == {"http://www.w3.org/2000/svg"}  # the name of SVG, not a place
 
 
+def test_a_run_cannot_lead_to_files_outside_of_it(tmp_path):
+    (tmp_path / "keys").mkdir()
+    (tmp_path / "keys" / "private").write_text("TOP SECRET key\n")
+    (tmp_path / "credentials.toml").write_text('token = "TOP SECRET token"\n')
+    run = make(tmp_path / "run")
+    (run / "recipe.toml").unlink()
+    (run / "recipe.toml").symlink_to(tmp_path / "credentials.toml")
+    (run / "weights.safetensors").symlink_to(tmp_path / "keys" / "private")
+    (run / "log").symlink_to(tmp_path / "keys")
+    page = text_of(run)
+    assert "TOP SECRET" not in page
+    assert page.count("it is a link, which is not followed") == 2
+    (run / "log").unlink()
+    (run / "log").mkdir()
+    (run / "log" / "rank-0.log").symlink_to(tmp_path / "keys" / "private")
+    (run / "log" / "rank-1.log").write_text("its own words\n")
+    page = text_of(run)
+    assert "TOP SECRET" not in page
+    assert "its own words" in page
+
+
+def test_a_resumed_run_says_what_its_times_are_of(tmp_path):
+    page = text_of(make(tmp_path / "run", epochs=8, resumed_from="snapshots/5", epochs_timed=3))
+    assert "Time, throughput and energy here are those since it was resumed (3 of 8 epochs)" in page
+    assert "since it was resumed" not in text_of(make(tmp_path / "whole", epochs=8, epochs_timed=8))
+
+
 def test_several_runs_are_compared(tmp_path):
     one = make(tmp_path / "one", ranks=2)
     other = make(tmp_path / "other", ranks=4)

@@ -29,6 +29,15 @@ def test_scaling_is_charts_a_table_and_words(tmp_path):
     assert unisono.load(tmp_path / "scale.json").studies["scale"][0]["grid"] == "1x1"
 
 
+def test_accuracies_of_a_chart_are_in_percent_as_in_the_table(tmp_path):
+    rows = scale_rows()
+    page_of(tmp_path, "scale", rows)
+    (section,) = sections_of([unisono.load(tmp_path)])
+    (chart,) = [block for block in section.blocks if isinstance(block, Lines) and block.title == "Accuracy"]
+    assert chart.y.unit == "%"
+    assert chart.series[0].y[0] == pytest.approx(100 * rows[0]["train_accuracy"])
+
+
 def test_a_comparison_is_a_table_and_words_and_no_markup_of_a_stranger(tmp_path):
     page = page_of(tmp_path, "compare", compare_rows())
     assert "Comparison" in page

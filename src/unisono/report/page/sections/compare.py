@@ -59,6 +59,7 @@ def _charts(rows: Sequence[dict[str, Any]]) -> list[Block]:
     shown, blocks = rows[:MOST], list[Block]()
     if not shown:
         return []
+    names = [", ".join(row["labels"].values()) for row in shown]  # short, for phones; options are named below
     left = f"{len(rows) - len(shown)} more combinations are in the table only. " if len(rows) > len(shown) else ""
     cells = np.zeros((len(shown), 1, 2 + len(PARTS)))
     for at, row in enumerate(shown):
@@ -66,13 +67,14 @@ def _charts(rows: Sequence[dict[str, Any]]) -> list[Block]:
         cells[at, 0, -1] = max(0.0, row["train_s"] - cells[at, 0].sum())
     blocks.append(
         Rows(
-            "Training time, and where it went", Axis("time", "s"), [row["cell"] for row in shown], [""],
-            [*PARTS.values(), "other"], cells, note=left + "Medians of the repeats; parts are means over ranks.",
+            "Training time, and where it went", Axis("time", "s"), names, [""],
+            [*PARTS.values(), "other"], cells,
+            note=f"{left}Of each: {', '.join(shown[0]['labels'])}. Medians of the repeats; parts are means over ranks.",
             colours=[0, 1, 2, 3, 6],
         )
     )  # fmt: skip
     curves = [
-        Series(row["cell"], [range(1, len(row["accuracies"]) + 1)], [100 * value for value in row["accuracies"]], at)
+        Series(names[at], [range(1, len(row["accuracies"]) + 1)], [100 * value for value in row["accuracies"]], at)
         for at, row in enumerate(shown)
         if row.get("accuracies")
     ]

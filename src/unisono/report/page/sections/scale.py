@@ -45,7 +45,7 @@ def section(runs: Sequence[Run]) -> Section | None:
                 name for name in ("train_accuracy", "test_accuracy") if all(finite(row.get(name)) for row in done)
             ]
             if scores:
-                blocks.append(_chart(done, "Accuracy", Axis("accuracy"), scores))
+                blocks.append(_chart(done, "Accuracy", Axis("accuracy", "%"), scores))
         made = table(rows)
         blocks.append(Table([column.title for column in made.columns], [made.texts(row) for row in rows]))
     return Section("Scaling", blocks) if blocks else None
@@ -94,5 +94,7 @@ def _chart(rows: Sequence[Row], title: str, y: Axis, names: Sequence[str]) -> Li
         where = "" if nodes == 1 else f", {nodes} nodes"
         for name in names:
             told = name.replace("_s", "").replace("_accuracy", "") + where
-            series.append(Series(told, [[row["world"] for row in mine]], [row[name] for row in mine], len(series)))
+            factor = 100 if y.unit == "%" else 1
+            values = [factor * row[name] for row in mine]
+            series.append(Series(told, [[row["world"] for row in mine]], values, len(series)))
     return Lines(title, [RANKS], y, series)
