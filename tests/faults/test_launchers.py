@@ -172,13 +172,13 @@ def test_torchrun_starts_all_again_when_one_is_killed(tmp_path, expected):
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=3"]
     with Launch([*torchrun, "-m", "unisono", "train", *options], child_environment(threads=1)) as launch:
         launch.until("epoch 2/")
-        launch.rank(1).kill()
+        launch.rank(0).kill()  # who saves what was reached when another one dies
         launch.until("Started again by the launcher (restart 1), from the beginning: no snapshot was written yet.")
         launch.until("epoch 1/")
         launch.until("epoch 6/")
         while not listed(run / "snapshots"):  # it is written beside the training
             assert launch.job.poll() is None, launch.said
-        launch.rank(0).kill()
+        launch.rank(1).kill()
         launch.until("Started again by the launcher (restart 2).")
         launch.until("Resumed from")
         launch.until("epoch 10/")
