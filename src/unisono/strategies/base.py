@@ -157,6 +157,10 @@ class Strategy(ABC):
     def halts_after(self, position: int) -> bool:
         """Whether all ranks were asked to end after this round."""
 
+    def left_at(self, position: int) -> int:
+        """The last round that is done as a whole when all have ended after `position`, maybe in the middle of it."""
+        return position
+
     def close(self) -> None:  # noqa: B027  (most have nothing to give back)
         """Gives back what the strategy holds beside memory; may be called by one rank alone."""
 

@@ -30,7 +30,8 @@ from unisono.launch.outpost import Outpost
 from unisono.launch.supervisor import READY, Care, Outcome, Supervisor
 from unisono.resources import usable_cores
 from unisono.rng import generator
-from unisono.strategies.asynchronous.arena import AsyncArena, adopt, set_up, settle
+from unisono.strategies.asynchronous.arena import AsyncArena
+from unisono.strategies.asynchronous.setup import adopt, set_up, settle
 from unisono.strategies.nodes.away import HERE, Away
 from unisono.strategies.shared import Shared, plan_sections
 from unisono.strategies.sync import Sync

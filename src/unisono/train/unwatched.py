@@ -32,7 +32,7 @@ from unisono.comm.base import Communicator
 from unisono.comm.telling import told
 from unisono.comm.vigil import Vigil
 from unisono.errors import CommError, NodeLost, RankLost, UserError
-from unisono.launch.signals import heeding
+from unisono.launch.signals import deaf_after, heeding
 from unisono.launch.supervisor import Outcome
 from unisono.strategies.base import Strategy
 from unisono.strategies.joining import Start
@@ -47,6 +47,8 @@ from unisono.world import World
 
 _SAVING_S = 60.0
 """How long ranks of the first rank's node let it write a snapshot."""
+_ENDING_S = 1.0
+"""How long the end of a process may take after its connections are closed."""
 
 OnEvent = Callable[[dict[str, Any]], None]
 
@@ -76,7 +78,7 @@ def train_unwatched(
     on_tick() is called after every round.
     """
     comm = world.comm
-    with threadpool_limits(job.recipe.threads, user_api="blas"), closing(Vigil(comm)) as vigil:
+    with threadpool_limits(job.recipe.threads, user_api="blas"), closing(Vigil(comm)) as vigil, deaf_after(RankLost):
         model = job.model_of(world.rank)
         fill = origin.snapshot and partial(put_back, model, job.optimizer, snapshot=origin.snapshot)
         with job.strategy(comm, model, Start(origin.position, fill, vigil.gone)) as strategy:
@@ -102,9 +104,14 @@ def train_unwatched(
                         raise
                     save = partial(saver.save_last, last_done(job, strategy.scores, view))
                     raise _stranded(comm, save, error, vigil) from error
+                except CommError as error:
+                    # A connection that breaks does not say whose process has ended; that is seen a moment later.
+                    if wait_until(lambda: bool(vigil.gone()), _ENDING_S):
+                        raise lost(comm.rank, "the run", vigil.gone()) from error
+                    raise
                 asking.over = True
                 if "halted" in found:
-                    _halt(world, partial(saver.save_last, found["halted"]))
+                    _halt(world, partial(saver.save_last, strategy.left_at(found["halted"])))
                 if job.snapshots:  # to train on from, with more epochs
                     with suppress(UserError):
                         saver.save_last(last_epoch(job, strategy.scores))
