@@ -247,6 +247,7 @@ def test_a_rank_that_dies_ends_the_others_at_once_with_its_name(job, expected, t
         assert "rank 1 is gone" in report
     if job.recipe.allreduce == "arena":
         assert str(tmp_path) in ended[0].failure[1], "where it is saved"
+        assert ended[0].failure[1].count("HINT:") == 1
         assert train(job, snapshot=require_newest(tmp_path)) == expected
     else:
         assert not list(tmp_path.iterdir())
