@@ -200,6 +200,18 @@ def test_whoever_does_not_come_is_named(tmp_path):
     assert not (tmp_path / "runs").exists()
 
 
+def test_machines_that_come_and_do_not_reach_each_other_are_named_in_time(tmp_path):
+    with Net(3) as net:
+        net.forbid(1, 2)
+        told = ends(start(net, (1, 1, 1), tmp_path, *SHORT, "--join-timeout", "5"))
+    assert [code for code, _, _ in told] == [2, 2, 2], told
+    errors = [error for _, _, error in told]
+    assert any(net.address(1) in error and net.address(2) in error for error in errors[1:]), errors
+    assert any("ports above 1023 must be open" in error for error in errors), errors
+    assert not any("said nothing" in error for error in errors), errors
+    assert not (tmp_path / "run").exists()
+
+
 def test_without_the_first_machine_there_is_nothing_to_join(tmp_path):
     with Net(2) as net:
         job = net.start(1, command(net, 1, 2, "--join-timeout", "2", *SHORT), child_environment(1), tmp_path)

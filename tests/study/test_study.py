@@ -156,6 +156,7 @@ def test_a_busy_machine_is_said_and_a_quiet_one_is_not():
     runs = [{"repeat": 0, "others_cores": 0.1}, {"repeat": 1, "others_cores": 0.2}]
     assert disturbance(runs, 2) == ""
     assert disturbance([], 2) == ""
+    assert disturbance([{"repeat": 0, "others_cores": None}], 2) == ""  # under a quota
     assert "kept 1.6 of the 2 cores busy" in disturbance([{"repeat": at, "others_cores": 1.6} for at in range(3)], 2)
     assert disturbance([{"repeat": -1, "others_cores": 2.0}, *runs], 2) == ""
 

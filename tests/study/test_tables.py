@@ -61,3 +61,10 @@ def test_ranges_without_a_range_are_numbers():
     column = Column("x", "x", ranged=1)
     assert column.text({"x": 1.0, "x_low": 0.5, "x_high": 2.0}) == "1.0 ±75%"
     assert column.text({}) == ""
+
+
+def test_texts_are_no_formulas_and_bars_no_columns():
+    made = Table("", [Column("a", "a"), Column("b", "b")])
+    rows = [{"a": "=1+1", "b": "-0.5"}, {"a": -2.0, "b": "@x"}]
+    assert made.csv(rows) == "a,b\n'=1+1,-0.5\n-2.0,'@x\n"
+    assert made.markdown([{"a": "x|y", "b": "x\\|y"}]).splitlines()[2] == r"| x\|y | x\\\|y |"

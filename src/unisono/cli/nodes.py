@@ -28,6 +28,7 @@ from unisono.strategies.nodes.seating import Seating
 from unisono.strategies.wire import wire_notes
 from unisono.train.alike import check_alike, facts_of, unlike
 from unisono.train.job import Job, prepare
+from unisono.train.located import FILES
 from unisono.train.precision_trial import precision_notes
 from unisono.train.resuming import SNAPSHOTS, as_saved, find_snapshot
 from unisono.train.snapshots.finding import Snapshot
@@ -114,7 +115,7 @@ def _look(recipe: Recipe, restarts: int, snapshots: list[Snapshot]) -> dict[str,
     snapshot = find_snapshot(again.recipe)
     snapshots.extend([snapshot] if snapshot else [])
     saved = as_saved(again.recipe, snapshot)
-    changed = {name: getattr(saved, name) for name in ("resume", "out", "allow_change", "shards", "engine")}
+    changed = {name: getattr(saved, name) for name in ("resume", "out", "allow_change", "shards", "engine", *FILES)}
     return {"changed": changed, "position": snapshot.position if snapshot else 0, "anew": again.anew}
 
 

@@ -46,7 +46,7 @@ class Post:
 
     def __init__(self, wire: Wire, timeout_s: float) -> None:
         self._wire = wire
-        self._timeout_s = timeout_s
+        self.timeout_s = timeout_s
         self._boxes = {peer: Box(wire, peer) for peer in range(wire.size) if peer != wire.rank}
         self._leaving: dict[int, deque[Transfer]] = {peer: deque() for peer in self._boxes}
         self._echoes: deque[_Echo] = deque()
@@ -100,7 +100,7 @@ class Post:
                 transfer.wait(deadline)
         except CommTimeout:
             missing = [peer for peer, box in self._boxes.items() if not box.has_row()]
-            raise late(self._wire.rank, what, self._timeout_s, missing) from None
+            raise late(self._wire.rank, what, self.timeout_s, missing) from None
         except CommError as error:
             gone = [peer for peer, box in self._boxes.items() if not box.has_row()]
             who = f"rank {', '.join(map(str, gone))}" if gone else "a rank"
@@ -130,7 +130,7 @@ class Post:
 
     def deadline(self) -> float:
         """When a wait that starts now has to end."""
-        return time.monotonic() + self._timeout_s
+        return time.monotonic() + self.timeout_s
 
     def _leave(self, data: Array, dest: int, slot: int) -> None:
         queue = self._leaving[dest]

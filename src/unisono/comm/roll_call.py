@@ -74,6 +74,27 @@ def call(store: Board, rank: int, size: int, join: Join) -> str:
     return own_address(away) if away else mine
 
 
+def names_of(store: Board, size: int, join: Join) -> list[str]:
+    """What all who have come are called when something is said of them: node 1 (n2, 10.0.0.2)."""
+    cards = [json.loads(store.get(f"roll/{other}")) for other in range(size)]
+    places = [join.main if is_loopback(card["address"]) else card["address"] for card in cards]
+    return [
+        f"{join.noun} {other} ({', '.join(filter(None, (card['host'], place)))})"
+        for other, (card, place) in enumerate(zip(cards, places, strict=True))
+    ]
+
+
+def unconnected(names: Sequence[str], rank: int, join: Join, reason: str) -> NotAllCame:
+    """All have come, and this rank could not connect to all of them."""
+    others = [name for other, name in enumerate(names) if other != rank]
+    return NotAllCame(
+        f"{names[rank]}: all {len(names)} have come, but within {join.timeout_s:g} s there was no connection to "
+        f"{' or '.join(others)}: {reason.partition(chr(10))[0]}",
+        hint="ports above 1023 must be open between the machines, in both directions, not the main port alone; does "
+        "another --interface lead there? unisono doctor --nodes shows who reaches whom",
+    )
+
+
 def _gather(store: Board, rank: int, size: int, join: Join) -> list[dict[str, Any]]:
     deadline = time.monotonic() + join.timeout_s
     missing = list(range(size))

@@ -33,7 +33,7 @@ from unisono.comm.calm import calm_threads
 from unisono.comm.checked import CheckedCommunicator, as_bytes
 from unisono.comm.keepalive import kept_alive
 from unisono.comm.post import Post
-from unisono.comm.roll_call import Join, NotAllCame, call
+from unisono.comm.roll_call import Join, NotAllCame, call, names_of, unconnected
 from unisono.errors import CommError, CommTimeout, UserError
 
 _OPS = {
@@ -50,6 +50,8 @@ _ENDS = {
     "Network is unreachable": "cannot be reached any more",
 }
 """What gloo says of a connection that ended -> what became of the other side."""
+_TRIES, _LEAST_TRY_S = 5, 2.0
+"""So often gloo tries to connect, each time for as long as its time-out; what a try needs at least on busy machines."""
 _FLUSH_S = 5.0
 """How long `close` waits for receivers to take short messages that are still on their way."""
 
@@ -63,8 +65,15 @@ def world(
     join: Join | None = None,
 ) -> "TorchCommunicator":
     """All ranks. Rank 0 serves the store at `address` ("host:port"); with None torch finds it, as under torchrun."""
-    store, at = meet(rank, size, address, join or Join(main=host_of(address), timeout_s=timeout_s))
-    return TorchCommunicator(store, rank, size, device, timeout_s, at=at)
+    join = join or Join(main=host_of(address), timeout_s=timeout_s)
+    store, at = meet(rank, size, address, join)
+    names = names_of(store, size, join)  # now: whoever serves the store may give up first
+    try:
+        made = TorchCommunicator(store, rank, size, device, join.timeout_s, at=at)
+    except CommError as error:
+        raise unconnected(names, rank, join, str(error)) from error
+    made.wait_for_others(timeout_s)
+    return made
 
 
 def meet(rank: int, size: int, address: str | None, join: Join) -> tuple[Store, str]:
@@ -121,6 +130,7 @@ class TorchCommunicator(CheckedCommunicator):
             store.set(f"here/{rank}", "1")
             with calm_threads(), kept_alive():
                 gloo = dist.ProcessGroupGloo(PrefixStore("gloo", store), rank, size, _options(at, timeout_s))
+            gloo._set_default_timeout(timedelta(seconds=timeout_s))
             self._group: Any = gloo if self.transport == "gloo" else self._connect_nccl()
         except RuntimeError as error:
             raise self._unconnected(error) from error
@@ -128,6 +138,13 @@ class TorchCommunicator(CheckedCommunicator):
         self._post = Post(self._wire, timeout_s)
         # Nobody goes on, and perhaps ends the store, before everybody has connected.
         self._show("connecting", row("barrier"))
+
+    def wait_for_others(self, timeout_s: float) -> None:
+        """So long from now on, in everything; until now it was the time to connect."""
+        self.timeout_s = timeout_s
+        self._post.timeout_s = timeout_s
+        for group in {self._wire.group, self._group}:
+            group._set_default_timeout(timedelta(seconds=timeout_s))
 
     # -- point to point
 
@@ -311,7 +328,7 @@ def _as_tensor(array: Array) -> torch.Tensor:
 
 def _options(at: str, timeout_s: float) -> Any:
     options = dist.ProcessGroupGloo._Options()  # type: ignore[attr-defined]  # there all the same
-    options._timeout = timedelta(seconds=timeout_s)
+    options._timeout = timedelta(seconds=min(timeout_s, max(timeout_s / _TRIES, _LEAST_TRY_S)))
     # Without an address gloo takes what this machine's name resolves to, often 127.0.0.1, for the others as well.
     devices = dist.ProcessGroupGloo
     options._devices = [devices.create_device(hostname=at) if at else devices.create_default_device()]

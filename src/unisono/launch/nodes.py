@@ -32,7 +32,7 @@ class NodeOptions:
     """Name or address of the first machine, as the others reach it."""
 
     main_port: int = DEFAULT_PORT
-    """A port of the first machine that is free."""
+    """A port of the first machine that is free; under srun, if it is left at this, one made of the job's number."""
 
     ranks_per_node: int = 0
     """Ranks on this machine; other machines may have more or fewer. If it is not given, --ranks says it."""

@@ -27,6 +27,8 @@ from unisono.strategies.nodes.desk import Desk
 
 _SETTING_UP_S = 60.0
 """For what comes before and after the time to join: loading torch, copying a snapshot to all machines."""
+_JOINING = 3
+"""The time to join holds for each of: reaching the first machine, all having come, all being connected."""
 _LEAVING_S = 10.0
 _ENDED = "the courier of this node, which talks to the others, was ended"
 
@@ -57,7 +59,7 @@ class Outpost:
 
     def join(self) -> list[dict[str, Any]]:
         """The facts of all machines, when all have come. A `UserError` if they do not."""
-        facts: list[dict[str, Any]] = self._hear("joined", self._options.join_timeout + _SETTING_UP_S)
+        facts: list[dict[str, Any]] = self._hear("joined", _JOINING * self._options.join_timeout + _SETTING_UP_S)
         return facts
 
     def share(self, find: Callable[[], Any]) -> list[Any]:

@@ -110,7 +110,8 @@ def counted(records: Iterable[Record], cell: Cell) -> dict[int, Record]:
 
 def disturbance(records: Iterable[Record], cores: int) -> str:
     """A sentence, if other programs took more than a quarter of the machine while these ran; else nothing."""
-    busy = [record.get("others_cores", 0.0) for record in records if record["repeat"] >= 0]
+    told = [record.get("others_cores") for record in records if record["repeat"] >= 0]
+    busy = [count for count in told if count is not None]
     if not busy or median(busy) <= cores / 4:
         return ""
     return (

@@ -101,7 +101,7 @@ class Table:
     def markdown(self, rows: Sequence[Row]) -> str:
         """As GitHub reads it."""
         lines = [[column.title for column in self.columns], [":---" if c.left else "---:" for c in self.columns]]
-        lines += [[text.replace("|", "\\|") for text in self.texts(row)] for row in rows]
+        lines += [[text.replace("\\", "\\\\").replace("|", "\\|") for text in self.texts(row)] for row in rows]
         return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
     def latex(self, rows: Sequence[Row]) -> str:
@@ -120,7 +120,7 @@ class Table:
         text = io.StringIO()
         writer = csv.DictWriter(text, names, extrasaction="ignore", lineterminator="\n")
         writer.writeheader()
-        writer.writerows(rows)
+        writer.writerows([{name: harmless(value) for name, value in row.items()} for row in rows])
         return text.getvalue()
 
     def write(self, rows: Sequence[Row], folder: Path, stem: str) -> list[Path]:
@@ -134,6 +134,17 @@ class Table:
         for ending, text in texts.items():
             (folder / f"{stem}.{ending}").write_text(text)
         return [folder / f"{stem}.{ending}" for ending in texts]
+
+
+def harmless(value: Any) -> Any:
+    """For CSV: a text that a spreadsheet would take for a formula gets a quote before it; numbers stay."""
+    if not isinstance(value, str) or not value.startswith(("=", "+", "-", "@")):
+        return value
+    try:
+        float(value)
+    except ValueError:
+        return f"'{value}"
+    return value
 
 
 def escaped(text: str) -> str:

@@ -47,6 +47,24 @@ def test_jobs_are_those_of_unisono(commands):
     assert [job.number for job in client.my_jobs()] == ["12_3"]
 
 
+def test_tasks_of_an_array_are_listed_once_and_what_is_forgotten_meanwhile_not_at_all(commands):
+    fourth = RUNNING.replace("JobId=12 ", "JobId=14 ", 1).replace("ArrayTaskId=3", "ArrayTaskId=4")
+    commands(
+        "squeue",
+        'case "$*" in *%A*) printf "12 unisono\\n14 unisono\\n15 unisono\\n";; '
+        '*%F*) printf "12 unisono\\n12 unisono\\n15 unisono\\n";; esac',
+    )
+    both = f"cat <<'END'\n{RUNNING}\n{fourth}\nEND\n"
+    commands("scontrol", f"case $4 in 12) {both};; 14) echo '{fourth}';; *) {INVALID};; esac")
+    assert [job.number for job in client.my_jobs()] == ["12_3", "12_4"]
+
+
+def test_an_answer_without_a_job_is_none(commands):
+    commands("scontrol", "echo 'No jobs in the system'")
+    with pytest.raises(client.NoSuchJob, match="SLURM knows no job 99"):
+        client.jobs_of("99")
+
+
 def test_a_number_comes_back_also_from_one_of_several_clusters(commands):
     commands("sbatch", "echo '17;big'")
     assert client.submit(Path("x.sbatch")) == "17"

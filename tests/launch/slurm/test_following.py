@@ -70,6 +70,16 @@ def test_of_an_array_every_task_and_the_largest_exit_code(slurm, tmp_path: Path)
     assert (code, shown) == (3, ["17_1: hello"])
 
 
+def test_a_task_that_failed_counts_also_when_slurm_has_forgotten_it(slurm):
+    waiting = replace(JOB, number="17_1-2")
+    first, second, third = (replace(JOB, number=f"17_{n}", state="RUNNING", nodes="n1") for n in range(3))
+    failed, done = replace(first, state="FAILED", exit_code=4), {"state": "COMPLETED"}
+    code, _, _ = slurm(
+        [first, waiting], [failed, second, third], [second, third], [replace(second, **done), replace(third, **done)]
+    )
+    assert code == 4
+
+
 @pytest.mark.parametrize(
     ("state", "code", "expected"), [("COMPLETED", 0, 0), ("FAILED", 75, 75), ("TIMEOUT", 0, 1), ("CANCELLED", 143, 143)]
 )

@@ -1,5 +1,7 @@
 """What a job may be asked for, and what is refused before anything is written."""
 
+from dataclasses import fields
+
 import pytest
 
 from unisono.errors import UserError
@@ -54,6 +56,15 @@ def test_what_does_not_fit_is_refused_with_what_was_given(options, told):
         check(JobOptions(**options))
     assert told in str(caught.value)
     assert "HINT: " in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "name", [field.name for field in fields(JobOptions) if isinstance(field.default, str) or field.default == ()]
+)
+def test_no_option_brings_a_directive_of_its_own(name):
+    text = "a\n#SBATCH --exclusive"
+    with pytest.raises(UserError, match="HINT: "):
+        check(JobOptions(**{name: (text,) if JobOptions.__dataclass_fields__[name].default == () else text}))
 
 
 def test_what_fits_is_not():

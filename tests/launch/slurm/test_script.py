@@ -101,6 +101,8 @@ def test_each_launcher_gets_the_tasks_that_it_wants():
     }  # fmt: skip
     text = {name: " ".join(step.lines) for name, step in steps.items()}
     assert "srun --mpi=pmi2 " in text["srun"]
+    for launcher in text.keys() - {"mpirun"}:  # a site may have set it; those that are left would be killed, not save
+        assert " --kill-on-bad-exit=0 " in text[launcher]
     assert "mpirun -n 6 " in text["mpirun"]
     assert "--nnodes=2 --nproc-per-node=3" in text["torchrun"]  # it counts ranks of a node, accelerate all of them
     assert "--num_machines=2" in text["accelerate"]

@@ -20,6 +20,12 @@ def test_a_task_a_node_is_a_supervisor(source):
     assert found == replace(ASKED, num_nodes=2, node_id=1, main_address="n1", main_port=20017)
 
 
+def test_what_is_said_by_hand_goes_before_what_slurm_says():
+    asked = replace(ASKED, num_nodes=2, main_address="n7", main_port=31000)
+    found = as_supervisor(asked, SECOND, FACTS, 1)
+    assert found == replace(asked, node_id=1)
+
+
 def test_without_ranks_per_node_or_slurm_it_is_not():
     assert as_supervisor(NodeOptions(), SECOND, FACTS, 1) is None
     assert as_supervisor(ASKED, Placement.alone(), FACTS, 1) is None

@@ -11,6 +11,7 @@ Limits: reads `scontrol show job`, which knows a finished job for some minutes (
 import re
 import shutil
 import subprocess
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import final
@@ -30,6 +31,11 @@ OVER = frozenset(
 
 class NoAnswer(UnisonoError):
     """SLURM could not be asked; it may be possible later."""
+
+
+@final
+class NoSuchJob(UserError):
+    """SLURM knows none of this number, or no more."""
 
 
 @final
@@ -73,23 +79,31 @@ def submit(script: Path) -> str:
 
 
 def jobs_of(number: str) -> list[Job]:
-    """A job, or all tasks of an array; a `UserError` if there is none."""
+    """A job, or all tasks of an array, at least one; `NoSuchJob` if there is none."""
     try:
         told = call(["scontrol", "--oneliner", "show", "job", number])
     except UserError as error:
-        if "Invalid job id" in str(error):
-            raise UserError(
-                f"SLURM knows no job {number}", hint="unisono jobs lists yours; those that ended long ago are forgotten"
-            ) from None
-        raise
-    return [_parse(line) for line in told.splitlines() if line.startswith("JobId=")]
+        if "Invalid job id" not in str(error):
+            raise
+        told = ""
+    found = [_parse(line) for line in told.splitlines() if line.startswith("JobId=")]
+    if not found:
+        raise NoSuchJob(
+            f"SLURM knows no job {number}", hint="unisono jobs lists yours; those that ended long ago are forgotten"
+        )
+    return found
 
 
 def my_jobs() -> list[Job]:
     """All jobs of this user that unisono submitted and SLURM still knows, the oldest first."""
-    told = call(["squeue", "--me", "--noheader", "--states=all", "--format=%A %k"])
+    # %F: of an array its number, by which scontrol tells of all its tasks; %A would be each task's own.
+    told = call(["squeue", "--me", "--noheader", "--states=all", "--format=%F %k"])
     numbers = {line.split()[0] for line in told.splitlines() if line.split()[1:] == [MARK]}
-    return [job for number in sorted(numbers, key=int) for job in jobs_of(number)]
+    found: list[Job] = []
+    for number in sorted(numbers, key=int):
+        with suppress(NoSuchJob):  # forgotten since
+            found += jobs_of(number)
+    return found
 
 
 def cancel(number: str) -> None:

@@ -31,11 +31,14 @@ def follow(number: str, show: Say, say: Say, poll_s: float) -> int:
     outputs: dict[str, Output] = {}
     states: dict[str, str] = {}
     asked = -poll_s
-    jobs: list[Job] = []
+    seen: dict[str, Job] = {}
     while True:
         if time.monotonic() - asked >= poll_s:
             jobs = ask(number, say, poll_s)
             asked = time.monotonic()
+            # SLURM forgets tasks that ended long before the others: how they ended counts all the same. Those that wait
+            # are one entry, 17_2-9, which is gone when they are tasks of their own.
+            seen = {name: job for name, job in seen.items() if job.over} | {job.number: job for job in jobs}
             for job in jobs:
                 state = told(job)
                 if states.get(job.number) != state:
@@ -43,11 +46,11 @@ def follow(number: str, show: Say, say: Say, poll_s: float) -> int:
                     say(f"job {job.number}: {state}")
                 if job.number not in outputs and job.output:
                     outputs[job.number] = Output(Path(job.output), f"{job.number}: " if "_" in job.number else "")
-        over = all(job.over for job in jobs)
+        over = all(job.over for job in seen.values())
         for output in outputs.values():
             output.show_new(show, last=over)
         if over:
-            return max(exit_code(job) for job in jobs)
+            return max(exit_code(job) for job in seen.values())
         time.sleep(min(_LOOK_S, poll_s))
 
 

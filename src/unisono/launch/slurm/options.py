@@ -9,7 +9,7 @@ Limits: whether the cluster has such nodes is SLURM's to say, when the job is su
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import final
 
 from unisono.errors import UserError, unknown_name
@@ -115,9 +115,14 @@ def check(options: JobOptions) -> None:
         raise UserError(f"--mem is {options.mem!r}", hint="give a size such as 800M or 4G")
     if "/" in options.job_name:
         raise UserError(f"--job-name is {options.job_name!r}", hint="files are named after it: give one without /")
-    for line in (options.job_name, *options.sbatch, *options.setup, *options.module):
-        if "\n" in line or not line.isprintable():
-            raise UserError(f"{line!r} is more than a line", hint="give --setup and --sbatch once for each line")
+    for field in fields(options):
+        value = getattr(options, field.name)
+        for text in value if isinstance(value, tuple) else (value,) if isinstance(value, str) else ():
+            # Every one of them is part of a line of the script: after a line break it would be another directive.
+            if not text.isprintable():
+                option = "--" + field.name.replace("_", "-")
+                hint = f"give {option} once for each line" if isinstance(value, tuple) else "leave line breaks out"
+                raise UserError(f"{option} is {text!r}: more than a line of plain text", hint=hint)
     for line in options.sbatch:
         if not line.startswith("-"):
             raise UserError(f"--sbatch {line!r} is no option", hint="as sbatch has it: --sbatch=--constraint=avx512")

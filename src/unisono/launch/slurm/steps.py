@@ -46,6 +46,7 @@ class Step:
 
 
 _CPUS = '--cpus-per-task="$SLURM_CPUS_PER_TASK"'  # since SLURM 22.05 steps do not inherit it
+_STAY = "--kill-on-bad-exit=0"  # a cluster may have set 1: those that are left would be killed before they save
 _PYTHON = '"$python" '
 _PASSED_ON = 'kill -USR1 "$launched"'
 _TO_AGENTS = 'scancel --signal=TERM "$job"'
@@ -60,12 +61,12 @@ def make_step(launcher: str, layout: Layout, words: list[str], plugin: str, prog
     train = f'"$python" -m unisono train {shlex.join([*words, *count])} "$@"'
     if launcher in ("srun", "mpirun"):
         if launcher == "srun":
-            lines = [f"exec srun --mpi={plugin} {_CPUS} \\", f"    {train}"]
+            lines = [f"exec srun --mpi={plugin} {_STAY} {_CPUS} \\", f"    {train}"]
         else:
             root = [_AS_ROOT] if os.geteuid() == 0 else []
             lines = [*root, f"exec {shlex.quote(program)} -n {layout.size} --bind-to none \\", f"    {train}"]
         return Step(layout.ranks, layout.threads, lines, _PASSED_ON)
-    srun, cpus = f"exec srun {_CPUS}", layout.ranks * layout.threads
+    srun, cpus = f"exec srun {_STAY} {_CPUS}", layout.ranks * layout.threads
     if launcher == "unisono":
         return Step(1, cpus, [f"{srun} \\", f"    {train}"], _PASSED_ON)
     lines = _torchrun(srun, layout, train) if launcher == "torchrun" else _accelerate(srun, layout, train)

@@ -5,7 +5,7 @@
 The one idea: SLURM says who is where, which is all that `--num-nodes`, `--node-id` and `--main-address` say by hand.
 
 Limits: without MASTER_ADDR and MASTER_PORT the first node of the step is found by its name in SLURM's list, and a port
-is made of the job's number.
+is made of the job's number; --main-port 29500, the default, cannot be told from none.
 """
 
 import re
@@ -15,7 +15,7 @@ from typing import final
 
 from unisono.errors import UserError
 from unisono.launch.environments import said
-from unisono.launch.nodes import NodeOptions
+from unisono.launch.nodes import DEFAULT_PORT, NodeOptions
 from unisono.launch.placement import Placement
 
 SOURCES = ("SLURM", "PMI", "PMIx")
@@ -71,5 +71,5 @@ def as_supervisor(options: NodeOptions, placement: Placement, facts: StepFacts, 
         num_nodes=tasks,
         node_id=placement.node,
         main_address=options.main_address or facts.main_host,
-        main_port=facts.main_port,
+        main_port=facts.main_port if options.main_port == DEFAULT_PORT else options.main_port,
     )

@@ -144,6 +144,6 @@ def asynchronous(costs: Costs, work: Work, cluster: Cluster, masters: int) -> Sp
     latency_s = cluster.network.latency_s if cluster.nodes > 1 else 0.0
     computing = _rank_s(costs, replace(work, batch=math.ceil(push), shards=1), 1, cluster.ranks) - costs.divided_s
     moving = 2 * latency_s + 2 * work.nbytes * min(cluster.ranks, workers) / link
-    busy = (2 * work.nbytes / link + costs.divided_s) / masters
+    busy = (work.nbytes / link + costs.divided_s) / masters  # pushes come while parameters go: links work both ways
     cycle_s = max((computing + moving) / workers, busy)
     return Speed(push / cycle_s, cycle_s, moving / (computing + moving))

@@ -76,8 +76,7 @@ class Courier:
         """Which machine it was, as far as anybody can tell."""
         others = [name for node, name in enumerate(self._names) if node != self._seating.node]
         missing = [self._names[node] for node in error.missing] if isinstance(error, CommTimeout) else []
-        told = re.findall(r"[0-9a-fA-F]+(?:[.:][0-9a-fA-F]+){3,}", str(error))
-        seen = [name for name in others if any(address in name for address in told)]
+        seen = told_of(str(error), others)
         found = missing or seen or others
         who = " and ".join(found) if len(found) == len(others) == 1 or missing or seen else f"one of {'; '.join(found)}"
         reason = str(error).partition("\n")[0]
@@ -223,3 +222,13 @@ def name_of(node: int, host: str, address: str, ranks: Sequence[int]) -> str:
     """What a machine is called in messages."""
     who = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))}"
     return f"node {node} ({', '.join(filter(None, (host, address, who)))})"
+
+
+def told_of(text: str, names: Sequence[str]) -> list[str]:
+    """The machines, called as by `name_of`, whose address is in a text: all of it, for 10.0.0.10 is another one.
+
+    >>> told_of("10.0.0.1 is gone", [name_of(0, "a", "10.0.0.1", [0]), name_of(9, "b", "10.0.0.10", [9])])
+    ['node 0 (a, 10.0.0.1, rank 0)']
+    """
+    told = set(re.findall(r"[0-9a-fA-F]*(?:(?:\.|::?)[0-9a-fA-F]+)+", text))
+    return [name for name in names if told & set(re.split(r"[ (),]+", name))]
