@@ -110,7 +110,7 @@ def test_a_rank_that_dies_is_taken_over_on_its_machine(expected, tmp_path):
     assert [code for code, _, _ in told] == [0, 0], told
     assert hash_of(tmp_path / "run") == expected[EPOCHS]
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["takeovers"] == 1
-    assert "rank 0 was killed by SIGKILL" in told[1][2]
+    assert "rank 2 was killed by SIGKILL" in told[1][2]
 
 
 def test_a_signal_to_one_machine_halts_all_and_the_run_goes_on_elsewhere(expected, tmp_path):

@@ -3,6 +3,7 @@
 import errno
 import mmap
 import os
+import re
 import signal
 from collections.abc import Callable
 from typing import Any
@@ -95,6 +96,30 @@ def test_a_rank_that_dies_is_taken_over_and_replaced(slot, respawn):
         "reached": "commit", "ranks": SIZE - 1, "s": 0,
     }  # fmt: skip
     assert [event["rank"] for event in events[1:]] == ([slot] if respawn else [])
+
+
+def test_a_rank_has_the_number_that_it_has_among_those_of_all_machines():
+    def die_once(slot: int, after: int, position: int) -> None:
+        if (slot, after, position) == (1, 0, 5):
+            die()
+
+    events: list[dict[str, Any]] = []
+    supervise(die_once, Care(on_event=events.append, rank_of=range(4, 7).__getitem__), views=3)
+    assert [(event["kind"], event["rank"]) for event in events] == [("death", 5), ("join", 5)]
+
+    def end(slot: int, after: int, position: int) -> None:
+        die()
+
+    lost = supervise(end, Care(respawn=False, rank_of=range(4, 7).__getitem__)).lost
+    assert re.search("rank [456] was killed", lost), "whichever was the last"
+
+    def fail(slot: int, after: int, position: int) -> None:
+        if slot == 2:
+            raise ValueError("no")
+
+    with pytest.raises(RankFailed) as caught:
+        supervise(fail, Care(rank_of=range(4, 7).__getitem__))
+    assert caught.value.rank == 6
 
 
 def test_what_was_begun_is_restored_before_anybody_goes_on():

@@ -15,7 +15,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias, final
@@ -56,6 +56,8 @@ class Care:
     """How many ranks one round may end before it is given up; 0: any number, and they are not counted."""
     name: Callable[[int], str] = "round {}".format
     """What a round is called."""
+    rank_of: Callable[[int], int] = lambda slot: slot
+    """The number by which users know the rank in a slot: on several machines, among the ranks of all."""
     stall_s: float = 0.0
     """0: 60 seconds, or 20 times a usual round if that is longer."""
     pieces: float = 1.0
@@ -156,7 +158,7 @@ class Supervisor:
         lost: dict[int, str] = {}
         for one in ended:
             if one.failure is not None:
-                one.check()
+                replace(one, rank=self._care.rank_of(one.rank)).check()
             if one.answered:
                 self._outcome.results[one.rank] = one.result
             else:
@@ -247,7 +249,7 @@ class Supervisor:
             self._joining.pop(slot, None)
             failures = self._failures[slot] = self._failures.get(slot, 0) + 1
             again = self._care.respawn and (failures < MOST_FAILURES or bool(self._working()))
-            self._care.on_event({"kind": "newcomer", "rank": slot, "cause": cause, "again": again})
+            self._care.on_event({"kind": "newcomer", "rank": self._care.rank_of(slot), "cause": cause, "again": again})
             if again:
                 pause_s = FIRST_PAUSE_S * 4.0 ** min(failures - AT_ONCE, 10) if failures > AT_ONCE else 0.0
                 self._due[slot] = time.monotonic() + min(MOST_PAUSE_S, pause_s)
@@ -259,19 +261,20 @@ class Supervisor:
         for slot, cause in lost.items():
             self._deaths.append(time.monotonic())
             worked = slot in self._view.members
-            self._care.on_event({"kind": "death", "rank": slot, "cause": cause, "worked": worked, **here})
+            event = {"kind": "death", "rank": self._care.rank_of(slot), "cause": cause, "worked": worked}
+            self._care.on_event(event | here)
         if any(slot in self._view.members for slot in lost):
             self._outcome.takeovers += 1
             self._outcome.reforming_s.append(took_s)
         for slot in joined:
-            self._care.on_event({"kind": "join", "rank": slot, **here})
+            self._care.on_event({"kind": "join", "rank": self._care.rank_of(slot), **here})
 
     def _hopeless(self, lost: dict[int, str], view: View) -> str:
         while self._deaths and self._deaths[0] < time.monotonic() - WINDOW_S:
             self._deaths.popleft()
         begun = view.position + (view.reached == protocol.COMMIT)
         self._crashes.note(begun, lost)
-        told = "; ".join(f"rank {slot} {cause}" for slot, cause in lost.items())
+        told = "; ".join(f"rank {self._care.rank_of(slot)} {cause}" for slot, cause in lost.items())
         if self._crashes.hopeless or (self._crashes.count > 1 and not view.members):
             return f"{self._care.name(begun)} ended {self._crashes.count} ranks one after another, the last: {told}"
         if not view.members:

@@ -162,6 +162,7 @@ class Team:
             # Of asynchronous ranks a round is a whole epoch, which can end several for several reasons.
             most_crashes=0 if self._setup is not None else max(LEAST_CRASHES, recipe.ranks + 1),
             name=self._name,
+            rank_of=self._away.rank_of,
             stall_s=recipe.stall_timeout,
             pieces=1.0 if self._setup is None else max(1.0, job.updates / recipe.ranks),
             stacks=self.places.log,

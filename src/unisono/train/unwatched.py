@@ -100,7 +100,7 @@ def train_unwatched(
                     asking.over = True
                     view = _stood(strategy.kept)
                     # Not if the first rank is gone, nor in the middle of an update, which nobody here can take back.
-                    if view is None or (isinstance(error, RankLost) and (view.reached != COMMIT or 0 in vigil.gone())):
+                    if view is None or (isinstance(error, RankLost) and (view.reached != COMMIT or 0 in error.ranks)):
                         raise
                     save = partial(saver.save_last, last_done(job, strategy.scores, view))
                     raise _stranded(comm, save, error, vigil) from error
@@ -138,14 +138,15 @@ class _Asking:
 
 def _stranded(comm: Communicator, save: Callable[[], str], error: CommError, vigil: Vigil) -> Halted:
     """A rank or a node is lost: what is left has reached all there is to go on from. The first rank saves it."""
+    outcome = Outcome(lost=str(error).partition("\nHINT:")[0])  # there is another hint to give: where to go on
     if comm.rank:
         # Launchers end everybody when the first one leaves: not before the first rank is done, if it is on this node.
         wait_until(lambda: not vigil.sees(0) or 0 in vigil.gone(), _SAVING_S)
-        return Halted(Outcome(lost=str(error)), "")
+        return Halted(outcome, "")
     try:
-        return Halted(Outcome(lost=str(error)), save())
+        return Halted(outcome, save())
     except UserError as trouble:
-        return Halted(Outcome(lost=str(error)), "", str(trouble))
+        return Halted(outcome, "", str(trouble))
 
 
 def _stood(kept: Kept | None) -> View | None:
