@@ -71,6 +71,11 @@ class Cell:
     def workers(self) -> int:
         return self.ranks - self.masters
 
+    @property
+    def in_turn(self) -> bool:
+        """Whether it can be computed in one process, with the same bits."""
+        return self.rule != SYNC and self.order == "round-robin"
+
     def recipe(self, base: Recipe) -> Recipe:
         common = replace(base, lr=self.lr, seed=self.seed, optimizer="sgd")
         if self.rule == SYNC:
@@ -128,7 +133,7 @@ def fill(options: argparse.Namespace, base: Recipe, dataset: Dataset) -> list[di
             print(f"Time is up; go on with the same command. {len(rows)} cells are in {path}.")
             break
         begun = time.perf_counter()
-        checked = options.check and len(rows) % options.check == 0
+        checked = bool(options.check) and cell.in_turn and len(rows) % options.check == 0
         accuracy, stale = _score(cell, base, dataset, checked=checked)
         seconds = time.perf_counter() - begun
         row = known | {"accuracy": accuracy, "staleness": round(stale, 3), "seconds": round(seconds, 2)}
@@ -146,7 +151,7 @@ def fill(options: argparse.Namespace, base: Recipe, dataset: Dataset) -> list[di
 def _score(cell: Cell, base: Recipe, dataset: Dataset, *, checked: bool) -> tuple[float, float]:
     """Test accuracy and mean staleness; checked: with real ranks as well."""
     recipe, alone = cell.recipe(base), None
-    if cell.rule != SYNC and cell.order == "round-robin":
+    if cell.in_turn:
         alone = train_in_turn(prepare(recipe, dataset))
         if not checked:
             return alone.accuracy, alone.staleness
@@ -164,11 +169,11 @@ def _read(path: Path) -> list[dict[str, Any]]:
 
 
 def _key(row: dict[str, Any]) -> tuple[str, ...]:
-    """Sync does not depend on masters and ranks, but on how many workers there are."""
-    workers = str(int(row["ranks"]) - int(row["masters"]))
-    layout = ("", workers) if row["rule"] == SYNC else (row["masters"], row["ranks"])
-    order = "" if row["rule"] == SYNC else row["order"]
-    return (order, *layout, row["batch"], str(float(row["lr"])), row["seed"], row["rule"])
+    """Sync does not depend on masters and ranks, but on the samples of a step of all workers."""
+    layout = (row["order"], row["masters"], row["ranks"], row["batch"])
+    if row["rule"] == SYNC:
+        layout = ("", "", "", str((int(row["ranks"]) - int(row["masters"])) * int(row["batch"])))
+    return (*layout, str(float(row["lr"])), row["seed"], row["rule"])
 
 
 def show(rows: Sequence[dict[str, Any]], options: argparse.Namespace) -> None:

@@ -83,6 +83,10 @@ def prepare(folder: Path, text: str) -> None:
         unisono(
             "bench", "--transports", "shm", "--elements", "100", "--seconds", "0.001", "--out", "results", folder=folder
         )
+    if "report studies/mine" in text:
+        unisono("predict", "--samples-per-s", "1000", "--nodes", "2", "--out", "studies/mine", folder=folder)
+    if "report looked" in text and "profile r4" not in text:
+        unisono("profile", "--batches", "2", "--out", "looked", folder=folder)
     if "my-directory" in text:
         (folder / "my-directory").mkdir()
         for name, value in (("train_x", np.eye(4)), ("train_y", np.arange(4) % 2)):

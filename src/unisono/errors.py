@@ -80,6 +80,10 @@ class NodeLost(CommError):
         self.first_hand = first_hand
 
 
+class Diverged(UnisonoError):
+    """Machines that should have the same parameters do not. Nobody knows whose are right: nothing of them is saved."""
+
+
 class RankFailed(UnisonoError):
     """A rank of `unisono.run` raised or died.
 

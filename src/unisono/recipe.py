@@ -66,7 +66,8 @@ class Recipe:
     """none, unit (0 to 1), standard (mean 0, deviation 1) or auto (what suits the data)."""
 
     ranks: int = 2
-    """Processes on this machine. Changes the time, never the result. Of no effect under mpirun, torchrun and srun."""
+    """Processes on this machine. Changes the time, never the result; with async, which has a worker more or less then,
+    both. Of no effect under mpirun, torchrun and srun."""
 
     shards: int = 0
     """Slices of each global batch: part of the recipe, not of the machine. 0: 8, or more if there are more ranks. With
@@ -76,7 +77,7 @@ class Recipe:
     """BLAS threads of each rank. Part of the recipe: other numbers give other bits."""
 
     batch_size: int | str = 64
-    """The global batch, or full: all samples in one step."""
+    """The global batch, or full: all samples in one step. With async: one push of one worker."""
 
     batch_size_per_rank: int = 0
     """The batch of each rank instead: the global batch, and with it the result, then grows with the ranks."""
@@ -143,7 +144,9 @@ class Recipe:
     """For async: static (every worker as many batches) or dynamic (who is faster computes more). Each batch once."""
 
     order: str = "free"
-    """For async: free, round-robin (workers push in turn: same bits again), or the pushes.csv of a run to repeat."""
+    """For async: free, round-robin (workers push in turn: the same bits again, unless a worker dies or the run is
+    resumed in the middle of an epoch or on other ranks), or the pushes.csv of a run, to repeat it bit by bit: refused,
+    with the reason, for another recipe, or if a worker was replaced, or the run resumed, within one of its epochs."""
 
     device: str = "auto"
     """cpu, cuda (a GPU per rank; for ddp and accelerate only), or auto: cuda for those two where there are GPUs."""
@@ -170,19 +173,23 @@ class Recipe:
 
     snapshot_every: str = ""
     """About how often to write a snapshot to go on from: 500steps, 2epochs or 30s. One that falls due while the last is
-    still being written is left out. Empty: only when asked to end."""
+    still being written is left out. Empty: only when asked to end. With async between epochs only, 2epochs or 30s; when
+    asked to end, at the next push (under mpirun and the like, if masters but the first alone are asked, at the end of
+    the epoch)."""
 
     keep: int = 2
     """How many snapshots to keep."""
 
     resume: str = ""
-    """A run directory: go on from its newest snapshot, on any number of ranks, with the same bits."""
+    """A run directory: go on from its newest snapshot, on any number of ranks, with the same bits; with async they are
+    others on other ranks, or if it was halted in the middle of an epoch."""
 
     allow_change: str = ""
     """Options that may differ from the resumed run's, such as lr,epochs: the result is then another one."""
 
     respawn: bool = True
-    """Replace ranks that die. Either way the others take over, with the same bits."""
+    """Replace ranks that die. Either way the others take over, with the same bits; with async they are others after a
+    worker's death, whose batch is dealt anew, not after a master's."""
 
     max_restarts: int = 100
     """More deaths of ranks than this within ten minutes end the run, with a snapshot."""
@@ -192,7 +199,7 @@ class Recipe:
 
     slow: str = ""
     """Ranks that are to be slow, to see what that does: 1:4 lets rank 1 compute four times as long, by sleeping;
-    1:4,3:2 two of them. Changes the time, never the result."""
+    1:4,3:2 two of them. With async workers only. Changes the time, never the result."""
 
     watts_per_core: float = 8.0
     """Power of one busy core, for an estimate of the energy where no counter can be read; 0: no estimate."""

@@ -11,8 +11,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from forked_command import forked
 
-from unisono.cli.running import refuse_faults
-from unisono.errors import UserError
+from unisono.cli.running import fail_of, refuse_faults
+from unisono.errors import RankFailed, UserError
 from unisono.launch.commands import mpirun
 from unisono.launch.environments import mpi_environment
 from unisono.recipe import Recipe
@@ -78,9 +78,17 @@ def test_plain_collapses_where_safe_learns(tmp_path):
     assert summary_of(tmp_path / "safe")["test_accuracy"] > 0.7
 
 
-def test_over_messages_there_are_no_snapshots_and_the_hint_says_where_there_are():
-    with pytest.raises(UserError, match="HINT: start it as unisono train --ranks 4, with no launcher"):
+def test_over_gloo_without_a_launcher_there_are_no_snapshots_and_the_hint_says_where_there_are():
+    with pytest.raises(
+        UserError, match="HINT: leave --transport out: unisono train --ranks 4; or start it with mpirun"
+    ):
         refuse_faults(Recipe(strategy="async", ranks=4, snapshot_every="1epochs"))
+
+
+def test_a_rank_that_died_without_a_word_is_named():
+    assert str(fail_of(RankFailed(2, "was killed by SIGKILL"), None)) == "rank 2: was killed by SIGKILL"
+    said = RankFailed(2, "the loss became nan", kind="UnisonoError")
+    assert str(fail_of(said, None)) == "the loss became nan"
 
 
 @pytest.mark.parametrize(

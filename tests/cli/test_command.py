@@ -143,6 +143,23 @@ def test_a_terminal_gets_a_progress_bar():
     assert b"14/14" in shown
 
 
+def test_ctrl_c_while_it_is_being_imported_shows_no_traceback():
+    code = """
+import os, signal, sys
+class Interrupting:
+    def find_spec(self, name, *more):
+        if name == "unisono.cli.main":
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Interrupting())
+from unisono.__main__ import main
+main()
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", code, "--version"], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (-signal.SIGINT, "", "")
+
+
 def test_a_reader_that_goes_away_is_no_crash():
     command = subprocess.Popen([*COMMAND, *QUICK], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     command.stdout.close()

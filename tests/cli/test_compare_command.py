@@ -10,6 +10,9 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from forked_command import forked
 
+from unisono.report.page.document import sections_of
+from unisono.report.run import load as load_run
+
 
 def compare(*arguments: str, cwd: Path) -> subprocess.CompletedProcess:
     command = [sys.executable, "-m", "unisono", "compare", *arguments]
@@ -26,6 +29,8 @@ def test_a_failure_is_a_row_and_what_changes_nothing_is_said(tmp_path):
     assert [(row["ranks"], row["precision"], "reason" in row) for row in rows] == [
         ("1", "fp32", False), ("2", "fp32", False), ("1", "fp8", True),
     ]  # fmt: skip
+    assert len(rows[0]["accuracies"]) == 1
+    assert [section.title for section in sections_of([load_run(study)])] == ["Comparison"]
     for name in ("compare.csv", "compare.md", "compare.tex", "compare.txt"):
         assert "fp8" in (study / name).read_text(), name
 

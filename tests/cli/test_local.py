@@ -47,6 +47,9 @@ def test_it_says_what_it_does_and_a_run_that_was_halted_goes_on(tmp_path):
     ("arguments", "message"),
     [
         (["--strategy", "local", "--sync-every", "0"], "--sync-every 0: not a number of steps"),
+        (["--strategy", "local", "--sync-every", "1.5"], "--sync-every 1.5: not a number of steps"),
+        (["--ranks", "2.5"], "--ranks: '2.5' is not a whole number"),
+        (["--batch-size", "31.6"], "--batch-size is '31.6'"),
         (["--sync-every", "16"], "--sync-every 16 with --strategy sync"),
         (["--wire", "bf16", "--allreduce", "ring"], "--wire bf16 with --allreduce ring"),
         (["--wire", "bf16", "--strategy", "async"], "--wire bf16 with --strategy async"),

@@ -13,6 +13,8 @@ from forked_command import forked
 from made_run import make
 
 from unisono.cli.main import app
+from unisono.report.page.document import sections_of
+from unisono.report.run import load as load_run
 from unisono.study.process import read_summary
 
 
@@ -31,6 +33,14 @@ def test_a_rate_that_is_given_needs_no_runs(tmp_path):
         (network, nodes) for network in ("1gbit,100us", "100gbit,1us") for nodes in (1, 2, 4, 8)
     ]
     assert json.loads((tmp_path / "here/model.json").read_text())["costs"]["sample_s"] == 1 / 5000
+    assert [section.title for section in sections_of([load_run(tmp_path / "here")])] == ["Prediction"]
+
+
+def test_more_ranks_than_samples_is_a_row_with_its_reason(tmp_path):
+    ended = forked("predict", "--samples-per-s", "5000", "--ranks-per-node", "100", "--batch-size", "64", cwd=tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    assert "there is no number of nodes on which half of each would be put to use" in ended.stdout
+    assert "a batch of 64 has no work for 100 ranks" in ended.stdout
 
 
 def test_short_runs_calibrate_and_others_check(tmp_path, monkeypatch, capsys):
@@ -50,6 +60,8 @@ def test_short_runs_calibrate_and_others_check(tmp_path, monkeypatch, capsys):
     model = json.loads((study / "model.json").read_text())
     assert [point["held_out"] for point in model["points"]] == [False] * 4 + [True] * 5
     assert model["points"][0]["error"] == pytest.approx(0.0, abs=0.05)
+    (section,) = sections_of([load_run(study)])
+    assert any("On 5 held-out points" in getattr(block, "text", "") for block in section.blocks)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,18 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "report"))
+from profile_records import record
+
+from unisono.cli.main import app
+from unisono.errors import UnisonoError
+from unisono.measure.profile import study
+from unisono.report.page.document import sections_of
+from unisono.report.run import load as load_run
 
 
 def unisono(*words, cwd):
@@ -18,6 +30,7 @@ def test_tables_json_and_a_trace_of_two_ranks(tmp_path):
     events = json.loads((tmp_path / "o" / "trace.json").read_text())["traceEvents"]
     assert {event["pid"] for event in events} == {0, 1}
     assert {"wait", "data", "update"} <= {event["name"] for event in events}
+    assert [section.title for section in sections_of([load_run(tmp_path / "o")])] == ["Profile"]
     again = unisono("--batches", "6", "--out", "o", cwd=tmp_path)
     assert again.returncode == 2
     assert "holds profile.json, trace.json already" in again.stderr
@@ -36,3 +49,34 @@ def test_mistakes_are_told_without_a_traceback(tmp_path):
     assert ended.returncode == 2
     assert "HINT" in ended.stderr
     assert "Traceback" not in ended.stderr
+
+
+def test_what_was_profiled_before_a_failure_and_an_interruption_is_kept(tmp_path, monkeypatch, capsys):
+    """The profiles are made up: relu's is there, tanh's fails, in gelu's somebody presses Ctrl-C."""
+
+    def measure(job, look):
+        if job.recipe.activation == "tanh":
+            raise UnisonoError("the loss became inf", hint="lower --lr")
+        if job.recipe.activation == "gelu":
+            raise KeyboardInterrupt
+        return record()
+
+    monkeypatch.setattr(study, "measure", measure)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        app(["profile", "--activations", "relu,tanh,gelu", "--out", "o"], exit_on_error=False)
+    told = capsys.readouterr()
+    assert "tanh is left out: the loss became inf" in told.err
+    assert "times relu" in told.out
+    assert [found["activation"] for found in json.loads(Path("o/profile.json").read_text())] == ["relu"]
+
+
+def test_nothing_but_failures_is_one(tmp_path, monkeypatch):
+    def measure(job, look):
+        raise UnisonoError("the loss became inf")
+
+    monkeypatch.setattr(study, "measure", measure)
+    monkeypatch.chdir(tmp_path)
+    for activations, told in (("relu,tanh", "none of the activations"), ("relu", "the loss became inf")):
+        with pytest.raises(UnisonoError, match=told):
+            app(["profile", "--activations", activations], exit_on_error=False)

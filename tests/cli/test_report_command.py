@@ -1,5 +1,6 @@
 """`unisono report` as a user meets it: from real runs to the file."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -8,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from unisono.cli.main import main
+from unisono.cli.report import check
+from unisono.errors import UserError
 
 COMMAND = [sys.executable, "-m", "unisono"]
 
@@ -100,3 +103,9 @@ def test_without_a_run_the_command_says_what_it_wants(called):
     assert code == 2
     assert "RUN" in errors
     assert "HINT" in errors
+
+
+def test_a_pipe_is_neither_waited_for_nor_replaced(tmp_path):
+    os.mkfifo(tmp_path / "report.html")
+    with pytest.raises(UserError, match="exists and is no report of unisono's"):
+        check(tmp_path / "report.html", given=False)

@@ -12,6 +12,9 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from forked_command import forked
 
+from unisono.report.page.document import sections_of
+from unisono.report.run import load as load_run
+
 COMMAND = [sys.executable, "-m", "unisono", "scale"]
 SMALL = ["--epochs", "1", "--grid", "1x1,1x2", "--repeat", "1"]
 
@@ -30,6 +33,8 @@ def test_a_study_is_shown_written_and_found_again(tmp_path):
     assert all(row["samples_per_s"] > 0 and row["same_bits"] for row in rows)
     for name in ("scale.csv", "scale.md", "scale.tex", "scale.svg", "scale.txt"):
         assert (study / name).stat().st_size > 50, name
+    assert [section.title for section in sections_of([load_run(study)])] == ["Scaling"]
+    assert "Short runs: " in ended.stdout
     again = scale(*SMALL, cwd=tmp_path)
     assert "2 of them are there already" in again.stderr
     assert len((study / "cells.jsonl").read_text().splitlines()) == 2
@@ -50,6 +55,7 @@ def test_a_dry_run_shows_the_plan_and_leaves_nothing(tmp_path):
     [
         (["--grid", "2x2"], "2 nodes are not reached from here"),
         (["--grid", "many"], "is no NODESxRANKS"),
+        (["--grid", "1x1,1x100000"], "--grid 1x100000: more than 4,096 ranks on one machine"),
         (["--repeat", "0"], "--repeat is 0"),
         (["--timeout-s", "-1"], "--timeout-s is -1.0"),
         (["--strategy", "async"], "its ranks are masters and workers"),

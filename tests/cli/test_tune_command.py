@@ -1,9 +1,18 @@
 """`unisono tune`, as a user runs it."""
 
+import json
 import subprocess
 import sys
+from pathlib import Path
 
+import pytest
+
+from unisono.cli.main import app
+from unisono.energy.meter import find_counters
+from unisono.measure.tune import tuning
 from unisono.recipe import load
+from unisono.report.page.document import sections_of
+from unisono.report.run import load as load_run
 
 
 def unisono(*words, cwd):
@@ -20,12 +29,51 @@ def test_a_recipe_is_found_and_written(tmp_path):
     found = load(str(tmp_path / "o" / "tuned.toml"), {})
     assert (found.ranks, found.threads, found.batch_size, found.target_accuracy) == (1, 1, 64, 0.5)
     assert (tmp_path / "o" / "tune.csv").exists()
+    assert [section.title for section in sections_of([load_run(tmp_path / "o")])] == ["Tuning"]
+
+
+NO_ENERGY = ["--objective", "energy", "--watts-per-core", "0"] if not find_counters().found else ["--seconds", "0"]
 
 
 def test_mistakes_are_told_without_a_traceback(tmp_path):
-    for words in (["--strategy", "local"], ["--objective", "money"], ["--memory", "much"], ["--transport", "gloo"]):
+    for words in (
+        ["--strategy", "local"],
+        ["--objective", "money"],
+        ["--memory", "much"],
+        ["--transport", "gloo"],
+        NO_ENERGY,
+    ):
         ended = unisono(*words, cwd=tmp_path)
         assert ended.returncode == 2, words
         assert "HINT" in ended.stderr
         assert "Traceback" not in ended.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_interruption_shows_what_was_tried_and_the_same_command_goes_on(tmp_path, monkeypatch, capsys):
+    """Trials are made up; in the second one somebody presses Ctrl-C, once."""
+    struck = []
+
+    def run_trial(cell, seconds, limit_bytes):
+        if cell.recipe.ranks == 2 and not struck:
+            struck.append(cell)
+            raise KeyboardInterrupt
+        found = {"shards": 8, "global_batch": 64, "memory_bytes": 1 << 20, "energy_source": "none"}
+        found |= {"joules_per_sample": None, "samples_per_s": 100.0 * cell.recipe.ranks}
+        return {"status": "finished", "reason": "", "exit_code": 0, **found}
+
+    monkeypatch.setattr(tuning, "run_trial", run_trial)
+    monkeypatch.chdir(tmp_path)
+    command = ["tune", "--ranks", "1,2", "--threads", "1", "--out", "o"]
+    with pytest.raises(KeyboardInterrupt):
+        app(command, exit_on_error=False)
+    told = capsys.readouterr()
+    assert "settings that were tried" in told.out
+    assert "What was tried is kept in o: the same command goes on." in told.err
+    assert [row["ranks"] for row in json.loads(Path("o/tune.json").read_text())] == ["1"]
+    app(command, exit_on_error=False, result_action="return_value")
+    assert "* 2 ranks x 1 threads" in capsys.readouterr().out
+    first, second = json.loads(Path("o/tune.json").read_text())
+    assert (first["mark"], second["mark"], second["objective"], second["complete"]) == ("", "*", "throughput", True)
+    lines = Path("o/cells.jsonl").read_text().splitlines()
+    assert sum(json.loads(line)["labels"]["ranks"] == "1" and json.loads(line)["seconds"] == 1 for line in lines) == 1

@@ -61,6 +61,20 @@ def test_a_probe_that_does_not_answer_is_given_up_with_all_that_it_started(load,
     assert not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE
 
 
+LEAVES = """
+import subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
+print('[{"name": "x", "status": "ok", "told": "pid %d"}]' % child.pid, flush=True)
+"""
+"""A probe that answers and ends, with a child that holds its output open."""
+
+
+def test_an_answer_counts_though_something_that_was_started_goes_on():
+    (finding,) = examine_one("mpi", Probe("mpi:probe", "MPI", timeout_s=3.0), python(LEAVES))
+    assert finding.status == "ok", finding.told
+    assert not psutil.pid_exists(int(finding.told.split()[1]))
+
+
 def test_what_a_library_prints_before_the_answer_does_no_harm():
     code = 'print(\'libfabric: hello\'); print(\'[{"name": "x", "status": "ok", "told": "y"}]\')'
     assert examine_one("mpi", PROBES["mpi"], python(code)) == [Finding("x", "ok", "y")]

@@ -64,3 +64,19 @@ def test_where_there_are_none_it_says_so(tmp_path, monkeypatch):
     read = Path.read_text
     monkeypatch.setattr(Path, "read_text", lambda path: refuse(path) if path.name == "energy_uj" else read(path))
     assert find_zones(tmp_path) == ([], f"{tmp_path} is readable by root only")
+
+
+def test_a_package_that_may_not_be_read_is_said(tmp_path, monkeypatch):
+    make_zone(tmp_path, "intel-rapl:0", "package-0", 0)
+    make_zone(tmp_path, "intel-rapl:1", "package-1", 0)
+    read = Path.read_text
+
+    def guarded(path, *given, **named):
+        if path.match("intel-rapl:1/energy_uj"):
+            raise PermissionError(13, "Permission denied")
+        return read(path, *given, **named)
+
+    monkeypatch.setattr(Path, "read_text", guarded)
+    zones, missing = find_zones(tmp_path)
+    assert [zone.name for zone in zones] == ["package-0"]
+    assert missing == "only 1 of 2 counters of the processors may be read"

@@ -56,6 +56,13 @@ def test_every_two_seconds_and_once_soon():
     assert last["node"]["power_w"] == ""
 
 
+def test_a_resumed_run_goes_on_counting():
+    node = Node()
+    node.sampler = Sampler(Meter(Counters(()), 8.0, node.clock), node.write, node.clock, node.look, before_s=100.0)
+    node.work(3.0, r0=1.0)
+    assert [row["s_after_start"] for row in node.rows if row["what"] == "node"] == ["100.38", "102.38"]
+
+
 def test_a_replacement_is_another_process_and_one_that_ended_is_left_out():
     node = Node()
     node.work(3.0, r0=1.0, r1=1.0)

@@ -1,9 +1,13 @@
 """What asynchronous ranks that die leave to the others, and to who resumes the run: an order, batches, sums."""
 
+import csv
+import fcntl
 import mmap
 import os
 import signal
+import struct
 import sys
+import termios
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,22 +15,28 @@ import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from test_async import PUSHES, RECIPE, Knife, deaths, few_cores, no_price, reference, run  # noqa: F401
+from test_async import PUSHES, RECIPE, Knife, deaths, few_cores, lend, no_price, reference, run  # noqa: F401
 
+from unisono.arena.pens import Pens
+from unisono.arena.waiting import wait_until
+from unisono.errors import UserError
+from unisono.strategies.asynchronous.arena import AsyncArena
+from unisono.strategies.asynchronous.boxes import LEAVING, POSTED
 from unisono.strategies.asynchronous.clerk import DROP, HELLO, PUSH
 from unisono.strategies.asynchronous.desk import Desk
-from unisono.strategies.asynchronous.orders import FIELDS
 from unisono.strategies.asynchronous.part import Part
+from unisono.strategies.asynchronous.recordings import OWN
 from unisono.strategies.asynchronous.worker import Worker
 from unisono.train.job import prepare
+from unisono.train.rundir import RunDirectory
 from unisono.train.snapshots.finding import require_newest
 from unisono.train.team import Halted, Places, Team
 
 
 def write_order(path: Path, epochs: int = 1) -> str:
     """Ranks 4, 2, 3 in turn."""
-    rows = [(epoch, (4, 2, 3)[batch % 3], batch, 0, 1) for epoch in range(1, epochs + 1) for batch in range(PUSHES)]
-    path.write_text("\n".join(",".join(map(str, row)) for row in (FIELDS, *rows)) + "\n")
+    rows = [(epoch, (4, 2, 3)[batch % 3], batch) for epoch in range(1, epochs + 1) for batch in range(PUSHES)]
+    path.write_text("\n".join(",".join(map(str, row)) for row in (OWN, *rows)) + "\n")
     return str(path)
 
 
@@ -126,3 +136,103 @@ def test_gradients_that_were_collected_and_not_applied_are_not_done(monkeypatch,
     assert any(entry.kind == PUSH for entry in log[last + 1 :])
     steps = require_newest(tmp_path).arrays("tables")["steps"]
     assert set(np.flatnonzero(np.isfinite(steps[:, 0])).tolist()) == applied
+
+
+def test_who_waits_with_a_pen_in_hand_puts_it_down_before_it_stands_still(monkeypatch):
+    """Rank 3 dies while it sends, and rank 4, which opens the log, waits for that with the pen. The supervisor puts all
+    pens back: had rank 4 kept its own, there would be two, and two clerks."""
+    marks, lingered, given_back = mmap.mmap(-1, 4096), AsyncArena._linger, Pens.give_back
+    opened, posted = Worker.open, Worker._post
+
+    def leaving(worker):
+        words, own = worker._boxes.words, worker._boxes.worker(3)
+        return words[own + LEAVING] > words[own + POSTED]
+
+    def open_late(worker, *given):
+        opened(worker, *given)
+        if worker._slot == 4 and not marks[0]:
+            assert wait_until(lambda: leaving(worker), 20)
+
+    def die_half_way(worker, greets, *found):
+        if worker._slot == 3 and not greets and not marks[0]:
+            assert wait_until(lambda: marks[1], 20)
+            marks[0] = 1
+            os.kill(os.getpid(), signal.SIGKILL)
+        posted(worker, greets, *found)
+
+    def linger(rank):
+        marks[1] = 1
+        lingered(rank)
+
+    def give_back(pens, number):
+        given_back(pens, number)
+        (there,) = struct.unpack("i", fcntl.ioctl(pens._pipes[number][0], termios.FIONREAD, b"\0" * 4))
+        marks[2] |= there > 1
+
+    lend(monkeypatch)
+    monkeypatch.setattr(Worker, "open", open_late)
+    monkeypatch.setattr(Worker, "_post", die_half_way)
+    monkeypatch.setattr(AsyncArena, "_linger", linger)
+    monkeypatch.setattr(Pens, "give_back", give_back)
+    recipe = replace(RECIPE, order="free")
+    sha256, log, events = run(recipe)
+    assert marks[0], "rank 3 died while rank 4 waited for it"
+    assert not marks[2], "a pen was there twice"
+    assert deaths(events) == [3]
+    order = [(entry.rank, entry.batch) for entry in log if entry.kind in (HELLO, PUSH)]
+    assert sha256 == reference(prepare(recipe), [order])
+
+
+def test_who_is_dead_and_not_replaced_counts_nothing_in_later_epochs(monkeypatch):
+    """Its row of the boxes holds what it counted in the last epoch that it lived through."""
+    compute = Worker._compute
+
+    def dies(worker, *given):
+        if worker._slot == 3 and worker._epoch == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+        compute(worker, *given)
+
+    monkeypatch.setattr(Worker, "_compute", dies)
+    records = []
+    recipe = replace(RECIPE, respawn=False, epochs=3, clip=1e-6)
+    Team(prepare(recipe), Places()).train(lambda rank, value: records.append(value) if "metrics" in value else None)
+    names = ("pushes", "clips", "wait_master_0_s", "wait_master_1_s")
+    found = [[record["ranks"][3][name] > 0 for name in names] for record in records]
+    assert found == [[True] * 4, [False] * 4, [False] * 4]
+    assert all(record["ranks"][4]["clips"] > 0 for record in records)
+
+
+@pytest.mark.parametrize("respawn", [True, False])
+def test_a_record_that_cannot_be_repeated_is_refused(monkeypatch, tmp_path, respawn):
+    """A worker dies in the second epoch: after its replacement's greeting the pushes are others than in a repeat."""
+    compute, mark = Worker._compute, mmap.mmap(-1, 4096)
+
+    def dies(worker, *given):
+        if (worker._slot, worker._epoch) == (3, 2):
+            if not mark[0]:
+                mark[0] = 1
+                os.kill(os.getpid(), signal.SIGKILL)
+            mark[1] = 1
+        elif mark[0] and respawn:
+            wait_until(lambda: mark[1], 0.5)  # so that something is left for it
+        compute(worker, *given)
+
+    recipe = replace(RECIPE, order="free", epochs=2, respawn=respawn)
+    job = prepare(recipe)
+    with RunDirectory.make(str(tmp_path / "run"), job.recipe) as directory, monkeypatch.context() as patch:
+        patch.setattr(Worker, "_compute", dies)
+        names = list(job.model().layout.names)
+        outcome = Team(job, Places()).train(lambda rank, value: "metrics" in value and directory.add(value, names))
+    assert mark[0]
+    order = str(tmp_path / "run" / "pushes.csv")
+    again = replace(recipe, order=order)
+    with open(order, newline="") as file:
+        disturbed = any(int(row["greeted"]) for row in csv.DictReader(file))
+    if respawn:
+        assert disturbed
+    if disturbed:
+        with pytest.raises(UserError, match=r"in the middle of epoch 2(.|\n)*give --epochs 1"):
+            prepare(again)
+        run(replace(again, epochs=1))
+    else:
+        assert run(again)[0] == next(found for found in outcome.results.values() if found)["weights_sha256"]

@@ -135,6 +135,34 @@ def test_mpirun_replicas_go_on_with_the_same_bits(tmp_path):
     assert epochs_of(run) == [*range(1, 41)]
 
 
+ASYNC = ["--strategy", "async", "--masters", "2", "--batch-size", "16", "--order", "round-robin", "--slow", "2:10"]
+
+
+@with_mpi
+def test_mpirun_async_asked_to_end_then_killed_then_resumed_elsewhere(tmp_path):
+    run, environment, epochs = tmp_path / "run", mpi_environment(), 40
+    options = [*ASYNC, "--epochs", str(epochs), "--model", "bn-mlp"]
+    with Launch(mpirun(4, [*TRAIN, *options, "--out", str(run)]), environment) as launch:
+        launch.until("epoch 2/")
+        launch.rank(3).send_signal(signal.SIGUSR1)  # a worker, and nobody else
+        assert launch.end() == 75, launch.said
+    assert launch.said.count(f"HINT: go on with unisono train --resume {run}") == 1
+    halted = require_newest(run / "snapshots").position
+    assert json.loads((run / "summary.json").read_text())["status"] == "halted"
+
+    with Launch(mpirun(4, [*TRAIN, "--resume", str(run), "--snapshot-every", "1epochs"]), environment) as launch:
+        launch.until(f"epoch {halted // 2 + 4}/")
+        while require_newest(run / "snapshots").position <= halted:  # it is written beside the training
+            assert launch.job.poll() is None, launch.said
+        launch.rank(1).kill()  # a master
+        assert launch.end() not in (0, 75)
+    assert "rank 1" in launch.said
+
+    summary = run_recipe(recipe_of(str(run), {"ranks": 3, "slow": "", "allow_change": "ranks"}))
+    assert (summary["status"], summary["epochs"], summary["workers"]) == ("finished", epochs, 1)
+    assert epochs_of(run) == [*range(1, epochs + 1)]
+
+
 @with_torch
 def test_torchrun_starts_all_again_when_one_is_killed(tmp_path, expected):
     """From the beginning, and says so, while there is no snapshot; then from the newest. When it is asked to end itself

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 import unisono
-from unisono.errors import RankFailed, UserError
+from unisono.errors import CommTimeout, RankFailed, UserError
 from unisono.launch.children import Subprocess
 from unisono.launch.environments import child_environment
 from unisono.launch.values import pack, unpack
@@ -321,6 +321,15 @@ def test_a_subprocess_ends_with_its_block():
     ) as child:
         assert next(child.lines(silence_s=20)) == "up"
     assert child.wait() == -signal.SIGTERM
+
+
+def test_any_byte_may_be_printed_and_an_output_that_ends_early_is_a_time_out():
+    program = "import os, signal; os.write(1, b'L\\xe4ufe\\n'); os.close(1); signal.pause()"
+    command = [sys.executable, "-c", program]
+    with Subprocess(command, child_environment(None), subprocess.DEVNULL) as child:
+        assert list(child.lines(silence_s=20)) == ["L\ufffdufe"]
+        with pytest.raises(CommTimeout, match=r"closed its output and went on for 0.01 s"):
+            child.wait(0.01)
 
 
 TORCH_PARENT = """

@@ -8,7 +8,7 @@ from contextlib import suppress
 import pytest
 
 from unisono.launch.children import reap, signals_held
-from unisono.launch.signals import SIGNALS, heeding
+from unisono.launch.signals import SIGNALS, deaf_after, heeding
 
 
 def test_the_first_of_each_kind_asks_and_the_second_ends():
@@ -81,3 +81,14 @@ def test_other_threads_leave_signals_alone():
     thread.start()
     thread.join()
     assert seen == [before]
+
+
+@pytest.mark.parametrize("failure", [ValueError, KeyError])
+def test_who_leaves_for_a_lost_rank_is_not_told_to_leave(failure):
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        with pytest.raises(failure), deaf_after(ValueError), heeding(lambda: None):
+            raise failure
+        assert signal.getsignal(signal.SIGTERM) is (signal.SIG_IGN if failure is ValueError else before)
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -31,3 +31,10 @@ def test_ranks_that_did_nothing_are_named():
 @pytest.mark.parametrize("summary", [{}, {"energy_j": None}, {"energy_j": "much", "idle_ranks": "all"}])
 def test_nothing_is_said_of_what_is_not_known(summary):
     assert energy_lines(summary) == []
+
+
+def test_a_part_of_a_node_is_not_told_as_the_whole():
+    note = "only 1 of 2 counters of the processors may be read"
+    assert energy_lines({"energy_j": 360.0, "energy_source": "rapl", "energy_note": note}) == [
+        f"Energy: 360 J (rapl: {note})."
+    ]

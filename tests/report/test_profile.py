@@ -2,40 +2,18 @@
 
 import io
 import json
+import sys
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from unisono.report.profile import Shown, activations, grouped, sentences, sort, tables, write
+sys.path.insert(0, str(Path(__file__).parent))
+from profile_records import record, row
 
+from unisono.report.profile import Shown, activation_rows, activations, grouped, sentences, sort, tables, write
 
-def row(module, kind, phase="forward", self_s=1.0, memory=None, **more):
-    costs = {"self_s": self_s, "total_s": self_s, "average_s": self_s / 10, "median_s": self_s / 10, "calls": 10}
-    return {"rank": 0, "module": module, "kind": kind, "phase": phase, **costs} | {
-        "memory_bytes": memory,
-        "self_memory_bytes": memory,
-        **more,
-    }
-
-
-RECORD = {
-    "ranks": 2, "batches": 10, "global_batch": 64, "shards": 2, "step_s": 0.002, "activation": "relu",
-    "overhead": {"phases": 0.01, "modules": 0.03}, "forward_s": 0.001, "modules_forward_s": 0.00102,
-    "phases": [
-        {"rank": rank, "data": 1.0, "forward": 2.0, "backward": 3.0, "waiting": wait, "summing": 1.0, "optimizer": 1.0,
-         "other": 2.0 - wait, "step": 10.0}
-        for rank, wait in ((0, 2.0), (1, 0.0))
-    ],
-    "modules": [
-        row("0", "Linear", self_s=0.3, memory=1024),
-        row("1", "ReLU", self_s=0.1, memory=2048),
-        row("2", "Linear", self_s=0.5, memory=512),
-        row("1", "ReLU", "backward", self_s=0.1, memory=0),
-        row("1", "ReLU", self_s=7.0, memory=0) | {"rank": 1},
-    ],
-    "operators": [row("0", "Linear", self_s=s, operator=f"op{s}", shapes="4x2") for s in (1, 2, 3)],
-    "spans": [[["step", 0.0, 1.0]], [["step", 0.0, 1.0]]],
-}  # fmt: skip
+RECORD = record()
 
 
 def shown(*renderables):
@@ -85,9 +63,25 @@ def test_activations_are_compared_with_relu():
 
 def test_the_price_of_looking_and_the_sum_of_modules_are_told():
     first, price, total = sentences(RECORD)
-    assert "32,000 samples/s" in first
+    assert "64 samples/s" in first
     assert "modules +3 %" in price
     assert "(+2 %)" in total
+
+
+def test_steps_that_were_interrupted_are_called_so():
+    (line,) = sentences(record(step_s=0.6))[3:]
+    assert line.startswith("Other programs were in the way: a step took 1.0 s on average, and mostly 606 ms.")
+    assert len(sentences(record(step_s=0.7))) == 3
+
+
+def test_activations_are_medians_and_of_a_backward_that_is_not_known_means():
+    known, unknown = (
+        row("1", "ReLU", "backward", self_s=0.5),
+        row("1", "ReLU", "backward", median_s=None, average_s=0.07),
+    )
+    for backward, expected_s in ((known, 0.05), (unknown, 0.07)):
+        (found,) = activation_rows([record(modules=[row("1", "ReLU", self_s=0.1), backward])])
+        assert (found["median_s"], found["backward_median_s"]) == pytest.approx((0.01, expected_s))
 
 
 def test_files_hold_all_rows_and_a_trace(tmp_path):

@@ -1,5 +1,6 @@
 """Files as they are: whole, cut short, missing, or not what their names say."""
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -47,6 +48,18 @@ def test_a_missing_file_is_empty_and_a_directory_is_named(read, empty, tmp_path)
     assert problems == []
     assert read(tmp_path, problems) == empty
     assert "cannot be read: Is a directory" in problems[0]
+
+
+def test_links_and_pipes_are_not_read(tmp_path):
+    written(tmp_path / "credentials.toml", 'token = "mine"\n')
+    (tmp_path / "recipe.toml").symlink_to(tmp_path / "credentials.toml")
+    os.mkfifo(tmp_path / "summary.json")  # reading it as a file would wait for a writer
+    problems = []
+    assert read_toml(tmp_path / "recipe.toml", problems) == {}
+    assert read_json(tmp_path / "summary.json", problems) == {}
+    assert problems == [
+        "recipe.toml cannot be read: it is a link, which is not followed", "summary.json cannot be read: it is no file",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("text", ["{", "[1]", "nan", '{"a": ' * 100_000, "9" * 5000])

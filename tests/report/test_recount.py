@@ -36,6 +36,15 @@ def test_the_same_times_and_contributions_are_counted(tmp_path):
     assert hosts_of(run) == ["node0", "node0"]
 
 
+def test_of_a_resumed_run_only_what_the_summary_timed_is_counted(tmp_path):
+    resumed = {"resumed_from": "snapshots/5", "epochs_timed": 3}
+    run = unisono.load(make(tmp_path / "run", epochs=8, ranks=2, **resumed))
+    tally = tally_of(run)
+    assert (tally.epochs, tally.steps, tally.samples) == (3, 3, 3 * 64)
+    assert " since it was resumed (3 of 8 epochs), " in findings_of(run)[0]
+    assert tally_of(unisono.load(make(tmp_path / "whole", epochs=8, ranks=2, epochs_timed=8))).epochs == 8
+
+
 def test_sizes_are_those_of_the_weights(tmp_path):
     path = make(tmp_path / "run", epochs=1)
     assert sizes_of(unisono.load(path)) == dict.fromkeys(PARAMETERS, 1)

@@ -28,8 +28,9 @@ def made(rates: dict[int, list[float]], *, cores: int = 8, weak: bool = False, *
 
 def test_speed_ups_are_those_of_rounds():
     _, _, (one, two) = made({1: [100.0, 50.0, 100.0], 2: [190.0, 90.0, 180.0]})
-    assert (two["speed_up"], two["speed_up_low"], two["speed_up_high"]) == (1.8, 1.8, 1.9)
-    assert (one["speed_up"], one["efficiency"], two["efficiency"]) == (1.0, 1.0, 0.9)
+    between = (((1.9 * 1.8) ** 0.5) + 1.8) / 2  # of neighbours that went opposite ways
+    assert (two["speed_up"], two["speed_up_low"], two["speed_up_high"]) == (pytest.approx(between), 1.8, 1.9)
+    assert (one["speed_up"], one["efficiency"], two["efficiency"]) == (1.0, 1.0, pytest.approx(between / 2))
     assert two["sync_share"] == pytest.approx(0.25)
     assert (two["repeats"], two["same_bits"]) == (3, True)
 
@@ -45,12 +46,51 @@ def test_laws_knee_limit_and_bits_are_told():
     _, _, rows = made(rates)
     words = words_of(rows)
     assert words[0].startswith("Amdahl: a serial share of 15.0 ± ")
-    assert "at most 6.7 times as fast" in words[0]
-    assert "beyond 8 ranks" in words[0]
+    assert "at most 6.5 to 6.9 times as fast" in words[0]
+    assert "beyond 7 to 8 ranks" in words[0]
     assert words[1].startswith("Gustafson: ")
     assert words[2].startswith("Knee: 1x4. The step to 1x8 ")
     assert words[3].startswith("What limits 1x8 (efficiency 49 %): ")
     assert words[4] == f"Bits: one weights_sha256 in all 12 runs, {'ab' * 8}..."
+
+
+@pytest.mark.parametrize("rates", [{1: [100.0], 2: [180.0]}, {1: [97.0, 103.0, 100.0], 2: [200.0, 192.0, 198.0]}])
+def test_a_limit_is_told_only_if_the_interval_has_one(rates):
+    _, _, rows = made(rates)
+    told = words_of(rows)[0]
+    assert "no limit can be told" in told
+    assert "at most" not in told
+
+
+def test_how_busy_the_node_was_is_a_share_of_its_cores():
+    cells, records, _ = made({1: [100.0, 100.0], 2: [190.0, 190.0]}, cores=4)
+    busy = [record | {"node_cores": cores} for record, cores in zip(records, (1.0, 0.8, 2.0, 2.0), strict=True)]
+    rows = rows_of(cells, busy, weak=False, cores=4)
+    assert [row["utilisation"] for row in rows] == [0.225, 0.5]
+    made_table = table(rows)
+    at = [column.title for column in made_table.columns].index("util. %")
+    assert [made_table.texts(row)[at] for row in rows] == ["22", "50"]
+    elsewhere = [record | {"summary": record["summary"] | {"machine": {"cores": 2}}} for record in busy]
+    assert [row["utilisation"] for row in rows_of(cells, elsewhere, weak=False, cores=4)] == [0.45, 1.0]
+    assert "util. %" not in [column.title for column in table(rows_of(cells, records, weak=False, cores=4)).columns]
+
+
+@pytest.mark.parametrize(("source", "title"), [("estimate", "energy J, est."), ("rapl", "energy J")])
+def test_an_estimate_of_energy_is_called_one(source, title):
+    cells = cells_of_grid(Recipe(), "1x1", weak=False)
+    records = [record_of(cells[0], repeat, 100.0, energy_j=5.0, energy_source=source) for repeat in range(2)]
+    rows = rows_of(cells, records, weak=False, cores=2)
+    assert rows[0]["energy_source"] == source
+    assert title in [column.title for column in table(rows).columns]
+
+
+def test_runs_that_are_too_short_are_called_so():
+    _, _, rows = made({1: [2000.0], 2: [4000.0]}, epochs=3)
+    (line,) = [line for line in words_of(rows) if line.startswith("Short runs")]
+    assert line.startswith("Short runs: 1x2 trains for 250 ms only.")
+    assert "--epochs 24 " in line
+    _, _, rows = made({1: [500.0], 2: [990.0]})
+    assert not any(line.startswith("Short runs") for line in words_of(rows))
 
 
 def test_the_largest_loss_is_the_limit():

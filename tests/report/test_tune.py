@@ -12,7 +12,7 @@ def record(digest, speed=None, reason="", **more):
     found |= {"shards": 8, "global_batch": 64}
     labels = {"ranks": digest[0], "threads": "1"}
     status = {"status": "failed" if reason else "finished", "reason": reason}
-    return {"digest": digest, "labels": labels, **status, **({} if reason else found), **more}
+    return {"digest": digest, "labels": labels, **status, "what": "trial", **({} if reason else found), **more}
 
 
 RECORDS = [record("1a", 100.0), record("2b", 150.0), record("4c", reason="too large"), record("2b", 180.0)]
@@ -40,11 +40,16 @@ def test_what_was_found_is_marked_and_told():
     assert "--seconds" in words[1]
     assert words[2] == "4 ranks x 1 threads: too large"
     assert "1.0 mJ a sample (estimate)" in words_of(rows, "2b", "energy", complete=True)[1]
-    assert words_of(rows, "", "energy", complete=True) == []
+    assert words_of(rows, "", "energy", complete=True) == ["4 ranks x 1 threads: too large"]
 
 
 def test_the_time_to_an_accuracy_has_a_column():
-    rows = rows_of([*RECORDS, record("2b", 0.0, train_s=12.0)])
+    trained = [record("2b", reason="no time", train_s=None), record("2b", 0.0, train_s=12.0)]
+    rows = rows_of([*RECORDS, *(one | {"what": "training"} for one in trained)])
     assert [column.name for column in table(rows, "2b").columns].count("train_s") == 1
     assert rows[1]["train_s"] == 12.0
     assert rows[1]["samples_per_s"] == 180.0
+    assert rows[1]["reason"] == ""  # it was tried again
+    assert words_of(rows, "2b", "throughput", complete=True)[0].endswith(
+        "180 samples/s, the soonest at the accuracy, in 12.0 s."
+    )

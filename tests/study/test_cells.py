@@ -11,6 +11,10 @@ def made(*texts: str) -> list[dict[str, str]]:
     return [dict(cell.labels) for cell in cells_of(Recipe(), [over(text) for text in texts])]
 
 
+def test_values_that_mean_the_same_are_one_cell():
+    assert [cell.name for cell in cells_of(Recipe(), [over("lr=0.1,0.10,0.2")])] == ["lr=0.1", "lr=0.2"]
+
+
 def test_several_variations_make_up_their_product():
     assert made("strategy=sync,ddp", "ranks=1,2") == [
         {"strategy": "sync", "ranks": "1"},

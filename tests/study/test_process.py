@@ -6,6 +6,7 @@ from dataclasses import replace
 import psutil
 import pytest
 
+from unisono.errors import CommTimeout
 from unisono.recipe import Recipe
 from unisono.study.cells import Cell
 from unisono.study.process import read_summary, reason_of, run_cell
@@ -41,6 +42,16 @@ def test_a_run_that_takes_too_long_is_ended(tmp_path):
     assert record["exit_code"] is None
     assert record["reason"] == "it took longer than 0.05 s (--timeout-s) and was ended"
     assert psutil.Process().children(recursive=True) == []
+
+
+def test_a_run_that_closes_its_output_and_goes_on_is_a_record(tmp_path, monkeypatch):
+    def wait(self, timeout_s=30.0):
+        raise CommTimeout("it closed its output and went on")
+
+    monkeypatch.setattr("unisono.study.process.Subprocess.wait", wait)
+    record = run(replace(SMALL, precision="fp8"), tmp_path)
+    assert (record["status"], record["exit_code"]) == ("failed", None)
+    assert record["reason"] == "it closed its output and went on"
 
 
 @pytest.mark.parametrize(

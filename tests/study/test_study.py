@@ -112,6 +112,17 @@ def test_another_study_is_refused(tmp_path, runs):
         Records.open(tmp_path, "scale", {"cells": []})
 
 
+@pytest.mark.parametrize("left", ['{"kind": "sca', "", "[]"])
+def test_runs_of_nobody_knows_what_are_not_taken_over(tmp_path, runs, left):
+    conduct(tmp_path, CELLS, 1)
+    (tmp_path / "study.json").write_text(left)
+    with pytest.raises(UserError, match=r"study.json is damaged, and there are runs"):
+        Records.open(tmp_path, "compare", STUDIED)
+    assert (tmp_path / "study.json").read_text() == left
+    (tmp_path / "cells.jsonl").unlink()  # a kill before the first run
+    Records.open(tmp_path, "compare", STUDIED).close()
+
+
 def test_other_files_are_left_alone(tmp_path):
     (tmp_path / "thesis.tex").touch()
     with pytest.raises(UserError, match="holds something that is no study"):

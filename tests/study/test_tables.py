@@ -3,7 +3,7 @@ import json
 
 from rich.console import Console
 
-from unisono.study.tables import Column, Table, escaped, range_of
+from unisono.study.tables import NOT_YET, Column, Table, escaped, range_of
 
 TABLE = Table("Times", [Column("way", "way", left=True), Column("train_s", "time", lambda s: f"{s:.1f} s")])
 ROWS = [{"way": "a|b", "train_s": 1.25, "samples": [1, 2]}, {"way": "50 %_x", "reason": "why"}]
@@ -33,9 +33,12 @@ def test_files_for_programs_have_values(tmp_path):
 
 def test_a_terminal_shows_texts():
     console = Console(width=60, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
-    console.print(TABLE.shown(ROWS))
+    console.print(TABLE.shown([*ROWS, {"way": "c", "reason": NOT_YET}]))
     console.file.close()
-    assert "1.2 s" in console.export_text()
+    lines = [line.split() for line in console.export_text().splitlines()]
+    assert ["a|b", "1.2", "s"] in lines
+    assert ["50", "%_x", "failed"] in lines
+    assert ["c", "not", "yet"] in lines
 
 
 def test_minor_columns_give_way_on_a_narrow_terminal():
@@ -47,6 +50,8 @@ def test_minor_columns_give_way_on_a_narrow_terminal():
     ]
     rows = [{"way": "x" * 10, "a": "1" * 10, "b": "2" * 10, "c": "3" * 10, "reason": "why"}]
     heads = {width: [str(c.header) for c in Table("", columns).shown(rows, width).columns] for width in (80, 40, 30, 9)}
+    assert Table("", columns).shown(rows, 30).caption == "in the files, no room here: a, b"
+    assert Table("", columns).shown(rows, 80).caption is None
     assert heads == {80: ["way", "a", "b", "c"], 40: ["way", "a", "c"], 30: ["way", "c"], 9: ["way", "c"]}
 
 

@@ -70,10 +70,12 @@ def test_a_halt_is_obeyed_at_once_and_every_batch_is_used_once(monkeypatch, tmp_
     snapshot = require_newest(tmp_path)
     np.testing.assert_array_equal(snapshot.arrays("params")["0.W"].ravel(), team._shared.params[: 8 * 300])
     team, records = run(RECIPE, tmp_path, snapshot)
-    rest = [batch for _, batch, _, _ in records[0]["pushes"]]
+    rest = [batch for _, batch, *_ in records[0]["pushes"]]
     assert Counter(first + rest) == Counter(range(PUSHES))
     assert [record["metrics"]["epoch"] for record in records] == list(range(epoch, 3))
-    assert np.isfinite(records[0]["metrics"]["train_loss"])
+    metrics = records[0]["metrics"]
+    assert np.isfinite(metrics["train_loss"])
+    assert metrics["samples_per_s"] * metrics["epoch_s"] == pytest.approx(3 * len(rest)), "others took no time now"
 
 
 def test_when_no_rank_is_left_what_is_in_the_log_is_applied(monkeypatch, tmp_path):
@@ -94,7 +96,7 @@ def test_when_no_rank_is_left_what_is_in_the_log_is_applied(monkeypatch, tmp_pat
     updates = [number for number, entry in enumerate(log) if entry.updates]
     first = [entry.batch for entry in log[: updates[-1] + 1] if entry.kind == PUSH]  # others were collected only
     _, records = run(RECIPE, tmp_path, require_newest(tmp_path))
-    rest = [batch for _, batch, _, _ in records[0]["pushes"]]
+    rest = [batch for _, batch, *_ in records[0]["pushes"]]
     assert Counter(first + rest) == Counter(range(PUSHES))
 
 

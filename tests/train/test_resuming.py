@@ -74,6 +74,7 @@ def test_a_resumed_run_leaves_what_an_uninterrupted_one_leaves(finished, run, ra
     expected = json.loads((finished / "summary.json").read_text())
     assert summary["weights_sha256"] == expected["weights_sha256"]
     assert summary["resumed_from"] == newest
+    assert summary["epochs_timed"] < summary["epochs"]
     assert records(run) == records(finished)
     for name in ("epochs", "steps", "samples", "train_loss", "test_loss", "test_accuracy", "status", "stopped_early"):
         assert summary[name] == expected[name], name

@@ -258,7 +258,7 @@ def test_a_directory_that_cannot_be_gone_on_with_is_released(tmp_path, monkeypat
 
     before = (tmp_path / "run" / "recipe.toml").read_bytes()
     monkeypatch.setattr(module.os, "fsync", fail)
-    with pytest.raises(UserError, match="Read-only file system\nHINT: make it writable again"):
+    with pytest.raises(UserError, match="Read-only file system\nHINT: the disk became read-only"):
         RunDirectory.reopen(tmp_path / "run", 0, replace(RECIPE, epochs=7))
     assert not held(tmp_path / "run")
     assert (tmp_path / "run" / "recipe.toml").read_bytes() == before  # whole, whenever the disk or the process failed

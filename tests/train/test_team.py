@@ -5,14 +5,18 @@ import signal
 import subprocess
 import sys
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from unisono.errors import RESUME_ME
+from unisono.errors import RESUME_ME, Diverged, NodeLost, UnisonoError
 from unisono.launch.supervisor import Outcome
 from unisono.recipe import Recipe
 from unisono.strategies.base import Strategy
+from unisono.strategies.nodes.away import Away
+from unisono.strategies.nodes.seating import Seating
+from unisono.strategies.sync import Sync
 from unisono.train.job import Job, prepare
 from unisono.train.snapshots.finding import require_newest
 from unisono.train.team import LEAST_CRASHES, Halted, Places, Team
@@ -97,6 +101,67 @@ def test_a_run_can_end_after_any_round_and_go_on_on_other_ranks(monkeypatch, tmp
         epochs = [epoch for epoch in (1, 2, 3) if WALK.position(epoch, WALK.steps) > position]
         assert found.pop("told") == {epoch: expected["told"][epoch] for epoch in epochs}
         assert found == {name: value for name, value in expected.items() if name != "told"}
+
+
+@pytest.mark.parametrize(("given", "reached"), [({}, 6), ({"strategy": "local", "sync_every": 3}, 4)])
+def test_what_was_reached_is_not_asked_of_a_rank_that_joined_in_the_middle(monkeypatch, tmp_path, given, reached):
+    """Another machine is lost in round 7, and before that the ranks that wait for it are replaced, one by one."""
+    recipe = replace(RECIPE, optimizer="momentum", **given)
+    expected = train(prepare(recipe))
+
+    def wait_in_vain(strategy: Sync, position: int) -> None:
+        if position == 7:
+            member = strategy._member
+            if (member.view.number, member.slot) in ((1, 0), (3, 1)):  # each, when both are there
+                os.kill(os.getpid(), signal.SIGKILL)
+            if member.view.number < 5:
+                member.wait(lambda: False)
+            raise NodeLost("another machine was lost", first_hand=False)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Sync, "_hear_from_away", wait_in_vain)
+        with pytest.raises(Halted, match="asked to end"):
+            train(prepare(recipe), Places(snapshots=tmp_path))
+    snapshot = require_newest(tmp_path)
+    assert snapshot.position == reached
+    found = train(prepare(recipe), snapshot=snapshot)
+    assert found["weights_sha256"] == expected["weights_sha256"]
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_a_machine_that_has_a_part_of_the_replicas_saves_nothing_and_says_so(monkeypatch, tmp_path, asked):
+    job = prepare(replace(RECIPE, strategy="local", sync_every=3))
+    away = Away(Seating.of([0, 0, 1], 0, job.recipe.shards), ("a", "a", "b"))
+    places = Places(snapshots=tmp_path)
+    post = SimpleNamespace(attach=lambda *given: None, tick=lambda: None, why=lambda: "", first_lost=False)
+
+    def end(strategy: Sync, position: int) -> None:
+        if position == 7 and not asked:
+            raise NodeLost("another machine was lost", first_hand=False)
+
+    monkeypatch.setattr(Sync, "_hear_from_away", end)
+    monkeypatch.setattr(Sync, "halts_after", lambda strategy, position: asked and position == 7)
+    with pytest.raises(Halted, match="nothing was saved: of --strategy local on several nodes") as caught:
+        Team(job, places, away=away).train(lambda rank, record: None, post=post)
+    assert caught.value.exit_code == 1, "there is nothing to resume"
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_is_no_loss_is_not_saved(monkeypatch, tmp_path):
+    def end(strategy: Sync, position: int) -> None:
+        if position == 4:
+            raise Diverged("the machines have different parameters")
+
+    def why() -> str:
+        raise UnisonoError("node 1 and node 0 have different parameters")
+
+    monkeypatch.setattr(Sync, "_hear_from_away", end)
+    away = Away(Seating.of([0, 0, 1], 0, 8), ("a", "a", "b"))
+    post = SimpleNamespace(attach=lambda *given: None, tick=lambda: None, why=why, first_lost=False)
+    with pytest.raises(UnisonoError, match="node 1 and node 0 have different parameters") as caught:
+        Team(prepare(RECIPE), Places(snapshots=tmp_path), away=away).train(lambda rank, record: None, post=post)
+    assert not isinstance(caught.value, Halted)
+    assert not list(tmp_path.iterdir())
 
 
 def train_quietly(cache: list[dict[str, Any]] = []) -> dict[str, Any]:  # noqa: B006

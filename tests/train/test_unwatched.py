@@ -20,6 +20,7 @@ from unisono.comm.shm import ShmCommunicator, ShmPlan
 from unisono.errors import RESUME_ME, UserError
 from unisono.launch.crew import Crew, answer
 from unisono.recipe import Recipe
+from unisono.strategies.owner import Owner
 from unisono.train import saving
 from unisono.train.job import Job, prepare
 from unisono.train.snapshots.finding import listed, require_newest, verified
@@ -170,7 +171,8 @@ def test_a_second_signal_of_a_kind_ends_at_once(job, tmp_path, monkeypatch):
     with pytest.raises(unisono.RankFailed, match="KeyboardInterrupt") as caught:
         train(job, Places(snapshots=tmp_path), at_step=ask)
     assert caught.value.rank == 1
-    assert listed(tmp_path) == []
+    if job.recipe.allreduce != "arena":  # there the first rank, which was not asked twice, saves what was reached
+        assert listed(tmp_path) == []
 
 
 def test_an_end_that_cannot_be_saved_is_a_failure_on_every_rank(job, tmp_path, monkeypatch):
@@ -216,9 +218,9 @@ def test_what_cannot_be_put_back_is_told_to_all(job, tmp_path, patient):
     assert "state.safetensors is 0 bytes long" in first
 
 
-def test_a_rank_that_dies_ends_the_others_at_once_with_its_name(job):
+def test_a_rank_that_dies_ends_the_others_at_once_with_its_name(job, expected, tmp_path):
     """Not after the minutes for which ranks wait. Replicas wait elsewhere: they learn it from the signal that launchers
-    send to those who are left, which is no request then."""
+    send to those who are left, which is no request then. On the arena, where what was reached is whole, it is saved."""
 
     def live(rank: int, report: Callable[[Any], None]) -> None:
         def lr(job: Job, step: int) -> float:
@@ -228,7 +230,7 @@ def test_a_rank_that_dies_ends_the_others_at_once_with_its_name(job):
 
         with pytest.MonkeyPatch.context() as patch, World(ShmCommunicator(segment, rank, 3, 600.0), report) as world:
             patch.setattr(Job, "lr", lr)
-            train_unwatched(world, prepare(replace(job.recipe, ranks=3)), Places())
+            train_unwatched(world, prepare(replace(job.recipe, ranks=3)), Places(snapshots=tmp_path))
 
     with closing(Segment.create(ShmPlan(3).nbytes)) as segment, closing(Crew(lambda rank, value: None)) as crew:
         for rank in range(3):
@@ -241,5 +243,37 @@ def test_a_rank_that_dies_ends_the_others_at_once_with_its_name(job):
     assert not ended[1].answered
     for rank in (0, 2):
         kind, report = ended[rank].failure
-        assert kind == "RankLost", report
+        assert kind == ("Halted" if job.recipe.allreduce == "arena" else "RankLost"), report
         assert "rank 1 is gone" in report
+    if job.recipe.allreduce == "arena":
+        assert str(tmp_path) in ended[0].failure[1], "where it is saved"
+        assert train(job, snapshot=require_newest(tmp_path)) == expected
+    else:
+        assert not list(tmp_path.iterdir())
+
+
+def test_a_rank_that_dies_in_an_update_leaves_nothing_to_save(job, tmp_path):
+    """The parameters are in part those of the round before, and nobody here can take that back."""
+    if job.recipe.allreduce != "arena":
+        pytest.skip("replicas have parameters of their own")
+
+    def live(rank: int, report: Callable[[Any], None]) -> None:
+        real = Owner.update
+
+        def update(owner: Owner, position: int, *rest: Any) -> None:
+            if (rank, position) == (1, 3):
+                os.kill(os.getpid(), signal.SIGKILL)
+            real(owner, position, *rest)
+
+        with pytest.MonkeyPatch.context() as patch, World(ShmCommunicator(segment, rank, 2, 600.0), report) as world:
+            patch.setattr(Owner, "update", update)
+            train_unwatched(world, job, Places(snapshots=tmp_path))
+
+    with closing(Segment.create(ShmPlan(2).nbytes)) as segment, closing(Crew(lambda rank, value: None)) as crew:
+        for rank in range(2):
+            crew.start(rank, partial(answer, partial(live, rank)))
+        ended = {}
+        while crew.living:
+            ended |= {one.rank: one for one in crew.poll(60.0)}
+    assert ended[0].failure[0] == "RankLost"
+    assert not list(tmp_path.iterdir())

@@ -8,7 +8,7 @@ import pytest
 import unisono
 from unisono.energy.meter import Counters, Meter, Reading
 from unisono.train import watching
-from unisono.train.watching import NodeEnergy, Watch, cpu_s
+from unisono.train.watching import NodeEnergy, Watch, counted_s, cpu_s
 
 
 @pytest.fixture(autouse=True)
@@ -42,6 +42,19 @@ def test_samples_are_appended_below_one_header(tmp_path, monkeypatch):
     assert [line.split(",")[1] for line in lines[1:]].count("rank 3") == 2
     watch.discard()
     assert not (tmp_path / "utilisation.csv").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("s_after_start,what\n", 0.0), ("s_after_start,what\n2.25,rank 0\n4.25,node\n", 4.25), ("", 0.0),
+        ("s_after_start,what\n2.25,node\n4.2", 2.25), ("s_after_start,what\ninf,node\n", 0.0), ("\n", 0.0),
+    ],
+)  # fmt: skip
+def test_samples_of_a_resumed_run_go_on_after_the_last(text, seconds, tmp_path):
+    (tmp_path / "utilisation.csv").write_text(text)
+    assert counted_s(tmp_path / "utilisation.csv") == seconds
+    assert counted_s(tmp_path / "none.csv") == 0.0
 
 
 def test_a_directory_that_is_gone_does_not_matter(tmp_path, monkeypatch):
@@ -80,7 +93,9 @@ def test_one_rank_of_each_node_reads_and_all_know_what_was_read(ranks):
     readings = [readings for readings, _ in found]
     assert len(readings[0]) == (2 if ranks == 3 else 1)
     for rank in range(ranks):
-        assert [row[:2] for row in readings[rank]] == [row[:2] for row in readings[0]]
+        assert readings[rank] == readings[0]
+    for joules, _, note in readings[0]:  # each node's own
+        assert joules == pytest.approx(10.0 * float(note.split(" s of ")[0]), abs=0.51)
     assert all(joules > 0 and source == "estimate" for joules, source, _ in readings[0])
 
 

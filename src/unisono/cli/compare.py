@@ -64,16 +64,15 @@ def compare(
 
 def show(cells: Sequence[Any], options: Sequence[str], records: Sequence[dict[str, Any]], path: Path) -> None:
     """The table and what stands out; all of it in files."""
-    from rich.console import Console
-
+    from unisono.cli.studying import console
     from unisono.report.compare import rows_of, table, words_of
     from unisono.resources import usable_cores
     from unisono.study.study import disturbance
 
     rows = rows_of(cells, records)
     made = table(rows, options)
-    console = Console()
-    console.print(made.shown(rows, console.width))
+    terminal = console()
+    terminal.print(made.shown(rows, terminal.width))
     words = [line for line in (*words_of(rows), disturbance(records, usable_cores())) if line]
     print("\n".join(words))
     written = made.write(rows, path, "compare")

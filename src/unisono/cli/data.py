@@ -83,7 +83,7 @@ def check(name: str, *, data_dir: DataDir = "") -> None:
         x, y = dataset.part(part)
         if len(x):
             table.add_row(part, f"{len(x):,}", *(f"{tuple(array.shape)} {array.dtype}" for array in (x, y)))
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(highlight=False, soft_wrap=True, markup=False)
     console.print(f"{name}: {origin(name, options)}", markup=False)
     console.print(table)
     console.print("\n".join(_facts(dataset)), markup=False)

@@ -17,4 +17,4 @@ def jobs() -> None:
         where = job.nodes or ("" if job.reason == "None" else job.reason)
         code = str(job.exit_code) if job.over else ""
         table.add_row(job.number, job.name, job.state, where, job.run_time, job.time_limit, str(job.restarts), code)
-    Console(highlight=False, soft_wrap=True).print(table)
+    Console(highlight=False, soft_wrap=True, markup=False).print(table)

@@ -140,7 +140,7 @@ def _train(team: Team, post: Outpost, records: list[Recorder], options: NodeOpti
         except Halted as halted:
             if record is not None:
                 raise
-            told = str(halted) if halted.snapshot else _farewell(post.lost)
+            told = str(halted) if halted.snapshot or halted.trouble else _farewell(post.lost)
             print(f"unisono: node {options.node_id}: {told}", file=sys.stderr, flush=True)
             sys.exit(halted.exit_code)
         except RankFailed as error:

@@ -92,18 +92,17 @@ def show(
     import json
     from dataclasses import asdict
 
-    from rich.console import Console
-
+    from unisono.cli.studying import console
     from unisono.measure.prediction.predict import rows_of
     from unisono.report.predict import checks, table, words_of
 
     rows = rows_of(costs, work, request)
-    console = Console()
+    terminal = console()
     if checked:
-        console.print(checks(checked).shown(checked))
+        terminal.print(checks(checked).shown(checked))
     for network in request.networks:
         mine = [row for row in rows if row["network"] == network.name]
-        console.print(table(mine).shown(mine, console.width))
+        terminal.print(table(mine).shown(mine, terminal.width))
     words = words_of(rows, checked)
     print("\n".join(words))
     if path is not None:

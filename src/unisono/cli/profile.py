@@ -8,6 +8,7 @@ from cyclopts import Group, Parameter
 
 from unisono.cli.bench import prepare_out
 from unisono.cli.train import Options
+from unisono.errors import UnisonoError
 from unisono.measure.profile.options import ProfileOptions
 from unisono.recipe import Recipe, load
 
@@ -44,21 +45,33 @@ def profile(
     jobs = plan(asked, look)
     out = prepare_out(asked.out, FILES)
     console, shown = (
-        Console(width=None if sys.stdout.isatty() else WIDTH),
+        Console(width=None if sys.stdout.isatty() else WIDTH, markup=False),
         Shown(look.sort, look.memory, look.shapes, look.top),
     )
     records: list[dict[str, Any]] = []
-    for job in jobs:
-        found = job.recipe
-        told = f", {found.activation}" if look.activations else ""
-        print(
-            f"unisono profile: {found.model}{told} on {found.data}; {found.engine} engine, "
-            f"{found.ranks} rank{'s' if found.ranks > 1 else ''} x {found.threads} threads",
-            flush=True,
-        )
-        records.append(measure(job, look))
-        print("\n".join(sentences(records[-1])))
-    shown_tables = [activations(records, shown)] if look.activations else tables(records[0], shown)
-    console.print(*shown_tables, sep="")
-    if out is not None:
-        print("Written: " + ", ".join(str(path) for path in write(records, out)))
+    try:
+        for job in jobs:
+            found = job.recipe
+            told = f", {found.activation}" if look.activations else ""
+            print(
+                f"unisono profile: {found.model}{told} on {found.data}; {found.engine} engine, "
+                f"{found.ranks} rank{'s' if found.ranks > 1 else ''} x {found.threads} threads",
+                flush=True,
+            )
+            try:
+                records.append(measure(job, look))
+            except UnisonoError as error:
+                if len(jobs) == 1:
+                    raise
+                print(f"{found.activation} is left out: {error}", file=sys.stderr, flush=True)
+            else:
+                print("\n".join(sentences(records[-1])))
+    finally:
+        # Also after Ctrl-C: what was measured is not lost.
+        if records:
+            shown_tables = [activations(records, shown)] if look.activations else tables(records[0], shown)
+            console.print(*shown_tables, sep="")
+            if out is not None:
+                print("Written: " + ", ".join(str(path) for path in write(records, out)))
+    if not records:
+        raise UnisonoError("none of the activations could be profiled: the reasons are above")

@@ -196,7 +196,7 @@ class Recorder:
         summary |= {name: tally.mean_s(name) for name in TIMES}
         summary["sync_s"] = summary["wait_s"] + summary["update_s"]
         summary["steady_sync_s"] = tally.steady_sync_s(found["first_sync_s"])
-        summary["train_s"] = tally.train_s
+        summary |= {"train_s": tally.train_s, "epochs_timed": tally.epochs}  # fewer than all, if it was resumed
         if self._staleness is not None:
             summary |= self._staleness.facts()
         summary["samples_per_s"] = tally.samples / tally.train_s if tally.train_s else 0.0

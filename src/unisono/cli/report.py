@@ -4,6 +4,7 @@ unisono report runs/mine; unisono report runs/a runs/b --out compared.html
 """
 
 import os
+import stat
 import tempfile
 from contextlib import suppress
 from pathlib import Path
@@ -33,7 +34,7 @@ def report(
     Parameters
     ----------
     run
-        A run directory of unisono train, or what unisono bench --out, scale or compare left.
+        A run directory of unisono train, or what scale, compare, predict, tune, bench --out or profile --out left.
     runs
         More of them.
     """
@@ -57,13 +58,18 @@ def check(target: Path, *, given: bool) -> None:
     if target.is_dir():
         raise UserError(f"--out {target} is a directory", hint="give the name of a file, such as report.html")
     with suppress(FileNotFoundError, NotADirectoryError):
-        with open(target, "rb") as file:
-            first = file.read(200)
-        if first and MARKER.encode() not in first:
+        strange = not stat.S_ISREG(os.stat(target).st_mode)  # a pipe would keep us waiting, a device would be replaced
+        first = b"" if strange else _first(target)
+        if strange or (first and MARKER.encode() not in first):
             raise UserError(
                 f"{'--out ' if given else ''}{target} exists and is no report of unisono's",
                 hint="give another name with --out, or remove it",
             )
+
+
+def _first(target: Path) -> bytes:
+    with open(target, "rb") as file:
+        return file.read(200)
 
 
 def write(target: Path, page: str) -> None:

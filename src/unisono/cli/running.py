@@ -24,7 +24,7 @@ from unisono.comm.node import node_colour
 from unisono.comm.roll_call import Join
 from unisono.comm.telling import all_told, told
 from unisono.data.sharing import load_once
-from unisono.errors import CommError, NodeLost, RankFailed, UnisonoError, UserError
+from unisono.errors import CommError, NodeLost, RankFailed, RankLost, UnisonoError, UserError
 from unisono.launch.connect import connect, connect_gloo, require
 from unisono.launch.environments import detect
 from unisono.launch.local import run
@@ -126,7 +126,8 @@ def fail_of(error: RankFailed, record: Recorder | None) -> Exception:
         return error
     kind = UserError if error.exit_code == 2 else UnisonoError
     kept = f"\nWhat was reached is in {record.path}" if record is not None and record.path.exists() else ""
-    return kind(f"{error.report}{kept}")
+    # What a rank has to say speaks for all; of one that died without a word its number is all there is to know.
+    return kind(f"{error.report if error.kind else error}{kept}")
 
 
 def go_on(recipe: Recipe, restarts: int) -> Again:
@@ -152,7 +153,7 @@ def refuse_faults(recipe: Recipe) -> None:
         if getattr(recipe, name):
             raise UserError(
                 f"{option(name)} needs the arena that ranks started by unisono train share",
-                hint=f"start it as unisono train --ranks {recipe.ranks}, with no launcher and no --transport"
+                hint=f"leave --transport out: unisono train --ranks {recipe.ranks}; or start it with mpirun or torchrun"
                 if recipe.strategy == "async"
                 else "leave out --transport, --allreduce and --strategy; or start it with mpirun or torchrun",
             )
@@ -239,8 +240,11 @@ def _nobody_left_waiting(comm: Communicator) -> Iterator[None]:
 
 def _leave_stranded(comm: Communicator, halted: Halted) -> NoReturn:
     """Without the others, some of which are no more. One rank of each machine says why."""
-    if isinstance(halted.__cause__, NodeLost) and halted.__cause__.first_hand:
+    cause = halted.__cause__
+    if isinstance(cause, NodeLost) and cause.first_hand:
         print(f"unisono: {halted}", file=sys.stderr, flush=True)
+    elif isinstance(cause, RankLost):
+        print(f"unisono: {halted if comm.rank == 0 else cause}", file=sys.stderr, flush=True)
     leaving = SystemExit(halted.exit_code)
     comm.desert(leaving)
     raise leaving
@@ -266,8 +270,8 @@ def _begin(comm: Communicator, recipe: Recipe, restarts: int) -> tuple[Job, Orig
         return None
     recipe = replace(recipe, **seen["changed"])
     check_layout(comm, recipe)
-    if recipe.strategy == "async" or (recipe.strategy == "local" and recipe.allreduce != "arena"):
-        refuse_faults(recipe)  # what makes up their state is in many places
+    if recipe.strategy == "local" and recipe.allreduce != "arena":
+        refuse_faults(recipe)  # what makes up its state is in many places
     job = prepare(recipe, load_once(comm, lambda: load_data(recipe)))
     told(comm, lambda: check_data(job, found[0]) if found else None)
     return job, Origin(seen["position"], found[0] if found else None), seen["anew"]

@@ -63,8 +63,7 @@ def scale(
 
 def show(cells: Sequence[Any], records: Sequence[dict[str, Any]], path: Path, *, weak: bool, cores: int) -> None:
     """The table and what it means; all of it, and the plot, in files. cores: that a node has for its ranks."""
-    from rich.console import Console
-
+    from unisono.cli.studying import console
     from unisono.report.limits import words_of
     from unisono.report.scale import rows_of, table
     from unisono.report.scale_plot import plot
@@ -72,8 +71,8 @@ def show(cells: Sequence[Any], records: Sequence[dict[str, Any]], path: Path, *,
 
     rows = rows_of(cells, records, weak=weak, cores=cores)
     made = table(rows)
-    console = Console()
-    console.print(made.shown(rows, console.width))
+    terminal = console()
+    terminal.print(made.shown(rows, terminal.width))
     words = [line for line in (*words_of(rows), disturbance(records, cores)) if line]
     print("\n".join(words))
     written = made.write(rows, path, "scale")

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, final
 
@@ -24,12 +25,15 @@ from unisono.report.verdict import readable_s
 from unisono.resources import usable_cores
 from unisono.study.cells import Cell
 from unisono.study.estimate import estimate_s, try_out
+from unisono.study.inputs import inputs_of
 from unisono.study.plan import Turn, turns
 from unisono.study.process import FAILED
 from unisono.study.records import Records, default_path
 from unisono.study.study import Record, Terms, carry_out, counted, latest
 
 TRIAL_TIMEOUT_S = 120.0
+PIPED_WIDTH = 160
+"""Of tables that do not go to a terminal, in characters."""
 
 
 @final
@@ -43,14 +47,15 @@ class Plan:
     elsewhere: Submitted | None = None
     """Who runs the cells; processes of this machine if nobody does."""
 
-    @property
+    @cached_property
     def studied(self) -> dict[str, Any]:
-        """What tells it from others: the cells, by what they run; and as which jobs."""
+        """What tells it from others: the cells, by what they run, and what that was; as which jobs."""
         cells = {"cells": {cell.name: cell.digest for cell in self.cells}}
+        studied = cells | inputs_of([cell.recipe for cell in self.cells])
         if self.elsewhere is None:
-            return cells
+            return studied
         # As it would be read back: tuples are lists there.
-        return cells | {"slurm": {name: _plain(value) for name, value in asdict(self.elsewhere.job).items() if value}}
+        return studied | {"slurm": {name: _plain(value) for name, value in asdict(self.elsewhere.job).items() if value}}
 
     @property
     def path(self) -> Path:
@@ -63,6 +68,11 @@ class Plan:
     def turns(self) -> list[Turn[Cell]]:
         """Every run, in order."""
         return turns(self.cells, self.options.repeat, self.options.warmup)
+
+
+def console() -> Console:
+    """For tables, on standard output."""
+    return Console(width=None if sys.stdout.isatty() else PIPED_WIDTH, markup=False)
 
 
 def study(plan: Plan, show: Callable[[Sequence[Record], Path], None]) -> None:
@@ -91,7 +101,7 @@ def study(plan: Plan, show: Callable[[Sequence[Record], Path], None]) -> None:
 
 
 def _carry_out(plan: Plan, records: Records, terms: Terms) -> None:
-    status, every = Console(stderr=True), plan.turns
+    status, every = Console(stderr=True, markup=False), plan.turns
     known = sum(turn.repeat in latest(records.all, turn.cell) for turn in every)
     status.print(
         f"unisono {plan.kind}: {len(plan.cells)} cells, {len(every)} runs"
@@ -100,7 +110,7 @@ def _carry_out(plan: Plan, records: Records, terms: Terms) -> None:
         highlight=False,
         soft_wrap=True,
     )
-    columns = (TextColumn("{task.description:<40}"), BarColumn(), MofNCompleteColumn())
+    columns = (TextColumn("{task.description:<40}", markup=False), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, console=status, auto_refresh=False, disable=not status.is_terminal) as progress:
         task = progress.add_task("starting", total=len(every))
 

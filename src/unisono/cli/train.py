@@ -1,10 +1,11 @@
 """`unisono train`: its options, which are those of a recipe; `running.py` runs it."""
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import MISSING, field, fields, make_dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
-from cyclopts import Group, Parameter
+from cyclopts import Group, Parameter, Token
 
 from unisono.launch.nodes import NodeOptions
 from unisono.recipe import ALIASES, Recipe, load, option
@@ -43,11 +44,26 @@ def options_of_recipe(*without: str) -> type:
             continue
         default = "" if entry.default in ("", MISSING) else f" [default: {entry.default}]"
         others = [option(alias) for alias, name in ALIASES.items() if name == entry.name]
-        told = Parameter(help=f"{help_of[entry.name]}{default}", show_default=False, alias=others, group=group)
+        told = Parameter(
+            help=f"{help_of[entry.name]}{default}", show_default=False, alias=others, group=group,
+            converter=_whole_number if entry.type in (int, int | str) else None,
+        )  # fmt: skip
         options.append((entry.name, Annotated[entry.type | None, told], field(default=None, kw_only=True)))  # type: ignore[operator]
     made = make_dataclass("Options", options, frozen=True)
     made.__module__ = __name__
     return made
+
+
+def _whole_number(kind: Any, tokens: Sequence[Token]) -> int | str:
+    """As it is written: cyclopts alone would round 1.5, and somebody would train with 2. What may also be a word (full)
+    is left to whoever knows the words."""
+    text = tokens[0].value
+    try:
+        return int(text)
+    except ValueError:
+        if str not in get_args(kind):
+            raise ValueError(f"{text!r} is not a whole number") from None
+        return text
 
 
 def given_options(options: object) -> dict[str, Any]:

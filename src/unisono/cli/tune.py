@@ -1,7 +1,6 @@
 """`unisono tune`: the fastest setting of a recipe on this machine, as a table and as a recipe to train with."""
 
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -38,6 +37,7 @@ def tune(
     recipe
         A TOML file, or the name of a shipped recipe (r4). Options given here go before it.
     """
+    from unisono.energy.meter import find_counters
     from unisono.launch.environments import detect
     from unisono.measure.options import sizes
     from unisono.measure.tune.candidates import candidates_of
@@ -45,6 +45,7 @@ def tune(
     from unisono.measure.tune.tuning import tune as search_best
     from unisono.recipe import load
     from unisono.resources import available_bytes, usable_cores
+    from unisono.study.inputs import inputs_of
     from unisono.study.records import Records, default_path
 
     loaded = load(recipe, given_options(options))
@@ -53,22 +54,33 @@ def tune(
             f"tune with --strategy {loaded.strategy} and --transport {loaded.transport}: it tries sync on this machine",
             hint="leave both out",
         )
+    if search.objective == "energy" and not loaded.watts_per_core and not find_counters().found:
+        raise UserError(
+            "--objective energy with --watts-per-core 0: this machine has no counters of energy, so none can be told",
+            hint="give the watts of a busy core, such as --watts-per-core 8",
+        )
     if (size := detect().size) > 1:
         raise UserError(f"tune was started as {size} ranks, and starts its own", hint="run it once: unisono tune")
     cells = candidates_of(loaded, search, usable_cores())
     limit = sizes(search.memory, "--memory")[0] if search.memory else int(FREE * available_bytes())
-    studied = {"cells": {cell.name: cell.digest for cell in cells}, "objective": search.objective}
+    studied: dict[str, Any] = {"cells": {cell.name: cell.digest for cell in cells}, "objective": search.objective}
+    studied |= inputs_of([loaded])
     path = Path(search.out).expanduser() if search.out else default_path("tune", loaded, studied)
     print(f"unisono tune: {len(cells)} settings on {usable_cores()} cores, in {path}", file=sys.stderr, flush=True)
-    begun = time.monotonic()
     with Records.open(path, "tune", studied) as records:
         # With an accuracy to reach, half of the time is for getting there.
         short = replace(search, seconds=search.seconds / 2) if loaded.target_accuracy else search
-        outcome = search_best(records, cells, Terms(short, limit), _say)
-        best = outcome.best
-        if best is not None and loaded.target_accuracy:
-            left_s = search.seconds - (time.monotonic() - begun)
-            best = _fastest_to_target(records, cells, outcome.ranked(), left_s) or best
+        try:
+            outcome = search_best(records, cells, Terms(short, limit), _say)
+            best = outcome.best
+            if best is not None and loaded.target_accuracy:
+                left_s = search.seconds - sum(record["elapsed_s"] for record in records.all)
+                best = _fastest_to_target(records, cells, outcome.ranked(), left_s, retry=search.retry) or best
+        except KeyboardInterrupt:
+            if records.all:
+                _show(records.all, None, path, search.objective, complete=False)
+            print(f"What was tried is kept in {path}: the same command goes on.", file=sys.stderr)
+            raise
         _show(records.all, best, path, search.objective, complete=outcome.complete)
         found = next((cell for cell in cells if cell.digest == best), None)
         if found is None:
@@ -79,14 +91,16 @@ def tune(
     print(f"Written: {path / TUNED}: unisono train {path / TUNED}")
 
 
-def _fastest_to_target(records: Any, cells: Sequence[Any], ranked: Sequence[str], left_s: float) -> str | None:
+def _fastest_to_target(
+    records: Any, cells: Sequence[Any], ranked: Sequence[str], left_s: float, *, retry: bool
+) -> str | None:
     from unisono.measure.tune.targets import train_to_target
 
     by_digest = {cell.digest: cell for cell in cells}
     chosen: dict[str, Any] = {}
     for digest in ranked:  # the best first
         chosen.setdefault(by_digest[digest].labels.get("batch_size", ""), by_digest[digest])
-    reached = train_to_target(records, list(chosen.values()), left_s, _say)
+    reached = train_to_target(records, list(chosen.values()), left_s, _say, retry=retry)
     return min(reached, key=lambda digest: reached[digest], default=None)
 
 
@@ -105,8 +119,8 @@ def _show(records: Sequence[dict[str, Any]], best: str | None, path: Path, objec
 
     from unisono.report.tune import rows_of, table, words_of
 
-    rows = rows_of(records)
+    rows = [row | {"objective": objective, "complete": complete} for row in rows_of(records)]
     made = table(rows, best or "")
-    Console(width=None if sys.stdout.isatty() else 110).print(made.shown(rows))
+    Console(width=None if sys.stdout.isatty() else 110, markup=False).print(made.shown(rows))
     print("\n".join(words_of(rows, best or "", objective, complete=complete)))
     made.write(rows, path, "tune")

@@ -49,7 +49,7 @@ def weights(
         write(found, Path(export), force=force)
         print(f"Written: {export}, {len(found.arrays)} arrays, weights_sha256 {found.sha256()}")
         return
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False)
     console.print(table(found))
     print(f"{_elements(found.parameters):,} parameters", end="")
     print(f", {_elements(found.buffers):,} values in buffers" if found.buffers else "")

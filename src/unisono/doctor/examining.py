@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
-from os import cpu_count, getloadavg, getpid
+from os import cpu_count, getloadavg, getpgid, getpid
 from signal import SIGTERM
 from typing import Any
 
@@ -58,8 +58,10 @@ def examine_one(name: str, probe: Probe, command: list[str] | None = None) -> li
         try:
             said, _ = started.communicate(timeout=probe.timeout_s)
             problem = "" if started.returncode == 0 else _how(started.returncode)
-        except subprocess.TimeoutExpired:
+        except subprocess.TimeoutExpired as error:
             said, problem, late = "", f"gave no answer within {probe.timeout_s:g} s", True
+            if started.poll() == 0 and error.stdout:  # it did; what it has started holds its output open
+                said, problem = error.stdout.decode(errors="replace"), ""
         finally:
             _end(started)
         if not problem:
@@ -83,16 +85,24 @@ def _how(code: int) -> str:
     return how_it_ended(-code if code < 0 else code << 8)
 
 
+def _group(number: int) -> set[psutil.Process]:
+    """The processes of a group."""
+    found = set()
+    for process in psutil.process_iter():
+        with suppress(ProcessLookupError):
+            if getpgid(process.pid) == number:
+                found.add(process)
+    return found
+
+
 def _end(started: "subprocess.Popen[str]") -> None:
-    """Ends a probe and all that it has started; at once if it has ended by itself."""
-    if started.poll() is not None and started.stdout is not None:
-        started.stdout.close()
-        return
-    tree: list[psutil.Process] = []
+    """Ends a probe and all that it has started, which may be there when it has ended by itself."""
+    tree = _group(started.pid)
     with suppress(psutil.NoSuchProcess):
-        probe = psutil.Process(started.pid)
-        tree = [probe, *probe.children(recursive=True)]
-    started.terminate()
+        tree |= set(psutil.Process(started.pid).children(recursive=True))
+    for process in tree if started.poll() is not None else [started]:  # a probe that is there ends its own in order
+        with suppress(psutil.NoSuchProcess):
+            process.terminate()
     _, alive = psutil.wait_procs(tree, timeout=GRACE_S)
     for process in alive:
         with suppress(psutil.NoSuchProcess):

@@ -119,9 +119,14 @@ class Meter:
 
 
 def together(nodes: Sequence[Reading]) -> Reading:
-    """Of all nodes of a run; nothing can be said if nothing can be said of one of them."""
+    """Of all nodes of a run; nothing can be said if nothing can be said of one of them, or if only some are estimated:
+    what a counter shows includes other programs and idle power, so the sum would be neither."""
     if len(nodes) == 1:
         return nodes[0]
+    if len({node.source == "estimate" for node in nodes if node.joules is not None}) > 1:
+        told = ", ".join("?" if node.joules is None else f"{node.joules:.1f} J {node.source}" for node in nodes)
+        note = f"nodes with counters and nodes with estimates are not added up: {told}"
+        return Reading(None, "none", max(node.seconds for node in nodes), note=note)
     known = [node.joules for node in nodes if node.joules is not None]
     whole = len(known) == len(nodes)
     idle = [node.idle_w for node in nodes if node.idle_w is not None]

@@ -16,7 +16,7 @@ from typing import Any, final
 from unisono.energy.counters import Counter, State
 
 PACKAGE = "pynvml"
-HOW = "pip install 'unisono[energy]'"
+HOW = "pip install '.[energy]' in unisono's repository"
 
 
 @final

@@ -45,9 +45,9 @@ class Zone(Counter):
 
 
 def find_zones(root: Path = POWERCAP) -> tuple[list[Counter], str]:
-    """(the zones that count, why there are none)."""
+    """(the zones that count, why there are none, or not all)."""
     zones: list[Counter] = []
-    refused = False
+    refused = 0
     try:
         folders = sorted(folder for folder in root.iterdir() if _ZONE.fullmatch(folder.name))
     except OSError:
@@ -62,9 +62,10 @@ def find_zones(root: Path = POWERCAP) -> tuple[list[Counter], str]:
             package = folder.name.split(":")[1]
             zones.append(Zone(folder, f"dram-{package}" if inside else name))
         except PermissionError:
-            refused = True
+            refused += 1
         except (OSError, ValueError):
             continue
     if zones:
-        return zones, ""
+        every = len(zones) + refused
+        return zones, f"only {len(zones)} of {every} counters of the processors may be read" if refused else ""
     return [], f"{root} is readable by root only" if refused else "this machine shows no energy counters"

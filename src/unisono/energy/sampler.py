@@ -38,9 +38,12 @@ class Sampler:
         write: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
         look: Callable[[int], Process | None] = look,
+        before_s: float = 0.0,
     ) -> None:
+        """before_s: what the lines that are there already have counted, of a run that is resumed."""
         self._meter, self._write, self._clock, self._look = meter, write, clock, look
-        self._begun = self._then = clock()
+        self._then = clock()
+        self._begun = self._then - before_s
         self._due = inf
         self._last: dict[int, tuple[int, float]] = {}  # rank -> (pid, its CPU time at the last look)
         self._most: dict[int, float] = {}

@@ -164,11 +164,14 @@ class Subprocess:
             if not data:
                 return
             *whole, rest = (rest + data).split(b"\n")
-            yield from (line.decode() for line in whole)
+            yield from (line.decode(errors="replace") for line in whole)  # whatever a program may print
 
     def wait(self, timeout_s: float = 30.0) -> int:
-        """Its exit code, once its output has ended."""
-        return self._process.wait(timeout_s)
+        """Its exit code, once its output has ended; a `CommTimeout` if it goes on for `timeout_s` without one."""
+        try:
+            return self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            raise CommTimeout(f"{self._name} closed its output and went on for {timeout_s:g} s") from None
 
     def __enter__(self) -> Self:
         return self

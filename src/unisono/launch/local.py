@@ -19,7 +19,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 
 from unisono.arena.segment import Segment
+from unisono.arena.waiting import wait_until
 from unisono.comm.base import DEFAULT_TIMEOUT_S
 from unisono.comm.shm import ShmCommunicator, ShmPlan
 from unisono.errors import AskedToEnd, UserError, unknown_name
@@ -40,6 +41,8 @@ from unisono.world import World
 STARTS = ("auto", "fork", "fresh")
 LOOK_S = 0.2
 """How often ranks are looked at once the first has returned."""
+GONE_S = 0.2
+"""How long a thread that has ended may still be listed by the kernel, at most."""
 
 fresh_import = {"running": False}
 """Whether this process is a rank that imports the file of its function: set by `fresh.py`."""
@@ -162,9 +165,17 @@ def torch_threads_running() -> bool:
     # are others', whatever their number.
     with children.signals_held():
         children.reap(children.fork_child(lambda: 0))
+    # One that was joined may still be listed for a moment.
+    return not wait_until(lambda: not _strange_threads(), GONE_S)
+
+
+def _strange_threads() -> bool:
     known = {thread.native_id for thread in threading.enumerate()} | {os.getpid()}
-    tasks = [path for path in Path("/proc/self/task").iterdir() if int(path.name) not in known]
-    return any(not (path / "comm").read_text().startswith("ZMQ") for path in tasks)
+    for path in Path("/proc/self/task").iterdir():
+        with suppress(FileNotFoundError, ProcessLookupError):  # ended meanwhile
+            if int(path.name) not in known and not (path / "comm").read_text().startswith("ZMQ"):
+                return True
+    return False
 
 
 def _reference(work: Callable[[World], Any], threads: bool) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 The one idea: a supervisor asks and hears short answers over a socket; everything that could block or needs threads is
 in the courier (`errand.py`). If the courier ends, or tells that another machine was lost, the ranks are told through
-the arena, and the supervisor ends the run in order.
+the arena, and the supervisor ends the run in order; if it tells of an error, nothing is saved.
 
     with closing(Outpost(options, facts)) as post:
         everybody = post.join(); values = post.share(find); post.attach(plan, fd, desk)
@@ -30,6 +30,7 @@ _SETTING_UP_S = 60.0
 _JOINING = 3
 """The time to join holds for each of: reaching the first machine, all having come, all being connected."""
 _LEAVING_S = 10.0
+_ENDED = "the courier of this node, which talks to the others, was ended"
 
 
 @final
@@ -40,6 +41,8 @@ class Outpost:
         self._options = options
         self.lost = ""
         """Why the run cannot go on, in words; empty while it can."""
+        self.failure: UnisonoError | None = None
+        """A mistake that is nobody's loss: then nothing is to be saved."""
         self._desk: Desk | None = None
         self._line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 
@@ -73,7 +76,7 @@ class Outpost:
             raise failure
         for node, (code, text) in enumerate(found):
             if code:
-                raise (UserError if code == UserError.exit_code else UnisonoError)(f"node {node}: {text}")
+                raise _error(code, f"node {node}: {text}")
         return [value for _, value in found]
 
     def attach(self, plan: dict[str, Any], fd: int, desk: Desk) -> None:
@@ -84,22 +87,27 @@ class Outpost:
 
     def tick(self) -> None:
         """Looks after the courier."""
-        if self.lost or self._desk is None:
+        if self.lost or self.failure or self._desk is None:
             return
         if children.readable(self._line.fileno(), 0.0):
             told = self._receive()
-            self.lost = told.get("lost", "") or str(told.get("error", ["", "its courier ended"])[1])
+            if "error" in told:
+                self.failure = _error(*told["error"])
+            else:
+                self.lost = told["lost"]
         elif children.readable(self._pidfd, 0.0):
-            self.lost = "the courier of this node, which talks to the others, was ended"
-        if self.lost:
+            self.lost = _ENDED
+        if self.lost or self.failure:
             self._desk.fail()
 
     def why(self) -> str:
-        """Why the ranks were told that the run cannot go on; empty if they were not."""
+        """Why the ranks were told that the run cannot go on; empty if they were not. Raises a `failure`."""
         if self._desk is not None and self._desk.failed and not self.lost:
             # The courier tells them first: they hear it before it has found the words.
             children.readable(self._line.fileno(), _LEAVING_S)
             self.tick()
+        if self.failure is not None:
+            raise self.failure
         return self.lost
 
     @property
@@ -112,7 +120,7 @@ class Outpost:
         if self._pidfd < 0:
             return
         try:
-            if self._desk is not None and not self.lost:
+            if self._desk is not None and not (self.lost or self.failure):
                 self._say({"end": True})
                 children.readable(self._pidfd, _LEAVING_S)
         finally:
@@ -135,12 +143,15 @@ class Outpost:
             return told[key]
         if "lost" in told:
             raise UnisonoError(told["lost"])
-        code, text = told["error"]
-        raise (UserError if code == UserError.exit_code else UnisonoError)(text)
+        raise _error(*told["error"])
 
     def _receive(self) -> dict[str, Any]:
         data = self._line.recv(MESSAGE_BYTES)
         if not data:
-            return {"error": [1, "the courier of this node, which talks to the others, was ended"]}
+            return {"lost": _ENDED}
         found: dict[str, Any] = json.loads(data)
         return found
+
+
+def _error(code: int, text: str) -> UnisonoError:
+    return UserError(text) if code == UserError.exit_code else UnisonoError(text)

@@ -62,3 +62,15 @@ def heeding(
     finally:
         for each, handler in before.items():
             signal.signal(each, signal.SIG_DFL if handler is None else handler)  # None: not Python's
+
+
+@contextmanager
+def deaf_after(*failures: type[BaseException]) -> Iterator[None]:
+    """From such a failure on SIGTERM is ignored: launchers send it to those who are left when a rank has died, who are
+    about to leave anyway, and it would keep them from writing down what was reached and from saying why."""
+    try:
+        yield
+    except failures:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        raise

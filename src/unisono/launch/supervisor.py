@@ -80,7 +80,7 @@ class Outcome:
     lost: str = ""
     """Why the run could not go on; empty if it could."""
     view: View | None = None
-    """If it could not: what had been reached, and nothing begun beyond it."""
+    """What had been reached when the last rank ended; if the run could not go on, nothing is begun beyond it."""
     crashes: int = 0
     """If it could not: how many ranks ended by themselves, one after the other, in the round that was to be done."""
     takeovers: int = 0
@@ -129,6 +129,8 @@ class Supervisor:
                         self._reform(lost)
                     self._start_due()
                 self._watch()
+        if self._outcome.view is None:
+            self._outcome.view = protocol.outcome(self._words, self._view, ())
         return self._outcome
 
     # --- ranks -------------------------------------------------------------------------------------------------------

@@ -18,6 +18,8 @@ from unisono.optim.schedules import scaled
 from unisono.recipe import DEFAULT_SHARDS, Recipe
 from unisono.study.cells import Cell
 
+MOST_RANKS = 4096
+"""Processes on one machine, beyond which nobody means it."""
 OURS = ("sync", "local")
 """Strategies whose shards belong to the recipe."""
 
@@ -61,6 +63,9 @@ def layouts(grid: str, *, several: bool) -> list[tuple[int, int]]:
                 f"--grid {nodes}x{ranks}: {nodes} nodes are not reached from here, which is one",
                 hint=f"give 1x{nodes * ranks}; or, where there is SLURM, --slurm: then every run is a job",
             )
+    most = max(ranks for _, ranks in pairs)
+    if most > MOST_RANKS:
+        raise UserError(f"--grid 1x{most}: more than {MOST_RANKS:,} ranks on one machine", hint="give fewer")
     return list(dict.fromkeys(pairs))
 
 

@@ -10,8 +10,8 @@ from unisono.study.study import DEFAULT_TIMEOUT_S
 class StudyOptions:
     """How often, how long, where."""
 
-    repeat: int = 3
-    """How often everything is run; the order goes there and back again (ABBA)."""
+    repeat: int = 4
+    """How often everything is run; the order goes there and back again (ABBA), so that even numbers favour nobody."""
 
     warmup: int = 0
     """Rounds before those, which do not count."""

@@ -37,7 +37,7 @@ def choose_engine(engine: str, spec: str, precision: str) -> str:
     if find_spec("torch") is None:
         raise UserError(
             f"--model {spec} with --precision {precision} needs torch, which is not installed",
-            hint="pip install 'unisono[torch]' (without a GPU take torch's CPU build: see the README)",
+            hint="pip install '.[torch]' in unisono's repository (without a GPU torch's CPU build: see the README)",
         )
     return "torch"
 

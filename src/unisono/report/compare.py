@@ -11,18 +11,22 @@ from typing import Any
 
 from unisono.report.measured import (
     BITS,
-    ENERGY,
+    EPOCHS,
+    LOST,
     REASON,
     SPEEDS,
     compare_rates,
+    energy_of,
+    losses_line,
     measured,
     percent,
     scores_of,
+    short_line,
     useful,
 )
 from unisono.study.cells import Cell
-from unisono.study.study import Record, counted, failure
-from unisono.study.tables import Column, Row, Table
+from unisono.study.study import Record, counted, failure, losses
+from unisono.study.tables import NOT_YET, Column, Row, Table
 
 TITLE = "ratio: how many times as fast as the first; ±: half the range of the repeats"
 
@@ -33,9 +37,10 @@ def rows_of(cells: Sequence[Cell], records: Sequence[Record]) -> list[dict[str, 
     for cell in cells:
         row: dict[str, Any] = {"cell": cell.name, "labels": dict(cell.labels), **cell.labels}
         if runs := counted(records, cell):
-            row |= measured({repeat: record["summary"] for repeat, record in runs.items()})
+            row |= measured(runs)
+            row |= losses(records, cell)
         else:
-            row["reason"] = failure(records, cell) or "not run yet"
+            row["reason"] = failure(records, cell) or NOT_YET
         rows.append(row)
     base = baseline_of(rows)
     for row in rows:
@@ -54,11 +59,13 @@ def table(rows: Sequence[Row], options: Sequence[str]) -> Table:
     rows = list(rows)
     found = [
         *scores_of(rows),
+        EPOCHS,
         *SPEEDS,
         Column("ratio", "ratio", ranged=2),
         Column("sync_share", "sync %", percent(0), minor=True),
-        ENERGY,
+        energy_of(rows),
         BITS,
+        *([LOST] if any(row.get("failed") for row in rows) else []),
         REASON,
     ]
     return Table(TITLE, [Column(option, option, left=True) for option in options] + useful(found, rows))
@@ -72,7 +79,7 @@ def words_of(rows: Sequence[Row]) -> list[str]:
     lines = [*_speed_lines(rows, base), *_bits_lines(rows)]
     if base is not rows[0]:
         lines.insert(0, f"Ratios are to {base['cell']}: the first combination, {rows[0]['cell']}, was not measured.")
-    return lines + _failures(rows)
+    return [line for line in (*lines, short_line(rows, "cell")) if line] + _failures(rows)
 
 
 def _failures(rows: Sequence[Row]) -> list[str]:
@@ -81,23 +88,27 @@ def _failures(rows: Sequence[Row]) -> list[str]:
     for row in rows:
         if row.get("reason"):
             groups.setdefault(row["reason"], []).append(row["cell"])
-    return [f"{'; '.join(cells)}: {reason}" for reason, cells in groups.items()]
+    lines = [f"{'; '.join(cells)}: {reason}" for reason, cells in groups.items()]
+    return [line for row in rows if (line := losses_line(row, row["cell"]))] + lines
 
 
 def _speed_lines(rows: Sequence[Row], base: Row) -> list[str]:
     others = [row for row in rows if row.get("ratio") is not None and row is not base]
     if not others:
         return []
-    best = max([base, *others], key=lambda row: row["ratio"])
-    if best is base:
-        lines = [f"Fastest: {base['cell']}, the first."]
-    else:
+    rounds = max(row["repeats"] for row in [base, *others])
+    whole = [row for row in [base, *others] if row["ratio_rounds"] == rounds]  # luck is no speed
+    best = max(whole, key=lambda row: row["ratio"], default=base)
+    lines = []
+    if best is not base:
         lines = [f"Fastest: {best['cell']}, {_times(best)} times as fast as {base['cell']}."]
-    alike = [row["cell"] for row in others if row["ratio_low"] <= 1 <= row["ratio_high"]]
-    if alike and base["repeats"] > 1:
+    elif len(whole) > 1:
+        lines = [f"Fastest: {base['cell']}, the first."]
+    alike = [row["cell"] for row in others if row in whole and row["ratio_low"] <= 1 <= row["ratio_high"]]
+    if alike and rounds > 1:
         lines.append(f"As fast as {base['cell']}, as far as these rounds can tell: {'; '.join(alike)}.")
-    if base["repeats"] < 2:
-        lines.append("Measured once: --repeat 3 would tell what is chance.")
+    if rounds < 2:
+        lines.append("Measured once: --repeat 4 would tell what is chance.")
     return lines
 
 
@@ -119,5 +130,5 @@ def _bits_lines(rows: Sequence[Row]) -> list[str]:
     ]
     unsteady = [row["cell"] for row in rows if not row.get("reason") and row["weights_sha256"] is None]
     if unsteady:
-        lines.append(f"Other bits in every run, of the same recipe: {'; '.join(unsteady)}.")
+        lines.append(f"Not the same bits in all runs, of the same recipe: {'; '.join(unsteady)}.")
     return lines

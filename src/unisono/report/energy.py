@@ -31,7 +31,7 @@ def energy_lines(summary: dict[str, Any]) -> list[str]:
         rest = f", of which {readable_j(idle_j)} would have been used by an idle machine" if idle_j is not None else ""
         note = summary.get("energy_note") or ""
         source = summary.get("energy_source")
-        how = f"estimate: {note}" if source == "estimate" else f"{source}: whole nodes{f'; {note}' if note else ''}"
+        how = f"{source}: {note or 'whole nodes'}"  # a note says what is missing
         lines.append(f"Energy: {readable_j(joules)}{each}{rest} ({how}).")
     idle = summary.get("idle_ranks")
     if isinstance(idle, list) and idle:

@@ -10,10 +10,11 @@ Reads rows of `report/scale.py`, and nothing else. Limits: one cause is named, t
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from math import isfinite
 
-from unisono.report.measured import TIMES
+from unisono.report.measured import TIMES, losses_line, short_line
 from unisono.report.scale import baseline_of, bits_line
 from unisono.study.laws import Law, amdahl, gustafson
 from unisono.study.tables import Row
@@ -33,14 +34,15 @@ CAUSES = {
 
 
 def words_of(rows: Sequence[Row]) -> list[str]:
-    """The laws, the knee, the limit, and whether the bits agree; a line each."""
+    """The laws, the knee, the limit, whether the bits agree, whether runs are too short; a line each."""
     done = [row for row in rows if not row.get("reason")]
     base = baseline_of(done)
     failures = [f"{row['grid']}: {row['reason']}" for row in rows if row.get("reason")]
+    failures += [line for row in rows if (line := losses_line(row, row["grid"]))]
     if base is None or len({row["world"] for row in done}) < 2:
         return [*failures, "One number of ranks is no scaling: give a --grid with several."]
     lines = [*law_lines(done), knee_line(done), limit_line(base, largest_of(done)), accuracy_line(base, done)]
-    return [line for line in [*lines, bits_line(rows), *failures] if line]
+    return [line for line in [*lines, bits_line(rows), short_line(rows, "grid"), *failures] if line]
 
 
 def crowded(row: Row) -> bool:
@@ -68,9 +70,8 @@ def law_lines(rows: Sequence[Row]) -> list[str]:
             continue
         width = f" ± {100 * law.half_width:.1f}" if isfinite(law.half_width) else ""
         told = f"{law.name}: a serial share of {100 * law.serial:.1f}{width} % (95 %)"
-        if law.name == "Amdahl" and isfinite(law.limit):
-            told += f"; at most {law.limit:.1f} times as fast as one rank, and beyond {law.ranks_at(0.5):.0f} ranks "
-            told += "each is worth less than half of one"
+        if law.name == "Amdahl":
+            told += f"; {_limit_of(law)}"
         told += f"; furthest from a run by {100 * law.error:.0f} %"
         lines.append(told + ("; from two sizes no law can be seen to hold." if law.sizes < 3 else "."))
     if not lines:
@@ -79,6 +80,21 @@ def law_lines(rows: Sequence[Row]) -> list[str]:
     if left_out:
         lines.append(f"Not part of the fits, for they have more ranks than cores: {', '.join(left_out)}.")
     return lines
+
+
+def _limit_of(law: Law) -> str:
+    """What the interval leaves of a limit: its ends, and none if it holds 0, at which there is none."""
+    most, least = law.serial - law.half_width, law.serial + law.half_width
+    if not most > 0:
+        return "no limit can be told, for the interval holds 0: larger worlds or more --repeat would narrow it"
+    ends = [replace(law, serial=min(1.0, serial)) for serial in (least, most)]
+    times = _span(*(f"{end.limit:.1f}" for end in ends))
+    ranks = _span(*(f"{end.ranks_at(0.5):.0f}" for end in ends))
+    return f"at most {times} times as fast as one rank, and beyond {ranks} ranks each is worth less than half of one"
+
+
+def _span(low: str, high: str) -> str:
+    return low if low == high else f"{low} to {high}"
 
 
 def largest_of(rows: Sequence[Row]) -> Row:

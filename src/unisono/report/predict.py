@@ -83,6 +83,8 @@ def words_of(rows: Sequence[Row], points: Sequence[Mapping[str, Any]]) -> list[s
 def _knee(network: str, rows: Sequence[Row]) -> str:
     done = [row for row in rows if not row.get("reason")]
     good = [row for row in done if row["efficiency"] >= 0.5]
+    if not good:
+        return f"{network}: there is no number of nodes on which half of each would be put to use."
     last = max(good, key=lambda row: row["nodes"])
     told = f"{network}: sync is worth half of its nodes or more up to {last['nodes']} of them"
     told += f" ({100 * last['efficiency']:.0f} %, {last['samples_per_s']:,.0f} samples/s)"

@@ -25,6 +25,8 @@ PHASES = ("data", "forward", "backward", "sync", "waiting", "summing", "optimize
 COSTS = ("self_s", "total_s", "calls", "memory_bytes", "self_memory_bytes")
 MOST_RANKS = 6
 """More have no column of their own."""
+DISTURBED = 1.5
+"""Mean steps that take so many times the median were interrupted."""
 FILES = ("profile.json", "trace.json")
 
 
@@ -53,6 +55,11 @@ def grouped(rows: Iterable[Row], *names: str) -> list[Row]:
 
 def tables(record: Record, shown: Shown) -> list[Table]:
     """Phases of all ranks; modules, kinds of modules and operators of rank 0."""
+    return [phases(record), *(costs(title, rows, shown, top) for title, rows, top in parts_of(record, shown))]
+
+
+def parts_of(record: Record, shown: Shown) -> list[tuple[str, list[Row], int]]:
+    """Modules, their kinds and operators of rank 0: a title, named rows, and how many of them are shown (0: all)."""
     modules = [row for row in record["modules"] if row["rank"] == 0]
     operators = [row for row in record["operators"] if row["rank"] == 0]
     whose = ", rank 0" if record["ranks"] > 1 else ""
@@ -61,10 +68,9 @@ def tables(record: Record, shown: Shown) -> list[Table]:
     about = ("operator", "shapes") if shown.shapes else ("operator",)
     kept = [row | {"name": " ".join(row[name] for name in about)} for row in operators]
     return [
-        phases(record),
-        costs(f"modules{whose}", named, shown),
-        *([costs(f"kinds of modules{whose}", kinds, shown)] if len(kinds) < len(named) else []),
-        costs(f"operators{whose}", grouped(kept, "name"), shown, shown.top),
+        (f"modules{whose}", named, 0),
+        *([(f"kinds of modules{whose}", kinds, 0)] if len(kinds) < len(named) else []),
+        (f"operators{whose}", grouped(kept, "name"), shown.top),
     ]
 
 
@@ -94,11 +100,19 @@ def with_sync(phases: Row) -> Row:
 
 def costs(title: str, rows: Sequence[Row], shown: Shown, top: int = 0) -> Table:
     """Shares are of what all rows take themselves."""
+    head, cells = cost_cells(rows, shown, top)
+    table = _table(title, *head)
+    for line in cells:
+        table.add_row(*line)
+    return table
+
+
+def cost_cells(rows: Sequence[Row], shown: Shown, top: int = 0) -> tuple[list[str], list[list[str]]]:
+    """The head and the rows of such a table, as texts; what is below the first `top` is one row."""
     names = ("self %", "self", "total %", "total", "average", "memory", "self mem.", "calls")
     columns = [name for name in names if shown.memory or "mem" not in name]
-    table = _table(title, "", *columns)
     whole = sum(row["self_s"] for row in rows) or 1.0
-    listed = sort(rows, shown.sort)
+    listed, lines = sort(rows, shown.sort), []
     for row in listed[: top or None]:
         cells = {
             "self %": f"{100 * row['self_s'] / whole:.1f}",
@@ -110,11 +124,12 @@ def costs(title: str, rows: Sequence[Row], shown: Shown, top: int = 0) -> Table:
             "self mem.": _bytes(row["self_memory_bytes"]),
             "calls": f"{row['calls']:,}",
         }
-        table.add_row(row["name"], *(cells[name] for name in columns))
+        lines.append([row["name"], *(cells[name] for name in columns)])
     if top and len(listed) > top:
         rest_s = sum(row["self_s"] for row in listed[top:])
-        table.add_row(f"{len(listed) - top} more", f"{100 * rest_s / whole:.1f}", readable_s(rest_s))
-    return table
+        rest = [f"{len(listed) - top} more", f"{100 * rest_s / whole:.1f}", readable_s(rest_s)]
+        lines.append(rest + [""] * (len(columns) - 2))
+    return ["", *columns], lines
 
 
 def sort(rows: Sequence[Row], by: str) -> list[Row]:
@@ -127,8 +142,28 @@ def sort(rows: Sequence[Row], by: str) -> list[Row]:
 
 def activations(records: Sequence[Record], shown: Shown) -> Table:
     """A row per activation: what its layers took in each record; the fastest first."""
-    names = ["forward", "backward", "median", "times relu"]
-    table = _table("activations", "", *names, *(["memory"] if shown.memory else []), "calls")
+    head, cells = activation_cells(records, shown)
+    table = _table("activations", *head)
+    for line in cells:
+        table.add_row(*line)
+    return table
+
+
+def activation_cells(records: Sequence[Record], shown: Shown) -> tuple[list[str], list[list[str]]]:
+    """The head and the rows of that table, as texts."""
+    head = ["", "forward", "backward", "median", "times relu", *(["memory"] if shown.memory else []), "calls"]
+    rows, lines = activation_rows(records), []
+    relu_s = next((row["median_s"] for row in rows if row["name"] == "relu"), None)
+    for row in rows:
+        times = f"{row['median_s'] / relu_s:.2f}" if relu_s else ""
+        cells = [readable_s(row["forward_s"]), readable_s(row["backward_s"]), readable_s(row["median_s"]), times]
+        memory = [_bytes(row["memory_bytes"])] if shown.memory else []
+        lines.append([row["name"], *cells, *memory, f"{row['calls']:,}"])
+    return head, lines
+
+
+def activation_rows(records: Sequence[Record]) -> list[Row]:
+    """What the layers of each record's activation took, by medians; the fastest first."""
     rows = []
     for record in records:
         mine = [row for row in record["modules"] if row["rank"] == 0 and row["kind"].lower() == record["activation"]]
@@ -141,29 +176,37 @@ def activations(records: Sequence[Record], shown: Shown) -> Table:
                 "forward_s": sum(row["total_s"] for row in halves["forward"]),
                 "backward_s": sum(row["total_s"] for row in halves["backward"]),
                 "median_s": sum(row["calls"] * row["median_s"] for row in halves["forward"]) / calls,
+                "backward_median_s": sum(row["calls"] * _usual_s(row) for row in halves["backward"]) / calls,
                 "memory_bytes": sum(row["memory_bytes"] or 0 for row in halves["forward"]),
             }
         )
-    relu_s = next((row["median_s"] for row in rows if row["name"] == "relu"), None)
-    for row in sorted(rows, key=lambda row: row["median_s"]):
-        times = f"{row['median_s'] / relu_s:.2f}" if relu_s else ""
-        cells = [readable_s(row["forward_s"]), readable_s(row["backward_s"]), readable_s(row["median_s"]), times]
-        memory = [_bytes(row["memory_bytes"])] if shown.memory else []
-        table.add_row(row["name"], *cells, *memory, f"{row['calls']:,}")
-    return table
+    return sorted(rows, key=lambda row: row["median_s"])
+
+
+def _usual_s(row: Row) -> float:
+    """The median of a call; the mean where single calls are not known (backward, with torch)."""
+    return float(row["average_s"] if row["median_s"] is None else row["median_s"])
 
 
 def sentences(record: Record) -> list[str]:
     """What was profiled, what looking cost, and how well modules add up."""
     looks = [f"{name} {100 * share:+.0f} %" for name, share in record["overhead"].items()]
     ratio = record["modules_forward_s"] / (record["forward_s"] or 1.0)
-    return [
+    mean_s = record["phases"][0]["step"] / record["batches"]
+    usual_s = record["step_s"] * (1 + max(0.0, record["overhead"].get("phases", 0.0)))
+    lines = [
         f"{record['batches']} batches of {record['global_batch']} in {_plural(record['shards'], 'shard')}: "
         f"{readable_s(record['step_s'])} a step, {record['global_batch'] / record['step_s']:,.0f} samples/s.",
         f"Looking cost: {', '.join(looks)} of a step, in turns with steps that nobody watched.",
         f"A forward took {readable_s(record['forward_s'])}; its modules, watched one by one, add up to "
         f"{readable_s(record['modules_forward_s'])} ({100 * (ratio - 1):+.0f} %).",
     ]
+    if mean_s > DISTURBED * usual_s:
+        lines.append(
+            f"Other programs were in the way: a step took {readable_s(mean_s)} on average, and mostly "
+            f"{readable_s(usual_s)}. Sums below hold what interrupted them; repeat it when the machine is quiet."
+        )
+    return lines
 
 
 def write(records: Sequence[Record], out: Path) -> list[Path]:

@@ -5,16 +5,20 @@
 
 The one idea: nothing in these files is believed. A run may be going on, may have been killed in the middle of a line,
 may come from somebody else: no content of theirs raises here, and a problem is a sentence for the reader of a report.
+Links are not followed: a stranger's recipe.toml that leads to a file of yours would put it into the page you pass on.
 
-Limits: files are read whole.
+Limits: files are read whole. A hard link looks like any other file.
 """
 
 import csv
+import errno
 import json
+import os
+import stat
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, BinaryIO, TypeAlias
 
 import numpy as np
 
@@ -24,10 +28,28 @@ Columns: TypeAlias = dict[str, np.ndarray]
 _MALFORMED = (ValueError, RecursionError, OverflowError)
 
 
+def open_own(path: Path | str, folder: int | None = None) -> BinaryIO:
+    """A file of the directory's own, to be read; an `OSError` for links, pipes, devices and directories.
+
+    folder: a descriptor of the directory that a relative path starts from."""
+    try:
+        found = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)  # a pipe waits
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise OSError(errno.ELOOP, "it is a link, which is not followed") from None
+        raise
+    mode = os.fstat(found).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(found)
+        raise OSError(errno.EINVAL, "Is a directory" if stat.S_ISDIR(mode) else "it is no file")
+    return open(found, "rb")
+
+
 def read_text(path: Path, problems: list[str]) -> str | None:
     """None if it is not there or cannot be read; what is no UTF-8 is replaced."""
     try:
-        return path.read_text(errors="replace")
+        with open_own(path) as file:
+            return file.read().decode(errors="replace").replace("\r\n", "\n").replace("\r", "\n")
     except FileNotFoundError:
         return None
     except OSError as error:

@@ -5,8 +5,10 @@
 The one idea: what the terminal said and what a report says come from the same code (`tally.py`, `verdict.py`), fed with
 records from memory or from the disk.
 
-Limits: of a run that was resumed, the summary counts from there on, the tally all epochs. What synchronised batch norm
-took is not on the disk. Contributions are weighted by the sizes of parameters as far as the weights are there.
+Of a run that was resumed both count from there on: the epochs before may have been timed on other ranks.
+
+Limits: what synchronised batch norm took is not on the disk. Contributions are weighted by the sizes of parameters as
+far as the weights are there.
 """
 
 from typing import Any
@@ -16,7 +18,7 @@ from safetensors import SafetensorError, safe_open
 
 from unisono.data.shards import Plan
 from unisono.errors import UserError
-from unisono.report.reading import is_number
+from unisono.report.reading import is_number, open_own
 from unisono.report.run import Run
 from unisono.report.staleness import Staleness
 from unisono.report.tally import TIMES, Tally, dealt_of
@@ -53,12 +55,12 @@ def findings_of(run: Run) -> list[str]:
 
 
 def tally_of(run: Run) -> Tally | None:
-    """All epochs of which the ranks' records are whole; None if there are none."""
+    """The timed epochs of which the ranks' records are whole; None if there are none."""
     plan = plan_of(run)
     names = ("samples", "last_steps", *TIMES)
     numbers = np.stack([run.by_rank(name) for name in names], axis=-1)  # (epoch, rank, name)
     shares = contributions_of(run)
-    whole = np.isfinite(numbers).all(axis=(1, 2))
+    whole = np.isfinite(numbers).all(axis=(1, 2)) & (run.numbers("epoch") > untimed_of(run))
     if plan is None or not whole.any():
         return None
     tally = Tally([sizes_of(run)[name] for name in shares], dealt_to(run, run.size))
@@ -71,10 +73,16 @@ def tally_of(run: Run) -> Tally | None:
             for values, host in zip(numbers[row].tolist(), hosts, strict=True)
         ]
         metrics = {name: values[row] for name, values in columns.items()} | {"epoch_s": epoch_s[row]}
-        tally.add(
-            {"metrics": metrics, "steps": plan.steps_per_epoch, "ranks": ranks, "shares": stacked[row][:, :, None]}
-        )
+        counts = {"steps": plan.steps_per_epoch, "meetings": meetings_of(run, plan, int(row) + 1)}
+        tally.add({"metrics": metrics, **counts, "ranks": ranks, "shares": stacked[row][:, :, None]})
     return tally
+
+
+def untimed_of(run: Run) -> int:
+    """The last epoch that the summary's times and energy do not count: 0, unless the run was resumed."""
+    if not run.summary.get("resumed_from") or type(run.summary.get("epochs_timed")) is not int:
+        return 0
+    return max(0, _whole(run, "epochs") - int(run.summary["epochs_timed"]))
 
 
 def plan_of(run: Run) -> Plan | None:
@@ -104,6 +112,13 @@ def dealt_to(run: Run, ranks: int) -> list[float]:
     return dealt_of(plan, ranks, min(masters_of(run), ranks - 1), steps)
 
 
+def meetings_of(run: Run, plan: Plan, epoch: int) -> int:
+    """How often ranks met in the steps of an epoch."""
+    if run.recipe.get("strategy") != "local":
+        return plan.steps_per_epoch
+    return Rhythm(plan, _whole(run, "sync_every") or DEFAULT_EVERY, _whole(run, "local_after")).meetings(epoch)
+
+
 def masters_of(run: Run) -> int:
     """Ranks of an asynchronous run that own parameters: the first ones; 0 for other runs."""
     masters = _whole(run, "masters")
@@ -121,9 +136,10 @@ def contributions_of(run: Run) -> dict[str, np.ndarray]:
 
 def sizes_of(run: Run) -> dict[str, int]:
     """Elements of each parameter, as the weights say; 1 where they do not."""
-    names = list(contributions_of(run))
+    names, path = list(contributions_of(run)), run.path / "weights.safetensors"
     try:
-        with safe_open(run.path / "weights.safetensors", "np") as file:
+        open_own(path).close()  # a pipe would keep us waiting
+        with safe_open(path, "np") as file:
             shapes = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118 (not a dict)
     except (OSError, SafetensorError):
         shapes = {}

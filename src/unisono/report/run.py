@@ -5,7 +5,7 @@
 
 The one idea: records as they are on the disk, as columns, with a list of what could not be read (`problems`); a run
 that is going on or was killed is a run like any other. Contents are those of the run directory (`train/rundir.py`),
-and of studies (`bench.json`, `scale.json`, `compare.json`), which have no training in them.
+and of studies (`bench.json`, `scale.json`, `predict.json` and so on), which have no training in them.
 
 Limits: read once, not followed. pandas is no dependency: `frame` says so where it is missing.
 """
@@ -21,8 +21,10 @@ import numpy as np
 from unisono.errors import UserError, unknown_name
 from unisono.report.reading import Columns, columns_of, read_json, read_records, read_rows, read_table, read_toml
 
-STUDIES = ("bench", "scale", "compare")
+STUDIES = ("bench", "scale", "compare", "profile", "predict", "tune")
 """Commands that leave NAME.json, a list of records."""
+POINTS = "points"
+"""The runs that a prediction was made of and checked by, from model.json beside predict.json."""
 MOST_RANKS = 4096
 """More than that are a damaged file, not a run."""
 _TRAINING = ("recipe.toml", "metrics.jsonl", "summary.json")
@@ -43,7 +45,8 @@ class Run:
     """A value per epoch and rank."""
     events: list[dict[str, Any]] = field(default_factory=list, repr=False)
     studies: dict[str, list[dict[str, Any]]] = field(default_factory=dict, repr=False)
-    """Records of `unisono bench` under "bench", rows of `unisono scale` and `compare` under their names."""
+    """What commands left, under their names: records of `unisono bench` under "bench", rows of `unisono scale` under
+    "scale"; what a prediction was checked by under "points"."""
     utilisation: Columns = field(default_factory=dict, repr=False)
     """What ranks, nodes and GPUs did, every two seconds: a value a line of utilisation.csv."""
     problems: list[str] = field(default_factory=list)
@@ -111,14 +114,16 @@ class Run:
 
 
 def load(run: str | Path) -> Run:
-    """The records of a run directory, or of a study: a directory of `unisono bench --out`, `scale` or `compare`, or its
-    bench.json, scale.json, compare.json."""
+    """The records of a run directory, or of a study: a directory of `unisono bench --out`, `scale`, `compare`, `profile
+    --out`, `predict` or `tune`, or its bench.json, scale.json ..."""
     path = Path(run).expanduser()
     if path.is_file() and path.stem in STUDIES and path.suffix == ".json":
         path = path.parent
     _require(path)
     problems: list[str] = []
     studies = {name: found for name in STUDIES if (found := read_records(path / f"{name}.json", problems))}
+    if "predict" in studies and (points := _points(path / "model.json", problems)):
+        studies[POINTS] = points
     if not any((path / name).exists() for name in _TRAINING):
         return Run(path, studies=studies, problems=problems)
     metrics = columns_of(_epochs(path / "metrics.jsonl", problems))
@@ -144,6 +149,12 @@ def load(run: str | Path) -> Run:
     if lost := _lacking(read):
         problems.append(f"ranks.csv: {lost} of {len(read.numbers('epoch'))} epochs lack a rank")
     return read
+
+
+def _points(path: Path, problems: list[str]) -> list[dict[str, Any]]:
+    """Of a prediction: predicted and measured steps; none if the rate was given."""
+    found = read_json(path, problems).get("points")
+    return [point for point in found if isinstance(point, dict)] if isinstance(found, list) else []
 
 
 def _lacking(run: Run) -> int:
@@ -177,4 +188,7 @@ def _require(path: Path) -> None:
     hint = (
         f"give one of the runs in it: {', '.join(inside[-3:])}" if inside else "give a run directory of unisono train"
     )
-    raise UserError(f"{path} is no run: it has no {', no '.join(known)}", hint=hint)
+    raise UserError(
+        f"{path} is no run: it has no {', no '.join(_TRAINING)}, and of no study ({', '.join(STUDIES)}) a .json",
+        hint=hint,
+    )

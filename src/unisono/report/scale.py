@@ -12,18 +12,20 @@ from typing import Any
 
 from unisono.report.measured import (
     BITS,
-    ENERGY,
+    LOST,
     REASON,
     SPEEDS,
+    UTILISATION,
     compare_rates,
+    energy_of,
     measured,
     percent,
     scores_of,
     useful,
 )
 from unisono.study.cells import Cell
-from unisono.study.study import Record, counted, failure
-from unisono.study.tables import Column, Row, Table
+from unisono.study.study import Record, counted, failure, losses
+from unisono.study.tables import NOT_YET, Column, Row, Table
 
 TITLE = "scaling, nodes x ranks; accuracies; ±: half the range of the repeats"
 
@@ -36,9 +38,12 @@ def rows_of(cells: Sequence[Cell], records: Sequence[Record], *, weak: bool, cor
         row: dict[str, Any] = {"grid": cell.labels["grid"], "nodes": nodes, "ranks": ranks, "world": nodes * ranks}
         row |= {"threads": cell.recipe.threads, "cores": cores, "weak": weak}
         if runs := counted(records, cell):
-            row |= measured({repeat: record["summary"] for repeat, record in runs.items()})
+            row |= measured(runs)
+            row |= losses(records, cell)
+            run_on: dict[str, Any] = next(iter(runs.values()))["summary"].get("machine") or {}
+            row["utilisation"] = row["node_cores"] and row["node_cores"] / (run_on.get("cores") or cores)
         else:
-            row["reason"] = failure(records, cell) or "not run yet"
+            row["reason"] = failure(records, cell) or NOT_YET
         rows.append(row)
     base = baseline_of(rows)
     for row in rows:
@@ -79,8 +84,10 @@ def table(rows: Sequence[Row]) -> Table:
         Column("speed_up", "speed-up", ranged=2),
         Column("efficiency", "eff. %", percent(0)),
         Column("sync_share", "sync %", percent(0)),
-        ENERGY,
+        UTILISATION,
+        energy_of(rows),
         BITS,
+        *([LOST] if any(row.get("failed") for row in rows) else []),
         REASON,
     ]
     return Table(f"{'weak' if rows and rows[0]['weak'] else 'strong'} {TITLE}", useful(shown, rows))

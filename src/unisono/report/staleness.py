@@ -14,8 +14,10 @@ import numpy as np
 from unisono.recipe import Recipe
 from unisono.report.verdict import readable_s
 
-BUSY, GUESSING = 0.7, 1.5
-"""Share of the time from which on masters limit a run; accuracy, in multiples of chance, up to which it is a guess."""
+BUSY, GUESSING, DROPPED, SLOW = 0.7, 1.5, 0.05, 1.5
+"""Share of the time from which on masters, or computing, limit a run; accuracy, in multiples of chance, up to which it
+is a guess; share of dropped pushes that is worth a word; times that a worker's pushes take as long as the others', from
+which on it is slow."""
 
 
 @final
@@ -28,10 +30,11 @@ class Deal:
     workers: int
     classes: int
     """Of the data; 0: numbers to predict."""
+    order: str = "free"
 
     @classmethod
     def of(cls, recipe: Recipe, classes: int) -> "Deal":
-        return cls(recipe.staleness_rule, recipe.masters, recipe.ranks - recipe.masters, classes)
+        return cls(recipe.staleness_rule, recipe.masters, recipe.ranks - recipe.masters, classes, recipe.order)
 
 
 def opening_line(recipe: Recipe, pushes: int) -> str:
@@ -56,11 +59,12 @@ class Staleness:
         self._train_s = 0.0
         self._busy_s = np.zeros(deal.masters)
         self._waits_s = np.zeros(deal.masters)
+        self._computed_s, self._pushed = np.zeros(deal.workers), np.zeros(deal.workers)
 
     @classmethod
     def of(cls, summary: dict[str, Any]) -> "Staleness":
         """From the facts of a run that is over, as far as its words need them."""
-        names = ("staleness_rule", "masters", "workers", "classes")
+        names = ("staleness_rule", "masters", "workers", "classes", "order")
         found = cls(Deal(*(summary[name] for name in names)))
         found._counts = np.array(summary["staleness_counts"], np.int64)
         return found
@@ -79,6 +83,8 @@ class Staleness:
         self._busy_s += [entry["busy_s"] for entry in record["ranks"][:masters]]
         for number in range(masters):
             self._waits_s[number] += sum(entry[f"wait_master_{number}_s"] for entry in record["ranks"])
+        self._computed_s += [entry["compute_s"] + entry["data_s"] for entry in record["ranks"][masters:]]
+        self._pushed += [entry["pushes"] for entry in record["ranks"][masters:]]
 
     def facts(self) -> dict[str, Any]:
         """For the summary."""
@@ -94,7 +100,19 @@ class Staleness:
             "staleness_counts": self._counts.tolist(),
             "masters_busy": (self._busy_s / (self._train_s or 1.0)).tolist(),
             "wait_per_push_s": (self._waits_s / max(pushes, 1)).tolist(),
+            "workers_busy": float(self._computed_s.mean() / (self._train_s or 1.0)), "slow_worker": self._slow(),
+            "order": self._deal.order,
         }  # fmt: skip
+
+    def _slow(self) -> list[float]:
+        """[rank, times as long as the others take for a push, in the middle]; empty if none stands out."""
+        spent_s = self._computed_s / np.maximum(self._pushed, 1)
+        if len(spent_s) < 2 or not self._pushed.all():
+            return []
+        slowest = int(spent_s.argmax())
+        usual_s = float(np.median(np.delete(spent_s, slowest)))
+        times = float(spent_s[slowest]) / usual_s if usual_s else 1.0
+        return [self._deal.masters + slowest, times] if times > SLOW else []
 
     def notes(self, summary: dict[str, Any]) -> list[str]:
         """How stale, how busy; and that it collapsed, if it did."""
@@ -122,15 +140,42 @@ class Staleness:
         return [*self.notes(summary), self.advice(summary)]
 
     def advice(self, summary: dict[str, Any]) -> str:
-        """What limited the run, and the one thing to try next."""
-        busy, masters = max(summary["masters_busy"], default=0.0), self._deal.masters
+        """What limited the run, and the one thing to try next: the first that holds, in the order in which it helps."""
+        busy, masters, workers = max(summary["masters_busy"], default=0.0), self._deal.masters, self._deal.workers
+        computing, late = summary["workers_busy"], summary["staleness_mean"]
+        cores, dropped = summary["machine"]["cores"], summary["drops"] / max(1, summary["pushes"])
         if busy > BUSY:
-            return f"Limited by the masters, busy {100 * busy:.0f} % of the time. Try --masters {masters + 1}."
-        if summary["compute_s"] >= summary["wait_s"]:
-            return "Limited by computing: more workers would help where there are cores for them."
-        return (
-            "Limited by waiting: masters and workers share too few cores, or one worker is slow (try --deal dynamic)."
-        )
+            return (
+                f"Limited by the masters, busy {100 * busy:.0f} % of the time. "
+                f"Try --masters {masters + 1} --ranks {masters + 1 + workers}."
+            )
+        if dropped > DROPPED:
+            return (
+                f"Limited by lateness: {100 * dropped:.0f} % of the pushes were computed in vain. "
+                "Try a larger --max-staleness, or fewer ranks."
+            )
+        if computing > BUSY and workers < cores:
+            return (
+                f"Limited by computing, {100 * computing:.0f} % of the workers' time. Try --ranks {masters + cores}: "
+                f"sooner, with gradients {cores - 1} updates late instead of {late:.1f}."
+            )
+        if computing > BUSY:
+            return f"Limited by computing, {100 * computing:.0f} % of the workers' time, on all cores."
+        rank, times = summary["slow_worker"] or (0, 1.0)
+        if times > SLOW * max(1.0, workers / cores):  # on shared cores who computes when makes a difference, too
+            return (
+                f"Limited by waiting for rank {rank:.0f}, which takes {times:.1f} times as long for a push as the "
+                "others. Try --deal dynamic, or --max-staleness none."
+            )
+        if workers > cores:
+            return (
+                f"Limited by waiting: {workers} workers share {_plural(cores, 'core')}. Try --ranks {masters + cores}, "
+                f"with gradients {cores - 1} updates late instead of {late:.1f}."
+            )
+        if self._deal.order != "free":
+            return "Limited by waiting: workers push in turn. Try --order free: sooner, with other bits every time."
+        wait_s = readable_s(max(summary["wait_per_push_s"], default=0.0))
+        return f"Limited by waiting: a push waits {wait_s} for an answer. Try a larger --batch-size."
 
 
 def _plural(count: int, noun: str) -> str:

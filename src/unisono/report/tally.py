@@ -55,26 +55,28 @@ class Tally:
         self._weights = np.array(sizes, np.float64) / max(1, sum(sizes))
         self._dealt = list(dealt)
         self._times = {name: np.zeros(len(self._dealt)) for name in TIMES}
-        self._last, self._meetings = np.zeros(len(self._dealt)), 0
+        self._last, self.meetings = np.zeros(len(self._dealt)), 0
+        """How often ranks met: `local` does not in every step."""
         self.exchange_s = 0.0
         """The part of compute_s that the layers of synchronised batch norm took, the mean over the ranks."""
         self._contributions: list[np.ndarray] = []
         self.hosts: list[str] = []
         """Of each rank, in order."""
-        self.steps, self.samples, self.train_s = 0, 0, 0.0
+        self.epochs, self.steps, self.samples, self.train_s = 0, 0, 0, 0.0
         self.metrics: dict[str, Any] = {}
         """Of the last epoch."""
 
     def add(self, record: dict[str, Any]) -> None:
         """One epoch."""
-        self.metrics, self.steps = record["metrics"], self.steps + record["steps"]
+        self.metrics, self.epochs = record["metrics"], self.epochs + 1
+        self.steps += record["steps"]
         self.samples += sum(entry["samples"] for entry in record["ranks"])
         self.train_s += record["metrics"]["epoch_s"]
         self.hosts = [entry["host"] for entry in record["ranks"]]
         for name, total in self._times.items():
             total += [entry[name] for entry in record["ranks"]]
         self.exchange_s += sum(entry.get("exchange_s", 0.0) for entry in record["ranks"]) / self.ranks
-        self._meetings += record.get("meetings", record["steps"])
+        self.meetings += record.get("meetings", record["steps"])
         self._last += [entry["last_steps"] for entry in record["ranks"]]
         shares = np.asarray(record["shares"], np.float64)  # (rank, parameter, 3)
         self._contributions.append(shares[:, :, 0] @ self._weights)
@@ -97,18 +99,19 @@ class Tally:
         return float(self._times[name].mean())
 
     def steady_sync_s(self, first_sync_s: float) -> float:
-        """A step's waiting and updating, without the first step's, which also sets things up."""
-        if self.steps < 2:
+        """A meeting's waiting and updating, without the first one's, which also sets things up; 0: too little was
+        waited beside it to tell."""
+        if self.meetings < 2:
             return first_sync_s
-        return max(0.0, self.mean_s("wait_s") + self.mean_s("update_s") - first_sync_s) / (self.steps - 1)
+        return max(0.0, self.mean_s("wait_s") + self.mean_s("update_s") - first_sync_s) / (self.meetings - 1)
 
     def waited_for(self) -> Slow | None:
         """The rank that was last in most steps, if that is neither chance nor without consequence."""
-        if self.ranks == 1 or not self._meetings:
+        if self.ranks == 1 or not self.meetings:
             return None
         rank, turn = int(self._last.argmax()), 1.0 / self.ranks
-        share = float(self._last[rank]) / self._meetings
-        chance = sqrt(turn * (1 - turn) / self._meetings)
+        share = float(self._last[rank]) / self.meetings
+        chance = sqrt(turn * (1 - turn) / self.meetings)
         waits = self._times["wait_s"]
         others_s = float((waits.sum() - waits[rank]) / (self.ranks - 1) - waits[rank])
         felt = others_s > 0.1 * sum(self.mean_s(name) for name in TIMES)

@@ -20,11 +20,12 @@ LABELS = ("ranks", "threads", "shards", "batch_size")
 def rows_of(records: Sequence[dict[str, Any]]) -> list[Row]:
     """A row a setting, the best of its trials; in the order in which they were tried first."""
     rows: dict[str, Row] = {}
+    reasons: dict[str, dict[str, str]] = {}
     for record in records:
         row = rows.setdefault(
             record["digest"], {"digest": record["digest"], **record["labels"], "trials": 0, REASON: ""}
         )
-        if "train_s" in record:
+        if record["what"] == "training":
             row["train_s"] = record["train_s"]
         elif record["status"] == "finished":
             row["trials"] += 1
@@ -35,8 +36,9 @@ def rows_of(records: Sequence[dict[str, Any]]) -> list[Row]:
             row["samples_per_s"] = max(row.get("samples_per_s", 0.0), record["samples_per_s"])
             each = [value for value in (row.get("joules_per_sample"), record["joules_per_sample"]) if value is not None]
             row["joules_per_sample"] = min(each, default=None)
-        if record["status"] != "finished":
-            row[REASON] = record["reason"]
+        # One of each kind, the newest: what failed once may have been tried again.
+        reasons.setdefault(record["digest"], {})[record["what"]] = record["reason"]
+        row[REASON] = next(filter(None, reasons[record["digest"]].values()), "")
     return list(rows.values())
 
 
@@ -60,12 +62,15 @@ def table(rows: Sequence[Row], best: str) -> Table:
 def words_of(rows: Sequence[Row], best: str, objective: str, *, complete: bool) -> list[str]:
     """What was found, against the worst; why others could not be tried."""
     found = next((row for row in rows if row["digest"] == best), None)
+    reasons = [f"{row['ranks']} ranks x {row['threads']} threads: {row[REASON]}" for row in rows if row[REASON]]
     if found is None:
-        return []
+        return reasons
     what = f"{found['ranks']} ranks x {found['threads']} threads, {found['shards']} shards, batch {found['batch_size']}"
-    words = [f"* {what}: {found['samples_per_s']:,.0f} samples/s, the best for {objective}."]
+    soonest = found.get("train_s") is not None
+    why = f"the soonest at the accuracy, in {readable_s(found['train_s'])}" if soonest else f"the best for {objective}"
+    words = [f"* {what}: {found['samples_per_s']:,.0f} samples/s, {why}."]
     others = [row["samples_per_s"] for row in rows if row.get("samples_per_s")]
-    if objective == "throughput" and len(others) > 1:
+    if objective == "throughput" and not soonest and len(others) > 1:
         words[0] += f" The slowest has {min(others):,.0f}."
     if any("train_s" in row for row in rows) and found.get("train_s") is None:
         words.append("None was seen to reach the accuracy (give more --seconds, or --epochs): it was not looked at.")
@@ -73,5 +78,4 @@ def words_of(rows: Sequence[Row], best: str, objective: str, *, complete: bool) 
         words.append(f"Energy: {readable_j(found['joules_per_sample'])} a sample ({found['energy_source']}).")
     if not complete:
         words.append("There was no time to try everything as often as planned (--seconds).")
-    words += [f"{row['ranks']} ranks x {row['threads']} threads: {row[REASON]}" for row in rows if row[REASON]]
-    return words
+    return words + reasons

@@ -39,12 +39,20 @@ def findings(summary: dict[str, Any], tally: Tally, cores: int, told: Sequence[s
         lines.append(f"Stopped early after epoch {summary['epochs']}: {summary['stopped_early']}.")
     return [
         *lines,
-        f"{_score(summary, tally)}; {readable_s(summary['train_s'])} of training, "
+        f"{_score(summary, tally)}; {readable_s(summary['train_s'])} of training{since_resumed(summary)}, "
         f"{readable_s(summary['wall_s'])} in all, {summary['samples_per_s']:,.0f} samples/s.",
         _times(summary, tally) + (_syncs(summary, tally) if told is None else "."),
         *energy_lines(summary),
         *((*_notes(summary, tally), advice(summary, tally, cores)) if told is None else told),
     ]
+
+
+def since_resumed(summary: dict[str, Any]) -> str:
+    """Of which epochs times, throughput and energy are, if not of all."""
+    timed, epochs = summary.get("epochs_timed"), summary.get("epochs")
+    if not (type(timed) is int and type(epochs) is int and 0 <= timed < epochs):
+        return ""
+    return f" since it was resumed ({timed} of {epochs} epochs)"
 
 
 def readable_s(seconds: float) -> str:
@@ -81,8 +89,9 @@ def _times(summary: dict[str, Any], tally: Tally) -> str:
 
 
 def _syncs(summary: dict[str, Any], tally: Tally) -> str:
-    steady = tally.steady_sync_s(summary["first_sync_s"])
-    return f"; the first sync took {readable_s(summary['first_sync_s'])}, the others {readable_s(steady)} each."
+    first, steady = summary["first_sync_s"], tally.steady_sync_s(summary["first_sync_s"])
+    others = f", the others {readable_s(steady)} each" if steady > 0 and tally.meetings > 1 else ""
+    return f"; the first sync took {readable_s(first)}{others}."
 
 
 def _notes(summary: dict[str, Any], tally: Tally) -> list[str]:

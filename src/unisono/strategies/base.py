@@ -116,11 +116,6 @@ class Strategy(ABC):
         """Where to begin: a round, and whether it is done already (0, True: nothing is)."""
 
     @property
-    def reached(self) -> int:
-        """The last round that is done, for strategies that can be left in the middle of one."""
-        return 0
-
-    @property
     @abstractmethod
     def first(self) -> bool:
         """Whether this rank is the one that speaks for all; another one may be so later."""
@@ -161,6 +156,10 @@ class Strategy(ABC):
     @abstractmethod
     def halts_after(self, position: int) -> bool:
         """Whether all ranks were asked to end after this round."""
+
+    def left_at(self, position: int) -> int:
+        """The last round that is done as a whole when all have ended after `position`, maybe in the middle of it."""
+        return position
 
     def close(self) -> None:  # noqa: B027  (most have nothing to give back)
         """Gives back what the strategy holds beside memory; may be called by one rank alone."""

@@ -119,7 +119,7 @@ def _check_packages(name: str) -> None:
         if find_spec(package) is None:
             raise UserError(
                 f"--strategy {name} needs the package {package}, which is not installed",
-                hint=f"pip install 'unisono[{package}]'",
+                hint=f"pip install '.[{package}]' in unisono's repository",
             )
 
 

@@ -61,17 +61,13 @@ class Sync(Strategy):
         self._on_spare, self._told = on_spare, 0
         self._found, self._samples = StepResult(0.0, 0.0), 0
         view = member.view
-        self._done = view.position if view.reached == COMMIT else 0
+        self._done = view.position if view.reached == COMMIT else view.position - 1
         model.bind(self.params, self.buffers)
 
     @property
     def at(self) -> tuple[int, bool]:
         view = self._member.view
         return view.position, view.reached == COMMIT
-
-    @property
-    def reached(self) -> int:
-        return self._done
 
     @property
     def first(self) -> bool:

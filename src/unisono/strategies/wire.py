@@ -43,7 +43,7 @@ def check_wire(recipe: Recipe) -> None:
     if find_spec("ml_dtypes") is None:
         raise UserError(
             f"--wire {recipe.wire} needs the package ml_dtypes, which is not installed",
-            hint="pip install 'unisono[bf16]'",
+            hint="pip install '.[bf16]' in unisono's repository",
         )
 
 

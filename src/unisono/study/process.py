@@ -26,6 +26,7 @@ from unisono.launch.children import Subprocess
 from unisono.launch.commands import mpirun
 from unisono.launch.environments import child_environment, mpi_environment
 from unisono.study.cells import Cell
+from unisono.study.outcome import outcome_of
 
 FINISHED, FAILED = "finished", "failed"
 
@@ -37,7 +38,7 @@ def run_cell(
 
     status (finished or failed), reason (one line, of a failure), error (all that was said), exit_code, elapsed_s (from
     the start of the process to its end), others_cores (how many cores other programs kept busy meanwhile, on average),
-    summary (of the run directory; empty if it failed).
+    summary (of the run directory; empty if it failed); of a finished one also what `outcome_of` says.
     """
     recipe.parent.mkdir(parents=True, exist_ok=True)
     cell.recipe.save(recipe)
@@ -52,7 +53,8 @@ def outcome(run: Path, code: int | None, said: str) -> dict[str, Any]:
     """What became of a run that left this exit code, and said this on standard error. None: it was ended."""
     summary = read_summary(run) if code == 0 else {}
     if code == 0 and summary.get("status") == FINISHED:
-        return {"exit_code": code, "status": FINISHED, "reason": "", "error": "", "summary": summary}
+        done = {"exit_code": code, "status": FINISHED, "reason": "", "error": "", "summary": summary}
+        return done | outcome_of(run)
     if code == 0:
         said = "it ended in good order and left no summary.json that says so"
     reason = reason_of(said, code)
@@ -77,8 +79,10 @@ def _run(cell: Cell, arguments: list[str], timeout_s: float, on_line: Callable[[
                     if time.monotonic() > deadline:
                         raise CommTimeout("it went on for too long")
                 code = process.wait()
-            except CommTimeout:
-                return None, f"it took longer than {timeout_s:g} s (--timeout-s) and was ended"
+            except CommTimeout as error:
+                if time.monotonic() > deadline:
+                    return None, f"it took longer than {timeout_s:g} s (--timeout-s) and was ended"
+                return None, str(error)
         noise.seek(0)
         return code, noise.read()
 

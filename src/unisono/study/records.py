@@ -7,7 +7,8 @@ run) · the tables and plots that a command writes at its end.
 
 The one idea: a line is on the disk before the next run starts, so that an interruption loses what was running and
 nothing else; the same command finds the lines and goes on. What is studied is written down, and another study, or the
-same on another machine, is refused: its times would be compared with times of something else.
+same on another machine or of other code and data (`inputs.py`), is refused: its times would be compared with times of
+something else.
 
 Limits: a study that went on later was not measured in one go; the times of one round may then lie hours apart.
 """
@@ -22,7 +23,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, final
 
-from unisono import __version__
 from unisono.errors import UserError
 from unisono.recipe import Recipe
 from unisono.resources import machine
@@ -48,7 +48,7 @@ class Records:
         """A new directory, or that of the same study. kind: the command. studied: plain values that tell it apart."""
         path = path.expanduser()
         here = {name: value for name, value in machine().items() if name in PLACE}
-        wanted = {"kind": kind, "studied": dict(studied), "machine": here, "version": __version__}
+        wanted = {"kind": kind, "studied": dict(studied), "machine": here}
         try:
             path.mkdir(parents=True, exist_ok=True)
             if not (path / "study.json").exists() and any(path.iterdir()):
@@ -128,11 +128,16 @@ def _agree(held: io.FileIO, wanted: dict[str, Any], path: Path) -> None:
     held.seek(0)
     text = held.read()
     try:
-        found = json.loads(text) if text.strip() else None
+        found = json.loads(text)
     except ValueError:
-        found = None  # a kill in the middle of the only write: nothing was run then
-        held.truncate(0)
-    if found is None:
+        found = None
+    if not isinstance(found, dict):
+        if _has_records(path):
+            raise UserError(
+                f"{path / 'study.json'} is damaged, and there are runs in cells.jsonl: what of, nobody can tell",
+                hint="put that file back, or give another directory",
+            )
+        held.truncate(0)  # a kill in the middle of the only write: nothing was run then
         held.write((json.dumps(wanted, indent=1) + "\n").encode())
         os.fsync(held.fileno())
         return
@@ -145,9 +150,16 @@ def _agree(held: io.FileIO, wanted: dict[str, Any], path: Path) -> None:
             )
 
 
-def _difference(there: Any, here: Any) -> tuple[Any, Any]:
-    """The first entry that differs, if both have entries."""
+def _has_records(path: Path) -> bool:
+    file = path / "cells.jsonl"
+    return file.exists() and file.stat().st_size > 0
+
+
+def _difference(there: Any, here: Any) -> tuple[str, str]:
+    """The first entry that differs, as far down as both have entries."""
     if not (isinstance(there, dict) and isinstance(here, dict)):
-        return there, here
+        told = [side if isinstance(side, str) else json.dumps(side) for side in (there, here)]
+        return told[0][:60], told[1][:60]
     name = next(name for name in (*there, *here) if there.get(name) != here.get(name))
-    return tuple(f"{name} {json.dumps(side.get(name))[:60]}" for side in (there, here))  # type: ignore[return-value]
+    inner = _difference(there.get(name), here.get(name))
+    return f"{name} {inner[0]}", f"{name} {inner[1]}"

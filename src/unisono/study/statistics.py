@@ -11,6 +11,7 @@ Limits: repeats on one machine on one day: their spread says nothing of other ma
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import inf, sqrt
 from statistics import median
 from typing import Any, final
@@ -46,9 +47,19 @@ def spread_of(values: Sequence[float]) -> Spread:
 
 
 def paired(above: Mapping[Any, float], below: Mapping[Any, float]) -> Spread | None:
-    """By round: the ratios of those in which both were measured; None if there is no such round."""
-    ratios = [above[at] / below[at] for at in above if below.get(at)]
-    return spread_of(ratios) if ratios else None
+    """By round: the ratios of those in which both were measured; None if there is no such round.
+
+    The range is that of single rounds. Instead of their median there is that of neighbours (geometric means), of which
+    one went there and one back: of an odd number most went there, and a machine that grows slower would decide.
+    """
+    ratios = {int(at): above[at] / below[at] for at in above if below.get(at)}
+    if not ratios:
+        return None
+    both_ways = [
+        sqrt(ratios[first] * ratios[second]) for first, second in pairwise(sorted(ratios)) if (second - first) % 2
+    ]
+    middle = median(both_ways or ratios.values())
+    return Spread(middle, min(ratios.values()), max(ratios.values()), len(ratios))
 
 
 @final
@@ -91,4 +102,6 @@ def line_through(x: Sequence[float], y: Sequence[float]) -> Line | None:
 
 def student(freedom: int) -> float:
     """How many standard errors half a 95 % interval is."""
-    return _STUDENT[freedom - 1] if freedom <= len(_STUDENT) else 1.96
+    if freedom <= len(_STUDENT):
+        return _STUDENT[freedom - 1]
+    return 1.96 + 2.46 / freedom  # to 0.005, and no jump after the table

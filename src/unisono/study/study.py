@@ -119,6 +119,13 @@ def disturbance(records: Iterable[Record], cores: int) -> str:
     )
 
 
+def losses(records: Iterable[Record], cell: Cell) -> dict[str, Any]:
+    """failed: how many of the cell's runs did, warm-ups apart; failed_reason: of the last one, or empty."""
+    runs = latest(records, cell).items()
+    reasons = [record["reason"] for repeat, record in sorted(runs) if repeat >= 0 and record["status"] == FAILED]
+    return {"failed": len(reasons), "failed_reason": reasons[-1] if reasons else ""}
+
+
 def failure(records: Sequence[Record], cell: Cell) -> str:
     """Why the cell has no finished run; empty if it has one, or none was tried."""
     if counted(records, cell):

@@ -24,6 +24,10 @@ from rich.table import Table as Shown
 Row: TypeAlias = Mapping[str, Any]
 REASON = "reason"
 """Why a row has no numbers."""
+NOT_YET = "not run yet"
+"""The reason that is no failure."""
+FAILED = "failed"
+"""How many of a row's runs failed. The others are no sample of all, and have no range."""
 _LATEX = {"&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}",
           "^": r"\textasciicircum{}", "\\": r"\textbackslash{}"}  # fmt: skip
 
@@ -48,6 +52,8 @@ class Column:
         value = row.get(self.name)
         if value is None:
             return ""
+        if self.ranged is not None and row.get(FAILED):
+            return f"{value:,.{self.ranged}f}"
         if self.ranged is not None:
             return range_of(value, row[f"{self.name}_low"], row[f"{self.name}_high"], self.ranged)
         return self.show(value)
@@ -74,7 +80,11 @@ class Table:
         for row in rows:
             texts = [column.text(row) for column in columns]
             failed = bool(row.get(REASON))
-            made.add_row(*texts[:-1], "failed" if failed else texts[-1], style="red" if failed else None)
+            told, style = ("not yet", None) if row.get(REASON) == NOT_YET else ("failed", "red")
+            made.add_row(*texts[:-1], told if failed else texts[-1], style=style if failed else None)
+        left_out = [column.title for column in self.columns if column.name != REASON and column not in columns]
+        if left_out:
+            made.caption = f"in the files, no room here: {', '.join(left_out)}"
         return made
 
     def _fitting(self, rows: Sequence[Row], width: int) -> list[Column]:

@@ -95,7 +95,10 @@ class Closing:
     def _tell_epoch(self, epoch: int) -> None:
         strategy, plan, clock = self._strategy, self._job.plan, self._strategy.clock()
         loss, accuracy = self._trained()
+        ranks = [{"host": host, **row} for host, row in zip(strategy.hosts, strategy.times(epoch), strict=True)]
         timed = sum(plan.batch_samples(step) for step in range(clock.from_step, plan.steps_per_epoch))
+        if self._job.recipe.strategy == "async":  # whose one step may have been done in part before it was resumed
+            timed = sum(entry["samples"] for entry in ranks)
         # Nothing was timed of an epoch whose steps were all done before the run was resumed.
         epoch_s = max(0.0, clock.ended - clock.begun)
         metrics = {
@@ -106,7 +109,6 @@ class Closing:
         score = strategy.scores[epoch].tolist()
         if score[EVALUATED]:
             metrics |= {f"{self._part}_loss": score[LOSS], f"{self._part}_accuracy": score[ACCURACY]}
-        ranks = [{"host": host, **row} for host, row in zip(strategy.hosts, strategy.times(epoch), strict=True)]
         shares = strategy.contributions().tolist()
         others = strategy.remarks(epoch)
         metrics |= others.pop("metrics", {})

@@ -103,7 +103,10 @@ class Job:
         elif recipe.strategy == "async":
             from unisono.strategies.asynchronous.messages import AsyncMessages
 
-            yield AsyncMessages(comm, model, self.optimizer, self.terms(model), recipe.epochs, rng)
+            messages = AsyncMessages(comm, model, self.optimizer, self.terms(model), recipe.epochs, rng)
+            if start.position or recipe.resume:  # halted in its first epoch, a run goes on after round 0
+                messages.go_on(start)
+            yield messages
         elif self.rhythm is not None:
             journeys = self._journeys(model, comm.rank)
             with closing(make_local(comm, journeys, self.rhythm, extent, recipe.allreduce, rng, start)) as local:
@@ -144,7 +147,7 @@ class Job:
 
     def meetings(self, epoch: int) -> int:
         """How often ranks wait for each other in the steps of an epoch."""
-        return self.plan.steps_per_epoch if self.rhythm is None else self.rhythm.meetings(epoch)
+        return self.updates if self.rhythm is None else self.rhythm.meetings(epoch)
 
     def settles(self, epoch: int, step: int) -> bool:
         """Whether everything is in one place after that step (or closing round) of an epoch, to go on from."""

@@ -34,7 +34,8 @@ from typing import Any, Self, final
 
 from unisono.errors import UserError
 from unisono.recipe import Recipe
-from unisono.strategies.asynchronous.orders import FIELDS as PUSH_FIELDS
+from unisono.strategies.asynchronous.recordings import FIELDS as PUSH_FIELDS
+from unisono.strategies.asynchronous.recordings import mark_of
 from unisono.strategies.contributions import FIELDS
 
 RANK_FIELDS = ("host", "samples", "compute_s", "sync_s", "wait_s", "data_s", "update_s", "last_steps")
@@ -67,6 +68,7 @@ class RunDirectory:
         self._since: dict[str, int] = {}
         self._lacking: list[str] = []
         self._held: io.FileIO | None = None
+        self._mark = ""
 
     @classmethod
     def make(cls, out: str, recipe: Recipe) -> "RunDirectory":
@@ -75,6 +77,7 @@ class RunDirectory:
         number = 1
         while True:
             directory = cls(path)
+            directory._mark = mark_of(recipe)
             try:
                 directory._create(recipe)
                 return directory
@@ -105,6 +108,7 @@ class RunDirectory:
         """
         with ExitStack() as kept:
             directory = kept.enter_context(cls(path.expanduser()))
+            directory._mark = mark_of(recipe)
             try:
                 directory._lock()
                 check()
@@ -186,7 +190,7 @@ class RunDirectory:
 
     def add(self, record: dict[str, Any], parameters: list[str]) -> None:
         """One epoch: its metrics; for each rank its times and, for each parameter, what it contributed."""
-        for name, text in _lines(record, parameters).items():
+        for name, text in _lines(record, parameters, self._mark).items():
             self._unwritten[name] = self._unwritten.get(name, "") + text
             self._since.setdefault(name, record["metrics"]["epoch"])
         self._headers = _headers(record, parameters)
@@ -282,8 +286,8 @@ def _headers(record: dict[str, Any], parameters: list[str]) -> dict[str, str]:
     }
 
 
-def _lines(record: dict[str, Any], parameters: list[str]) -> dict[str, str]:
-    """What a record adds to each file."""
+def _lines(record: dict[str, Any], parameters: list[str], mark: str) -> dict[str, str]:
+    """What a record adds to each file; `mark`: of the recipe, in every push."""
     epoch, ranks = record["metrics"]["epoch"], record["ranks"]
     syncs = [entry["wait_s"] + entry["update_s"] for entry in ranks]
     rows, told = "", ""
@@ -293,7 +297,7 @@ def _lines(record: dict[str, Any], parameters: list[str]) -> dict[str, str]:
         rows += _row([epoch, rank, *values, *(x for row in shares for x in row)])
         each = [f"{name} Contribution = {100 * row[0]:.2f}%" for name, row in zip(parameters, shares, strict=True)]
         told += ", ".join([f"Epoch {epoch}", f"Process {rank}", *each]) + "\n"
-    pushes = "".join(_row([epoch, *row]) for row in record.get("pushes", []))
+    pushes = "".join(_row([epoch, *row, mark]) for row in record.get("pushes", []))
     return ({"pushes.csv": pushes} if pushes else {}) | {
         "metrics.jsonl": json.dumps(_plain(record["metrics"])) + "\n",
         "ranks.csv": rows,

@@ -22,6 +22,7 @@ from typing import Any, Self, TypeAlias, final
 
 import numpy as np
 
+from unisono.arena.protocol import COMMIT, View
 from unisono.errors import UserError
 from unisono.models.base import Model
 from unisono.optim import make
@@ -226,3 +227,15 @@ def last_epoch(job: Job, scores: np.ndarray) -> int:
     walk = Walk(job.plan.steps_per_epoch, job.recipe.epochs)
     epochs = [epoch for epoch in range(1, walk.epochs + 1) if scores[epoch].any()]
     return walk.position(max(epochs, default=walk.epochs), walk.steps)
+
+
+def last_done(job: Job, scores: np.ndarray, view: View) -> int:
+    """The last round that is done, to go on from, where all ranks stand still as `view` says."""
+    walk = Walk(job.plan.steps_per_epoch, job.recipe.epochs)
+    if view.position == walk.final:
+        # It changes nothing, and whoever goes on must do it again to say what it found.
+        return last_epoch(job, scores)
+    position = view.position if view.reached == COMMIT else view.position - 1
+    while position and not job.settles(*walk.where(position)):
+        position -= 1
+    return position

@@ -22,21 +22,22 @@ from threadpoolctl import threadpool_limits
 from unisono.arena.bells import Bells
 from unisono.arena.member import Member
 from unisono.arena.pens import Pens
-from unisono.arena.protocol import COMMIT, View
+from unisono.arena.protocol import View
 from unisono.arena.segment import Segment
-from unisono.errors import RESUME_ME, NodeLost, UnisonoError, UserError
+from unisono.errors import RESUME_ME, Diverged, NodeLost, UnisonoError, UserError
 from unisono.launch.local import torch_threads_running
 from unisono.launch.outpost import Outpost
 from unisono.launch.supervisor import READY, Care, Outcome, Supervisor
 from unisono.resources import usable_cores
 from unisono.rng import generator
-from unisono.strategies.asynchronous.arena import AsyncArena, adopt, set_up, settle
+from unisono.strategies.asynchronous.arena import AsyncArena
+from unisono.strategies.asynchronous.setup import adopt, set_up, settle
 from unisono.strategies.nodes.away import HERE, Away
 from unisono.strategies.shared import Shared, plan_sections
 from unisono.strategies.sync import Sync
 from unisono.train.job import Job
 from unisono.train.rescuing import rescue
-from unisono.train.saving import Saver, check_data, last_epoch, put_back
+from unisono.train.saving import Saver, check_data, last_done, last_epoch, put_back
 from unisono.train.snapshots.finding import Snapshot
 from unisono.train.trainer import walk_through
 from unisono.train.walk import Walk
@@ -44,6 +45,9 @@ from unisono.train.writers import ProcessWriter
 
 LEAST_CRASHES = 5
 """A round that ended so many ranks, and more than there are at a time, will not be tried again."""
+_IN_PARTS = "nothing was saved: of --strategy local on several nodes, each has the states of its own replicas only"
+_HALTED = "halted"
+"""What ranks say that end before the end of the run."""
 
 
 @final
@@ -64,7 +68,7 @@ class Halted(UnisonoError):
         elif outcome.crashes and hint:
             hint += "; if the same step ends it again, correct what that step computes: resuming will not help"
         super().__init__(f"{why}\n{trouble}" if trouble else why + kept, hint=hint)
-        self.outcome, self.snapshot = outcome, snapshot
+        self.outcome, self.snapshot, self.trouble = outcome, snapshot, trouble
         self.exit_code = 1 if trouble or again else RESUME_ME
 
 
@@ -124,7 +128,8 @@ class Team:
         post: Outpost | None = None,
         on_tick: Callable[[Mapping[int, int]], None] = lambda pids: None,
     ) -> Outcome:
-        """To the end. `Halted` if it came before its time; `RankFailed` if a rank raised an exception.
+        """To the end. `Halted` if it came before its time; `RankFailed` if a rank raised an exception;
+        whatever the `post` tells of that is not a loss.
 
         on_tick(pids) is called about ten times a second, with the process of each rank.
         """
@@ -168,11 +173,15 @@ class Team:
         # Set here and inherited: a rank that sets threads of BLAS wakes them, and they spin for as long as many steps.
         with threadpool_limits(recipe.threads, user_api="blas"), supervisor.halting(), saver, self._bells():
             outcome = supervisor.run(self._position)
-            halted = [found["halted"] for found in outcome.results.values() if "halted" in found]
+            halted = any(_HALTED in found for found in outcome.results.values())
             if post is not None and halted:
                 outcome.lost = post.why()
             if outcome.lost or halted:
-                position = self._whole(halted[0] if halted else self._reached(outcome.view))
+                # As the supervisor sees it: a rank that joined in the middle knows nothing of the rounds before.
+                assert outcome.view is not None
+                position = self._whole(last_done(job, self._shared.scores, outcome.view))
+                if not self._whole_here:
+                    raise Halted(outcome, "", _IN_PARTS)
                 try:
                     if post is not None and post.first_lost and self.places.refuge is not None:
                         snapshot = rescue(saver, self.places.refuge, position)
@@ -181,7 +190,7 @@ class Team:
                 except UserError as error:
                     raise Halted(outcome, "", str(error)) from None
                 raise Halted(outcome, snapshot)
-            if job.snapshots:  # to train on from, with more epochs
+            if job.snapshots and self._whole_here:  # to train on from, with more epochs
                 with suppress(UserError):
                     saver.save_last(last_epoch(job, self._shared.scores))
         return outcome
@@ -221,8 +230,8 @@ class Team:
             strategy = AsyncArena(resting, self._shared, member, model, self._setup, report)
         try:
             return walk_through(strategy, model, job, report, self.places.weights)
-        except NodeLost:
-            return {"halted": strategy.reached}  # as if asked to: everybody else stands where this rank does
+        except (NodeLost, Diverged):
+            return {_HALTED: None}  # as if asked to: everybody else stands where this rank does
 
     def _attach(self, post: Outpost) -> None:
         """The other machines are told from here on; what the first one put back is copied to all."""
@@ -237,6 +246,11 @@ class Team:
         }  # fmt: skip
         with closing(self._segment):
             post.attach(plan, self._segment.fd, desk)
+
+    @property
+    def _whole_here(self) -> bool:
+        """Whether this machine has all that a snapshot needs, as `Strategy.kept` tells of a rank's strategy."""
+        return self._away.seating is None or self._job.rhythm is None
 
     def _whole(self, position: int) -> int:
         """Asynchronous ranks may end in the middle of an epoch: the last round that is done as a whole."""
@@ -257,15 +271,3 @@ class Team:
     @property
     def _walk(self) -> Walk:
         return Walk(self._job.plan.steps_per_epoch, self._job.recipe.epochs)
-
-    def _reached(self, view: View | None) -> int:
-        """The last round that is done."""
-        assert view is not None
-        walk = self._walk
-        if view.position == walk.final:
-            # It changes nothing, and whoever goes on must do it again to say what it found.
-            return last_epoch(self._job, self._shared.scores)
-        position = view.position if view.reached == COMMIT else view.position - 1
-        while position and not self._job.settles(*walk.where(position)):
-            position -= 1
-        return position

@@ -7,11 +7,13 @@ dies ends the run within moments, and the launcher, or its user, starts it again
 
     found = train_unwatched(World(comm, report), job, Places(weights, snapshots), Origin(position, snapshot), on_event)
 
-A node that is lost is noticed by all others; they cannot go on without it, but the first rank, if it lives, saves what
-they had reached together, so that nothing is lost but the step under way.
+A node that is lost, or a rank of the arena, is noticed by all others; they cannot go on without it, but the first rank,
+if it lives, saves what they had reached together, so that nothing is lost but the step under way.
 
 Limits: strategies that have no snapshots (those of others) are trained to the end, and signals end them as they end any
-process. A rank that waits inside an MPI collective for one that died does not look up: mpirun ends it.
+process. A rank that dies in the middle of an update, on the first rank's node, leaves nothing to be saved: the run goes
+on from the last snapshot that was made before. A rank that waits inside an MPI collective for one that died does not
+look up: mpirun ends it.
 """
 
 from collections.abc import Callable
@@ -22,18 +24,21 @@ from typing import Any, final
 
 from threadpoolctl import threadpool_limits
 
+from unisono.arena import protocol
+from unisono.arena.protocol import COMMIT, View
 from unisono.arena.waiting import wait_until
 from unisono.comm.arrival import lost
 from unisono.comm.base import Communicator
 from unisono.comm.telling import told
 from unisono.comm.vigil import Vigil
-from unisono.errors import NodeLost, UserError
-from unisono.launch.signals import heeding
+from unisono.errors import CommError, NodeLost, RankLost, UserError
+from unisono.launch.signals import deaf_after, heeding
 from unisono.launch.supervisor import Outcome
 from unisono.strategies.base import Strategy
 from unisono.strategies.joining import Start
+from unisono.strategies.shared import Kept, Shared
 from unisono.train.job import Job
-from unisono.train.saving import Saver, last_epoch, put_back
+from unisono.train.saving import Saver, last_done, last_epoch, put_back
 from unisono.train.snapshots.finding import Snapshot
 from unisono.train.team import Halted, Places
 from unisono.train.trainer import walk_through
@@ -42,6 +47,8 @@ from unisono.world import World
 
 _SAVING_S = 60.0
 """How long ranks of the first rank's node let it write a snapshot."""
+_ENDING_S = 1.0
+"""How long the end of a process may take after its connections are closed."""
 
 OnEvent = Callable[[dict[str, Any]], None]
 
@@ -71,7 +78,7 @@ def train_unwatched(
     on_tick() is called after every round.
     """
     comm = world.comm
-    with threadpool_limits(job.recipe.threads, user_api="blas"), closing(Vigil(comm)) as vigil:
+    with threadpool_limits(job.recipe.threads, user_api="blas"), closing(Vigil(comm)) as vigil, deaf_after(RankLost):
         model = job.model_of(world.rank)
         fill = origin.snapshot and partial(put_back, model, job.optimizer, snapshot=origin.snapshot)
         with job.strategy(comm, model, Start(origin.position, fill, vigil.gone)) as strategy:
@@ -89,12 +96,22 @@ def train_unwatched(
             with saver, heeding(asking):
                 try:
                     found = walk_through(strategy, model, job, world.report, places.weights, tick)
-                except NodeLost as error:
+                except (NodeLost, RankLost) as error:
                     asking.over = True
-                    raise _stranded(comm, strategy.reached, error, vigil, saver) from error
+                    view = _stood(strategy.kept)
+                    # Not if the first rank is gone, nor in the middle of an update, which nobody here can take back.
+                    if view is None or (isinstance(error, RankLost) and (view.reached != COMMIT or 0 in vigil.gone())):
+                        raise
+                    save = partial(saver.save_last, last_done(job, strategy.scores, view))
+                    raise _stranded(comm, save, error, vigil) from error
+                except CommError as error:
+                    # A connection that breaks does not say whose process has ended; that is seen a moment later.
+                    if wait_until(lambda: bool(vigil.gone()), _ENDING_S):
+                        raise lost(comm.rank, "the run", vigil.gone()) from error
+                    raise
                 asking.over = True
                 if "halted" in found:
-                    _halt(world, partial(saver.save_last, found["halted"]))
+                    _halt(world, partial(saver.save_last, strategy.left_at(found["halted"])))
                 if job.snapshots:  # to train on from, with more epochs
                     with suppress(UserError):
                         saver.save_last(last_epoch(job, strategy.scores))
@@ -113,20 +130,32 @@ class _Asking:
     def __call__(self) -> None:
         # Launchers send one to those who are left when a rank has died: no common end can come then.
         if not self.over and (gone := self._vigil.gone()):
+            if isinstance(self._strategy.kept, Shared):
+                return  # the next meeting tells, and not in the middle of an update
             raise lost(self._strategy.rank, "the run", gone)
         self._strategy.ask_to_halt()
 
 
-def _stranded(comm: Communicator, reached: int, error: NodeLost, vigil: Vigil, saver: Saver) -> Halted:
-    """Another node is lost: what this one has reached is all there is to go on from. The first rank saves it."""
+def _stranded(comm: Communicator, save: Callable[[], str], error: CommError, vigil: Vigil) -> Halted:
+    """A rank or a node is lost: what is left has reached all there is to go on from. The first rank saves it."""
     if comm.rank:
         # Launchers end everybody when the first one leaves: not before the first rank is done, if it is on this node.
         wait_until(lambda: not vigil.sees(0) or 0 in vigil.gone(), _SAVING_S)
         return Halted(Outcome(lost=str(error)), "")
     try:
-        return Halted(Outcome(lost=str(error)), saver.save_last(reached))
+        return Halted(Outcome(lost=str(error)), save())
     except UserError as trouble:
         return Halted(Outcome(lost=str(error)), "", str(trouble))
+
+
+def _stood(kept: Kept | None) -> View | None:
+    """Where ranks stand when one of them has learnt at a meeting that somebody will not come: nobody goes past it.
+    None: they have no arena."""
+    if not isinstance(kept, Shared):
+        return None
+    view = protocol.current_view(kept.words, kept.size)
+    assert view is not None
+    return protocol.outcome(kept.words, view, ())
 
 
 def _halt(world: World, save: Callable[[], str]) -> None:

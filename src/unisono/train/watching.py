@@ -5,16 +5,18 @@ The one idea: one process of each node watches, whoever writes the run directory
 
     watch = Watch(path, devices=["cpu"], watts_per_core=8.0); watch.tick({0: pid}); watch.facts(samples)
 
-Limits: utilisation is that of the ranks of this node. A resumed run counts from where it went on. What cannot be
-written is left out: it is not worth stopping for.
+Limits: utilisation is that of the ranks of this node. Energy of a resumed run counts from where it went on; its
+utilisation goes on, without the time in between. What cannot be written is left out: it is not worth stopping for.
 """
 
 import json
+import os
 import resource
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
+from math import inf
 from pathlib import Path
 from typing import Any, final
 
@@ -25,6 +27,8 @@ from unisono.energy.meter import Meter, Reading, find_counters, together
 from unisono.energy.sampler import EVERY_S, HEADER, Sampler
 from unisono.launch.environments import visible_gpus
 
+NOTE_BYTES = 256
+"""Of a node's note, as much as travels."""
 KINDS = ("none", "estimate", "rapl", "nvml", "rapl+nvml")
 
 
@@ -40,6 +44,16 @@ def meter_of(devices: Sequence[str], watts_per_core: float) -> Meter:
     return Meter(find_counters(visible_gpus() if used else ()), watts_per_core)
 
 
+def counted_s(path: Path) -> float:
+    """When the last sample of a file was taken; 0 if there is none, or none that can be read."""
+    with suppress(OSError, ValueError), open(path, "rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - 4096))
+        lines = file.read(4096).split(b"\n")
+        last = float(lines[-2].partition(b",")[0]) if len(lines) > 1 else 0.0
+        return last if 0.0 <= last < inf else 0.0
+    return 0.0
+
+
 @final
 class Watch:
     """Of one run, by the process that writes its directory."""
@@ -47,7 +61,7 @@ class Watch:
     def __init__(self, path: Path, devices: Sequence[str], watts_per_core: float) -> None:
         self._path = path
         self.meter = meter_of(devices, watts_per_core)
-        self._sampler = Sampler(self.meter, self._write)
+        self._sampler = Sampler(self.meter, self._write, before_s=counted_s(path / "utilisation.csv"))
         self._cpu_s = cpu_s()
         self._pids: dict[int, int] = {}
         self._nodes: list[Reading] = []
@@ -120,11 +134,17 @@ class NodeEnergy:
             joules = np.nan if found.joules is None else found.joules
             row[:], note = (joules, KINDS.index(found.source), found.seconds, idle_w), found.note
         rows = self._comm.all_gather(row)
-        told = rows[~np.isnan(rows[:, 1])].tolist()
+        letters = np.frombuffer(note.encode()[:NOTE_BYTES].ljust(NOTE_BYTES, b"\0"), np.uint8)
+        notes = self._comm.all_gather(letters.astype(np.float64)).astype(np.uint8)
         return [
-            Reading(_known(joules), KINDS[int(kind)], seconds, _known(idle_w), note=note)
-            for joules, kind, seconds, idle_w in told
+            Reading(_known(joules), KINDS[int(kind)], seconds, _known(idle_w), note=_text(letters))
+            for (joules, kind, seconds, idle_w), letters in zip(rows.tolist(), notes, strict=True)
+            if not np.isnan(kind)
         ]
+
+
+def _text(letters: np.ndarray) -> str:
+    return letters.tobytes().rstrip(b"\0").decode(errors="ignore")
 
 
 def _known(value: float) -> float | None:

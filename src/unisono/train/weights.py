@@ -178,7 +178,8 @@ def _torch(weights: Weights, file: BinaryIO) -> None:
         raise UserError(f"of {', '.join(weights.arrays)} some have one name in torch", hint="export to .npz instead")
     if find_spec("torch") is None:
         raise UserError(
-            "a .pt or .pth file needs the package torch, which is not installed", hint="pip install 'unisono[torch]'"
+            "a .pt or .pth file needs the package torch, which is not installed",
+            hint="pip install '.[torch]' in unisono's repository",
         )
     import torch
 

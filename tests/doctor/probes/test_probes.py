@@ -155,15 +155,32 @@ class TestNetwork:
 class TestEnergy:
     def test_counters_are_there_and_readable_or_not(self, tmp_path):
         assert energy.rapl(tmp_path).status == "missing"
+        for zone, name in (("intel-rapl:0", "package-0"), ("intel-rapl:0:0", "core"), ("intel-rapl:1", "psys")):
+            (tmp_path / zone).mkdir()
+            for file, text in (("name", name), ("energy_uj", "123"), ("max_energy_range_uj", "999")):
+                (tmp_path / zone / file).write_text(f"{text}\n")
+        assert told(energy.rapl(tmp_path)) == ("ok", "package-0: readable")  # the others are in it, or it in them
         counter = tmp_path / "intel-rapl:0" / "energy_uj"
-        counter.parent.mkdir()
-        counter.write_text("123\n")
-        assert told(energy.rapl(tmp_path)) == ("ok", "1 counters, readable")
         counter.unlink()
         counter.mkdir()  # which cannot be read, not even by root
         found = energy.rapl(tmp_path)
         assert found.status == "warning"
         assert "chmod a+r" in found.fix
+
+    def test_a_driver_without_the_package_that_runs_ask_is_a_warning(self, monkeypatch):
+        class Driver:
+            def nvmlInit_v2(self):
+                return 0
+
+            def nvmlDeviceGetCount_v2(self, count):
+                count._obj.value = 2
+                return 0
+
+        monkeypatch.setattr(energy.ctypes, "CDLL", lambda library: Driver())
+        monkeypatch.setattr("unisono.energy.nvml.find_spec", lambda name: None)
+        found = energy.nvml("libnvidia-ml.so.1")
+        assert found.status == "warning"
+        assert found.told.startswith("2 GPUs, whose energy a run could not tell: GPUs are asked through nvidia-ml-py")
 
     def test_no_driver(self):
         assert energy.nvml("libno-such-thing.so.1").status == "missing"

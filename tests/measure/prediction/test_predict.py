@@ -65,6 +65,22 @@ def test_what_is_said_of_rows_and_points():
     assert [compact(value) for value in (950.4, 12345, 2_210_844, 3e9)] == ["950", "12,345", "2.21M", "3G"]
 
 
+def test_where_no_number_of_nodes_is_worth_it_that_is_said():
+    rows = [{"network": "slow", "nodes": 2, "reason": "a batch of 32 has no work for 128 ranks"}]
+    assert words_of(rows, [])[:2] == [
+        "slow: there is no number of nodes on which half of each would be put to use.",
+        "2 nodes: a batch of 32 has no work for 128 ranks.",
+    ]
+
+
+def test_threads_that_leave_no_core_for_a_second_rank_are_refused_before_anything_runs(monkeypatch):
+    monkeypatch.setattr(points, "usable_cores", lambda: 2)
+    with pytest.raises(UserError, match=r"--threads 2: it measures 2 ranks"):
+        calibration(Recipe(threads=2), 1000)
+    monkeypatch.setattr(points, "usable_cores", lambda: 4)
+    assert calibration(Recipe(threads=2), 1000)
+
+
 def test_runs_vary_what_the_constants_vary_with(monkeypatch):
     monkeypatch.setattr(points, "usable_cores", lambda: 2)
     cells = calibration(Recipe(), samples=1437)

@@ -1,11 +1,13 @@
 """Which settings are tried, and what a larger batch does to the learning rate."""
 
+from dataclasses import replace
+
 import pytest
 
 from unisono.errors import UserError
 from unisono.measure.tune.candidates import candidates_of, doublings, scaled
 from unisono.measure.tune.options import TuneOptions
-from unisono.recipe import Recipe
+from unisono.recipe import Recipe, load
 
 
 def names(options, cores=4, **recipe):
@@ -56,6 +58,21 @@ def test_a_batch_brings_its_learning_rate_and_warm_up():
     assert each.lr == pytest.approx(0.4)
     with pytest.raises(UserError, match="full"):
         scaled(Recipe(batch_size="full"), 64)
+
+
+@pytest.mark.parametrize("batches", ["", "64", "128"])
+@pytest.mark.parametrize("rule", ["none", "linear"])
+def test_ranks_change_nothing_but_the_time(batches, rule):
+    """Also with a batch for each rank, of which the recipe's own ranks make the batch of all."""
+    recipe = load("r4", {"scale_lr": rule})
+    cells = candidates_of(recipe, TuneOptions(ranks="1,2,4", threads="1", batch_sizes=batches), 4)
+    found = {replace(cell.recipe, ranks=1) for cell in cells}
+    assert len(cells) == 3
+    (one,) = found
+    factor = {"": 1, "64": 1, "128": 2}[batches] * (2 if rule == "linear" else 1)
+    assert (one.batch_size, one.batch_size_per_rank) == (int(batches or 64), 0)
+    assert (one.lr, one.scale_lr) == (pytest.approx(0.001 * factor), "none")
+    assert bool(one.warmup_epochs) == (batches == "128")
 
 
 @pytest.mark.parametrize(

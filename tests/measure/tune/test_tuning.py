@@ -2,7 +2,7 @@
 
 import pytest
 
-from unisono.measure.tune import tuning
+from unisono.measure.tune import targets, tuning
 from unisono.measure.tune.candidates import candidates_of
 from unisono.measure.tune.options import TuneOptions
 from unisono.measure.tune.targets import train_to_target
@@ -27,7 +27,7 @@ def measured(speed):
 
 def fake(**labels):
     """A line of the records."""
-    return {"labels": {"ranks": "1", **labels}, "seconds": 1.0, "elapsed_s": 0.0, **measured(10.0)}
+    return {"what": "trial", "labels": {"ranks": "1", **labels}, "seconds": 1.0, "elapsed_s": 0.0, **measured(10.0)}
 
 
 def test_a_trial_measures_steps_energy_and_memory():
@@ -40,10 +40,31 @@ def test_a_trial_measures_steps_energy_and_memory():
     assert (record["global_batch"], record["shards"]) == (64, 8)
 
 
+OWN = """
+import os
+import numpy as np
+def data():
+    print({"rows": 256}, flush=True)
+    print('{"error": "none of ours"}', flush=True)
+    os.write(1, b"L\\xe4ufe\\n")
+    x = np.random.default_rng(0).standard_normal((256, 8))
+    y = (x[:, 0] > 0).astype(int)
+    return {"train_x": x, "train_y": y, "test_x": x, "test_y": y}
+"""
+
+
+def test_what_the_user_s_code_prints_is_no_answer(tmp_path):
+    (tmp_path / "own.py").write_text(OWN)
+    record = run_trial(cell_of(ranks=1, data=f"{tmp_path}/own.py:data"), 0.05, MANY)
+    assert record["status"] == "finished", record["reason"]
+    assert record["samples_per_s"] > 0
+
+
 def test_what_takes_too_much_memory_is_a_row_with_a_reason():
     record = run_trial(cell_of(model="mlp:20000,3000"), 0.05, limit_bytes=60 << 20)
     assert record["status"] == "failed"
-    assert "allocate" in record["reason"]
+    assert "Unable to allocate" in record["reason"]
+    assert "Traceback" not in record["reason"]
 
 
 def test_a_setting_that_cannot_be_is_a_row_with_a_reason():
@@ -79,6 +100,33 @@ def test_the_best_of_the_trials_is_found_and_a_second_start_runs_none(tmp_path, 
     assert len(ran) == 8
 
 
+@pytest.mark.parametrize("summary", [{"train_s": 3.0, "stopped_early": "reached"}, {}], ids=["reached", "missed"])
+def test_a_second_start_after_a_training_goes_on_within_its_time(tmp_path, monkeypatch, summary):
+    """A training takes no memory that is known, and leaves no time that a trial could use."""
+    ran, now = [], iter(range(10_000))
+
+    def fake_trial(cell, seconds, limit_bytes):
+        ran.append(cell.name)
+        return measured(10.0)
+
+    def fake_run(cell, recipe, run, timeout_s):
+        status = "finished" if summary else "failed"
+        return {"status": status, "reason": "", "exit_code": 1, "elapsed_s": 1.0, "summary": summary}
+
+    monkeypatch.setattr(tuning, "run_trial", fake_trial)
+    monkeypatch.setattr(targets, "run_cell", fake_run)
+    monkeypatch.setattr(tuning.time, "monotonic", lambda: float(next(now)))  # a second each time that it is asked for
+    options = TuneOptions(ranks="1,2", threads="1", seconds=20)
+    cells = candidates_of(Recipe(target_accuracy=0.5), options, cores=2)
+    for start in range(3):
+        with Records.open(tmp_path / "one", "tune", {}) as records:
+            assert not tune(records, cells, Terms(options, MANY)).complete
+            train_to_target(records, cells[1:], 100.0)
+        assert 2 <= len(ran) < 8, start
+        assert len(ran) == sum("train_s" not in record for record in records.all)
+    assert len(records.all) == len(ran) + 1
+
+
 def test_trials_that_would_take_too_much_are_not_started(tmp_path, monkeypatch):
     monkeypatch.setattr(tuning, "run_trial", lambda cell, seconds, limit: measured(10.0) | {"memory_bytes": 600})
     options = TuneOptions(ranks="1,2", threads="1")
@@ -89,6 +137,18 @@ def test_trials_that_would_take_too_much_are_not_started(tmp_path, monkeypatch):
         (failed,) = [record for record in records.all if record["status"] == "failed"]
     assert "--memory" in failed["reason"]
     assert failed["labels"]["ranks"] == "2"
+
+
+@pytest.mark.parametrize(("more", "retry"), [(1 << 40, False), (1000, True), (1000, False)])
+def test_what_was_too_large_is_tried_again_with_more_memory_or_when_asked(tmp_path, monkeypatch, more, retry):
+    monkeypatch.setattr(tuning, "run_trial", lambda cell, seconds, limit: measured(10.0) | {"memory_bytes": 600})
+    options = TuneOptions(ranks="1,2", threads="1", retry=retry)
+    cells = candidates_of(Recipe(), options, cores=2)
+    for limit in (1000, more):
+        with Records.open(tmp_path / "one", "tune", {}) as records:
+            tune(records, cells, Terms(options, limit_bytes=limit))
+    of_two = [record["status"] for record in records.all if record["labels"]["ranks"] == "2"]
+    assert of_two[:2] == (["failed", "finished"] if more > 1000 else ["failed"] * (1 + retry))
 
 
 def test_memory_is_foretold_from_smaller_settings():
@@ -108,6 +168,29 @@ def test_the_time_to_an_accuracy_counts_for_those_that_reach_it(tmp_path):
         assert "did not reach 0.9999" in told[1]["reason"]
         assert train_to_target(records, [easy, hard], -1.0, told.append) == reached  # found again
     assert len(told) == 2
+
+
+def test_who_had_no_time_is_tried_again_when_there_is_more(tmp_path, monkeypatch):
+    ran = []
+
+    def fake_run(cell, recipe, run, timeout_s):
+        ran.append(timeout_s)
+        ended = {"status": "failed", "reason": "it took longer (--timeout-s)", "exit_code": None, "elapsed_s": 1.0}
+        reached = {"status": "finished", "reason": "", "exit_code": 0, "elapsed_s": 1.0}
+        return reached | {"summary": {"train_s": 3.0, "stopped_early": "reached"}} if timeout_s > 500 else ended
+
+    monkeypatch.setattr(targets, "run_cell", fake_run)
+    cell = cell_of(ranks=1, target_accuracy=0.5)
+    with Records.open(tmp_path / "one", "tune", {}) as records:
+        assert train_to_target(records, [cell], -1.0) == {}
+        assert train_to_target(records, [cell], -1.0) == {}
+        assert ran == []
+        assert train_to_target(records, [cell], 100.0) == {}
+        assert records.all[-1]["reason"] == "it was not there after the 100 s that were left (--seconds)"
+        assert train_to_target(records, [cell], 50.0) == {}
+        assert len(ran) == 1
+        assert train_to_target(records, [cell], 1000.0) == {cell.digest: 3.0}
+    assert len(records.all) == 3
 
 
 @pytest.mark.parametrize(("objective", "score"), [("throughput", 10.0), ("energy", 2.0)])

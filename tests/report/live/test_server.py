@@ -91,6 +91,16 @@ def test_there_is_nothing_that_a_reader_could_change(server):
     assert (status, text) == (200, "")
 
 
+def test_a_page_that_is_asked_for_again_is_not_made_again(server, monkeypatch):
+    made = []
+    monkeypatch.setattr("unisono.report.live.following.document", lambda runs, live: made.append(runs) or "a page")
+    monkeypatch.setattr("unisono.report.live.following.PAUSE_S", 600.0)
+    for _ in range(5):
+        assert ask(server, f"/{server.token}/")[:2] == (200, "a page")
+        (server.paths[0] / "summary.json").touch()
+    assert len(made) == 1
+
+
 def test_contents_are_sent_once(server):
     status, text, _ = ask(server, f"/{server.token}/content")
     news = json.loads(text)

@@ -10,6 +10,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from browsing import CHROMIUM, browser_pages, figure
 from made_run import SPIKE, make
+from made_studies import make_studies
 
 import unisono
 from unisono.report.page.document import document
@@ -55,6 +56,20 @@ def test_every_chart_is_drawn(opened, page_path):
     assert figure(page, "What each rank did").locator("rect").count() == 4 * 12 * 4
     assert figure(page, "Contribution to the updates").locator("rect").count() == 4 * 12
     assert page.evaluate(OVERLAPS) == []
+
+
+def test_numbers_at_the_end_of_the_number_line_are_drawn(opened, tmp_path):
+    run = make(tmp_path / "run", epochs=2, ranks=2)
+    metrics = run / "metrics.jsonl"
+    for number in (1, 2):
+        metrics.write_text(metrics.read_text().replace(f'"epoch": {number},', f'"epoch": {2**53 - 4 + number},'))
+    page = opened(written(tmp_path / "report.html", run))
+    assert figure(page, "Loss").locator("svg").count() == 1
+    ticks = "([low, high, step]) => multiples(low, high, step)"
+    assert page.evaluate(ticks, [0.1, 1, 0.25]) == [0.25, 0.5, 0.75, 1]
+    assert page.evaluate(ticks, [2**53 - 3, 2**53, 0.2])
+    assert len(page.evaluate(ticks, [0, 1, 1e-9])) == 50
+    assert page.evaluate(ticks, [1, 1, 0]) == []
 
 
 def test_pointing_at_a_chart_shows_its_values(opened, page_path):
@@ -147,3 +162,44 @@ def test_a_run_of_ten_thousand_steps_on_sixteen_ranks_is_drawn_whole(opened, lon
     loss = figure(page, "Loss")
     loss.get_by_role("button", name="table").click()
     assert loss.get_by_role("cell", name=f"{SPIKE:g}", exact=True).count() == 1
+
+
+def test_studies_are_drawn_told_and_tabled(opened, tmp_path):
+    path = written(tmp_path / "report.html", *make_studies(tmp_path / "studies"))
+    for width in (1200, 375):
+        page = opened(path, width)
+        assert page.locator("section h2").all_inner_texts() == [
+            "All-reduce", "Scaling", "Comparison", "Profile", "Prediction", "Tuning",
+        ]  # fmt: skip
+        assert page.locator("figure svg").count() == page.locator("figure").count() == 16
+        assert page.evaluate(OVERLAPS) == []
+        assert page.evaluate("document.documentElement.scrollWidth") == width
+    page = opened(path)
+    flame = figure(page, "Where a step's time goes")
+    assert flame.locator("rect.frame").count() == 12
+    flame.scroll_into_view_if_needed()
+    bar = flame.locator("text.inside", has_text="forward").bounding_box()
+    page.mouse.move(bar["x"] + 2, bar["y"] + 2)
+    tip = flame.locator(".tip").inner_text()
+    assert "200 ms" in tip
+    assert "20 %" in tip
+    page.mouse.click(bar["x"] + 2, bar["y"] + 2)
+    assert flame.locator("text.inside").all_text_contents()[:3] == ["step", "forward", "0 Linear"]
+    assert flame.locator("text.inside", has_text="backward").count() == 0
+    flame.get_by_role("button", name="table").click()
+    assert [text.strip() for text in flame.locator("tr").nth(3).locator("td").all_inner_texts()] == [
+        "forward", "200 ms", "20 %",
+    ]  # fmt: skip
+    told = (
+        ("A step of each rank", ["rank 1, a mean step", "backward", "300 ms, 30 %"], 0.5, 50),
+        ("Efficiency of sync", ["nodes 8", "10gbit,50us", "%"], 0.54, 60),
+        ("Throughput of each setting", ["2 x 1", "200"], 0.5, 30),
+        ("Training time, and where it went", ["ddp", "computing", "14 s, 70 %"], 0.5, 50),
+    )
+    for title, words, across, down in told:
+        chart = figure(page, title)
+        chart.scroll_into_view_if_needed()
+        box = chart.locator("svg").bounding_box()
+        chart.locator("svg").hover(position={"x": box["width"] * across, "y": down})
+        tip = chart.locator(".tip").inner_text()
+        assert all(word in tip for word in words), (title, tip)

@@ -56,6 +56,33 @@ def test_the_page_asks_for_nothing(tmp_path):
     assert set(re.findall(r"https?://[^\"' ]+", page)) == {"http://www.w3.org/2000/svg"}  # the name of SVG, not a place
 
 
+def test_a_run_cannot_lead_to_files_outside_of_it(tmp_path):
+    (tmp_path / "keys").mkdir()
+    (tmp_path / "keys" / "private").write_text("TOP SECRET key\n")
+    (tmp_path / "credentials.toml").write_text('token = "TOP SECRET token"\n')
+    run = make(tmp_path / "run")
+    (run / "recipe.toml").unlink()
+    (run / "recipe.toml").symlink_to(tmp_path / "credentials.toml")
+    (run / "weights.safetensors").symlink_to(tmp_path / "keys" / "private")
+    (run / "log").symlink_to(tmp_path / "keys")
+    page = text_of(run)
+    assert "TOP SECRET" not in page
+    assert page.count("it is a link, which is not followed") == 2
+    (run / "log").unlink()
+    (run / "log").mkdir()
+    (run / "log" / "rank-0.log").symlink_to(tmp_path / "keys" / "private")
+    (run / "log" / "rank-1.log").write_text("its own words\n")
+    page = text_of(run)
+    assert "TOP SECRET" not in page
+    assert "its own words" in page
+
+
+def test_a_resumed_run_says_what_its_times_are_of(tmp_path):
+    page = text_of(make(tmp_path / "run", epochs=8, resumed_from="snapshots/5", epochs_timed=3))
+    assert "Time, throughput and energy here are those since it was resumed (3 of 8 epochs)" in page
+    assert "since it was resumed" not in text_of(make(tmp_path / "whole", epochs=8, epochs_timed=8))
+
+
 def test_several_runs_are_compared(tmp_path):
     one = make(tmp_path / "one", ranks=2)
     other = make(tmp_path / "other", ranks=4)
@@ -200,6 +227,7 @@ def make_asynchronous(path: Path) -> Path:
     facts = {"masters": 1, "workers": 2, "staleness_rule": "safe", "classes": 10, "pushes": 8, "updates": 8}
     facts |= {"drops": 0, "clips": 0, "updates_per_s": 4.0, "staleness_mean": 0.5, "staleness_max": 2}
     facts |= {"staleness_counts": [5, 2, 1], "masters_busy": [0.9], "wait_per_push_s": [0.002], "shards": 0}
+    facts |= {"workers_busy": 0.6, "slow_worker": [], "order": "free"}
     make(path, epochs=2, ranks=3, strategy="async", **facts)
     lines = (path / "metrics.jsonl").read_text().splitlines()
     more = [{"staleness_mean": 0.5, "staleness_max": len(row) - 1, "staleness_counts": row} for row in counts]
@@ -214,7 +242,7 @@ def test_an_asynchronous_run_shows_its_staleness(tmp_path):
     path = make_asynchronous(tmp_path / "run")
     assert "Staleness" in titles(path)
     page = text_of(path)
-    assert "Limited by the masters, busy 90 % of the time. Try --masters 2." in page
+    assert "Limited by the masters, busy 90 % of the time. Try --masters 2 --ranks 4." in page
     assert "Staleness: 0.5 updates on average, 0 or less for half of the pushes, at most 2" in page
     histogram = next(spec for spec in charts(page) if spec["kind"] == "rows" and spec["parts"] == ["pushes"])
     assert (histogram["rows"], histogram["cells"]) == (["0", "1", "2"], [[[0, 5]], [[0, 2]], [[0, 1]]])
@@ -226,6 +254,24 @@ def test_an_asynchronous_run_shows_its_staleness(tmp_path):
     assert "could not be made" not in text_of(path)
 
 
+@pytest.mark.parametrize(
+    ("order", "change", "said"),
+    [
+        ("free", {}, "to repeat it bit by bit, with unisono"),
+        ("free", {"takeovers": 1}, "repeat it bit by bit, which is refused for epochs in which a worker was replaced"),
+        ("round-robin", {}, "the same on 3 ranks of the same machine, while no worker dies, with unisono"),
+        ("round-robin", {"resumed_from": "x"}, "while no worker dies; here ranks died or the run was resumed"),
+    ],
+)
+def test_when_an_asynchronous_run_can_be_repeated(tmp_path, order, change, said):
+    path = make_asynchronous(tmp_path / "run")
+    recipe = (path / "recipe.toml").read_text().replace('order = "free"', f'order = "{order}"')
+    (path / "recipe.toml").write_text(re.sub("(?m)^ranks = .*", "ranks = 3", recipe))
+    summary = json.loads((path / "summary.json").read_text())
+    (path / "summary.json").write_text(json.dumps(summary | {"takeovers": 0, "resumed_from": None} | change))
+    assert said in text_of(path)
+
+
 def bench_record(**changes: object) -> dict:
     found = {"transport": "shm", "algorithm": "ring", "ranks": 2, "nbytes": 4096, "median_us": 12.5, "p95_us": 20.0}
     return found | {"algorithm_gb_per_s": 0.3, "bus_gb_per_s": 0.3, "correct": True} | changes
@@ -234,8 +280,9 @@ def bench_record(**changes: object) -> dict:
 def test_a_bench_has_a_section_of_its_own(tmp_path):
     records = [bench_record(), bench_record(nbytes=8192), bench_record(algorithm=EVIL), {"ranks": "two"}]
     (tmp_path / "bench.json").write_text(json.dumps(records))
-    assert titles(tmp_path) == ["All-reduce"]
+    assert titles(tmp_path) == ["What could not be read", "All-reduce"]
     page = text_of(tmp_path)
+    assert "bench.json: 1 of 4 records are not such as unisono bench writes" in page
     assert "Fastest on 2 ranks" in page
     assert charts(page)[0]["series"][0] == {
         "name": "shm ring", "xs": [[4096, 8192]], "y": [1.25e-05, 1.25e-05], "colour": 1, "dashed": False,

@@ -33,14 +33,26 @@ def test_what_each_one_did_is_a_line(tmp_path):
     use, power = section([run]).blocks
     assert isinstance(use, Lines)
     assert [(one.name, list(one.y)) for one in use.series] == [
-        ("rank 0", [0.90, 0.91, 0.92, 0.93]),
         ("node", [1.0, 1.1, 1.2, 1.3]),
+        ("rank 0", [0.90, 0.91, 0.92, 0.93]),
     ]
     assert [(one.name, list(one.y)) for one in power.series] == [("node", [50, 51, 52, 53])]
     page = document([run])
     assert "Energy and utilisation" in page
     assert "40.0 J" in page
     assert run.frame("utilisation").shape == (8, 6)
+
+
+def test_of_many_lines_the_node_stays_and_what_is_left_out_is_said(tmp_path):
+    ranks = [f"rank {rank}" for rank in range(13)]
+    rows = "".join(f"{2 * n},{what},0.9,1000,,\n" for n in range(1000) for what in (*ranks, "gpu 0", "node"))
+    (use,) = section([made(tmp_path / "run", lines=rows)]).blocks
+    assert [one.name for one in use.series] == ["gpu 0", "node", *ranks[:10]]
+    shown = len(use.series[0].y)
+    assert shown < 1000
+    assert use.note == (
+        f"3 more are left out. 1,000 points as {shown}: the lowest and the highest of each stretch are kept."
+    )
 
 
 def test_runs_are_compared_in_a_table(tmp_path):

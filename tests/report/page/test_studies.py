@@ -1,4 +1,4 @@
-"""Sections of `unisono scale` and `unisono compare`, from rows as these write them, and from damaged ones."""
+"""Sections of studies, from records as their commands write them, and from damaged ones."""
 
 import json
 import sys
@@ -7,27 +7,13 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from study_records import failed, record_of
+from made_studies import ROWS, compare_rows, points, predict_rows, profile_records, scale_rows, tune_rows
 
 import unisono
-from unisono.measure.scale import cells_of_grid
-from unisono.recipe import Recipe
-from unisono.report import compare, scale
+from unisono.report.page.blocks import Lines, Rows
 from unisono.report.page.document import document, sections_of
-from unisono.study.cells import cells_of, over
-
-EVIL = "<img src=x onerror=alert(1)>"
-
-
-def scale_rows() -> list[dict]:
-    cells = cells_of_grid(Recipe(), "1x1,1x2,1x4", weak=False)
-    records = [record_of(cell, repeat, 100.0 * cell.recipe.ranks**0.8) for cell in cells for repeat in range(2)]
-    return scale.rows_of(cells, records, weak=False, cores=8)
-
-
-def compare_rows() -> list[dict]:
-    cells = cells_of(Recipe(), [over(f"strategy=sync,{EVIL}")])
-    return compare.rows_of(cells, [record_of(cells[0], 0, 100.0), failed(cells[1], EVIL)])
+from unisono.report.page.flame import Flame
+from unisono.report.predict import words_of
 
 
 def page_of(folder: Path, name: str, rows: list) -> str:
@@ -43,6 +29,15 @@ def test_scaling_is_charts_a_table_and_words(tmp_path):
     assert unisono.load(tmp_path / "scale.json").studies["scale"][0]["grid"] == "1x1"
 
 
+def test_accuracies_of_a_chart_are_in_percent_as_in_the_table(tmp_path):
+    rows = scale_rows()
+    page_of(tmp_path, "scale", rows)
+    (section,) = sections_of([unisono.load(tmp_path)])
+    (chart,) = [block for block in section.blocks if isinstance(block, Lines) and block.title == "Accuracy"]
+    assert chart.y.unit == "%"
+    assert chart.series[0].y[0] == pytest.approx(100 * rows[0]["train_accuracy"])
+
+
 def test_a_comparison_is_a_table_and_words_and_no_markup_of_a_stranger(tmp_path):
     page = page_of(tmp_path, "compare", compare_rows())
     assert "Comparison" in page
@@ -50,17 +45,79 @@ def test_a_comparison_is_a_table_and_words_and_no_markup_of_a_stranger(tmp_path)
     assert "<img" not in page
 
 
-@pytest.mark.parametrize("name", ["scale", "compare"])
+def test_a_comparison_has_a_bar_and_a_curve_for_each_combination(tmp_path):
+    (tmp_path / "compare.json").write_text(json.dumps(compare_rows()))
+    (section,) = sections_of([unisono.load(tmp_path)])
+    bars, curves = (block for block in section.blocks if isinstance(block, Rows | Lines))
+    assert bars.spec()["cells"][0][0] == pytest.approx([0, 7, 0.5, 1.5, 1, 0])  # nothing of 10 s is left
+    assert curves.spec()["series"][0]["y"] == [50, 75, 80]
+
+
+def test_a_profile_is_a_flame_graph_bars_and_tables(tmp_path):
+    (tmp_path / "profile.json").write_text(json.dumps(profile_records()))
+    (section,) = sections_of([unisono.load(tmp_path)])
+    assert section.title == "Profile"
+    activations, flame, phases = (block for block in section.blocks if isinstance(block, Rows | Flame))
+    assert activations.spec()["rows"] == ["relu", "gelu"]
+    assert flame.spec()["frames"][0]["name"] == "step"
+    assert phases.spec()["cells"][0][0] == [0, 0.1, 0.2, 0.3, 0.2, 0.1, 0.1, 0]
+    page = document([unisono.load(tmp_path)])
+    assert "Kinds of modules, rank 0" in page
+    assert "&lt;img src=x" in page
+    assert "<img" not in page
+
+
+def test_a_prediction_is_charts_by_network_and_how_good_it_is(tmp_path):
+    (tmp_path / "model.json").write_text(json.dumps(points()))
+    page = page_of(tmp_path, "predict", predict_rows())
+    (section,) = sections_of([unisono.load(tmp_path)])
+    charts = {block.title: block.spec() for block in section.blocks if isinstance(block, Lines)}
+    assert list(charts) == [
+        "Efficiency of sync",
+        "Throughput, 10gbit,50us", "A step of sync by all-reduce, 10gbit,50us",
+        "Throughput, 100gbit,5us", "A step of sync by all-reduce, 100gbit,5us",
+    ]  # fmt: skip
+    ideal = charts["Throughput, 10gbit,50us"]["series"][0]
+    assert ideal["y"][2] == pytest.approx(8 * ideal["y"][0], rel=1e-4)
+    assert "On 1 held-out points here" in page
+    assert "512 nodes: a batch of 512 has no work for 2048 ranks." in page
+    assert "<img" not in page
+
+
+def test_a_prediction_without_work_for_its_ranks_says_so(tmp_path):
+    rows = [row for row in predict_rows() if row.get("reason")]
+    assert "no number of nodes" in words_of(rows, [])[0]
+    page_of(tmp_path, "predict", rows)
+    assert sections_of([unisono.load(tmp_path)]) == []
+
+
+def test_a_tuning_is_bars_the_fastest_first_and_a_table(tmp_path):
+    page = page_of(tmp_path, "tune", tune_rows())
+    (section,) = sections_of([unisono.load(tmp_path)])
+    (bars,) = (block.spec() for block in section.blocks if isinstance(block, Rows))
+    assert [cells[0][1] for cells in bars["cells"]] == [200, 100]
+    assert bars["rows"][0] == "2 x 1, 8 sh., batch 64"
+    assert "the best for throughput" in page
+    assert "&lt;img src=x" in page
+
+
+@pytest.mark.parametrize("name", list(ROWS))
 @pytest.mark.parametrize(
     "damage",
     [
         {"world": 0}, {"world": "two"}, {"rates": [1]}, {"rates": {"0": -1}}, {"train_s": "x"}, {"train_s": None},
         {"labels": "x"}, {"labels": {"strategy": 3}}, {"weights_sha256": 5}, {"ratio": "x"}, {"speed_up": "x"},
         {"grid": 3}, {"cell": 3}, {"weak": "no"}, {"reason": 3}, {"repeats": None},
+        {"accuracies": "x"}, {"accuracies": [0.5, None]}, {"utilisation": "x"}, {"epochs": "x"}, {"train_s": 0.0},
+        {"phases": [{}]}, {"phases": []}, {"modules": [{}]}, {"operators": 3}, {"engine": 3}, {"overhead": {"x": "y"}},
+        {"batches": 0}, {"step_s": 0}, {"activation": None}, {"network": 3}, {"nodes": "x"}, {"efficiency": None},
+        {"ring_step_s": "x"}, {"async_samples_per_s": "x"}, {"best": 3}, {"digest": 3}, {"objective": None},
+        {"complete": 1}, {"ranks": None}, {"ranks": []}, {"samples_per_s": "x"}, {"memory_bytes": -1}, {"trials": "x"},
         {"test_accuracy": "x"}, {"energy_j": [1]}, {"wall_s": "x"}, {"speed_up_low": "x"}, {"sync_share": {}},
     ],
 )  # fmt: skip
 def test_rows_that_are_damaged_are_left_out(name, damage, tmp_path):
-    rows = {"scale": scale_rows, "compare": compare_rows}[name]()
+    rows = ROWS[name]()
     page = page_of(tmp_path, name, [rows[0] | damage, *rows[1:], {}, {"reason": "x"}])
     assert "could not be made" not in page
+    assert f"records are not such as unisono {name} writes, and left out" in page

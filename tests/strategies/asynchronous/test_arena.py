@@ -1,6 +1,7 @@
 """Asynchronous training in the arena: the bits of a plain loop that does the same, whatever the number of masters."""
 
 import sys
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,17 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from async_reference import in_turn, reference
 
+from unisono.arena import protocol
+from unisono.arena.member import Member
+from unisono.arena.segment import Segment
 from unisono.errors import RankFailed
 from unisono.recipe import Recipe
+from unisono.strategies.asynchronous.arena import AsyncArena
+from unisono.strategies.asynchronous.boxes import DONE, HALTED, ORDERED, WHOLE, token
+from unisono.strategies.asynchronous.clerk import PUSH, Entry
+from unisono.strategies.asynchronous.setup import set_up
+from unisono.strategies.shared import Shared, plan_sections
+from unisono.strategies.sync import Sync
 from unisono.train.job import prepare
 from unisono.train.team import Places, Team
 
@@ -79,7 +89,7 @@ def test_the_number_of_masters_changes_nothing():
 def test_every_sample_is_used_once_an_epoch(deal, order):
     _, records = run(replace(SMALL, deal=deal, order=order, masters=2, ranks=5))
     for record in records:
-        assert sorted(batch for _, batch, _, _ in record["pushes"]) == list(range(PUSHES))
+        assert sorted(batch for _, batch, *_ in record["pushes"]) == list(range(PUSHES))
         assert sum(entry["samples"] for entry in record["ranks"]) == 90
         assert [entry["samples"] for entry in record["ranks"][:2]] == [0, 0]
 
@@ -89,7 +99,7 @@ def test_a_free_run_is_repeated_bit_by_bit(tmp_path):
     found, records = run(recipe)
     lines = ["epoch,rank,batch"]
     for record in records:
-        lines += [f"{record['metrics']['epoch']},{rank},{batch}" for rank, batch, _, _ in record["pushes"]]
+        lines += [f"{record['metrics']['epoch']},{rank},{batch}" for rank, batch, *_ in record["pushes"]]
     (tmp_path / "pushes.csv").write_text("\n".join(lines))
     again, told = run(replace(recipe, order=str(tmp_path / "pushes.csv")))
     assert again["weights_sha256"] == found["weights_sha256"]
@@ -105,10 +115,10 @@ def test_staleness_is_what_the_order_makes_it():
 def test_a_bound_drops_what_is_too_stale():
     _, records = run(replace(SMALL, max_staleness="1:drop", staleness_rule="plain"))
     for record in records:
-        dropped = [staleness for _, _, staleness, applied in record["pushes"] if not applied]
+        dropped = [staleness for _, _, staleness, applied, _ in record["pushes"] if not applied]
         assert dropped
         assert min(dropped) > 1
-        assert all(staleness <= 1 for _, _, staleness, applied in record["pushes"] if applied)
+        assert all(staleness <= 1 for _, _, staleness, applied, _ in record["pushes"] if applied)
         assert record["metrics"]["drops"] == len(dropped) == sum(entry["drops"] for entry in record["ranks"])
 
 
@@ -133,3 +143,32 @@ def test_torch_modules_train():
     recipe = replace(SMALL, engine="torch", model="bn-mlp:300", epochs=1)
     (found, _), (again, _) = run(recipe), run(recipe)
     assert found["weights_sha256"] == again["weights_sha256"]
+
+
+def newcomer(position: int) -> AsyncArena:
+    """A rank that joins when that round is done; in its epoch rank 3 has pushed once."""
+    job = prepare(SMALL)
+    model = job.model()
+    sections = plan_sections(model, job.shared_optimizer, job.extent())
+    with closing(Segment.create(sections.nbytes)) as segment:
+        shared = Shared(segment, sections, SMALL.ranks)
+    protocol.first_view(shared.words, range(SMALL.ranks), SMALL.ranks, position)
+    setup = set_up(model, job.terms(model), job.optimizer, PUSHES, SMALL.ranks)
+    epoch = -(-position // 2)
+    setup.boxes.log[0] = Entry(PUSH, 3, 0, 0, 2, 0, 1, 8)
+    setup.boxes.words[ORDERED] = token(epoch, 1)
+    setup.boxes.gradients[3] = 1.0
+    setup.boxes.words[DONE] = token(epoch, WHOLE)
+    member = Member(shared.words, 2, SMALL.ranks, crowded=True)
+    return AsyncArena(Sync(shared, member, model, job.optimizer), shared, member, model, setup)
+
+
+@pytest.mark.parametrize("position", [1, 2, 3, 4])
+def test_who_joins_when_an_epoch_is_done_knows_which(position):
+    """It may be the one that tells what was contributed; and it must leave with the others, if they were asked to."""
+    strategy = newcomer(position)
+    assert strategy.contributions()[3, :, 0] == pytest.approx([1.0] * 4)
+    assert not strategy.halts_after(position)
+    strategy._boxes.words[DONE] = token(-(-position // 2), HALTED)
+    assert strategy.halts_after(position)
+    assert not strategy.halts_after(position + 2), "an end of another epoch"

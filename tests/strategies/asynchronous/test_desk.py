@@ -10,11 +10,11 @@ import pytest
 from unisono.arena.requests import Requests
 from unisono.errors import UnisonoError
 from unisono.recipe import Recipe
-from unisono.strategies.asynchronous.arena import set_up
 from unisono.strategies.asynchronous.boxes import ASLEEP, DEALT, HAND, LEAVING, ORDERED, POSTED, USED, Boxes, token
 from unisono.strategies.asynchronous.clerk import HELLO, PUSH, Entry
 from unisono.strategies.asynchronous.desk import Desk
-from unisono.strategies.asynchronous.orders import FIELDS
+from unisono.strategies.asynchronous.recordings import OWN
+from unisono.strategies.asynchronous.setup import set_up
 from unisono.strategies.asynchronous.sums import adopt
 from unisono.train.job import prepare
 
@@ -130,8 +130,8 @@ PLAN = [(2, 1), (1, 0), (2, 3), (1, 2)]
 
 def planned_desk(path: Path, done: Sequence[int] = ()) -> tuple[Boxes, Desk]:
     """Two workers that have greeted, and an order in which the second is the first to push."""
-    rows = [",".join(map(str, (EPOCH, rank, batch, 0, 1))) for rank, batch in PLAN]
-    path.write_text("\n".join([",".join(FIELDS), *rows]))
+    rows = [",".join(map(str, (EPOCH, rank, batch))) for rank, batch in PLAN]
+    path.write_text("\n".join([",".join(OWN), *rows]))
     job = prepare(replace(RECIPE, ranks=3, epochs=1, order=str(path)))
     model, steps = job.model(), np.full((4, 2), np.nan)
     boxes = set_up(model, job.terms(model), job.shared_optimizer, pushes=4, size=3).boxes

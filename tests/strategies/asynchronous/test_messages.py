@@ -78,7 +78,7 @@ def test_every_sample_is_used_once_an_epoch(deal, order):
     _, records = run(prepare(replace(SMALL, deal=deal, order=order, masters=2, ranks=5)))
     assert len(records) == 2
     for record in records:
-        assert sorted(batch for _, batch, _, _ in record["pushes"]) == list(range(PUSHES))
+        assert sorted(batch for _, batch, *_ in record["pushes"]) == list(range(PUSHES))
         assert sum(entry["samples"] for entry in record["ranks"]) == 90
         contributions = [sum(parameter[0] for parameter in rank) / 4 for rank in record["shares"]]
         assert contributions[:2] == [0.0, 0.0]
@@ -96,7 +96,7 @@ def test_the_order_of_a_file_is_kept(tmp_path):
     found, records = run(prepare(replace(SMALL, order="free", deal="dynamic")))
     lines = ["epoch,rank,batch"]
     for record in records:
-        lines += [f"{record['metrics']['epoch']},{rank},{batch}" for rank, batch, _, _ in record["pushes"]]
+        lines += [f"{record['metrics']['epoch']},{rank},{batch}" for rank, batch, *_ in record["pushes"]]
     (tmp_path / "pushes.csv").write_text("\n".join(lines))
     again, _ = run(prepare(replace(SMALL, order=str(tmp_path / "pushes.csv"))))
     assert again["weights_sha256"] == found["weights_sha256"]

@@ -1,12 +1,9 @@
-"""Orders: whose turn it is, and what a file may say."""
+"""Orders: whose turn it is."""
 
 import pytest
 
-from unisono.errors import UserError
 from unisono.strategies.asynchronous.clerk import Clerk, Rules, staleness_of
-from unisono.strategies.asynchronous.orders import next_in_turn, read
-
-PUSHES = "epoch,rank,batch,staleness,applied\n1,1,0,0,1\n1,2,1,1,1\n1,2,2,0,1\n"
+from unisono.strategies.asynchronous.orders import next_in_turn
 
 
 def test_going_round():
@@ -69,30 +66,3 @@ def test_what_is_collected_at_the_end_is_applied():
     assert [clerk.push(rank, 0, 0).updates for rank in (0, 1, 2, 0)] == [0, 0, 1, 0]
     assert clerk.flush().updates == 1
     assert clerk.flush() is None
-
-
-def test_a_file_is_read(tmp_path):
-    (tmp_path / "pushes.csv").write_text(PUSHES)
-    assert read(tmp_path / "pushes.csv", 1, 3, range(1, 3)) == {1: [(1, 0), (2, 1), (2, 2)]}
-
-
-@pytest.mark.parametrize(
-    ("text", "epochs", "pushes", "told"),
-    [
-        ("epoch,rank\n1,1\n", 1, 3, "no table of pushes"),
-        ("epoch,rank,batch\n1,one,0\n", 1, 3, "no table of pushes"),
-        (PUSHES, 2, 3, "0 pushes in epoch 2"),
-        (PUSHES, 1, 4, "3 pushes in epoch 1, but an epoch is 4 batches"),
-        (PUSHES.replace("1,2,2", "1,2,1"), 1, 3, "once each"),
-        (PUSHES.replace("1,2,2", "1,7,2"), 1, 3, "rank 7, but workers are ranks 1 to 2"),
-    ],
-)
-def test_a_file_that_does_not_fit_is_refused(tmp_path, text, epochs, pushes, told):
-    (tmp_path / "order").write_text(text)
-    with pytest.raises(UserError, match=told):
-        read(tmp_path / "order", epochs, pushes, range(1, 3))
-
-
-def test_a_file_that_is_not_there_is_refused(tmp_path):
-    with pytest.raises(UserError, match=r"No such file(.|\n)*round-robin"):
-        read(tmp_path / "none", 1, 3, range(1, 3))

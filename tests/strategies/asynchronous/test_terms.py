@@ -33,6 +33,10 @@ ASYNC = Recipe(
         ({"device": "cuda"}, r"--device cuda with --strategy async"),
         ({"sync_batchnorm": True}, r"--sync-batchnorm with --strategy async"),
         ({"snapshot_every": "10steps"}, r"between epochs"),
+        (
+            {"slow": "3:2,1:4", "masters": 2},
+            r"--slow 3:2,1:4 (.|\n)*rank 1 is a master(.|\n)*give workers: ranks 2 to 3",
+        ),
     ],
     ids=lambda value: "-".join(f"{k}={v}" for k, v in value.items()) if isinstance(value, dict) else "",
 )

@@ -132,3 +132,34 @@ def test_a_request_to_halt_on_one_machine_halts_all(late, monkeypatch):
             return halts
 
     assert unisono.run(work, 3) == [[False, True, False]] * 3
+
+
+def test_machines_whose_parameters_differ_say_so_on_every_rank(monkeypatch):
+    """Not that one of them was lost: that would be saved, and gone on from."""
+    found = survey_of(monkeypatch)
+    assert {kind for kind, _ in found} == {"Diverged"}
+    assert "have different parameters; nothing was saved" in found[0][1]
+    assert all("different parameters" in told for _, told in found)
+
+
+def survey_of(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+    """What each rank raises when the last machine's parameters are others."""
+    exchange = Courier._survey
+
+    def on_other_parameters(courier: Courier, count: int) -> None:
+        if courier._seating.node == 1:
+            courier._shared.params[0] += 1.0
+        exchange(courier, count)
+
+    monkeypatch.setattr(Courier, "_survey", on_other_parameters)
+
+    def work(world: unisono.World) -> tuple[str, str]:
+        try:
+            survey(world)
+        except unisono.errors.UnisonoError as error:
+            return type(error).__name__, str(error)
+        finally:
+            world.comm.barrier()
+        return "", ""
+
+    return unisono.run(work, 4)

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from unisono.errors import UserError
 from unisono.measure.prediction.cost import Work
 from unisono.measure.prediction.fitting import Point
 from unisono.recipe import DEFAULT_SHARDS, Recipe
@@ -42,7 +43,13 @@ def usual_shards(recipe: Recipe, batch: int) -> int:
 
 
 def calibration(recipe: Recipe, samples: int) -> list[Cell]:
-    """Runs to fit, then runs to check, which have the label."""
+    """Runs to fit, then runs to check, which have the label. A `UserError` if no model could be made of them."""
+    if 2 * recipe.threads > max(2, usable_cores()):
+        raise UserError(
+            f"predict with --threads {recipe.threads}: it measures 2 ranks, which need a core for each thread, and "
+            f"there are {usable_cores()}",
+            hint="give fewer --threads; or --samples-per-s, of one rank, and nothing is measured",
+        )
     batch = max(4, min(usual_batch(recipe, samples), samples // 4))
     shards = min(batch, max(4, usual_shards(recipe, batch)))
     epochs = min(40, max(5, math.ceil(ENOUGH_SAMPLES / samples)))

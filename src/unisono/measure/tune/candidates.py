@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from unisono.errors import UserError
 from unisono.measure.options import numbers, words
+from unisono.measure.scale import strong_problem
 from unisono.measure.tune.options import TuneOptions
 from unisono.recipe import Recipe
 from unisono.study.cells import Cell
@@ -43,6 +44,7 @@ def candidates_of(recipe: Recipe, options: TuneOptions, cores: int) -> list[Cell
     batches: list[int | None] = [None]
     if options.batch_sizes:
         batches = [*sorted(numbers(options.batch_sizes, "--batch-sizes"))]
+    recipe = strong_problem(recipe, recipe.ranks, max(ranks))  # ranks change nothing but the time
     cells = [
         cell
         for batch in batches

@@ -1,7 +1,7 @@
 """Successive halving: all candidates for a short while, the better half for twice as long, and so on.
 
 >>> scores = {"a": 1.0, "b": 3.0, "c": 2.0}
->>> halve(["a", "b", "c"], lambda one, seconds: scores[one], lambda seconds: True).best
+>>> halve(["a", "b", "c"], lambda one, seconds: scores[one], lambda one, seconds: True).best
 'b'
 
 The one idea: most candidates are so much worse than the best that a second tells; time is spent on those that are not.
@@ -48,15 +48,15 @@ class Outcome(Generic[T]):
 
 
 def halve(
-    candidates: Sequence[T], measure: Callable[[T, float], float | None], time_for: Callable[[float], bool]
+    candidates: Sequence[T], measure: Callable[[T, float], float | None], time_for: Callable[[T, float], bool]
 ) -> Outcome[T]:
-    """measure(candidate, seconds) -> score, None if it cannot be run; time_for(seconds): whether there is that much."""
+    """measure(candidate, seconds) -> score, None if it cannot be run; time_for likewise: whether there is that much."""
     outcome: Outcome[T] = Outcome()
     left, seconds = list(candidates), FIRST_S
 
     def run(one: T) -> bool:
         """Whether there was time."""
-        if not time_for(seconds):
+        if not time_for(one, seconds):
             outcome.complete = False
             return False
         outcome.rounds[one] = outcome.rounds.get(one, 0) + 1

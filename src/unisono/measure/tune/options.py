@@ -34,6 +34,10 @@ class TuneOptions:
     memory: str = ""
     """The most that ranks may take together, such as 4GiB; empty: four fifths of what is free."""
 
+    retry: bool = False
+    """Try again what failed when this was tuned before. What failed for want of time or memory is tried again by itself
+    once there is more of it (--seconds, --memory)."""
+
     out: str = ""
     """The study's directory; one under studies/ if empty. The same command finds it again, and goes on."""
 

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from unisono.measure.tune.tuning import TRAINING
 from unisono.study.cells import Cell
 from unisono.study.process import FAILED, run_cell
 from unisono.study.records import Records
@@ -22,31 +23,44 @@ def train_to_target(
     cells: Sequence[Cell],
     timeout_s: float,
     say: Callable[[dict[str, Any]], None] = lambda record: None,
+    *,
+    retry: bool = False,
 ) -> dict[str, float]:
     """Seconds of training until the accuracy was reached, by digest, of those that reached it. Together they take about
-    `timeout_s`: whoever is slower than that is ended."""
+    `timeout_s`: whoever is slower than that is ended, and tried again when there is more time. retry: whatever failed.
+    """
     reached: dict[str, float] = {}
     deadline = time.monotonic() + timeout_s
     for cell in cells:
-        earlier = [one for one in records.all if one["digest"] == cell.digest and "train_s" in one]
-        record = earlier[0] if earlier else _train(records, cell, deadline - time.monotonic())
-        if not earlier:
+        earlier = [one for one in records.all if one["what"] == TRAINING and one["digest"] == cell.digest]
+        left_s = max(0.0, deadline - time.monotonic())
+        if not earlier or _may_go_now(earlier[-1], left_s, retry=retry):
+            record = _train(records, cell, left_s)
             say(record)
+        else:
+            record = earlier[-1]
         if record["train_s"] is not None:
             reached[cell.digest] = record["train_s"]
     return reached
 
 
+def _may_go_now(record: dict[str, Any], left_s: float, *, retry: bool) -> bool:
+    """Whether one that failed is worth another: it had less time, or the user says so."""
+    return record["status"] == FAILED and (retry or record.get("limit_s", left_s) < left_s)
+
+
 def _train(records: Records, cell: Cell, left_s: float) -> dict[str, Any]:
-    record: dict[str, Any] = {"cell": cell.name, "labels": dict(cell.labels), "digest": cell.digest, "seconds": 0.0}
+    record: dict[str, Any] = {"what": TRAINING, "cell": cell.name, "labels": dict(cell.labels), "digest": cell.digest}
     if left_s <= 0:
-        found: dict[str, Any] = {"status": FAILED, "reason": "there was no time left (--seconds)", "exit_code": None}
+        found: dict[str, Any] = {"status": FAILED, "exit_code": None}
     else:
         folder = records.path / "cells"
         run = records.clear(f"runs/{cell.slug}")
         found = run_cell(cell, folder / f"{cell.slug}.toml", run, left_s)
     summary = found.pop("summary", None) or {}
     record |= {"elapsed_s": 0.0} | found
+    if record["exit_code"] is None:
+        record |= {"limit_s": left_s, "reason": f"it was not there after the {left_s:.0f} s that were left (--seconds)"}
     record["train_s"] = summary["train_s"] if summary.get("stopped_early") else None
     record["test_accuracy"] = summary.get("test_accuracy")
     if summary and not summary.get("stopped_early"):

@@ -29,6 +29,8 @@ from unisono.study.records import Records
 
 PATIENCE_S = 120.0
 """What a trial may take beside its steps: imports, data, starting ranks."""
+TRIAL, TRAINING = "trial", "training"
+"""What a record is of: some seconds of steps, or a run to an accuracy (`targets.py`). They have no number in common."""
 
 Record = dict[str, Any]
 
@@ -47,33 +49,50 @@ def tune(
 ) -> Outcome[str]:
     """Measures the candidates; candidates are known by their digests in the outcome."""
     by_digest = {cell.digest: cell for cell in cells}
-    there = list(records.all)
-    deadline = time.monotonic() + terms.options.seconds - sum(record["elapsed_s"] for record in there)
+    tried = [one for one in records.all if one["what"] == TRIAL]
+    deadline = time.monotonic() + terms.options.seconds - sum(record["elapsed_s"] for record in tried)
+    there = [one for one in tried if not _may_go_now(one, terms)]
+
+    def find(digest: str, seconds: float) -> Record | None:
+        return next((one for one in there if one["digest"] == digest and one["seconds"] == seconds), None)
 
     def measure(digest: str, seconds: float) -> float | None:
-        earlier = [one for one in there if one["digest"] == digest and one["seconds"] == seconds]
-        if earlier:
-            there.remove(earlier[0])
-            return score_of(earlier[0], terms.options.objective)
-        cell = by_digest[digest]
-        record = {"cell": cell.name, "labels": dict(cell.labels), "digest": digest, "seconds": seconds}
-        begun = time.monotonic()
-        expected = foretold_bytes(cell, records.all)
-        if expected > terms.limit_bytes:
-            told = f"it would take about {readable_bytes(expected)} of memory, and {readable_bytes(terms.limit_bytes)}"
-            record |= {"status": FAILED, "reason": f"{told} is the limit (--memory)", "exit_code": None}
-        else:
-            record |= run_trial(cell, seconds, terms.limit_bytes)
-        record["elapsed_s"] = time.monotonic() - begun
+        if earlier := find(digest, seconds):
+            there.remove(earlier)
+            return score_of(earlier, terms.options.objective)
+        record = _tried(by_digest[digest], seconds, terms.limit_bytes, tried)
+        tried.append(record)
         records.add(record)
         say(record)
         return score_of(record, terms.options.objective)
 
-    def time_for(seconds: float) -> bool:
-        usual = max((one["elapsed_s"] - one["seconds"] for one in records.all), default=0.0)
-        return bool(there) or time.monotonic() + max(0.0, usual) + seconds < deadline or not records.all
+    def time_for(digest: str, seconds: float) -> bool:
+        usual = max((one["elapsed_s"] - one["seconds"] for one in tried), default=0.0)
+        enough = time.monotonic() + max(0.0, usual) + seconds < deadline
+        return enough or not tried or find(digest, seconds) is not None
 
     return halve(list(by_digest), measure, time_for)
+
+
+def _may_go_now(record: Record, terms: Terms) -> bool:
+    """Whether a trial that failed is worth another: its limit of memory was lower, or the user says so."""
+    failed = record["status"] == FAILED
+    return failed and (terms.options.retry or record.get("limit_bytes", terms.limit_bytes) < terms.limit_bytes)
+
+
+def _tried(cell: Cell, seconds: float, limit_bytes: int, before: Sequence[Record]) -> Record:
+    """A trial, or why there is none."""
+    record = {"what": TRIAL, "cell": cell.name, "labels": dict(cell.labels), "digest": cell.digest, "seconds": seconds}
+    begun = time.monotonic()
+    expected = foretold_bytes(cell, before)
+    if expected > limit_bytes:
+        told = f"it would take about {readable_bytes(expected)} of memory, and {readable_bytes(limit_bytes)}"
+        record |= {"status": FAILED, "reason": f"{told} is the limit (--memory)", "exit_code": None}
+    else:
+        record |= run_trial(cell, seconds, limit_bytes)
+    if record["status"] == FAILED and record["exit_code"] != 2:
+        record["limit_bytes"] = limit_bytes  # which may be why: memory has no error of its own in every library
+    return record | {"elapsed_s": time.monotonic() - begun}
 
 
 def run_trial(cell: Cell, seconds: float, limit_bytes: int) -> Record:
@@ -85,17 +104,22 @@ def run_trial(cell: Cell, seconds: float, limit_bytes: int) -> Record:
         try:
             with Subprocess(command, child_environment(threads=None), stderr=noise.fileno()) as process:
                 for line in process.lines(silence_s=PATIENCE_S + 4 * seconds):
-                    found = json.loads(line) if line.startswith("{") else found
+                    found = json.loads(line)
                 code = process.wait()
         except CommTimeout as error:
             return {"status": FAILED, "reason": str(error).splitlines()[0], "exit_code": None}
         noise.seek(0)
         said = noise.read()
     if "error" in found:
-        return {"status": FAILED, "reason": found["error"].splitlines()[0], "exit_code": found["exit_code"]}
+        return {"status": FAILED, "reason": reason_of(_told(found["error"]), 1), "exit_code": found["exit_code"]}
     if code or not found:
         return {"status": FAILED, "reason": reason_of(said, code), "exit_code": code}
     return {"status": FINISHED, "reason": "", "exit_code": 0, **found}
+
+
+def _told(error: str) -> str:
+    """An error of ours, as a process would print it; of one that has a traceback, that."""
+    return error.partition("\nHINT: ")[0] if "Traceback" in error else f"unisono: {error}"
 
 
 def score_of(record: Record, objective: str) -> float | None:
@@ -109,7 +133,7 @@ def score_of(record: Record, objective: str) -> float | None:
 
 
 def foretold_bytes(cell: Cell, records: Sequence[Record]) -> float:
-    """What a candidate will take, by the largest that was tried of those with as many ranks or fewer; 0: not known.
+    """What a candidate will take, by the largest trial of those with as many ranks or fewer; 0: not known.
 
     Memory that ranks have for themselves grows with them and with the batch; what they share does not, so this is at
     most too much.

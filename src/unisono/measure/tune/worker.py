@@ -3,13 +3,15 @@
     python -m unisono.measure.tune.worker '{"recipe": {...}, "seconds": 2.0, "limit_bytes": 4000000000}'
 
 The one idea: steps are real, everything around them is left out. Prints one JSON record: samples_per_s, step_s (the
-median), joules, energy_source, memory_bytes, or an error with its exit code.
+median), joules, energy_source, memory_bytes, or an error with its exit code. Nothing else comes that way: what the
+user's own code prints goes to standard error.
 
 Nothing can take the machine down: the memory of each rank is limited by the kernel (RLIMIT_DATA), so that what would be
 too much is an error of that rank.
 """
 
 import json
+import os
 import resource
 import sys
 from dataclasses import replace
@@ -100,11 +102,13 @@ def trial(spec: dict[str, Any]) -> dict[str, Any]:
 
 def main() -> None:
     """The entry point."""
+    answer = os.dup(1)
+    os.dup2(2, 1)  # for ranks as well, which inherit it
     try:
         record = trial(json.loads(sys.argv[1]))
     except UnisonoError as error:
         record = {"error": str(error), "exit_code": error.exit_code}
-    print(json.dumps(record), flush=True)
+    os.write(answer, f"{json.dumps(record)}\n".encode())
 
 
 if __name__ == "__main__":

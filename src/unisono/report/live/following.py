@@ -20,7 +20,7 @@ from typing import final
 
 from unisono.errors import UserError
 from unisono.report.page.blocks import Section, Text
-from unisono.report.page.document import content
+from unisono.report.page.document import content, document
 from unisono.report.page.markup import html_of
 from unisono.report.run import Run, load
 
@@ -56,6 +56,9 @@ class Follower:
         self._seen: object = None
         self._html = ""
         self._not_before = 0.0
+        self._page = ""
+        self._page_seen: object = None
+        self._page_not_before = 0.0
 
     def look(self) -> View:
         """The newest contents, or those of a moment ago."""
@@ -68,6 +71,17 @@ class Follower:
                 self._not_before = begun + max(PAUSE_S, SHARE * (time.monotonic() - begun))
             version = sha256(self._html.encode()).hexdigest()[:16]
             return View(version, self._html, over, age_s(self._paths), fresh=seen == self._seen)
+
+    def page(self) -> str:
+        """The whole page, of now or of a moment ago; what has changed since then it will ask for. A `UserError` if a
+        run was moved or removed before there was one."""
+        with self._lock:
+            seen, begun = _files(self._paths), time.monotonic()
+            if not self._page or (seen != self._page_seen and begun >= self._page_not_before):
+                self._page = document([current(path) for path in self._paths], live=True)
+                self._page_seen = seen
+                self._page_not_before = begun + max(PAUSE_S, SHARE * (time.monotonic() - begun))
+            return self._page
 
 
 def current(path: Path) -> Run:

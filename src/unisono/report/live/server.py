@@ -23,8 +23,7 @@ from typing import final
 
 from unisono import __version__
 from unisono.errors import UserError
-from unisono.report.live.following import Follower, current, ended
-from unisono.report.page.document import document
+from unisono.report.live.following import Follower, ended
 
 HOST = "127.0.0.1"
 NAMES = (HOST, "localhost")
@@ -109,7 +108,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _send_page(self) -> None:
         try:
-            page = document([current(path) for path in self.server.paths], live=True)
+            page = self.server.follower.page()
         except UserError as error:  # moved or removed meanwhile
             self._send(HTTPStatus.NOT_FOUND, "text/plain", f"{error}\n")
         else:

@@ -15,6 +15,8 @@ from typing import Any, TypeAlias, final
 
 import numpy as np
 
+from unisono.report.page.flame import Flame
+
 Numbers: TypeAlias = Sequence[float] | np.ndarray
 
 
@@ -86,9 +88,10 @@ class Lines:
 @final
 @dataclass(frozen=True)
 class Rows:
-    """Bars in rows along a time axis: each row has cells, and a cell is cut into the same parts.
+    """Bars in rows along an axis, mostly of time: each row has cells, and a cell is cut into the same parts.
 
     cells: (row, cell, 1 + parts): where a cell starts and how long each part is. labels: of the cells.
+    colours: p0 ... p6 of the style, one a part; in their order if not given.
     """
 
     title: str
@@ -99,13 +102,14 @@ class Rows:
     cells: np.ndarray
     marks: Sequence[Mark] = ()
     note: str = ""
+    colours: Sequence[int] = ()
 
     def spec(self) -> dict[str, Any]:
         """As the charts' code reads it."""
         return {
             "kind": "rows", "x": [_axis(self.x)], "rows": list(self.rows), "labels": list(self.labels),
             "parts": list(self.parts), "cells": [[_list(cell) for cell in row] for row in self.cells],
-            "marks": [_mark(mark) for mark in self.marks],
+            "marks": [_mark(mark) for mark in self.marks], "colours": list(self.colours or range(len(self.parts))),
         }  # fmt: skip
 
 
@@ -141,7 +145,7 @@ class Heat:
         return found
 
 
-Chart: TypeAlias = Lines | Rows | Heat
+Chart: TypeAlias = Lines | Rows | Heat | Flame
 
 
 @final

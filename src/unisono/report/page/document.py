@@ -7,7 +7,7 @@ nothing; adding one is adding a file and its name. `content` is the part that ch
 sends it again, and the same code draws it.
 
 Style and charts stand in the page, and its policy (CSP) lets nothing else be loaded or executed, so what slipped
-through the escapes in `markup.py` would still be dead. Charts are ours (`assets/`, 340 lines, 17 kB) and not those of
+through the escapes in `markup.py` would still be dead. Charts are ours (`assets/`, 450 lines, 22 kB) and not those of
 bokeh or plotly (1 to 4 MB a page, and more packages to keep up with) because a report is mailed and kept for years.
 
 Limits: without JavaScript there are texts and tables, no charts.
@@ -30,7 +30,7 @@ from unisono.report.run import Run
 
 MARKER = "<!-- unisono report -->"
 """In the first line of every page: a file that has it may be replaced by another."""
-SCRIPTS = ("scales.js", "plot.js", "lines.js", "bars.js", "table.js", "page.js")
+SCRIPTS = ("scales.js", "plot.js", "lines.js", "bars.js", "flame.js", "table.js", "page.js")
 """In this order: each uses those before it."""
 LIVE_SCRIPTS = (*SCRIPTS[:-1], "live.js", SCRIPTS[-1])
 

@@ -14,6 +14,7 @@ import unicodedata
 from collections.abc import Sequence
 
 from unisono.report.page.blocks import Block, Chart, Code, Fold, Heat, Lines, Rows, Section, Table, Text, Tiles
+from unisono.report.page.flame import Flame
 
 LONGEST = 300
 """Characters of a cell or a label; the rest is cut."""
@@ -93,7 +94,7 @@ def _block(block: Block) -> str:
             return _table(block)
         case Fold():
             return f"<details><summary>{escape(block.title)}</summary>{_blocks(block.blocks)}</details>"
-        case Lines() | Rows() | Heat():
+        case Lines() | Rows() | Heat() | Flame():
             return _figure(block)
 
 

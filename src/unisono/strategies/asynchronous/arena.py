@@ -21,8 +21,7 @@ Limits: one node. Parameters that a push does not use have a gradient of zero.
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, final
 
@@ -31,17 +30,13 @@ import numpy as np
 from unisono.arena.bells import NONE, Looks
 from unisono.arena.member import Member
 from unisono.arena.protocol import freezing
-from unisono.arena.segment import Segment
 from unisono.models.base import Model
-from unisono.optim import make
-from unisono.optim.options import OptimizerOptions
 from unisono.resources import usable_cores
-from unisono.strategies.asynchronous import sums
-from unisono.strategies.asynchronous.boxes import COUNTS, DONE, HALTED, Boxes, count_of, plan_boxes
+from unisono.strategies.asynchronous.boxes import COUNTS, DONE, HALTED, count_of
 from unisono.strategies.asynchronous.desk import Desk
 from unisono.strategies.asynchronous.part import Part
 from unisono.strategies.asynchronous.remarks import contributions_of, remarks_on
-from unisono.strategies.asynchronous.terms import Terms
+from unisono.strategies.asynchronous.setup import Setup, make_parts
 from unisono.strategies.asynchronous.worker import Worker
 from unisono.strategies.base import Batch, Clock, Measure, StepResult, Strategy, Tell
 from unisono.strategies.shared import Shared
@@ -65,49 +60,17 @@ def roles(members: tuple[int, ...], masters: int) -> tuple[list[int], list[int]]
     return serving, [slot for slot in members if slot >= masters] or list(members)
 
 
+def epoch_of(position: int) -> int:
+    """Of a round: those of an asynchronous run are, in turn, an epoch and what closes it.
+
+    >>> [epoch_of(position) for position in range(5)]
+    [0, 1, 1, 2, 2]
+    """
+    return (position + 1) // 2
+
+
 class Freezing(Exception):
     """Everybody is to stand still."""
-
-
-@final
-@dataclass(frozen=True)
-class Setup:
-    """What all ranks of a run have in common."""
-
-    boxes: Boxes
-    terms: Terms
-    options: OptimizerOptions
-    """The masters'."""
-
-
-def set_up(model: Model, terms: Terms, options: OptimizerOptions, pushes: int, size: int) -> Setup:
-    """With memory of its own, for ranks that are forked afterwards."""
-    sections = plan_boxes(model, terms, len(make(options).state_names), size, pushes)
-    with closing(Segment.create(sections.nbytes)) as segment:
-        return Setup(Boxes(segment, sections, size, terms.masters), terms, options)  # its views keep the memory
-
-
-def make_parts(setup: Setup, shared: Shared) -> list[Part]:
-    """All parts of the parameters."""
-    return [
-        Part(setup.boxes, shared.vectors, shared.buffers, number, setup.terms, setup.options)
-        for number in range(setup.terms.masters)
-    ]
-
-
-def settle(setup: Setup, shared: Shared, epoch: int) -> bool:
-    """When no rank is left: applies what is in the log of the epoch; whether the epoch is whole."""
-    for part in make_parts(setup, shared):
-        part.open(epoch, len(shared.steps))
-        while part.behind:
-            part.turn()
-        part.close()
-    return sums.leave(setup.boxes, shared.steps, epoch)
-
-
-def adopt(setup: Setup, shared: Shared, epoch: int) -> None:
-    """Before the first rank of a resumed run: what is done of the epoch that is next."""
-    sums.adopt(setup.boxes, shared.steps, epoch)
 
 
 @final
@@ -134,7 +97,7 @@ class AsyncArena(Strategy):
         self._all = make_parts(setup, shared)
         self._serves: list[Part] = []
         self._computes = self._decides = self._lends = False
-        self._epoch, self._told = 0, time.perf_counter()
+        self._epoch, self._told = epoch_of(resting.at[0]), time.perf_counter()  # who joins later may find it done
         model.bind(self._copy, self._copied_buffers)
 
     # --- an epoch ----------------------------------------------------------------------------------------------------
@@ -272,7 +235,8 @@ class AsyncArena(Strategy):
         if now - self._told > PROGRESS_S:
             done, clock = max(0, self._boxes.ordered(batch.epoch) - self._terms.workers), self.clock()
             rate = done / batch.live * batch.samples / max(now - clock.begun, PROGRESS_S)
-            self._report({"progress": {"epoch": batch.epoch, "step": done, "steps": batch.live, "samples_per_s": rate}})
+            step = min(self._desk.before + done, batch.live)
+            self._report({"progress": {"epoch": batch.epoch, "step": step, "steps": batch.live, "samples_per_s": rate}})
             self._told = now
 
     # --- at rest -----------------------------------------------------------------------------------------------------
@@ -297,7 +261,7 @@ class AsyncArena(Strategy):
         return range(0)  # who computes what is found out while it is done
 
     def halts_after(self, position: int) -> bool:
-        halted = count_of(self._boxes.words[DONE], self._epoch) == HALTED
+        halted = count_of(self._boxes.words[DONE], epoch_of(position)) == HALTED
         return halted or self._resting.halts_after(position)
 
     def epoch_sums(self) -> tuple[float, float]:

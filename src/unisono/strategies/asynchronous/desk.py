@@ -67,7 +67,9 @@ class Desk:
         begin(boxes, self._steps, epoch)
         done = done_batches(boxes, self._steps, epoch)
         pushed = [(entry.rank, entry.batch) for entry in log if entry.kind in (PUSH, DROP)]
-        self._clerk = clerk = Clerk(self._terms.rules(epoch), len(done) - len(pushed))
+        self.before = len(done) - len(pushed)
+        """Pushes of the epoch that the run which is resumed had done."""
+        self._clerk = clerk = Clerk(self._terms.rules(epoch), self.before)
         self._length = len(log)
         self._heard = dict.fromkeys(range(boxes.size), 0)
         for entry in log:

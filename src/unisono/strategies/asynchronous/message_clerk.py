@@ -1,12 +1,16 @@
 """MessageClerk: rank 0 beside its part: puts pushes in order, tells the other masters, deals out batches.
 
-    clerk = MessageClerk(comm, terms, master); clerk.epoch(epoch, pushes); clerk.log; clerk.sums
+    clerk = MessageClerk(comm, terms, master, steps, asked); clerk.epoch(epoch, pushes); clerk.log; clerk.whole
 
-The one idea: a loss that is no number does not end this rank alone. Workers are sent home as they come, and everybody
-learns of it after the epoch.
+The one idea: whatever ends an epoch before its time, a loss that is no number or a request to end the run, does not end
+this rank alone. Workers are sent home as they come, what they bring then is not counted, and everybody learns of it
+after the epoch. Which batches are done is told by their sums, as in the arena (`sums.py`).
+
+Limits: a request is obeyed at the next push; one to a master that is not the clerk, after the epoch.
 """
 
 import math
+from collections.abc import Callable
 from typing import final
 
 import numpy as np
@@ -14,7 +18,7 @@ import numpy as np
 from unisono.arena.waiting import wait_until
 from unisono.comm.base import ANY, Communicator, Envelope
 from unisono.errors import CommTimeout
-from unisono.strategies.asynchronous import wires
+from unisono.strategies.asynchronous import orders, wires
 from unisono.strategies.asynchronous.clerk import DROP, Clerk, Entry
 from unisono.strategies.asynchronous.deals import Deal
 from unisono.strategies.asynchronous.message_master import MessageMaster
@@ -23,29 +27,42 @@ from unisono.strategies.asynchronous.terms import Terms
 
 @final
 class MessageClerk:
-    """`master`: this rank's own part."""
+    """`master`: this rank's own part. `steps` (batches, 2) float64: losses and correct answers of each batch, not a
+    number before it is done. asked(): whether this rank is to end the run."""
 
-    def __init__(self, comm: Communicator, terms: Terms, master: MessageMaster) -> None:
-        self._comm, self._terms, self._master = comm, terms, master
+    def __init__(
+        self,
+        comm: Communicator,
+        terms: Terms,
+        master: MessageMaster,
+        steps: np.ndarray,
+        asked: Callable[[], bool],
+    ) -> None:
+        self._comm, self._terms, self._master, self._steps, self._asked = comm, terms, master, steps, asked
         self._workers = range(terms.masters, comm.size)
+        self._closing = False
         self.log: list[Entry] = []
-        """Of the epoch."""
-        self.sums = np.zeros(2)
-        """Losses and correct answers of the epoch."""
+        """Of the epoch, as far as it was done in this run."""
         self.trouble: tuple[int, float, int] | None = None
         """(batch, loss, staleness) of a loss that is no number."""
 
-    def epoch(self, epoch: int, pushes: int) -> None:
-        """Until every batch is applied."""
-        terms, self._epoch, self._pushes = self._terms, epoch, pushes
-        self.log, self.sums[:], self.trouble = [], 0.0, None
-        rules = terms.rules(epoch)
-        self._clerk = clerk = Clerk(rules)
-        if rules.planned is None:
-            self._deal = Deal(terms.deal, range(pushes), self._workers)
-        else:
-            shares = {rank: [batch for who, batch in rules.planned if who == rank] for rank in self._workers}
-            self._deal = Deal.planned(shares)
+    @property
+    def whole(self) -> bool:
+        """Whether all batches of the epoch are done."""
+        return bool(np.isfinite(self._steps[:, 0]).all())
+
+    @property
+    def halted(self) -> bool:
+        """Whether the epoch ended because the run is to end."""
+        return self._closing and self.trouble is None
+
+    def epoch(self, epoch: int, pushes: int, *, resumed: bool = False) -> None:
+        """Until every batch is applied, or nobody is to go on. resumed: what `steps` say is done is of this epoch."""
+        self._epoch, self._pushes = epoch, pushes
+        self.log, self.trouble, self._closing = [], None, False
+        if not resumed:
+            self._steps[...] = np.nan
+        clerk = self._begin(epoch, pushes)
         first: dict[int, list[int]] = {rank: [] for rank in self._workers}
         for _ in range(wires.AHEAD):
             for rank in self._workers:
@@ -54,7 +71,10 @@ class MessageClerk:
         self._posted: dict[int, np.ndarray] = {}
         self._here = set(self._workers)
         while self._here:
-            self._hear(self._wait())
+            if (envelope := self._wait()) is not None:
+                self._hear(envelope)
+            if self._closing or self._asked():
+                self._dismiss()
             while self._posted:
                 chosen = clerk.choose(self._posted, self._active())
                 if chosen is None:
@@ -65,16 +85,30 @@ class MessageClerk:
         self._order(Entry(wires.CLOSE, *[-1] * (len(Entry._fields) - 1)))
         self._master.settle()
 
+    def _begin(self, epoch: int, pushes: int) -> Clerk:
+        """The rules of the epoch, and a deal of what is left of it."""
+        rules, terms = self._terms.rules(epoch), self._terms
+        done = set(np.flatnonzero(np.isfinite(self._steps[:, 0])).tolist())
+        self._clerk = clerk = Clerk(rules, len(done))
+        if rules.planned is not None and orders.begins(rules.planned, done, []):
+            shares = {rank: [batch for who, batch in rules.planned if who == rank] for rank in self._workers}
+            self._deal = Deal.planned(shares, done)
+        else:
+            self._deal = Deal(terms.deal, range(pushes), self._workers, taken=done)
+            clerk.fixed = clerk.fixed and rules.planned is None  # the run was resumed, and had left that order
+        return clerk
+
     def _active(self) -> set[int]:
         return {rank for rank, held in self._held.items() if held}
 
-    def _wait(self) -> Envelope:
+    def _wait(self) -> Envelope | None:
+        """The next message; None: there is none, but this rank was asked to end the run."""
         found: list[Envelope] = []
 
         def came() -> bool:
             envelope = self._comm.probe(ANY, wires.HEAD)
             found.extend([] if envelope is None else [envelope])
-            return envelope is not None
+            return envelope is not None or (self._asked() and not self._closing)
 
         if not wait_until(came, self._comm.timeout_s):
             missing = sorted(self._active() - self._posted.keys())
@@ -84,39 +118,40 @@ class MessageClerk:
                 missing=missing,
                 hint="see what those ranks are doing; a batch that takes longer needs a longer time-out",
             )
-        return found[0]
+        return found[0] if found else None
 
     def _hear(self, envelope: Envelope) -> None:
         head, rank = wires.head(), envelope.source
         self._comm.recv(head, rank, wires.HEAD)
+        self._closing |= bool(head[-1])
         if head[0] >= 0:
             self._posted[rank] = head
-            if self.trouble is not None:
-                self._dismiss()
         else:
             self._tell(self._clerk.greet(rank, 0))
             self._hand_out(rank, self._first[rank])
 
     def _take(self, rank: int) -> None:
         """The push of a worker."""
-        batch, samples, loss_sum, correct = self._posted[rank].tolist()
+        batch, samples, loss_sum, correct, _ = self._posted[rank].tolist()
         if not math.isfinite(loss_sum):
             self.trouble = int(batch), loss_sum, self._clerk.staleness(rank)
             self._dismiss()
             return
         del self._posted[rank]
         self._held[rank] -= 1
-        self.sums += loss_sum, correct
+        self._steps[int(batch)] = loss_sum, correct
         self._tell(self._clerk.push(rank, int(batch), 0, int(samples)))
         more = self._next(rank)
         self._held[rank] += len(more)
         self._hand_out(rank, more)
 
     def _dismiss(self) -> None:
-        """Sends whoever has pushed home; what they pushed is taken in and forgotten."""
+        """From now on whoever has pushed is sent home; what they pushed is taken in and forgotten."""
+        self._closing = True
         for rank in [*self._posted]:
             del self._posted[rank]
-            self._tell(Entry(DROP, rank, -1, 0, 0, 0, 0, 0))
+            self._order(entry := Entry(DROP, rank, -1, 0, 0, 0, 0, 0))
+            self._master.obey(entry, self._epoch, self._pushes)
             self._hand_out(rank, [])
 
     def _next(self, rank: int) -> list[int]:
@@ -124,15 +159,14 @@ class MessageClerk:
         return [] if batch is None else [batch]
 
     def _hand_out(self, rank: int, batches: list[int]) -> None:
-        gone = self.trouble is not None or not self._held[rank]
+        gone = self._closing or not self._held[rank]
         self._comm.send(wires.leave() if gone else wires.hand(*batches), rank, wires.HAND)
         if gone:
             self._here.discard(rank)
 
     def _tell(self, entry: Entry) -> None:
         """To the other masters, and to the one that is this rank."""
-        if self.trouble is None:
-            self.log.append(entry)
+        self.log.append(entry)
         self._order(entry)
         self._master.obey(entry, self._epoch, self._pushes)
 

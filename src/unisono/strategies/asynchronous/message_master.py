@@ -37,8 +37,12 @@ class MessageMaster:
         buffers: np.ndarray,
     ) -> None:
         low, high = terms.parts[comm.rank]
-        self._comm, self._params, self._group = comm, params[low:high], terms.group
-        state = [np.zeros(high - low, np.float32) for _ in make(options).state_names]
+        self._comm, self._params, self._group, self._parts = comm, params[low:high], terms.group, terms.parts
+        names = make(options).state_names
+        self.whole = [np.zeros_like(params) for _ in names] if comm.rank == wires.CLERK else []
+        """The clerk's: the optimizer's vectors in full, of which the other masters' parts are as of `gather`."""
+        state = [vector[low:high] for vector in self.whole] or [np.zeros(high - low, np.float32) for _ in names]
+        self._state = state
         collected = np.zeros(high - low, np.float32) if terms.rule.collects else None
         self._applying = Applying(terms, options, high - low, state, collected)
         self._gradient = np.zeros(high - low, np.float32)
@@ -92,3 +96,21 @@ class MessageMaster:
             for request in requests:
                 request.wait()
             requests.clear()
+
+    def gather(self) -> None:
+        """The clerk gets the optimizer's vectors of all; called by every master, between epochs."""
+        for vector in self.whole:
+            for master, (low, high) in enumerate(self._parts):
+                if master != wires.CLERK:
+                    self._comm.recv(vector[low:high], master, wires.STATE)
+        for own in self._state if not self.whole else []:
+            self._comm.send(own, wires.CLERK, wires.STATE)
+
+    def spread(self) -> None:
+        """The opposite: each gets its part of what the clerk has put back."""
+        for vector in self.whole:
+            for master, (low, high) in enumerate(self._parts):
+                if master != wires.CLERK:
+                    self._comm.send(vector[low:high], master, wires.STATE)
+        for own in self._state if not self.whole else []:
+            self._comm.recv(own, wires.CLERK, wires.STATE)

@@ -3,17 +3,19 @@
 The one idea: receives are posted before anything is sent, so nobody waits for anybody's buffer; the next batch is
 loaded while the masters are at work.
 
-    worker = MessageWorker(comm, model, terms, copy, buffers); worker.epoch(batch)
+    worker = MessageWorker(comm, model, terms, copy, buffers, asked); worker.epoch(batch)
 
 Limits: the death of a rank ends the run.
 """
 
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import final
 
 import numpy as np
 
+from unisono.arena.waiting import wait_until
 from unisono.comm.base import Communicator, Request
 from unisono.data.loader import Group
 from unisono.models.base import Model
@@ -22,13 +24,25 @@ from unisono.strategies.asynchronous.shaping import Shaping
 from unisono.strategies.asynchronous.terms import Terms
 from unisono.strategies.base import Batch
 
+POLLED_S = 0.05
+"""How long answers are looked for all at once; of later ones it is only known how long they took after one another."""
+
 
 @final
 class MessageWorker:
-    """`copy` and `buffers`: what the model is bound to; padded, float32."""
+    """`copy` and `buffers`: what the model is bound to; padded, float32. asked(): whether this rank is to end the run,
+    which the clerk learns with the next message."""
 
-    def __init__(self, comm: Communicator, model: Model, terms: Terms, copy: np.ndarray, buffers: np.ndarray) -> None:
-        self._comm, self._model, self._terms = comm, model, terms
+    def __init__(
+        self,
+        comm: Communicator,
+        model: Model,
+        terms: Terms,
+        copy: np.ndarray,
+        buffers: np.ndarray,
+        asked: Callable[[], bool],
+    ) -> None:
+        self._comm, self._model, self._terms, self._asked = comm, model, terms, asked
         self._parts = [copy[low:high] for low, high in terms.parts]
         self._rows = np.zeros((1, len(copy)), np.float32)
         self.gradient: np.ndarray = self._rows[0]
@@ -53,7 +67,7 @@ class MessageWorker:
     def epoch(self, batch: Batch) -> None:
         """Until there is no batch left for this worker."""
         self._shaping.start()
-        self._head[...] = wires.head()
+        self._head[...] = wires.head(asked=self._asked())
         hand: deque[int] = deque()
         self._exchange(hand, [])
         while hand:
@@ -78,15 +92,28 @@ class MessageWorker:
         self._loaded: tuple[int, Group] | None = None
         if hand and batch is not None:
             self._loaded = hand[0], self._load(batch, hand[0])
-        for master, request in enumerate(arriving):
-            request.wait()
-            self.waits_s[master] += time.perf_counter() - begun
+        self._hear(arriving, begun)
         for request in (*given, *sent):
             request.wait()
         if more[0] == wires.LEAVE:
             hand.clear()
         else:
             hand.extend(more[1 : 1 + more[0]].tolist())
+
+    def _hear(self, arriving: list[Request], begun: float) -> None:
+        """Until all masters have answered; how long each of them took is counted, whoever was first."""
+        missing = dict(enumerate(arriving))
+
+        def came() -> bool:
+            for master in [number for number, request in missing.items() if request.test()]:
+                del missing[master]
+                self.waits_s[master] += time.perf_counter() - begun
+            return not missing
+
+        if not wait_until(came, POLLED_S):  # inside the wire a wait notices at once that the other side is gone
+            for master in [*missing]:
+                missing[master].wait()
+                self.waits_s[master] += time.perf_counter() - begun
 
     def _load(self, batch: Batch, number: int) -> Group:
         if self._loaded is not None and self._loaded[0] == number:
@@ -103,5 +130,6 @@ class MessageWorker:
         found = self._model.loss_and_grad(group.x, group.y, self._rows, 1.0 / samples, seeded)
         self._new_buffers[...] = found.new_buffers[0, : len(self._new_buffers)]
         self._shaping.shape(self.gradient)
-        self._head[...] = wires.head(number, samples, float(found.loss_sum[0]), float(found.correct[0]))
+        found_sums = float(found.loss_sum[0]), float(found.correct[0])
+        self._head[...] = wires.head(number, samples, *found_sums, asked=self._asked())
         self.compute_s += time.perf_counter() - begun

@@ -5,15 +5,21 @@ parameters travel as messages. An epoch is one round; after it masters give ever
 
     strategy = AsyncMessages(comm, model, options, terms, epochs=5, rng=generator(0, "init"))
 
-Limits: the death of a rank ends the run; no snapshots. Parameters that a push does not use have a gradient of zero.
+Whoever is asked to end the run tells the clerk with its next push; the rest of the epoch is left to who resumes it.
+Snapshots are the first rank's, and are those of the arena: masters bring it what they hold, between epochs.
+
+Limits: the death of a rank ends the run. Snapshots are made between epochs, or when asked to end. Parameters that a
+push does not use have a gradient of zero.
 """
 
 import time
+from collections.abc import Callable
 from typing import Any, final
 
 import numpy as np
 
 from unisono.comm.base import Communicator
+from unisono.comm.telling import told
 from unisono.models.base import Model
 from unisono.optim.options import OptimizerOptions
 from unisono.strategies.apart import Apart
@@ -24,7 +30,10 @@ from unisono.strategies.asynchronous.message_master import MessageMaster
 from unisono.strategies.asynchronous.message_worker import MessageWorker
 from unisono.strategies.asynchronous.remarks import Remarks, contributions_of, remarks_on
 from unisono.strategies.asynchronous.terms import Terms
-from unisono.strategies.base import Batch, NotFinite, StepResult
+from unisono.strategies.base import Batch, Measure, NotFinite, StepResult, Tell
+from unisono.strategies.joining import Start
+from unisono.strategies.own_copy import OwnCopy
+from unisono.strategies.shared import Lasting
 
 
 @final
@@ -45,16 +54,58 @@ class AsyncMessages(Apart):
         self._model, self._terms = model, terms
         self.start(model, rng)
         model.bind(self.params, self.buffers)  # a worker's own copy; between epochs it is the masters'
+        steps, missed = np.full((terms.pushes, 2), np.nan), np.zeros((2, len(model.layout.shapes)), np.int64)
         self._worker = self._master = self._clerk = None
+        state: list[np.ndarray] = []
         if comm.rank >= terms.masters:
-            self._worker = MessageWorker(comm, model, terms, self.params, self.buffers)
+            self._worker = MessageWorker(comm, model, terms, self.params, self.buffers, self._asked)
         else:
             self._master = MessageMaster(comm, model, terms, options, self.params, self.buffers)
-            self._clerk = MessageClerk(comm, terms, self._master) if comm.rank == 0 else None
+            self._clerk = MessageClerk(comm, terms, self._master, steps, self._asked) if comm.rank == 0 else None
+            state = self._master.whole
+        self._own = OwnCopy(Lasting([self.params, *state], self.buffers, steps, self.scores, missed))
+        self._position, self._resumed = 0, False
         self._counted = np.zeros(len(COUNTS) + terms.masters)
         self._rows = np.zeros((comm.size, len(self._counted)))
         self._remarks = Remarks({}, [])
         self._shares = np.zeros((comm.size, len(model.layout.shapes), 3))
+
+    def _asked(self) -> bool:
+        return self._own.asked
+
+    def go_on(self, start: Start) -> None:
+        """Instead of from the beginning, with what `start` puts back on the first rank. Called by every rank."""
+        lasting = self._own.lasting
+        told(self._comm, lambda: start.put_back(lasting) if start.put_back is not None else None)
+        for array in (self.params, lasting.buffers, lasting.steps, lasting.scores):
+            self._comm.broadcast(array)
+        if self._master is not None:
+            self._master.spread()
+        self._position = start.position
+        self._resumed = not np.isfinite(lasting.steps).all()  # halted in the middle of the epoch that is next
+        if not self._resumed:
+            self._ledger.go_on(lasting.steps.sum(axis=0)[None])
+
+    @property
+    def at(self) -> tuple[int, bool]:
+        return self._position, True
+
+    @property
+    def kept(self) -> OwnCopy:
+        return self._own
+
+    def tell_spares(self, on_spare: Callable[[int], None]) -> None:
+        if self.first:
+            self._own.keep(on_spare)
+
+    def ask_to_halt(self) -> None:
+        self._own.asked = True
+
+    def halts_after(self, position: int) -> bool:
+        return self._own.requests.halts_after(position)
+
+    def left_at(self, position: int) -> int:
+        return self._position
 
     def step(self, batch: Batch) -> StepResult:
         self._ledger.begin()
@@ -70,32 +121,52 @@ class AsyncMessages(Apart):
         elif self._master is not None:
             self._master.busy_s = 0.0
             if self._clerk is not None:
-                self._clerk.epoch(batch.epoch, batch.live)
+                self._clerk.epoch(batch.epoch, batch.live, resumed=self._resumed)
             else:
                 self._master.follow(batch.epoch, batch.live)
             update_s = self._counted[1] = self._master.busy_s
         wait_s = time.perf_counter() - begun - data_s - compute_s - update_s
-        found = self._agree()
+        self._resumed = False
+        found = self._agree(batch.position)
         self._ledger.count(found, 0, (data_s, compute_s, wait_s, update_s))  # samples are counted by the log
         return found
 
-    def _agree(self) -> StepResult:
-        """What the clerk found, for everybody; a loss that was no number as well."""
-        told, clerk = np.zeros(6), self._clerk
+    def _agree(self, position: int) -> StepResult:
+        """What the clerk found, for everybody; a loss that was no number as well, and whether the run is to end."""
+        news, clerk = np.zeros(8), self._clerk
         if clerk is not None:
-            told[:] = (*clerk.sums, clerk.trouble is not None, *(clerk.trouble or (0, 0.0, 0)))
-        self._comm.broadcast(told)
-        loss_sum, correct, failed, batch, loss, staleness = told.tolist()
+            sums = self._own.lasting.steps.sum(axis=0) if clerk.whole else (0.0, 0.0)
+            news[:7] = (*sums, clerk.whole, clerk.trouble is not None, *(clerk.trouble or (0, 0.0, 0)))
+        news[7] = self._own.asked or (clerk is not None and clerk.halted)
+        self._comm.all_reduce(news)  # where the clerk speaks, the others have 0
+        loss_sum, correct, whole, failed, batch, loss, staleness, asked = news.tolist()
         if failed:
             raise NotFinite(int(batch), loss, self._terms.cure(int(staleness)))
+        self._position = position if whole else position - 1
+        if asked:
+            self._bring_together()
+            self._own.requests.ask_to_halt()
+            self._own.requests.settle(position, due=False)
         return StepResult(loss_sum, correct)
 
-    def _keep(self) -> None:
-        """Every rank gets the masters' parameters; rank 0 what there is to tell."""
+    def survey(self, position: int, count: int, measure: Measure, tell: Tell, *, due: bool = False) -> np.ndarray:
+        table = super().survey(position, count, measure, tell, due=due)
+        self._position = position
+        self._own.close_round(position, due=due)
+        return table
+
+    def _bring_together(self) -> None:
+        """Every rank gets the masters' parameters, the first one their optimizer's state."""
         for master, (low, high) in enumerate(self._terms.parts):
             self._comm.broadcast(self.params[low:high], master)
         if self.buffers.size:
             self._comm.broadcast(self.buffers)
+        if self._master is not None:
+            self._master.gather()
+
+    def _keep(self) -> None:
+        """Every rank gets the masters' parameters; rank 0 what there is to tell."""
+        self._bring_together()
         log = [] if self._clerk is None else self._clerk.log
         self._remarks = remarks_on(np.array(log, np.int64).reshape(-1, len(Entry._fields)), self.size)
         self._rows = self._comm.all_gather(self._counted)

@@ -12,7 +12,7 @@ from typing import Any, final
 import numpy as np
 
 from unisono.models.base import Model
-from unisono.strategies.asynchronous.clerk import DROP, PUSH, Entry
+from unisono.strategies.asynchronous.clerk import DROP, HELLO, PUSH, Entry
 from unisono.strategies.contributions import shares, sums
 from unisono.strategies.shared import segments_of
 
@@ -25,7 +25,8 @@ class Remarks:
     """Of one epoch."""
 
     record: dict[str, Any]
-    """What is added to the epoch's record: `metrics`, and `pushes`, a row (rank, batch, staleness, applied) each."""
+    """What is added to the epoch's record: `metrics`, and `pushes`, a row (rank, batch, staleness, applied, greeted)
+    each: see `recordings.py`."""
     ranks: Sequence[dict[str, Any]]
     """Columns of ranks.csv."""
 
@@ -55,8 +56,18 @@ def remarks_on(log: np.ndarray, size: int) -> Remarks:
         "updates": int(log[:, _AT["updates"]].sum()),
         "drops": int(dropped.sum()),
     }
-    rows = np.stack([whose, pushes[:, _AT["batch"]], stale, ~dropped], axis=1).tolist()
+    rows = np.stack([whose, pushes[:, _AT["batch"]], stale, ~dropped, _greeted(log)], axis=1).tolist()
     return Remarks({"metrics": metrics, "pushes": rows}, ranks)
+
+
+def _greeted(log: np.ndarray) -> np.ndarray:
+    """For each push, how many pushes of the epoch there were when its worker had greeted last."""
+    kinds, whose = log[:, _AT["kind"]], log[:, _AT["rank"]]
+    found = np.zeros(len(log), np.int64)
+    for at in np.flatnonzero(kinds == HELLO).tolist():
+        found[at:][whose[at:] == whose[at]] = log[at, _AT["ordinal"]]
+    chosen: np.ndarray = found[(kinds == PUSH) | (kinds == DROP)]
+    return chosen
 
 
 def contributions_of(gradients: np.ndarray, pushes: Sequence[int], model: Model) -> np.ndarray:

@@ -17,10 +17,10 @@ from unisono.strategies.asynchronous.clerk import PUSH
 
 
 def begin(boxes: Boxes, steps: np.ndarray, epoch: int) -> None:
-    """Clears what an earlier epoch left, unless that is done."""
+    """Clears what an earlier epoch left, unless that is done; what ranks counted, too: who is dead counts no more."""
     if boxes.words[SUMMED] == epoch:
         return
-    steps[...], boxes.busy[...] = np.nan, 0.0
+    steps[...], boxes.busy[...], boxes.counts[...] = np.nan, 0.0, 0.0
     if fence is not None:
         fence()
     boxes.words[SUMMED] = epoch

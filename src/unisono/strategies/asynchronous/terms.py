@@ -13,9 +13,10 @@ from typing import Any, final
 
 from unisono.data.shards import Plan
 from unisono.errors import UserError
+from unisono.models.slowed import parse_slow
 from unisono.optim.options import OptimizerOptions
 from unisono.recipe import Recipe, option
-from unisono.strategies.asynchronous import deals, orders
+from unisono.strategies.asynchronous import deals, orders, recordings
 from unisono.strategies.asynchronous.bounds import Bound
 from unisono.strategies.asynchronous.clerk import Rules, staleness_of
 from unisono.strategies.asynchronous.cuts import cut
@@ -46,21 +47,23 @@ class Terms:
     """The largest norm of a worker's gradient; 0: none."""
     lr: Callable[[int], float]
     """lr(n): the learning rate of the n-th push of the run, from 1."""
+    pushes: int
+    """Of an epoch."""
 
     @classmethod
     def of(cls, recipe: Recipe, pushes: int, sizes: Sequence[int], lr: Callable[[int], float]) -> "Terms":
         """pushes: of an epoch. sizes: elements of each of the model's arrays."""
         workers, rule = recipe.ranks - recipe.masters, find(recipe.staleness_rule)
         bound = Bound.parse(recipe.max_staleness, workers, rule.bound * workers)
-        planned = None
-        if orders.is_file(recipe.order):
-            path = Path(recipe.order).expanduser()
-            planned = orders.read(path, recipe.epochs, pushes, range(recipe.masters, recipe.ranks))
         chosen = _optimizer(recipe)
         terms = cls(
-            recipe.masters, workers, rule, bound, recipe.deal, recipe.order, planned, cut(sizes, recipe.masters),
+            recipe.masters, workers, rule, bound, recipe.deal, recipe.order, None, cut(sizes, recipe.masters),
             chosen.momentum or 0.0, chosen.name == "nesterov", chosen.clip or rule.clip, lr,
+            pushes,
         )  # fmt: skip
+        if orders.is_file(recipe.order):
+            path = Path(recipe.order).expanduser()
+            terms = replace(terms, planned=recordings.read(path, recipe, pushes, terms.rules))
         terms._check_order()
         return terms
 
@@ -128,7 +131,12 @@ def resolve(recipe: Recipe) -> Recipe:
             f"--masters {recipe.masters} with --ranks {recipe.ranks}, which counts masters and workers",
             hint=f"give 1 to {recipe.ranks - 1} masters" if recipe.ranks > 1 else "give --ranks 2 or more",
         )
+    slow = [rank for rank in parse_slow(recipe.slow, recipe.ranks) if rank < recipe.masters]
     refusals: list[tuple[bool, str, Any, str, str]] = [
+        (
+            bool(slow), "--slow", recipe.slow, f"rank {min(slow, default=0)} is a master, which computes no gradients",
+            f"give workers: ranks {recipe.masters} to {recipe.ranks - 1}",
+        ),
         (recipe.device == "cuda", "--device", "cuda", "it computes on processors alone", "leave --device out"),
         (recipe.optimizer == "lars", "--optimizer", "lars", "masters see parts of layers", "use momentum or adam"),
         (

@@ -16,13 +16,14 @@ Limits: one process a machine moves everything; nothing is sent before all gradi
 import re
 import zlib
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import final
 
 import numpy as np
 
 from unisono.arena.canon import Span, chunk_bounds, combine, tree_over
 from unisono.comm.base import Communicator
-from unisono.errors import CommError, CommTimeout, NodeLost, UnisonoError
+from unisono.errors import CommError, CommTimeout, Diverged, NodeLost
 from unisono.strategies.counts import complete_shares
 from unisono.strategies.dealing import Dealing, Slots
 from unisono.strategies.nodes.desk import STEP, Desk
@@ -64,8 +65,8 @@ class Courier:
         except CommError as error:
             self._desk.fail()
             raise self._lost(error) from error
-        except BaseException:
-            self._desk.fail()
+        except BaseException as error:
+            self._desk.fail(diverged=isinstance(error, Diverged))
             raise
         # Not as the request stands now: asked in between, this machine would halt a round before the others.
         self._shared.requests.settle(position, due=due, halt=self._halt)
@@ -193,9 +194,12 @@ class Courier:
         own = {name: parcel[name] for name in ("table", "stats", "shares", "checksum")}
         for node, came in [*self._gather(parcel), (seating.node, own)]:
             if came["checksum"][0] != parcel["checksum"][0]:
-                raise UnisonoError(
-                    f"{self._names[node]} and {self._names[seating.node]} have different parameters",
-                    hint="their processors, or libraries, compute differently: use machines that are alike",
+                with suppress(CommError):  # whoever left first would look lost to the others, which find the same
+                    self._comm.barrier()
+                raise Diverged(
+                    f"{self._names[node]} and {self._names[seating.node]} have different parameters; nothing was saved",
+                    hint="their processors, or libraries, compute differently: use machines that are alike. Snapshots "
+                    "made since the evaluation before this one may hold such parameters, too",
                 )
             theirs, group = seating.cut(count, node), list(seating.groups[node])
             shared.table[theirs.start : theirs.stop] = came["table"][: len(theirs)]

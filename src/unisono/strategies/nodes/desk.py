@@ -25,6 +25,7 @@ STEP, SURVEY = 1, 2
 """Kinds of rounds."""
 _AT, _KIND, _NUMBER, _DUE, _ANSWERED, _FAILED, _STEPS, _SENT = 0, 1, 2, 3, 16, 17, 18, 19
 _WORDS = 32
+_LOST, _DIVERGED = 1, 2
 
 Table: TypeAlias = dict[str, tuple[int | tuple[int, ...], np.dtype]]
 
@@ -93,9 +94,14 @@ class Desk:
         """Whether no round will be answered any more."""
         return bool(self._words[_FAILED])
 
-    def fail(self) -> None:
-        """No round will be answered any more."""
-        self._words[_FAILED] = 1
+    @property
+    def diverged(self) -> bool:
+        """Whether that is because the machines have different parameters."""
+        return bool(self._words[_FAILED] == _DIVERGED)
+
+    def fail(self, *, diverged: bool = False) -> None:
+        """No round will be answered any more. Told twice, the worse news stays."""
+        self._words[_FAILED] = max(self._words[_FAILED], _DIVERGED if diverged else _LOST)
 
     def count(self, sent_bytes: int) -> None:
         """The courier sent so many bytes in a step."""

@@ -52,7 +52,7 @@ def build(
         raise unknown_name("model", name, NETWORKS)
     request = Request(name, args, shape, outputs, activation, dropout)
     if find_spec("torch") is None:
-        raise UserError(f"model {request.spec!r} needs torch", hint="pip install 'unisono[torch]'")
+        raise UserError(f"model {request.spec!r} needs torch", hint="pip install '.[torch]' in unisono's repository")
     file, _, function = NETWORKS[name].partition(":")
     net: nn.Module = getattr(import_module(f"{__name__}.{file}"), function)(request)
     return net

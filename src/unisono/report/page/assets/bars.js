@@ -19,26 +19,27 @@ function rowFrame(canvas, names) {
 function drawRows(canvas, spec) {
   const plot = rowFrame(canvas, spec.rows);
   const [axis] = spec.x;
+  const block = (part) => `swatch block p${spec.colours[part]}`;
   const x = scale(axis, [0, ...spec.cells.flat().map(sum)], [plot.left, plot.right], plot.width < 480 ? 3 : 8);
   spec.cells.forEach((cells, row) => cells.forEach(([start, ...lengths]) => lengths.forEach((length, part) => {
     const from = x.place(start + sum(lengths.slice(0, part)));
     const width = Math.max(0, x.place(start + sum(lengths.slice(0, part + 1))) - from);
     const y = plot.top + row * plot.high + 2;
-    if (length > 0) add(plot.svg, "rect", { x: from, y, width, height: plot.high - 4, class: `p${part}` });
+    if (length > 0) add(plot.svg, "rect", { x: from, y, width, height: plot.high - 4, class: `p${spec.colours[part]}` });
   })));
   drawX(plot, axis, x);
   drawMarks(plot, spec.marks, x, 0);
-  drawLegend(canvas, [...spec.parts.map((name, part) => [`swatch block p${part}`, name]), ...markEntries(spec.marks)]);
+  drawLegend(canvas, [...spec.parts.map((name, part) => [block(part), name]), ...markEntries(spec.marks)]);
   follow(canvas, plot, (spotX, spotY) => {
     const row = plot.row(spotY);
     const at = spec.rows[row] && spotX >= plot.left ? spec.cells[row].findLastIndex(([s]) => s <= x.back(spotX)) : -1;
     if (at < 0) return false;
     const [, ...lengths] = spec.cells[row][at];
     const rows = lengths.map((value, part) => {
-      const share = Math.round((100 * value) / (sum(lengths) || 1));
-      return [`swatch block p${part}`, spec.parts[part], `${readable(value, axis.unit)}, ${share} %`];
+      const share = lengths.length > 1 ? `, ${Math.round((100 * value) / (sum(lengths) || 1))} %` : "";
+      return [block(part), spec.parts[part], readable(value, axis.unit) + share];
     });
-    const title = `${spec.rows[row]}, ${spec.labels[at]}`;
+    const title = [spec.rows[row], spec.labels[at]].filter(Boolean).join(", ");
     showTip(canvas, spotX, spotY, title, [...rows, ...nearMarks(spec.marks, x, 0, spotX)]);
     return true;
   });

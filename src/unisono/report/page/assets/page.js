@@ -1,6 +1,6 @@
 // The page: draws every figure of an element (again after its content was replaced), buttons, light and dark.
 
-const kinds = { lines: drawLines, rows: drawRows, heat: drawHeat };
+const kinds = { lines: drawLines, rows: drawRows, heat: drawHeat, flame: drawFlame };
 
 const states = new Map();  // by place in the page: a figure that is drawn anew looks as the reader left it
 
@@ -8,7 +8,7 @@ function setUp(figure) {
   const canvas = figure.querySelector(".canvas");
   const spec = JSON.parse(figure.querySelector("script").textContent);
   const place = `${figure.closest("section").id}/${figure.querySelector("figcaption").textContent}`;
-  const state = states.get(place) || { choice: 0, hidden: new Set(), table: false };
+  const state = states.get(place) || { choice: 0, hidden: new Set(), table: false, zoom: 0 };
   states.set(place, state);
   state.choice = Math.min(state.choice, spec.x.length - 1);
   let width = 0;

@@ -41,10 +41,20 @@ function roundStep(low, high, count) {
   return power * ([1, 2, 2.5, 5].find((factor) => factor * power >= raw * 0.999) || 10);
 }
 
+// Counted beforehand: close to 2^53, where 1 more is no more, a loop until `high` would never end.
+const MOST_TICKS = 50;
+
 function multiples(low, high, step) {
-  const found = [];
-  for (let at = Math.ceil(low / step - 1e-9); at * step <= high + step * 1e-6; at += 1) found.push(at * step);
-  return found;
+  const first = Math.ceil(low / step - 1e-9);
+  const count = Math.min(MOST_TICKS, Math.max(0, Math.floor(high / step + 1e-6) - first + 1)) || 0;
+  return [...new Set(Array.from({ length: count }, (_, at) => (first + at) * step))];
+}
+
+// 1, 2, 5, 10, 20 ... between two numbers: for logarithmic axes on which powers of ten alone would be too few.
+function ofDecades(low, high) {
+  const powers = multiples(Math.floor(Math.log10(low)), Math.ceil(Math.log10(high)), 1);
+  const every = powers.flatMap((power) => [1, 2, 5].map((digit) => digit * 10 ** power));
+  return every.filter((value) => value >= low * 0.999 && value <= high * 1.001);
 }
 
 // value -> place between from and to, and back; ticks are round numbers. whole: the axis ends at ticks, or at 0.
@@ -53,8 +63,9 @@ function scale(axis, values, [from, to], count, whole = false) {
   let low = usable.reduce((a, b) => Math.min(a, b), Infinity);
   let high = usable.reduce((a, b) => Math.max(a, b), -Infinity);
   if (low > high) [low, high] = [1, 10];
-  if (low === high) [low, high] = axis.log ? [low / 2, high * 2] : [low - 0.5, high + 0.5];
-  const base = axis.unit === "B" ? 2 : 10;
+  const margin = Math.max(0.5, Math.abs(low) * 1e-12);
+  if (low === high) [low, high] = axis.log ? [low / 2, high * 2] : [low - margin, high + margin];
+  const base = axis.unit === "B" || usable.every(Number.isInteger) ? 2 : 10;  // bytes and numbers of nodes double
   const flat = axis.log ? (value) => Math.log(value) / Math.log(base) : (value) => value;
   const back = axis.log ? (value) => base ** value : (value) => value;
   let [a, b] = [flat(low), flat(high)];
@@ -65,11 +76,12 @@ function scale(axis, values, [from, to], count, whole = false) {
   return {
     place: (value) => from + ((flat(value) - a) / (b - a)) * (to - from),
     back: (spot) => back(a + ((spot - from) / (to - from)) * (b - a)),
-    ticks: multiples(a, b, step).map(back),
+    ticks: axis.log && base === 10 && b - a < 2 ? ofDecades(back(a), back(b)) : multiples(a, b, step).map(back),
   };
 }
 
 // Seconds and bytes carry their unit at each tick (81.5 ms, 4 MiB), others in the title.
 const inTicks = (axis) => axis.unit === "s" || axis.unit === "B";
 const titled = (axis) => (axis.unit && !inTicks(axis) ? `${axis.label} (${axis.unit})` : axis.label);
-const tickText = (axis, value) => (inTicks(axis) ? readable(value, axis.unit) : number(value));
+const shortNumber = (value) => (Math.abs(value) >= 1e6 ? `${number(value / 1e6)}M` : number(value));
+const tickText = (axis, value) => (inTicks(axis) ? readable(value, axis.unit) : shortNumber(value));

@@ -16,6 +16,12 @@ const tables = {
     const rows = (cells, row) => cells.map((cell, at) => [spec.rows[row], spec.labels[at], ...times(cell)]);
     return [["", "", "starts at", ...spec.parts], spec.cells.flatMap(rows)];
   },
+  flame(spec) {
+    const [whole] = spec.frames;
+    const share = (frame) => `${number((100 * frame.length) / whole.length)} %`;
+    const texts = (frame) => ["\u2003".repeat(frame.depth) + frame.name, readable(frame.length, "s"), share(frame)];
+    return [["", spec.x[0].label, "share"], spec.frames.map(texts)];
+  },
   heat(spec) {
     const texts = (name, column) => [name, ...spec.rows.map((_, row) => heatText(spec, row, column))];
     return [[spec.x[0].label, ...spec.rows], spec.columns.map(texts)];

@@ -1,15 +1,20 @@
-"""Comparison: the table of `unisono compare`, and what stands out."""
+"""Comparison: where the time of each combination goes, accuracy by epoch, the table, and what stands out."""
 
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from unisono.report.compare import table, words_of
 from unisono.report.measured import plain_numbers
-from unisono.report.page.blocks import Block, Section, Table, Text
+from unisono.report.page.blocks import Axis, Block, Lines, Rows, Section, Series, Table, Text
 from unisono.report.page.figures import finite
+from unisono.report.page.sections.time import PARTS
 from unisono.report.run import Run
 
 NEEDED = ("train_s", "train_s_low", "train_s_high", "wall_s", "samples_per_s", "repeats")
+MOST = 24
+"""Combinations in a chart."""
 RATIO = ("ratio", "ratio_low", "ratio_high")
 
 
@@ -23,6 +28,7 @@ def section(runs: Sequence[Run]) -> Section | None:
         if len(runs) > 1:
             blocks.append(Text(run.name, "lead"))
         blocks += [Text(line) for line in words_of(rows)]
+        blocks += _charts([row for row in rows if not row.get("reason")])
         made = table(rows, list(dict.fromkeys(option for row in rows for option in row["labels"])))
         blocks.append(Table([column.title for column in made.columns], [made.texts(row) for row in rows]))
     return Section("Comparison", blocks) if blocks else None
@@ -37,10 +43,41 @@ def usable(row: dict[str, Any]) -> bool:
         return False
     if row.get("reason"):
         return isinstance(row["reason"], str)
+    curve = row.get("accuracies")
     ratios = [row.get(name) for name in RATIO]
     return (
         all(finite(row.get(name)) for name in NEEDED)
         and plain_numbers(row)
+        and (curve is None or (isinstance(curve, list) and all(map(finite, curve))))
         and (all(ratio is None for ratio in ratios) or all(finite(ratio) for ratio in ratios))
         and isinstance(row.get("weights_sha256"), str | None)
     )
+
+
+def _charts(rows: Sequence[dict[str, Any]]) -> list[Block]:
+    """A bar a combination, a curve a combination; the first ones, if there are many."""
+    shown, blocks = rows[:MOST], list[Block]()
+    if not shown:
+        return []
+    names = [", ".join(row["labels"].values()) for row in shown]  # short, for phones; options are named below
+    left = f"{len(rows) - len(shown)} more combinations are in the table only. " if len(rows) > len(shown) else ""
+    cells = np.zeros((len(shown), 1, 2 + len(PARTS)))
+    for at, row in enumerate(shown):
+        cells[at, 0, 1:-1] = [max(0.0, row.get(name) or 0.0) for name in PARTS]
+        cells[at, 0, -1] = max(0.0, row["train_s"] - cells[at, 0].sum())
+    blocks.append(
+        Rows(
+            "Training time, and where it went", Axis("time", "s"), names, [""],
+            [*PARTS.values(), "other"], cells,
+            note=f"{left}Of each: {', '.join(shown[0]['labels'])}. Medians of the repeats; parts are means over ranks.",
+            colours=[0, 1, 2, 3, 6],
+        )
+    )  # fmt: skip
+    curves = [
+        Series(names[at], [range(1, len(row["accuracies"]) + 1)], [100 * value for value in row["accuracies"]], at)
+        for at, row in enumerate(shown)
+        if row.get("accuracies")
+    ]
+    if any(len(curve.y) > 1 for curve in curves):
+        blocks.append(Lines("Accuracy by epoch", [Axis("epoch")], Axis("accuracy", "%"), curves, note=left))
+    return blocks

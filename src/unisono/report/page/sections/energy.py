@@ -7,7 +7,7 @@ import numpy as np
 from unisono.report.energy import energy_lines, readable_j
 from unisono.report.page.blocks import Axis, Block, Lines, Section, Series, Table, Text
 from unisono.report.page.figures import finite, titled
-from unisono.report.page.sampling import thin
+from unisono.report.page.sampling import thin, thinned
 from unisono.report.run import Run
 
 MOST_RUNS, MOST_LINES, LEAST = 6, 12, 3
@@ -46,17 +46,24 @@ def _charts(run: Run, *, several: bool) -> list[Block]:
         values = table.get(name)
         if values is None or values.dtype == object:
             continue
-        series = []
-        for number, whose in enumerate(dict.fromkeys(what.tolist())):
+        series, longest = [], (0, 0)
+        for number, whose in enumerate(sorted(dict.fromkeys(what.tolist()), key=_is_rank)):
             mine = (what == whose) & np.isfinite(values) & np.isfinite(times)
             x, y = times[mine].astype(np.float64), values[mine].astype(np.float64)
             if len(y) >= LEAST:
                 kept = thin(y)
+                longest = max(longest, (len(y), len(kept)))
                 series.append(Series(str(whose), [x[kept]], y[kept], number, dashed=whose == "node"))
         if series:
             left = len(series) - MOST_LINES
-            note = f"{left} more are left out." if left > 0 else ""
+            note = f"{left} more are left out. " if left > 0 else ""
+            note = (note + thinned(longest[1], longest[0])).strip()
             shown = series[:MOST_LINES]
             title = titled(name.removesuffix("_w"), run, several=several)
             found.append(Lines(title, [Axis("time", "s")], Axis(label, unit), shown, note=note))
     return found
+
+
+def _is_rank(what: object) -> bool:
+    """Ranks come last: where there are too many lines, the node and its GPUs stay."""
+    return str(what).startswith("rank ")

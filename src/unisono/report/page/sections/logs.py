@@ -1,9 +1,12 @@
-"""Logs: the last lines of what ranks wrote, and the error that ended a run."""
+"""Logs: the last lines of what ranks wrote, and the error that ended a run. Links are not followed (`reading.py`)."""
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 from unisono.report.page.blocks import Block, Code, Fold, Section
+from unisono.report.reading import open_own
 from unisono.report.run import Run
 
 MOST_FILES, MOST_LINES, MOST_BYTES = 16, 40, 8192
@@ -16,26 +19,39 @@ def section(runs: Sequence[Run]) -> Section | None:
         whose = f"{run.name}: " if len(runs) > 1 else ""
         if error := run.summary.get("error"):
             blocks.append(Fold(f"{whose}the error that ended the run", [Code(str(error)[-MOST_BYTES:])]))
-        for path in _files(run.path / "log"):
-            if text := tail(path):
-                blocks.append(Fold(f"{whose}{path.name}", [Code(text)]))
+        blocks += [Fold(f"{whose}{name}", [Code(text)]) for name, text in _tails(run.path / "log") if text]
     return Section("Logs", blocks) if blocks else None
 
 
-def _files(folder: Path) -> list[Path]:
+def _tails(folder: Path) -> Iterator[tuple[str, str]]:
+    """(name, last lines) of each file. The directory is held open: nobody can put a link in its place meanwhile."""
+    if folder.is_symlink():
+        yield folder.name, "cannot be read: it is a link, which is not followed"
+        return
     try:
-        return sorted(path for path in folder.iterdir() if path.is_file() and not path.is_symlink())[:MOST_FILES]
+        opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
-        return []
-
-
-def tail(path: Path) -> str:
-    """The last lines, of a file that may be large."""
+        return
     try:
-        with open(path, "rb") as file:
-            file.seek(0, 2)
-            file.seek(max(0, file.tell() - MOST_BYTES))
-            text = file.read(MOST_BYTES).decode(errors="replace")
+        with os.scandir(opened) as entries:
+            names = sorted(entry.name for entry in entries if entry.is_file(follow_symlinks=False))
+        for name in names[:MOST_FILES]:
+            yield name, _tail(name, opened)
+    finally:
+        os.close(opened)
+
+
+def _tail(name: str, folder: int) -> str:
+    try:
+        with open_own(name, folder) as file:
+            return _last_lines(file)
     except OSError as error:
         return f"cannot be read: {error.strerror}"
+
+
+def _last_lines(file: BinaryIO) -> str:
+    """Of a file that may be large."""
+    file.seek(0, 2)
+    file.seek(max(0, file.tell() - MOST_BYTES))
+    text = file.read(MOST_BYTES).decode(errors="replace")
     return "\n".join(text.splitlines()[-MOST_LINES:])

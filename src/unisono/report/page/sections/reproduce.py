@@ -43,11 +43,23 @@ def _run(run: Run) -> list[Block]:
 
 def _same(run: Run, recipe: Recipe) -> str:
     """When the weights come out the same."""
-    if recipe.strategy == "async" and recipe.order == "free":
-        return f"others every time; add --order {shlex.quote(str(run.path / 'pushes.csv'))} to repeat it bit by bit"
+    if recipe.strategy == "async":
+        return _same_order(run, recipe)
     if recipe.strategy == "sync" and recipe.allreduce == "arena" and not recipe.batch_size_per_rank:
         return f"the same on 1 to {recipe.shards} ranks of the same machine"
     return f"the same on {recipe.ranks} ranks of the same machine"
+
+
+def _same_order(run: Run, recipe: Recipe) -> str:
+    """Of an asynchronous run. What cannot be repeated is known to `--order`, which reads the pushes; this says when."""
+    disturbed = bool(run.summary.get("takeovers") or run.summary.get("resumed_from"))
+    if recipe.order == "free":
+        repeat = f"others every time; add --order {shlex.quote(str(run.path / 'pushes.csv'))} to repeat it bit by bit"
+        but = ", which is refused for epochs in which a worker was replaced or the run resumed"
+    else:
+        repeat = f"the same on {recipe.ranks} ranks of the same machine, while no worker dies"
+        but = "; here ranks died or the run was resumed, which may have made them others"
+    return repeat + but * disturbed
 
 
 def command(recipe: Recipe, *, mpi: bool = False) -> str:

@@ -45,7 +45,7 @@ def section(runs: Sequence[Run]) -> Section | None:
                 name for name in ("train_accuracy", "test_accuracy") if all(finite(row.get(name)) for row in done)
             ]
             if scores:
-                blocks.append(_chart(done, "Accuracy", Axis("accuracy"), scores))
+                blocks.append(_chart(done, "Accuracy", Axis("accuracy", "%"), scores))
         made = table(rows)
         blocks.append(Table([column.title for column in made.columns], [made.texts(row) for row in rows]))
     return Section("Scaling", blocks) if blocks else None
@@ -64,7 +64,7 @@ def usable(row: dict[str, Any]) -> bool:
         all(finite(row.get(name)) and row[name] >= 0 for name in NEEDED)
         and isinstance(rates, dict)
         and all(finite(rate) and rate > 0 for rate in rates.values())
-        and plain_numbers(row, "wall_s", "efficiency", "speed_up", "speed_up_low", "speed_up_high")
+        and plain_numbers(row, "wall_s", "efficiency", "speed_up", "speed_up_low", "speed_up_high", "utilisation")
         and isinstance(row.get("weights_sha256"), str | None)
     )
 
@@ -94,5 +94,7 @@ def _chart(rows: Sequence[Row], title: str, y: Axis, names: Sequence[str]) -> Li
         where = "" if nodes == 1 else f", {nodes} nodes"
         for name in names:
             told = name.replace("_s", "").replace("_accuracy", "") + where
-            series.append(Series(told, [[row["world"] for row in mine]], [row[name] for row in mine], len(series)))
+            factor = 100 if y.unit == "%" else 1
+            values = [factor * row[name] for row in mine]
+            series.append(Series(told, [[row["world"] for row in mine]], values, len(series)))
     return Lines(title, [RANKS], y, series)

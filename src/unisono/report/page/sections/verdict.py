@@ -21,6 +21,7 @@ from unisono.report.page.figures import (
 )
 from unisono.report.recount import findings_of, masters_of
 from unisono.report.run import Run
+from unisono.report.verdict import since_resumed
 
 HEAD = (
     "run",
@@ -47,7 +48,8 @@ def section(runs: Sequence[Run]) -> Section | None:
 
 def _one(run: Run) -> list[Block]:
     *said, advice = findings_of(run) or [""]
-    blocks: list[Block] = [_ending(run), Tiles(_tiles(run)), Text(_what(run), "note")]
+    blocks: list[Block] = [_ending(run), Tiles(_tiles(run))]
+    blocks += [Text(_what(run), "note"), Text(_counted_since(run), "note")]
     in_tiles = 2 if run.summary.get("stopped_early") else 1
     blocks += [Text(line) for line in said[in_tiles:]]
     return [block for block in [*blocks, Text(advice, "advice")] if not isinstance(block, Text) or block.text]
@@ -61,6 +63,12 @@ def _what(run: Run) -> str:
     way = f"{found['strategy']}, {found.get('allreduce')} over {found.get('transport')}"
     who = f"{counted(found['ranks'], 'rank')} x {counted(found['threads'], 'thread')}"
     return f"{found['model']} on {found['data']}; {who}; {way}."
+
+
+def _counted_since(run: Run) -> str:
+    """A summary counts what its own command did; everything else on the page is of the whole run."""
+    told = since_resumed(run.summary)
+    return f"Time, throughput and energy here are those{told}; charts and tables below show all epochs." if told else ""
 
 
 def _ending(run: Run) -> Text:
@@ -110,6 +118,7 @@ def _several(runs: list[Run]) -> list[Block]:
     return [
         *[Text(text, "lead") for text in _bits(runs)],
         Table(HEAD, rows),
+        *[Text(f"{run.name}: {told}", "note") for run in runs if (told := _counted_since(run))],
         *([Table(("run", "what limited it, what to try"), advice)] if advice else []),
     ]
 

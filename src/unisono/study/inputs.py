@@ -1,0 +1,59 @@
+"""What a study's runs are made of besides their recipes: the user's own code, files of data, the programs that compute.
+
+    studied = {"cells": {cell.name: cell.digest for cell in cells}, **inputs_of([cell.recipe for cell in cells])}
+
+The one idea: a recipe names files, and files change. A study that goes on after that would compare runs of different
+things, so what the files were is part of what is studied: code by its contents, data by size and time of change.
+
+Limits: modules that own code imports are not looked at, nor a file that changes while a study runs; of a directory of
+data the files in it and in its subdirectories count, no deeper.
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from unisono import __version__
+from unisono.recipe import Recipe
+
+COMPUTING = ("numpy", "torch")
+"""Packages whose version decides bits and times."""
+
+
+def inputs_of(recipes: Iterable[Recipe]) -> dict[str, Any]:
+    """made_with: versions; files: of every file that a recipe names, what it was. Plain values, in a fixed order."""
+    versions = {"unisono": __version__} | {name: _version(name) for name in COMPUTING}
+    specs = {spec for recipe in recipes for spec in (recipe.model, recipe.data, recipe.data_dir, recipe.order)}
+    return {"made_with": versions, "files": {str(path): _state(path) for path in sorted(_named(specs))}}
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)  # without importing it, which takes seconds
+    except PackageNotFoundError:
+        return None
+
+
+def _named(specs: Iterable[str]) -> Iterator[Path]:
+    """The files among them: mine.py:net, corpus.txt:context=64, a directory."""
+    for spec in specs:
+        for text in dict.fromkeys([spec, spec.rpartition(":")[0], spec.partition(":")[0]]):
+            path = Path(text).expanduser()
+            if not text or not path.exists():
+                continue
+            yield from (path,) if path.is_file() else (one for one in _inside(path) if one.is_file())
+            break
+
+
+def _inside(folder: Path) -> Iterator[Path]:
+    yield from folder.glob("[!.]*")
+    yield from folder.glob("[!.]*/[!.]*")
+
+
+def _state(path: Path) -> str:
+    if path.suffix == ".py":
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    found = path.stat()
+    return f"{found.st_size} bytes, changed {found.st_mtime_ns}"
