@@ -11,7 +11,6 @@ the arena, and the supervisor ends the run in order; if it tells of an error, no
 Limits: forked, so before torch has started threads in this process.
 """
 
-import json
 import os
 import signal
 import socket
@@ -20,7 +19,7 @@ from typing import Any, final
 
 from unisono.errors import UnisonoError, UserError
 from unisono.launch import children
-from unisono.launch.errand import MESSAGE_BYTES, run_errand
+from unisono.launch.errand import MESSAGE_BYTES, packed, run_errand, unpacked
 from unisono.launch.nodes import NodeOptions
 from unisono.launch.signals import SIGNALS
 from unisono.strategies.nodes.desk import Desk
@@ -82,7 +81,7 @@ class Outpost:
     def attach(self, plan: dict[str, Any], fd: int, desk: Desk) -> None:
         """From now on the rounds of the arena behind `fd` are served."""
         self._desk = desk
-        socket.send_fds(self._line, [json.dumps({"attach": plan}).encode()], [fd])
+        socket.send_fds(self._line, [packed({"attach": plan})], [fd])
         self._hear("attached", 10 * _SETTING_UP_S)
 
     def tick(self) -> None:
@@ -131,7 +130,7 @@ class Outpost:
 
     def _say(self, message: dict[str, Any]) -> None:
         try:
-            self._line.send(json.dumps(message).encode())
+            self._line.send(packed(message))
         except (BrokenPipeError, ConnectionResetError):
             return  # it has ended; what it said before that is heard by whoever asks next
 
@@ -149,8 +148,7 @@ class Outpost:
         data = self._line.recv(MESSAGE_BYTES)
         if not data:
             return {"lost": _ENDED}
-        found: dict[str, Any] = json.loads(data)
-        return found
+        return unpacked(data)
 
 
 def _error(code: int, text: str) -> UnisonoError:

@@ -48,6 +48,7 @@ def test_the_warning_comes_earlier_than_a_short_limit(options, expected):
         ({"job_name": "a/b"}, "without /"),
         ({"setup": ("one\ntwo",)}, "more than a line"),
         ({"sbatch": ("constraint",)}, "is no option"),
+        ({"sbatch": ("--comment=mine",)}, "knows its jobs by their comment"),
         ({"time": "2", "warn_s": 100}, "nothing would be trained"),
     ],
 )

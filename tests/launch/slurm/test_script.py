@@ -24,7 +24,7 @@ VARIABLES = {
     "SLURM_ARRAY_TASK_ID": "3",
 }
 COMMANDS = {
-    "srun": 'echo "srun $*"; exit "$CODE"',
+    "srun": 'echo "srun $*"; [ -z "${SAVES:-}" ] || mkdir -p runs/mine-17/snapshots/"$SAVES"; exit "$CODE"',
     "squeue": 'echo "$STATE"',
     "scontrol": 'if [ "$1" = show ]; then printf "n1\\nn2\\n"; else echo "scontrol $*"; fi',
     "scancel": 'echo "scancel $*"',
@@ -54,6 +54,7 @@ def ended(place: Path, text: str, code: int = 0, state: str = "RUNNING", **more:
     """The exit code of the script, and what was printed."""
     done = subprocess.run(
         ["bash", "-c", text],
+        cwd=place,
         env=environment(place, code, state, **more),
         capture_output=True,
         text=True,
@@ -133,8 +134,11 @@ def test_tasks_of_an_array_have_directories_of_their_own(place):
         pytest.param(75, "RUNNING", {}, True, id="asked to end"),
         pytest.param(75, "COMPLETING", {}, False, id="cancelled: SLURM would start it again"),
         pytest.param(75, "", {}, False, id="unknown"),
-        pytest.param(75, "RUNNING", {"SLURM_RESTART_COUNT": "99"}, True, id="for the last time"),
+        pytest.param(
+            75, "RUNNING", {"SLURM_RESTART_COUNT": "99", "SAVES": "000002-000000000009"}, True, id="for the last time"
+        ),
         pytest.param(75, "RUNNING", {"SLURM_RESTART_COUNT": "100"}, False, id="often enough"),
+        pytest.param(75, "RUNNING", {"SLURM_RESTART_COUNT": "1"}, False, id="no further than before"),
         pytest.param(0, "RUNNING", {}, False, id="finished"),
         pytest.param(2, "RUNNING", {}, False, id="a mistake"),
     ],
@@ -144,6 +148,22 @@ def test_a_job_whose_ranks_were_asked_to_end_is_queued_again(place, code, state,
     assert found == code
     assert ("scontrol requeue 17\n" in said) == requeued
     assert "requeue" not in ended(place, made(max_requeues=0), code, state, **more)[1]
+
+
+def test_a_job_that_fails_where_it_failed_before_is_left(place):
+    """A snapshot of the same position is none of a run that got further."""
+    (place / "runs/mine-17/snapshots/000001-000000000007").mkdir(parents=True)
+    again = {"SLURM_RESTART_COUNT": "1"}
+    code, said = ended(place, made(), 75, **again, SAVES="000002-000000000007")
+    assert (code, "scontrol requeue" in said) == (75, False)
+    assert "job 17 got no further since its last start, and is not queued again" in said
+    assert "scontrol requeue 17\n" in ended(place, made(), 75, **again, SAVES="000003-000000000008")[1]
+
+
+def test_a_requeue_that_slurm_refuses_is_said_and_keeps_the_exit_code(place):
+    (place / "scontrol").write_text('#!/bin/bash\n[ "$1" = show ] && echo n1 || exit 3\n')
+    code, said = ended(place, made(), 75)
+    assert (code, "SLURM refused that; to go on: unisono submit --resume runs/mine-17" in said) == (75, True)
 
 
 def test_a_killed_rank_is_put_down_to_memory(place):

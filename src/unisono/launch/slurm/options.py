@@ -126,6 +126,8 @@ def check(options: JobOptions) -> None:
     for line in options.sbatch:
         if not line.startswith("-"):
             raise UserError(f"--sbatch {line!r} is no option", hint="as sbatch has it: --sbatch=--constraint=avx512")
+        if line.startswith("--comment"):
+            raise UserError(f"--sbatch {line!r}: unisono jobs knows its jobs by their comment", hint="use --job-name")
     limit_s = seconds(options.time)
     if options.max_requeues and options.warn_s and limit_s and limit_s < options.warn_s + EARLIEST_S:
         raise UserError(

@@ -8,7 +8,8 @@ the run directory of the same job and goes on from its newest snapshot.
 
 Whom the requeue must not hit: a job that somebody cancelled, for SLURM would start it again; so it is asked for only
 while the job is RUNNING. In an array it names the task, as 17_3: the number of one of the tasks is that of the whole
-array, and requeueing that would end the others.
+array, and requeueing that would end the others. Nor one that got no further since its last start: what fails there will
+fail again.
 """
 
 import re
@@ -34,13 +35,15 @@ _RUN = """\
 # Ranks that are asked to end save a snapshot and leave with exit code 75. This shell is asked by USR1, before the time
 # limit; when the job is cancelled or preempted, ranks get TERM from SLURM itself, and this shell waits for them.
 asked='' launched=''
+newest() {{ ls "$run/snapshots" 2>/dev/null | sed -nE 's/^[0-9]+-([0-9]+)$/\\1/p' | sort | tail -n 1; }}
 trap 'asked=yes; {asks} || true' USR1
 trap '' TERM
+before=$(newest)
 launch {arguments}&
 launched=$!
 while kill -0 "$launched" 2>/dev/null; do
     sleep 1 >/dev/null 2>&1 &
-    wait -n "$launched" $! || true  # not longer: bash may put a signal off until a wait ends
+    wait $! || true  # not for longer: bash may put a signal off until a wait ends
 done
 code=0
 wait "$launched" || code=$?
@@ -52,9 +55,12 @@ fi"""
 _REQUEUE = """\
 # Not a job that was cancelled: SLURM would start it again, and calls it RUNNING no more.
 if [ "$code" = 75 ] || {{ [ "$code" != 0 ] && [ -n "$asked" ]; }}; then
-    if [ "${{SLURM_RESTART_COUNT:-0}}" -lt {most} ] && [ "$(squeue -h -j "$job" -o %T)" = RUNNING ]; then
+    # What fails at the same place in two starts, one after the other, will fail in the next one.
+    if [ -z "$asked" ] && [ "${{SLURM_RESTART_COUNT:-0}}" -gt 0 ] && [ "$(newest)" = "$before" ]; then
+        echo "unisono: job $job got no further since its last start, and is not queued again: see why above" >&2
+    elif [ "${{SLURM_RESTART_COUNT:-0}}" -lt {most} ] && [ "$(squeue -h -j "$job" -o %T)" = RUNNING ]; then
         echo "unisono: job $job is queued again, and will go on in $run"
-        scontrol requeue "$job"
+        scontrol requeue "$job" || echo "unisono: no, SLURM refused that; to go on: unisono submit --resume $run" >&2
     fi
 fi"""
 
