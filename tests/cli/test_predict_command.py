@@ -51,6 +51,7 @@ def test_short_runs_calibrate_and_others_check(tmp_path, monkeypatch, capsys):
         return {"status": "finished", "reason": "", "exit_code": 0, "elapsed_s": 1.0, "summary": read_summary(run)}
 
     monkeypatch.setattr("unisono.study.study.run_cell", run_cell)
+    monkeypatch.setattr("unisono.measure.prediction.points.usable_cores", lambda: 2)  # 4 ranks share them
     monkeypatch.chdir(tmp_path)
     app(["predict", "--repeat", "1", "--nodes", "2"], exit_on_error=False, result_action="return_value")
     shown = capsys.readouterr().out
@@ -58,7 +59,7 @@ def test_short_runs_calibrate_and_others_check(tmp_path, monkeypatch, capsys):
     assert "On 5 held-out points here the model is off by" in shown
     (study,) = (tmp_path / "studies").iterdir()
     model = json.loads((study / "model.json").read_text())
-    assert [point["held_out"] for point in model["points"]] == [False] * 4 + [True] * 5
+    assert [point["held_out"] for point in model["points"]] == [False] * 5 + [True] * 4 + [False, True]
     assert model["points"][0]["error"] == pytest.approx(0.0, abs=0.05)
     (section,) = sections_of([load_run(study)])
     assert any("On 5 held-out points" in getattr(block, "text", "") for block in section.blocks)
