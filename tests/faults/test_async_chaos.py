@@ -37,7 +37,7 @@ def work(recipe: Recipe) -> None:
 
     def hear(rank: int, value: dict[str, Any]) -> None:
         if "metrics" in value:
-            found[value["metrics"]["epoch"]] = sorted(batch for _, batch, _, _ in value["pushes"])
+            found[value["metrics"]["epoch"]] = sorted(batch for _, batch, *_ in value["pushes"])
 
     told = EPOCHS
     try:
