@@ -1,6 +1,5 @@
 """A supervisor's hold on its courier: what is a loss, after which a run is saved, and what is an error."""
 
-import json
 import socket
 from contextlib import closing
 from types import SimpleNamespace
@@ -10,6 +9,7 @@ import pytest
 
 from unisono.errors import UnisonoError, UserError
 from unisono.launch import outpost
+from unisono.launch.errand import packed
 from unisono.launch.nodes import NodeOptions
 from unisono.launch.outpost import Outpost
 
@@ -22,7 +22,7 @@ def attached(monkeypatch: Any, *news: dict[str, Any]) -> Outpost:
     def run_errand(line: socket.socket, options: NodeOptions, facts: dict[str, Any]) -> int:
         line.recv(outpost.MESSAGE_BYTES)
         for told in ({"attached": True}, *news):
-            line.send(json.dumps(told).encode())
+            line.send(packed(told))
         return 0
 
     monkeypatch.setattr(outpost, "run_errand", run_errand)
