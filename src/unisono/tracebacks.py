@@ -18,6 +18,8 @@ from traceback import FrameSummary, StackSummary, TracebackException
 _OURS = str(Path(__file__).parent)
 _PYTHONS = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib")})
 _PACKAGES = {"torch", "numpy", "accelerate", "cyclopts"}
+LEFT_OUT = "(left out: "
+"""How the line begins that follows a traceback without some of its frames."""
 
 
 def told(error: BaseException) -> str:
@@ -30,7 +32,7 @@ def told(error: BaseException) -> str:
             left_out += len(one.stack) - len(own)
             one.stack = StackSummary.from_list(own)
     text = "".join(whole.format())
-    return f"{text}(left out: {left_out} frames of unisono, torch and the like)\n" if left_out else text
+    return f"{text}{LEFT_OUT}{left_out} frames of unisono, torch and the like)\n" if left_out else text
 
 
 def where(error: BaseException) -> str:

@@ -29,6 +29,7 @@ from unisono.launch.environments import child_environment, mpi_environment
 from unisono.resources import usable_cores
 from unisono.study.cells import Cell
 from unisono.study.outcome import outcome_of
+from unisono.tracebacks import LEFT_OUT
 
 FINISHED, FAILED = "finished", "failed"
 
@@ -118,7 +119,7 @@ def read_summary(run: Path) -> dict[str, Any]:
 
 def reason_of(said: str, code: int | None) -> str:
     """The line that tells why: an error of ours, else the last one; else how the process ended."""
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    lines = [line.strip() for line in said.splitlines() if line.strip() and not line.startswith(LEFT_OUT)]
     ours = [line.removeprefix("unisono: ") for line in lines if line.startswith("unisono: ")]
     if ours or lines:
         return ours[-1] if ours else lines[-1]
