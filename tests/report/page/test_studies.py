@@ -53,6 +53,13 @@ def test_a_comparison_has_a_bar_and_a_curve_for_each_combination(tmp_path):
     assert curves.spec()["series"][0]["y"] == [50, 75, 80]
 
 
+@pytest.mark.parametrize("name", ["forward_s", "modules_forward_s"])
+def test_a_profile_of_so_few_batches_that_a_part_comes_out_as_nothing_is_shown(tmp_path, name):
+    (tmp_path / "profile.json").write_text(json.dumps([record | {name: 0.0} for record in profile_records()]))
+    (section,) = sections_of([unisono.load(tmp_path)])
+    assert section.title == "Profile"
+
+
 def test_a_profile_is_a_flame_graph_bars_and_tables(tmp_path):
     (tmp_path / "profile.json").write_text(json.dumps(profile_records()))
     (section,) = sections_of([unisono.load(tmp_path)])

@@ -50,7 +50,8 @@ def usable(record: Mapping[str, Any]) -> bool:
     overhead = record.get("overhead")
     return (
         all(type(record.get(name)) is int and 0 < record[name] < 2**53 for name in COUNTS)
-        and all(finite(record.get(name)) and record[name] > 0 for name in SECONDS)
+        and all(finite(record.get(name)) for name in SECONDS)  # of few batches, modules may come out as nothing
+        and record["step_s"] > 0
         and all(isinstance(record.get(name), str) for name in ("activation", "engine"))
         and isinstance(overhead, dict)
         and all(map(finite, overhead.values()))
