@@ -14,7 +14,7 @@ from forked_command import forked
 from unisono.cli.submitted import JobChoices, Submitted, Waiting, runner_of
 from unisono.errors import UserError
 from unisono.launch.slurm import client, following
-from unisono.launch.slurm.client import Job
+from unisono.launch.slurm.client import Job, NoSuchJob
 from unisono.launch.slurm.options import JobOptions
 from unisono.recipe import Recipe
 from unisono.study.cells import Cell
@@ -31,7 +31,7 @@ def cluster(monkeypatch, tmp_path):
 
     class Cluster:
         def __init__(self) -> None:
-            self.states: list[Job | None] = []
+            self.states: list[Job | UserError] = []
             self.asked: list[str] = []
 
         run = tmp_path / "study" / "runs" / "cell-0"
@@ -55,8 +55,8 @@ def cluster(monkeypatch, tmp_path):
     def jobs_of(number: str) -> list[Job]:
         assert number == "17"
         found = made.states.pop(0) if len(made.states) > 1 else made.states[0]
-        if found is None:
-            raise UserError("SLURM knows no job 17")
+        if isinstance(found, UserError):
+            raise found
         return [found]
 
     def submit(script: Path) -> str:
@@ -129,11 +129,19 @@ def test_a_study_that_was_interrupted_goes_on_with_its_job(cluster):
     assert not runner.pending(cluster.run)
 
 
+def test_a_job_of_which_slurm_refuses_to_tell_is_not_taken_for_one_that_has_ended(cluster):
+    cluster.states = [RUNNING, UserError("scontrol refused: Access denied")]
+    record = cluster.carry_out()
+    assert (record["status"], record["reason"]) == ("failed", "scontrol refused: Access denied")
+    cluster.states = [RUNNING]
+    assert Submitted(JobOptions(), Waiting()).pending(cluster.run), "another try goes on with it"
+
+
 @pytest.mark.parametrize("finished", [True, False])
 def test_a_job_that_slurm_has_forgotten(cluster, finished):
     """Its run directory knows more."""
     cluster.leave("job", "17\n")
-    cluster.states = [None]
+    cluster.states = [NoSuchJob("SLURM knows no job 17")]
     if finished:
         cluster.finish()
     assert Submitted(JobOptions(), Waiting()).pending(cluster.run) == finished

@@ -19,7 +19,7 @@ from cyclopts import Group, Parameter
 
 from unisono.errors import UnisonoError, UserError
 from unisono.launch.slurm import client
-from unisono.launch.slurm.client import Job
+from unisono.launch.slurm.client import Job, NoSuchJob
 from unisono.launch.slurm.following import Output, ask, exit_code, told
 from unisono.launch.slurm.options import JobOptions
 from unisono.study.cells import Cell
@@ -114,9 +114,9 @@ class Submitted:
             if not number:
                 number = self._submit(cell, recipe, run)
             code, said = self._wait(number, run, timeout_s, on_line)
-        except UnisonoError as error:
+            note.unlink(missing_ok=True)
+        except UnisonoError as error:  # the job may go on: with the note, --retry goes on with it
             code, said = error.exit_code, f"unisono: {error}"
-        note.unlink(missing_ok=True)
         return {"job": number, "elapsed_s": time.perf_counter() - begun, "others_cores": 0.0} | outcome(run, code, said)
 
     def _submit(self, cell: Cell, recipe: Path, run: Path) -> str:
@@ -185,7 +185,7 @@ def _state(number: str) -> Job | None:
     """None: SLURM does not know it."""
     try:
         return ask(number, lambda text: None, 1.0)[0]
-    except UserError:
+    except NoSuchJob:
         return None
 
 
