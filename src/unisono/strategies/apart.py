@@ -4,9 +4,9 @@ The one idea: rank r computes the r-th part of everything, always, and nobody ta
 an all-reduce and a gather, whatever a step does. What a rank counts is in its `Ledger`.
 
     @final
-    class Replica(Apart): ...            # and a `step`, which counts in self._ledger
+    class Mine(Apart): ...               # and a `step`, which counts in self._ledger
 
-Limits: the death of a rank ends the run; nothing asks it to halt, and there are no snapshots.
+Limits: the death of a rank ends the run; snapshots, and an end that is asked for, come with `own_copy.py`.
 """
 
 import hashlib

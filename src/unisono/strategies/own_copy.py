@@ -13,6 +13,7 @@ import numpy as np
 
 from unisono.arena.protocol import words_needed
 from unisono.arena.requests import Requests
+from unisono.strategies.apart import Apart
 from unisono.strategies.shared import Lasting
 
 
@@ -52,3 +53,23 @@ class OwnCopy:
             return
         for place, value in zip(self.spare.arrays, lasting.arrays, strict=True):
             np.copyto(place, value)
+
+
+class Saved(Apart):
+    """Ranks apart whose run can be saved and asked to halt: `_own` is made by whoever makes the strategy."""
+
+    _own: OwnCopy
+
+    @property
+    def kept(self) -> OwnCopy:
+        return self._own
+
+    def tell_spares(self, on_spare: Callable[[int], None]) -> None:
+        if self.first:
+            self._own.keep(on_spare)
+
+    def ask_to_halt(self) -> None:
+        self._own.asked = True
+
+    def halts_after(self, position: int) -> bool:
+        return self._own.requests.halts_after(position)

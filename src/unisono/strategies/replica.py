@@ -10,7 +10,6 @@ Limits: the death of a rank ends the run; it goes on from a snapshot, which is m
 """
 
 import time
-from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import final
@@ -27,10 +26,9 @@ from unisono.models.base import Model
 from unisono.optim import make
 from unisono.optim.base import Scale
 from unisono.optim.options import OptimizerOptions
-from unisono.strategies.apart import Apart
 from unisono.strategies.base import Batch, Measure, StepResult, Tell
 from unisono.strategies.joining import Start
-from unisono.strategies.own_copy import OwnCopy
+from unisono.strategies.own_copy import OwnCopy, Saved
 from unisono.strategies.shared import Lasting, scaling_of, segments_of
 from unisono.strategies.unused import Stretches, behind_of, left_alone
 
@@ -50,7 +48,7 @@ class Terms:
 
 
 @final
-class Replica(Apart):
+class Replica(Saved):
     """`algorithm`: naive, ring, tree, doubling, halving or native."""
 
     def __init__(
@@ -95,20 +93,6 @@ class Replica(Apart):
     def share(self, live: int) -> range:
         mine = shards_of_rank(self._terms.shards or live, self.size, self.rank)
         return range(min(mine.start, live), min(mine.stop, live))
-
-    @property
-    def kept(self) -> OwnCopy:
-        return self._own
-
-    def tell_spares(self, on_spare: Callable[[int], None]) -> None:
-        if self.first:
-            self._own.keep(on_spare)
-
-    def ask_to_halt(self) -> None:
-        self._own.asked = True
-
-    def halts_after(self, position: int) -> bool:
-        return self._own.requests.halts_after(position)
 
     def step(self, batch: Batch) -> StepResult:
         if batch.step == 0 or self._resumed:

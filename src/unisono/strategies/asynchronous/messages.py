@@ -13,7 +13,6 @@ push does not use have a gradient of zero.
 """
 
 import time
-from collections.abc import Callable
 from typing import Any, final
 
 import numpy as np
@@ -22,7 +21,6 @@ from unisono.comm.base import Communicator
 from unisono.comm.telling import told
 from unisono.models.base import Model
 from unisono.optim.options import OptimizerOptions
-from unisono.strategies.apart import Apart
 from unisono.strategies.asynchronous.boxes import COUNTS
 from unisono.strategies.asynchronous.clerk import Entry
 from unisono.strategies.asynchronous.message_clerk import MessageClerk
@@ -32,12 +30,12 @@ from unisono.strategies.asynchronous.remarks import Remarks, contributions_of, r
 from unisono.strategies.asynchronous.terms import Terms
 from unisono.strategies.base import Batch, Measure, NotFinite, StepResult, Tell
 from unisono.strategies.joining import Start
-from unisono.strategies.own_copy import OwnCopy
+from unisono.strategies.own_copy import OwnCopy, Saved
 from unisono.strategies.shared import Lasting
 
 
 @final
-class AsyncMessages(Apart):
+class AsyncMessages(Saved):
     """One rank's side; ranks below `terms.masters` are masters, rank 0 is also the clerk."""
 
     def __init__(
@@ -89,20 +87,6 @@ class AsyncMessages(Apart):
     @property
     def at(self) -> tuple[int, bool]:
         return self._position, True
-
-    @property
-    def kept(self) -> OwnCopy:
-        return self._own
-
-    def tell_spares(self, on_spare: Callable[[int], None]) -> None:
-        if self.first:
-            self._own.keep(on_spare)
-
-    def ask_to_halt(self) -> None:
-        self._own.asked = True
-
-    def halts_after(self, position: int) -> bool:
-        return self._own.requests.halts_after(position)
 
     def left_at(self, position: int) -> int:
         return self._position
