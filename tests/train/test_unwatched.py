@@ -254,10 +254,9 @@ def test_a_rank_that_dies_ends_the_others_at_once_with_its_name(job, expected, t
         assert not list(tmp_path.iterdir())
 
 
-def test_a_rank_that_dies_in_an_update_leaves_nothing_to_save(job, tmp_path):
+def test_a_rank_that_dies_in_an_update_of_the_arena_leaves_nothing_to_save(tmp_path):
     """The parameters are in part those of the round before, and nobody here can take that back."""
-    if job.recipe.allreduce != "arena":
-        pytest.skip("replicas have parameters of their own")
+    job = prepare(replace(SMALL, allreduce="arena"))
 
     def live(rank: int, report: Callable[[Any], None]) -> None:
         real = Owner.update
