@@ -16,6 +16,7 @@ import pytest
 
 import unisono
 from unisono.errors import CommTimeout, RankFailed, UserError
+from unisono.launch import local
 from unisono.launch.children import Subprocess
 from unisono.launch.environments import child_environment
 from unisono.launch.values import pack, unpack
@@ -368,3 +369,12 @@ def test_a_parent_that_used_torch_gets_fresh_interpreters_or_a_refusal(tmp_path:
     assert "ranks are fresh interpreters" in ended.stderr
     assert "this process cannot be forked" in ended.stdout
     assert "a forked rank that uses torch would hang" in ended.stdout
+
+
+@pytest.mark.parametrize(("looks", "running"), [(2, False), (10**9, True)])
+def test_a_thread_that_has_ended_may_be_listed_for_a_moment(monkeypatch, looks, running):
+    seen = iter(range(looks))
+    monkeypatch.setitem(sys.modules, "torch", sys.modules.get("torch", object()))
+    monkeypatch.setattr(local, "GONE_S", 0.05)
+    monkeypatch.setattr(local, "_strange_threads", lambda: next(seen, None) is not None)
+    assert local.torch_threads_running() == running

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from unisono.errors import RESUME_ME, Diverged, NodeLost, UnisonoError
 from unisono.launch.supervisor import Outcome
@@ -145,6 +146,17 @@ def test_a_machine_that_has_a_part_of_the_replicas_saves_nothing_and_says_so(mon
         Team(job, places, away=away).train(lambda rank, record: None, post=post)
     assert caught.value.exit_code == 1, "there is nothing to resume"
     assert not list(tmp_path.iterdir())
+
+
+def test_ranks_have_the_recipe_s_threads_of_blas_and_this_process_its_own_afterwards(monkeypatch):
+    def threads() -> set[int]:
+        return {entry["num_threads"] for entry in threadpool_info() if entry["user_api"] == "blas"}
+
+    monkeypatch.setattr("unisono.train.team.walk_through", lambda *given: {"threads": sorted(threads())})
+    with threadpool_limits(2, user_api="blas"):
+        outcome = Team(prepare(replace(RECIPE, threads=1)), Places()).train(lambda rank, record: None)
+        assert threads() == {2}
+    assert {tuple(found["threads"]) for found in outcome.results.values()} == {(1,)}
 
 
 def test_what_is_no_loss_is_not_saved(monkeypatch, tmp_path):
