@@ -35,6 +35,7 @@ from unisono.strategies.asynchronous.setup import adopt, set_up, settle
 from unisono.strategies.nodes.away import HERE, Away
 from unisono.strategies.shared import Shared, plan_sections
 from unisono.strategies.sync import Sync
+from unisono.train.homing import Homing
 from unisono.train.job import Job
 from unisono.train.rescuing import rescue
 from unisono.train.saving import Saver, check_data, last_done, last_epoch, put_back
@@ -230,7 +231,7 @@ class Team:
             resting = Sync(self._shared, member, model, job.optimizer, on_spare)
             strategy = AsyncArena(resting, self._shared, member, model, self._setup, report)
         try:
-            return walk_through(strategy, model, job, report, self.places.weights)
+            return walk_through(strategy, model, job, report, self.places.weights, Homing(member))
         except (NodeLost, Diverged):
             return {_HALTED: None}  # as if asked to: everybody else stands where this rank does
 
