@@ -71,7 +71,9 @@ def reference(job: Job, orders: Sequence[Sequence[tuple[int, int]]]) -> str:
             else:
                 collected, weight = collected + gradient * np.float32(count), weight + count
                 if ordinal % terms.workers == terms.workers - 1 or ordinal == last:
-                    update(collected * np.float32(1.0 / weight), number, 0)
+                    complete = ordinal % terms.workers == terms.workers - 1
+                    whole = weight if complete else max(weight, terms.workers * int(job.recipe.batch_size))
+                    update(collected * np.float32(1.0 / whole), number, 0)
                     version, collected, weight = version + 1, np.zeros_like(params), 0
             seen[rank] = params.copy(), buffers.copy(), version
     return Weights.of(model, params, buffers).sha256()

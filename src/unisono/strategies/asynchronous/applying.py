@@ -86,13 +86,18 @@ class Applying:
         self._optimizer.update(new, gradient, self._state, lr, numbers.update)
 
     def _collect(self, entry: Entry, gradient: np.ndarray, collected: np.ndarray) -> np.ndarray:
-        """Adds a gradient to those collected, weighted by its samples; their mean, if they are complete."""
+        """Adds a gradient to those collected, weighted by its samples; their mean, if they are complete.
+
+        What is left at the end of an epoch counts as part of a whole group: the mean of a few gradients is too noisy
+        for the learning rate of one of many.
+        """
         if entry.kind == PUSH:
             np.multiply(gradient, np.float32(entry.samples), out=self._scratch)
             np.add(self._scratch, collected if self.weight else np.float32(0.0), out=collected)
             self.weight += entry.samples
         if entry.updates:
-            np.multiply(collected, np.float32(1.0 / self.weight), out=self._scratch)
+            whole = self.weight if entry.kind == PUSH else max(self.weight, self._terms.group * self._terms.push)
+            np.multiply(collected, np.float32(1.0 / whole), out=self._scratch)
             self.weight = 0
         return self._scratch
 

@@ -49,6 +49,8 @@ class Terms:
     """lr(n): the learning rate of the n-th push of the run, from 1."""
     pushes: int
     """Of an epoch."""
+    push: int
+    """Samples of one."""
 
     @classmethod
     def of(cls, recipe: Recipe, pushes: int, sizes: Sequence[int], lr: Callable[[int], float]) -> "Terms":
@@ -59,7 +61,7 @@ class Terms:
         terms = cls(
             recipe.masters, workers, rule, bound, recipe.deal, recipe.order, None, cut(sizes, recipe.masters),
             chosen.momentum or 0.0, chosen.name == "nesterov", chosen.clip or rule.clip, lr,
-            pushes,
+            pushes, int(recipe.batch_size),
         )  # fmt: skip
         if orders.is_file(recipe.order):
             path = Path(recipe.order).expanduser()
