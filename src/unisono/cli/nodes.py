@@ -17,12 +17,13 @@ from typing import Any
 from unisono.cli.recorder import Recorder
 from unisono.cli.running import check_nodes, fail_of, go_on
 from unisono.cli.watching import live_page
-from unisono.errors import RankFailed, UserError
+from unisono.errors import RESUME_ME, RankFailed, UserError
 from unisono.launch.connect import require
 from unisono.launch.nodes import NodeOptions
 from unisono.launch.outpost import Outpost
 from unisono.recipe import Recipe
 from unisono.report.train import event_line
+from unisono.strategies.farewell import Farewell
 from unisono.strategies.nodes.away import Away
 from unisono.strategies.nodes.seating import Seating
 from unisono.strategies.wire import wire_notes
@@ -138,13 +139,19 @@ def _train(team: Team, post: Outpost, records: list[Recorder], options: NodeOpti
             tick = (lambda pids: None) if record is None else record.watch.tick
             outcome = team.train(report, event, post, tick)
         except Halted as halted:
+            if halted.outcome.lost:
+                post.take_leave(Farewell(halted.outcome.lost, RESUME_ME, halted.outcome.crashes))
             if record is not None:
                 raise
-            told = str(halted) if halted.snapshot or halted.trouble else _farewell(post.lost)
+            told = str(halted) if halted.snapshot or halted.trouble else _farewell(halted.outcome.lost)
             print(f"unisono: node {options.node_id}: {told}", file=sys.stderr, flush=True)
             sys.exit(halted.exit_code)
         except RankFailed as error:
+            post.take_leave(Farewell(str(error), error.exit_code))
             raise fail_of(error, record) from None
+        except Exception as error:
+            post.take_leave(Farewell.of(error, "its supervisor"))
+            raise
         if record is None:
             return None
         found: dict[str, Any] = next(result for result in outcome.results.values() if result)

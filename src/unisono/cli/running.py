@@ -24,7 +24,7 @@ from unisono.comm.node import node_colour
 from unisono.comm.roll_call import Join
 from unisono.comm.telling import all_told, told
 from unisono.data.sharing import load_once
-from unisono.errors import CommError, NodeLost, RankFailed, RankLost, UnisonoError, UserError
+from unisono.errors import CommError, NodeLost, OtherFailed, RankFailed, RankLost, UnisonoError, UserError
 from unisono.launch.connect import connect, connect_gloo, require
 from unisono.launch.environments import detect
 from unisono.launch.local import run
@@ -224,6 +224,8 @@ def _as_rank(
                 print(f"unisono: {halted}", file=sys.stderr, flush=True)
             comm.barrier()  # launchers end everybody when the first one leaves: the first rank is to be done
             sys.exit(halted.exit_code)
+        except OtherFailed as error:
+            _leave(comm, error.exit_code, str(error) if error.first_hand else "")
 
 
 @contextmanager
@@ -240,12 +242,18 @@ def _nobody_left_waiting(comm: Communicator) -> Iterator[None]:
 
 def _leave_stranded(comm: Communicator, halted: Halted) -> NoReturn:
     """Without the others, some of which are no more. One rank of each machine says why."""
-    cause = halted.__cause__
+    cause, told = halted.__cause__, ""
     if isinstance(cause, NodeLost) and cause.first_hand:
-        print(f"unisono: {halted}", file=sys.stderr, flush=True)
+        told = str(halted)
     elif isinstance(cause, RankLost):
-        print(f"unisono: {halted if comm.rank == 0 else cause}", file=sys.stderr, flush=True)
-    leaving = SystemExit(halted.exit_code)
+        told = str(halted if comm.rank == 0 else cause)
+    _leave(comm, halted.exit_code, told)
+
+
+def _leave(comm: Communicator, exit_code: int, why: str) -> NoReturn:
+    if why:
+        print(f"unisono: {why}", file=sys.stderr, flush=True)
+    leaving = SystemExit(exit_code)
     comm.desert(leaving)
     raise leaving
 

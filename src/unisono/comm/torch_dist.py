@@ -184,6 +184,13 @@ class TorchCommunicator(CheckedCommunicator):
         self.barrier()  # a group that is ready must not end the store while another one still connects
         return made
 
+    def take_leave(self, words: bytes) -> None:
+        # Whatever the state: of several others, some may have left before.
+        self._post.take_leave(np.frombuffer(words, np.uint8), min(_FLUSH_S, self.timeout_s))
+
+    def last_words(self) -> list[bytes]:
+        return self._post.last_words()
+
     def close(self) -> None:
         if self.state != "closed":
             self._post.close(0.0 if self.state else min(_FLUSH_S, self.timeout_s))

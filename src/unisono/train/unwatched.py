@@ -8,7 +8,8 @@ dies ends the run within moments, and the launcher, or its user, starts it again
     found = train_unwatched(World(comm, report), job, Places(weights, snapshots), Origin(position, snapshot), on_event)
 
 A node that is lost, or a rank of the arena, is noticed by all others; they cannot go on without it, but the first rank,
-if it lives, saves what they had reached together, so that nothing is lost but the step under way.
+if it lives, saves what they had reached together, so that nothing is lost but the step under way. A rank that fails
+with an exception is not lost, for it would fail again: all leave with its exit code (`strategies/farewell.py`).
 
 Limits: strategies that have no snapshots (those of others) are trained to the end, and signals end them as they end any
 process. A rank that dies in the middle of an update, on the first rank's node, leaves nothing to be saved: the run goes
@@ -31,10 +32,11 @@ from unisono.comm.arrival import lost
 from unisono.comm.base import Communicator
 from unisono.comm.telling import told
 from unisono.comm.vigil import Vigil
-from unisono.errors import CommError, NodeLost, RankLost, UserError
+from unisono.errors import CommError, NodeLost, OtherFailed, RankLost, UnisonoError, UserError
 from unisono.launch.signals import deaf_after, heeding
 from unisono.launch.supervisor import Outcome
 from unisono.strategies.base import Strategy
+from unisono.strategies.farewell import Farewell
 from unisono.strategies.joining import Start
 from unisono.strategies.shared import Kept, Shared
 from unisono.train.job import Job
@@ -96,8 +98,13 @@ def train_unwatched(
             with saver, heeding(asking):
                 try:
                     found = walk_through(strategy, model, job, world.report, places.weights, tick)
+                except OtherFailed:
+                    asking.over = True
+                    raise
                 except (NodeLost, RankLost) as error:
                     asking.over = True
+                    if (failed := _failed(strategy.kept)) is not None:
+                        raise failed from error
                     view = _stood(strategy.kept)
                     # Not if the first rank is gone, nor in the middle of an update, which nobody here can take back.
                     if view is None or (isinstance(error, RankLost) and (view.reached != COMMIT or 0 in error.ranks)):
@@ -108,6 +115,9 @@ def train_unwatched(
                     # A connection that breaks does not say whose process has ended; that is seen a moment later.
                     if wait_until(lambda: bool(vigil.gone()), _ENDING_S):
                         raise lost(comm.rank, "the run", vigil.gone()) from error
+                    raise
+                except Exception as error:
+                    _take_leave(strategy, error)
                     raise
                 asking.over = True
                 if "halted" in found:
@@ -134,6 +144,20 @@ class _Asking:
                 return  # the next meeting tells, and not in the middle of an update
             raise lost(self._strategy.rank, "the run", gone)
         self._strategy.ask_to_halt()
+
+
+def _take_leave(strategy: Strategy, error: Exception) -> None:
+    """This rank fails, and would again: nobody is to take it for lost."""
+    kept = strategy.kept
+    if isinstance(kept, Shared):
+        slot = strategy.rank if kept.desk is None else kept.desk.seating.slots_of([strategy.rank])[0]
+        kept.farewells.say(slot, Farewell.of(error, f"rank {strategy.rank}"))
+
+
+def _failed(kept: Kept | None) -> UnisonoError | None:
+    """What to leave with if somebody is not lost but failed."""
+    said = kept.farewells.said if isinstance(kept, Shared) else None
+    return said.error(first_hand=False) if said is not None and said.failed else None
 
 
 def _stranded(comm: Communicator, save: Callable[[], str], error: CommError, vigil: Vigil) -> Halted:
