@@ -65,11 +65,15 @@ def ranks(net: Net, layout: tuple[int, ...], command: list[str], folder: Path) -
 
 
 def over_mpi(net: Net, layout: tuple[int, ...], cases: list[dict], folder: Path) -> list[subprocess.Popen[str]]:
+    return by_mpirun(net, layout, [sys.executable, WORKER, json.dumps(cases)], folder)
+
+
+def by_mpirun(net: Net, layout: tuple[int, ...], command: list[str], folder: Path) -> list[subprocess.Popen[str]]:
     hosts = ",".join(f"{net.address(node)}:{count}" for node, count in enumerate(layout))
     agent = ["--prtemca", "plm_ssh_agent", str(HERE / "launch_agent.sh")]
-    command = [find_program("mpirun") or "mpirun", *agent, "--host", hosts, "-n", str(sum(layout)), "--bind-to", "none"]
+    mpirun = [find_program("mpirun") or "mpirun", *agent, "--host", hosts, "-n", str(sum(layout)), "--bind-to", "none"]
     environment = mpi_environment(child_environment(1)) | {"NET_NAMES": " ".join(net.names)}
-    return [net.start(0, [*command, sys.executable, WORKER, json.dumps(cases)], environment, folder)]
+    return [net.start(0, [*mpirun, *command], environment, folder)]
 
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: "x".join(map(str, layout)))
@@ -107,3 +111,18 @@ def test_a_node_that_is_lost_is_named_and_what_was_reached_is_kept(tmp_path):
         )
     ]  # fmt: skip
     assert len({summary["weights_sha256"] for summary in found}) == 1
+
+
+@with_mpi
+@with_torch
+@pytest.mark.parametrize("names", ["nowhere", "to themselves"])
+def test_ranks_of_mpi_make_torchs_group_wherever_their_names_resolve_to(names, tmp_path):
+    train = [sys.executable, "-m", "unisono", "train", "--strategy", "ddp", "--epochs", "1", "--out", "run"]
+    with Net(2) as net:
+        for node in range(2):
+            if names == "to themselves":
+                net.name_hosts(node, f"127.0.0.1 localhost node{node}\n")
+        [(code, _, said)] = ends(by_mpirun(net, (1, 1), train, tmp_path), 90.0)
+    assert code == 0, said
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert (summary["ranks"], summary["nodes"], summary["strategy"]) == (2, 2, "ddp")
