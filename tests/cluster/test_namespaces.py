@@ -113,6 +113,29 @@ def test_a_node_that_is_lost_is_named_and_what_was_reached_is_kept(tmp_path):
     assert len({summary["weights_sha256"] for summary in found}) == 1
 
 
+@with_torch
+def test_the_first_node_is_lost_and_the_first_rank_of_another_one_saves_the_run(tmp_path):
+    train = [sys.executable, "-m", "unisono", "train", "--model", "bn-mlp", "--epochs", "30", "--slow", "0:4"]
+    with Net(2) as net:
+        jobs = ranks(net, (1, 2), [*train, "--out", "run"], tmp_path)
+        assert jobs[0].stdout is not None
+        while not (line := jobs[0].stdout.readline()).startswith("epoch 2/"):
+            assert line
+        net.power_off(0)
+        told = ends(jobs[1:])
+    assert [code for code, _, _ in told] == [75, 75], told
+    assert re.search(r"the run cannot go on: node 0 \(node0, 10\.213\.77\.1, rank 0\) was lost", told[0][2]), told
+    assert "HINT: go on with unisono train --resume " in told[0][2]
+    found = [
+        run_recipe(recipe) for recipe in (
+            recipe_of(str(tmp_path / "run"), {"ranks": 2, "slow": ""}),
+            Recipe(model="bn-mlp", epochs=30, ranks=1, out=str(tmp_path / "quiet")),
+        )
+    ]  # fmt: skip
+    assert len({summary["weights_sha256"] for summary in found}) == 1
+    assert found[0]["resumed_from"]
+
+
 @with_mpi
 @with_torch
 @pytest.mark.parametrize("names", ["nowhere", "to themselves"])

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from unisono.cli.recorder import Recorder
-from unisono.cli.running import check_nodes, fail_of, go_on
+from unisono.cli.running import check_nodes, fail_of, go_on, good_bye
 from unisono.cli.watching import live_page
 from unisono.errors import RESUME_ME, RankFailed, UserError
 from unisono.launch.connect import require
@@ -143,7 +143,7 @@ def _train(team: Team, post: Outpost, records: list[Recorder], options: NodeOpti
                 post.take_leave(Farewell(halted.outcome.lost, RESUME_ME, halted.outcome.crashes))
             if record is not None:
                 raise
-            told = str(halted) if halted.snapshot or halted.trouble else _farewell(halted.outcome.lost)
+            told = str(halted) if halted.snapshot or halted.trouble else good_bye(halted.outcome.lost)
             print(f"unisono: node {options.node_id}: {told}", file=sys.stderr, flush=True)
             sys.exit(halted.exit_code)
         except RankFailed as error:
@@ -156,18 +156,6 @@ def _train(team: Team, post: Outpost, records: list[Recorder], options: NodeOpti
             return None
         found: dict[str, Any] = next(result for result in outcome.results.values() if result)
         return record.finish(found | {"takeovers": outcome.takeovers, "restarts": outcome.restarts})
-
-
-def _farewell(lost: str) -> str:
-    """What a machine says that does not write the run directory. lost: why the run cannot go on, if it cannot."""
-    if not lost:
-        return "the run was asked to end; node 0 keeps what was reached"
-    if lost.startswith("node 0 "):
-        return (
-            f"the run cannot go on: {lost}; its run directory is not here, so nothing was saved\n"
-            "HINT: that directory, if it survived, has the snapshots that were made before"
-        )
-    return f"the run cannot go on: {lost}; node 0 keeps what was reached"
 
 
 def _say_event(event: dict[str, Any]) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
@@ -195,6 +196,7 @@ def _as_rank(
             nodes = comm.all_gather(np.array([node_colour(comm)]))[:, 0].tolist()
             moves, devices = transport_of(job.recipe, comm.transport), devices_of(job.recipe, local_ranks(nodes))
             record = tell_all(comm, lambda: Recorder(job, moves, None, origin.snapshot, devices, anew=again))
+            run = told(comm, lambda: None if record is None else str(record.path.resolve()))
             energy = NodeEnergy(comm, nodes, devices, job.recipe.watts_per_core)
             pids = comm.all_gather(np.array([os.getpid()]))[:, 0].tolist()
         except UserError:
@@ -203,7 +205,8 @@ def _as_rank(
             sys.exit(2)  # the same mistake on every rank: the first one says it
         try:
             if record is None:  # only the first rank writes
-                train_unwatched(World(comm), job, Places(), origin, on_tick=energy.tick)
+                refuge = Places(refuge=Path(run) / SNAPSHOTS)
+                train_unwatched(World(comm), job, refuge, origin, on_tick=energy.tick)
                 energy.gather()
                 return None
             with record:
@@ -244,10 +247,23 @@ def _leave_stranded(comm: Communicator, halted: Halted) -> NoReturn:
     """Without the others, some of which are no more. One rank of each machine says why."""
     cause, told = halted.__cause__, ""
     if isinstance(cause, NodeLost) and cause.first_hand:
-        told = str(halted)
+        kept = comm.rank == 0 or halted.snapshot or halted.trouble
+        told = str(halted) if kept else good_bye(halted.outcome.lost)
     elif isinstance(cause, RankLost):
         told = str(halted if comm.rank == 0 else cause)
     _leave(comm, halted.exit_code, told)
+
+
+def good_bye(lost: str) -> str:
+    """What a machine says that does not write the run directory. lost: why the run cannot go on, if it cannot."""
+    if not lost:
+        return "the run was asked to end; node 0 keeps what was reached"
+    if lost.startswith("node 0 "):
+        return (
+            f"the run cannot go on: {lost}; its run directory is not here, so nothing was saved\n"
+            "HINT: that directory, if it survived, has the snapshots that were made before"
+        )
+    return f"the run cannot go on: {lost}; node 0 keeps what was reached"
 
 
 def _leave(comm: Communicator, exit_code: int, why: str) -> NoReturn:

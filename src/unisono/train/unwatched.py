@@ -9,7 +9,8 @@ dies ends the run within moments, and the launcher, or its user, starts it again
 
 A node that is lost, or a rank of the arena, is noticed by all others; they cannot go on without it, but the first rank,
 if it lives, saves what they had reached together, so that nothing is lost but the step under way. A rank that fails
-with an exception is not lost, for it would fail again: all leave with its exit code (`strategies/farewell.py`).
+with an exception is not lost, for it would fail again: all leave with its exit code (`strategies/farewell.py`). If the
+first rank's node is lost, the first rank of another one saves, where it sees the run directory (`rescuing.py`).
 
 Limits: strategies that have no snapshots (those of others) are trained to the end, and signals end them as they end any
 process. A rank that dies in the middle of an update, on the first rank's node, leaves nothing to be saved: the run goes
@@ -38,8 +39,10 @@ from unisono.launch.supervisor import Outcome
 from unisono.strategies.base import Strategy
 from unisono.strategies.farewell import Farewell
 from unisono.strategies.joining import Start
+from unisono.strategies.nodes.seating import Seating
 from unisono.strategies.shared import Kept, Shared
 from unisono.train.job import Job
+from unisono.train.rescuing import rescue
 from unisono.train.saving import Saver, last_done, last_epoch, put_back
 from unisono.train.snapshots.finding import Snapshot
 from unisono.train.team import Halted, Places
@@ -75,7 +78,8 @@ def train_unwatched(
     on_event: OnEvent = lambda event: None,
     on_tick: Callable[[], None] = lambda: None,
 ) -> dict[str, Any]:
-    """To the end, on every rank; `Halted`, on every rank, if one of them was asked to end. `places` are rank 0's.
+    """To the end, on every rank; `Halted`, on every rank, if one of them was asked to end. `places` are rank 0's, the
+    refuge in them the others'.
 
     on_tick() is called after every round.
     """
@@ -109,8 +113,12 @@ def train_unwatched(
                     # Not if the first rank is gone, nor in the middle of an update, which nobody here can take back.
                     if view is None or (isinstance(error, RankLost) and (view.reached != COMMIT or 0 in error.ranks)):
                         raise
-                    save = partial(saver.save_last, last_done(job, strategy.scores, view))
-                    raise _stranded(comm, save, error, vigil) from error
+                    position, writer = last_done(job, strategy.scores, view), 0
+                    save = partial(saver.save_last, position)
+                    desk = strategy.kept.desk if isinstance(strategy.kept, Shared) else None
+                    if desk is not None and places.refuge is not None and _first_lost(error, desk.seating):
+                        save, writer = partial(rescue, saver, places.refuge, position), desk.seating.ranks[0]
+                    raise _stranded(comm, writer, save, error, vigil) from error
                 except CommError as error:
                     # A connection that breaks does not say whose process has ended; that is seen a moment later.
                     if wait_until(lambda: bool(vigil.gone()), _ENDING_S):
@@ -160,12 +168,18 @@ def _failed(kept: Kept | None) -> UnisonoError | None:
     return said.error(first_hand=False) if said is not None and said.failed else None
 
 
-def _stranded(comm: Communicator, save: Callable[[], str], error: CommError, vigil: Vigil) -> Halted:
-    """A rank or a node is lost: what is left has reached all there is to go on from. The first rank saves it."""
+def _first_lost(error: CommError, seating: Seating) -> bool:
+    """Whether the first node is, or may be, the one that was lost. Whoever was only told of it cannot tell."""
+    told = isinstance(error, NodeLost) and not error.first_hand
+    return seating.node > 0 and (told or "node 0 (" in str(error))
+
+
+def _stranded(comm: Communicator, writer: int, save: Callable[[], str], error: CommError, vigil: Vigil) -> Halted:
+    """A rank or a node is lost: what is left has reached all there is to go on from. Rank `writer` saves it."""
     outcome = Outcome(lost=str(error).partition("\nHINT:")[0])  # there is another hint to give: where to go on
-    if comm.rank:
-        # Launchers end everybody when the first one leaves: not before the first rank is done, if it is on this node.
-        wait_until(lambda: not vigil.sees(0) or 0 in vigil.gone(), _SAVING_S)
+    if comm.rank != writer:
+        # Launchers end everybody when the first one leaves: not before the writer is done, if it is on this node.
+        wait_until(lambda: not vigil.sees(writer) or writer in vigil.gone(), _SAVING_S)
         return Halted(outcome, "")
     try:
         return Halted(outcome, save())
