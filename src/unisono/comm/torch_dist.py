@@ -72,6 +72,7 @@ def world(
         made = TorchCommunicator(store, rank, size, device, join.timeout_s, at=at)
     except CommError as error:
         raise unconnected(names, rank, join, str(error)) from error
+    made.join_s = join.timeout_s
     made.wait_for_others(timeout_s)
     return made
 
@@ -179,8 +180,10 @@ class TorchCommunicator(CheckedCommunicator):
         self._splits += 1
         store = PrefixStore(f"split{self._splits}/{members[0]}", self._store)
         me = members.index(self.rank)
-        device, timeout_s = str(self._device), self.timeout_s
-        made = TorchCommunicator(store, me, len(members), device, timeout_s, checked=self.checked, at=self.address)
+        device, join_s = str(self._device), min(self.join_s, self.timeout_s)
+        made = TorchCommunicator(store, me, len(members), device, join_s, checked=self.checked, at=self.address)
+        made.wait_for_others(self.timeout_s)
+        made.join_s = self.join_s
         self.barrier()  # a group that is ready must not end the store while another one still connects
         return made
 
@@ -333,9 +336,14 @@ def _as_tensor(array: Array) -> torch.Tensor:
     return torch.from_numpy(array)
 
 
+def try_s(timeout_s: float) -> float:
+    """gloo's time-out with which it gives up to connect after `timeout_s`, or after 10 s if that is longer."""
+    return min(timeout_s, max(timeout_s / _TRIES, _LEAST_TRY_S))
+
+
 def _options(at: str, timeout_s: float) -> Any:
     options = dist.ProcessGroupGloo._Options()  # type: ignore[attr-defined]  # there all the same
-    options._timeout = timedelta(seconds=min(timeout_s, max(timeout_s / _TRIES, _LEAST_TRY_S)))
+    options._timeout = timedelta(seconds=try_s(timeout_s))
     # Without an address gloo takes what this machine's name resolves to, often 127.0.0.1, for the others as well.
     devices = dist.ProcessGroupGloo
     options._devices = [devices.create_device(hostname=at) if at else devices.create_default_device()]
