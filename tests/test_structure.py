@@ -50,7 +50,7 @@ def test_imports_point_downward(path):
         (
             "torch",
             [
-                "comm/torch_dist.py",
+                "comm/torch_",
                 "launch/connect.py",
                 "launch/torch_group.py",
                 "train/weights.py",
