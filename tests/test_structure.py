@@ -46,7 +46,7 @@ def test_imports_point_downward(path):
 @pytest.mark.parametrize(
     ("package", "home"),
     [
-        ("mpi4py", ["comm/mpi.py"]),
+        ("mpi4py", ["comm/mpi_library.py"]),
         (
             "torch",
             [
