@@ -78,13 +78,6 @@ def test_what_json_cannot_hold_is_null(tmp_path, make):
         assert json.loads((tmp_path / "run" / name).read_text())["test_loss"] is None
 
 
-def test_the_place_of_logs_is_made_when_asked_for(tmp_path, make):
-    directory = make(tmp_path / "run")
-    assert names(tmp_path / "run") == ["recipe.toml"]
-    assert directory.log(3) == tmp_path / "run" / "log" / "rank-3.log"
-    assert directory.log(4).parent.is_dir()
-
-
 def test_a_directory_that_holds_something_is_left_alone(tmp_path):
     (tmp_path / "precious").write_text("x")
     with pytest.raises(UserError, match="exists and is not empty"):

@@ -155,11 +155,6 @@ class RunDirectory:
             with suppress(OSError):
                 entry.rmdir() if entry.is_dir() else entry.unlink()
 
-    def log(self, rank: int) -> Path:
-        """Where the output of a rank goes."""
-        (self.path / "log").mkdir(exist_ok=True)
-        return self.path / "log" / f"rank-{rank}.log"
-
     def add(self, record: dict[str, Any], parameters: list[str]) -> None:
         """One epoch: its metrics; for each rank its times and, for each parameter, what it contributed."""
         added = lines(record, parameters, self._mark)
