@@ -12,7 +12,7 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from unisono.errors import RESUME_ME, Diverged, NodeLost, UnisonoError
-from unisono.launch.supervisor import Outcome
+from unisono.launch.supervision import Outcome
 from unisono.recipe import Recipe
 from unisono.strategies.base import Strategy
 from unisono.strategies.nodes.away import Away
