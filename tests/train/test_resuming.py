@@ -333,7 +333,7 @@ def test_a_run_that_another_one_went_on_with_meanwhile_is_left_alone(finished, r
         return prepare(*given)
 
     before: dict[str, bytes] = {}
-    monkeypatch.setattr("unisono.cli.running.prepare", ready)
+    monkeypatch.setattr("unisono.cli.parent.prepare", ready)
     with pytest.raises(UserError, match="another unisono train has gone on with it meanwhile; nothing was changed"):
         run_recipe(recipe_of(str(run), {}))
     assert {name: data for name, data in contents(run).items() if not name.endswith("/.lock")} == before

@@ -14,8 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from unisono.cli.beginning import check_nodes, go_on
+from unisono.cli.parent import fail_of
 from unisono.cli.recorder import Recorder
-from unisono.cli.running import check_nodes, fail_of, go_on
 from unisono.cli.watching import live_page
 from unisono.errors import RankFailed, UserError
 from unisono.launch.connect import require
