@@ -6,10 +6,12 @@ The one idea: the parent, another launcher's ranks and the supervisors of severa
 go on from or refuse, so each asks here.
 """
 
+from typing import Any
+
 from unisono.errors import UserError
 from unisono.recipe import Recipe, option
 from unisono.train.located import FILES
-from unisono.train.resuming import Again, after_restart, as_saved
+from unisono.train.resuming import Again, after_restart, as_saved, find_snapshot
 from unisono.train.snapshots.finding import Snapshot
 
 
@@ -28,6 +30,19 @@ def restored(recipe: Recipe, snapshot: Snapshot | None) -> Recipe:
         if getattr(saved, name) != getattr(recipe, name):
             print(f"{option(name)} {getattr(recipe, name)} is not here: taken from {getattr(saved, name)}", flush=True)
     return saved
+
+
+def look(recipe: Recipe, restarts: int, found: list[Snapshot]) -> dict[str, Any]:
+    """What all go on from, as plain values; for one to find out and the others to be told. found: where the snapshot is
+    put, if there is one. Empty: there is nothing left to do."""
+    again = go_on(recipe, restarts)
+    if again.finished:
+        return {}
+    snapshot = find_snapshot(again.recipe)
+    found.extend([snapshot] if snapshot else [])
+    saved = restored(again.recipe, snapshot)
+    changed = {name: getattr(saved, name) for name in ("resume", "out", "allow_change", "shards", "engine", *FILES)}
+    return {"changed": changed, "anew": again.anew, "position": snapshot.position if snapshot else 0}
 
 
 def refuse_faults(recipe: Recipe) -> None:

@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from unisono.cli.beginning import check_nodes, go_on, refuse_faults, restored
+from unisono.cli.beginning import check_nodes, look, refuse_faults
 from unisono.cli.recorder import Recorder
 from unisono.cli.watching import live_page
 from unisono.comm.base import DEFAULT_TIMEOUT_S, Communicator
@@ -33,9 +33,8 @@ from unisono.strategies.peers import PEERS, devices_of, transport_of
 from unisono.strategies.wire import wire_notes
 from unisono.train.alike import check_alike, facts_of, unlike
 from unisono.train.job import Job, load_data, prepare
-from unisono.train.located import FILES
 from unisono.train.precision_trial import precision_notes
-from unisono.train.resuming import SNAPSHOTS, find_snapshot
+from unisono.train.resuming import SNAPSHOTS
 from unisono.train.saving import check_data
 from unisono.train.snapshots.finding import Snapshot
 from unisono.train.team import Halted, Places
@@ -120,19 +119,7 @@ def _leave_stranded(comm: Communicator, halted: Halted) -> NoReturn:
 def _begin(comm: Communicator, recipe: Recipe, restarts: int) -> tuple[Job, Origin, bool] | None:
     """Where the run begins; whether from the beginning, in its old directory. None: there is nothing left to do."""
     found: list[Snapshot] = []
-
-    def look() -> dict[str, Any]:
-        again = go_on(recipe, restarts)
-        if again.finished:
-            return {}
-        snapshot = find_snapshot(again.recipe)
-        found.extend([snapshot] if snapshot else [])
-        saved = restored(again.recipe, snapshot)
-        names = ("resume", "out", "allow_change", "shards", "engine", *FILES)
-        changed = {name: getattr(saved, name) for name in names}
-        return {"changed": changed, "anew": again.anew, "position": snapshot.position if snapshot else 0}
-
-    seen = told(comm, look)
+    seen = told(comm, lambda: look(recipe, restarts, found))
     if not seen:
         return None
     recipe = replace(recipe, **seen["changed"])
