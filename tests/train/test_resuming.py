@@ -25,6 +25,8 @@ from unisono.train.saving import check_data
 from unisono.train.snapshots.finding import Snapshot, listed, number_of
 from unisono.train.snapshots.manifest import Manifest
 
+pytestmark = pytest.mark.usefixtures("no_price")
+
 RECIPE = Recipe(epochs=3, ranks=2, snapshot_every="10steps", keep=3)  # 23 steps an epoch
 
 
@@ -35,12 +37,6 @@ def finished(tmp_path_factory) -> Path:
     with every_snapshot():
         run_recipe(replace(RECIPE, out=str(path)))
     return path
-
-
-@pytest.fixture(autouse=True)
-def no_price(monkeypatch) -> None:
-    """What shards cost is measured at the end of a run, for 50 ms."""
-    monkeypatch.setattr("unisono.train.closing.shard_price", lambda *given: 1.0)
 
 
 @pytest.fixture
