@@ -76,4 +76,5 @@ def test_an_interruption_shows_what_was_tried_and_the_same_command_goes_on(tmp_p
     first, second = json.loads(Path("o/tune.json").read_text())
     assert (first["mark"], second["mark"], second["objective"], second["complete"]) == ("", "*", "throughput", True)
     lines = Path("o/cells.jsonl").read_text().splitlines()
+    assert all("others_cores" in json.loads(line) for line in lines)
     assert sum(json.loads(line)["labels"]["ranks"] == "1" and json.loads(line)["seconds"] == 1 for line in lines) == 1

@@ -76,13 +76,9 @@ def calibrated(
 ) -> None:
     """Fits the model to the runs and shows what it says."""
     from unisono.measure.prediction.calibrating import calibrate
-    from unisono.resources import usable_cores
-    from unisono.study.study import disturbance
 
     costs, checked = calibrate(cells, records, path, work.nbytes)
     show(costs, work, request, checked, path)
-    if told := disturbance(records, usable_cores()):
-        print(told)
 
 
 def show(

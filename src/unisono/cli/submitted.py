@@ -117,7 +117,9 @@ class Submitted:
             note.unlink(missing_ok=True)
         except UnisonoError as error:  # the job may go on: with the note, --retry goes on with it
             code, said = error.exit_code, f"unisono: {error}"
-        return {"job": number, "elapsed_s": time.perf_counter() - begun, "others_cores": 0.0} | outcome(run, code, said)
+        elapsed_s = time.perf_counter() - begun
+        # Who else was on its nodes only they could tell.
+        return {"job": number, "elapsed_s": elapsed_s, "others_cores": None} | outcome(run, code, said)
 
     def _submit(self, cell: Cell, recipe: Path, run: Path) -> str:
         from unisono.cli.submission import Submission

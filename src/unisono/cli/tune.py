@@ -118,9 +118,12 @@ def _show(records: Sequence[dict[str, Any]], best: str | None, path: Path, objec
     from rich.console import Console
 
     from unisono.report.tune import rows_of, table, words_of
+    from unisono.resources import usable_cores
 
-    rows = [row | {"objective": objective, "complete": complete} for row in rows_of(records)]
+    known = {"objective": objective, "complete": complete, "machine_cores": usable_cores()}
+    rows = [row | known for row in rows_of(records)]
     made = table(rows, best or "")
-    Console(width=None if sys.stdout.isatty() else 110, markup=False).print(made.shown(rows))
+    terminal = Console(width=None if sys.stdout.isatty() else 110, markup=False)
+    terminal.print(made.shown(rows, terminal.width))
     print("\n".join(words_of(rows, best or "", objective, complete=complete)))
     made.write(rows, path, "tune")

@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 from typing import Any, Protocol, TypeAlias, final
 
 from unisono.errors import UserError
@@ -106,18 +105,6 @@ def counted(records: Iterable[Record], cell: Cell) -> dict[int, Record]:
         for repeat, record in sorted(latest(records, cell).items())
         if repeat >= 0 and record["status"] == FINISHED
     }
-
-
-def disturbance(records: Iterable[Record], cores: int) -> str:
-    """A sentence, if other programs took more than a quarter of the machine while these ran; else nothing."""
-    told = [record.get("others_cores") for record in records if record["repeat"] >= 0]
-    busy = [count for count in told if count is not None]
-    if not busy or median(busy) <= cores / 4:
-        return ""
-    return (
-        f"Other programs kept {median(busy):.1f} of the {cores} cores busy meanwhile: these times are theirs as well. "
-        "Repeat it when the machine is quiet."
-    )
 
 
 def losses(records: Iterable[Record], cell: Cell) -> dict[str, Any]:
