@@ -23,6 +23,7 @@ from unisono.launch.slurm.client import Job, NoSuchJob
 from unisono.launch.slurm.following import Output, ask, exit_code, told
 from unisono.launch.slurm.options import JobOptions
 from unisono.study.cells import Cell
+from unisono.study.disk import writing
 from unisono.study.process import FINISHED, outcome, read_summary
 from unisono.study.study import Record, Tell
 
@@ -112,7 +113,8 @@ class Submitted:
         try:
             number = note.read_text().strip() if note.exists() else ""
             if not number:
-                number = self._submit(cell, recipe, run)
+                with writing(note):
+                    number = self._submit(cell, recipe, run)
             code, said = self._wait(number, run, timeout_s, on_line)
             note.unlink(missing_ok=True)
         except UnisonoError as error:  # the job may go on: with the note, --retry goes on with it

@@ -23,6 +23,7 @@ from unisono.launch.children import Subprocess
 from unisono.launch.commands import mpirun
 from unisono.launch.environments import child_environment, mpi_environment
 from unisono.study.cells import Cell
+from unisono.study.disk import writing
 from unisono.study.others import Others
 from unisono.study.outcome import outcome_of
 from unisono.tracebacks import LEFT_OUT
@@ -39,8 +40,9 @@ def run_cell(
     the start of the process to its end), others_cores (of our cores, how many others kept busy; None: not known),
     summary (of the run directory; empty if it failed); of a finished one also what `outcome_of` says.
     """
-    recipe.parent.mkdir(parents=True, exist_ok=True)
-    cell.recipe.save(recipe)
+    with writing(recipe):
+        recipe.parent.mkdir(parents=True, exist_ok=True)
+        cell.recipe.save(recipe)
     begun, others = time.perf_counter(), Others()
     code, said = _run(cell, [str(recipe), "--out", str(run)], timeout_s, on_line)
     elapsed_s = time.perf_counter() - begun
