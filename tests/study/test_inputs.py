@@ -28,6 +28,24 @@ def test_other_code_is_another_study(tmp_path):
         Records.open(tmp_path / "s", "scale", inputs_of([recipe]))
 
 
+@pytest.mark.parametrize("option", ["model", "data"])
+def test_a_module_that_own_code_imports_belongs_to_it(tmp_path, option):
+    (tmp_path / "own.py").write_text("import helper")
+    (tmp_path / "helper.py").write_text("K = 0")
+    (tmp_path / "other.py").write_text("K = 0")
+    recipe = Recipe(**{option: f"{tmp_path}/own.py:make"})
+    before = inputs_of([recipe])
+    (tmp_path / "other.py").write_text("K = 1")
+    assert inputs_of([recipe]) == before
+    with Records.open(tmp_path / "s", "scale", before) as records:
+        records.add({"digest": "1"})
+    (tmp_path / "helper.py").write_text("K = 1")
+    with pytest.raises(
+        UserError, match=r"another study: studied is files .*helper.py .* there, files .*helper.py .* here"
+    ):
+        Records.open(tmp_path / "s", "scale", inputs_of([recipe]))
+
+
 def test_a_plan_stays_where_it_was_begun(tmp_path):
     code = tmp_path / "own.py"
     code.write_text("K = 0")
