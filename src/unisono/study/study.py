@@ -17,6 +17,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Protocol, TypeAlias, final
 
+from unisono.energy import others
 from unisono.errors import UserError
 from unisono.study.cells import Cell
 from unisono.study.plan import Turn
@@ -112,12 +113,7 @@ def disturbance(records: Iterable[Record], cores: int) -> str:
     """A sentence, if other programs took more than a quarter of the machine while these ran; else nothing."""
     told = [record.get("others_cores") for record in records if record["repeat"] >= 0]
     busy = [count for count in told if count is not None]
-    if not busy or median(busy) <= cores / 4:
-        return ""
-    return (
-        f"Other programs kept {median(busy):.1f} of the {cores} cores busy meanwhile: these times are theirs as well. "
-        "Repeat it when the machine is quiet."
-    )
+    return others.disturbance(median(busy), cores) if busy else ""
 
 
 def losses(records: Iterable[Record], cell: Cell) -> dict[str, Any]:
