@@ -39,6 +39,7 @@ def profile(
 
     from unisono.measure.profile.study import measure, plan
     from unisono.report.profile import FILES, Shown, activations, sentences, tables, write
+    from unisono.report.verdict import plural
 
     given = {entry.name: getattr(options, entry.name) for entry in fields(Recipe)}
     asked = load(recipe, {name: value for name, value in given.items() if value is not None})
@@ -55,7 +56,7 @@ def profile(
             told = f", {found.activation}" if look.activations else ""
             print(
                 f"unisono profile: {found.model}{told} on {found.data}; {found.engine} engine, "
-                f"{found.ranks} rank{'s' if found.ranks > 1 else ''} x {found.threads} threads",
+                f"{plural(found.ranks, 'rank')} x {plural(found.threads, 'thread')}",
                 flush=True,
             )
             try:

@@ -44,6 +44,7 @@ def tune(
     from unisono.measure.tune.tuning import Terms
     from unisono.measure.tune.tuning import tune as search_best
     from unisono.recipe import load
+    from unisono.report.verdict import plural
     from unisono.resources import available_bytes, usable_cores
     from unisono.study.inputs import inputs_of
     from unisono.study.records import Records, default_path
@@ -66,7 +67,8 @@ def tune(
     studied: dict[str, Any] = {"cells": {cell.name: cell.digest for cell in cells}, "objective": search.objective}
     studied |= inputs_of([loaded])
     path = Path(search.out).expanduser() if search.out else default_path("tune", loaded, studied)
-    print(f"unisono tune: {len(cells)} settings on {usable_cores()} cores, in {path}", file=sys.stderr, flush=True)
+    told = f"unisono tune: {plural(len(cells), 'setting')} on {plural(usable_cores(), 'core')}, in {path}"
+    print(told, file=sys.stderr, flush=True)
     with Records.open(path, "tune", studied) as records:
         # With an accuracy to reach, half of the time is for getting there.
         short = replace(search, seconds=search.seconds / 2) if loaded.target_accuracy else search

@@ -56,5 +56,5 @@ def disturbance(others_cores: float | None, cores: int, where: str = "") -> str:
     """A sentence, if others took more than a quarter of the cores; else nothing."""
     if others_cores is None or not others_cores > FELT * cores:
         return ""
-    busy = f"{WORDS} {others_cores:.1f} of the {cores} cores{where} busy meanwhile"
+    busy = f"{WORDS} {others_cores:.1f} of the {cores} core{'s' * (cores > 1)}{where} busy meanwhile"
     return f"{busy}: these times are theirs as well. Repeat it when the machine is quiet."

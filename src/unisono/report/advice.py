@@ -73,7 +73,9 @@ def advice(summary: dict[str, Any], tally: Tally, cores: int) -> str:
         return f"{told}batch. Try a larger --batch-size." if larger else f"{told}data, all of which are one batch."
     if tally.crowd * summary["threads"] > cores:
         what = f"{tally.crowd} ranks" + (f" x {summary['threads']} threads" if summary["threads"] > 1 else "")
-        return f"Limited by waiting: {what} share {cores} cores. Try --ranks {enough_ranks(live, room)}."
+        return (
+            f"Limited by waiting: {what} share {cores} core{'s' * (cores > 1)}. Try --ranks {enough_ranks(live, room)}."
+        )
     if enough_ranks(live, ranks) < ranks:
         return f"Limited by waiting: some ranks have no shard to compute. Try --ranks {enough_ranks(live, ranks)}."
     if disturbed(summary, tally, cores):

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from unisono.report.measured import percent
-from unisono.report.verdict import readable_s
+from unisono.report.verdict import plural, readable_s
 from unisono.study.tables import Column, Row, Table
 
 AIM = 0.2
@@ -34,7 +34,7 @@ def table(rows: Sequence[Row]) -> Table:
     ]
     kept = [column for column in shown if any(row.get(column.name) is not None for row in rows)]
     ranks = rows[0]["ranks"] // rows[0]["nodes"] if rows else 0
-    told = f"predicted for {network}, {ranks} ranks a node: sync, and samples/s of local SGD and async"
+    told = f"predicted for {network}, {plural(ranks, 'rank')} a node: sync, and samples/s of local SGD and async"
     return Table(told, kept)
 
 

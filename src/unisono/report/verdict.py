@@ -68,6 +68,11 @@ def readable_s(seconds: float) -> str:
     return f"{value:.0f} {unit}" if value >= 100 else f"{value:.1f} {unit}"
 
 
+def plural(count: int | str, noun: str) -> str:
+    """1 rank, 2 ranks."""
+    return f"{count} {noun}" if str(count) == "1" else f"{count} {noun}s"
+
+
 def _score(summary: dict[str, Any], tally: Tally) -> str:
     """On the test part; without one, on the best that there is."""
     scores = {"test": summary, "validation": tally.metrics, "train": summary}

@@ -13,6 +13,7 @@ from unisono.errors import UserError
 from unisono.recipe import Recipe, from_values, option
 from unisono.report.page.blocks import Block, Code, Section, Text
 from unisono.report.run import Run
+from unisono.report.verdict import plural
 
 _OF_ONE_RUN = ("out", "resume", "allow_change")
 
@@ -46,8 +47,9 @@ def _same(run: Run, recipe: Recipe) -> str:
     if recipe.strategy == "async":
         return _same_order(run, recipe)
     if recipe.strategy == "sync" and recipe.allreduce == "arena" and not recipe.batch_size_per_rank:
-        return f"the same on 1 to {recipe.shards} ranks of the same machine"
-    return f"the same on {recipe.ranks} ranks of the same machine"
+        reach = f"1 to {recipe.shards} ranks" if recipe.shards > 1 else "1 rank"
+        return f"the same on {reach} of the same machine"
+    return f"the same on {plural(recipe.ranks, 'rank')} of the same machine"
 
 
 def _same_order(run: Run, recipe: Recipe) -> str:

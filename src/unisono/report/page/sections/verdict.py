@@ -77,7 +77,8 @@ def _ending(run: Run) -> Text:
     if status == "finished":
         early = summary.get("stopped_early")
         return Text(f"Stopped early after epoch {summary.get('epochs')}: {early}." if early else "", "lead")
-    reached = f"{len(run.numbers('epoch')):,} epochs were recorded"
+    epochs = len(run.numbers("epoch"))
+    reached = "1 epoch was recorded" if epochs == 1 else f"{epochs:,} epochs were recorded"
     error = f"; {summary['error']}" if summary.get("error") else ""
     return Text(f"The run is {status}: {reached}{error}", "warning")
 
