@@ -1,16 +1,15 @@
 """`unisono profile`: where the time of a recipe's steps goes, in tables, JSON and a trace."""
 
 import sys
-from dataclasses import fields
 from typing import Annotated, Any
 
 from cyclopts import Group, Parameter
 
 from unisono.cli.bench import prepare_out
-from unisono.cli.train import Options
+from unisono.cli.train import Options, given_options
 from unisono.errors import UnisonoError
 from unisono.measure.profile.options import ProfileOptions
-from unisono.recipe import Recipe, load
+from unisono.recipe import load
 
 _DEFAULTS = ProfileOptions()
 _NOTHING = Options()
@@ -41,8 +40,7 @@ def profile(
     from unisono.report.profile import FILES, Shown, activations, sentences, tables, write
     from unisono.report.verdict import plural
 
-    given = {entry.name: getattr(options, entry.name) for entry in fields(Recipe)}
-    asked = load(recipe, {name: value for name, value in given.items() if value is not None})
+    asked = load(recipe, given_options(options))
     jobs = plan(asked, look)
     out = prepare_out(asked.out, FILES)
     console, shown = (

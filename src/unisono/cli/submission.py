@@ -83,10 +83,10 @@ class Submission:
 
     @cached_property
     def _memory(self) -> str:
-        return self.job.mem or _memory(replace(self._recipe, ranks=self._layout.size), self._layout.ranks)
+        return self.job.mem or _memory(replace(self.recipe, ranks=self._layout.size), self._layout.ranks)
 
     @cached_property
-    def _recipe(self) -> Recipe:
+    def recipe(self) -> Recipe:
         """Checked as far as it can be without its data."""
         if self._resumes and not self.source:
             return recipe_of(self._resumes, self.overrides)
@@ -94,7 +94,7 @@ class Submission:
 
     @cached_property
     def _layout(self) -> Layout:
-        recipe = self._recipe
+        recipe = self.recipe
         nodes, ranks, given = self.job.nodes, self.job.ranks_per_node, self.overrides.get("ranks")
         if not ranks:
             ranks, rest = divmod(recipe.ranks, nodes)
