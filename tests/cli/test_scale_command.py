@@ -85,7 +85,8 @@ def test_an_interruption_keeps_what_was_finished_and_leaves_no_process(signum, s
     _, errors = command.communicate(timeout=60)
     _, alive = psutil.wait_procs(tree, timeout=20)
     assert alive == []
-    assert command.returncode == -signum
+    assert command.returncode == (75 if signum == signal.SIGINT else -signum)
     assert len((tmp_path / "here/cells.jsonl").read_text().splitlines()) == 1
     if signum == signal.SIGINT:
-        assert b"What was finished is kept in here: the same command goes on." in errors
+        told = b"unisono: interrupted; what was finished is kept in here\nHINT: the same command goes on\n"
+        assert errors.endswith(told)

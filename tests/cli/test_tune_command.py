@@ -9,6 +9,7 @@ import pytest
 
 from unisono.cli.main import app
 from unisono.energy.meter import find_counters
+from unisono.errors import Interrupted
 from unisono.measure.tune import tuning
 from unisono.recipe import load
 from unisono.report.page.document import sections_of
@@ -65,11 +66,11 @@ def test_an_interruption_shows_what_was_tried_and_the_same_command_goes_on(tmp_p
     monkeypatch.setattr(tuning, "run_trial", run_trial)
     monkeypatch.chdir(tmp_path)
     command = ["tune", "--ranks", "1,2", "--threads", "1", "--out", "o"]
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(Interrupted, match="what was finished is kept in o\nHINT: the same command goes on") as caught:
         app(command, exit_on_error=False)
+    assert caught.value.exit_code == 75
     told = capsys.readouterr()
     assert "settings that were tried" in told.out
-    assert "What was tried is kept in o: the same command goes on." in told.err
     assert [row["ranks"] for row in json.loads(Path("o/tune.json").read_text())] == ["1"]
     app(command, exit_on_error=False, result_action="return_value")
     assert "* 2 ranks x 1 thread," in capsys.readouterr().out

@@ -173,6 +173,8 @@ def test_a_cell_that_failed_is_a_row_with_its_reason():
     rows = rows_of(cells, [records[0], failed(cells[1], "no core")], weak=False, cores=2)
     assert rows[1]["reason"] == "no core"
     assert "why not" in table(rows).markdown(rows)
+    waiting = rows_of(cells, records[:1], weak=False, cores=8)
+    assert words_of(waiting) == ["1x2: not run yet"]
     assert words_of(rows) == ["1x2: no core", "One number of ranks is no scaling: give a --grid with several."]
     assert "not run yet" in table(rows).markdown(rows_of(cells, records[:1], weak=False, cores=2))
 

@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from unisono.cli.submitted import Submitted
-from unisono.errors import UnisonoError, UserError
+from unisono.errors import Interrupted, UnisonoError, UserError
 from unisono.launch.environments import detect
 from unisono.measure.study_options import StudyOptions
 from unisono.report.verdict import plural, readable_s
@@ -91,10 +91,10 @@ def study(plan: Plan, show: Callable[[Sequence[Record], Path], None]) -> None:
         except KeyboardInterrupt:
             with suppress(UnisonoError):  # what is there may be too little to say anything
                 show(records.all, plan.path)
-            print(f"What was finished is kept in {plan.path}: the same command goes on.", file=sys.stderr)
+            hint = "the same command goes on"
             if plan.elsewhere is not None:
-                print("A job that was submitted goes on, too; unisono jobs, unisono cancel.", file=sys.stderr)
-            raise
+                hint += "; so does a job that was submitted: unisono jobs, unisono cancel"
+            raise Interrupted(str(plan.path), hint=hint) from None
         show(records.all, plan.path)
         if not any(counted(records.all, cell) for cell in plan.cells):
             raise UnisonoError("every run failed: the reasons are above", hint="--retry runs them again")

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from cyclopts import Group, Parameter
 
 from unisono.cli.train import given_options, options_of_recipe
-from unisono.errors import UnisonoError, UserError
+from unisono.errors import Interrupted, UnisonoError, UserError
 from unisono.measure.tune.options import TuneOptions
 
 OWN = ("out", "resume", "allow_change", "ranks", "threads", "shards")
@@ -81,8 +81,7 @@ def tune(
         except KeyboardInterrupt:
             if records.all:
                 _show(records.all, None, path, search.objective, complete=False)
-            print(f"What was tried is kept in {path}: the same command goes on.", file=sys.stderr)
-            raise
+            raise Interrupted(str(path)) from None
         _show(records.all, best, path, search.objective, complete=outcome.complete)
         found = next((cell for cell in cells if cell.digest == best), None)
         if found is None:

@@ -17,7 +17,7 @@ from math import isfinite
 from unisono.report.measured import TIMES, losses_line, short_line
 from unisono.report.scale import baseline_of, bits_line
 from unisono.study.laws import Law, amdahl, gustafson
-from unisono.study.tables import Row
+from unisono.study.tables import NOT_YET, Row
 
 KNEE = 0.5
 """More ranks that bring less than this share of what they should are not worth it."""
@@ -40,7 +40,8 @@ def words_of(rows: Sequence[Row]) -> list[str]:
     failures = [f"{row['grid']}: {row['reason']}" for row in rows if row.get("reason")]
     failures += [line for row in rows if (line := losses_line(row, row["grid"]))]
     if base is None or len({row["world"] for row in done}) < 2:
-        return [*failures, "One number of ranks is no scaling: give a --grid with several."]
+        begun = any(row.get("reason") == NOT_YET for row in rows)
+        return [*failures, *([] if begun else ["One number of ranks is no scaling: give a --grid with several."])]
     lines = [*law_lines(done), knee_line(done), limit_line(base, largest_of(done)), accuracy_line(base, done)]
     return [line for line in [*lines, bits_line(rows), short_line(rows, "grid"), *failures] if line]
 
