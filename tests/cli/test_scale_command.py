@@ -33,7 +33,13 @@ def test_a_study_is_shown_written_and_found_again(tmp_path):
     assert all(row["samples_per_s"] > 0 and row["same_bits"] for row in rows)
     for name in ("scale.csv", "scale.md", "scale.tex", "scale.svg", "scale.txt"):
         assert (study / name).stat().st_size > 50, name
-    assert [section.title for section in sections_of([load_run(study)])] == ["Scaling"]
+    assert [section.title for section in sections_of([load_run(study)])] == [
+        "Scaling", "How to reproduce it", "Recipe", "Machine",
+    ]  # fmt: skip
+    about = json.loads((study / "about.json").read_text())
+    assert about["command"] == " ".join(["unisono", "scale", *SMALL])
+    assert about["varied"] == ["ranks"]
+    assert about["recipe"]["epochs"] == 1
     assert "Short runs: " in ended.stdout
     again = scale(*SMALL, cwd=tmp_path)
     assert "2 of them are there already" in again.stderr

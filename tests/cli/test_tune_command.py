@@ -30,7 +30,9 @@ def test_a_recipe_is_found_and_written(tmp_path):
     found = load(str(tmp_path / "o" / "tuned.toml"), {})
     assert (found.ranks, found.threads, found.batch_size, found.target_accuracy) == (1, 1, 64, 0.5)
     assert (tmp_path / "o" / "tune.csv").exists()
-    assert [section.title for section in sections_of([load_run(tmp_path / "o")])] == ["Tuning"]
+    assert [section.title for section in sections_of([load_run(tmp_path / "o")])] == [
+        "Tuning", "How to reproduce it", "Recipe", "Machine",
+    ]  # fmt: skip
 
 
 NO_ENERGY = ["--objective", "energy", "--watts-per-core", "0"] if not find_counters().found else ["--seconds", "0"]

@@ -36,6 +36,7 @@ def profile(
     """
     from rich.console import Console
 
+    from unisono.cli.about import write_about
     from unisono.measure.profile.study import measure, plan
     from unisono.report.profile import FILES, Shown, activations, sentences, tables, write
     from unisono.report.verdict import plural
@@ -71,6 +72,7 @@ def profile(
             shown_tables = [activations(records, shown)] if look.activations else tables(records[0], shown)
             console.print(*shown_tables, sep="")
             if out is not None:
+                write_about(out, [job.recipe for job in jobs])
                 print("Written: " + ", ".join(str(path) for path in write(records, out)))
     if not records:
         raise UnisonoError("none of the activations could be profiled: the reasons are above")

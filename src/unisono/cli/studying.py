@@ -17,6 +17,7 @@ from typing import Any, final
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
+from unisono.cli.about import write_about
 from unisono.cli.submitted import Submitted
 from unisono.errors import Interrupted, UnisonoError, UserError
 from unisono.launch.environments import detect
@@ -86,6 +87,7 @@ def study(plan: Plan, show: Callable[[Sequence[Record], Path], None]) -> None:
         show_plan(plan)
         return
     with Records.open(plan.path, plan.kind, plan.studied) as records:
+        write_about(plan.path, [cell.recipe for cell in plan.cells], here=plan.elsewhere is None)
         try:
             _carry_out(plan, records, terms)
         except KeyboardInterrupt:

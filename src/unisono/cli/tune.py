@@ -37,6 +37,7 @@ def tune(
     recipe
         A TOML file, or the name of a shipped recipe (r4). Options given here go before it.
     """
+    from unisono.cli.about import write_about
     from unisono.energy.meter import find_counters
     from unisono.launch.environments import detect
     from unisono.measure.options import sizes
@@ -70,6 +71,7 @@ def tune(
     told = f"unisono tune: {plural(len(cells), 'setting')} on {plural(usable_cores(), 'core')}, in {path}"
     print(told, file=sys.stderr, flush=True)
     with Records.open(path, "tune", studied) as records:
+        write_about(path, [cell.recipe for cell in cells])
         # With an accuracy to reach, half of the time is for getting there.
         short = replace(search, seconds=search.seconds / 2) if loaded.target_accuracy else search
         try:

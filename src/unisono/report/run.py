@@ -59,6 +59,8 @@ class Run:
     "scale"; what a prediction was checked by under "points"."""
     utilisation: Columns = field(default_factory=dict, repr=False)
     """What ranks, nodes and GPUs did, every two seconds: a value a line of utilisation.csv."""
+    about: dict[str, Any] = field(default_factory=dict, repr=False)
+    """Of a study: the command, the recipe that its runs have in common, what they differ in, the machine."""
     problems: list[str] = field(default_factory=list)
     """What is missing or damaged, a sentence each."""
 
@@ -144,7 +146,7 @@ def load(run: str | Path) -> Run:
     if "predict" in studies and (points := _points(path / "model.json", problems)):
         studies[POINTS] = points
     if not any((path / name).exists() for name in _TRAINING):
-        return Run(path, studies=studies, problems=problems)
+        return Run(path, studies=studies, about=read_json(path / "about.json", problems), problems=problems)
     metrics = columns_of(_epochs(path / "metrics.jsonl", problems))
     read = Run(
         path,
@@ -155,7 +157,7 @@ def load(run: str | Path) -> Run:
         read_rows(path / "events.jsonl", problems),
         studies,
         read_table(path / "utilisation.csv", problems),
-        problems,
+        problems=problems,
     )
     for name, meaning in (
         ("recipe.toml", "how to run it again is not known"),

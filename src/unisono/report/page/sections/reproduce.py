@@ -1,4 +1,4 @@
-"""Reproduce: the command that trains the same again, in full.
+"""Reproduce: the command that trains the same again, in full; of a study the one that was given.
 
 The one idea: only options that differ from their defaults are written, quoted for a shell; what a launcher decided
 (ranks under mpirun) is part of the command. Limits: data and own code (`file.py:function`) must be where they were; a
@@ -15,16 +15,17 @@ from unisono.report.page.blocks import Block, Code, Section, Text
 from unisono.report.run import Run
 from unisono.report.verdict import plural
 
+_GOING_ON = {"scale", "compare", "predict", "tune"}
+"""Studies that go on where they were left."""
 _OF_ONE_RUN = ("out", "resume", "allow_change")
 
 
 def section(runs: Sequence[Run]) -> Section | None:
-    """A command a run."""
+    """A command a run, or a study."""
     blocks: list[Block] = []
     for run in runs:
-        if run.recipe:
-            blocks += [Text(run.name)] if len(runs) > 1 else []
-            blocks += _run(run)
+        found = _run(run) if run.recipe else _study(run)
+        blocks += [Text(run.name), *found] if found and len(runs) > 1 else found
     return Section("How to reproduce it", blocks) if blocks else None
 
 
@@ -40,6 +41,16 @@ def _run(run: Run) -> list[Block]:
     if run.summary.get("resumed_from"):
         blocks.append(Text(f"The run was resumed from {run.summary['resumed_from']}; it need not be.", "note"))
     return blocks
+
+
+def _study(run: Run) -> list[Block]:
+    """Of a study: what was typed."""
+    given, version = run.about.get("command"), run.about.get("version")
+    if not isinstance(given, str) or not given:
+        return []
+    told = f"With unisono {version}, from the directory in which it was given; with another --out all is measured anew"
+    told += ", with this one what is missing." if _GOING_ON & run.studies.keys() else "."
+    return [Code(given), Text(told, "note")]
 
 
 def _same(run: Run, recipe: Recipe) -> str:
