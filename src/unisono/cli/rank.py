@@ -81,7 +81,7 @@ def as_rank(
                 here = {rank: pid for rank, pid in enumerate(pids) if nodes[rank] == nodes[0]}
                 tick = partial(record.watch.tick, here)
                 found = train_unwatched(World(comm, record.add), job, places, origin, record.add_event, tick)
-                record.watch.put_together(energy.gather())
+                record.watch.put_together(energy.gather(), energy.others_cores)
                 return record.finish(found | {"restarts": placement.restarts})
         except Halted as halted:
             if halted.outcome.lost:

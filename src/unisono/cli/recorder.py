@@ -193,6 +193,7 @@ class Recorder:
         self._write_events(EventFile.close)
         tally, directory = self._tally, self._directory
         summary = self._facts() | self._scored(found)
+        summary["others_cores"] = self.watch.others_cores()
         summary |= {"status": "finished", "wall_s": time.perf_counter() - self._begun}
         summary |= {name: tally.mean_s(name) for name in TIMES}
         summary["sync_s"] = summary["wait_s"] + summary["update_s"]
