@@ -2,7 +2,7 @@
 
 `str(error)` is the whole message for the user; a traceback is for our own bugs only. The command line prints the
 message and leaves with `exit_code`: 2 for a mistake in what was asked for, 1 for a run that failed, 75 for one that was
-asked to end and can be resumed.
+asked to end and can be resumed, as can a study.
 
 >>> str(UserError("--ranks is 0", hint="give 1 or more"))
 '--ranks is 0\\nHINT: give 1 or more'
@@ -33,6 +33,15 @@ class AskedToEnd(SystemExit):
     def __init__(self, snapshot: str) -> None:
         super().__init__(RESUME_ME)
         self.snapshot = snapshot
+
+
+class Interrupted(UnisonoError):
+    """Ctrl-C ended a study: what was finished is kept in `path`, and the same command goes on there."""
+
+    exit_code = RESUME_ME
+
+    def __init__(self, path: str, *, hint: str = "the same command goes on") -> None:
+        super().__init__(f"interrupted; what was finished is kept in {path}", hint=hint)
 
 
 class UserError(UnisonoError):

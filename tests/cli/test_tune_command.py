@@ -4,11 +4,12 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from unisono.cli.main import app
-from unisono.energy.meter import find_counters
+from unisono.errors import Interrupted, UserError
 from unisono.measure.tune import tuning
 from unisono.recipe import load
 from unisono.report.page.document import sections_of
@@ -24,15 +25,32 @@ def test_a_recipe_is_found_and_written(tmp_path):
     given = ["--ranks", "1", "--threads", "1", "--batch-sizes", "64", "--seconds", "100", "--out", "o"]
     ended = unisono(*given, "--target-accuracy", "0.5", "--patience", "1", cwd=tmp_path)
     assert ended.returncode == 0, ended.stderr
-    for word in ("settings that were tried", "to accuracy", "Written: o/tuned.toml"):
+    for word in ("settings that were tried", "to accuracy", "Nothing was compared: ", "Written: o/tuned.toml"):
         assert word in ended.stdout
     found = load(str(tmp_path / "o" / "tuned.toml"), {})
     assert (found.ranks, found.threads, found.batch_size, found.target_accuracy) == (1, 1, 64, 0.5)
     assert (tmp_path / "o" / "tune.csv").exists()
-    assert [section.title for section in sections_of([load_run(tmp_path / "o")])] == ["Tuning"]
+    assert [section.title for section in sections_of([load_run(tmp_path / "o")])] == [
+        "Tuning", "How to reproduce it", "Recipe", "Machine",
+    ]  # fmt: skip
 
 
-NO_ENERGY = ["--objective", "energy", "--watts-per-core", "0"] if not find_counters().found else ["--seconds", "0"]
+class Begun(Exception):
+    """Nothing was refused."""
+
+
+@pytest.mark.parametrize("counters", [[], ["package-0"]])
+@pytest.mark.parametrize("watts", ["0", "8"])
+@pytest.mark.parametrize("objective", ["energy", "throughput"])
+def test_energy_is_the_aim_only_where_it_can_be_told(monkeypatch, objective, watts, counters):
+    def begin(*given):
+        raise Begun("it begins")
+
+    monkeypatch.setattr("unisono.energy.meter.find_counters", lambda: SimpleNamespace(found=counters))
+    monkeypatch.setattr("unisono.measure.tune.candidates.candidates_of", begin)
+    refused = objective == "energy" and watts == "0" and not counters
+    with pytest.raises(UserError if refused else Begun, match="no counters of energy" if refused else "it begins"):
+        app(["tune", "--objective", objective, "--watts-per-core", watts], exit_on_error=False)
 
 
 def test_mistakes_are_told_without_a_traceback(tmp_path):
@@ -41,7 +59,7 @@ def test_mistakes_are_told_without_a_traceback(tmp_path):
         ["--objective", "money"],
         ["--memory", "much"],
         ["--transport", "gloo"],
-        NO_ENERGY,
+        ["--seconds", "0"],
     ):
         ended = unisono(*words, cwd=tmp_path)
         assert ended.returncode == 2, words
@@ -65,15 +83,16 @@ def test_an_interruption_shows_what_was_tried_and_the_same_command_goes_on(tmp_p
     monkeypatch.setattr(tuning, "run_trial", run_trial)
     monkeypatch.chdir(tmp_path)
     command = ["tune", "--ranks", "1,2", "--threads", "1", "--out", "o"]
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(Interrupted, match="what was finished is kept in o\nHINT: the same command goes on") as caught:
         app(command, exit_on_error=False)
+    assert caught.value.exit_code == 75
     told = capsys.readouterr()
     assert "settings that were tried" in told.out
-    assert "What was tried is kept in o: the same command goes on." in told.err
     assert [row["ranks"] for row in json.loads(Path("o/tune.json").read_text())] == ["1"]
     app(command, exit_on_error=False, result_action="return_value")
-    assert "* 2 ranks x 1 threads" in capsys.readouterr().out
+    assert "* 2 ranks x 1 thread," in capsys.readouterr().out
     first, second = json.loads(Path("o/tune.json").read_text())
     assert (first["mark"], second["mark"], second["objective"], second["complete"]) == ("", "*", "throughput", True)
     lines = Path("o/cells.jsonl").read_text().splitlines()
+    assert all("others_cores" in json.loads(line) for line in lines)
     assert sum(json.loads(line)["labels"]["ranks"] == "1" and json.loads(line)["seconds"] == 1 for line in lines) == 1

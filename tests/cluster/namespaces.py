@@ -147,7 +147,7 @@ def sweep() -> None:
             _remove(name)
 
 
-def ends(jobs: list[subprocess.Popen[str]], timeout_s: float = 100.0) -> list[tuple[int, str, str]]:
+def ends(jobs: list[subprocess.Popen[str]], timeout_s: float = 150.0) -> list[tuple[int, str, str]]:
     """(exit code, stdout, stderr) of each, when all have ended; they have so long together."""
     deadline = time.monotonic() + timeout_s
     told = [job.communicate(timeout=max(0.0, deadline - time.monotonic())) for job in jobs]

@@ -32,7 +32,7 @@ from unisono.comm.node import node_colour
 from unisono.comm.roll_call import Join, call
 from unisono.comm.route import interface_of, own_addresses, way_to
 from unisono.comm.telling import all_told, told
-from unisono.comm.torch_dist import try_s
+from unisono.comm.torch_gloo import try_s
 from unisono.errors import UserError
 from unisono.launch.environments import torch_variables
 from unisono.launch.placement import Placement

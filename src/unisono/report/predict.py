@@ -9,7 +9,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from unisono.report.measured import percent
-from unisono.report.verdict import readable_s
+from unisono.report.others import columns as others_columns
+from unisono.report.others import line as others_line
+from unisono.report.verdict import plural, readable_s
 from unisono.study.tables import Column, Row, Table
 
 AIM = 0.2
@@ -34,7 +36,7 @@ def table(rows: Sequence[Row]) -> Table:
     ]
     kept = [column for column in shown if any(row.get(column.name) is not None for row in rows)]
     ranks = rows[0]["ranks"] // rows[0]["nodes"] if rows else 0
-    told = f"predicted for {network}, {ranks} ranks a node: sync, and samples/s of local SGD and async"
+    told = f"predicted for {network}, {plural(ranks, 'rank')} a node: sync, and samples/s of local SGD and async"
     return Table(told, kept)
 
 
@@ -55,6 +57,7 @@ def checks(points: Sequence[Mapping[str, Any]]) -> Table:
             Column("predicted_s", "predicted", readable_s),
             Column("measured_s", "measured", readable_s),
             Column("error", "error", lambda error: f"{100 * error:+.0f} %"),
+            *others_columns(points),
             Column("held_out", "", lambda held: "held out" if held else "fitted", left=True),
         ],
     )
@@ -76,6 +79,8 @@ def words_of(rows: Sequence[Row], points: Sequence[Mapping[str, Any]]) -> list[s
         )
     else:
         lines.append("Nothing was measured here: the numbers are as good as the rate that was given.")
+    if told := others_line(points, lambda point: str(point["name"])):
+        lines.append(told)
     lines.append("async: throughput alone, with the recipe's masters; what stale gradients cost is not in it.")
     return lines
 

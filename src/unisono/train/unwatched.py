@@ -35,7 +35,7 @@ from unisono.comm.telling import told
 from unisono.comm.vigil import Vigil
 from unisono.errors import CommError, NodeLost, OtherFailed, RankLost, UnisonoError, UserError
 from unisono.launch.signals import deaf_after, heeding
-from unisono.launch.supervisor import Outcome
+from unisono.launch.supervision import Outcome
 from unisono.strategies.base import Strategy
 from unisono.strategies.farewell import Farewell
 from unisono.strategies.joining import Start

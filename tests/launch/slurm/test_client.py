@@ -110,10 +110,37 @@ def test_no_answer_is_another_error_than_a_refusal(commands, said):
 
 
 def test_a_command_that_hangs_is_left(commands, monkeypatch):
-    monkeypatch.setattr(client, "CALL_S", 0.1)
+    monkeypatch.setattr(client, "ASK_S", 0.1)
     commands("scontrol", "exec sleep 30")
-    with pytest.raises(client.NoAnswer, match=r"scontrol gave no answer within 0\.1 s"):
+    with pytest.raises(client.NoAnswer, match=r"SLURM does not answer here: scontrol said nothing for 0\.1 s"):
         client.jobs_of("99")
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "sinfo: fatal: Could not establish a configuration source",
+        "slurm_load_partitions: Unable to contact slurm controller (connect failure)",
+        "slurm_load_partitions: Socket timed out on send/recv operation",
+    ],
+)
+def test_a_controller_that_is_away_is_no_refusal(commands, said):
+    commands("sinfo", f"echo '{said}' >&2; exit 1")
+    with pytest.raises(client.NoAnswer, match=r"SLURM does not answer here: sinfo: (?s:.*)HINT: scontrol ping"):
+        client.call(["sinfo"])
+
+
+def test_a_job_that_may_have_got_there_is_to_be_looked_for(commands, tmp_path):
+    commands("sbatch", "echo 'sbatch: error: Socket timed out on send/recv operation' >&2; exit 1")
+    with pytest.raises(client.NoAnswer, match="HINT: unisono jobs tells whether"):
+        client.submit(tmp_path / "x.sbatch")
+
+
+def test_plugins_of_an_srun_that_hangs_are_no_answer(commands, monkeypatch):
+    monkeypatch.setattr(client, "ASK_S", 0.1)
+    commands("srun", "exec sleep 30")
+    with pytest.raises(client.NoAnswer, match="srun said nothing"):
+        client.plugins()
 
 
 def test_plugins_of_srun(commands):

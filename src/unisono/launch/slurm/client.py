@@ -23,7 +23,12 @@ from typing import final
 from unisono.errors import UnisonoError, UserError
 from unisono.launch.slurm.script import MARK
 
-CALL_S = 60.0
+CALL_S, ASK_S = 60.0, 15.0
+"""For what changes something, and for questions, on which somebody waits; SLURM's own commands give up after 10 s."""
+ABSENT = (
+    "Unable to contact|timed out|Zero Bytes|Connection refused|try again|configuration source|Communication connection"
+)
+"""What they say then."""
 OVER = frozenset(
     {
         "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED",
@@ -33,8 +38,16 @@ OVER = frozenset(
 """States after which nothing comes."""
 
 
+AWAY = "scontrol ping tells whether its controller is up; unisono doctor, what else is here"
+
+
 class NoAnswer(UnisonoError):
-    """SLURM could not be asked; it may be possible later."""
+    """SLURM could not be asked; it may be possible later. `reason`: what was seen of it."""
+
+    def __init__(self, reason: str, *, left: str = "", hint: str = AWAY) -> None:
+        """left: what has become of what was to be done."""
+        super().__init__(f"SLURM does not answer here: {reason}{left and f'; {left}'}", hint=hint)
+        self.reason = reason
 
 
 @final
@@ -78,9 +91,12 @@ def available() -> bool:
 def submit(script: Path) -> str:
     """Submits a script; the job's number."""
     try:
-        told = call(["sbatch", "--parsable", str(script)])
+        told = call(["sbatch", "--parsable", str(script)], CALL_S)
     except UserError as error:
         raise UserError(str(error), hint=f"what was asked for is in {script}") from None
+    except NoAnswer as error:
+        again = f"unisono jobs tells whether it got there all the same; if not, later: sbatch {script}"
+        raise NoAnswer(error.reason, hint=again) from None
     return told.strip().replace(";", "@")  # of several clusters it tells which: 17;big
 
 
@@ -118,28 +134,25 @@ def my_jobs(clusters: Sequence[str] = ("",)) -> list[Job]:
 def cancel(number: str) -> None:
     """Ends a job: its ranks are asked to, and killed after a while."""
     bare, cluster = _split(number)
-    call(["scancel", *_on(cluster), bare])
+    call(["scancel", *_on(cluster), bare], CALL_S)
 
 
 def plugins() -> list[str]:
     """What may stand after srun's --mpi=."""
-    told = subprocess.run(["srun", "--mpi=list"], capture_output=True, text=True, timeout=CALL_S, check=False)
+    told = _run(["srun", "--mpi=list"], ASK_S)
     return re.findall(r"^\s+(\w+)$", told.stdout + told.stderr, re.MULTILINE)
 
 
-def call(words: list[str]) -> str:
-    """What a command of SLURM's prints."""
+def call(words: list[str], timeout_s: float = 0.0) -> str:
+    """What a command of SLURM's prints. timeout_s: `ASK_S` if it is 0."""
     if not available():
         raise UserError("there is no SLURM on this machine: sbatch is not on PATH", hint="run this on a login node")
-    try:
-        ended = subprocess.run(words, capture_output=True, text=True, timeout=CALL_S, check=False)
-    except subprocess.TimeoutExpired:
-        raise NoAnswer(f"{words[0]} gave no answer within {CALL_S:g} s", hint="is slurmctld running? sinfo") from None
+    ended = _run(words, timeout_s or ASK_S)
     if ended.returncode == 0:
         return ended.stdout
     told = " ".join(ended.stderr.split()) or f"exit code {ended.returncode}"
-    if re.search("Unable to contact|timed out|Zero Bytes|Connection refused|try again", told, re.IGNORECASE):
-        raise NoAnswer(f"{words[0]}: {told}", hint="is slurmctld running? sinfo")
+    if re.search(ABSENT, told, re.IGNORECASE):
+        raise NoAnswer(f"{words[0]}: {told}")
     raise UserError(f"{words[0]} refused: {told}")
 
 
@@ -155,6 +168,15 @@ def _joined(number: str, cluster: str) -> str:
 
 def _on(cluster: str) -> list[str]:
     return ["-M", cluster] if cluster else []
+
+
+def _run(words: list[str], timeout_s: float) -> "subprocess.CompletedProcess[str]":
+    try:
+        return subprocess.run(
+            words, capture_output=True, text=True, timeout=timeout_s, check=False, stdin=subprocess.DEVNULL
+        )
+    except subprocess.TimeoutExpired:
+        raise NoAnswer(f"{words[0]} said nothing for {timeout_s:g} s") from None
 
 
 def _parse(line: str, cluster: str = "") -> Job:

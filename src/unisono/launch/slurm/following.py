@@ -81,7 +81,7 @@ def ask(number: str, say: Say, poll_s: float) -> list[Job]:
             return jobs_of(number)
         except NoAnswer as error:
             if failures == 0:
-                say(f"SLURM does not answer, asking again: {error}")
+                say(f"SLURM does not answer, asking again: {error.reason}")
         time.sleep(poll_s)
     raise UnisonoError(f"SLURM does not answer any more; job {number} may go on", hint=f"scontrol show job {number}")
 

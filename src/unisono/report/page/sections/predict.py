@@ -3,12 +3,13 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from unisono.report.others import plain as others_plain
 from unisono.report.page.blocks import Axis, Block, Fold, Lines, Section, Series, Table, Text
 from unisono.report.page.figures import finite
 from unisono.report.predict import checks, table, words_of
 from unisono.report.run import POINTS, Run
 
-NODES = Axis("nodes", log=True)
+NODES = Axis("nodes", log=True, counted=True)
 NEEDED = ("step_s", "samples_per_s", "efficiency", "network_share", "local_samples_per_s")
 CHECKED = ("predicted_s", "measured_s", "error")
 STEP = "_step_s"
@@ -67,6 +68,7 @@ def _is_point(point: Row) -> bool:
         and all(point[name] >= 0 for name in CHECKED[:2])
         and isinstance(point.get("name"), str)
         and isinstance(point.get("held_out"), bool)
+        and others_plain(point)
     )
 
 
