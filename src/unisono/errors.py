@@ -81,12 +81,24 @@ class RankLost(CommError):
 class NodeLost(CommError):
     """Another machine does not answer: it, or one of its ranks, is no more, or cannot be reached.
 
-    `first_hand`: this rank saw it itself; others of its machine were told.
+    `first_hand`: this rank saw it itself; others of its machine were told. `crashes`: if it gave up, how many of its
+    ranks had ended by themselves in the round that was to be done.
     """
 
-    def __init__(self, message: str, *, first_hand: bool) -> None:
+    def __init__(self, message: str, *, first_hand: bool, crashes: int = 0) -> None:
         super().__init__(message)
-        self.first_hand = first_hand
+        self.first_hand, self.crashes = first_hand, crashes
+
+
+class OtherFailed(UnisonoError):
+    """Another rank or machine left with an error of its own, which would come again: all leave with its exit code.
+
+    `first_hand`: nobody on this machine has said it yet.
+    """
+
+    def __init__(self, message: str, *, exit_code: int, first_hand: bool) -> None:
+        super().__init__(message)
+        self.exit_code, self.first_hand = exit_code, first_hand
 
 
 class Diverged(UnisonoError):

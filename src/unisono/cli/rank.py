@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
@@ -24,7 +25,7 @@ from unisono.comm.node import node_colour
 from unisono.comm.roll_call import Join
 from unisono.comm.telling import all_told, told
 from unisono.data.sharing import load_once
-from unisono.errors import CommError, NodeLost, RankLost, UnisonoError, UserError
+from unisono.errors import CommError, NodeLost, OtherFailed, RankLost, UnisonoError, UserError
 from unisono.launch.connect import connect
 from unisono.launch.placement import Placement
 from unisono.recipe import Recipe
@@ -61,6 +62,7 @@ def as_rank(
             nodes = comm.all_gather(np.array([node_colour(comm)]))[:, 0].tolist()
             moves, devices = transport_of(job.recipe, comm.transport), devices_of(job.recipe, local_ranks(nodes))
             record = tell_all(comm, lambda: Recorder(job, moves, None, origin.snapshot, devices, anew=again))
+            run = told(comm, lambda: None if record is None else str(record.path.resolve()))
             energy = NodeEnergy(comm, nodes, devices, job.recipe.watts_per_core)
             pids = comm.all_gather(np.array([os.getpid()]))[:, 0].tolist()
         except UserError:
@@ -69,7 +71,8 @@ def as_rank(
             sys.exit(2)  # the same mistake on every rank: the first one says it
         try:
             if record is None:  # only the first rank writes
-                train_unwatched(World(comm), job, Places(), origin, on_tick=energy.tick)
+                refuge = Places(refuge=Path(run) / SNAPSHOTS)
+                train_unwatched(World(comm), job, refuge, origin, on_tick=energy.tick)
                 energy.gather()
                 return None
             with record:
@@ -90,6 +93,8 @@ def as_rank(
                 print(f"unisono: {halted}", file=sys.stderr, flush=True)
             comm.barrier()  # launchers end everybody when the first one leaves: the first rank is to be done
             sys.exit(halted.exit_code)
+        except OtherFailed as error:
+            _leave(comm, error.exit_code, str(error) if error.first_hand else "")
 
 
 @contextmanager
@@ -106,12 +111,31 @@ def _nobody_left_waiting(comm: Communicator) -> Iterator[None]:
 
 def _leave_stranded(comm: Communicator, halted: Halted) -> NoReturn:
     """Without the others, some of which are no more. One rank of each machine says why."""
-    cause = halted.__cause__
+    cause, told = halted.__cause__, ""
     if isinstance(cause, NodeLost) and cause.first_hand:
-        print(f"unisono: {halted}", file=sys.stderr, flush=True)
+        kept = comm.rank == 0 or halted.snapshot or halted.trouble
+        told = str(halted) if kept else good_bye(halted.outcome.lost)
     elif isinstance(cause, RankLost):
-        print(f"unisono: {halted if comm.rank == 0 else cause}", file=sys.stderr, flush=True)
-    leaving = SystemExit(halted.exit_code)
+        told = str(halted if comm.rank == 0 else cause)
+    _leave(comm, halted.exit_code, told)
+
+
+def good_bye(lost: str) -> str:
+    """What a machine says that does not write the run directory. lost: why the run cannot go on, if it cannot."""
+    if not lost:
+        return "the run was asked to end; node 0 keeps what was reached"
+    if lost.startswith("node 0 "):
+        return (
+            f"the run cannot go on: {lost}; its run directory is not here, so nothing was saved\n"
+            "HINT: that directory, if it survived, has the snapshots that were made before"
+        )
+    return f"the run cannot go on: {lost}; node 0 keeps what was reached"
+
+
+def _leave(comm: Communicator, exit_code: int, why: str) -> NoReturn:
+    if why:
+        print(f"unisono: {why}", file=sys.stderr, flush=True)
+    leaving = SystemExit(exit_code)
     comm.desert(leaving)
     raise leaving
 

@@ -80,7 +80,9 @@ def submit(
         left = "the script was written, nothing was submitted"
         raise client.NoAnswer(unanswered.reason, left=left, hint=f"{client.AWAY}; later: sbatch {path}")
     number = client.submit(path)
-    print(f"Submitted: job {number} ({asked.name}); unisono jobs lists it, unisono cancel {number} ends it", flush=True)
+    cluster = number.partition("@")[2]
+    listing = f"unisono jobs --clusters {cluster}" if cluster else "unisono jobs"
+    print(f"Submitted: job {number} ({asked.name}); {listing} lists it, unisono cancel {number} ends it", flush=True)
     if follow:
         _follow(number, poll_s)
 

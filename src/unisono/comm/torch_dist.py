@@ -20,6 +20,7 @@ import re
 from datetime import timedelta
 from typing import Any, final
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch.distributed import PrefixStore, Store  # type: ignore[attr-defined]  # public all the same
@@ -157,6 +158,13 @@ class TorchCommunicator(CheckedCommunicator):
         made = TorchCommunicator(store, me, len(members), device, timeout_s, checked=self.checked, at=self.address)
         self.barrier()  # a group that is ready must not end the store while another one still connects
         return made
+
+    def take_leave(self, words: bytes) -> None:
+        # Whatever the state: of several others, some may have left before.
+        self._post.take_leave(np.frombuffer(words, np.uint8), min(_FLUSH_S, self.timeout_s))
+
+    def last_words(self) -> list[bytes]:
+        return self._post.last_words()
 
     def close(self) -> None:
         if self.state != "closed":

@@ -19,6 +19,7 @@ import numpy as np
 
 from unisono.comm.base import DEFAULT_TIMEOUT_S, Communicator
 from unisono.comm.roll_call import Join
+from unisono.comm.route import address_of
 from unisono.comm.serial import SerialCommunicator
 from unisono.errors import UserError, unknown_name
 from unisono.launch.commands import mpirun
@@ -99,7 +100,9 @@ def connect(placement: Placement, transport: str, timeout_s: float, join: Join =
             ) from None
 
         check_world(placement, mpi_library.world_size(), mpi_library.library())
-        return mpi.world(timeout_s)
+        made = mpi.world(timeout_s)
+        made.address = address_of(join.interface) if join.interface else ""
+        return made
     # torchrun's agent serves the store itself, and torch knows where.
     address = None if placement.source == "torchrun" else placement.address
     if placement.address is None:

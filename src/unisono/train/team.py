@@ -178,7 +178,7 @@ class Team:
             outcome = supervisor.run(self._position)
             halted = any(_HALTED in found for found in outcome.results.values())
             if post is not None and halted:
-                outcome.lost = post.why()
+                outcome.lost, outcome.crashes = post.why(), post.crashes
             if outcome.lost or halted:
                 # As the supervisor sees it: a rank that joined in the middle knows nothing of the rounds before.
                 assert outcome.view is not None

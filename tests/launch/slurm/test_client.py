@@ -67,7 +67,25 @@ def test_an_answer_without_a_job_is_none(commands):
 
 def test_a_number_comes_back_also_from_one_of_several_clusters(commands):
     commands("sbatch", "echo '17;big'")
-    assert client.submit(Path("x.sbatch")) == "17"
+    assert client.submit(Path("x.sbatch")) == "17@big"
+
+
+def test_that_cluster_is_asked_for_the_job(commands, tmp_path):
+    told = tmp_path / "told"
+    commands("scontrol", f'[ "$1 $2 $6" = "-M big 12" ] && echo "{RUNNING}"')
+    commands("scancel", f'echo "$*" > {told}')
+    commands("squeue", '[ "$1 $2" = "-M big" ] && printf "CLUSTER: big\\nCLUSTER: unisono\\n12 unisono\\n"')
+    assert [job.number for job in client.jobs_of("12@big")] == ["12_3@big"]
+    assert [job.number for job in client.my_jobs(["big"])] == ["12_3@big"]
+    client.cancel("12_3@big")
+    assert told.read_text() == "-M big 12_3\n"
+
+
+def test_whose_job_it_is(commands):
+    commands("scontrol", f'echo "{RUNNING.replace("root(0)", "ada(4711)", 1)}"')
+    assert client.jobs_of("12")[0].owner == "ada"
+    commands("scontrol", f'echo "{RUNNING.replace("root(0)", f"me({os.getuid()})", 1)}"')
+    assert client.jobs_of("12")[0].owner == ""
 
 
 def test_a_refusal_is_told_in_slurms_words(commands):
