@@ -2,10 +2,13 @@
 
 import gc
 import os
+import shutil
+import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import psutil
@@ -85,3 +88,27 @@ def nothing_left_behind() -> Iterator[None]:
 def no_price(monkeypatch) -> None:
     """What shards cost is not measured at the end of a run, which takes 50 ms."""
     monkeypatch.setattr("unisono.train.closing.shard_price", lambda *given: 1.0)
+
+
+@pytest.fixture
+def small_disk(tmp_path) -> Iterator[Callable[[int], Path]]:
+    """small_disk(kib): a file system of its own, of so many KiB. A test that leaves a file open there fails."""
+    with ExitStack() as mounted:
+
+        def mount(kib: int) -> Path:
+            place = tmp_path / "disk"
+            place.mkdir()
+            command = ["mount", "-t", "tmpfs", "-o", f"size={kib}k", "unisono-test", str(place)]
+            if not shutil.which("mount") or subprocess.run(command, capture_output=True, check=False).returncode:
+                pytest.skip("no disk can be mounted by this user")
+            mounted.callback(unmount, place)
+            return place
+
+        yield mount
+
+
+def unmount(place: Path) -> None:
+    ended = subprocess.run(["umount", str(place)], capture_output=True, text=True, check=False)
+    if ended.returncode:
+        subprocess.run(["umount", "--lazy", str(place)], check=True)  # the next test must not find it
+        pytest.fail(f"something of the test's is still open there: {ended.stderr.strip()}")

@@ -1,7 +1,6 @@
 """Real runs of `unisono train`, small ones."""
 
 import os
-from collections import namedtuple
 from dataclasses import replace
 
 import psutil
@@ -9,7 +8,6 @@ import pytest
 
 from unisono.errors import CommTimeout
 from unisono.recipe import Recipe
-from unisono.study import process
 from unisono.study.cells import Cell
 from unisono.study.process import read_summary, reason_of, run_cell
 
@@ -44,17 +42,6 @@ def test_a_run_that_takes_too_long_is_ended(tmp_path):
     assert record["exit_code"] is None
     assert record["reason"] == "it took longer than 0.05 s (--timeout-s) and was ended"
     assert psutil.Process().children(recursive=True) == []
-
-
-def test_others_are_in_the_way_on_the_cores_that_are_ours(monkeypatch):
-    core = namedtuple("core", "user nice system idle iowait irq softirq steal guest guest_nice")
-    idle, busy = (core(user, 0, 0, 1e6, 0, 0, 0, 0, 0, 0) for user in (1e5, 9e5))
-    monkeypatch.setattr(psutil, "cpu_times", lambda percpu=False: [idle, busy])
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0})
-    assert 0 < process._cpu_s_of_others() <= 1e5
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
-    monkeypatch.setattr(process, "usable_cores", lambda: 1)
-    assert process._under_quota()
 
 
 def test_a_run_that_closes_its_output_and_goes_on_is_a_record(tmp_path, monkeypatch):

@@ -353,3 +353,28 @@ def test_a_network_whose_file_was_edited_is_refused_unless_allowed(tmp_path):
         check_data(edited, snapshot)
     check_data(replace(own, recipe=replace(own.recipe, allow_change="epochs,model")), snapshot)
     assert job.code_sha256 == ""
+
+
+def test_a_network_whose_helper_was_edited_is_refused(tmp_path):
+    (tmp_path / "mine.py").write_text("import layers\n")
+    helper = tmp_path / "layers.py"
+    helper.write_text("WIDTH = 1\n")
+    job = prepare(RECIPE)
+    own = replace(job, recipe=replace(job.recipe, model=f"{tmp_path}/mine.py:net"))
+    snapshot = SimpleNamespace(facts={"data": own.data_sha256, "code": own.code_sha256}, path=tmp_path)
+    helper.write_text("WIDTH = 2\n")
+    with pytest.raises(UserError, match=r"mine.py:net, or a module beside it that it imports, is not what it was"):
+        check_data(replace(own), snapshot)
+
+
+def test_the_code_of_a_network_is_that_of_the_start(tmp_path, monkeypatch):
+    """Not of the first snapshot, which may come when somebody has edited it: torch is not needed to see it."""
+    file = tmp_path / "mine.py"
+    file.write_text("def net(): ...\n")
+    monkeypatch.setattr("unisono.train.job.sha256_of", lambda path: path.read_text())
+    monkeypatch.setattr("unisono.train.job.choose_engine", lambda *given: "numpy")
+    model = prepare(RECIPE).model()
+    monkeypatch.setattr("unisono.train.job.build", lambda *given: model)
+    job = prepare(replace(RECIPE, model=f"{file}:net"))
+    file.unlink()
+    assert job.code_sha256 == "def net(): ...\n"

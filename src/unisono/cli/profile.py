@@ -39,6 +39,7 @@ def profile(
 
     from unisono.measure.profile.study import measure, plan
     from unisono.report.profile import FILES, Shown, activations, sentences, tables, write
+    from unisono.study.disk import writing
 
     given = {entry.name: getattr(options, entry.name) for entry in fields(Recipe)}
     asked = load(recipe, {name: value for name, value in given.items() if value is not None})
@@ -72,6 +73,8 @@ def profile(
             shown_tables = [activations(records, shown)] if look.activations else tables(records[0], shown)
             console.print(*shown_tables, sep="")
             if out is not None:
-                print("Written: " + ", ".join(str(path) for path in write(records, out)))
+                with writing(out, after=""):
+                    written = write(records, out)
+                print("Written: " + ", ".join(str(path) for path in written))
     if not records:
         raise UnisonoError("none of the activations could be profiled: the reasons are above")

@@ -10,6 +10,8 @@ from math import ceil
 from statistics import median
 from typing import Any
 
+from unisono.report.others import others_of
+from unisono.report.others import plain as others_plain
 from unisono.report.reading import is_number
 from unisono.report.verdict import readable_s
 from unisono.study.statistics import Spread, paired, spread_of
@@ -42,6 +44,7 @@ def measured(found: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
     row["energy_source"] = "+".join(sorted({str(summary.get("energy_source", "none")) for summary in summaries}))
     busy = [record["node_cores"] for record in found.values() if record.get("node_cores") is not None]
     row["node_cores"] = median(busy) if busy else None
+    row |= others_of(found.values())
     curves = [record["accuracies"] for record in found.values() if record.get("accuracies")]
     row["accuracies"] = [median(values) for values in zip(*curves, strict=False)] or None  # some may stop early
     return row
@@ -63,7 +66,8 @@ def short_line(rows: Sequence[Row], name: str) -> str:
 
 def plain_numbers(row: Row, *names: str) -> bool:
     """Whether what a row of a file has under these names, and where tables look, is nothing or a number."""
-    return all(row.get(name) is None or is_number(row[name]) for name in (*names, *TIMES, *OTHERS, "sync_share"))
+    named = (*names, *TIMES, *OTHERS, "sync_share")
+    return others_plain(row) and all(row.get(name) is None or is_number(row[name]) for name in named)
 
 
 def with_range(name: str, spread: Spread) -> dict[str, float]:

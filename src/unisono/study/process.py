@@ -10,8 +10,6 @@ speaks can take up to twice as long before it is ended.
 """
 
 import json
-import os
-import resource
 import signal
 import sys
 import tempfile
@@ -20,14 +18,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from unisono.errors import CommTimeout, UserError
 from unisono.launch.children import Subprocess
 from unisono.launch.commands import mpirun
 from unisono.launch.environments import child_environment, mpi_environment
-from unisono.resources import usable_cores
 from unisono.study.cells import Cell
+from unisono.study.disk import writing
+from unisono.study.others import Others
 from unisono.study.outcome import outcome_of
 from unisono.tracebacks import LEFT_OUT
 
@@ -43,13 +40,13 @@ def run_cell(
     the start of the process to its end), others_cores (of our cores, how many others kept busy; None: not known),
     summary (of the run directory; empty if it failed); of a finished one also what `outcome_of` says.
     """
-    recipe.parent.mkdir(parents=True, exist_ok=True)
-    cell.recipe.save(recipe)
-    begun, others_s = time.perf_counter(), _cpu_s_of_others()
+    with writing(recipe):
+        recipe.parent.mkdir(parents=True, exist_ok=True)
+        cell.recipe.save(recipe)
+    begun, others = time.perf_counter(), Others()
     code, said = _run(cell, [str(recipe), "--out", str(run)], timeout_s, on_line)
     elapsed_s = time.perf_counter() - begun
-    busy = None if _under_quota() else max(0.0, _cpu_s_of_others() - others_s) / elapsed_s
-    return {"elapsed_s": elapsed_s, "others_cores": busy} | outcome(run, code, said)
+    return {"elapsed_s": elapsed_s, "others_cores": others.cores()} | outcome(run, code, said)
 
 
 def outcome(run: Path, code: int | None, said: str) -> dict[str, Any]:
@@ -88,24 +85,6 @@ def _run(cell: Cell, arguments: list[str], timeout_s: float, on_line: Callable[[
                 return None, str(error)
         noise.seek(0)
         return code, noise.read()
-
-
-def _under_quota() -> bool:
-    """Whether a share of the cores is ours, on whichever of them: who is in whose way cannot be told then."""
-    return usable_cores() < len(os.sched_getaffinity(0))
-
-
-def _cpu_s_of_others() -> float:
-    """Processor time that the cores that we may use gave, or were kept from giving, to others than our children that
-    have ended."""
-    every, allowed = psutil.cpu_times(percpu=True), os.sched_getaffinity(0)
-    spent = [core for number, core in enumerate(every) if number in allowed]
-    idle_s = sum(core.idle + core.iowait for core in spent)
-    ours = resource.getrusage(resource.RUSAGE_CHILDREN)
-    own = resource.getrusage(resource.RUSAGE_SELF)
-    return float(
-        sum(sum(core[:8]) for core in spent) - idle_s - ours.ru_utime - ours.ru_stime - own.ru_utime - own.ru_stime
-    )
 
 
 def read_summary(run: Path) -> dict[str, Any]:

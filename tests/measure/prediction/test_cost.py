@@ -88,6 +88,20 @@ def test_ranks_that_share_a_core_pay_for_their_turns():
     usual, turning = replace(COSTS, cores=2), replace(COSTS, cores=2, turn_s=1e-3)
     assert node_step_s(turning, WORK, 2) == node_step_s(usual, WORK, 2)
     assert node_step_s(turning, WORK, 8) == pytest.approx(node_step_s(usual, WORK, 8) + 3e-3)
+    twice = replace(WORK, threads=2)  # each of 4 ranks has two threads, and half of a core for each
+    assert node_step_s(turning, twice, 4) == pytest.approx(node_step_s(usual, twice, 4) + 3e-3)
+    alone = replace(COSTS, crowding=0.0, jitter_s=0.0, cores=8)
+    assert node_step_s(replace(alone, cores=2), twice, 4) == pytest.approx(4 * node_step_s(alone, twice, 4))
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+@pytest.mark.parametrize(("more_s", "turn_s"), [([4e-3], 2e-3), ([-4e-3], 0.0), ([2e-3, 4e-3, 20e-3], 2e-3), ([], 0.0)])
+def test_a_turn_is_the_median_of_what_ranks_that_share_cores_take_beyond_their_work(threads, more_s, turn_s):
+    costs, work = fitted(points(COSTS), cores=4), replace(WORK, threads=threads)
+    ranks = 12 // threads  # three on each core: two turns
+    step_s = node_step_s(costs, work, ranks)
+    shared = [Point("", ranks, work, step_s + late_s, 1.0, 1.0, 1.0, 1.0) for late_s in more_s]
+    assert fitted([*points(COSTS), *shared], cores=4).turn_s == pytest.approx(turn_s)
 
 
 def points(costs: Costs) -> list[Point]:

@@ -22,6 +22,7 @@ from unisono.measure.steps import with_steps
 from unisono.models.activations import ACTIVATIONS
 from unisono.recipe import Recipe
 from unisono.resources import machine
+from unisono.study.others import Others
 from unisono.train.job import Job, prepare
 
 PARTS = 4
@@ -72,13 +73,14 @@ def _job(recipe: Recipe, options: ProfileOptions, dataset: Dataset | None = None
 
 def measure(job: Job, options: ProfileOptions) -> dict[str, Any]:
     """Profiles one job; the record."""
+    others = Others()
     found = run(lambda world: measure_rank(world, job, options), job.recipe.ranks)
     recipe, first = job.recipe, found[0]
     record: dict[str, Any] = {
         "model": recipe.model, "activation": recipe.activation, "data": recipe.data, "engine": recipe.engine,
         "precision": recipe.precision, "ranks": recipe.ranks, "shards": recipe.shards, "threads": recipe.threads,
         "global_batch": job.plan.global_batch, "batches": options.batches, "allreduce": recipe.allreduce,
-        "machine": machine(),
+        "machine": machine(), "others_cores": others.cores(),
     }  # fmt: skip
     record |= {
         "step_s": first["plain_s"],
