@@ -66,14 +66,12 @@ def show(cells: Sequence[Any], options: Sequence[str], records: Sequence[dict[st
     """The table and what stands out; all of it in files."""
     from unisono.cli.studying import console
     from unisono.report.compare import rows_of, table, words_of
-    from unisono.resources import usable_cores
-    from unisono.study.study import disturbance
 
     rows = rows_of(cells, records)
     made = table(rows, options)
     terminal = console()
     terminal.print(made.shown(rows, terminal.width))
-    words = [line for line in (*words_of(rows), disturbance(records, usable_cores())) if line]
+    words = words_of(rows)
     print("\n".join(words))
     written = made.write(rows, path, "compare")
     (path / "compare.txt").write_text("\n".join(words) + "\n")

@@ -67,13 +67,12 @@ def show(cells: Sequence[Any], records: Sequence[dict[str, Any]], path: Path, *,
     from unisono.report.limits import words_of
     from unisono.report.scale import rows_of, table
     from unisono.report.scale_plot import plot
-    from unisono.study.study import disturbance
 
     rows = rows_of(cells, records, weak=weak, cores=cores)
     made = table(rows)
     terminal = console()
     terminal.print(made.shown(rows, terminal.width))
-    words = [line for line in (*words_of(rows), disturbance(records, cores)) if line]
+    words = words_of(rows)
     print("\n".join(words))
     written = made.write(rows, path, "scale")
     (path / "scale.txt").write_text("\n".join(words) + "\n")

@@ -19,6 +19,7 @@ from unisono.report.measured import (
     energy_of,
     losses_line,
     measured,
+    others_line,
     percent,
     scores_of,
     short_line,
@@ -79,7 +80,7 @@ def words_of(rows: Sequence[Row]) -> list[str]:
     lines = [*_speed_lines(rows, base), *_bits_lines(rows)]
     if base is not rows[0]:
         lines.insert(0, f"Ratios are to {base['cell']}: the first combination, {rows[0]['cell']}, was not measured.")
-    return [line for line in (*lines, short_line(rows, "cell")) if line] + _failures(rows)
+    return [line for line in (*lines, short_line(rows, "cell"), *_failures(rows), others_line(rows)) if line]
 
 
 def _failures(rows: Sequence[Row]) -> list[str]:

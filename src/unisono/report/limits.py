@@ -14,7 +14,7 @@ from dataclasses import replace
 from itertools import pairwise
 from math import isfinite
 
-from unisono.report.measured import TIMES, losses_line, short_line
+from unisono.report.measured import TIMES, losses_line, others_line, short_line
 from unisono.report.scale import baseline_of, bits_line
 from unisono.study.laws import Law, amdahl, gustafson
 from unisono.study.tables import NOT_YET, Row
@@ -43,7 +43,8 @@ def words_of(rows: Sequence[Row]) -> list[str]:
         begun = any(row.get("reason") == NOT_YET for row in rows)
         return [*failures, *([] if begun else ["One number of ranks is no scaling: give a --grid with several."])]
     lines = [*law_lines(done), knee_line(done), limit_line(base, largest_of(done)), accuracy_line(base, done)]
-    return [line for line in [*lines, bits_line(rows), short_line(rows, "grid"), *failures] if line]
+    lines += [bits_line(rows), short_line(rows, "grid"), *failures, others_line(done)]
+    return [line for line in lines if line]
 
 
 def crowded(row: Row) -> bool:
