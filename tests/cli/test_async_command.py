@@ -11,7 +11,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from forked_command import forked
 
-from unisono.cli.running import fail_of, refuse_faults
+from unisono.cli.beginning import refuse_faults
+from unisono.cli.parent import fail_of
 from unisono.errors import RankFailed, UserError
 from unisono.launch.commands import mpirun
 from unisono.launch.environments import mpi_environment

@@ -15,6 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from forked_command import forked
 from terminals import on_terminal
 
+from unisono import __version__
 from unisono.cli.main import COMMANDS, app
 from unisono.cli.train import GROUPS
 
@@ -143,8 +144,7 @@ def test_a_terminal_gets_a_progress_bar():
     assert b"14/14" in shown
 
 
-def test_ctrl_c_while_it_is_being_imported_shows_no_traceback():
-    code = """
+INTERRUPTED = """
 import os, signal, sys
 class Interrupting:
     def find_spec(self, name, *more):
@@ -154,10 +154,32 @@ sys.meta_path.insert(0, Interrupting())
 from unisono.__main__ import main
 main()
 """
-    ended = subprocess.run(
-        [sys.executable, "-c", code, "--version"], capture_output=True, text=True, timeout=60, check=False
-    )
-    assert (ended.returncode, ended.stdout, ended.stderr) == (-signal.SIGINT, "", "")
+
+
+def python(code: str) -> tuple[int, str, str]:
+    command = [sys.executable, "-c", code, "--version"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return ended.returncode, ended.stdout, ended.stderr
+
+
+def test_ctrl_c_while_it_is_being_imported_shows_no_traceback():
+    assert python(INTERRUPTED) == (-signal.SIGINT, "", "")
+
+
+def test_ctrl_c_that_is_ignored_stays_so_while_it_is_being_imported():
+    ignored = INTERRUPTED.replace("import os, signal, sys", "import os, signal, sys; signal.signal(2, signal.SIG_IGN)")
+    assert python(ignored) == (0, f"{__version__}\n", "")  # as under nohup
+
+
+def test_once_it_is_imported_ctrl_c_is_the_command_s_to_handle():
+    code = """
+import signal
+import unisono.cli.main
+from unisono.__main__ import main
+unisono.cli.main.main = lambda: print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)
+main()
+"""
+    assert python(code) == (0, "True\n", "")
 
 
 def test_a_reader_that_goes_away_is_no_crash():

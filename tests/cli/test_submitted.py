@@ -1,6 +1,8 @@
 """Runs of a study as SLURM jobs, through what SLURM says of them; with a real one: tests/cluster."""
 
+import errno
 import json
+import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +20,7 @@ from unisono.launch.slurm.client import Job, NoSuchJob
 from unisono.launch.slurm.options import JobOptions
 from unisono.recipe import Recipe
 from unisono.study.cells import Cell
+from unisono.study.disk import end_if_refused
 
 JOB = Job("17", "x", "PENDING", "Resources", 0, 0, "", "", "", "", True)
 RUNNING, DONE = replace(JOB, state="RUNNING", nodes="n[1-2]"), replace(JOB, state="COMPLETED")
@@ -175,3 +178,15 @@ def test_mistakes_are_told_before_anything_runs(arguments, told, tmp_path, monke
     ended = forked(*arguments, cwd=tmp_path)
     assert (ended.returncode, told in ended.stderr, "HINT" in ended.stderr) == (2, True, True), ended.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_ends_the_study_before_a_job_is_submitted(cluster, monkeypatch):
+    def refuse(path: Path, text: str) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as full:
+        full.setattr(Path, "write_text", refuse)
+        record = cluster.carry_out()
+    assert (record["status"], cluster.asked) == ("failed", [])
+    with pytest.raises(UserError, match=r"cell-0.job cannot be written: No space left on device"):
+        end_if_refused(record, cluster.run)

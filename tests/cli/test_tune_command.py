@@ -4,12 +4,12 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from unisono.cli.main import app
-from unisono.energy.meter import find_counters
-from unisono.errors import Interrupted
+from unisono.errors import Interrupted, UserError
 from unisono.measure.tune import tuning
 from unisono.recipe import load
 from unisono.report.page.document import sections_of
@@ -35,7 +35,22 @@ def test_a_recipe_is_found_and_written(tmp_path):
     ]  # fmt: skip
 
 
-NO_ENERGY = ["--objective", "energy", "--watts-per-core", "0"] if not find_counters().found else ["--seconds", "0"]
+class Begun(Exception):
+    """Nothing was refused."""
+
+
+@pytest.mark.parametrize("counters", [[], ["package-0"]])
+@pytest.mark.parametrize("watts", ["0", "8"])
+@pytest.mark.parametrize("objective", ["energy", "throughput"])
+def test_energy_is_the_aim_only_where_it_can_be_told(monkeypatch, objective, watts, counters):
+    def begin(*given):
+        raise Begun("it begins")
+
+    monkeypatch.setattr("unisono.energy.meter.find_counters", lambda: SimpleNamespace(found=counters))
+    monkeypatch.setattr("unisono.measure.tune.candidates.candidates_of", begin)
+    refused = objective == "energy" and watts == "0" and not counters
+    with pytest.raises(UserError if refused else Begun, match="no counters of energy" if refused else "it begins"):
+        app(["tune", "--objective", objective, "--watts-per-core", watts], exit_on_error=False)
 
 
 def test_mistakes_are_told_without_a_traceback(tmp_path):
@@ -44,7 +59,7 @@ def test_mistakes_are_told_without_a_traceback(tmp_path):
         ["--objective", "money"],
         ["--memory", "much"],
         ["--transport", "gloo"],
-        NO_ENERGY,
+        ["--seconds", "0"],
     ):
         ended = unisono(*words, cwd=tmp_path)
         assert ended.returncode == 2, words
@@ -79,4 +94,5 @@ def test_an_interruption_shows_what_was_tried_and_the_same_command_goes_on(tmp_p
     first, second = json.loads(Path("o/tune.json").read_text())
     assert (first["mark"], second["mark"], second["objective"], second["complete"]) == ("", "*", "throughput", True)
     lines = Path("o/cells.jsonl").read_text().splitlines()
+    assert all("others_cores" in json.loads(line) for line in lines)
     assert sum(json.loads(line)["labels"]["ranks"] == "1" and json.loads(line)["seconds"] == 1 for line in lines) == 1

@@ -38,6 +38,19 @@ def test_others_are_what_is_left_of_what_the_cores_gave(monkeypatch):
     assert found.cores(ours_s=20.0) == 0.0
 
 
+def test_what_we_and_our_children_used_was_not_others(monkeypatch):
+    monkeypatch.setattr(others, "under_quota", lambda: False)
+    used = namedtuple("used", "ru_utime ru_stime")
+    spent = {others.resource.RUSAGE_CHILDREN: used(4.0, 1.0), others.resource.RUSAGE_SELF: used(0.5, 0.5)}
+    monkeypatch.setattr(others.resource, "getrusage", lambda who: used(0.0, 0.0))
+    clock, given = Clock(), [50.0]
+    found = Others(clock, lambda: given[0])
+    monkeypatch.setattr(others.resource, "getrusage", spent.get)
+    given[0] += 8.0
+    clock.turn(10.0)
+    assert found.cores() == pytest.approx(0.2)
+
+
 def test_it_is_not_known_of_a_moment_or_under_a_quota(monkeypatch):
     clock = Clock()
     found = Others(clock, lambda: 9.0)

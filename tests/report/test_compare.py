@@ -130,8 +130,3 @@ def test_runs_that_are_too_short_are_called_so():
     words = words_of(rows_of([A, B], [*runs(A, 10_000), *runs(B, 500)]))
     (line,) = [line for line in words if line.startswith("Short runs")]
     assert line.startswith(f"Short runs: {A.name} trains for 100 ms only.")
-
-
-def test_other_programs_in_the_way_are_told_with_the_rest():
-    found = [one | {"others_cores": 3.0} for one in [*runs(A, 100, machine={"cores": 4}), *runs(B, 200)]]
-    assert words_of(rows_of(CELLS[:2], found))[-1].startswith("Other programs kept 3.0 of the 4 cores busy")

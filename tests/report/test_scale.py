@@ -196,12 +196,3 @@ def test_the_plot_is_an_svg_and_the_same_for_the_same_rows(tmp_path):
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
     plot([], tmp_path / "none.svg")
     assert not (tmp_path / "none.svg").exists()
-
-
-def test_other_programs_in_the_way_are_told_with_the_rest():
-    cells, records, _ = made({1: [100.0, 100.0], 2: [190.0, 190.0]}, cores=2)
-    told = "Other programs kept 1.2 of the 2 cores busy meanwhile: "
-    for busy, said in ((1.2, True), (0.1, False), (None, False)):
-        here = [one | {"others_cores": busy, "summary": one["summary"] | {"machine": {"cores": 2}}} for one in records]
-        words = words_of(rows_of(cells, here, weak=False, cores=2))
-        assert words[-1].startswith(told) == said

@@ -12,7 +12,7 @@ from unisono.study.cells import Cell, cells_of, over
 from unisono.study.estimate import Trial, estimate_s
 from unisono.study.plan import Turn, turns
 from unisono.study.records import Records, default_path
-from unisono.study.study import Terms, carry_out, counted, disturbance, failure
+from unisono.study.study import Terms, carry_out, counted, failure
 
 CELLS = cells_of(Recipe(), [over("ranks=1,2")])
 ONE, TWO = CELLS
@@ -150,15 +150,6 @@ def test_two_at_once_are_refused(tmp_path):
 def test_a_time_limit_is_a_number_above_0():
     with pytest.raises(UserError, match="--timeout-s is 0"):
         Terms(timeout_s=0)
-
-
-def test_a_busy_machine_is_said_and_a_quiet_one_is_not():
-    runs = [{"repeat": 0, "others_cores": 0.1}, {"repeat": 1, "others_cores": 0.2}]
-    assert disturbance(runs, 2) == ""
-    assert disturbance([], 2) == ""
-    assert disturbance([{"repeat": 0, "others_cores": None}], 2) == ""  # under a quota
-    assert "kept 1.6 of the 2 cores busy" in disturbance([{"repeat": at, "others_cores": 1.6} for at in range(3)], 2)
-    assert disturbance([{"repeat": -1, "others_cores": 2.0}, *runs], 2) == ""
 
 
 def test_an_estimate_counts_what_is_left():

@@ -25,6 +25,8 @@ from unisono.train.saving import check_data
 from unisono.train.snapshots.finding import Snapshot, listed, number_of
 from unisono.train.snapshots.manifest import Manifest
 
+pytestmark = pytest.mark.usefixtures("no_price")
+
 RECIPE = Recipe(epochs=3, ranks=2, snapshot_every="10steps", keep=3)  # 23 steps an epoch
 
 
@@ -35,12 +37,6 @@ def finished(tmp_path_factory) -> Path:
     with every_snapshot():
         run_recipe(replace(RECIPE, out=str(path)))
     return path
-
-
-@pytest.fixture(autouse=True)
-def no_price(monkeypatch) -> None:
-    """What shards cost is measured at the end of a run, for 50 ms."""
-    monkeypatch.setattr("unisono.train.closing.shard_price", lambda *given: 1.0)
 
 
 @pytest.fixture
@@ -333,7 +329,7 @@ def test_a_run_that_another_one_went_on_with_meanwhile_is_left_alone(finished, r
         return prepare(*given)
 
     before: dict[str, bytes] = {}
-    monkeypatch.setattr("unisono.cli.running.prepare", ready)
+    monkeypatch.setattr("unisono.cli.parent.prepare", ready)
     with pytest.raises(UserError, match="another unisono train has gone on with it meanwhile; nothing was changed"):
         run_recipe(recipe_of(str(run), {}))
     assert {name: data for name, data in contents(run).items() if not name.endswith("/.lock")} == before
@@ -357,3 +353,28 @@ def test_a_network_whose_file_was_edited_is_refused_unless_allowed(tmp_path):
         check_data(edited, snapshot)
     check_data(replace(own, recipe=replace(own.recipe, allow_change="epochs,model")), snapshot)
     assert job.code_sha256 == ""
+
+
+def test_a_network_whose_helper_was_edited_is_refused(tmp_path):
+    (tmp_path / "mine.py").write_text("import layers\n")
+    helper = tmp_path / "layers.py"
+    helper.write_text("WIDTH = 1\n")
+    job = prepare(RECIPE)
+    own = replace(job, recipe=replace(job.recipe, model=f"{tmp_path}/mine.py:net"))
+    snapshot = SimpleNamespace(facts={"data": own.data_sha256, "code": own.code_sha256}, path=tmp_path)
+    helper.write_text("WIDTH = 2\n")
+    with pytest.raises(UserError, match=r"mine.py:net, or a module beside it that it imports, is not what it was"):
+        check_data(replace(own), snapshot)
+
+
+def test_the_code_of_a_network_is_that_of_the_start(tmp_path, monkeypatch):
+    """Not of the first snapshot, which may come when somebody has edited it: torch is not needed to see it."""
+    file = tmp_path / "mine.py"
+    file.write_text("def net(): ...\n")
+    monkeypatch.setattr("unisono.train.job.sha256_of", lambda path: path.read_text())
+    monkeypatch.setattr("unisono.train.job.choose_engine", lambda *given: "numpy")
+    model = prepare(RECIPE).model()
+    monkeypatch.setattr("unisono.train.job.build", lambda *given: model)
+    job = prepare(replace(RECIPE, model=f"{file}:net"))
+    file.unlink()
+    assert job.code_sha256 == "def net(): ...\n"

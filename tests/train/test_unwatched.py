@@ -37,11 +37,7 @@ SMALL = Recipe(
 STEPS = 3  # an epoch; the round that closes it follows
 WAYS = ["arena", "ring"]
 
-
-@pytest.fixture(autouse=True)
-def no_price(monkeypatch) -> None:
-    """What shards cost is measured at the end of a run, for 50 ms."""
-    monkeypatch.setattr("unisono.train.closing.shard_price", lambda *given: 1.0)
+pytestmark = pytest.mark.usefixtures("no_price")
 
 
 @pytest.fixture

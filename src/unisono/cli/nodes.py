@@ -14,8 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from unisono.cli.beginning import check_nodes, look
+from unisono.cli.parent import fail_of
 from unisono.cli.recorder import Recorder
-from unisono.cli.running import check_nodes, fail_of, go_on
 from unisono.cli.watching import live_page
 from unisono.errors import RankFailed, UserError
 from unisono.launch.connect import require
@@ -28,9 +29,8 @@ from unisono.strategies.nodes.seating import Seating
 from unisono.strategies.wire import wire_notes
 from unisono.train.alike import check_alike, facts_of, unlike
 from unisono.train.job import Job, prepare
-from unisono.train.located import FILES
 from unisono.train.precision_trial import precision_notes
-from unisono.train.resuming import SNAPSHOTS, as_saved, find_snapshot
+from unisono.train.resuming import SNAPSHOTS
 from unisono.train.snapshots.finding import Snapshot
 from unisono.train.team import Halted, Places, Team
 
@@ -50,7 +50,7 @@ def run_on_nodes(
         recipe = replace(recipe, ranks=sum(counts))
         check_nodes(recipe, options.num_nodes)
         snapshots: list[Snapshot] = []
-        begun = post.share(lambda: _look(recipe, restarts, snapshots) if options.node_id == 0 else {})[0]
+        begun = post.share(lambda: look(recipe, restarts, snapshots) if options.node_id == 0 else {})[0]
         if not begun:
             return None
         recipe = replace(recipe, **begun["changed"])
@@ -105,18 +105,6 @@ def _check(recipe: Recipe) -> None:
             hint="leave --transport out, or start with mpirun for MPI",
         )
     require("gloo")
-
-
-def _look(recipe: Recipe, restarts: int, snapshots: list[Snapshot]) -> dict[str, Any]:
-    """What all go on from; the first machine's to find out. Empty: there is nothing left to do."""
-    again = go_on(recipe, restarts)
-    if again.finished:
-        return {}
-    snapshot = find_snapshot(again.recipe)
-    snapshots.extend([snapshot] if snapshot else [])
-    saved = as_saved(again.recipe, snapshot)
-    changed = {name: getattr(saved, name) for name in ("resume", "out", "allow_change", "shards", "engine", *FILES)}
-    return {"changed": changed, "position": snapshot.position if snapshot else 0, "anew": again.anew}
 
 
 def _record(

@@ -80,13 +80,9 @@ def calibrated(
 ) -> None:
     """Fits the model to the runs and shows what it says."""
     from unisono.measure.prediction.calibrating import calibrate
-    from unisono.resources import usable_cores
-    from unisono.study.study import disturbance
 
     costs, checked = calibrate(cells, records, path, work.nbytes)
     show(costs, work, request, checked, path)
-    if told := disturbance(records, usable_cores()):
-        print(told)
 
 
 def show(
@@ -99,6 +95,7 @@ def show(
     from unisono.cli.studying import console
     from unisono.measure.prediction.predict import rows_of
     from unisono.report.predict import checks, table, words_of
+    from unisono.study.disk import writing
 
     rows = rows_of(costs, work, request)
     terminal = console()
@@ -110,8 +107,10 @@ def show(
     words = words_of(rows, checked)
     print("\n".join(words))
     if path is not None:
-        path.mkdir(parents=True, exist_ok=True)
-        written = table(rows).write(rows, path, "predict")
-        (path / "predict.txt").write_text("\n".join(words) + "\n")
-        (path / "model.json").write_text(json.dumps({"costs": asdict(costs), "points": list(checked)}, indent=1) + "\n")
+        model = {"costs": asdict(costs), "points": list(checked)}
+        with writing(path):
+            path.mkdir(parents=True, exist_ok=True)
+            written = table(rows).write(rows, path, "predict")
+            (path / "predict.txt").write_text("\n".join(words) + "\n")
+            (path / "model.json").write_text(json.dumps(model, indent=1) + "\n")
         print(f"Written: {', '.join(one.name for one in written)}, predict.txt, model.json in {path}")

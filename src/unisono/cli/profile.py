@@ -40,6 +40,7 @@ def profile(
     from unisono.measure.profile.study import measure, plan
     from unisono.report.profile import FILES, Shown, activations, sentences, tables, write
     from unisono.report.verdict import plural
+    from unisono.study.disk import writing
 
     asked = load(recipe, given_options(options))
     jobs = plan(asked, look)
@@ -72,7 +73,9 @@ def profile(
             shown_tables = [activations(records, shown)] if look.activations else tables(records[0], shown)
             console.print(*shown_tables, sep="")
             if out is not None:
-                write_about(out, [job.recipe for job in jobs])
-                print("Written: " + ", ".join(str(path) for path in write(records, out)))
+                with writing(out, after=""):
+                    write_about(out, [job.recipe for job in jobs])
+                    written = write(records, out)
+                print("Written: " + ", ".join(str(path) for path in written))
     if not records:
         raise UnisonoError("none of the activations could be profiled: the reasons are above")

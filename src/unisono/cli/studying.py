@@ -25,6 +25,7 @@ from unisono.measure.study_options import StudyOptions
 from unisono.report.verdict import plural, readable_s
 from unisono.resources import usable_cores
 from unisono.study.cells import Cell
+from unisono.study.disk import writing
 from unisono.study.estimate import estimate_s, try_out
 from unisono.study.inputs import inputs_of
 from unisono.study.plan import Turn, turns
@@ -91,13 +92,14 @@ def study(plan: Plan, show: Callable[[Sequence[Record], Path], None]) -> None:
         try:
             _carry_out(plan, records, terms)
         except KeyboardInterrupt:
-            with suppress(UnisonoError):  # what is there may be too little to say anything
+            with suppress(UnisonoError), writing(plan.path):  # what is there may be too little to say anything
                 show(records.all, plan.path)
             hint = "the same command goes on"
             if plan.elsewhere is not None:
                 hint += "; so does a job that was submitted: unisono jobs, unisono cancel"
             raise Interrupted(str(plan.path), hint=hint) from None
-        show(records.all, plan.path)
+        with writing(plan.path):
+            show(records.all, plan.path)
         if not any(counted(records.all, cell) for cell in plan.cells):
             raise UnisonoError("every run failed: the reasons are above", hint="--retry runs them again")
 

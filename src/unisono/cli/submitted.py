@@ -23,6 +23,7 @@ from unisono.launch.slurm.client import Job, NoSuchJob
 from unisono.launch.slurm.following import Output, ask, exit_code, told
 from unisono.launch.slurm.options import JobOptions
 from unisono.study.cells import Cell
+from unisono.study.disk import writing
 from unisono.study.process import FINISHED, outcome, read_summary
 from unisono.study.study import Record, Tell
 
@@ -112,12 +113,15 @@ class Submitted:
         try:
             number = note.read_text().strip() if note.exists() else ""
             if not number:
-                number = self._submit(cell, recipe, run)
+                with writing(note):
+                    number = self._submit(cell, recipe, run)
             code, said = self._wait(number, run, timeout_s, on_line)
             note.unlink(missing_ok=True)
         except UnisonoError as error:  # the job may go on: with the note, --retry goes on with it
             code, said = error.exit_code, f"unisono: {error}"
-        return {"job": number, "elapsed_s": time.perf_counter() - begun, "others_cores": 0.0} | outcome(run, code, said)
+        elapsed_s = time.perf_counter() - begun
+        # Who else was on its nodes only they could tell.
+        return {"job": number, "elapsed_s": elapsed_s, "others_cores": None} | outcome(run, code, said)
 
     def _submit(self, cell: Cell, recipe: Path, run: Path) -> str:
         from unisono.cli.submission import Submission

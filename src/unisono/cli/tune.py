@@ -47,6 +47,7 @@ def tune(
     from unisono.recipe import load
     from unisono.report.verdict import plural
     from unisono.resources import available_bytes, usable_cores
+    from unisono.study.disk import writing
     from unisono.study.inputs import inputs_of
     from unisono.study.records import Records, default_path
 
@@ -90,7 +91,8 @@ def tune(
             raise UnisonoError(
                 "no setting could be tried: the reasons are above", hint="give other settings, or more --seconds"
             )
-        replace(found.recipe, out="").save(path / TUNED)
+        with writing(path / TUNED):
+            replace(found.recipe, out="").save(path / TUNED)
     print(f"Written: {path / TUNED}: unisono train {path / TUNED}")
 
 
@@ -121,9 +123,14 @@ def _show(records: Sequence[dict[str, Any]], best: str | None, path: Path, objec
     from rich.console import Console
 
     from unisono.report.tune import rows_of, table, words_of
+    from unisono.resources import usable_cores
+    from unisono.study.disk import writing
 
-    rows = [row | {"objective": objective, "complete": complete} for row in rows_of(records)]
+    known = {"objective": objective, "complete": complete, "machine_cores": usable_cores()}
+    rows = [row | known for row in rows_of(records)]
     made = table(rows, best or "")
-    Console(width=None if sys.stdout.isatty() else 110, markup=False).print(made.shown(rows))
+    terminal = Console(width=None if sys.stdout.isatty() else 110, markup=False)
+    terminal.print(made.shown(rows, terminal.width))
     print("\n".join(words_of(rows, best or "", objective, complete=complete)))
-    made.write(rows, path, "tune")
+    with writing(path):
+        made.write(rows, path, "tune")

@@ -3,7 +3,7 @@
 The one idea: what the cores gave to anybody, less what our own processes used, both by the kernel's counters; nobody is
 asked, and it works beside any run.
 
-    others = Others(); others.cores(ours_s=cpu_s()); disturbance(1.6, cores=2)
+    others = Others(); others.cores(); disturbance(1.6, cores=2)
 
 Limits: the counters move in steps of 10 ms, so nothing is told of less than half a second. Under a quota it is not
 known who is in whose way. What a hypervisor takes from a virtual machine counts as others'.
@@ -42,13 +42,17 @@ class Others:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, busy_s: Callable[[], float] = busy_s) -> None:
         self._clock, self._busy_s = clock, busy_s
-        self._begun, self._before_s = clock(), busy_s()
+        self._begun, self._before_s, self._ours_s = clock(), busy_s(), cpu_s()
 
-    def cores(self, ours_s: float) -> float | None:
-        """How many others kept busy since then, on average; None: not known. ours_s: what we used meanwhile."""
+    def cores(self, ours_s: float | None = None) -> float | None:
+        """How many others kept busy since then, on average; None: not known.
+
+        ours_s: what we used meanwhile; None: this process and its children, all of which have ended.
+        """
         seconds = self._clock() - self._begun
         if seconds < LEAST_S or under_quota():
             return None
+        ours_s = cpu_s() - self._ours_s if ours_s is None else ours_s
         return max(0.0, self._busy_s() - self._before_s - ours_s) / seconds
 
 

@@ -19,12 +19,13 @@ from unisono.report.measured import (
     energy_of,
     losses_line,
     measured,
-    others_line,
     percent,
     scores_of,
     short_line,
     useful,
 )
+from unisono.report.others import columns as others_columns
+from unisono.report.others import line as others_line
 from unisono.study.cells import Cell
 from unisono.study.study import Record, counted, failure, losses
 from unisono.study.tables import NOT_YET, Column, Row, Table
@@ -67,6 +68,7 @@ def table(rows: Sequence[Row], options: Sequence[str]) -> Table:
         energy_of(rows),
         BITS,
         *([LOST] if any(row.get("failed") for row in rows) else []),
+        *others_columns(rows),
         REASON,
     ]
     return Table(TITLE, [Column(option, option, left=True) for option in options] + useful(found, rows))
@@ -80,7 +82,8 @@ def words_of(rows: Sequence[Row]) -> list[str]:
     lines = [*_speed_lines(rows, base), *_bits_lines(rows)]
     if base is not rows[0]:
         lines.insert(0, f"Ratios are to {base['cell']}: the first combination, {rows[0]['cell']}, was not measured.")
-    return [line for line in (*lines, short_line(rows, "cell"), *_failures(rows), others_line(rows)) if line]
+    lines += [short_line(rows, "cell"), others_line(rows, lambda row: str(row["cell"]))]
+    return [line for line in lines if line] + _failures(rows)
 
 
 def _failures(rows: Sequence[Row]) -> list[str]:

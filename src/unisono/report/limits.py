@@ -14,7 +14,8 @@ from dataclasses import replace
 from itertools import pairwise
 from math import isfinite
 
-from unisono.report.measured import TIMES, losses_line, others_line, short_line
+from unisono.report.measured import TIMES, losses_line, short_line
+from unisono.report.others import line as others_line
 from unisono.report.scale import baseline_of, bits_line
 from unisono.study.laws import Law, amdahl, gustafson
 from unisono.study.tables import NOT_YET, Row
@@ -34,16 +35,18 @@ CAUSES = {
 
 
 def words_of(rows: Sequence[Row]) -> list[str]:
-    """The laws, the knee, the limit, whether the bits agree, whether runs are too short; a line each."""
+    """The laws, the knee, the limit, whether the bits agree, whether runs are too short or met others; a line each."""
     done = [row for row in rows if not row.get("reason")]
     base = baseline_of(done)
     failures = [f"{row['grid']}: {row['reason']}" for row in rows if row.get("reason")]
     failures += [line for row in rows if (line := losses_line(row, row["grid"]))]
+    others = others_line(rows, lambda row: str(row["grid"]))
     if base is None or len({row["world"] for row in done}) < 2:
         begun = any(row.get("reason") == NOT_YET for row in rows)
-        return [*failures, *([] if begun else ["One number of ranks is no scaling: give a --grid with several."])]
+        told = [*failures, "" if begun else "One number of ranks is no scaling: give a --grid with several.", others]
+        return [line for line in told if line]
     lines = [*law_lines(done), knee_line(done), limit_line(base, largest_of(done)), accuracy_line(base, done)]
-    lines += [bits_line(rows), short_line(rows, "grid"), *failures, others_line(done)]
+    lines += [bits_line(rows), short_line(rows, "grid"), others, *failures]
     return [line for line in lines if line]
 
 

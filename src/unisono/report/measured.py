@@ -10,7 +10,8 @@ from math import ceil
 from statistics import median
 from typing import Any
 
-from unisono.energy.others import disturbance
+from unisono.report.others import others_of
+from unisono.report.others import plain as others_plain
 from unisono.report.reading import is_number
 from unisono.report.verdict import readable_s
 from unisono.study.statistics import Spread, paired, spread_of
@@ -43,9 +44,7 @@ def measured(found: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
     row["energy_source"] = "+".join(sorted({str(summary.get("energy_source", "none")) for summary in summaries}))
     busy = [record["node_cores"] for record in found.values() if record.get("node_cores") is not None]
     row["node_cores"] = median(busy) if busy else None
-    others = [record["others_cores"] for record in found.values() if record.get("others_cores") is not None]
-    row["others_cores"] = median(others) if others else None
-    row["machine_cores"] = (summaries[0].get("machine") or {}).get("cores")
+    row |= others_of(found.values())
     curves = [record["accuracies"] for record in found.values() if record.get("accuracies")]
     row["accuracies"] = [median(values) for values in zip(*curves, strict=False)] or None  # some may stop early
     return row
@@ -65,17 +64,10 @@ def short_line(rows: Sequence[Row], name: str) -> str:
     )
 
 
-def others_line(rows: Sequence[Row]) -> str:
-    """A sentence, if other programs were in the way of the runs; nothing otherwise."""
-    told = [row["others_cores"] for row in rows if row.get("others_cores") is not None and row.get("machine_cores")]
-    cores = [row["machine_cores"] for row in rows if row.get("machine_cores")]
-    return disturbance(median(told), cores[0]) if told else ""
-
-
 def plain_numbers(row: Row, *names: str) -> bool:
     """Whether what a row of a file has under these names, and where tables look, is nothing or a number."""
-    looked_at = (*names, *TIMES, *OTHERS, "sync_share", "others_cores", "machine_cores")
-    return all(row.get(name) is None or is_number(row[name]) for name in looked_at)
+    named = (*names, *TIMES, *OTHERS, "sync_share")
+    return others_plain(row) and all(row.get(name) is None or is_number(row[name]) for name in named)
 
 
 def with_range(name: str, spread: Spread) -> dict[str, float]:

@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from unisono.report.measured import percent
+from unisono.report.others import columns as others_columns
+from unisono.report.others import line as others_line
 from unisono.report.verdict import plural, readable_s
 from unisono.study.tables import Column, Row, Table
 
@@ -55,6 +57,7 @@ def checks(points: Sequence[Mapping[str, Any]]) -> Table:
             Column("predicted_s", "predicted", readable_s),
             Column("measured_s", "measured", readable_s),
             Column("error", "error", lambda error: f"{100 * error:+.0f} %"),
+            *others_columns(points),
             Column("held_out", "", lambda held: "held out" if held else "fitted", left=True),
         ],
     )
@@ -76,6 +79,8 @@ def words_of(rows: Sequence[Row], points: Sequence[Mapping[str, Any]]) -> list[s
         )
     else:
         lines.append("Nothing was measured here: the numbers are as good as the rate that was given.")
+    if told := others_line(points, lambda point: str(point["name"])):
+        lines.append(told)
     lines.append("async: throughput alone, with the recipe's masters; what stale gradients cost is not in it.")
     return lines
 

@@ -6,7 +6,7 @@ Reads records (see `measure/profile/study.py`) and nothing else.
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
@@ -14,6 +14,9 @@ from typing import Any, final
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
+from unisono.report.others import columns as others_columns
+from unisono.report.others import line as others_line
+from unisono.report.others import others_of
 from unisono.report.trace import write_trace
 from unisono.report.verdict import plural, readable_s
 from unisono.resources import readable_bytes
@@ -153,12 +156,14 @@ def activation_cells(records: Sequence[Record], shown: Shown) -> tuple[list[str]
     """The head and the rows of that table, as texts."""
     head = ["", "forward", "backward", "median", "times relu", *(["memory"] if shown.memory else []), "calls"]
     rows, lines = activation_rows(records), []
+    met = others_columns(rows)
+    head += [column.title for column in met]
     relu_s = next((row["median_s"] for row in rows if row["name"] == "relu"), None)
     for row in rows:
         times = f"{row['median_s'] / relu_s:.2f}" if relu_s else ""
         cells = [readable_s(row["forward_s"]), readable_s(row["backward_s"]), readable_s(row["median_s"]), times]
         memory = [_bytes(row["memory_bytes"])] if shown.memory else []
-        lines.append([row["name"], *cells, *memory, f"{row['calls']:,}"])
+        lines.append([row["name"], *cells, *memory, f"{row['calls']:,}", *(column.text(row) for column in met)])
     return head, lines
 
 
@@ -178,6 +183,7 @@ def activation_rows(records: Sequence[Record]) -> list[Row]:
                 "median_s": sum(row["calls"] * row["median_s"] for row in halves["forward"]) / calls,
                 "backward_median_s": sum(row["calls"] * _usual_s(row) for row in halves["backward"]) / calls,
                 "memory_bytes": sum(row["memory_bytes"] or 0 for row in halves["forward"]),
+                **others(record),
             }
         )
     return sorted(rows, key=lambda row: row["median_s"])
@@ -186,6 +192,11 @@ def activation_rows(records: Sequence[Record]) -> list[Row]:
 def _usual_s(row: Row) -> float:
     """The median of a call; the mean where single calls are not known (backward, with torch)."""
     return float(row["average_s"] if row["median_s"] is None else row["median_s"])
+
+
+def others(record: Mapping[str, Any]) -> Row:
+    """What other programs used meanwhile."""
+    return others_of([{"others_cores": record.get("others_cores"), "summary": record}])
 
 
 def sentences(record: Record) -> list[str]:
@@ -206,6 +217,8 @@ def sentences(record: Record) -> list[str]:
             f"Other programs were in the way: a step took {readable_s(mean_s)} on average, and mostly "
             f"{readable_s(usual_s)}. Sums below hold what interrupted them; repeat it when the machine is quiet."
         )
+    elif told := others_line([others(record)], str):
+        lines.append(told)
     return lines
 
 

@@ -23,6 +23,7 @@ from unisono.report.measured import (
     scores_of,
     useful,
 )
+from unisono.report.others import columns as others_columns
 from unisono.study.cells import Cell
 from unisono.study.study import Record, counted, failure, losses
 from unisono.study.tables import NOT_YET, Column, Row, Table
@@ -88,6 +89,7 @@ def table(rows: Sequence[Row]) -> Table:
         energy_of(rows),
         BITS,
         *([LOST] if any(row.get("failed") for row in rows) else []),
+        *others_columns(rows),
         REASON,
     ]
     return Table(f"{'weak' if rows and rows[0]['weak'] else 'strong'} {TITLE}", useful(shown, rows))

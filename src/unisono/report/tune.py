@@ -5,10 +5,13 @@
 Reads records (see `measure/tune/tuning.py`) and nothing else.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from unisono.report.energy import readable_j
+from unisono.report.others import columns as others_columns
+from unisono.report.others import line as others_line
+from unisono.report.others import others_of
 from unisono.report.verdict import plural, readable_s
 from unisono.resources import readable_bytes
 from unisono.study.tables import REASON, Column, Table
@@ -20,6 +23,7 @@ LABELS = ("ranks", "threads", "shards", "batch_size")
 def rows_of(records: Sequence[dict[str, Any]]) -> list[Row]:
     """A row a setting, the best of its trials; in the order in which they were tried first."""
     rows: dict[str, Row] = {}
+    runs: dict[str, list[dict[str, Any]]] = {}
     reasons: dict[str, dict[str, str]] = {}
     for record in records:
         row = rows.setdefault(
@@ -36,10 +40,11 @@ def rows_of(records: Sequence[dict[str, Any]]) -> list[Row]:
             row["samples_per_s"] = max(row.get("samples_per_s", 0.0), record["samples_per_s"])
             each = [value for value in (row.get("joules_per_sample"), record["joules_per_sample"]) if value is not None]
             row["joules_per_sample"] = min(each, default=None)
+        runs.setdefault(record["digest"], []).append(record)
         # One of each kind, the newest: what failed once may have been tried again.
         reasons.setdefault(record["digest"], {})[record["what"]] = record["reason"]
         row[REASON] = next(filter(None, reasons[record["digest"]].values()), "")
-    return list(rows.values())
+    return [row | others_of(runs[digest]) for digest, row in rows.items()]
 
 
 def table(rows: Sequence[Row], best: str) -> Table:
@@ -54,17 +59,20 @@ def table(rows: Sequence[Row], best: str) -> Table:
         columns.append(Column("train_s", "to accuracy", readable_s))
     for row in rows:
         row["mark"] = "*" if row["digest"] == best else ""
-    return Table(
-        "settings that were tried", [*columns, Column("trials", "trials"), Column(REASON, "reason", left=True)]
-    )
+    columns += [Column("trials", "trials"), *others_columns(rows), Column(REASON, "reason", left=True)]
+    return Table("settings that were tried", columns)
 
 
 def words_of(rows: Sequence[Row], best: str, objective: str, *, complete: bool) -> list[str]:
-    """What was found, against the worst; of one setting alone, that nothing was compared; why others could not be."""
+    """What was found, against the worst; other programs that were met; why others could not be tried.
+
+    Of one setting alone, that nothing was compared.
+    """
     found = next((row for row in rows if row["digest"] == best), None)
-    reasons = [f"{_workers(row)}: {row[REASON]}" for row in rows if row[REASON]]
+    rest = [told] if (told := others_line(rows, _workers)) else []
+    rest += [f"{_workers(row)}: {row[REASON]}" for row in rows if row[REASON]]
     if found is None:
-        return reasons
+        return rest
     what = f"{_workers(found)}, {plural(found['shards'], 'shard')}, batch {found['batch_size']}"
     soonest = found.get("train_s") is not None
     why = f"the soonest at the accuracy, in {readable_s(found['train_s'])}" if soonest else f"the best for {objective}"
@@ -83,8 +91,8 @@ def words_of(rows: Sequence[Row], best: str, objective: str, *, complete: bool) 
         words.append(f"Energy: {readable_j(found['joules_per_sample'])} a sample ({found['energy_source']}).")
     if not complete:
         words.append("There was no time to try everything as often as planned (--seconds).")
-    return words + reasons
+    return words + rest
 
 
-def _workers(row: Row) -> str:
+def _workers(row: Mapping[str, Any]) -> str:
     return f"{plural(row['ranks'], 'rank')} x {plural(row['threads'], 'thread')}"

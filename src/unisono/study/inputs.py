@@ -3,10 +3,11 @@
     studied = {"cells": {cell.name: cell.digest for cell in cells}, **inputs_of([cell.recipe for cell in cells])}
 
 The one idea: a recipe names files, and files change. A study that goes on after that would compare runs of different
-things, so what the files were is part of what is studied: code by its contents, data by size and time of change.
+things, so what the files were is part of what is studied: code by its contents, with the modules beside it that it
+imports (`own_code.py`), data by size and time of change.
 
-Limits: modules that own code imports are not looked at, nor a file that changes while a study runs; of a directory of
-data the files in it and in its subdirectories count, no deeper.
+Limits: a file that changes while a study runs is not looked at; of a directory of data the files in it and in its
+subdirectories count, no deeper.
 """
 
 import hashlib
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from unisono import __version__
+from unisono.own_code import files_of
 from unisono.recipe import Recipe
 
 COMPUTING = ("numpy", "torch")
@@ -26,7 +28,7 @@ def inputs_of(recipes: Iterable[Recipe]) -> dict[str, Any]:
     """made_with: versions; files: of every file that a recipe names, what it was. Plain values, in a fixed order."""
     versions = {"unisono": __version__} | {name: _version(name) for name in COMPUTING}
     specs = {spec for recipe in recipes for spec in (recipe.model, recipe.data, recipe.data_dir, recipe.order)}
-    return {"made_with": versions, "files": {str(path): _state(path) for path in sorted(_named(specs))}}
+    return {"made_with": versions, "files": {str(path): _state(path) for path in sorted(set(_named(specs)))}}
 
 
 def _version(package: str) -> str | None:
@@ -43,7 +45,10 @@ def _named(specs: Iterable[str]) -> Iterator[Path]:
             path = Path(text).expanduser()
             if not text or not path.exists():
                 continue
-            yield from (path,) if path.is_file() else (one for one in _inside(path) if one.is_file())
+            if path.is_file():
+                yield from files_of(path) if path.suffix == ".py" else [path]
+            else:
+                yield from (one for one in _inside(path) if one.is_file())
             break
 
 

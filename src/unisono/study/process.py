@@ -18,12 +18,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from unisono.energy.others import Others, cpu_s
+from unisono.energy.others import Others
 from unisono.errors import CommTimeout, UserError
 from unisono.launch.children import Subprocess
 from unisono.launch.commands import mpirun
 from unisono.launch.environments import child_environment, mpi_environment
 from unisono.study.cells import Cell
+from unisono.study.disk import writing
 from unisono.study.outcome import outcome_of
 from unisono.tracebacks import LEFT_OUT
 
@@ -39,13 +40,13 @@ def run_cell(
     the start of the process to its end), others_cores (of our cores, how many others kept busy; None: not known),
     summary (of the run directory; empty if it failed); of a finished one also what `outcome_of` says.
     """
-    recipe.parent.mkdir(parents=True, exist_ok=True)
-    cell.recipe.save(recipe)
-    begun, others, used_s = time.perf_counter(), Others(), cpu_s()
+    with writing(recipe):
+        recipe.parent.mkdir(parents=True, exist_ok=True)
+        cell.recipe.save(recipe)
+    begun, others = time.perf_counter(), Others()
     code, said = _run(cell, [str(recipe), "--out", str(run)], timeout_s, on_line)
     elapsed_s = time.perf_counter() - begun
-    busy = others.cores(ours_s=cpu_s() - used_s)
-    return {"elapsed_s": elapsed_s, "others_cores": busy} | outcome(run, code, said)
+    return {"elapsed_s": elapsed_s, "others_cores": others.cores()} | outcome(run, code, said)
 
 
 def outcome(run: Path, code: int | None, said: str) -> dict[str, Any]:

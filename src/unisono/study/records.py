@@ -19,6 +19,7 @@ import json
 import os
 import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, final
@@ -27,6 +28,7 @@ from unisono.errors import UserError
 from unisono.recipe import Recipe
 from unisono.resources import machine
 from unisono.study.cells import digest_of
+from unisono.study.disk import writing
 
 PLACE = ("host", "cpu", "cores")
 """Of the machine, what makes times comparable."""
@@ -81,18 +83,26 @@ class Records:
             ) from None
 
     def add(self, record: Mapping[str, Any]) -> None:
-        """On the disk when this returns."""
-        with open(self.path / "cells.jsonl", "a") as file:
-            file.write(json.dumps(record) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
+        """On the disk when this returns, or not at all: a `UserError` if there is no room."""
+        path = self.path / "cells.jsonl"
+        with writing(path), io.FileIO(path, "a") as file:
+            length, left = file.seek(0, os.SEEK_END), memoryview(f"{json.dumps(record)}\n".encode())
+            try:
+                while left:
+                    left = left[file.write(left) :]
+                os.fsync(file.fileno())
+            except OSError:
+                with suppress(OSError):
+                    file.truncate(length)
+                raise
         self.all.append(dict(record))
 
     def clear(self, run: str) -> Path:
         """Where a run may write: what one that was interrupted left there is removed."""
         path = self.path / run
-        if path.exists():
-            shutil.rmtree(path)
+        with writing(path):
+            if path.exists():
+                shutil.rmtree(path)
         return path
 
     def close(self) -> None:
@@ -138,8 +148,11 @@ def _agree(held: io.FileIO, wanted: dict[str, Any], path: Path) -> None:
                 hint="put that file back, or give another directory",
             )
         held.truncate(0)  # a kill in the middle of the only write: nothing was run then
-        held.write((json.dumps(wanted, indent=1) + "\n").encode())
-        os.fsync(held.fileno())
+        left = memoryview((json.dumps(wanted, indent=1) + "\n").encode())
+        with writing(path / "study.json", after=""):
+            while left:
+                left = left[held.write(left) :]
+            os.fsync(held.fileno())
         return
     for name in ("kind", "studied", "machine"):
         if found.get(name) != wanted[name]:

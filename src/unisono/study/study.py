@@ -5,6 +5,7 @@
 
 The one idea: a study is its records. A run that is over is a line, whether it went well or not; the same study started
 again runs only what has no line yet. A mistake in a recipe (exit code 2) would come again: its cell is run only once.
+A disk that takes nothing more ends the study (`disk.py`).
 
 A record: cell (name), labels, digest (of the recipe), repeat (below 0: a warm-up), run (directory), ended_at (UTC), and
 what `process.run_cell` says. Limits: one run at a time, on this machine or, by `Elsewhere`, on others.
@@ -14,12 +15,11 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 from typing import Any, Protocol, TypeAlias, final
 
-from unisono.energy import others
 from unisono.errors import UserError
 from unisono.study.cells import Cell
+from unisono.study.disk import end_if_refused
 from unisono.study.plan import Turn
 from unisono.study.process import FAILED, FINISHED, run_cell
 from unisono.study.records import Records
@@ -85,6 +85,7 @@ def _run(records: Records, turn: Turn[Cell], terms: Terms) -> Record:
         terms.timeout_s,
         lambda line: terms.on_line(cell, line),
     )
+    end_if_refused(found, records.path / run)
     record = told | {"ended_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())} | found
     records.add(record)
     return record
@@ -107,13 +108,6 @@ def counted(records: Iterable[Record], cell: Cell) -> dict[int, Record]:
         for repeat, record in sorted(latest(records, cell).items())
         if repeat >= 0 and record["status"] == FINISHED
     }
-
-
-def disturbance(records: Iterable[Record], cores: int) -> str:
-    """A sentence, if other programs took more than a quarter of the machine while these ran; else nothing."""
-    told = [record.get("others_cores") for record in records if record["repeat"] >= 0]
-    busy = [count for count in told if count is not None]
-    return others.disturbance(median(busy), cores) if busy else ""
 
 
 def losses(records: Iterable[Record], cell: Cell) -> dict[str, Any]:

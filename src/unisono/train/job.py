@@ -28,6 +28,7 @@ from unisono.models.slowed import Slowed, parse_slow
 from unisono.optim import make as make_optimizer
 from unisono.optim.options import OptimizerOptions
 from unisono.optim.schedules import ScheduleOptions, learning_rate, scaled
+from unisono.own_code import sha256_of
 from unisono.recipe import DEFAULT_SHARDS, Recipe
 from unisono.rng import generator
 from unisono.strategies import make
@@ -188,9 +189,9 @@ class Job:
 
     @cached_property
     def code_sha256(self) -> str:
-        """Of the file that a network of one's own is made in; empty for ours."""
+        """Of the file that a network of one's own is made in, and what it imports from beside it; empty for ours."""
         file = self.recipe.model.rpartition(":")[0] if ".py:" in self.recipe.model else ""
-        return hashlib.sha256(Path(file).expanduser().read_bytes()).hexdigest() if file else ""
+        return sha256_of(Path(file).expanduser()) if file else ""
 
     @cached_property
     def data_sha256(self) -> str:
@@ -279,6 +280,7 @@ def prepare(recipe: Recipe, dataset: Dataset | None = None) -> Job:
         from unisono.models.torch.build import try_again
 
         job = replace(job, notes=try_again(recipe.model, job.task))
+    _ = job.code_sha256  # now: by the first snapshot somebody may have edited the files that are run
     return job
 
 

@@ -217,7 +217,8 @@ def check_data(job: Job, snapshot: Snapshot) -> None:
         )
     if snapshot.facts.get("code", "") != job.code_sha256 and "model" not in job.recipe.allow_change.split(","):
         raise UserError(
-            f"the file of --model {job.recipe.model} is not what it was when {snapshot.path} was made",
+            f"the file of --model {job.recipe.model}, or a module beside it that it imports, is not what it was when "
+            f"{snapshot.path} was made",
             hint="undo what was changed in it; if that does not change the network: --allow-change model",
         )
 

@@ -27,7 +27,8 @@ from unisono.arena.segment import Segment
 from unisono.errors import RESUME_ME, Diverged, NodeLost, UnisonoError, UserError
 from unisono.launch.local import torch_threads_running
 from unisono.launch.outpost import Outpost
-from unisono.launch.supervisor import READY, Care, Outcome, Supervisor
+from unisono.launch.supervision import READY, Care, Outcome
+from unisono.launch.supervisor import Supervisor
 from unisono.resources import usable_cores
 from unisono.rng import generator
 from unisono.strategies.asynchronous.arena import AsyncArena

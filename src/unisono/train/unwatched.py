@@ -33,7 +33,7 @@ from unisono.comm.telling import told
 from unisono.comm.vigil import Vigil
 from unisono.errors import CommError, NodeLost, RankLost, UserError
 from unisono.launch.signals import deaf_after, heeding
-from unisono.launch.supervisor import Outcome
+from unisono.launch.supervision import Outcome
 from unisono.strategies.base import Strategy
 from unisono.strategies.joining import Start
 from unisono.strategies.shared import Kept, Shared

@@ -88,6 +88,20 @@ def test_ranks_that_share_a_core_pay_for_their_turns():
     usual, turning = replace(COSTS, cores=2), replace(COSTS, cores=2, turn_s=1e-3)
     assert node_step_s(turning, WORK, 2) == node_step_s(usual, WORK, 2)
     assert node_step_s(turning, WORK, 8) == pytest.approx(node_step_s(usual, WORK, 8) + 3e-3)
+    twice = replace(WORK, threads=2)  # each of 4 ranks has two threads, and half of a core for each
+    assert node_step_s(turning, twice, 4) == pytest.approx(node_step_s(usual, twice, 4) + 3e-3)
+    alone = replace(COSTS, crowding=0.0, jitter_s=0.0, cores=8)
+    assert node_step_s(replace(alone, cores=2), twice, 4) == pytest.approx(4 * node_step_s(alone, twice, 4))
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+@pytest.mark.parametrize(("more_s", "turn_s"), [([4e-3], 2e-3), ([-4e-3], 0.0), ([2e-3, 4e-3, 20e-3], 2e-3), ([], 0.0)])
+def test_a_turn_is_the_median_of_what_ranks_that_share_cores_take_beyond_their_work(threads, more_s, turn_s):
+    costs, work = fitted(points(COSTS), cores=4), replace(WORK, threads=threads)
+    ranks = 12 // threads  # three on each core: two turns
+    step_s = node_step_s(costs, work, ranks)
+    shared = [Point("", ranks, work, step_s + late_s, 1.0, 1.0, 1.0, 1.0) for late_s in more_s]
+    assert fitted([*points(COSTS), *shared], cores=4).turn_s == pytest.approx(turn_s)
 
 
 def points(costs: Costs) -> list[Point]:
@@ -115,9 +129,11 @@ def test_what_replicas_and_turns_cost_is_found_in_runs_that_have_them():
     plain = fitted(points(COSTS), cores=4)
     assert (plain.turn_s, plain.replica_s) == (0.0, pytest.approx(5e-4))
     crowded = node_step_s(COSTS, WORK, 8) + 7e-3
+    lone = Cluster(1, 1, NONE)
+    replicas = local(replace(COSTS, replica_s=1e-4), WORK, lone, 16).step_s
     more = [
         Point("", 8, WORK, crowded, 1.0, 1.0, 1.0, 1.0),
-        Point("", 1, WORK, 3e-3 + 8e-4, 2e-3, 1e-3, 8e-4, 0.0, strategy="local"),
+        Point("", 1, WORK, replicas, 2e-3, 1e-3, 8e-4, 0.0, strategy="local"),
     ]
     found = fitted([*points(COSTS), *more], cores=4)
     assert found == replace(plain, turn_s=pytest.approx(7e-3), replica_s=pytest.approx(1e-4))

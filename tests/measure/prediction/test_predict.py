@@ -107,6 +107,18 @@ def test_points_are_the_steps_of_runs(tmp_path):
     assert (point.work.batch, point.ranks, point.work.nbytes) == (64, 2, 100)
 
 
+def test_points_tell_who_else_was_busy(tmp_path):
+    cells = calibration(Recipe(), 1437)
+    for cell in cells:
+        make(tmp_path / cell.slug, 20, cell.recipe.ranks)
+    found = [
+        {"digest": cell.digest, "repeat": 0, "status": "finished", "run": cell.slug, "others_cores": 0.25 * at}
+        for at, cell in enumerate(cells)
+    ]
+    _, points = calibrate(cells, found, tmp_path, 100)
+    assert [point["others_cores_high"] for point in points] == [0.25 * at for at in range(len(cells))]
+
+
 def test_a_run_that_is_missing_is_named(tmp_path):
     cells = calibration(Recipe(), 1437)
     with pytest.raises(UserError, match="cannot be calibrated without ranks=1 batch_size=64 shards=8: not run yet"):

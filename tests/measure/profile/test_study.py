@@ -28,6 +28,7 @@ def test_phases_of_each_rank_add_up_to_its_steps(allreduce):
     assert {row["calls"] for row in record["modules"]} == {12}
     assert {row["rank"] for row in record["operators"]} == {0, 1}
     assert set(record["overhead"]) == {"phases", "modules", "operators"}
+    assert record["others_cores"] is None or record["others_cores"] >= 0
 
 
 def test_ranks_are_on_one_clock_so_their_steps_overlap():

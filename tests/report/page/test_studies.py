@@ -31,6 +31,15 @@ def test_scaling_is_charts_a_table_and_words(tmp_path):
     assert unisono.load(tmp_path / "scale.json").studies["scale"][0]["grid"] == "1x1"
 
 
+@pytest.mark.parametrize("name", ["scale", "compare", "tune", "profile"])
+def test_other_programs_that_were_met_are_on_the_page(name, tmp_path):
+    quiet = page_of(tmp_path, name, ROWS[name]())
+    assert "others&#x27; cores" not in quiet
+    busy = page_of(tmp_path, name, [row | {"others_cores": 0.3, "others_cores_high": 0.4} for row in ROWS[name]()])
+    assert "others&#x27; cores" in busy
+    assert f"Other programs used up to 0.{3 if name == 'profile' else 4} cores" in busy
+
+
 def test_accuracies_of_a_chart_are_in_percent_as_in_the_table(tmp_path):
     rows = scale_rows()
     page_of(tmp_path, "scale", rows)
@@ -123,6 +132,7 @@ def test_a_tuning_is_bars_the_fastest_first_and_a_table(tmp_path):
         {"ring_step_s": "x"}, {"async_samples_per_s": "x"}, {"best": 3}, {"digest": 3}, {"objective": None},
         {"complete": 1}, {"ranks": None}, {"ranks": []}, {"samples_per_s": "x"}, {"memory_bytes": -1}, {"trials": "x"},
         {"test_accuracy": "x"}, {"energy_j": [1]}, {"wall_s": "x"}, {"speed_up_low": "x"}, {"sync_share": {}},
+        {"others_cores": "x", "others_cores_high": 1.0}, {"others_cores": 1.0, "others_cores_high": None, "machine": 3},
     ],
 )  # fmt: skip
 def test_rows_that_are_damaged_are_left_out(name, damage, tmp_path):

@@ -13,6 +13,7 @@ from unisono.measure.prediction.cost import Cluster, Costs, local, node_step_s
 from unisono.measure.prediction.fitting import Point, fitted
 from unisono.measure.prediction.network import Network
 from unisono.measure.prediction.points import HELD_OUT, LOCAL_EVERY, point_of
+from unisono.report.others import others_of
 from unisono.resources import usable_cores
 from unisono.study.cells import Cell
 from unisono.study.study import Record, counted, failure
@@ -25,17 +26,19 @@ def calibrate(
 ) -> tuple[Costs, list[dict[str, Any]]]:
     """The constants; of every run what a step took and what the model says. A run that is held out may be missing."""
     points: list[tuple[Cell, Point]] = []
+    others: list[dict[str, float | None]] = []
     for cell in cells:
         runs = counted(records, cell)
         if runs:
             points.append((cell, point_of(cell, [path / record["run"] for record in runs.values()], nbytes)))
+            others.append(others_of(runs.values()))
         elif HELD_OUT not in cell.labels:
             raise UserError(
                 f"the model cannot be calibrated without {cell.name}: {failure(records, cell) or 'not run yet'}",
                 hint="let the same command go on; or give --samples-per-s, of one rank",
             )
     costs = fitted([point for cell, point in points if HELD_OUT not in cell.labels], usable_cores())
-    return costs, [_checked(costs, cell, point) for cell, point in points]
+    return costs, [_checked(costs, *point) | met for point, met in zip(points, others, strict=True)]
 
 
 def _checked(costs: Costs, cell: Cell, point: Point) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from unisono.data.dataset import Dataset
+from unisono.energy.others import Others
 from unisono.errors import UserError, unknown_name
 from unisono.launch.environments import detect
 from unisono.launch.local import run
@@ -72,13 +73,14 @@ def _job(recipe: Recipe, options: ProfileOptions, dataset: Dataset | None = None
 
 def measure(job: Job, options: ProfileOptions) -> dict[str, Any]:
     """Profiles one job; the record."""
+    others = Others()
     found = run(lambda world: measure_rank(world, job, options), job.recipe.ranks)
     recipe, first = job.recipe, found[0]
     record: dict[str, Any] = {
         "model": recipe.model, "activation": recipe.activation, "data": recipe.data, "engine": recipe.engine,
         "precision": recipe.precision, "ranks": recipe.ranks, "shards": recipe.shards, "threads": recipe.threads,
         "global_batch": job.plan.global_batch, "batches": options.batches, "allreduce": recipe.allreduce,
-        "machine": machine(),
+        "machine": machine(), "others_cores": others.cores(),
     }  # fmt: skip
     record |= {
         "step_s": first["plain_s"],

@@ -14,6 +14,7 @@ from typing import Any
 
 from unisono.measure.tune.tuning import TRAINING
 from unisono.study.cells import Cell
+from unisono.study.disk import end_if_refused
 from unisono.study.process import FAILED, run_cell
 from unisono.study.records import Records
 
@@ -57,6 +58,7 @@ def _train(records: Records, cell: Cell, left_s: float) -> dict[str, Any]:
         folder = records.path / "cells"
         run = records.clear(f"runs/{cell.slug}")
         found = run_cell(cell, folder / f"{cell.slug}.toml", run, left_s)
+        end_if_refused(found, run)
     summary = found.pop("summary", None) or {}
     record |= {"elapsed_s": 0.0} | found
     if record["exit_code"] is None:

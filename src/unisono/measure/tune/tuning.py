@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
+from unisono.energy.others import Others
 from unisono.errors import CommTimeout
 from unisono.launch.children import Subprocess
 from unisono.launch.environments import child_environment
@@ -83,13 +84,13 @@ def _may_go_now(record: Record, terms: Terms) -> bool:
 def _tried(cell: Cell, seconds: float, limit_bytes: int, before: Sequence[Record]) -> Record:
     """A trial, or why there is none."""
     record = {"what": TRIAL, "cell": cell.name, "labels": dict(cell.labels), "digest": cell.digest, "seconds": seconds}
-    begun = time.monotonic()
+    begun, others = time.monotonic(), Others()
     expected = foretold_bytes(cell, before)
     if expected > limit_bytes:
         told = f"it would take about {readable_bytes(expected)} of memory, and {readable_bytes(limit_bytes)}"
         record |= {"status": FAILED, "reason": f"{told} is the limit (--memory)", "exit_code": None}
     else:
-        record |= run_trial(cell, seconds, limit_bytes)
+        record |= run_trial(cell, seconds, limit_bytes) | {"others_cores": others.cores()}
     if record["status"] == FAILED and record["exit_code"] != 2:
         record["limit_bytes"] = limit_bytes  # which may be why: memory has no error of its own in every library
     return record | {"elapsed_s": time.monotonic() - begun}

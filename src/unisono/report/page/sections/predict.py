@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from unisono.report.others import plain as others_plain
 from unisono.report.page.blocks import Axis, Block, Fold, Lines, Section, Series, Table, Text
 from unisono.report.page.figures import finite
 from unisono.report.predict import checks, table, words_of
@@ -67,6 +68,7 @@ def _is_point(point: Row) -> bool:
         and all(point[name] >= 0 for name in CHECKED[:2])
         and isinstance(point.get("name"), str)
         and isinstance(point.get("held_out"), bool)
+        and others_plain(point)
     )
 
 

@@ -5,11 +5,12 @@ from typing import Any
 
 import numpy as np
 
+from unisono.report.others import plain as others_plain
 from unisono.report.page.blocks import Axis, Block, Fold, Rows, Section, Table, Text
 from unisono.report.page.figures import finite
 from unisono.report.page.flame import Flame
 from unisono.report.page.nesting import COLOURS, ORDER, frames_of
-from unisono.report.profile import Shown, activation_cells, activation_rows, cost_cells, parts_of, sentences
+from unisono.report.profile import Shown, activation_cells, activation_rows, cost_cells, others, parts_of, sentences
 from unisono.report.run import Run
 
 COUNTS = ("ranks", "batches", "global_batch", "shards")
@@ -47,7 +48,9 @@ def usable(record: Mapping[str, Any]) -> bool:
     if not all(isinstance(rows, list) and all(isinstance(row, dict) for row in rows) for rows in lists):
         return False
     phases, modules, operators = (record[name] for name in ("phases", "modules", "operators"))
-    overhead = record.get("overhead")
+    overhead, machine = record.get("overhead"), record.get("machine") or {}
+    if not isinstance(machine, dict) or not others_plain(others(record)):
+        return False
     return (
         all(type(record.get(name)) is int and 0 < record[name] < 2**53 for name in COUNTS)
         and all(finite(record.get(name)) for name in SECONDS)  # of few batches, modules may come out as nothing

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from unisono.report.others import plain as others_plain
 from unisono.report.page.blocks import Axis, Block, Rows, Section, Table, Text
 from unisono.report.page.figures import finite
 from unisono.report.run import Run
@@ -42,6 +43,7 @@ def usable(row: Mapping[str, Any]) -> bool:
         and all(value is None or isinstance(value, str | int) for value in given)
         and all(row.get(name) is not None for name in ("ranks", "threads"))
         and all(row.get(name) is None or (finite(row[name]) and row[name] >= 0) for name in NUMBERS)
+        and others_plain(row)
         and type(row.get("trials")) is int
         and isinstance(row.get("energy_source"), str | None)
         and (bool(row[REASON]) or all(row.get(name) is not None for name in ("samples_per_s", "shards", "batch_size")))
