@@ -21,8 +21,9 @@ def strike(words: list[str], cwd: Path, ready: Callable[[str], bool], ranks: int
     rest = cwd / "tmp"
     rest.mkdir()
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+        usual = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
         command = subprocess.Popen(
-            [*COMMAND, *words], stdout=out, stderr=err, cwd=cwd, process_group=0, env=os.environ | {"TMPDIR": str(rest)}
+            [*COMMAND, *words], stdout=out, stderr=err, cwd=cwd, process_group=0, env=usual | {"TMPDIR": str(rest)}
         )
         try:
             tree: list[psutil.Process] = []
@@ -67,3 +68,4 @@ def test_what_was_profiled_is_kept(tmp_path):
     assert "Traceback" not in errors
     assert [found["activation"] for found in json.loads((tmp_path / "o/profile.json").read_text())] == ["relu"]
     assert "times relu" in shown
+    assert "Written: o/profile.json, o/trace.json\n" in shown
