@@ -46,11 +46,11 @@ def test_imports_point_downward(path):
 @pytest.mark.parametrize(
     ("package", "home"),
     [
-        ("mpi4py", ["comm/mpi.py"]),
+        ("mpi4py", ["comm/mpi_library.py"]),
         (
             "torch",
             [
-                "comm/torch_dist.py",
+                "comm/torch_",
                 "launch/connect.py",
                 "launch/torch_group.py",
                 "train/weights.py",

@@ -2,7 +2,7 @@
 
 `str(error)` is the whole message for the user; a traceback is for our own bugs only. The command line prints the
 message and leaves with `exit_code`: 2 for a mistake in what was asked for, 1 for a run that failed, 75 for one that was
-asked to end and can be resumed.
+asked to end and can be resumed, as can a study.
 
 >>> str(UserError("--ranks is 0", hint="give 1 or more"))
 '--ranks is 0\\nHINT: give 1 or more'
@@ -33,6 +33,15 @@ class AskedToEnd(SystemExit):
     def __init__(self, snapshot: str) -> None:
         super().__init__(RESUME_ME)
         self.snapshot = snapshot
+
+
+class Interrupted(UnisonoError):
+    """Ctrl-C ended a study: what was finished is kept in `path`, and the same command goes on there."""
+
+    exit_code = RESUME_ME
+
+    def __init__(self, path: str, *, hint: str = "the same command goes on") -> None:
+        super().__init__(f"interrupted; what was finished is kept in {path}", hint=hint)
 
 
 class UserError(UnisonoError):
@@ -72,12 +81,24 @@ class RankLost(CommError):
 class NodeLost(CommError):
     """Another machine does not answer: it, or one of its ranks, is no more, or cannot be reached.
 
-    `first_hand`: this rank saw it itself; others of its machine were told.
+    `first_hand`: this rank saw it itself; others of its machine were told. `crashes`: if it gave up, how many of its
+    ranks had ended by themselves in the round that was to be done.
     """
 
-    def __init__(self, message: str, *, first_hand: bool) -> None:
+    def __init__(self, message: str, *, first_hand: bool, crashes: int = 0) -> None:
         super().__init__(message)
-        self.first_hand = first_hand
+        self.first_hand, self.crashes = first_hand, crashes
+
+
+class OtherFailed(UnisonoError):
+    """Another rank or machine left with an error of its own, which would come again: all leave with its exit code.
+
+    `first_hand`: nobody on this machine has said it yet.
+    """
+
+    def __init__(self, message: str, *, exit_code: int, first_hand: bool) -> None:
+        super().__init__(message)
+        self.exit_code, self.first_hand = exit_code, first_hand
 
 
 class Diverged(UnisonoError):

@@ -21,6 +21,7 @@ from types import ModuleType
 from typing import Any, final
 
 from unisono.errors import UnisonoError, UserError, unknown_name
+from unisono.tracebacks import own_frame
 
 
 @final
@@ -41,8 +42,9 @@ class OwnFunction:
             return self._function(**self._fitting(offered))
 
     @contextmanager
-    def explained(self) -> Iterator[None]:
-        """Within it the file's directory is importable, and an error is told with its place in the file."""
+    def explained(self, hint: str = "correct it") -> Iterator[None]:
+        """Within it the file's directory is importable, and an error is told with its place in the user's own code, or
+        where it was raised if that is in none of it."""
         directory = str(self._path.resolve().parent)
         sys.path.insert(0, directory)
         try:
@@ -52,11 +54,9 @@ class OwnFunction:
         except SyntaxError as error:
             raise UserError(f"{error.filename}:{error.lineno}: {error.msg}", hint="correct the file") from None
         except (Exception, SystemExit) as error:
-            frames = traceback.extract_tb(error.__traceback__)
-            where = [frame for frame in frames if frame.filename == str(self._path)][-1:] or frames[-1:]
             raise UserError(
-                f"{self.spec} failed at {where[0].filename}:{where[0].lineno}: {type(error).__name__}: {error}",
-                hint="correct it; calling the function in Python shows the whole traceback",
+                f"{self.spec} failed at {_place(error)}",
+                hint=f"{hint}; calling the function in Python shows the whole traceback",
             ) from None
         finally:
             with suppress(ValueError):  # the user's code may have changed it
@@ -74,6 +74,13 @@ class OwnFunction:
             raise UserError(f"{self.spec} asks for {', '.join(strange)}", hint=f"give it {may}, or defaults")
         named = {p.name for p in plain}
         return {name: value for name, value in offered.items() if name in named}
+
+
+def _place(error: BaseException) -> str:
+    """File, line and function, what went wrong, and below it the line itself."""
+    frame = own_frame(error) or traceback.extract_tb(error.__traceback__)[-1]
+    told = f"{frame.filename}:{frame.lineno}, in {frame.name}: {type(error).__name__}: {error}"
+    return f"{told}\n    {frame.line}" if frame.line else told
 
 
 def without_function(option: str, file: str) -> UserError:

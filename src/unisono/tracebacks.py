@@ -37,8 +37,14 @@ def told(error: BaseException) -> str:
 
 def where(error: BaseException) -> str:
     """The last line of the caller's own code that an error of ours came from."""
+    frame = own_frame(error)
+    return f"\n({frame.filename}:{frame.lineno} in {frame.name})" if frame else ""
+
+
+def own_frame(error: BaseException) -> FrameSummary | None:
+    """Where in the user's own code an error came from; None: it passed through none of it."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_own(frame)]
-    return f"\n({frames[-1].filename}:{frames[-1].lineno} in {frames[-1].name})" if frames else ""
+    return frames[-1] if frames else None
 
 
 def _chain(error: TracebackException | None) -> Iterator[TracebackException]:

@@ -30,7 +30,9 @@ def test_a_failure_is_a_row_and_what_changes_nothing_is_said(tmp_path):
         ("1", "fp32", False), ("2", "fp32", False), ("1", "fp8", True),
     ]  # fmt: skip
     assert len(rows[0]["accuracies"]) == 1
-    assert [section.title for section in sections_of([load_run(study)])] == ["Comparison"]
+    assert [section.title for section in sections_of([load_run(study)])] == [
+        "Comparison", "How to reproduce it", "Recipe", "Machine",
+    ]  # fmt: skip
     for name in ("compare.csv", "compare.md", "compare.tex", "compare.txt"):
         assert "fp8" in (study / name).read_text(), name
 

@@ -33,7 +33,9 @@ def test_a_rate_that_is_given_needs_no_runs(tmp_path):
         (network, nodes) for network in ("1gbit,100us", "100gbit,1us") for nodes in (1, 2, 4, 8)
     ]
     assert json.loads((tmp_path / "here/model.json").read_text())["costs"]["sample_s"] == 1 / 5000
-    assert [section.title for section in sections_of([load_run(tmp_path / "here")])] == ["Prediction"]
+    assert [section.title for section in sections_of([load_run(tmp_path / "here")])] == [
+        "Prediction", "How to reproduce it", "Recipe", "Machine",
+    ]  # fmt: skip
 
 
 def test_more_ranks_than_samples_is_a_row_with_its_reason(tmp_path):
@@ -61,7 +63,7 @@ def test_short_runs_calibrate_and_others_check(tmp_path, monkeypatch, capsys):
     model = json.loads((study / "model.json").read_text())
     assert [point["held_out"] for point in model["points"]] == [False] * 5 + [True] * 4 + [False, True]
     assert model["points"][0]["error"] == pytest.approx(0.0, abs=0.05)
-    (section,) = sections_of([load_run(study)])
+    section = sections_of([load_run(study)])[0]
     assert any("On 5 held-out points" in getattr(block, "text", "") for block in section.blocks)
 
 

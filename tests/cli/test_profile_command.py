@@ -30,7 +30,9 @@ def test_tables_json_and_a_trace_of_two_ranks(tmp_path):
     events = json.loads((tmp_path / "o" / "trace.json").read_text())["traceEvents"]
     assert {event["pid"] for event in events} == {0, 1}
     assert {"wait", "data", "update"} <= {event["name"] for event in events}
-    assert [section.title for section in sections_of([load_run(tmp_path / "o")])] == ["Profile"]
+    assert [section.title for section in sections_of([load_run(tmp_path / "o")])] == [
+        "Profile", "How to reproduce it", "Recipe", "Machine",
+    ]  # fmt: skip
     again = unisono("--batches", "6", "--out", "o", cwd=tmp_path)
     assert again.returncode == 2
     assert "holds profile.json, trace.json already" in again.stderr

@@ -89,7 +89,7 @@ def refuse(monkeypatch) -> None:
     def full(fd: int, data: memoryview) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(rundir.os, "write", full)
+    monkeypatch.setattr(os, "write", full)
 
 
 def test_a_full_disk_is_said_once_and_the_training_goes_on(job, capsys, monkeypatch):

@@ -33,7 +33,13 @@ def test_a_study_is_shown_written_and_found_again(tmp_path):
     assert all(row["samples_per_s"] > 0 and row["same_bits"] for row in rows)
     for name in ("scale.csv", "scale.md", "scale.tex", "scale.svg", "scale.txt"):
         assert (study / name).stat().st_size > 50, name
-    assert [section.title for section in sections_of([load_run(study)])] == ["Scaling"]
+    assert [section.title for section in sections_of([load_run(study)])] == [
+        "Scaling", "How to reproduce it", "Recipe", "Machine",
+    ]  # fmt: skip
+    about = json.loads((study / "about.json").read_text())
+    assert about["command"] == " ".join(["unisono", "scale", *SMALL])
+    assert about["varied"] == ["ranks"]
+    assert about["recipe"]["epochs"] == 1
     assert "Short runs: " in ended.stdout
     again = scale(*SMALL, cwd=tmp_path)
     assert "2 of them are there already" in again.stderr
@@ -85,7 +91,8 @@ def test_an_interruption_keeps_what_was_finished_and_leaves_no_process(signum, s
     _, errors = command.communicate(timeout=60)
     _, alive = psutil.wait_procs(tree, timeout=20)
     assert alive == []
-    assert command.returncode == -signum
+    assert command.returncode == (75 if signum == signal.SIGINT else -signum)
     assert len((tmp_path / "here/cells.jsonl").read_text().splitlines()) == 1
     if signum == signal.SIGINT:
-        assert b"What was finished is kept in here: the same command goes on." in errors
+        told = b"unisono: interrupted; what was finished is kept in here\nHINT: the same command goes on\n"
+        assert errors.endswith(told)

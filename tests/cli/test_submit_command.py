@@ -12,6 +12,7 @@ from forked_command import forked
 
 from unisono.cli.main import app
 from unisono.cli.submission import Submission
+from unisono.errors import UnisonoError
 from unisono.launch.slurm.options import JobOptions
 
 
@@ -35,6 +36,50 @@ def test_without_slurm_the_script_is_written_and_that_is_said(tmp_path):
     assert "-m unisono train --epochs 2 --ranks-per-node 2" in text
     assert (tmp_path / "logs").is_dir()
     assert forked("submit", "--mem", "1G", "--job-name", "mine", cwd=tmp_path).returncode == 2  # replaces its own
+
+
+@pytest.mark.parametrize("sinfo", ["echo 'Unable to contact slurm controller' >&2; exit 1", "exec /bin/sleep 30"])
+def test_a_cluster_that_does_not_answer_costs_no_script(sinfo, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("unisono.launch.slurm.client.ASK_S", 0.2)
+    monkeypatch.chdir(tmp_path)
+    for name, body in (("sbatch", "exit 3"), ("sinfo", sinfo)):
+        (tmp_path / name).write_text(f"#!/bin/bash\n{body}\n")
+        (tmp_path / name).chmod(0o755)
+    with pytest.raises(UnisonoError) as caught:
+        app(["submit", "--mem", "1G"], exit_on_error=False, result_action="return_value")
+    assert caught.value.exit_code == 1
+    told = str(caught.value)
+    assert told.startswith("SLURM does not answer here: sinfo")
+    assert "the script was written, nothing was submitted" in told
+    assert told.endswith("later: sbatch unisono.sbatch")
+    assert (tmp_path / "unisono.sbatch").exists()
+    assert capsys.readouterr().out == "Written: unisono.sbatch\n"
+
+
+def test_an_environment_that_is_not_here_is_said_and_one_that_is_is_not(tmp_path):
+    ended = forked("submit", "--mem", "1G", "--venv", "/nonexist", "--dry-run", cwd=tmp_path)
+    assert ended.returncode == 0
+    assert ended.stdout.startswith("#!/bin/bash\n")
+    assert "Note: there is no /nonexist/bin/activate here (--venv)" in ended.stderr
+    (tmp_path / "v/bin").mkdir(parents=True)
+    (tmp_path / "v/bin/activate").write_text("")
+    assert forked("submit", "--mem", "1G", "--venv", "v", "--dry-run", cwd=tmp_path).stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--num-gpus", "2"], "--strategy sync computes on processors; --strategy ddp or accelerate uses GPUs."),
+        (["--num-gpus", "2", "--strategy", "ddp"], "the job asks SLURM for no GPU"),
+        (["--num-gpus=2", "--strategy", "ddp", "--sbatch=--gres=gpu:2"], ""),
+        (["--ranks", "2"], ""),
+    ],
+)
+def test_gpus_that_nobody_asks_for_are_said(words, told, tmp_path):
+    ended = forked("submit", "--mem", "1G", "--dry-run", *words, cwd=tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    assert (told in ended.stderr) if told else ended.stderr == ""
+    assert "ranks: 2" in ended.stdout
 
 
 def test_a_dry_run_prints_and_leaves_nothing(tmp_path):

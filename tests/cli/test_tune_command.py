@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from unisono.cli.main import app
-from unisono.errors import UserError
+from unisono.errors import Interrupted, UserError
 from unisono.measure.tune import tuning
 from unisono.recipe import load
 from unisono.report.page.document import sections_of
@@ -25,12 +25,14 @@ def test_a_recipe_is_found_and_written(tmp_path):
     given = ["--ranks", "1", "--threads", "1", "--batch-sizes", "64", "--seconds", "100", "--out", "o"]
     ended = unisono(*given, "--target-accuracy", "0.5", "--patience", "1", cwd=tmp_path)
     assert ended.returncode == 0, ended.stderr
-    for word in ("settings that were tried", "to accuracy", "Written: o/tuned.toml"):
+    for word in ("settings that were tried", "to accuracy", "Nothing was compared: ", "Written: o/tuned.toml"):
         assert word in ended.stdout
     found = load(str(tmp_path / "o" / "tuned.toml"), {})
     assert (found.ranks, found.threads, found.batch_size, found.target_accuracy) == (1, 1, 64, 0.5)
     assert (tmp_path / "o" / "tune.csv").exists()
-    assert [section.title for section in sections_of([load_run(tmp_path / "o")])] == ["Tuning"]
+    assert [section.title for section in sections_of([load_run(tmp_path / "o")])] == [
+        "Tuning", "How to reproduce it", "Recipe", "Machine",
+    ]  # fmt: skip
 
 
 class Begun(Exception):
@@ -81,14 +83,14 @@ def test_an_interruption_shows_what_was_tried_and_the_same_command_goes_on(tmp_p
     monkeypatch.setattr(tuning, "run_trial", run_trial)
     monkeypatch.chdir(tmp_path)
     command = ["tune", "--ranks", "1,2", "--threads", "1", "--out", "o"]
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(Interrupted, match="what was finished is kept in o\nHINT: the same command goes on") as caught:
         app(command, exit_on_error=False)
+    assert caught.value.exit_code == 75
     told = capsys.readouterr()
     assert "settings that were tried" in told.out
-    assert "What was tried is kept in o: the same command goes on." in told.err
     assert [row["ranks"] for row in json.loads(Path("o/tune.json").read_text())] == ["1"]
     app(command, exit_on_error=False, result_action="return_value")
-    assert "* 2 ranks x 1 threads" in capsys.readouterr().out
+    assert "* 2 ranks x 1 thread," in capsys.readouterr().out
     first, second = json.loads(Path("o/tune.json").read_text())
     assert (first["mark"], second["mark"], second["objective"], second["complete"]) == ("", "*", "throughput", True)
     lines = Path("o/cells.jsonl").read_text().splitlines()

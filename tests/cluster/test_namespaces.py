@@ -65,11 +65,15 @@ def ranks(net: Net, layout: tuple[int, ...], command: list[str], folder: Path) -
 
 
 def over_mpi(net: Net, layout: tuple[int, ...], cases: list[dict], folder: Path) -> list[subprocess.Popen[str]]:
+    return by_mpirun(net, layout, [sys.executable, WORKER, json.dumps(cases)], folder)
+
+
+def by_mpirun(net: Net, layout: tuple[int, ...], command: list[str], folder: Path) -> list[subprocess.Popen[str]]:
     hosts = ",".join(f"{net.address(node)}:{count}" for node, count in enumerate(layout))
     agent = ["--prtemca", "plm_ssh_agent", str(HERE / "launch_agent.sh")]
-    command = [find_program("mpirun") or "mpirun", *agent, "--host", hosts, "-n", str(sum(layout)), "--bind-to", "none"]
+    mpirun = [find_program("mpirun") or "mpirun", *agent, "--host", hosts, "-n", str(sum(layout)), "--bind-to", "none"]
     environment = mpi_environment(child_environment(1)) | {"NET_NAMES": " ".join(net.names)}
-    return [net.start(0, [*command, sys.executable, WORKER, json.dumps(cases)], environment, folder)]
+    return [net.start(0, [*mpirun, *command], environment, folder)]
 
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: "x".join(map(str, layout)))
@@ -107,3 +111,41 @@ def test_a_node_that_is_lost_is_named_and_what_was_reached_is_kept(tmp_path):
         )
     ]  # fmt: skip
     assert len({summary["weights_sha256"] for summary in found}) == 1
+
+
+@with_torch
+def test_the_first_node_is_lost_and_the_first_rank_of_another_one_saves_the_run(tmp_path):
+    train = [sys.executable, "-m", "unisono", "train", "--model", "bn-mlp", "--epochs", "30", "--slow", "0:4"]
+    with Net(2) as net:
+        jobs = ranks(net, (1, 2), [*train, "--out", "run"], tmp_path)
+        assert jobs[0].stdout is not None
+        while not (line := jobs[0].stdout.readline()).startswith("epoch 2/"):
+            assert line
+        net.power_off(0)
+        told = ends(jobs[1:])
+    assert [code for code, _, _ in told] == [75, 75], told
+    assert re.search(r"the run cannot go on: node 0 \(node0, 10\.213\.77\.1, rank 0\) was lost", told[0][2]), told
+    assert "HINT: go on with unisono train --resume " in told[0][2]
+    found = [
+        run_recipe(recipe) for recipe in (
+            recipe_of(str(tmp_path / "run"), {"ranks": 2, "slow": ""}),
+            Recipe(model="bn-mlp", epochs=30, ranks=1, out=str(tmp_path / "quiet")),
+        )
+    ]  # fmt: skip
+    assert len({summary["weights_sha256"] for summary in found}) == 1
+    assert found[0]["resumed_from"]
+
+
+@with_mpi
+@with_torch
+@pytest.mark.parametrize("names", ["nowhere", "to themselves"])
+def test_ranks_of_mpi_make_torchs_group_wherever_their_names_resolve_to(names, tmp_path):
+    train = [sys.executable, "-m", "unisono", "train", "--strategy", "ddp", "--epochs", "1", "--out", "run"]
+    with Net(2) as net:
+        for node in range(2):
+            if names == "to themselves":
+                net.name_hosts(node, f"127.0.0.1 localhost node{node}\n")
+        [(code, _, said)] = ends(by_mpirun(net, (1, 1), train, tmp_path), 90.0)
+    assert code == 0, said
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert (summary["ranks"], summary["nodes"], summary["strategy"]) == (2, 2, "ddp")

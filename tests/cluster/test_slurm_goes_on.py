@@ -4,6 +4,7 @@ A requeued job starts again after 6 seconds, so few jobs go through all of it.
 """
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from slurm_jobs import Desk, can_start
@@ -120,3 +121,20 @@ def test_supervisors_on_two_nodes_go_on(desk, sha256):
     desk.until_over(job)
     assert (desk.show(job, "NodeList"), desk.show(job, "Restarts")) == ("n[1-2]", "1")
     check_whole(desk, f"runs/both-{job}", sha256())
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.skipif(not can_start("torchrun"), reason="torch is not installed")
+@pytest.mark.parametrize("launcher", ["unisono", "srun"])
+def test_a_failure_on_one_node_that_would_come_again_is_not_queued_again(launcher, desk):
+    if not can_start(launcher):
+        pytest.skip("no MPI that srun can start")
+    frail = ["--model", f"{Path(__file__).with_name('frail_module.py')}:make", "--epochs", "30", "--mem", "500M"]
+    job = desk.submit(*frail, "--launcher", launcher, "--nodes", "2", "--ranks-per-node", "1", "--job-name", "frail")
+    desk.until_over(job)
+    said = desk.output(job)
+    assert "ValueError: this batch has no label" in said
+    assert "queued again" not in said
+    assert (desk.show(job, "JobState"), desk.show(job, "ExitCode"), desk.show(job, "Restarts")) == (
+        "FAILED", "1:0", "0",
+    ), said  # fmt: skip

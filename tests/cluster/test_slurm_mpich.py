@@ -13,6 +13,10 @@ from unisono.cli.running import run_recipe
 from unisono.recipe import Recipe
 
 FETCH_S = 60
+TRIES, TRY_S = 5, 15
+CUT_SHORT = "mpi/pmi2: value not properly terminated"
+"""What SLURM's plugin says when it mistakes an address that MPICH tells it, before our code runs: now and then.
+One task fails in MPI_Init then, and the other waits for it for ever."""
 RECIPE = Recipe(epochs=1)
 pytestmark = [
     pytest.mark.skipif(not find_spec("mpi4py"), reason="mpi4py is not installed"),
@@ -36,7 +40,11 @@ def test_ranks_of_srun_on_two_nodes(slurm, mpich, tmp_path):
     desk = Desk(slurm, tmp_path)
     train = [sys.executable, "-m", "unisono", "train", "--epochs", "1", "--out", "run"]
     variables = {"MPI4PY_LIBMPI": mpich}
-    told = slurm.call(["srun", "-N2", "-n2", "--mpi=pmi2", *train], cwd=desk.place, environment=variables)
+    srun = ["srun", "-N2", "-n2", "--mpi=pmi2", "timeout", str(TRY_S), *train]
+    for _ in range(TRIES):
+        told = slurm.call(srun, cwd=desk.place, environment=variables)
+        if not told.returncode or CUT_SHORT not in told.stderr:
+            break
     assert told.returncode == 0, told.stderr
     alone = run_recipe(replace(RECIPE, ranks=1, out=str(tmp_path / "alone")))
     summary = desk.summary("run")

@@ -139,4 +139,9 @@ def test_a_job_of_others_is_not_cancelled(desk):
     assert code == 2
     assert f"job {job} was not submitted by unisono\nHINT: end it with scancel {job}" in err
     assert desk.show(job, "JobState") in ("PENDING", "RUNNING")
+    theirs = ["sbatch", "--parsable", "--uid=nobody", "--comment=unisono", "--chdir=/", "--output=/dev/null"]
+    job = desk.slurm.call([*theirs, "--wrap", "exec sleep 60"], cwd=desk.place).stdout.strip()
+    code, _, err = desk.unisono("cancel", job)
+    assert (code, f"job {job} is nobody's, not yours\nHINT: " in err) == (2, True), err
+    assert desk.show(job, "JobState") in ("PENDING", "RUNNING")
     assert "SLURM knows no job 999" in desk.unisono("cancel", "999")[2]

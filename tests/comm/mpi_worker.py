@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from backend_checks import CHECKS, Check, Make, run
 
-from unisono.comm import mpi
+from unisono.comm import mpi, mpi_library
 from unisono.comm.base import Communicator
 from unisono.errors import CommTimeout, UserError
 from unisono.world import World
@@ -24,8 +24,8 @@ def half_precision_is_refused(comm: Communicator, make: Make) -> None:
 
 
 def long_arrays_go_in_pieces(comm: Communicator, make: Make) -> None:
-    pieces = mpi._PIECE_BYTES, mpi._BLOCK_BYTES
-    mpi._PIECE_BYTES, mpi._BLOCK_BYTES = 1000, 64
+    pieces = mpi_library._PIECE_BYTES, mpi_library._BLOCK_BYTES
+    mpi_library._PIECE_BYTES, mpi_library._BLOCK_BYTES = 1000, 64
     try:
         for length in (999, 1000, 1001, 1024, 4099):
             mine = np.full(length, comm.rank, np.uint8)
@@ -41,7 +41,7 @@ def long_arrays_go_in_pieces(comm: Communicator, make: Make) -> None:
             comm.all_reduce(total)
             assert (total == 3).all()
     finally:
-        mpi._PIECE_BYTES, mpi._BLOCK_BYTES = pieces
+        mpi_library._PIECE_BYTES, mpi_library._BLOCK_BYTES = pieces
 
 
 def unchecked_gives_the_same(comm: Communicator, make: Make) -> None:

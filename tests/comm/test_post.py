@@ -151,3 +151,14 @@ def test_an_exchange_names_who_has_not_come(posts):
     with pytest.raises(CommTimeout, match=r"in barrier; rank 2 did not arrive") as caught:
         posts[0].exchange("barrier", (0,) * 6)
     assert caught.value.missing == (2,)
+
+
+def test_last_words_are_no_message_and_are_heard_though_the_wire_is_broken(posts):
+    posts[1].send(message(3), 0, tag=7, echo=False)
+    posts[1].take_leave(np.frombuffer(b"no label", np.uint8), 1.0)
+    box = posts[0]._boxes[2]
+    box._ready[0][0][-1] = 1  # a frame seems to have come from rank 2, and its wait fails
+    assert posts[0].last_words() == [b"no label"]
+    assert posts[0].probe(1, ANY) == Envelope(1, 7, 3)
+    assert posts[2].last_words() == [b"no label"]
+    assert posts[1].last_words() == []

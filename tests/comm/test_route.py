@@ -1,11 +1,13 @@
 """Which address others reach this machine by, and connections that are watched."""
 
 import socket
+from types import SimpleNamespace
 
+import psutil
 import pytest
 
 from unisono.comm.keepalive import DEAD_S, kept_alive
-from unisono.comm.route import address_of, is_own, own_address, resolve
+from unisono.comm.route import address_of, is_own, own_address, own_addresses, resolve, way_to
 from unisono.errors import UserError
 
 
@@ -34,3 +36,27 @@ def test_connections_opened_inside_are_watched_and_no_others():
             option = socket.SOL_SOCKET, socket.SO_KEEPALIVE
             assert (before.getsockopt(*option), inside.getsockopt(*option)) == (0, 1)
             assert inside.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 1000 * DEAD_S
+
+
+def test_a_machine_tells_addresses_that_others_may_reach(monkeypatch):
+    entries = {
+        "lo": [address("127.0.0.1"), address("::1")],
+        "eth0": [address("fd00::7"), address("fe80::1%eth0"), address("10.0.0.7")],
+        "eth1": [address("10.9.9.7")],
+    }
+    monkeypatch.setattr(psutil, "net_if_addrs", lambda: entries)
+    monkeypatch.setattr(psutil, "net_if_stats", lambda: {n: SimpleNamespace(isup=n != "eth1") for n in entries})
+    assert own_addresses() == ["10.0.0.7", "fd00::7"]
+
+
+def address(text: str) -> SimpleNamespace:
+    return SimpleNamespace(family=socket.AF_INET6 if ":" in text else socket.AF_INET, address=text)
+
+
+def test_the_way_to_another_machine_is_the_first_address_that_answers_and_is_not_this_ones(monkeypatch):
+    monkeypatch.setattr("unisono.comm.route.is_own", lambda address: address == "127.0.0.3")
+    with socket.create_server(("127.0.0.2", 0)) as there:
+        port = there.getsockname()[1]
+        with socket.create_server(("127.0.0.3", port)):
+            assert way_to(["127.0.0.3", "127.0.0.4", "127.0.0.2"], port) == "127.0.0.2"
+            assert way_to(["127.0.0.3", "127.0.0.4"], port) == ""

@@ -44,12 +44,13 @@ def test_the_world_ends_well():
     assert world_of_three().returncode == 0, world_of_three().stderr
 
 
-def test_a_killed_rank_is_noticed_at_once():
+@pytest.mark.parametrize(("part", "code"), [("lose_a_rank", -signal.SIGKILL), ("take_leave", 0)])
+def test_a_rank_that_leaves_is_noticed_at_once(part, code):
     with socket.create_server(("127.0.0.1", 0)) as free:
         address = f"127.0.0.1:{free.getsockname()[1]}"
     ranks = [
         subprocess.Popen(
-            [sys.executable, WORKER, str(rank), "2", address],
+            [sys.executable, WORKER, str(rank), "2", address, part],
             env=child_environment(threads=1),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -58,7 +59,7 @@ def test_a_killed_rank_is_noticed_at_once():
         for rank in range(2)
     ]
     told = [rank.communicate(timeout=60) for rank in ranks]
-    assert [rank.returncode for rank in ranks] == [0, -signal.SIGKILL], told
+    assert [rank.returncode for rank in ranks] == [0, code], told
     assert "PASSED" in told[0][0]
 
 

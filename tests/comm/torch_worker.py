@@ -88,6 +88,19 @@ def lose_a_rank(rank: int, size: int, address: str) -> None:
         print("PASSED", flush=True)
 
 
+def take_leave(rank: int, size: int, address: str) -> None:
+    """Rank 1 says why it leaves, and does: whoever waits for it, in whatever, learns it when the wait fails."""
+    with world(rank, size, address, timeout_s=30.0) as comm:
+        comm.checked = False
+        if rank == 1:
+            return comm.take_leave(b"no label")
+        with pytest.raises(CommError):
+            comm.all_gather(np.zeros(5))
+        assert comm.last_words() == [b"no label"]
+        comm.take_leave(b"nobody is there any more")
+        print("PASSED", flush=True)
+
+
 def refusals() -> None:
     with pytest.raises(UserError, match="'here' is no address"):
         world(0, 2, "here")
@@ -103,7 +116,8 @@ if __name__ == "__main__":
     if sys.argv[1:] == ["refusals"]:
         refusals()
     elif len(sys.argv) > 1:
-        lose_a_rank(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])
+        part = {"lose_a_rank": lose_a_rank, "take_leave": take_leave}[sys.argv[4]]
+        part(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])
     else:
         placement = detect()
         torchrun = partial(world, placement.rank, placement.size, None, "cpu")

@@ -69,9 +69,12 @@ def data():
         ("def data():\n  return {'train_x': [[1], [1, 2]], 'train_y': [1, 2]}", "train_x cannot be made an array"),
         ("def data():\n  return {'train_x': [['a']], 'train_y': [1]}", "train_x is of type <U1, not numbers"),
         ("def data():\n  return {}", "train_x and train_y are missing; it holds nothing"),
-        ("import math\n\ndef data():\n  math.sqrt(-1)", r"failed at .*mine\.py:4: ValueError: math domain error"),
-        ("import sys\nsys.exit('no')", r"failed at .*mine\.py:2: SystemExit: no"),
-        ("import not_a_module_at_all", r"mine\.py:1: ModuleNotFoundError"),
+        (
+            "import math\n\ndef data():\n  math.sqrt(-1)",
+            r"failed at .*mine\.py:4, in data: ValueError: math domain error",
+        ),
+        ("import sys\nsys.exit('no')", r"failed at .*mine\.py:2, in <module>: SystemExit: no"),
+        ("import not_a_module_at_all", r"mine\.py:1, in <module>: ModuleNotFoundError"),
         ("def dota(): pass", "unknown function of .*mine.py 'data'; there are: dota"),
         ("data = 3", "unknown function"),
         (

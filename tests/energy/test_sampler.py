@@ -23,7 +23,8 @@ class Node:
     def __init__(self, counters=()):
         self.clock, self.cpu_s, self.text = Clock(), {}, HEADER
         meter = Meter(Counters(counters), 8.0, self.clock)
-        self.sampler = Sampler(meter, self.write, self.clock, self.look)
+        self.others_s = 0.0
+        self.sampler = Sampler(meter, self.write, self.clock, self.look, node=self.whole)
 
     def write(self, text):
         self.text += text
@@ -31,13 +32,17 @@ class Node:
     def look(self, pid):
         return Process(self.cpu_s[pid], 1000 * pid) if pid in self.cpu_s else None
 
-    def work(self, seconds, **cores):
-        """For so long, ranks r0, r1 ... use so many cores; looked at eight times a second."""
+    def whole(self):
+        return Process(7.0 + self.others_s + sum(self.cpu_s.values()), 5_000_000)
+
+    def work(self, seconds, others=0.0, **cores):
+        """For so long, ranks r0, r1 ... and others use so many cores; looked at eight times a second."""
         pids = {int(name[1:]): 10 + int(name[1:]) for name in cores}
         for _ in range(round(8 * seconds)):
             for name, used in cores.items():
                 pid = pids[int(name[1:])]
                 self.cpu_s[pid] = self.cpu_s.get(pid, 0.0) + 0.125 * used
+            self.others_s += 0.125 * others
             self.clock.turn(0.125)
             self.sampler.tick(pids)
 
@@ -48,11 +53,12 @@ class Node:
 
 def test_every_two_seconds_and_once_soon():
     node = Node()
-    node.work(5.0, r0=1.0, r1=0.5)
+    node.work(5.0, others=0.25, r0=1.0, r1=0.5)
     assert [row["s_after_start"] for row in node.rows if row["what"] == "node"] == ["0.38", "2.38", "4.38"]
-    last = {row["what"]: row for row in node.rows[-3:]}
-    assert [last[name]["utilisation"] for name in ("rank 0", "rank 1", "node")] == ["1", "0.5", "1.5"]
-    assert [last[name]["memory_bytes"] for name in ("rank 0", "rank 1", "node")] == ["10000", "11000", "21000"]
+    last = {row["what"]: row for row in node.rows[-4:]}
+    names = ["rank 0", "rank 1", "all ranks", "node"]
+    assert [last[name]["utilisation"] for name in names] == ["1", "0.5", "1.5", "1.75"]
+    assert [last[name]["memory_bytes"] for name in names] == ["10000", "11000", "21000", "5000000"]
     assert last["node"]["power_w"] == ""
 
 
@@ -72,8 +78,8 @@ def test_a_replacement_is_another_process_and_one_that_ended_is_left_out():
     node.cpu_s[77] += 1.0
     node.clock.turn(2.0)
     node.sampler.tick({0: 10, 1: 77})
-    assert [row["what"] for row in node.rows[-2:]] == ["rank 1", "node"]
-    assert float(node.rows[-2]["utilisation"]) < 1.0
+    assert [row["what"] for row in node.rows[-3:]] == ["rank 1", "all ranks", "node"]
+    assert float(node.rows[-3]["utilisation"]) < 1.0
 
 
 def test_ranks_that_did_nothing_are_named_unless_nobody_did_anything():
@@ -90,7 +96,7 @@ def test_ranks_that_did_nothing_are_named_unless_nobody_did_anything():
 def test_gpus_have_lines_of_their_own():
     node = Node(find_gpus(None, FakeNvml([68.0, 70.0]))[0])
     node.work(3.0, r0=1.0)
-    rows = {row["what"]: row for row in node.rows[-4:]}
+    rows = {row["what"]: row for row in node.rows[-5:]}
     assert rows["gpu 1"]["power_w"] == "70"
     assert (rows["gpu 0"]["utilisation"], rows["gpu 0"]["temperature_c"]) == ("0.97", "71")
     assert rows["node"]["power_w"] == "138"

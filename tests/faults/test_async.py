@@ -29,6 +29,8 @@ from unisono.strategies.asynchronous.worker import Worker
 from unisono.train.job import prepare
 from unisono.train.team import Places, Team
 
+pytestmark = pytest.mark.usefixtures("no_price")
+
 RECIPE = Recipe(
     strategy="async", order="round-robin", ranks=5, masters=2, model="bn-mlp:300", batch_size=6, epochs=1,
     data="synthetic:classes=4,rows=90,features=8,test_rows=60", optimizer="momentum", lr=0.1,
@@ -88,11 +90,6 @@ def spoil(params: Any, gradient: Any, state: Any, *rest: Any) -> None:
 
 def spoil_new(entry: Any, gradient: Any, places: Any, *rest: Any) -> None:
     places.new[: len(places.new) // 2] += 1.0
-
-
-@pytest.fixture(autouse=True)
-def no_price(monkeypatch) -> None:
-    monkeypatch.setattr("unisono.train.closing.shard_price", lambda *given: 1.0)
 
 
 @pytest.fixture(autouse=True)

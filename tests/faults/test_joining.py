@@ -11,7 +11,7 @@ from plans import BIRTH, ENTRY, FLAG, FROZEN, PULSED, REPORT, UPDATE, Fault, kil
 from trials import FINAL, SMALL, quiet, trial
 
 from unisono.arena.protocol import COMMIT, READY, View, current_view, publish, words_needed
-from unisono.launch.supervisor import READY as TO_JOIN
+from unisono.launch.supervision import READY as TO_JOIN
 
 LONGER = replace(SMALL, epochs=20)
 FIRST = kill_at(2, 1, READY, "before")

@@ -12,7 +12,7 @@ from typing import Any
 
 from plans import Fault, Plan
 
-from unisono.launch.supervisor import Outcome
+from unisono.launch.supervision import Outcome
 from unisono.recipe import Recipe
 from unisono.train.job import Job, prepare
 from unisono.train.team import Places, Team

@@ -9,9 +9,10 @@ import pytest
 
 from unisono.errors import UnisonoError, UserError
 from unisono.launch import outpost
-from unisono.launch.errand import packed
+from unisono.launch.errand import packed, unpacked
 from unisono.launch.nodes import NodeOptions
 from unisono.launch.outpost import Outpost
+from unisono.strategies.farewell import Farewell
 
 TWO = NodeOptions(num_nodes=2, node_id=0, main_address="10.0.0.1")
 
@@ -43,7 +44,32 @@ def test_a_courier_that_ends_without_a_word_is_a_loss(monkeypatch):
         assert post.why() == "the courier of this node, which talks to the others, was ended"
 
 
-@pytest.mark.parametrize(("code", "kind"), [(1, UnisonoError), (2, UserError)])
+def test_a_machine_that_gave_up_tells_how_many_ranks_a_round_had_ended(monkeypatch):
+    with closing(attached(monkeypatch, {"lost": "node 1 (n2): no rank is left", "crashes": 5})) as post:
+        assert (post.why(), post.crashes) == ("node 1 (n2): no rank is left", 5)
+
+
+def test_whoever_fails_says_so_instead_of_good_bye(monkeypatch, tmp_path):
+    def run_errand(line: socket.socket, options: NodeOptions, facts: dict[str, Any]) -> int:
+        line.recv(outpost.MESSAGE_BYTES)
+        line.send(packed({"attached": True}))
+        orders = []
+        while data := line.recv(outpost.MESSAGE_BYTES):
+            orders.append(unpacked(data))
+            if orders[-1]:
+                break
+        (tmp_path / "orders").write_text(repr(orders))
+        return 0
+
+    monkeypatch.setattr(outpost, "run_errand", run_errand)
+    with closing(Outpost(TWO, {})) as post, socket.socket() as anything:
+        post.attach({}, anything.fileno(), SimpleNamespace(fail=lambda: None, failed=False))
+        post.take_leave(Farewell("rank 2: no label", 1))
+        post.take_leave(Farewell("its supervisor: another one, later", 1))
+    assert (tmp_path / "orders").read_text() == "[{'farewell': ['rank 2: no label', 1, 0]}]"
+
+
+@pytest.mark.parametrize(("code", "kind"), [(1, UnisonoError), (2, UserError), (3, UnisonoError)])
 def test_an_error_is_none_for_nothing_of_it_is_to_be_saved(monkeypatch, code, kind):
     with closing(attached(monkeypatch, {"error": [code, "node 1 and node 0 have different parameters"]})) as post:
         with pytest.raises(kind, match="different parameters") as caught:

@@ -19,9 +19,11 @@ from unisono.arena.protocol import READY as GRADIENTS
 from unisono.arena.requests import Requests
 from unisono.arena.waiting import wait_until
 from unisono.errors import RankFailed
-from unisono.launch import supervisor
+from unisono.launch import newcomers
 from unisono.launch.crew import Crew
-from unisono.launch.supervisor import MOST_FAILURES, READY, Care, Outcome, Supervisor
+from unisono.launch.newcomers import MOST_FAILURES
+from unisono.launch.supervision import READY, Care, Outcome
+from unisono.launch.supervisor import Supervisor
 
 SIZE, ROUNDS = 3, 200
 
@@ -163,7 +165,7 @@ def test_more_deaths_than_allowed_end_the_run():
 
 def test_replacements_that_do_not_live_to_join_neither_end_a_healthy_run_nor_stop_it(monkeypatch):
     """Nobody stands still for somebody who is not there yet; and they are tried again until one can join."""
-    monkeypatch.setattr(supervisor, "MOST_PAUSE_S", 0.05)
+    monkeypatch.setattr(newcomers, "MOST_PAUSE_S", 0.05)
     events: list[dict] = []
     words = new_words()
 
@@ -182,7 +184,7 @@ def test_replacements_that_do_not_live_to_join_neither_end_a_healthy_run_nor_sto
 
 
 def test_replacements_that_do_not_live_to_join_are_given_up_when_nobody_else_is_left(monkeypatch):
-    monkeypatch.setattr(supervisor, "MOST_PAUSE_S", 0.05)
+    monkeypatch.setattr(newcomers, "MOST_PAUSE_S", 0.05)
     events: list[dict] = []
     words = new_words()
 

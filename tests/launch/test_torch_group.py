@@ -30,12 +30,12 @@ def by_file(world):
     return [float(value), str(device), *inside, os.environ == before, dist.is_initialized()]
 
 def by_tcp(world):
-    store, address = meet(world.comm, "unused", one_node=False)
+    store, address, own = meet(world.comm, "unused", one_node=False, near=True)
     store.set(str(world.rank), "here")
     world.comm.barrier()
     found = store.get(str((world.rank + 1) % world.size)).decode()
     world.comm.barrier()
-    return [found, address]
+    return [found, address, own]
 
 def broken(world):
     def fail():

@@ -9,11 +9,11 @@ from run_records import SUMMARY, rank, tally_of
 from unisono.report.advice import advice, enough_ranks, idle_share, live_shards, shard_cost
 
 
-def advised(change: dict, cores: int = 2, slow: int | None = None, hosts: int = 1) -> str:
+def advised(change: dict, cores: int = 2, slow: int | None = None, hosts: int = 1, steps: int = 100) -> str:
     summary = SUMMARY | change
     summary["sync_s"] = summary["wait_s"] + summary["update_s"]
     ranks = [rank(0.0 if r == slow else 2.0, 100 * (r == slow), host=f"h{r % hosts}") for r in range(summary["ranks"])]
-    return advice(summary, tally_of(ranks), cores)
+    return advice(summary, tally_of(ranks, steps), cores)
 
 
 @pytest.mark.parametrize(
@@ -37,6 +37,20 @@ def advised(change: dict, cores: int = 2, slow: int | None = None, hosts: int = 
 )
 def test_advice_names_the_limit(change, told):
     assert told in advised(change)
+
+
+@pytest.mark.parametrize("change", [{"wait_s": 9.0}, {"update_s": 9.0}, {"data_s": 9.0}])
+def test_a_batch_that_is_all_the_data_cannot_be_larger(change):
+    assert "larger --batch-size" in advised(change)
+    told = advised(change, steps=1)
+    assert told.startswith("Limited by ")
+    assert "--batch-size" not in told
+
+
+def test_others_on_the_cores_are_why_ranks_wait():
+    assert "other programs use the cores" in advised({"wait_s": 9.0, "others_cores": 1.2})
+    assert "a step is too short" in advised({"wait_s": 9.0, "others_cores": 1.2}, cores=8)
+    assert "computing, on all cores" in advised({"others_cores": 1.2})
 
 
 def test_ranks_without_a_shard_are_too_many():

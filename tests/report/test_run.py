@@ -39,8 +39,21 @@ def test_by_rank_puts_every_line_where_it_belongs(tmp_path):
     assert np.isfinite(run.by_rank("wait_s")).sum() == 5
     assert run.by_rank("last_steps")[1:].tolist() == [[1, 0], [0, 1]]
     assert np.isnan(run.by_rank("host")).all()
-    assert np.isnan(run.by_rank("nothing of the kind")).all()
     assert run.problems == ["ranks.csv: 1 of 3 epochs lack a rank"]
+
+
+def test_a_column_that_no_run_has_is_a_mistake_and_the_columns_are_listed(tmp_path):
+    run = unisono.load(make(tmp_path / "run"))
+    with pytest.raises(UserError, match=r"unknown column of ranks 'wait'; there are: epoch, rank, host, .*wait_s"):
+        run.by_rank("wait")
+    with pytest.raises(UserError, match="did you mean 'test_accuracy'"):
+        run.numbers("test_acuracy")
+    assert np.isnan(run.numbers("validation_loss")).all()  # which this run happens not to have
+    (tmp_path / "run" / "ranks.csv").unlink()
+    without = unisono.load(tmp_path / "run")
+    assert without.by_rank("wait_s").shape == (8, 0)
+    with pytest.raises(UserError, match="there are: epoch, rank"):
+        without.by_rank("wait")
 
 
 def test_a_run_resumed_with_more_ranks_lacks_none(tmp_path):

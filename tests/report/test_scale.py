@@ -124,7 +124,26 @@ def test_more_ranks_than_cores_are_no_part_of_the_fits():
 
 def test_slower_with_more_ranks_is_no_serial_share_of_370_percent():
     _, _, rows = made({1: [100.0], 2: [40.0]})
-    assert words_of(rows)[0] == "Amdahl: nothing of the work gets faster with more ranks."
+    words = words_of(rows)
+    assert words[0] == (
+        "More ranks were slower here: 1x2 is 0.40 times as fast as 1x1. No law of scaling is fitted to that."
+    )
+    assert laws_of(rows) == []
+    assert not any(line.startswith(("Amdahl", "Gustafson")) for line in words)
+    _, _, rows = made({1: [100.0], 2: [3.0], 4: [0.001]})  # no line has a time for one rank here
+    assert words_of(rows)[0].startswith("More ranks were slower here: 1x4 is 0.00 times as fast as 1x1.")
+
+
+def test_as_fast_as_one_rank_is_no_law_either():
+    _, _, rows = made({1: [100.0], 2: [100.0]})
+    assert words_of(rows)[0].startswith("More ranks were no faster here: 1x2 is 1.00 times as fast as 1x1.")
+
+
+def test_the_plot_has_no_law_where_none_is_fitted(tmp_path):
+    for name, rate in (("slower", 40.0), ("faster", 180.0)):
+        plot(made({1: [100.0], 2: [rate]})[2], tmp_path / f"{name}.svg")
+    assert "serial" not in (tmp_path / "slower.svg").read_text()
+    assert "serial" in (tmp_path / "faster.svg").read_text()
 
 
 def test_weak_scaling_has_no_amdahl_and_no_equal_bits():
@@ -154,6 +173,8 @@ def test_a_cell_that_failed_is_a_row_with_its_reason():
     rows = rows_of(cells, [records[0], failed(cells[1], "no core")], weak=False, cores=2)
     assert rows[1]["reason"] == "no core"
     assert "why not" in table(rows).markdown(rows)
+    waiting = rows_of(cells, records[:1], weak=False, cores=8)
+    assert words_of(waiting) == ["1x2: not run yet"]
     assert words_of(rows) == ["1x2: no core", "One number of ranks is no scaling: give a --grid with several."]
     assert "not run yet" in table(rows).markdown(rows_of(cells, records[:1], weak=False, cores=2))
 

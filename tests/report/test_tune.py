@@ -35,12 +35,12 @@ def test_what_was_found_is_marked_and_told():
     assert line.split()[:6] == ["*", "2", "1", "8", "64", "180"]
     words = words_of(rows, "2b", "throughput", complete=False)
     assert words[0] == (
-        "* 2 ranks x 1 threads, 8 shards, batch 64: 180 samples/s, the best for throughput. The slowest has 100."
+        "* 2 ranks x 1 thread, 8 shards, batch 64: 180 samples/s, the best for throughput. The slowest has 100."
     )
     assert "--seconds" in words[1]
-    assert words[2] == "4 ranks x 1 threads: too large"
+    assert words[2] == "4 ranks x 1 thread: too large"
     assert "1.0 mJ a sample (estimate)" in words_of(rows, "2b", "energy", complete=True)[1]
-    assert words_of(rows, "", "energy", complete=True) == ["4 ranks x 1 threads: too large"]
+    assert words_of(rows, "", "energy", complete=True) == ["4 ranks x 1 thread: too large"]
 
 
 def test_the_time_to_an_accuracy_has_a_column():
@@ -53,3 +53,14 @@ def test_the_time_to_an_accuracy_has_a_column():
     assert words_of(rows, "2b", "throughput", complete=True)[0].endswith(
         "180 samples/s, the soonest at the accuracy, in 12.0 s."
     )
+
+
+def test_one_setting_alone_is_no_choice():
+    words = words_of(rows_of([record("1a", 100.0)]), "1a", "throughput", complete=True)
+    assert words == [
+        "Nothing was compared: 1 rank x 1 thread, 8 shards, batch 64 is the only setting that was measured, at 100 "
+        "samples/s. Several --ranks, --threads, --shards or --batch-sizes make a choice."
+    ]
+    one_left = words_of(rows_of([record("1a", 100.0), record("4c", reason="too large")]), "1a", "energy", complete=True)
+    assert one_left[0].endswith("measured, at 100 samples/s.")
+    assert one_left[-1] == "4 ranks x 1 thread: too large"

@@ -40,6 +40,17 @@ def test_without_test_data_validation_counts():
     assert told({"test_loss": None, "test_accuracy": None}, tally).startswith("validation accuracy 50.00 %, valid")
 
 
+def test_others_in_the_way_are_said_to_ranks_that_noticed_them():
+    others = "Other programs kept 1.2 of the 2 cores busy meanwhile: "
+    lines = told({"others_cores": 1.2}).splitlines()
+    assert lines[-3].startswith(others)  # before what to try
+    assert others in told({"others_cores": 1.2, "ranks": 1}, tally_of([rank()]))
+    for quiet in ({"others_cores": 0.4}, {"others_cores": None}, {}):
+        assert "Other programs" not in told(quiet)
+    beside = told({"others_cores": 0.9, "ranks": 1}, tally_of([rank()]))
+    assert "Other programs" not in beside  # a core for it, and one for them
+
+
 def test_times_are_those_of_all_ranks():
     tally = tally_of([rank(0.0, compute_s=4.0, data_s=0.5), rank(2.0, compute_s=2.0, data_s=0.5)])
     assert (

@@ -4,7 +4,11 @@ import json
 
 from unisono.study.outcome import outcome_of
 
-USED = "s_after_start,what,utilisation,memory_bytes,power_w,temperature_c\n0.25,rank 0,0.9,1,,\n0.25,node,1.5,2,,\n"
+USED = """s_after_start,what,utilisation,memory_bytes,power_w,temperature_c
+0.25,rank 0,0.9,1,,
+0.25,all ranks,1.5,2,,
+0.25,node,1.9,2,,
+"""
 
 
 def metrics(folder, *epochs):
@@ -21,15 +25,15 @@ def test_a_part_that_was_not_scored_in_every_epoch_is_passed_over(tmp_path):
     assert outcome_of(tmp_path) == {"accuracies": [0.5, 0.7], "scored": "train"}
 
 
-def test_cores_are_those_of_the_node(tmp_path):
-    (tmp_path / "utilisation.csv").write_text(f"{USED}2.25,node,0.5,2,,\n")
+def test_cores_are_those_that_the_ranks_used(tmp_path):
+    (tmp_path / "utilisation.csv").write_text(f"{USED}2.25,all ranks,0.5,2,,\n")
     assert outcome_of(tmp_path) == {"node_cores": 1.0}
 
 
 def test_what_is_missing_or_damaged_says_nothing(tmp_path):
     assert outcome_of(tmp_path) == {}
     (tmp_path / "metrics.jsonl").write_text('{"train_accuracy": 0.5}\n{"train_')
-    (tmp_path / "utilisation.csv").write_text(f"{USED}2.25,node,much,2,,\n")
+    (tmp_path / "utilisation.csv").write_text(f"{USED}2.25,all ranks,much,2,,\n")
     assert outcome_of(tmp_path) == {}
     metrics(tmp_path, {"train_accuracy": None, "train_loss": 0.3})
     assert outcome_of(tmp_path) == {}

@@ -23,16 +23,13 @@ from unisono.train.resuming import check_same
 from unisono.train.snapshots.finding import Snapshot, require_newest
 from unisono.train.team import Halted, Places, Team
 
+pytestmark = pytest.mark.usefixtures("no_price")
+
 RECIPE = Recipe(
     strategy="async", ranks=4, masters=2, model="mlp:300", batch_size=3, epochs=2, staleness_rule="softsync",
     data="synthetic:classes=4,rows=90,features=8,test_rows=60", optimizer="momentum", lr=0.1,
 )  # fmt: skip
 PUSHES = 30
-
-
-@pytest.fixture(autouse=True)
-def no_price(monkeypatch) -> None:
-    monkeypatch.setattr("unisono.train.closing.shard_price", lambda *given: 1.0)
 
 
 def run(recipe: Recipe, folder: Path, snapshot: Snapshot | None = None) -> tuple[Team, list[dict[str, Any]]]:

@@ -30,17 +30,14 @@ from unisono.train.team import Halted, Places, Team
 from unisono.train.unwatched import Origin, train_unwatched
 from unisono.world import World
 
+pytestmark = pytest.mark.usefixtures("no_price")
+
 RECIPE = Recipe(
     strategy="async", order="round-robin", ranks=5, masters=2, model="bn-mlp:300", batch_size=6, epochs=2,
     data="synthetic:classes=4,rows=90,features=8,test_rows=60", optimizer="adam", lr=0.01,
 )  # fmt: skip
 PUSHES = 15
 QUIET: list[str] = []
-
-
-@pytest.fixture(autouse=True)
-def no_price(monkeypatch) -> None:
-    monkeypatch.setattr("unisono.train.closing.shard_price", lambda *given: 1.0)
 
 
 def train(

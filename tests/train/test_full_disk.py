@@ -47,11 +47,11 @@ def test_a_disk_that_is_really_full(small_disk):
         ballast = fill(disk)
         for epoch in range(2, 200):
             directory.add(record(epoch), ["W"])
-        assert "No space left on device" in directory.trouble
+        assert "No space left on device" in directory.journal.trouble
         for name in ("metrics.jsonl", "ranks.csv", "sync_time.csv", "contributions.csv"):
             assert (run / name).read_bytes().endswith(b"\n")
         directory.finish({"status": "finished", "machine": "x" * 8192})
-        assert "summary.json" in directory.missing
+        assert "summary.json" in directory.journal.missing
         assert not (run / "summary.json.part").exists()
         ballast.unlink()
         directory.add(record(200), ["W"])
@@ -65,7 +65,7 @@ def test_a_disk_that_became_read_only(small_disk):
         directory.release()  # with a file open for writing only a disk that fails becomes read-only
         subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
         directory.add(record(1), ["W"])
-        assert "the disk became read-only" in directory.trouble
+        assert "the disk became read-only" in directory.journal.trouble
         subprocess.run(["mount", "-o", "remount,rw", str(disk)], check=True)
         directory.add(record(2), ["W"])
     assert epochs_of(disk / "run") == [1, 2]

@@ -25,6 +25,8 @@ from unisono.train.saving import check_data
 from unisono.train.snapshots.finding import Snapshot, listed, number_of
 from unisono.train.snapshots.manifest import Manifest
 
+pytestmark = pytest.mark.usefixtures("no_price")
+
 RECIPE = Recipe(epochs=3, ranks=2, snapshot_every="10steps", keep=3)  # 23 steps an epoch
 
 
@@ -35,12 +37,6 @@ def finished(tmp_path_factory) -> Path:
     with every_snapshot():
         run_recipe(replace(RECIPE, out=str(path)))
     return path
-
-
-@pytest.fixture(autouse=True)
-def no_price(monkeypatch) -> None:
-    """What shards cost is measured at the end of a run, for 50 ms."""
-    monkeypatch.setattr("unisono.train.closing.shard_price", lambda *given: 1.0)
 
 
 @pytest.fixture
@@ -333,7 +329,7 @@ def test_a_run_that_another_one_went_on_with_meanwhile_is_left_alone(finished, r
         return prepare(*given)
 
     before: dict[str, bytes] = {}
-    monkeypatch.setattr("unisono.cli.running.prepare", ready)
+    monkeypatch.setattr("unisono.cli.parent.prepare", ready)
     with pytest.raises(UserError, match="another unisono train has gone on with it meanwhile; nothing was changed"):
         run_recipe(recipe_of(str(run), {}))
     assert {name: data for name, data in contents(run).items() if not name.endswith("/.lock")} == before

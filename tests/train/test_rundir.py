@@ -1,4 +1,4 @@
-"""The run directory: its contract, and what happens when the disk does not take it."""
+"""The run directory: its contract, and whose it is."""
 
 import csv
 import errno
@@ -6,7 +6,6 @@ import fcntl
 import io
 import json
 import os
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, nullcontext
 from dataclasses import replace
@@ -68,7 +67,7 @@ def test_the_contract(tmp_path, make):
     assert told[1] == "Epoch 1, Process 1, W Contribution = 75.00%"
     assert len(told) == 4
     assert json.loads((run / "summary.json").read_text()) == {"status": "finished"}
-    assert (directory.trouble, directory.missing) == ("", [])
+    assert (directory.journal.trouble, directory.journal.missing) == ("", [])
 
 
 def test_what_json_cannot_hold_is_null(tmp_path, make):
@@ -77,13 +76,6 @@ def test_what_json_cannot_hold_is_null(tmp_path, make):
     directory.finish({"test_loss": float("nan")})
     for name in ("metrics.jsonl", "summary.json"):
         assert json.loads((tmp_path / "run" / name).read_text())["test_loss"] is None
-
-
-def test_the_place_of_logs_is_made_when_asked_for(tmp_path, make):
-    directory = make(tmp_path / "run")
-    assert names(tmp_path / "run") == ["recipe.toml"]
-    assert directory.log(3) == tmp_path / "run" / "log" / "rank-3.log"
-    assert directory.log(4).parent.is_dir()
 
 
 def test_a_directory_that_holds_something_is_left_alone(tmp_path):
@@ -123,95 +115,6 @@ def test_discarding_leaves_what_others_put_there(tmp_path, make):
     (tmp_path / "deep" / "run" / "note").write_text("x")
     directory.discard()
     assert names(tmp_path / "deep" / "run") == ["note"]
-
-
-class Disk:
-    """Stands for `os.write`; takes half of what it is given, then refuses, while `number` is set."""
-
-    def __init__(self) -> None:
-        self.number = 0
-        self._real = os.write
-
-    def write(self, fd: int, data: memoryview) -> int:
-        if not self.number:
-            return self._real(fd, data)
-        if len(data) > 8:
-            return self._real(fd, data[: len(data) // 2])
-        raise OSError(self.number, os.strerror(self.number))
-
-
-@pytest.fixture
-def disk(monkeypatch) -> Disk:
-    made = Disk()
-    monkeypatch.setattr(module.os, "write", made.write)
-    return made
-
-
-@pytest.mark.parametrize(
-    ("number", "hint"), [(errno.ENOSPC, "make room"), (errno.EDQUOT, "quota"), (errno.EIO, "system's log")]
-)
-def test_what_finds_no_room_is_written_when_there_is_some(tmp_path, disk, number, hint, make):
-    run = tmp_path / "run"
-    directory = make(run)
-    directory.add(record(1), ["W"])
-    before = {name: (run / name).read_bytes() for name in names(run)}
-    disk.number = number
-    for epoch in (2, 3):
-        directory.add(record(epoch), ["W"])
-        assert {name: (run / name).read_bytes() for name in names(run)} == before  # no half lines
-    assert f"{run} cannot be written: {os.strerror(number)}; missing: metrics.jsonl from epoch 2" in directory.trouble
-    assert hint in directory.trouble
-    disk.number = 0
-    directory.add(record(4), ["W"])
-    assert directory.trouble == ""
-    assert epochs_of(run) == [1, 2, 3, 4]
-    assert [line.split(",")[0] for line in (run / "ranks.csv").read_text().splitlines()] == ["epoch", *"11223344"]
-
-
-def test_room_at_the_very_end_is_enough(tmp_path, disk, make):
-    directory = make(tmp_path / "run")
-    disk.number = errno.ENOSPC
-    directory.add(record(1), ["W"])
-    assert names(tmp_path / "run") == ["recipe.toml"]  # not even empty files
-    disk.number = 0
-    directory.finish({"status": "finished"})
-    assert names(tmp_path / "run") == FILES
-    assert (tmp_path / "run" / "ranks.csv").read_text().startswith("epoch,rank,host")
-    assert ":W" in (tmp_path / "run" / "ranks.csv").read_text()
-    assert directory.error is None
-
-
-def test_a_failure_that_is_told_late_does_not_double_lines(tmp_path, monkeypatch, make):
-    """Network file systems say on closing that there was no room; some of it may be there all the same."""
-    directory = make(tmp_path / "run")
-    directory.add(record(1), ["W"])
-    close = os.close
-
-    def late(fd: int) -> None:
-        close(fd)
-        raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
-
-    with monkeypatch.context() as patched:
-        patched.setattr(module.os, "close", late)
-        directory.add(record(2), ["W"])
-    assert "quota" in directory.trouble
-    directory.add(record(3), ["W"])
-    assert epochs_of(tmp_path / "run") == [1, 2, 3]
-
-
-def test_a_directory_that_was_removed_and_made_again(tmp_path, make):
-    run = tmp_path / "run"
-    directory = make(run)
-    directory.add(record(1), ["W"])
-    shutil.rmtree(run)
-    directory.add(record(2), ["W"])
-    assert "No such file or directory" in directory.trouble
-    assert "HINT: the directory was removed or moved: make it again" in directory.trouble
-    assert not run.exists()
-    run.mkdir()
-    directory.add(record(3), ["W"])
-    assert epochs_of(run) == [2, 3]
-    assert (run / "ranks.csv").read_text().startswith("epoch,rank,host")
 
 
 def held(run: Path) -> bool:

@@ -33,11 +33,7 @@ SMALL = Recipe(
     keep=99,
 )  # fmt: skip
 
-
-@pytest.fixture(autouse=True)
-def no_price(monkeypatch) -> None:
-    """What shards cost is measured at the end of a run, for 50 ms."""
-    monkeypatch.setattr("unisono.train.closing.shard_price", lambda *given: 1.0)
+pytestmark = pytest.mark.usefixtures("no_price")
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from unisono.errors import RESUME_ME, Diverged, NodeLost, UnisonoError
-from unisono.launch.supervisor import Outcome
+from unisono.launch.supervision import Outcome
 from unisono.recipe import Recipe
 from unisono.strategies.base import Strategy
 from unisono.strategies.nodes.away import Away
@@ -30,11 +30,7 @@ RECIPE = Recipe(
 )  # fmt: skip
 WALK = Walk(steps=3, epochs=3)
 
-
-@pytest.fixture(autouse=True)
-def no_price(monkeypatch) -> None:
-    """What shards cost is measured at the end of a run, for 50 ms."""
-    monkeypatch.setattr("unisono.train.closing.shard_price", lambda *given: 1.0)
+pytestmark = pytest.mark.usefixtures("no_price")
 
 
 def train(job: Job, places: Places | None = None, snapshot: Any = None) -> dict[str, Any]:

@@ -16,7 +16,8 @@ import pytest
 
 import unisono
 from unisono.arena.segment import Segment
-from unisono.comm.shm import ShmCommunicator, ShmPlan
+from unisono.comm.shm import ShmCommunicator
+from unisono.comm.shm_plan import ShmPlan
 from unisono.errors import RESUME_ME, UserError
 from unisono.launch.crew import Crew, answer
 from unisono.recipe import Recipe
@@ -37,11 +38,7 @@ SMALL = Recipe(
 STEPS = 3  # an epoch; the round that closes it follows
 WAYS = ["arena", "ring"]
 
-
-@pytest.fixture(autouse=True)
-def no_price(monkeypatch) -> None:
-    """What shards cost is measured at the end of a run, for 50 ms."""
-    monkeypatch.setattr("unisono.train.closing.shard_price", lambda *given: 1.0)
+pytestmark = pytest.mark.usefixtures("no_price")
 
 
 @pytest.fixture
@@ -277,4 +274,30 @@ def test_a_rank_that_dies_in_an_update_of_the_arena_leaves_nothing_to_save(tmp_p
         while crew.living:
             ended |= {one.rank: one for one in crew.poll(60.0)}
     assert ended[0].failure[0] == "RankLost"
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_rank_that_fails_is_not_lost_and_all_leave_with_its_exit_code(tmp_path):
+    """It would fail again: nothing is saved, and no batch system is asked to start the run again."""
+    job = prepare(replace(SMALL, allreduce="arena"))
+
+    def live(rank: int, report: Callable[[Any], None]) -> None:
+        def lr(job: Job, step: int) -> float:
+            if (rank, step) == (1, 5):
+                raise UserError("no label", hint="give one")
+            return 0.01
+
+        with pytest.MonkeyPatch.context() as patch, World(ShmCommunicator(segment, rank, 3, 600.0), report) as world:
+            patch.setattr(Job, "lr", lr)
+            train_unwatched(world, replace(job, recipe=replace(job.recipe, ranks=3)), Places(snapshots=tmp_path))
+
+    with closing(Segment.create(ShmPlan(3).nbytes)) as segment, closing(Crew(lambda rank, value: None)) as crew:
+        for rank in range(3):
+            crew.start(rank, partial(answer, partial(live, rank)))
+        ended = {}
+        while crew.living:
+            ended |= {one.rank: one for one in crew.poll(60.0)}
+    assert {rank: one.failure[0] for rank, one in ended.items()} == {0: "OtherFailed", 1: "UserError", 2: "OtherFailed"}
+    assert [os.waitstatus_to_exitcode(one.status) for one in ended.values()] == [2, 2, 2]
+    assert "rank 1: no label\nHINT: give one" in ended[0].failure[1]
     assert not list(tmp_path.iterdir())

@@ -7,6 +7,7 @@ import pytest
 
 import unisono
 from unisono.energy.meter import Counters, Meter, Reading
+from unisono.energy.others import Others
 from unisono.train import watching
 from unisono.train.watching import NodeEnergy, Watch, counted_s, cpu_s
 
@@ -71,6 +72,18 @@ def test_readings_of_several_nodes_go_before_this_process_s(tmp_path):
     assert watch.facts(6)["energy_per_sample_j"] == 2.0
 
 
+def test_others_are_told_apart_from_this_process_and_its_children(tmp_path, monkeypatch):
+    monkeypatch.setattr("unisono.energy.others.LEAST_S", 0.0)
+    monkeypatch.setattr("unisono.energy.others.under_quota", lambda: False)
+    given = [0.0]
+    monkeypatch.setattr(watching, "Others", lambda: Others(lambda: given[0], lambda: given[0]))
+    watch = Watch(tmp_path, [], 8.0)
+    given[0] += 1000.0  # seconds, and all of one core
+    assert watch.others_cores() == pytest.approx(1.0, abs=0.1)
+    watch.put_together([Reading(7.0, "rapl", 1.0)], others_cores=0.25)
+    assert watch.others_cores() == 0.25
+
+
 def test_a_part_of_the_nodes_is_not_taken_for_all(tmp_path):
     watch = Watch(tmp_path, [], 8.0)
     watch.unknown = "who knows"
@@ -97,6 +110,27 @@ def test_one_rank_of_each_node_reads_and_all_know_what_was_read(ranks):
     for joules, _, note in readings[0]:  # each node's own
         assert joules == pytest.approx(10.0 * float(note.split(" s of ")[0]), abs=0.51)
     assert all(joules > 0 and source == "estimate" for joules, source, _ in readings[0])
+
+
+@pytest.mark.parametrize(("second", "told"), [({0, 1}, True), ({1}, False)])
+def test_others_of_a_node_are_known_where_its_ranks_share_all_cores(second, told, monkeypatch):
+    monkeypatch.setattr("unisono.energy.others.LEAST_S", 0.0)
+    monkeypatch.setattr("unisono.energy.others.under_quota", lambda: False)
+
+    def work(world):
+        given = [0.0]
+        watching.Others = lambda: Others(lambda: given[0], lambda: given[0])
+        os.sched_getaffinity = lambda pid: second if world.rank else {0, 1}
+        energy = NodeEnergy(world.comm, [4, 4], [], watts_per_core=10.0)
+        given[0] += 1000.0
+        energy.gather()
+        return energy.others_cores
+
+    first, other = unisono.run(work, ranks=2)
+    assert other is None  # the first rank of a node looks
+    assert (first is not None) == told
+    if told:
+        assert first == pytest.approx(1.0, abs=0.1)
 
 
 def test_gpus_count_only_if_ranks_compute_on_them(monkeypatch):

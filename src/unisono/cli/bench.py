@@ -25,6 +25,7 @@ def bench(options: Annotated[BenchOptions, Parameter(name="*")] = _DEFAULTS) -> 
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
+    from unisono.cli.about import write_about
     from unisono.launch.environments import detect
     from unisono.measure.bench import measure, plan
     from unisono.report.bench import tables, verdict, write
@@ -58,6 +59,7 @@ def bench(options: Annotated[BenchOptions, Parameter(name="*")] = _DEFAULTS) -> 
             console.print(*tables(records), sep="")
             console.print(verdict(records), highlight=False, soft_wrap=True)
             if out is not None:
+                write_about(out, [])
                 print("Written: " + ", ".join(str(path) for path in write(records, out)))
     if not all(record["correct"] for record in records):
         raise UnisonoError("some results were wrong: see the table")

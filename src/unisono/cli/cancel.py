@@ -9,7 +9,7 @@ def cancel(job: str, /, *jobs: str) -> None:
     Parameters
     ----------
     job
-        Its number, 17, or 17_3 for one task of an array.
+        Its number, 17, or 17_3 for one task of an array; 17@big on a cluster called big.
     jobs
         More of them.
     """
@@ -19,6 +19,11 @@ def cancel(job: str, /, *jobs: str) -> None:
     for number, parts in found.items():
         if not all(part.ours for part in parts):
             raise UserError(f"job {number} was not submitted by unisono", hint=f"end it with scancel {number}")
+        if owner := next((part.owner for part in parts if part.owner), ""):
+            raise UserError(
+                f"job {number} is {owner}'s, not yours",
+                hint=f"unisono jobs lists yours; an administrator may end it with scancel {number}",
+            )
     for number, parts in found.items():
         if all(part.over for part in parts):
             print(f"job {number} is over already: {', '.join(sorted({part.state for part in parts}))}")
@@ -28,6 +33,7 @@ def cancel(job: str, /, *jobs: str) -> None:
 
 
 def _checked(number: str) -> str:
-    if not number.replace("_", "", 1).isdecimal():
+    bare, at, cluster = number.partition("@")
+    if not bare.replace("_", "", 1).isdecimal() or (at and not cluster):
         raise UserError(f"{number!r} is no number of a job", hint="such as 17, or 17_3 in an array: unisono jobs")
     return number

@@ -1,14 +1,21 @@
 """`unisono jobs`: what became of the jobs that `unisono submit` submitted."""
 
 
-def jobs() -> None:
-    """List your SLURM jobs that unisono submitted: those that wait or run, and those that ended lately."""
+def jobs(*, clusters: str = "") -> None:
+    """List your SLURM jobs that unisono submitted: those that wait or run, and those that ended lately.
+
+    Parameters
+    ----------
+    clusters
+        Of these clusters, separated by commas, where jobs were submitted with --sbatch=--clusters=...; the one here if
+        empty.
+    """
     from rich.console import Console
     from rich.table import Table
 
     from unisono.launch.slurm import client
 
-    found = client.my_jobs()
+    found = client.my_jobs(clusters.split(","))
     if not found:
         print("No jobs of unisono submit that SLURM knows of.")
         return

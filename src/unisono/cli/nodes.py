@@ -14,23 +14,25 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from unisono.cli.beginning import check_nodes, look
+from unisono.cli.parent import fail_of
+from unisono.cli.rank import good_bye
 from unisono.cli.recorder import Recorder
-from unisono.cli.running import check_nodes, fail_of, go_on
 from unisono.cli.watching import live_page
-from unisono.errors import RankFailed, UserError
+from unisono.errors import RESUME_ME, RankFailed, UserError
 from unisono.launch.connect import require
 from unisono.launch.nodes import NodeOptions
 from unisono.launch.outpost import Outpost
 from unisono.recipe import Recipe
 from unisono.report.train import event_line
+from unisono.strategies.farewell import Farewell
 from unisono.strategies.nodes.away import Away
 from unisono.strategies.nodes.seating import Seating
 from unisono.strategies.wire import wire_notes
 from unisono.train.alike import check_alike, facts_of, unlike
 from unisono.train.job import Job, prepare
-from unisono.train.located import FILES
 from unisono.train.precision_trial import precision_notes
-from unisono.train.resuming import SNAPSHOTS, as_saved, find_snapshot
+from unisono.train.resuming import SNAPSHOTS
 from unisono.train.snapshots.finding import Snapshot
 from unisono.train.team import Halted, Places, Team
 
@@ -50,7 +52,7 @@ def run_on_nodes(
         recipe = replace(recipe, ranks=sum(counts))
         check_nodes(recipe, options.num_nodes)
         snapshots: list[Snapshot] = []
-        begun = post.share(lambda: _look(recipe, restarts, snapshots) if options.node_id == 0 else {})[0]
+        begun = post.share(lambda: look(recipe, restarts, snapshots) if options.node_id == 0 else {})[0]
         if not begun:
             return None
         recipe = replace(recipe, **begun["changed"])
@@ -107,18 +109,6 @@ def _check(recipe: Recipe) -> None:
     require("gloo")
 
 
-def _look(recipe: Recipe, restarts: int, snapshots: list[Snapshot]) -> dict[str, Any]:
-    """What all go on from; the first machine's to find out. Empty: there is nothing left to do."""
-    again = go_on(recipe, restarts)
-    if again.finished:
-        return {}
-    snapshot = find_snapshot(again.recipe)
-    snapshots.extend([snapshot] if snapshot else [])
-    saved = as_saved(again.recipe, snapshot)
-    changed = {name: getattr(saved, name) for name in ("resume", "out", "allow_change", "shards", "engine", *FILES)}
-    return {"changed": changed, "position": snapshot.position if snapshot else 0, "anew": again.anew}
-
-
 def _record(
     job: Job, team: Team, hosts: list[str], snapshots: list[Snapshot], facts: list[dict[str, Any]], *, anew: bool
 ) -> Recorder:
@@ -138,29 +128,23 @@ def _train(team: Team, post: Outpost, records: list[Recorder], options: NodeOpti
             tick = (lambda pids: None) if record is None else record.watch.tick
             outcome = team.train(report, event, post, tick)
         except Halted as halted:
+            if halted.outcome.lost:
+                post.take_leave(Farewell(halted.outcome.lost, RESUME_ME, halted.outcome.crashes))
             if record is not None:
                 raise
-            told = str(halted) if halted.snapshot or halted.trouble else _farewell(post.lost)
+            told = str(halted) if halted.snapshot or halted.trouble else good_bye(halted.outcome.lost)
             print(f"unisono: node {options.node_id}: {told}", file=sys.stderr, flush=True)
             sys.exit(halted.exit_code)
         except RankFailed as error:
+            post.take_leave(Farewell(str(error), error.exit_code))
             raise fail_of(error, record) from None
+        except Exception as error:
+            post.take_leave(Farewell.of(error, "its supervisor"))
+            raise
         if record is None:
             return None
         found: dict[str, Any] = next(result for result in outcome.results.values() if result)
         return record.finish(found | {"takeovers": outcome.takeovers, "restarts": outcome.restarts})
-
-
-def _farewell(lost: str) -> str:
-    """What a machine says that does not write the run directory. lost: why the run cannot go on, if it cannot."""
-    if not lost:
-        return "the run was asked to end; node 0 keeps what was reached"
-    if lost.startswith("node 0 "):
-        return (
-            f"the run cannot go on: {lost}; its run directory is not here, so nothing was saved\n"
-            "HINT: that directory, if it survived, has the snapshots that were made before"
-        )
-    return f"the run cannot go on: {lost}; node 0 keeps what was reached"
 
 
 def _say_event(event: dict[str, Any]) -> None:

@@ -42,6 +42,7 @@ def predict(
     recipe
         A TOML file, or the name of a shipped recipe (r2). Options given here go before it.
     """
+    from unisono.cli.about import write_about
     from unisono.cli.studying import Plan
     from unisono.cli.studying import study as carry_out
     from unisono.measure.prediction.cost import Costs, Work
@@ -65,7 +66,10 @@ def predict(
         sample_s = 1 / where.samples_per_s
         jitter_s = where.jitter * sample_s * batch / ranks
         costs = Costs(sample_s=sample_s, jitter_s=jitter_s, cores=ranks * loaded.threads)
-        show(costs, work, request, [], Path(study.out).expanduser() if study.out else None)
+        out = Path(study.out).expanduser() if study.out else None
+        show(costs, work, request, [], out)
+        if out is not None:
+            write_about(out, [loaded])
         return
     cells = calibration(loaded, samples)
     carry_out(Plan("predict", cells, study), lambda records, path: calibrated(cells, records, path, work, request))

@@ -1,16 +1,15 @@
 """`unisono profile`: where the time of a recipe's steps goes, in tables, JSON and a trace."""
 
 import sys
-from dataclasses import fields
 from typing import Annotated, Any
 
 from cyclopts import Group, Parameter
 
 from unisono.cli.bench import prepare_out
-from unisono.cli.train import Options
+from unisono.cli.train import Options, given_options
 from unisono.errors import UnisonoError
 from unisono.measure.profile.options import ProfileOptions
-from unisono.recipe import Recipe, load
+from unisono.recipe import load
 
 _DEFAULTS = ProfileOptions()
 _NOTHING = Options()
@@ -37,12 +36,13 @@ def profile(
     """
     from rich.console import Console
 
+    from unisono.cli.about import write_about
     from unisono.measure.profile.study import measure, plan
     from unisono.report.profile import FILES, Shown, activations, sentences, tables, write
+    from unisono.report.verdict import plural
     from unisono.study.disk import writing
 
-    given = {entry.name: getattr(options, entry.name) for entry in fields(Recipe)}
-    asked = load(recipe, {name: value for name, value in given.items() if value is not None})
+    asked = load(recipe, given_options(options))
     jobs = plan(asked, look)
     out = prepare_out(asked.out, FILES)
     console, shown = (
@@ -56,7 +56,7 @@ def profile(
             told = f", {found.activation}" if look.activations else ""
             print(
                 f"unisono profile: {found.model}{told} on {found.data}; {found.engine} engine, "
-                f"{found.ranks} rank{'s' if found.ranks > 1 else ''} x {found.threads} threads",
+                f"{plural(found.ranks, 'rank')} x {plural(found.threads, 'thread')}",
                 flush=True,
             )
             try:
@@ -74,6 +74,7 @@ def profile(
             console.print(*shown_tables, sep="")
             if out is not None:
                 with writing(out, after=""):
+                    write_about(out, [job.recipe for job in jobs])
                     written = write(records, out)
                 print("Written: " + ", ".join(str(path) for path in written))
     if not records:

@@ -33,8 +33,9 @@ from unisono.report.verdict import verdict
 from unisono.resources import machine, usable_cores
 from unisono.train.fingerprint import differences, fingerprint
 from unisono.train.job import Job
+from unisono.train.journal import HINTS
 from unisono.train.resuming import check_newest, passed_over
-from unisono.train.rundir import HINTS, RunDirectory
+from unisono.train.rundir import RunDirectory
 from unisono.train.snapshots.finding import Snapshot
 from unisono.train.team import Halted
 from unisono.train.watching import Watch
@@ -143,7 +144,7 @@ class Recorder:
         if self._staleness is not None:
             self._staleness.add(record)
         self._directory.add(record, self._parameters)
-        self._tell_trouble("directory", self._directory.trouble)
+        self._tell_trouble("directory", self._directory.journal.trouble)
         self._write_events(lambda events: events.add(record, self.path / "tensorboard"))
         if self._job.recipe.log_ranks:
             self._screen.say(rank_lines(record, self._parameters))
@@ -181,9 +182,9 @@ class Recorder:
         else:
             self._directory.finish(self._facts() | dict(counted) | {"status": status, "error": report})
             if self._tally.steps:
-                self._directory.keep("loss.png", lambda: plot_loss(self.path))
-            if self._directory.error is not None:
-                self._screen.warn(f"unisono: {self._directory.trouble}")
+                self._directory.journal.keep("loss.png", lambda: plot_loss(self.path))
+            if self._directory.journal.error is not None:
+                self._screen.warn(f"unisono: {self._directory.journal.trouble}")
 
     def finish(self, found: dict[str, Any]) -> dict[str, Any]:
         """The verdict. A `UserError` after it if something could not be written."""
@@ -192,6 +193,7 @@ class Recorder:
         self._write_events(EventFile.close)
         tally, directory = self._tally, self._directory
         summary = self._facts() | self._scored(found)
+        summary["others_cores"] = self.watch.others_cores()
         summary |= {"status": "finished", "wall_s": time.perf_counter() - self._begun}
         summary |= {name: tally.mean_s(name) for name in TIMES}
         summary["sync_s"] = summary["wait_s"] + summary["update_s"]
@@ -201,8 +203,8 @@ class Recorder:
             summary |= self._staleness.facts()
         summary["samples_per_s"] = tally.samples / tally.train_s if tally.train_s else 0.0
         directory.finish(summary)
-        directory.keep("loss.png", lambda: plot_loss(self.path))
-        missing = [self._troubles.get("rank", ""), directory.trouble, self._troubles.get("events", "")]
+        directory.journal.keep("loss.png", lambda: plot_loss(self.path))
+        missing = [self._troubles.get("rank", ""), directory.journal.trouble, self._troubles.get("events", "")]
         missing = [text for text in missing if text]
         told = None if self._staleness is None else self._staleness.told(summary)
         self._screen.say(verdict(summary, tally, str(self.path), usable_cores(), complete=not missing, told=told))

@@ -17,11 +17,12 @@ from typing import Any, final
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
+from unisono.cli.about import write_about
 from unisono.cli.submitted import Submitted
-from unisono.errors import UnisonoError, UserError
+from unisono.errors import Interrupted, UnisonoError, UserError
 from unisono.launch.environments import detect
 from unisono.measure.study_options import StudyOptions
-from unisono.report.verdict import readable_s
+from unisono.report.verdict import plural, readable_s
 from unisono.resources import usable_cores
 from unisono.study.cells import Cell
 from unisono.study.disk import writing
@@ -87,15 +88,16 @@ def study(plan: Plan, show: Callable[[Sequence[Record], Path], None]) -> None:
         show_plan(plan)
         return
     with Records.open(plan.path, plan.kind, plan.studied) as records:
+        write_about(plan.path, [cell.recipe for cell in plan.cells], here=plan.elsewhere is None)
         try:
             _carry_out(plan, records, terms)
         except KeyboardInterrupt:
             with suppress(UnisonoError), writing(plan.path):  # what is there may be too little to say anything
                 show(records.all, plan.path)
-            print(f"What was finished is kept in {plan.path}: the same command goes on.", file=sys.stderr)
+            hint = "the same command goes on"
             if plan.elsewhere is not None:
-                print("A job that was submitted goes on, too; unisono jobs, unisono cancel.", file=sys.stderr)
-            raise
+                hint += "; so does a job that was submitted: unisono jobs, unisono cancel"
+            raise Interrupted(str(plan.path), hint=hint) from None
         with writing(plan.path):
             show(records.all, plan.path)
         if not any(counted(records.all, cell) for cell in plan.cells):
@@ -106,9 +108,9 @@ def _carry_out(plan: Plan, records: Records, terms: Terms) -> None:
     status, every = Console(stderr=True, markup=False), plan.turns
     known = sum(turn.repeat in latest(records.all, turn.cell) for turn in every)
     status.print(
-        f"unisono {plan.kind}: {len(plan.cells)} cells, {len(every)} runs"
+        f"unisono {plan.kind}: {plural(len(plan.cells), 'cell')}, {plural(len(every), 'run')}"
         + (f", {known} of them are there already" if known else "")
-        + f"; in {plan.path}, {'a SLURM job each' if plan.elsewhere else f'{usable_cores()} cores'}",
+        + f"; in {plan.path}, {'a SLURM job each' if plan.elsewhere else plural(usable_cores(), 'core')}",
         highlight=False,
         soft_wrap=True,
     )
@@ -142,7 +144,7 @@ def _line(record: Record) -> str:
 
 def show_plan(plan: Plan) -> None:
     """The runs in their order, and about how long they take."""
-    print(f"unisono {plan.kind}: {len(plan.cells)} cells, {len(plan.turns)} runs, in {plan.path}")
+    print(f"unisono {plan.kind}: {plural(len(plan.cells), 'cell')}, {plural(len(plan.turns), 'run')}, in {plan.path}")
     for number, turn in enumerate(plan.turns, 1):
         print(f"{number:>4}  {turn.cell.name}" + ("  (warm-up)" if turn.repeat < 0 else ""))
     with _there(plan) as records:
@@ -160,8 +162,9 @@ def show_plan(plan: Plan) -> None:
             return
         took = readable_s(estimate_s(left, records, trial, usable_cores()))
         print(
-            f"About {took} for {len(left)} runs, from one epoch of {first.name} ({readable_s(trial.epoch_s)}, and "
-            f"{readable_s(trial.start_s)} around it), as if more ranks were as much faster; slower cells take longer."
+            f"About {took} for {plural(len(left), 'run')}, from one epoch of {first.name} "
+            f"({readable_s(trial.epoch_s)}, and {readable_s(trial.start_s)} around it), "
+            f"as if more ranks were as much faster; slower cells take longer."
         )
 
 

@@ -12,6 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, final
 
+from unisono.cli.about import command_line
 from unisono.errors import UserError, unknown_name
 from unisono.launch.commands import find_program, is_open_mpi
 from unisono.launch.connect import installed, require
@@ -57,8 +58,7 @@ class Submission:
             run = shlex.quote(self._resumes)
         else:
             run = run_directory(self.name, self.overrides.get("out", ""), job.array)
-        command = shlex.join(["unisono", *sys.argv[1:]]).replace("\n", " ")
-        return write_script(Script(filled, self._layout, step, command, run, self._arguments()))
+        return write_script(Script(filled, self._layout, step, command_line(), run, self._arguments()))
 
     def check_cluster(self) -> None:
         """A `UserError` if the cluster here lacks what the job needs."""
@@ -83,10 +83,10 @@ class Submission:
 
     @cached_property
     def _memory(self) -> str:
-        return self.job.mem or _memory(replace(self._recipe, ranks=self._layout.size), self._layout.ranks)
+        return self.job.mem or _memory(replace(self.recipe, ranks=self._layout.size), self._layout.ranks)
 
     @cached_property
-    def _recipe(self) -> Recipe:
+    def recipe(self) -> Recipe:
         """Checked as far as it can be without its data."""
         if self._resumes and not self.source:
             return recipe_of(self._resumes, self.overrides)
@@ -94,7 +94,7 @@ class Submission:
 
     @cached_property
     def _layout(self) -> Layout:
-        recipe = self._recipe
+        recipe = self.recipe
         nodes, ranks, given = self.job.nodes, self.job.ranks_per_node, self.overrides.get("ranks")
         if not ranks:
             ranks, rest = divmod(recipe.ranks, nodes)

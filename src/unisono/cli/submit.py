@@ -6,16 +6,15 @@ The options are those of `unisono train` and those of the job.
 """
 
 import sys
-from dataclasses import fields
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Group, Parameter
 
-from unisono.cli.train import Options
+from unisono.cli.gpus import note_of_job
+from unisono.cli.train import Options, given_options
 from unisono.errors import UserError
 from unisono.launch.slurm.options import JobOptions
-from unisono.recipe import Recipe
 
 _NOTHING, _PLAIN = Options(), JobOptions()
 _JOB, _HERE = Group("The job", sort_key=-1), Group("Here", sort_key=-2)
@@ -53,14 +52,20 @@ def submit(
 
     if poll_s <= 0:
         raise UserError(f"--poll-s is {poll_s:g}", hint="give a number above 0")
-    given = {entry.name: getattr(options, entry.name) for entry in fields(Recipe)}
-    asked = Submission(recipe, {name: value for name, value in given.items() if value is not None}, job)
+    asked = Submission(recipe, given_options(options), job)
     text = asked.script()
+    for note in (note_of_job(getattr(options, "ranks", None), asked.recipe, job.sbatch), note_of_venv(job.venv)):
+        if note:
+            print(note, file=sys.stderr, flush=True)
     if dry_run:
         print(text, end="")
         return
+    unanswered: client.NoAnswer | None = None
     if client.available():
-        asked.check_cluster()
+        try:
+            asked.check_cluster()
+        except client.NoAnswer as error:
+            unanswered = error
     path = Path(script or f"{asked.name}.sbatch").expanduser()
     write(path, text)
     for file in (job.output, job.error):
@@ -71,10 +76,23 @@ def submit(
             "there is no SLURM on this machine (sbatch is not on PATH): the script was written, nothing was submitted",
             hint=f"on a login node: sbatch {path}",
         )
+    if unanswered is not None:
+        left = "the script was written, nothing was submitted"
+        raise client.NoAnswer(unanswered.reason, left=left, hint=f"{client.AWAY}; later: sbatch {path}")
     number = client.submit(path)
-    print(f"Submitted: job {number} ({asked.name}); unisono jobs lists it, unisono cancel {number} ends it", flush=True)
+    cluster = number.partition("@")[2]
+    listing = f"unisono jobs --clusters {cluster}" if cluster else "unisono jobs"
+    print(f"Submitted: job {number} ({asked.name}); {listing} lists it, unisono cancel {number} ends it", flush=True)
     if follow:
         _follow(number, poll_s)
+
+
+def note_of_venv(venv: str) -> str:
+    """What to say of a virtual environment that is not here; it may be where the job runs."""
+    found = f"{venv}/bin/activate"
+    if not venv or Path(found).exists():
+        return ""
+    return f"Note: there is no {found} here (--venv): the job fails at its start unless its nodes have one."
 
 
 def write(path: Path, text: str) -> None:

@@ -1,12 +1,14 @@
 """`unisono train`: its options, which are those of a recipe; `running.py` runs it."""
 
 import shlex
+import sys
 from collections.abc import Sequence
 from dataclasses import MISSING, field, fields, make_dataclass
 from typing import Annotated, Any, get_args
 
 from cyclopts import Group, Parameter, Token
 
+from unisono.cli.gpus import Gpus, note_of_run
 from unisono.launch.nodes import NodeOptions
 from unisono.recipe import ALIASES, Recipe, load, option
 
@@ -59,7 +61,7 @@ def _whole_number(kind: Any, tokens: Sequence[Token]) -> int | str:
     is left to whoever knows the words."""
     text = tokens[0].value
     try:
-        return int(text)
+        return Gpus(text) if tokens[0].keyword == "--num-gpus" else int(text)
     except ValueError:
         if str not in get_args(kind):
             raise ValueError(f"{text!r} is not a whole number") from None
@@ -69,7 +71,9 @@ def _whole_number(kind: Any, tokens: Sequence[Token]) -> int | str:
 def given_options(options: object) -> dict[str, Any]:
     """Those that were given, of what `options_of_recipe` made."""
     values = {entry.name: getattr(options, entry.name, None) for entry in fields(Recipe)}
-    return {name: value for name, value in values.items() if value is not None}
+    return {
+        name: int(value) if isinstance(value, Gpus) else value for name, value in values.items() if value is not None
+    }
 
 
 def node_options(*without: str, **defaults: float) -> type:
@@ -133,5 +137,9 @@ def train(
         print(f"Written: {write_recipe}; edit it, then: unisono train {shlex.quote(write_recipe)}")
     else:
         from unisono.cli.running import run_recipe
+        from unisono.launch.environments import detect
 
+        note = note_of_run(getattr(options, "ranks", None), found)
+        if note and detect().rank == 0:
+            print(note, file=sys.stderr, flush=True)
         run_recipe(found, where, overrides.get("ranks", 0), watch=watch)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from cyclopts import Group, Parameter
 
 from unisono.cli.train import given_options, options_of_recipe
-from unisono.errors import UnisonoError, UserError
+from unisono.errors import Interrupted, UnisonoError, UserError
 from unisono.measure.tune.options import TuneOptions
 
 OWN = ("out", "resume", "allow_change", "ranks", "threads", "shards")
@@ -37,6 +37,7 @@ def tune(
     recipe
         A TOML file, or the name of a shipped recipe (r4). Options given here go before it.
     """
+    from unisono.cli.about import write_about
     from unisono.energy.meter import find_counters
     from unisono.launch.environments import detect
     from unisono.measure.options import sizes
@@ -44,6 +45,7 @@ def tune(
     from unisono.measure.tune.tuning import Terms
     from unisono.measure.tune.tuning import tune as search_best
     from unisono.recipe import load
+    from unisono.report.verdict import plural
     from unisono.resources import available_bytes, usable_cores
     from unisono.study.disk import writing
     from unisono.study.inputs import inputs_of
@@ -67,8 +69,10 @@ def tune(
     studied: dict[str, Any] = {"cells": {cell.name: cell.digest for cell in cells}, "objective": search.objective}
     studied |= inputs_of([loaded])
     path = Path(search.out).expanduser() if search.out else default_path("tune", loaded, studied)
-    print(f"unisono tune: {len(cells)} settings on {usable_cores()} cores, in {path}", file=sys.stderr, flush=True)
+    told = f"unisono tune: {plural(len(cells), 'setting')} on {plural(usable_cores(), 'core')}, in {path}"
+    print(told, file=sys.stderr, flush=True)
     with Records.open(path, "tune", studied) as records:
+        write_about(path, [cell.recipe for cell in cells])
         # With an accuracy to reach, half of the time is for getting there.
         short = replace(search, seconds=search.seconds / 2) if loaded.target_accuracy else search
         try:
@@ -80,8 +84,7 @@ def tune(
         except KeyboardInterrupt:
             if records.all:
                 _show(records.all, None, path, search.objective, complete=False)
-            print(f"What was tried is kept in {path}: the same command goes on.", file=sys.stderr)
-            raise
+            raise Interrupted(str(path)) from None
         _show(records.all, best, path, search.objective, complete=outcome.complete)
         found = next((cell for cell in cells if cell.digest == best), None)
         if found is None:

@@ -152,6 +152,13 @@ class Communicator(ABC):
     def desert(self, error: BaseException) -> None:  # noqa: B027
         """Called when this rank leaves because of `error`: lets the others know, where the backend can."""
 
+    def take_leave(self, words: bytes) -> None:  # noqa: B027
+        """Tells the others a few words (up to 1,600 bytes) before this rank leaves, where the backend can."""
+
+    def last_words(self) -> list[bytes]:
+        """What others have told before they left, by rank; also of a communicator that is broken."""
+        return []
+
     @abstractmethod
     def close(self) -> None:
         """Gives back what the communicator holds; may be called twice, and by one rank alone."""

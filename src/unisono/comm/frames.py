@@ -25,7 +25,7 @@ from unisono.comm.base import Array
 
 _WORDS = 256
 _TAG, _NBYTES, _SLOT, _ECHO, _ENDING, _DATA, _STAMP = 0, 1, 2, 3, 4, 5, _WORDS - 1
-_ROW_TAG = -2
+_ROW_TAG, _LEAVE_TAG = -2, -3
 _READY = 8
 
 ROOM = 8 * (_STAMP - _DATA)
@@ -92,6 +92,11 @@ def pack_row(row: Row) -> Array:
     return frame.view(np.uint8)
 
 
+def pack_leave(data: Array) -> Array:
+    """A frame with the last words of a rank, at most `ROOM` bytes."""
+    return pack_short(data, _LEAVE_TAG)
+
+
 def _blank(tag: int, nbytes: int) -> Array:
     frame = np.zeros(_WORDS, np.int64)
     frame[_TAG], frame[_NBYTES], frame[_STAMP] = tag, nbytes, 1
@@ -136,11 +141,12 @@ class Letter:
 
 @final
 class Box:
-    """What comes from one source: `letters` that nobody took yet, and `rows`."""
+    """What comes from one source: `letters` that nobody took yet, `rows`, and in the end `last_words`."""
 
     def __init__(self, wire: Wire, source: int) -> None:
         self.letters: deque[Letter] = deque()
         self.rows: deque[Row] = deque()
+        self.last_words = b""
         self._wire = wire
         self._source = source
         self._takers: deque[Taker] = deque()
@@ -170,6 +176,8 @@ class Box:
         self._lay_ready()
         if frame[_TAG] == _ROW_TAG:
             self.rows.append(tuple(frame[_DATA : _DATA + ROW_WORDS].tolist()))
+        elif frame[_TAG] == _LEAVE_TAG:
+            self.last_words = frame[_DATA:_STAMP].tobytes()[: int(frame[_NBYTES])]
         else:
             self._hand_out(Letter(self._wire, self._source, frame))
 

@@ -6,8 +6,7 @@ enter MPI's blocking collective, which is tuned far better than its non-blocking
 
     mpirun -n 2 python -c "from unisono.comm.mpi import world; world().barrier()"
 
-Receives never hand MPI an array before the length of the message is known (a matched probe comes first): Open MPI 5
-writes past the end of an array that is shorter than a large message from the same node.
+The library itself is in `mpi_library.py`, messages between two ranks are in `mpi_mail.py`.
 
 Limits:
 - the first step takes about 5 microseconds between two ranks of a node. `checked=False` leaves it out where data move,
@@ -22,64 +21,36 @@ Limits:
 import atexit
 import signal
 import sys
-from collections import deque
 from collections.abc import Callable
-from typing import Any, final
+from typing import final
 
-import mpi4py
 import numpy as np
 
 from unisono.arena.waiting import wait_until
 from unisono.comm.arrival import ROW_WORDS, Row
-from unisono.comm.base import ANY, DEFAULT_TIMEOUT_S, Array, Envelope, Request, matches, wrong_length
-from unisono.comm.checked import CheckedCommunicator, as_bytes
+from unisono.comm.base import ANY, DEFAULT_TIMEOUT_S, Array, Envelope, Request
+from unisono.comm.checked import CheckedCommunicator
+from unisono.comm.mpi_library import MPI, abort, call, pieces, spec
+from unisono.comm.mpi_mail import Mail
 from unisono.comm.notices import Notices
-from unisono.errors import CommError, CommTimeout, RankLost, UnisonoError, UserError
+from unisono.errors import CommTimeout, RankLost, UnisonoError, UserError
 from unisono.resources import usable_cores
 from unisono.tracebacks import told
-
-# Locks around every MPI call are dear at small messages, and a communicator belongs to one thread anyway.
-mpi4py.rc.thread_level = "serialized"
-
-from mpi4py import MPI  # noqa: E402
 
 _TYPES = {
     np.dtype(name): kind
     for name, kind in {"float32": MPI.FLOAT, "float64": MPI.DOUBLE, "int32": MPI.INT32_T, "int64": MPI.INT64_T}.items()
 }
 _OPS = {"sum": MPI.SUM, "max": MPI.MAX, "min": MPI.MIN, "prod": MPI.PROD}
-_PIECE_BYTES = 2**30
-"""MPI-3 counts in 32-bit integers, and implementations multiply them: longer arrays go in pieces or blocks."""
-
-_BLOCK_BYTES = 2**20
 _SPINS = 100
-_FINALIZE_S = 10.0
 """Looks at a request before the first yield: some 20 microseconds. Where each rank has its core, 50 times as many."""
+_FINALIZE_S = 10.0
+"""How long a process that gave up on somebody waits for the others when it leaves."""
 
 
 def world(timeout_s: float = DEFAULT_TIMEOUT_S, *, checked: bool = True) -> "MpiCommunicator":
     """All ranks that MPI started, in MPI's order."""
     return MpiCommunicator(MPI.COMM_WORLD, timeout_s, checked=checked)
-
-
-def world_size() -> int:
-    """How many ranks MPI believes it started: 1 when this process was started without it."""
-    return MPI.COMM_WORLD.Get_size()
-
-
-def library() -> str:
-    """Which MPI it is: Open MPI, MPICH; empty: another one."""
-    return next((name for name in ("Open MPI", "MPICH") if library_version().startswith(name)), "")
-
-
-def library_version() -> str:
-    """As it calls itself: 'Open MPI v5.0.11'; of MPICH without the long list that follows."""
-    return " ".join(MPI.Get_library_version().splitlines()[0].split(",")[0].split())
-
-
-def abort(exit_code: int) -> None:
-    """Ends every rank of the job at once, also those that hang."""
-    MPI.COMM_WORLD.Abort(exit_code)
 
 
 def _finalize_in_time() -> None:
@@ -106,8 +77,8 @@ class MpiCommunicator(CheckedCommunicator):
         self._unfinished: list[object] = []
         self._comm = self._duplicate(comm)
         self._side = self._duplicate(self._comm)
-        self._mail = _Mail(self._comm, self)
-        self._notices = Notices(_Mail(self._side, self), self.rank, self.size)
+        self._mail = Mail(self._comm, self._wait_for)
+        self._notices = Notices(Mail(self._side, self._wait_for), self.rank, self.size)
         self._number = 0
         self._row = np.zeros(ROW_WORDS, np.int64)
         self._rows = np.zeros((self.size, ROW_WORDS), np.int64)
@@ -128,7 +99,7 @@ class MpiCommunicator(CheckedCommunicator):
     def split(self, colour: int) -> "MpiCommunicator":
         colours = self.gather_colours(colour)
         # MPI wants a colour of 32 bits; the first rank that has it always fits.
-        part = _call(self._comm.Split, colours.index(colours[self.rank]), self.rank)
+        part = call(self._comm.Split, colours.index(colours[self.rank]), self.rank)
         made = MpiCommunicator(part, self.timeout_s, checked=self.checked)
         part.Free()
         return made
@@ -141,17 +112,12 @@ class MpiCommunicator(CheckedCommunicator):
             self._side.Free()
         self.state = self.state or "closed"
 
-    def wait_for(self, request: Request, verb: str, peer: int, tag: int) -> None:
-        """Polls a send or receive until it is done or time is up."""
-        if not (self._spin(request.test) or wait_until(request.test, self.timeout_s)):
-            raise self._abandon(request, f"{verb} rank {peer} (tag {tag})", [peer])
-
     # -- what CheckedCommunicator needs
 
     def _show(self, what: str, mine: Row) -> list[Row]:
         self._number = number = self._number + 1
         self._row[:] = mine
-        request: MPI.Request = _call(self._comm.Iallgather, *self._exchange)
+        request: MPI.Request = call(self._comm.Iallgather, *self._exchange)
         if not self._spin(request.Test):
             look = self._notices.watch(number, self.timeout_s)
 
@@ -169,19 +135,17 @@ class MpiCommunicator(CheckedCommunicator):
                 f"MPI has no type for {flat.dtype.name}, so it cannot reduce this array",
                 hint="use --allreduce ring (it only sends and receives), the transport shm or gloo, or float32",
             )
-        step = _PIECE_BYTES // flat.itemsize
-        for start in range(0, flat.size, step):
-            piece = flat[start : start + step]
-            _call(self._comm.Allreduce, MPI.IN_PLACE, [piece, piece.size, _TYPES[flat.dtype]], _OPS[op])
+        for piece in pieces(flat):
+            call(self._comm.Allreduce, MPI.IN_PLACE, [piece, piece.size, _TYPES[flat.dtype]], _OPS[op])
 
     def _broadcast(self, data: Array, root: int) -> None:
-        _call(self._comm.Bcast, _spec(data, data.size), root)
+        call(self._comm.Bcast, spec(data, data.size), root)
 
     def _all_gather(self, data: Array, out: Array) -> None:
-        _call(self._comm.Allgather, _spec(data, data.size), _spec(out, data.size))
+        call(self._comm.Allgather, spec(data, data.size), spec(out, data.size))
 
     def _gather(self, data: Array, out: Array | None, root: int) -> None:
-        _call(self._comm.Gather, _spec(data, data.size), None if out is None else _spec(out, data.size), root)
+        call(self._comm.Gather, spec(data, data.size), None if out is None else spec(out, data.size), root)
 
     def desert(self, error: BaseException) -> None:
         if isinstance(error, SystemExit) and not error.code:
@@ -196,13 +160,18 @@ class MpiCommunicator(CheckedCommunicator):
         abort(error.code if isinstance(error, SystemExit) and isinstance(error.code, int) else 1)
 
     def progress(self) -> None:
-        _call(self._comm.Iprobe, MPI.ANY_SOURCE, MPI.ANY_TAG)
+        call(self._comm.Iprobe, MPI.ANY_SOURCE, MPI.ANY_TAG)
 
     def _duplicate(self, comm: MPI.Intracomm) -> MPI.Intracomm:
         made, request = comm.Idup()
         if not wait_until(request.Test, self.timeout_s):
             raise self._abandon((made, request), "the making of a communicator", [])
         return made
+
+    def _wait_for(self, request: Request, verb: str, peer: int, tag: int) -> None:
+        """Polls a send or receive until it is done or time is up."""
+        if not (self._spin(request.test) or wait_until(request.test, self.timeout_s)):
+            raise self._abandon(request, f"{verb} rank {peer} (tag {tag})", [peer])
 
     def _spin(self, done: Callable[[], bool]) -> bool:
         return any(done() for _ in range(self._spins))
@@ -213,97 +182,3 @@ class MpiCommunicator(CheckedCommunicator):
         atexit.unregister(_finalize_in_time)
         atexit.register(_finalize_in_time)
         return self.give_up(what, missing)
-
-
-@final
-class _Mail:
-    """The messages of one MPI communicator."""
-
-    def __init__(self, comm: MPI.Intracomm, owner: MpiCommunicator) -> None:
-        self._comm = comm
-        self._owner = owner
-        self._wanted: dict[tuple[int, int], deque[_Receiving]] = {}
-
-    def isend(self, array: Array, dest: int, tag: int) -> "_Sending":
-        data = as_bytes(array)
-        return _Sending(self._owner, _call(self._comm.Isend, _spec(data, data.size), dest, tag), dest, tag)
-
-    def irecv(self, array: Array, source: int, tag: int) -> "_Receiving":
-        receiving = _Receiving(self._owner, self, as_bytes(array), source, tag)
-        self._wanted.setdefault((source, tag), deque()).append(receiving)
-        return receiving
-
-    def probe(self, source: int, tag: int) -> Envelope | None:
-        for pair in [pair for pair, queue in self._wanted.items() if queue]:
-            self.match(*pair)
-        status = MPI.Status()
-        wild = (MPI.ANY_SOURCE if source == ANY else source, MPI.ANY_TAG if tag == ANY else tag)
-        # A message of a collective that others have entered already may hide one behind it until we enter, too.
-        if not _call(self._comm.Iprobe, *wild, status) or not matches(tag, status.Get_tag()):
-            return None
-        return Envelope(status.Get_source(), status.Get_tag(), status.Get_elements(MPI.BYTE))
-
-    def match(self, source: int, tag: int) -> None:
-        """Gives messages that have come to the receives that were posted for them, oldest first."""
-        queue = self._wanted[source, tag]
-        status = MPI.Status()
-        while queue and (message := _call(self._comm.Improbe, source, tag, status)) is not None:
-            queue.popleft().start(message, status.Get_elements(MPI.BYTE))
-
-
-@final
-class _Sending(Request):
-    def __init__(self, owner: MpiCommunicator, request: MPI.Request, dest: int, tag: int) -> None:
-        self._owner, self._request, self._dest, self._tag = owner, request, dest, tag
-
-    def test(self) -> bool:
-        return bool(_call(self._request.Test))
-
-    def wait(self) -> None:
-        self._owner.wait_for(self, "a send to", self._dest, self._tag)
-
-
-@final
-class _Receiving(Request):
-    def __init__(self, owner: MpiCommunicator, mail: _Mail, data: Array, source: int, tag: int) -> None:
-        self._owner, self._mail, self._data, self._source, self._tag = owner, mail, data, source, tag
-        self._request: MPI.Request | None = None
-        self._found = data.size
-
-    def start(self, message: MPI.Message, nbytes: int) -> None:
-        """Takes the message, even one that does not fit: its sender shall not wait for ever."""
-        self._found = nbytes
-        target = self._data if nbytes == self._data.size else np.empty(nbytes, np.uint8)
-        self._request = _call(message.Irecv, _spec(target, nbytes))
-
-    def test(self) -> bool:
-        if self._request is None:
-            self._mail.match(self._source, self._tag)
-        if self._request is None or not _call(self._request.Test):
-            return False
-        if self._found != self._data.size:
-            raise wrong_length(self._owner.rank, self._source, self._tag, self._found, self._data.size)
-        return True
-
-    def wait(self) -> None:
-        self._owner.wait_for(self, "a receive from", self._source, self._tag)
-
-
-def _call(function: Callable[..., Any], *arguments: Any) -> Any:
-    try:
-        return function(*arguments)
-    except MPI.Exception as error:
-        raise CommError(f"rank {MPI.COMM_WORLD.Get_rank()}: {error}", hint="MPI's own messages may say more") from error
-
-
-def _spec(data: Array, nbytes: int) -> list[Any]:
-    """What mpi4py takes for a buffer: one item of `nbytes` per rank."""
-    if nbytes <= _PIECE_BYTES:
-        return [data, nbytes, MPI.BYTE]
-    block = MPI.BYTE.Create_contiguous(_BLOCK_BYTES)
-    blocks = block.Create_contiguous(nbytes // _BLOCK_BYTES)
-    whole = nbytes // _BLOCK_BYTES * _BLOCK_BYTES
-    item = MPI.Datatype.Create_struct([1, nbytes - whole], [0, whole], [blocks, MPI.BYTE]).Commit()
-    block.Free()
-    blocks.Free()
-    return [data, 1, item]

@@ -15,6 +15,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import final
 
 import numpy as np
@@ -30,6 +31,7 @@ from unisono.comm.frames import (
     Wire,
     data_slot,
     echo_slot,
+    pack_leave,
     pack_long,
     pack_row,
     pack_short,
@@ -116,8 +118,26 @@ class Post:
         """Tells the sender that its long message has come."""
         self._leave(np.ones(1, np.uint8), letter.source, echo_slot(letter.slot))
 
+    def take_leave(self, words: Array, patience_s: float) -> None:
+        """Tells everybody who is still there."""
+        for peer, queue in self._leaving.items():
+            queue.append(self._wire.send(pack_leave(words), peer, FRAME_SLOT))
+        self._flush(patience_s)
+
+    def last_words(self) -> list[bytes]:
+        """Of those who took leave; also after a connection broke, for what came before that is here."""
+        for box in self._boxes.values():
+            with suppress(CommError):
+                box.look(self.deadline())
+        return [box.last_words for box in self._boxes.values() if box.last_words]
+
     def close(self, patience_s: float) -> None:
         """Waits until short messages have left, lest they get lost with the wire, and lets go of it."""
+        self._flush(patience_s)
+        self._boxes.clear()
+        self._echoes.clear()
+
+    def _flush(self, patience_s: float) -> None:
         deadline = time.monotonic() + patience_s
         for queue in self._leaving.values():
             try:
@@ -125,8 +145,6 @@ class Post:
                     queue.popleft().wait(deadline)
             except CommError:
                 queue.clear()  # nobody is left to read them
-        self._boxes.clear()
-        self._echoes.clear()
 
     def deadline(self) -> float:
         """When a wait that starts now has to end."""

@@ -5,11 +5,16 @@ one to listen on; host names, which often resolve to 127.0.0.1 or not at all, ar
 
     own_address("10.0.0.1"), address_of("eth0")
 
-Limits: IPv4 first, IPv6 where there is nothing else. No packet is sent: a way may exist and still lead nowhere.
+Where no main node was named, as under MPI, the addresses of one machine are tried from the others (`way_to`).
+
+Limits: IPv4 first, IPv6 where there is nothing else. `own_address` sends no packet: a way may exist and still lead
+nowhere.
 """
 
 import ipaddress
 import socket
+from collections.abc import Sequence
+from contextlib import suppress
 
 import psutil
 
@@ -17,6 +22,7 @@ from unisono.errors import UserError
 
 _ANY_PORT = 9
 """Nothing is sent to it."""
+_KNOCK_S = 3.0
 
 
 def resolve(host: str) -> str:
@@ -50,6 +56,10 @@ def is_loopback(address: str) -> bool:
     return ipaddress.ip_address(address.partition("%")[0]).is_loopback
 
 
+def _is_link_local(address: str) -> bool:
+    return ipaddress.ip_address(address.partition("%")[0]).is_link_local
+
+
 def is_own(address: str) -> bool:
     """Whether it is one of this machine's."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
@@ -59,6 +69,27 @@ def is_own(address: str) -> bool:
         except OSError:
             return False
     return True
+
+
+def own_addresses() -> list[str]:
+    """Those by which others may reach this machine, IPv4 first; which of them they do, they have to try."""
+    found, up = psutil.net_if_addrs(), psutil.net_if_stats()
+    entries = [entry for name, several in found.items() if name in up and up[name].isup for entry in several]
+    return [
+        str(entry.address)
+        for family in (socket.AF_INET, socket.AF_INET6)
+        for entry in entries
+        if entry.family == family and not is_loopback(entry.address) and not _is_link_local(entry.address)
+    ]
+
+
+def way_to(addresses: Sequence[str], port: int) -> str:
+    """The first of another machine's addresses at which a port answers from here; empty: none. Nothing is sent."""
+    for address in addresses:
+        if not is_own(address):  # networks inside a machine (of containers) have the same addresses everywhere
+            with suppress(OSError), socket.create_connection((address, port), _KNOCK_S):
+                return address
+    return ""
 
 
 def interface_of(address: str) -> str:

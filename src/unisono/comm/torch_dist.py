@@ -1,8 +1,9 @@
 """TorchCommunicator: ranks connected by torch.distributed: gloo for arrays in memory, NCCL beside it on GPUs.
 
 Its one idea: process groups of its own, made from a store, that torch's default group neither sees nor disturbs.
-Messages, and the rows that ranks show on entering a collective (`arrival.py`), travel as frames (`post.py`) over gloo,
-also beside NCCL; only then, with everybody there, torch's collective runs.
+Messages, and the rows that ranks show on entering a collective (`arrival.py`), travel as frames (`post.py`) over gloo
+(`torch_gloo.py`), also beside NCCL; only then, with everybody there, torch's collective runs. How ranks find each other
+before that is in `torch_store.py`.
 
     torchrun --nproc_per_node 2 script.py     # in it: unisono.comm.torch_dist.world(rank, size).barrier()
 
@@ -16,24 +17,21 @@ Limits:
 """
 
 import re
-import time
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, final
 
 import numpy as np
 import torch
 import torch.distributed as dist
-from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]  # public all the same
-from torch.distributed.rendezvous import rendezvous
+from torch.distributed import PrefixStore, Store  # type: ignore[attr-defined]  # public all the same
 
 from unisono.comm.arrival import Row, row
 from unisono.comm.base import ANY, DEFAULT_TIMEOUT_S, Array, Envelope, Request
-from unisono.comm.calm import calm_threads
 from unisono.comm.checked import CheckedCommunicator, as_bytes
-from unisono.comm.keepalive import kept_alive
 from unisono.comm.post import Post
-from unisono.comm.roll_call import Join, NotAllCame, call, names_of, unconnected
+from unisono.comm.roll_call import Join, names_of, unconnected
+from unisono.comm.torch_gloo import GlooWire, as_tensor, connect
+from unisono.comm.torch_store import meet
 from unisono.errors import CommError, CommTimeout, UserError
 
 _OPS = {
@@ -50,8 +48,6 @@ _ENDS = {
     "Network is unreachable": "cannot be reached any more",
 }
 """What gloo says of a connection that ended -> what became of the other side."""
-_TRIES, _LEAST_TRY_S = 5, 2.0
-"""So often gloo tries to connect, each time for as long as its time-out; what a try needs at least on busy machines."""
 _FLUSH_S = 5.0
 """How long `close` waits for receivers to take short messages that are still on their way."""
 
@@ -74,25 +70,6 @@ def world(
         raise unconnected(names, rank, join, str(error)) from error
     made.wait_for_others(timeout_s)
     return made
-
-
-def meet(rank: int, size: int, address: str | None, join: Join) -> tuple[Store, str]:
-    """A store that all reach, when all have come, and this rank's address for the others."""
-    try:
-        if address is None:
-            store, _, _ = next(rendezvous("env://", rank, size, timeout=timedelta(seconds=join.timeout_s)))
-        else:
-            store = _serve_or_reach(address, rank, size, join.timeout_s)
-        # A process may make several worlds in one store; every rank makes them in the same order.
-        number = 1 if join.once else store.add(f"unisono/worlds/{rank}", 1)
-    except (RuntimeError, ValueError) as error:
-        raise NotAllCame(
-            f"{join.noun} {rank}: no store at {address or 'the address that torch read from the environment'}: {error}",
-            missing=[0] if rank else [],
-            hint=f"is {join.noun} 0 running on that host, and is the port free?",
-        ) from error
-    own = PrefixStore(f"unisono/{number}", store)
-    return own, call(own, rank, size, join)
 
 
 def pair(store: Any, name: str, member: int, timeout_s: float, at: str) -> "TorchCommunicator":
@@ -128,13 +105,11 @@ class TorchCommunicator(CheckedCommunicator):
         self.transport = "gloo" if self._device.type == "cpu" else "nccl"
         try:
             store.set(f"here/{rank}", "1")
-            with calm_threads(), kept_alive():
-                gloo = dist.ProcessGroupGloo(PrefixStore("gloo", store), rank, size, _options(at, timeout_s))
-            gloo._set_default_timeout(timedelta(seconds=timeout_s))
+            gloo = connect(store, rank, size, at, timeout_s)
             self._group: Any = gloo if self.transport == "gloo" else self._connect_nccl()
         except RuntimeError as error:
             raise self._unconnected(error) from error
-        self._wire = _GlooWire(self, gloo)
+        self._wire = GlooWire(rank, size, gloo, self.fail)
         self._post = Post(self._wire, timeout_s)
         # Nobody goes on, and perhaps ends the store, before everybody has connected.
         self._show("connecting", row("barrier"))
@@ -184,6 +159,13 @@ class TorchCommunicator(CheckedCommunicator):
         self.barrier()  # a group that is ready must not end the store while another one still connects
         return made
 
+    def take_leave(self, words: bytes) -> None:
+        # Whatever the state: of several others, some may have left before.
+        self._post.take_leave(np.frombuffer(words, np.uint8), min(_FLUSH_S, self.timeout_s))
+
+    def last_words(self) -> list[bytes]:
+        return self._post.last_words()
+
     def close(self) -> None:
         if self.state != "closed":
             self._post.close(0.0 if self.state else min(_FLUSH_S, self.timeout_s))
@@ -198,7 +180,7 @@ class TorchCommunicator(CheckedCommunicator):
     def _reduce(self, flat: Array, op: str) -> None:
         options = dist.AllreduceOptions()
         options.reduceOp = _OPS[op]
-        tensor = _as_tensor(flat)
+        tensor = as_tensor(flat)
         there = tensor.to(self._device)
         self._finish("all_reduce", self._group.allreduce([there], options))
         self._bring_back(there, tensor)
@@ -206,25 +188,25 @@ class TorchCommunicator(CheckedCommunicator):
     def _broadcast(self, data: Array, root: int) -> None:
         options = dist.BroadcastOptions()
         options.rootRank = root
-        tensor = _as_tensor(data)
+        tensor = as_tensor(data)
         there = tensor.to(self._device)
         self._finish("broadcast", self._group.broadcast([there], options))
         self._bring_back(there, tensor)
 
     def _all_gather(self, data: Array, out: Array) -> None:
-        tensors = _as_tensor(out)
+        tensors = as_tensor(out)
         there = tensors.to(self._device)
-        self._finish("all_gather", self._group.allgather([list(there)], [_as_tensor(data).to(self._device)]))
+        self._finish("all_gather", self._group.allgather([list(there)], [as_tensor(data).to(self._device)]))
         self._bring_back(there, tensors)
 
     def _gather(self, data: Array, out: Array | None, root: int) -> None:
         options = dist.GatherOptions()
         options.rootRank = root
-        mine = _as_tensor(data).to(self._device)
+        mine = as_tensor(data).to(self._device)
         if out is None:
             self._finish("gather", self._group.gather([], [mine], options))
         else:
-            tensors = _as_tensor(out)
+            tensors = as_tensor(out)
             there = tensors.to(self._device)
             self._finish("gather", self._group.gather([list(there)], [mine], options))
             self._bring_back(there, tensors)
@@ -271,73 +253,3 @@ class TorchCommunicator(CheckedCommunicator):
             f"rank {self.rank}: all {self.size} ranks are there, but cannot connect: {error}",
             hint="host names that resolve to 127.0.0.1 do this; GLOO_SOCKET_IFNAME=eth0 names the network interface",
         )
-
-
-@final
-class _GlooWire:
-    """gloo's messages, for `Post`."""
-
-    def __init__(self, owner: TorchCommunicator, group: Any) -> None:
-        self.rank, self.size = owner.rank, owner.size
-        self.group = group
-        self._owner = owner
-
-    def send(self, data: Array, dest: int, slot: int) -> "_GlooTransfer":
-        return _GlooTransfer(self._owner, self.group.send, (_as_tensor(data), dest, slot), "a send to")
-
-    def receive(self, data: Array, source: int, slot: int) -> "_GlooTransfer":
-        return _GlooTransfer(self._owner, self.group.recv, (_as_tensor(data), source, slot), "a receive from")
-
-
-@final
-class _GlooTransfer:
-    """An error on starting counts when somebody waits: what the peer sent before it ended can still be read."""
-
-    def __init__(
-        self, owner: TorchCommunicator, start: Callable[..., dist.Work], where: tuple[torch.Tensor, int, int], verb: str
-    ) -> None:
-        tensor, self._peer, slot = where
-        self._owner, self._verb = owner, verb
-        self._work: dist.Work | None = None
-        self._error: RuntimeError | None = None
-        try:
-            self._work = start([tensor], self._peer, slot)
-        except RuntimeError as error:
-            self._error = error
-
-    def wait(self, deadline: float) -> None:
-        try:
-            if self._error is not None:
-                raise self._error
-            if self._work is not None:
-                # A time-out of zero would mean none.
-                self._work.wait(timedelta(seconds=max(deadline - time.monotonic(), 0.001)))
-        except RuntimeError as error:
-            raise self._owner.fail(f"{self._verb} rank {self._peer}", error, [self._peer]) from error
-        self._work = None  # gloo would take a second wait for one for a second message
-
-
-def _as_tensor(array: Array) -> torch.Tensor:
-    """The same memory as a tensor; a copy only of arrays that may not be written, which torch refuses."""
-    if not array.flags.writeable:
-        array = array.copy()
-    if array.dtype.kind == "V":  # bfloat16, which NumPy does not know by itself
-        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
-    return torch.from_numpy(array)
-
-
-def _options(at: str, timeout_s: float) -> Any:
-    options = dist.ProcessGroupGloo._Options()  # type: ignore[attr-defined]  # there all the same
-    options._timeout = timedelta(seconds=min(timeout_s, max(timeout_s / _TRIES, _LEAST_TRY_S)))
-    # Without an address gloo takes what this machine's name resolves to, often 127.0.0.1, for the others as well.
-    devices = dist.ProcessGroupGloo
-    options._devices = [devices.create_device(hostname=at) if at else devices.create_default_device()]
-    return options
-
-
-def _serve_or_reach(address: str, rank: int, size: int, timeout_s: float) -> TCPStore:
-    host, colon, port = address.rpartition(":")
-    if not (colon and host and port.isdigit()):
-        raise UserError(f"{address!r} is no address", hint='write "host:port", such as "10.0.0.1:29500"')
-    wait = timedelta(seconds=timeout_s)
-    return TCPStore(host.strip("[]"), int(port), size, rank == 0, wait, wait_for_workers=False, multi_tenant=True)

@@ -67,6 +67,12 @@ class Wrapper(Communicator):
     def desert(self, error: BaseException) -> None:
         self.inner.desert(error)
 
+    def take_leave(self, words: bytes) -> None:
+        self.inner.take_leave(words)
+
+    def last_words(self) -> list[bytes]:
+        return self.inner.last_words()
+
     def close(self) -> None:
         self.inner.close()
 

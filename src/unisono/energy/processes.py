@@ -1,11 +1,11 @@
-"""What /proc tells of a process, and of how hot the processors are: a few small files, read from outside.
+"""What /proc tells of a process, of the whole node, and of how hot it is: a few small files, read from outside.
 
 The one idea: nobody who trains is asked. Reading /proc/PID/stat and statm takes microseconds and no lock of theirs
 (unlike smaps, which would stop their memory for milliseconds).
 
-    Processes().look(pid); temperature_c()
+    look(pid); look_at_node(); temperature_c()
 
-Limits: memory is the resident set, which counts what ranks share once for each of them.
+Limits: memory of a process is the resident set, which counts what ranks share once for each of them.
 """
 
 import os
@@ -39,6 +39,20 @@ def look(pid: int, proc: Path = PROC) -> Process | None:
         return Process((int(fields[11]) + int(fields[12])) * _TICK_S, resident * _PAGE)
     except (OSError, IndexError, ValueError):
         return None
+
+
+def busy_s() -> float:
+    """Processor time that the cores that we may use gave to anybody, or were kept from giving by a hypervisor."""
+    every, allowed = psutil.cpu_times(percpu=True), os.sched_getaffinity(0)
+    spent = [core for number, core in enumerate(every) if number in allowed]
+    # The first eight: guests are part of user time already.
+    return float(sum(sum(core[:8]) - core.idle - core.iowait for core in spent))
+
+
+def look_at_node() -> Process:
+    """All programs on the cores that we may use; memory that is in use on the whole machine."""
+    memory = psutil.virtual_memory()
+    return Process(busy_s(), int(memory.total - memory.available))
 
 
 def temperature_c() -> float | None:

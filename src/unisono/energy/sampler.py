@@ -5,8 +5,9 @@ nothing stand out, and are named.
 
     sampler = Sampler(meter, write); sampler.tick({0: pid, 1: pid}); sampler.idle_ranks()
 
-A line: s_after_start, what (rank 0, node, gpu 0), utilisation (of a rank and of the node: cores in use; of a GPU: share
-of the time), memory_bytes, power_w, temperature_c; empty where nothing is known. Limits: a rank that waits for others
+A line: s_after_start, what (rank 0, all ranks, node, gpu 0), utilisation (cores in use: a rank's, the sum of the ranks
+here, and those of the node that any program uses; of a GPU: share of the time), memory_bytes (likewise), power_w,
+temperature_c; empty where nothing is known. Limits: a rank that waits for others
 by spinning looks busy: who waits is in ranks.csv.
 """
 
@@ -16,7 +17,7 @@ from math import inf
 from typing import final
 
 from unisono.energy.meter import Meter
-from unisono.energy.processes import Process, look, temperature_c
+from unisono.energy.processes import Process, look, look_at_node, temperature_c
 
 EVERY_S = 2.0
 FIRST_S = 0.25
@@ -39,9 +40,11 @@ class Sampler:
         clock: Callable[[], float] = time.monotonic,
         look: Callable[[int], Process | None] = look,
         before_s: float = 0.0,
+        node: Callable[[], Process] = look_at_node,
     ) -> None:
         """before_s: what the lines that are there already have counted, of a run that is resumed."""
         self._meter, self._write, self._clock, self._look = meter, write, clock, look
+        self._node, self._node_cpu_s = node, 0.0
         self._then = clock()
         self._begun = self._then - before_s
         self._due = inf
@@ -57,7 +60,7 @@ class Sampler:
             if (found := self._look(pids[rank])) is not None:
                 self._last[rank] = pids[rank], found.cpu_s
                 if self._due == inf:  # the first of all
-                    self._then, self._due = now, now + FIRST_S
+                    self._then, self._due, self._node_cpu_s = now, now + FIRST_S, self._node().cpu_s
         if now < self._due:
             return
         self._due = now + EVERY_S
@@ -78,7 +81,10 @@ class Sampler:
             self._seen[rank] = self._seen.get(rank, 0) + 1
             cores, memory = cores + used, memory + found.memory_bytes
             lines.append(self._line(now, f"rank {rank}", used, found.memory_bytes))
-        lines.append(self._line(now, "node", cores, memory, self._meter.watts, temperature_c()))
+        node = self._node()
+        busy, self._node_cpu_s = max(0.0, node.cpu_s - self._node_cpu_s) / seconds, node.cpu_s
+        lines.append(self._line(now, "all ranks", cores, memory))
+        lines.append(self._line(now, "node", busy, node.memory_bytes, self._meter.watts, temperature_c()))
         for counter in self._meter.counters.found:
             if counter.kind == "nvml":
                 state = counter.state()

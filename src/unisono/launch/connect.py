@@ -19,6 +19,7 @@ import numpy as np
 
 from unisono.comm.base import DEFAULT_TIMEOUT_S, Communicator
 from unisono.comm.roll_call import Join
+from unisono.comm.route import address_of
 from unisono.comm.serial import SerialCommunicator
 from unisono.errors import UserError, unknown_name
 from unisono.launch.commands import mpirun
@@ -90,7 +91,7 @@ def connect(placement: Placement, transport: str, timeout_s: float, join: Join =
     if transport == "mpi":
         try:
             with tidy_lone_mpi():
-                from unisono.comm import mpi
+                from unisono.comm import mpi, mpi_library
         except (ImportError, RuntimeError) as error:  # mpi4py is there, the library that it wants to load is not
             raise UserError(
                 f"MPI cannot be used: {str(error).splitlines()[0]}",
@@ -98,8 +99,10 @@ def connect(placement: Placement, transport: str, timeout_s: float, join: Join =
                 "MPI4PY_LIBMPI=/path/to/libmpi.so names one",
             ) from None
 
-        check_world(placement, mpi.world_size(), mpi.library())
-        return mpi.world(timeout_s)
+        check_world(placement, mpi_library.world_size(), mpi_library.library())
+        made = mpi.world(timeout_s)
+        made.address = address_of(join.interface) if join.interface else ""
+        return made
     # torchrun's agent serves the store itself, and torch knows where.
     address = None if placement.source == "torchrun" else placement.address
     if placement.address is None:
@@ -110,10 +113,8 @@ def connect(placement: Placement, transport: str, timeout_s: float, join: Join =
     from unisono.comm import torch_dist
 
     device = f"cuda:{placement.local_rank or 0}" if transport == "nccl" else "cpu"
-    main = placement.address.rpartition(":")[0].strip("[]")
-    return torch_dist.world(
-        placement.rank, placement.size, address, device, timeout_s, replace(join, main=join.main or main)
-    )
+    join = replace(join, main=join.main or torch_dist.host_of(placement.address))
+    return torch_dist.world(placement.rank, placement.size, address, device, timeout_s, join)
 
 
 def connect_gloo(comm: Communicator) -> Communicator:

@@ -6,7 +6,8 @@ the supervisor starts no thread and waits for nobody, and a rank that dies break
 
     run_errand(socket, options, facts)        # in a forked process; see `outpost.py` for the other end
 
-Answers are JSON: {"joined": facts}, {"shared": values}, {"attached": true}, {"lost": text}, {"error": [code, text]}.
+Answers are JSON: {"joined": facts}, {"shared": values}, {"attached": true}, {"lost": text, "crashes": number},
+{"error": [code, text]}.
 """
 
 import json
@@ -27,7 +28,9 @@ from unisono.errors import NodeLost, UnisonoError, UserError
 from unisono.launch.children import readable
 from unisono.launch.nodes import NodeOptions
 from unisono.strategies.dealing import Slots
-from unisono.strategies.nodes.courier import Courier, name_of
+from unisono.strategies.farewell import Farewell
+from unisono.strategies.nodes.courier import Courier
+from unisono.strategies.nodes.names import name_of
 from unisono.strategies.nodes.seating import Seating
 from unisono.strategies.shared import Shared
 from unisono.strategies.wire import wire_type
@@ -46,7 +49,7 @@ def run_errand(line: socket.socket, options: NodeOptions, facts: dict[str, Any])
             _say(line, {"joined": everybody})
             _obey(line, comm, everybody)
     except NodeLost as error:
-        _say(line, {"lost": str(error)})
+        _say(line, {"lost": str(error), "crashes": error.crashes})
     except UnisonoError as error:
         _say(line, {"error": [error.exit_code, str(error)]})
     except (BrokenPipeError, ConnectionResetError):
@@ -97,20 +100,25 @@ def _check_main(options: NodeOptions, address: str) -> None:
 
 
 def _obey(line: socket.socket, comm: Communicator, everybody: list[dict[str, Any]]) -> None:
+    courier: Courier | None = None
     while True:
         message, fds, _, _ = socket.recv_fds(line, MESSAGE_BYTES, 1)
         order = unpacked(message)
         if "share" in order:
             _say(line, {"shared": all_told(comm, order["share"])})
         elif "attach" in order:
-            _serve(line, comm, everybody, order["attach"], fds[0])
+            courier = _serve(line, comm, everybody, order["attach"], fds[0])
+        elif courier is not None and "farewell" in order:
+            return courier.take_leave(Farewell(*order["farewell"]))
         else:
-            return
+            if courier is not None:
+                comm.barrier()  # whoever leaves first would look lost to the others
+            return None
 
 
 def _serve(
     line: socket.socket, comm: Communicator, everybody: list[dict[str, Any]], plan: dict[str, Any], fd: int
-) -> None:
+) -> Courier:
     """All rounds, until there is another message."""
     seating = Seating(tuple(map(tuple, plan["groups"])), plan["node"], plan["shards"], plan["rounded"])
     segment = Segment.attach(fd)
@@ -125,8 +133,9 @@ def _serve(
         name_of(node, facts["host"], facts["address"], seating.groups[node]) for node, facts in enumerate(everybody)
     ]
     _say(line, {"attached": True})
-    Rounds(shared, Courier(shared, comm, names, wire_type(plan["wire"])), plan["position"]).serve(line)
-    comm.barrier()  # whoever leaves first would look lost to the others
+    courier = Courier(shared, comm, names, wire_type(plan["wire"]))
+    Rounds(shared, courier, plan["position"]).serve(line)
+    return courier
 
 
 @final

@@ -7,6 +7,7 @@ the arena, and the supervisor ends the run in order; if it tells of an error, no
     with closing(Outpost(options, facts)) as post:
         everybody = post.join(); values = post.share(find); post.attach(plan, fd, desk)
         post.tick()                          # now and then; post.lost says why the run cannot go on
+        post.take_leave(farewell)            # this machine fails: all are to leave with its reason
 
 Limits: forked, so before torch has started threads in this process.
 """
@@ -22,6 +23,7 @@ from unisono.launch import children
 from unisono.launch.errand import MESSAGE_BYTES, packed, run_errand, unpacked
 from unisono.launch.nodes import NodeOptions
 from unisono.launch.signals import SIGNALS
+from unisono.strategies.farewell import Farewell
 from unisono.strategies.nodes.desk import Desk
 
 _SETTING_UP_S = 60.0
@@ -40,9 +42,12 @@ class Outpost:
         self._options = options
         self.lost = ""
         """Why the run cannot go on, in words; empty while it can."""
+        self.crashes = 0
+        """Of a machine that gave up: see `Outcome.crashes`."""
         self.failure: UnisonoError | None = None
         """A mistake that is nobody's loss: then nothing is to be saved."""
         self._desk: Desk | None = None
+        self._left = False
         self._line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 
         def live() -> int:
@@ -93,7 +98,7 @@ class Outpost:
             if "error" in told:
                 self.failure = _error(*told["error"])
             else:
-                self.lost = told["lost"]
+                self.lost, self.crashes = told["lost"], told.get("crashes", 0)
         elif children.readable(self._pidfd, 0.0):
             self.lost = _ENDED
         if self.lost or self.failure:
@@ -114,13 +119,20 @@ class Outpost:
         """Whether the first machine is, or may be, the one that was lost."""
         return "node 0 (" in self.lost
 
+    def take_leave(self, farewell: Farewell) -> None:
+        """The other machines are told why this one leaves, unless they know that the run cannot go on."""
+        if self._desk is not None and not (self.lost or self.failure or self._left):
+            self._say({"farewell": [farewell.text, farewell.code, farewell.crashes]})
+            self._left = True
+
     def close(self) -> None:
         """Lets the courier take its leave from the others, if there is a reason to; may be called twice."""
         if self._pidfd < 0:
             return
         try:
             if self._desk is not None and not (self.lost or self.failure):
-                self._say({"end": True})
+                if not self._left:
+                    self._say({"end": True})
                 children.readable(self._pidfd, _LEAVING_S)
         finally:
             self._line.close()
@@ -152,4 +164,6 @@ class Outpost:
 
 
 def _error(code: int, text: str) -> UnisonoError:
-    return UserError(text) if code == UserError.exit_code else UnisonoError(text)
+    error = UserError(text) if code == UserError.exit_code else UnisonoError(text)
+    error.exit_code = code
+    return error

@@ -2,7 +2,8 @@
 
 The one idea: a death is a change of membership and nothing else. The supervisor lets everybody stand still, decides
 what was reached (`arena/protocol.py`), takes back what was begun, and publishes who is there now; then it forks a
-replacement, which joins the same way when it is ready. It alone decides, computes nothing and starts no thread.
+replacement (`newcomers.py`), which joins the same way when it is ready. It alone decides, also when to give up
+(`losses.py`), computes nothing and starts no thread.
 
     found = Supervisor(words, size, body, Care(restore=restore), on_report).run(position)
 
@@ -12,83 +13,26 @@ run ends with it. The supervisor's own death ends the ranks.
 
 import signal
 import time
-from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, closing
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
-from pathlib import Path
-from typing import Any, TypeAlias, final
+from typing import Any, final
 
 from unisono.arena import protocol
 from unisono.arena.member import pulse_of
 from unisono.arena.protocol import View, Words
 from unisono.arena.requests import Requests
-from unisono.launch.crashes import Crashes
 from unisono.launch.crew import Crew, Ended, answer
 from unisono.launch.lookout import Causes, Lookout
+from unisono.launch.losses import Losses
+from unisono.launch.newcomers import Newcomers
 from unisono.launch.reforming import Roll, come_to_rest
 from unisono.launch.signals import SIGNALS, heeding
 from unisono.launch.stacks import Stacks
+from unisono.launch.supervision import READY, Body, Care, Outcome
 
 TICK_S = 0.1
-WINDOW_S = 600.0
-"""Within which `most_deaths` are counted."""
-AT_ONCE, FIRST_PAUSE_S, MOST_PAUSE_S = 2, 0.05, 60.0
-"""How often a replacement that dies before it joins is tried again at once; the first pause then, and the longest."""
-MOST_FAILURES = 6
-"""How often it is tried when nobody else is left."""
-READY = "ready to join"
-"""What a replacement reports when it only waits to be let in."""
-
-Body: TypeAlias = Callable[[int, int, Callable[[Any], None]], Any]
-"""body(slot, after, report): a rank's life; it waits for a view later than number `after` that it is a member of."""
-
-
-@final
-@dataclass(frozen=True)
-class Care:
-    """How ranks are looked after."""
-
-    respawn: bool = True
-    most_deaths: int = 100
-    most_crashes: int = 0
-    """How many ranks one round may end before it is given up; 0: any number, and they are not counted."""
-    name: Callable[[int], str] = "round {}".format
-    """What a round is called."""
-    rank_of: Callable[[int], int] = lambda slot: slot
-    """The number by which users know the rank in a slot: on several machines, among the ranks of all."""
-    stall_s: float = 0.0
-    """0: 60 seconds, or 20 times a usual round if that is longer."""
-    pieces: float = 1.0
-    """How many pieces of work a rank does in a round: pushes, where a round is an epoch."""
-    stacks: Path | None = None
-    """Where the stack of a rank that is stuck is written."""
-    restore: Callable[[View], Any] = lambda view: None
-    """Takes back what was begun of a round that is to be done again."""
-    on_event: Callable[[dict[str, Any]], None] = lambda event: None
-    """Told of deaths, take-overs and joins."""
-    tick: Callable[[], None] = lambda: None
-    """Called about ten times a second."""
-
-
-@final
-@dataclass
-class Outcome:
-    """How the run ended."""
-
-    results: dict[int, Any] = field(default_factory=dict)
-    """What ranks returned."""
-    lost: str = ""
-    """Why the run could not go on; empty if it could."""
-    view: View | None = None
-    """What had been reached when the last rank ended; if the run could not go on, nothing is begun beyond it."""
-    crashes: int = 0
-    """If it could not: how many ranks ended by themselves, one after the other, in the round that was to be done."""
-    takeovers: int = 0
-    restarts: int = 0
-    reforming_s: list[float] = field(default_factory=list)
-    """How long each change of membership after a death took, from the news of it."""
 
 
 @final
@@ -102,11 +46,8 @@ class Supervisor:
         self._lookout, self._doorman = Lookout(words, care.stall_s, care.pieces), Lookout(words, care.stall_s)
         self._stacks = Stacks(size, care.stacks)
         self._outcome = Outcome()
-        self._joining: dict[int, bool] = {}  # slot -> whether it is ready
-        self._due: dict[int, float] = {}  # slot -> when its replacement is to be forked
-        self._failures: dict[int, int] = {}  # slot -> replacements that died before they joined
-        self._deaths: deque[float] = deque()
-        self._causes, self._crashes = Causes(), Crashes(care.most_crashes)
+        self._newcomers = Newcomers(respawn=care.respawn)
+        self._causes, self._losses = Causes(), Losses(care.most_deaths, care.most_crashes)
         self._signals: dict[int, float] = {}
 
     @property
@@ -124,10 +65,10 @@ class Supervisor:
                 lost = self._judge(self._crew.poll(TICK_S))
                 # Once somebody has come to the end, whoever dies is not missed, and whoever comes is not needed.
                 if self._outcome.results:
-                    self._send_away(self._joining)
+                    self._send_away(self._newcomers.coming)
                 else:
-                    self._forget_newcomers(self._newcomers_of(lost))
-                    if lost or any(self._joining.values()):
+                    self._forget_newcomers(lost)
+                    if lost or self._newcomers.ready:
                         self._reform(lost)
                     self._start_due()
                 self._watch()
@@ -150,8 +91,8 @@ class Supervisor:
     def _hear(self, slot: int, value: Any) -> None:
         if value != READY:
             self._on_report(slot, value)
-        elif slot in self._joining:
-            self._joining[slot] = True
+        else:
+            self._newcomers.get_ready(slot)
 
     def _judge(self, ended: list[Ended]) -> dict[int, str]:
         """Takes results; those who are lost, and why."""
@@ -162,7 +103,7 @@ class Supervisor:
             if one.answered:
                 self._outcome.results[one.rank] = one.result
             else:
-                self._crashes.hear(one)
+                self._losses.hear(one)
                 lost[one.rank] = self._causes.of(one)
         return lost
 
@@ -176,15 +117,15 @@ class Supervisor:
         def staying() -> list[int] | None:
             members = self._working()
             # The last rank is not lost while a replacement is on its way.
-            waited_for = not members and not self._outcome.results and bool(self._coming() or self._due)
-            alone = waited_for and not any(map(self._joining.get, self._coming()))
+            waited_for = not members and not self._outcome.results and (self._coming() or self._newcomers.wanted)
+            alone = waited_for and not self._ready()
             self._start_due()
             return None if alone else members
 
         def listen() -> bool:
             more = self._crew.poll(0.0)
             lost.update(self._judge(more))
-            self._forget_newcomers(self._newcomers_of(lost))  # somebody may be waiting for them alone
+            self._forget_newcomers(lost)  # somebody may be waiting for them alone
             return bool(more)
 
         def end_late(late: list[int] | None) -> None:
@@ -201,65 +142,58 @@ class Supervisor:
         over = bool(self._outcome.results)
         if over and not members:
             return
-        joined = [slot for slot, ready in self._joining.items() if ready and slot in self._crew.living and not over]
+        joined = [] if over else self._ready()
         view = protocol.outcome(self._words, old, [*members, *joined])
         self._care.restore(view)
         for slot in joined:
-            del self._joining[slot]
-            self._failures.pop(slot, None)
+            self._newcomers.join(slot)
         self._note(lost, joined, view, begun)
-        if reason := self._hopeless(lost, view):
-            self._outcome.lost, self._outcome.view, self._outcome.crashes = reason, view, self._crashes.count
+        told = {slot: f"rank {self._care.rank_of(slot)} {cause}" for slot, cause in lost.items()}
+        if reason := self._losses.reason(told, view, self._care.name):
+            self._outcome.lost, self._outcome.view, self._outcome.crashes = reason, view, self._losses.crashes
             return
         protocol.publish(self._words, view, self._size)
         self._view = view
         self._lookout.forget()
-        if self._care.respawn and not over:
-            self._due |= dict.fromkeys(lost, 0.0)
+        if not over:
+            self._newcomers.want(lost)
             self._start_due()
 
     def _working(self) -> list[int]:
         """Members that live."""
-        living = self._crew.living
-        return [slot for slot in self._view.members if slot in living and slot not in self._joining]
+        living = self._crew.living.difference(self._newcomers.coming)
+        return [slot for slot in self._view.members if slot in living]
 
     def _coming(self) -> list[int]:
         """Replacements that have not joined yet."""
-        return [slot for slot in self._joining if slot in self._crew.living]
+        return [slot for slot in self._newcomers.coming if slot in self._crew.living]
+
+    def _ready(self) -> list[int]:
+        """Of those the ones that only wait to be let in."""
+        return [slot for slot in self._newcomers.ready if slot in self._crew.living]
 
     def _start_due(self) -> None:
         """Forks the replacements whose time has come."""
-        for slot in [slot for slot, due in self._due.items() if due <= time.monotonic()]:
-            del self._due[slot]
+        for slot in self._newcomers.due():
+            self._newcomers.set_out(slot)
             self._doorman.forget()
             try:
-                self._joining[slot] = False
                 self._start(slot, after=self._view.number)
                 self._outcome.restarts += 1
             except OSError as error:  # no memory, or no room for another process: the others go on
                 self._forget_newcomers({slot: f"could not be started: {error.strerror}"})
 
-    def _newcomers_of(self, lost: dict[int, str]) -> dict[int, str]:
-        """Takes replacements that have not joined out of `lost`."""
-        return {slot: lost.pop(slot) for slot in [*lost] if slot in self._joining}
-
     def _forget_newcomers(self, lost: dict[int, str]) -> None:
-        """Replacements that did not live to join: nobody misses them, and others are tried, later and later."""
-        for slot, cause in lost.items():
-            self._joining.pop(slot, None)
-            failures = self._failures[slot] = self._failures.get(slot, 0) + 1
-            again = self._care.respawn and (failures < MOST_FAILURES or bool(self._working()))
+        """Takes replacements that did not live to join out of `lost`: nobody misses them."""
+        for slot in [slot for slot in lost if slot in self._newcomers.coming]:
+            cause, again = lost.pop(slot), self._newcomers.fail(slot, alone=not self._working())
             self._care.on_event({"kind": "newcomer", "rank": self._care.rank_of(slot), "cause": cause, "again": again})
-            if again:
-                pause_s = FIRST_PAUSE_S * 4.0 ** min(failures - AT_ONCE, 10) if failures > AT_ONCE else 0.0
-                self._due[slot] = time.monotonic() + min(MOST_PAUSE_S, pause_s)
 
     def _note(self, lost: dict[int, str], joined: list[int], view: View, begun: float) -> None:
         took_s = time.perf_counter() - begun
         reached = protocol.PHASES[view.reached]
         here = {"position": view.position, "reached": reached, "ranks": len(view.members), "s": took_s}
         for slot, cause in lost.items():
-            self._deaths.append(time.monotonic())
             worked = slot in self._view.members
             event = {"kind": "death", "rank": self._care.rank_of(slot), "cause": cause, "worked": worked}
             self._care.on_event(event | here)
@@ -268,23 +202,6 @@ class Supervisor:
             self._outcome.reforming_s.append(took_s)
         for slot in joined:
             self._care.on_event({"kind": "join", "rank": self._care.rank_of(slot), **here})
-
-    def _hopeless(self, lost: dict[int, str], view: View) -> str:
-        while self._deaths and self._deaths[0] < time.monotonic() - WINDOW_S:
-            self._deaths.popleft()
-        begun = view.position + (view.reached == protocol.COMMIT)
-        self._crashes.note(begun, lost)
-        told = "; ".join(f"rank {self._care.rank_of(slot)} {cause}" for slot, cause in lost.items())
-        if self._crashes.hopeless or (self._crashes.count > 1 and not view.members):
-            return f"{self._care.name(begun)} ended {self._crashes.count} ranks one after another, the last: {told}"
-        if not view.members:
-            return f"no rank is left: {told}"
-        if len(self._deaths) > self._care.most_deaths:
-            many = len(self._deaths)
-            return f"{many} rank{'s' * (many != 1)} died within {WINDOW_S / 60:g} minutes, the last: {told}"
-        if view.number >= protocol.MOST_VIEWS - 1:
-            return f"the membership changed {view.number} times, and numbers have run out"
-        return ""
 
     # --- looking after them ------------------------------------------------------------------------------------------
 

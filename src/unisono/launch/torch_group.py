@@ -5,7 +5,8 @@ be configured: no address, no port, no variables that must be right.
 
     with default_group(comm, "cpu", threads=1) as device: DistributedDataParallel(module)
 
-On one node the store is a file, so nothing listens; over several it is a TCP store on rank 0's host, at a free port.
+On one node the store is a file, so nothing listens; over several it is a TCP store on rank 0's host, at a free port and
+at whichever of its addresses the others reach, for host names may resolve to nothing, or to 127.0.0.1.
 One process per device: the local rank picks it, before any other call of CUDA.
 
 Limits: gloo's threads are left as torch makes them, unlike those of `comm/torch_dist.py`, for this is the peer that
@@ -13,27 +14,28 @@ others are compared with. The path on GPUs follows torch's documentation but has
 tests walk it with torch's calls replaced. See `strategies/devices.py` for who gets which device.
 """
 
-import socket
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 import torch.distributed as dist
 import torch.distributed.nn  # before there is a group: its functions have the one that they find for a default
-from torch.distributed import FileStore, Store, TCPStore  # type: ignore[attr-defined]  # public all the same
+from torch.distributed import FileStore, PrefixStore, Store, TCPStore  # type: ignore[attr-defined]  # public all the same
 
 from unisono.comm.base import Communicator
 from unisono.comm.node import node_colour
-from unisono.comm.route import interface_of
+from unisono.comm.roll_call import Join, call
+from unisono.comm.route import interface_of, own_addresses, way_to
+from unisono.comm.telling import all_told, told
+from unisono.errors import UserError
 from unisono.launch.environments import torch_variables
 from unisono.launch.placement import Placement
 from unisono.strategies.devices import BACKENDS, check_alike, check_devices, device_of, local_ranks
-
-_ADDRESS_BYTES = 512
 
 
 @contextmanager
@@ -43,9 +45,9 @@ def default_group(comm: Communicator, kind: str, threads: int) -> Iterator[torch
     Whoever wraps a module for it lets go of the wrapper inside, too: it keeps the group's threads, and where those
     outlive the interpreter they may want its lock in vain, and abort the process.
     """
-    told = comm.all_gather(np.array([node_colour(comm), list(BACKENDS).index(kind)]))
-    check_alike([list(BACKENDS)[number] for number in told[:, 1]])
-    colours = told[:, 0].tolist()
+    rows = comm.all_gather(np.array([node_colour(comm), list(BACKENDS).index(kind)]))
+    check_alike([list(BACKENDS)[number] for number in rows[:, 1]])
+    colours = rows[:, 0].tolist()
     local_rank, local_size = local_ranks(colours)[comm.rank], colours.count(colours[comm.rank])
     if kind == "cuda":
         check_devices(kind, local_size, torch.cuda.device_count())
@@ -54,12 +56,14 @@ def default_group(comm: Communicator, kind: str, threads: int) -> Iterator[torch
         torch.cuda.set_device(device)
     with ExitStack() as kept:
         directory = kept.enter_context(tempfile.TemporaryDirectory(prefix="unisono-"))
-        store, address = meet(comm, directory, one_node=local_size == comm.size)
+        store, address, own = meet(
+            comm, directory, one_node=local_size == comm.size, near=colours[comm.rank] == colours[0]
+        )
         wait = timedelta(seconds=comm.timeout_s)
         backend = BACKENDS[kind]
         here = Placement(comm.rank, comm.size, local_rank, local_size, None, None, address, "unisono")
         # gloo would take what this machine's name resolves to, which may be nothing that others reach.
-        interface = interface_of(comm.address) if local_size < comm.size and comm.address else ""
+        interface = interface_of(own) if own else ""
         with torch_variables(here, threads, interface=interface):
             dist.init_process_group(backend, store=store, rank=comm.rank, world_size=comm.size, timeout=wait)
             try:
@@ -71,22 +75,30 @@ def default_group(comm: Communicator, kind: str, threads: int) -> Iterator[torch
                 dist.destroy_process_group()
 
 
-def meet(comm: Communicator, directory: str, *, one_node: bool) -> tuple[Store, str | None]:
-    """A store that all ranks of `comm` reach, and "host:port" of it, None if it is a file in rank 0's `directory`."""
+def meet(comm: Communicator, directory: str, *, one_node: bool, near: bool) -> tuple[Store, str | None, str]:
+    """A store that all ranks of `comm` reach; "host:port" of it, None if it is a file in rank 0's `directory`; and this
+    rank's address for the others, empty with a file. near: rank 0 is on this node."""
     wait = timedelta(seconds=comm.timeout_s)
-    served: Store | None = None
-    name = str(Path(directory) / "store")
-    if not one_node and comm.rank == 0:
-        host = comm.address or socket.gethostname()
-        served = TCPStore(host, 0, comm.size, True, wait, wait_for_workers=False)
-        name = f"{host}:{served.port}"
-    room = np.zeros(_ADDRESS_BYTES, np.uint8)
-    room[: len(name.encode())] = np.frombuffer(name.encode(), np.uint8)
-    comm.broadcast(room)
-    agreed = room.tobytes().rstrip(b"\0").decode()
     if one_node:
-        return FileStore(agreed, comm.size), None
-    if served is None:
-        host, _, port = agreed.rpartition(":")
-        served = TCPStore(host, int(port), comm.size, False, wait, wait_for_workers=False)
-    return served, agreed
+        return FileStore(told(comm, lambda: str(Path(directory) / "store")), comm.size), None, ""
+    kept: list[Store] = []
+
+    def serve() -> list[Any]:
+        addresses = [comm.address] if comm.address else own_addresses() or ["127.0.0.1"]
+        served = TCPStore(addresses[0], 0, comm.size, True, wait, wait_for_workers=False)
+        kept.append(served)
+        return [addresses, served.port]
+
+    addresses, port = told(comm, serve)
+    host = addresses[0] if near else way_to(addresses, port)
+    lost = [rank for rank, found in enumerate(all_told(comm, host)) if not found]
+    if lost:
+        raise UserError(
+            f"rank {lost[0]} reaches rank 0 at none of {', '.join(addresses)}, port {port}, where torch's ranks meet",
+            hint="ports above 1023 must be open between the machines; --interface names the network to use; "
+            "unisono doctor --nodes shows who reaches whom",
+        )
+    store = kept[0] if kept else TCPStore(host, port, comm.size, False, wait, wait_for_workers=False)
+    join = Join(main=host, timeout_s=comm.timeout_s)
+    own = comm.address or call(PrefixStore("unisono/roll", store), comm.rank, comm.size, join)
+    return store, f"{host}:{port}", own

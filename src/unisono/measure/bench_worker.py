@@ -154,9 +154,9 @@ def main() -> int:
     except UnisonoError as error:
         print(json.dumps({"error": str(error), "exit_code": error.exit_code}), flush=True)
         if transport == "mpi":
-            from unisono.comm import mpi
+            from unisono.comm.mpi_library import abort
 
-            mpi.abort(error.exit_code)  # a rank that is missing would keep MPI from ending
+            abort(error.exit_code)  # a rank that is missing would keep MPI from ending
         return error.exit_code
     return 0
 

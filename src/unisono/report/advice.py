@@ -9,6 +9,7 @@ know.
 
 from typing import Any
 
+from unisono.energy.others import disturbance
 from unisono.report.tally import Tally
 
 FELT = 0.1
@@ -42,6 +43,14 @@ def same_bits(summary: dict[str, Any]) -> bool:
     return summary["allreduce"] == "arena" and not summary["batch_size_per_rank"]
 
 
+def disturbed(summary: dict[str, Any], tally: Tally, cores: int) -> str:
+    """That other programs were in the way, if they were: ranks that had cores to themselves did not notice them."""
+    busy = summary.get("others_cores")
+    if busy is None or not tally.crowd * summary["threads"] + busy > cores:
+        return ""
+    return disturbance(busy, cores, f" of {tally.hosts[0]}" if tally.nodes > 1 else "")
+
+
 def advice(summary: dict[str, Any], tally: Tally, cores: int) -> str:
     """What limited the run, and the one thing to try next."""
     limit = max(("compute_s", "sync_s", "data_s"), key=lambda name: float(summary[name]))
@@ -55,18 +64,26 @@ def advice(summary: dict[str, Any], tally: Tally, cores: int) -> str:
         if shard_cost(summary) > FELT and summary["shards"] > ranks:
             return f"Limited by computing. Try --shards {ranks}: sooner, with other bits."
         return "Limited by computing, on all cores: this is as fast as it gets here."
+    larger = tally.steps > tally.epochs  # else all data are one batch already
     if limit == "data_s":
-        return "Limited by gathering samples from memory. Try a larger --batch-size."
+        told = "Limited by gathering samples from memory"
+        return f"{told}. Try a larger --batch-size." if larger else f"{told}, all of them in every step."
     if summary["update_s"] > summary["wait_s"]:
-        return "Limited by summing and updating: the model is large for its batch. Try a larger --batch-size."
+        told = "Limited by summing and updating: the model is large for its "
+        return f"{told}batch. Try a larger --batch-size." if larger else f"{told}data, all of which are one batch."
     if tally.crowd * summary["threads"] > cores:
         what = f"{tally.crowd} ranks" + (f" x {summary['threads']} threads" if summary["threads"] > 1 else "")
-        return f"Limited by waiting: {what} share {cores} cores. Try --ranks {enough_ranks(live, room)}."
+        return (
+            f"Limited by waiting: {what} share {cores} core{'s' * (cores > 1)}. Try --ranks {enough_ranks(live, room)}."
+        )
     if enough_ranks(live, ranks) < ranks:
         return f"Limited by waiting: some ranks have no shard to compute. Try --ranks {enough_ranks(live, ranks)}."
+    if disturbed(summary, tally, cores):
+        return "Limited by waiting, for other programs use the cores. Try again when they are free."
     slow = tally.waited_for()
     if slow is not None and not live % ranks:
         return f"Limited by waiting for rank {slow.rank}. See what else runs on its host, {slow.host}."
     if ranks == 1:
         return "Limited by waiting, alone: something else uses the cores. Try again when they are free."
-    return "Limited by waiting: a step is too short to share. Try a larger --batch-size, or fewer ranks."
+    told = "Limited by waiting: a step is too short to share"
+    return f"{told}. Try a larger --batch-size, or fewer ranks." if larger else f"{told}. Try fewer ranks."

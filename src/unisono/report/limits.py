@@ -18,7 +18,7 @@ from unisono.report.measured import TIMES, losses_line, short_line
 from unisono.report.others import line as others_line
 from unisono.report.scale import baseline_of, bits_line
 from unisono.study.laws import Law, amdahl, gustafson
-from unisono.study.tables import Row
+from unisono.study.tables import NOT_YET, Row
 
 KNEE = 0.5
 """More ranks that bring less than this share of what they should are not worth it."""
@@ -42,7 +42,8 @@ def words_of(rows: Sequence[Row]) -> list[str]:
     failures += [line for row in rows if (line := losses_line(row, row["grid"]))]
     others = others_line(rows, lambda row: str(row["grid"]))
     if base is None or len({row["world"] for row in done}) < 2:
-        told = [*failures, "One number of ranks is no scaling: give a --grid with several.", others]
+        begun = any(row.get("reason") == NOT_YET for row in rows)
+        told = [*failures, "" if begun else "One number of ranks is no scaling: give a --grid with several.", others]
         return [line for line in told if line]
     lines = [*law_lines(done), knee_line(done), limit_line(base, largest_of(done)), accuracy_line(base, done)]
     lines += [bits_line(rows), short_line(rows, "grid"), others, *failures]
@@ -55,23 +56,27 @@ def crowded(row: Row) -> bool:
 
 
 def laws_of(rows: Sequence[Row]) -> list[Law]:
-    """Fitted to the single runs of worlds that have a core for each rank; weak scaling has no Amdahl."""
-    done = [row for row in rows if not row.get("reason") and not crowded(row)]
+    """Fitted to the single runs of worlds that have a core for each rank; weak scaling has no Amdahl. None where more
+    ranks were no faster: a serial share above 100 % would be no share."""
+    done = _roomy(rows)
     points = [(row["world"], rate) for row in done for rate in row["rates"].values()]
     if not points:
         return []
     ranks, rates = [point[0] for point in points], [point[1] for point in points]
     found = [gustafson(ranks, rates)] if done[0]["weak"] else [amdahl(ranks, rates), gustafson(ranks, rates)]
-    return [law for law in found if law is not None]
+    laws = [law for law in found if law is not None]
+    return [] if any(law.serial >= 1 for law in laws) else laws
+
+
+def _roomy(rows: Sequence[Row]) -> list[Row]:
+    """What was measured with a core for each rank."""
+    return [row for row in rows if not row.get("reason") and not crowded(row)]
 
 
 def law_lines(rows: Sequence[Row]) -> list[str]:
     """What each law says, and what it was made of."""
     lines = []
     for law in laws_of(rows):
-        if law.serial >= 1:
-            lines.append(f"{law.name}: nothing of the work gets faster with more ranks.")
-            continue
         width = f" ± {100 * law.half_width:.1f}" if isfinite(law.half_width) else ""
         told = f"{law.name}: a serial share of {100 * law.serial:.1f}{width} % (95 %)"
         if law.name == "Amdahl":
@@ -79,11 +84,23 @@ def law_lines(rows: Sequence[Row]) -> list[str]:
         told += f"; furthest from a run by {100 * law.error:.0f} %"
         lines.append(told + ("; from two sizes no law can be seen to hold." if law.sizes < 3 else "."))
     if not lines:
-        lines.append("No law is fitted: there are not two sizes with a core for each rank.")
+        lines.append(_unfitted(_roomy(rows)))
     left_out = [row["grid"] for row in rows if crowded(row)]
     if left_out:
         lines.append(f"Not part of the fits, for they have more ranks than cores: {', '.join(left_out)}.")
     return lines
+
+
+def _unfitted(roomy: Sequence[Row]) -> str:
+    """Why there is no law."""
+    if len({row["world"] for row in roomy}) < 2:
+        return "No law is fitted: there are not two sizes with a core for each rank."
+    first, last = min(roomy, key=lambda row: row["world"]), max(roomy, key=lambda row: row["world"])
+    if (gain := last.get("speed_up")) is None or not first.get("speed_up"):
+        return "No law is fitted: more ranks were no faster."
+    gain /= first["speed_up"]
+    told = f"{last['grid']} is {gain:.2f} times as fast as {first['grid']}"
+    return f"More ranks were {'slower' if gain < 1 else 'no faster'} here: {told}. No law of scaling is fitted to that."
 
 
 def _limit_of(law: Law) -> str:

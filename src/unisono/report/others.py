@@ -3,8 +3,8 @@
     row |= others_of(records); shown = columns(rows); line(rows, lambda row: row["grid"])
 
 The one idea: a time is that of a machine of one's own only if nobody else used it. So every run's record has
-`others_cores` (`study/others.py`), rows have the median and the most of their runs, and what is above a tenth of a core
-is shown. Reads records and rows only.
+`others_cores` (`energy/others.py`), rows have the median and the most of their runs, and what is above a tenth of a
+core is shown. Reads records and rows only.
 
 Limits: memory and disks that others use are not seen.
 """
@@ -13,13 +13,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import median
 from typing import Any
 
+from unisono.energy.others import disturbance
 from unisono.report.reading import is_number
 from unisono.study.tables import Column, Row
 
 FELT = 0.1
 """Cores: what is below that is a machine's own housekeeping."""
-MUCH = 0.25
-"""Of the machine: beyond that times are as much the others' as the run's."""
 NUMBERS = ("others_cores", "others_cores_high", "machine_cores")
 """What rows have of it: the median over runs, the most of one; of how many cores."""
 
@@ -53,11 +52,8 @@ def line(rows: Sequence[Row], named: Callable[[Row], str]) -> str:
     if not known:
         return ""
     used, cores = median(row["others_cores"] for row in known), known[0].get("machine_cores")
-    if cores and used > MUCH * cores:
-        return (
-            f"Other programs kept {used:.1f} of the {cores} cores busy meanwhile: these times are theirs as well. "
-            "Repeat it when the machine is quiet."
-        )
+    if cores and (told := disturbance(used, cores)):
+        return told
     worst = max(known, key=lambda row: float(row["others_cores_high"]))
     if worst["others_cores_high"] <= FELT:
         return ""

@@ -11,7 +11,7 @@ from typing import Any
 from unisono.report.measured import percent
 from unisono.report.others import columns as others_columns
 from unisono.report.others import line as others_line
-from unisono.report.verdict import readable_s
+from unisono.report.verdict import plural, readable_s
 from unisono.study.tables import Column, Row, Table
 
 AIM = 0.2
@@ -36,7 +36,7 @@ def table(rows: Sequence[Row]) -> Table:
     ]
     kept = [column for column in shown if any(row.get(column.name) is not None for row in rows)]
     ranks = rows[0]["ranks"] // rows[0]["nodes"] if rows else 0
-    told = f"predicted for {network}, {ranks} ranks a node: sync, and samples/s of local SGD and async"
+    told = f"predicted for {network}, {plural(ranks, 'rank')} a node: sync, and samples/s of local SGD and async"
     return Table(told, kept)
 
 

@@ -18,7 +18,7 @@ from unisono.report.others import columns as others_columns
 from unisono.report.others import line as others_line
 from unisono.report.others import others_of
 from unisono.report.trace import write_trace
-from unisono.report.verdict import readable_s
+from unisono.report.verdict import plural, readable_s
 from unisono.resources import readable_bytes
 
 Record = dict[str, Any]
@@ -206,7 +206,7 @@ def sentences(record: Record) -> list[str]:
     mean_s = record["phases"][0]["step"] / record["batches"]
     usual_s = record["step_s"] * (1 + max(0.0, record["overhead"].get("phases", 0.0)))
     lines = [
-        f"{record['batches']} batches of {record['global_batch']} in {_plural(record['shards'], 'shard')}: "
+        f"{record['batches']} batches of {record['global_batch']} in {plural(record['shards'], 'shard')}: "
         f"{readable_s(record['step_s'])} a step, {record['global_batch'] / record['step_s']:,.0f} samples/s.",
         f"Looking cost: {', '.join(looks)} of a step, in turns with steps that nobody watched.",
         f"A forward took {readable_s(record['forward_s'])}; its modules, watched one by one, add up to "
@@ -242,7 +242,3 @@ def _bytes(count: int | None) -> str:
     if count is None:
         return ""
     return f"-{readable_bytes(-count)}" if count < 0 else readable_bytes(count)
-
-
-def _plural(count: int, noun: str) -> str:
-    return f"{count} {noun}" + ("" if count == 1 else "s")

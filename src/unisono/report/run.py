@@ -10,6 +10,7 @@ and of studies (`bench.json`, `scale.json`, `predict.json` and so on), which hav
 Limits: read once, not followed. pandas is no dependency: `frame` says so where it is missing.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.util import find_spec
@@ -27,6 +28,15 @@ POINTS = "points"
 """The runs that a prediction was made of and checked by, from model.json beside predict.json."""
 MOST_RANKS = 4096
 """More than that are a damaged file, not a run."""
+OF_EPOCHS = (
+    "epoch", "epoch_s", "total_s", "samples_per_s", "lr", "train_loss", "train_accuracy", "validation_loss",
+    "validation_accuracy", "test_loss", "test_accuracy", "staleness_mean", "staleness_max",
+)  # fmt: skip
+"""Columns of `metrics` that a run may have."""
+OF_RANKS = (
+    "epoch", "rank", "host", "samples", "compute_s", "sync_s", "wait_s", "data_s", "update_s", "last_steps",
+)  # fmt: skip
+"""Columns of `ranks` that every run has, if they could be read."""
 _TRAINING = ("recipe.toml", "metrics.jsonl", "summary.json")
 
 
@@ -49,6 +59,8 @@ class Run:
     "scale"; what a prediction was checked by under "points"."""
     utilisation: Columns = field(default_factory=dict, repr=False)
     """What ranks, nodes and GPUs did, every two seconds: a value a line of utilisation.csv."""
+    about: dict[str, Any] = field(default_factory=dict, repr=False)
+    """Of a study: the command, the recipe that its runs have in common, what they differ in, the machine."""
     problems: list[str] = field(default_factory=list)
     """What is missing or damaged, a sentence each."""
 
@@ -63,13 +75,16 @@ class Run:
         return bool(self.recipe or self.summary or self.metrics)
 
     def numbers(self, name: str) -> np.ndarray:
-        """A column of `metrics` as float64, nan where there is nothing; of the same length if there is no such one."""
+        """A column of `metrics` as float64, nan where there is nothing; a `UserError` if no run has such a column."""
+        _require_column(name, self.metrics, OF_EPOCHS, "metrics")
         found = self.metrics.get(name)
         epochs = len(next(iter(self.metrics.values()), ()))
         return np.full(epochs, np.nan) if found is None or found.dtype == object else found.astype(np.float64)
 
     def by_rank(self, name: str) -> np.ndarray:
-        """A column of `ranks` as (epoch, rank) float64, epochs as in `metrics`; nan where there is nothing."""
+        """A column of `ranks` as (epoch, rank) float64, epochs as in `metrics`; nan where there is nothing; a
+        `UserError` if no run has such a column."""
+        _require_column(name, self.ranks, OF_RANKS, "ranks")
         found = np.full((len(self.numbers("epoch")), self.size), np.nan)
         values = self.ranks.get(name)
         if values is not None and values.dtype != object:
@@ -113,6 +128,12 @@ class Run:
         return pandas.DataFrame(tables[name])
 
 
+def _require_column(name: str, table: Columns, usual: Iterable[str], where: str) -> None:
+    """A run without a test part, or whose file is damaged, lacks usual columns; any other name is a mistake."""
+    if name not in table and name not in usual:
+        raise unknown_name(f"column of {where}", name, [*table] or [*usual])
+
+
 def load(run: str | Path) -> Run:
     """The records of a run directory, or of a study: a directory of `unisono bench --out`, `scale`, `compare`, `profile
     --out`, `predict` or `tune`, or its bench.json, scale.json ..."""
@@ -125,7 +146,7 @@ def load(run: str | Path) -> Run:
     if "predict" in studies and (points := _points(path / "model.json", problems)):
         studies[POINTS] = points
     if not any((path / name).exists() for name in _TRAINING):
-        return Run(path, studies=studies, problems=problems)
+        return Run(path, studies=studies, about=read_json(path / "about.json", problems), problems=problems)
     metrics = columns_of(_epochs(path / "metrics.jsonl", problems))
     read = Run(
         path,
@@ -136,7 +157,7 @@ def load(run: str | Path) -> Run:
         read_rows(path / "events.jsonl", problems),
         studies,
         read_table(path / "utilisation.csv", problems),
-        problems,
+        problems=problems,
     )
     for name, meaning in (
         ("recipe.toml", "how to run it again is not known"),

@@ -12,7 +12,7 @@ from typing import Any, final
 import numpy as np
 
 from unisono.recipe import Recipe
-from unisono.report.verdict import readable_s
+from unisono.report.verdict import plural, readable_s
 
 BUSY, GUESSING, DROPPED, SLOW = 0.7, 1.5, 0.05, 1.5
 """Share of the time from which on masters, or computing, limit a run; accuracy, in multiples of chance, up to which it
@@ -43,7 +43,7 @@ def opening_line(recipe: Recipe, pushes: int) -> str:
     order = {"free": "free", "round-robin": "in turn"}.get(recipe.order, f"as in {recipe.order}")
     bits = "other bits every time" if recipe.order == "free" else "same bits every time"
     return (
-        f"asynchronous: {_plural(masters, 'master')}, {_plural(workers, 'worker')}, rule {recipe.staleness_rule}; "
+        f"asynchronous: {plural(masters, 'master')}, {plural(workers, 'worker')}, rule {recipe.staleness_rule}; "
         f"{pushes:,} pushes of {recipe.batch_size} samples an epoch, dealt {recipe.deal}, order {order}: {bits}"
     )
 
@@ -169,14 +169,10 @@ class Staleness:
             )
         if workers > cores:
             return (
-                f"Limited by waiting: {workers} workers share {_plural(cores, 'core')}. Try --ranks {masters + cores}, "
+                f"Limited by waiting: {workers} workers share {plural(cores, 'core')}. Try --ranks {masters + cores}, "
                 f"with gradients {cores - 1} updates late instead of {late:.1f}."
             )
         if self._deal.order != "free":
             return "Limited by waiting: workers push in turn. Try --order free: sooner, with other bits every time."
         wait_s = readable_s(max(summary["wait_per_push_s"], default=0.0))
         return f"Limited by waiting: a push waits {wait_s} for an answer. Try a larger --batch-size."
-
-
-def _plural(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -13,6 +13,7 @@ from typing import Any, final
 from unisono.recipe import Recipe
 from unisono.report.advice import enough_ranks, live_shards
 from unisono.report.staleness import opening_line
+from unisono.report.verdict import plural
 from unisono.train.job import Job
 
 
@@ -39,10 +40,10 @@ def opening(job: Job, setting: Setting) -> str:
     where = f" on {_places(setting.hosts)}" if setting.hosts else ""
     lines = [
         f"unisono train: {recipe.model} on {recipe.data}, {plan.samples:,} samples; {setting.engine} engine, "
-        f"{_way(recipe, setting)}, {_plural(recipe.ranks, 'rank')} x "
-        f"{_plural(recipe.threads, 'thread')}{where}, {_plural(setting.cores, 'core')}",
-        f"{_plural(recipe.shards, 'shard')}: {bits}; global batch {plan.global_batch}, "
-        f"{_plural(plan.steps_per_epoch, 'step')} an epoch",
+        f"{_way(recipe, setting)}, {plural(recipe.ranks, 'rank')} x "
+        f"{plural(recipe.threads, 'thread')}{where}, {plural(setting.cores, 'core')}",
+        f"{plural(recipe.shards, 'shard')}: {bits}; global batch {plan.global_batch}, "
+        f"{plural(plan.steps_per_epoch, 'step')} an epoch",
     ]
     if recipe.strategy == "async":
         return "\n".join([lines[0], opening_line(recipe, job.updates)])
@@ -60,8 +61,8 @@ def opening(job: Job, setting: Setting) -> str:
             if live == recipe.shards
             else f"a batch of {plan.global_batch} in {recipe.shards} shards fills {live}, and "
         )
-        told = f"Note: {cut}{_plural(live, 'shard')} do not divide among {recipe.ranks} ranks: some will wait"
-        lines.append(f"{told}; {_plural(enough, 'rank')} would be as fast." if enough < recipe.ranks else f"{told}.")
+        told = f"Note: {cut}{plural(live, 'shard')} do not divide among {recipe.ranks} ranks: some will wait"
+        lines.append(f"{told}; {plural(enough, 'rank')} would be as fast." if enough < recipe.ranks else f"{told}.")
     return "\n".join(lines)
 
 
@@ -84,10 +85,10 @@ def _devices(names: Sequence[str]) -> str:
 
 def _replicas(recipe: Recipe) -> str:
     """How often they are averaged."""
-    often = f"after every {_plural(int(recipe.sync_every), 'step')} and at the end of each epoch"
+    often = f"after every {plural(int(recipe.sync_every), 'step')} and at the end of each epoch"
     if recipe.local_after:
         often += f"; up to epoch {recipe.local_after} after every step"
-    return f"{_plural(recipe.shards, 'replica')}, one a shard, averaged {often}"
+    return f"{plural(recipe.shards, 'replica')}, one a shard, averaged {often}"
 
 
 def epoch_line(metrics: dict[str, Any], epochs: int) -> str:
@@ -110,10 +111,6 @@ def rank_lines(record: dict[str, Any], parameters: list[str]) -> str:
             told.append(f"mean grad {name} {mean:.6f}, {name} contribution {100 * contribution:.2f} %,")
         lines.append(" ".join(told) + f" sync time {entry['wait_s'] + entry['update_s']:.6f} s")
     return "\n".join(lines)
-
-
-def _plural(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def _count(ranks: int) -> str:

@@ -12,7 +12,7 @@ from unisono.report.energy import readable_j
 from unisono.report.others import columns as others_columns
 from unisono.report.others import line as others_line
 from unisono.report.others import others_of
-from unisono.report.verdict import readable_s
+from unisono.report.verdict import plural, readable_s
 from unisono.resources import readable_bytes
 from unisono.study.tables import REASON, Column, Table
 
@@ -64,17 +64,25 @@ def table(rows: Sequence[Row], best: str) -> Table:
 
 
 def words_of(rows: Sequence[Row], best: str, objective: str, *, complete: bool) -> list[str]:
-    """What was found, against the worst; other programs that were met; why others could not be tried."""
+    """What was found, against the worst; other programs that were met; why others could not be tried.
+
+    Of one setting alone, that nothing was compared.
+    """
     found = next((row for row in rows if row["digest"] == best), None)
-    rest = [told] if (told := others_line(rows, _setting)) else []
-    rest += [f"{_setting(row)}: {row[REASON]}" for row in rows if row[REASON]]
+    rest = [told] if (told := others_line(rows, _workers)) else []
+    rest += [f"{_workers(row)}: {row[REASON]}" for row in rows if row[REASON]]
     if found is None:
         return rest
-    what = f"{found['ranks']} ranks x {found['threads']} threads, {found['shards']} shards, batch {found['batch_size']}"
+    what = f"{_workers(found)}, {plural(found['shards'], 'shard')}, batch {found['batch_size']}"
     soonest = found.get("train_s") is not None
     why = f"the soonest at the accuracy, in {readable_s(found['train_s'])}" if soonest else f"the best for {objective}"
-    words = [f"* {what}: {found['samples_per_s']:,.0f} samples/s, {why}."]
+    speed = f"{found['samples_per_s']:,.0f} samples/s"
+    words = [f"* {what}: {speed}, {why}."]
     others = [row["samples_per_s"] for row in rows if row.get("samples_per_s")]
+    if len(others) == 1:
+        words = [f"Nothing was compared: {what} is the only setting that was measured, at {speed}."]
+        words[0] += f" It reached the accuracy in {readable_s(found['train_s'])}." if soonest else ""
+        words[0] += " Several --ranks, --threads, --shards or --batch-sizes make a choice." if len(rows) == 1 else ""
     if objective == "throughput" and not soonest and len(others) > 1:
         words[0] += f" The slowest has {min(others):,.0f}."
     if any("train_s" in row for row in rows) and found.get("train_s") is None:
@@ -86,5 +94,5 @@ def words_of(rows: Sequence[Row], best: str, objective: str, *, complete: bool) 
     return words + rest
 
 
-def _setting(row: Mapping[str, Any]) -> str:
-    return f"{row['ranks']} ranks x {row['threads']} threads"
+def _workers(row: Mapping[str, Any]) -> str:
+    return f"{plural(row['ranks'], 'rank')} x {plural(row['threads'], 'thread')}"

@@ -9,7 +9,7 @@ that cost time. What is neither chance nor small is decided in `tally.py`, what 
 from collections.abc import Sequence
 from typing import Any
 
-from unisono.report.advice import FELT, advice, enough_ranks, idle_share, live_shards, same_bits, shard_cost
+from unisono.report.advice import FELT, advice, disturbed, enough_ranks, idle_share, live_shards, same_bits, shard_cost
 from unisono.report.energy import energy_lines
 from unisono.report.tally import Tally
 
@@ -43,6 +43,7 @@ def findings(summary: dict[str, Any], tally: Tally, cores: int, told: Sequence[s
         f"{readable_s(summary['wall_s'])} in all, {summary['samples_per_s']:,.0f} samples/s.",
         _times(summary, tally) + (_syncs(summary, tally) if told is None else "."),
         *energy_lines(summary),
+        *([told_of_others] if (told_of_others := disturbed(summary, tally, cores)) else []),
         *((*_notes(summary, tally), advice(summary, tally, cores)) if told is None else told),
     ]
 
@@ -65,6 +66,11 @@ def readable_s(seconds: float) -> str:
         if value < 1:
             value, unit = 1000 * value, smaller
     return f"{value:.0f} {unit}" if value >= 100 else f"{value:.1f} {unit}"
+
+
+def plural(count: int | str, noun: str) -> str:
+    """1 rank, 2 ranks."""
+    return f"{count} {noun}" if str(count) == "1" else f"{count} {noun}s"
 
 
 def _score(summary: dict[str, Any], tally: Tally) -> str:

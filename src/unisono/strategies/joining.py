@@ -23,7 +23,8 @@ from unisono.models.base import Model
 from unisono.optim.options import OptimizerOptions
 from unisono.resources import usable_cores
 from unisono.strategies.nodes.away import HERE, Away
-from unisono.strategies.nodes.courier import Courier, name_of
+from unisono.strategies.nodes.courier import Courier
+from unisono.strategies.nodes.names import name_of
 from unisono.strategies.nodes.seating import Seating
 from unisono.strategies.shared import Extent, Lasting, Shared, plan_sections
 

@@ -14,7 +14,7 @@ Who may touch what and when:
 - steps, scores, missed, clock: the first member's, between READY and COMMIT; table: as gradients;
 - stats: each rank its own row; shares: each owner its own row, between READY and COMMIT;
 - exchange words and tables: see `exchange.py`; replica states and their labels: see `states.py`;
-- agreement: see `loop/agreement.py`; what comes from other machines: see `nodes/desk.py`;
+- farewells: see `farewell.py`; agreement: see `loop/agreement.py`; what comes from other machines: see `nodes/desk.py`;
 - spare: see `arena/requests.py`.
 """
 
@@ -36,6 +36,7 @@ from unisono.optim.norms import Segments
 from unisono.optim.options import OptimizerOptions
 from unisono.optim.scaling import Scaling
 from unisono.strategies.dealing import rows_needed
+from unisono.strategies.farewell import ROOM_BYTES, Farewells
 from unisono.strategies.nodes.desk import Desk, desk_sections
 from unisono.strategies.nodes.seating import Seating
 from unisono.strategies.states import States
@@ -155,6 +156,7 @@ def plan_sections(model: Shaped, options: OptimizerOptions, extent: Extent) -> S
             "table": ((extent.blocks, 2), _F8),
             "stats": ((size, len(STATS)), _F8),
             "clock": (4, _F8),
+            "farewells": ((size + 1, ROOM_BYTES), np.dtype(np.uint8)),
             "agreement": ((size, extent.agreement), _I8),
             "exchange words": (size * EXCHANGE_LINE if extent.exchange else 0, _I8),
             "exchange tables": ((2, shards, 1 + extent.exchange) if extent.exchange else 0, _F8),
@@ -223,7 +225,7 @@ class Shared:
         self.steps, self.scores, self.table = array("steps"), array("scores"), array("table")
         self.missed = array("missed")
         self.stats, self.clock, self.gradients = array("stats"), array("clock"), array("gradients")
-        self.agreement = array("agreement")
+        self.agreement, self.farewells = array("agreement"), Farewells(array("farewells"))
         self.exchange_words, self.exchange_tables = array("exchange words").data, array("exchange tables")
         self.desk = Desk(array, *others) if others is not None and others[0].count > 1 else None
         self.lasting = Lasting(self.vectors, self.buffers, self.steps, self.scores, self.missed)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from unisono.errors import UserError
-from unisono.train.rundir import HINTS
+from unisono.train.journal import HINTS
 
 KEPT = "what was finished is kept, and the same command goes on"
 

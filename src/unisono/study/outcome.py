@@ -1,4 +1,4 @@
-"""What a run of a study left beside its summary: its score after every epoch, and how busy it kept its node.
+"""What a run of a study left beside its summary: its score after every epoch, and how many cores it kept busy.
 
     outcome_of(Path("studies/mine/runs/a-0"))["accuracies"]
 
@@ -18,7 +18,8 @@ PARTS = ("test", "validation", "train")
 
 
 def outcome_of(run: Path) -> dict[str, Any]:
-    """accuracies (one an epoch) and scored (of which part), if there are any; node_cores: in use, on average."""
+    """accuracies (one an epoch) and scored (of which part), if there are any; node_cores: in use by the
+    ranks, on average."""
     found: dict[str, Any] = {}
     epochs = _epochs(run / "metrics.jsonl")
     for part in PARTS:
@@ -40,9 +41,9 @@ def _epochs(path: Path) -> list[dict[str, Any]]:
 
 
 def _node_cores(path: Path) -> list[float]:
-    """What was in use in each sample."""
+    """What the ranks used in each sample."""
     try:
         with open(path, newline="") as file:
-            return [float(line["utilisation"]) for line in csv.DictReader(file) if line.get("what") == "node"]
+            return [float(line["utilisation"]) for line in csv.DictReader(file) if line.get("what") == "all ranks"]
     except (OSError, ValueError, KeyError, TypeError, csv.Error):
         return []

@@ -18,13 +18,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from unisono.energy.others import Others
 from unisono.errors import CommTimeout, UserError
 from unisono.launch.children import Subprocess
 from unisono.launch.commands import mpirun
 from unisono.launch.environments import child_environment, mpi_environment
 from unisono.study.cells import Cell
 from unisono.study.disk import writing
-from unisono.study.others import Others
 from unisono.study.outcome import outcome_of
 from unisono.tracebacks import LEFT_OUT
 

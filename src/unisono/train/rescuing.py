@@ -8,9 +8,10 @@ whoever finds that it is done leaves it at that.
 
 Machines may be one round apart: one that has gone further writes once more, so the newest is the furthest.
 
-Limits: for supervisors on several machines (`unisono train --num-nodes`, one task a node); ranks of other launchers do
-not save when the first one's machine is lost. A record of an epoch that the lost machine had not written yet is lost
-with it.
+The machines are those of supervisors (`unisono train --num-nodes`, one task a node) and of ranks under torchrun.
+
+Limits: MPI ends all ranks when a machine is lost. A record of an epoch that the lost machine had not written yet is
+lost with it.
 """
 
 import time

@@ -9,22 +9,19 @@ cannot hold (nan, infinities) are null.
 
     with RunDirectory.make("runs/mine", recipe) as directory: directory.add(record, names); directory.finish(summary)
 
-The one idea: a disk that is full for an hour must not cost the training. What cannot be written is kept in memory and
-written with a later record; a file never ends in half a line. `trouble` and `missing` tell.
+The one idea: a directory belongs to one run at a time. It is made for it, or gone on with, under a lock; whoever finds
+it taken, or full of something else, is told. What its tables hold is in `tables.py`, how they survive a full disk in
+`journal.py`.
 
-Only the process that started the ranks writes here, except for the weights. Limits: a record is not on the disk before
-the kernel puts it there, so a machine that loses power may lose some; what is unwritten lives in memory alone; epochs
-that were in a directory which somebody removed are not written again.
+Only the process that started the ranks writes here, except for the weights. Limits: file systems without locks are
+trusted; events are not written again when the disk did not take them.
 """
 
-import csv
 import errno
 import fcntl
 import io
 import json
-import math
 import os
-import re
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
@@ -34,22 +31,11 @@ from typing import Any, Self, final
 
 from unisono.errors import UserError
 from unisono.recipe import Recipe
-from unisono.strategies.asynchronous.recordings import FIELDS as PUSH_FIELDS
 from unisono.strategies.asynchronous.recordings import mark_of
-from unisono.strategies.contributions import FIELDS
-
-RANK_FIELDS = ("host", "samples", "compute_s", "sync_s", "wait_s", "data_s", "update_s", "last_steps")
-"""Of ranks.csv, after epoch and rank. sync_s = wait_s + update_s; last_steps: steps in which this rank came last."""
+from unisono.train.journal import HINTS, Journal, replace
+from unisono.train.tables import TABLES, epoch_of, headers, lines, plain
 
 LOCK = ".lock"
-HINTS = {
-    errno.ENOSPC: "make room on that disk",
-    errno.EDQUOT: "make room within your quota on that disk",
-    errno.ENOENT: "the directory was removed or moved: make it again",
-    errno.EROFS: "the disk became read-only: look into the system's log, mount it writable",
-    errno.EACCES: "make the directory writable again",
-    errno.EIO: "the disk or the network to it fails: look into the system's log",
-}
 
 
 @final
@@ -59,14 +45,9 @@ class RunDirectory:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.weights = path / "weights.safetensors"
-        self.error: OSError | None = None
-        """Why something could not be written, at the last try; None: all is there."""
+        self.journal = Journal(path)
+        """How what is written here fares: `error`, `trouble`, `missing`."""
         self._made: list[Path] = []
-        self._headers: dict[str, str] = {}
-        self._lengths: dict[str, int] = {}
-        self._unwritten: dict[str, str] = {}
-        self._since: dict[str, int] = {}
-        self._lacking: list[str] = []
         self._held: io.FileIO | None = None
         self._mark = ""
 
@@ -112,9 +93,9 @@ class RunDirectory:
             try:
                 directory._lock()
                 check()
-                _replace(directory.path / "recipe.toml", recipe.toml())
-                for name in ("metrics.jsonl", "ranks.csv", "sync_time.csv", "contributions.csv", "pushes.csv"):
-                    directory._cut(name, epochs)
+                replace(directory.path / "recipe.toml", recipe.toml())
+                for name in TABLES:
+                    directory.journal.cut(name, lambda line: (epoch_of(line) or 0) <= epochs)
                 (directory.path / "summary.json").unlink(missing_ok=True)
             except OSError as error:
                 hint = HINTS.get(error.errno or 0, "make it writable again")
@@ -150,19 +131,10 @@ class RunDirectory:
     ) -> None:
         self.release()
 
-    def _cut(self, name: str, epochs: int) -> None:
-        path = self.path / name
-        if not path.exists():
-            return
-        lines = path.read_text().splitlines(keepends=True)
-        kept = [line for line in lines if line.endswith("\n") and (_epoch_of(line) or 0) <= epochs]
-        _replace(path, "".join(kept))
-        self._lengths[name] = path.stat().st_size
-
     def add_event(self, event: dict[str, Any]) -> None:
         """Something that happened to the ranks or to a snapshot, in events.jsonl; not worth stopping for."""
         with suppress(OSError), open(self.path / "events.jsonl", "a") as file:
-            file.write(json.dumps(_plain(event)) + "\n")
+            file.write(json.dumps(plain(event)) + "\n")
 
     def _create(self, recipe: Recipe) -> None:
         path = self.path
@@ -174,7 +146,7 @@ class RunDirectory:
         (path / LOCK).touch(exist_ok=False)
         self._made[:0] = [path / "recipe.toml", path / LOCK]
         self._lock()
-        _replace(path / "recipe.toml", recipe.toml())
+        replace(path / "recipe.toml", recipe.toml())
 
     def discard(self) -> None:
         """Removes what `make` made, unless there is more in it by now; nobody is kept from it any more."""
@@ -183,142 +155,16 @@ class RunDirectory:
             with suppress(OSError):
                 entry.rmdir() if entry.is_dir() else entry.unlink()
 
-    def log(self, rank: int) -> Path:
-        """Where the output of a rank goes."""
-        (self.path / "log").mkdir(exist_ok=True)
-        return self.path / "log" / f"rank-{rank}.log"
-
     def add(self, record: dict[str, Any], parameters: list[str]) -> None:
         """One epoch: its metrics; for each rank its times and, for each parameter, what it contributed."""
-        for name, text in _lines(record, parameters, self._mark).items():
-            self._unwritten[name] = self._unwritten.get(name, "") + text
-            self._since.setdefault(name, record["metrics"]["epoch"])
-        self._headers = _headers(record, parameters)
-        self._flush()
+        added = lines(record, parameters, self._mark)
+        self.journal.add(record["metrics"]["epoch"], added, headers(record, parameters))
 
     def finish(self, summary: dict[str, Any]) -> None:
         """The outcome, whole or not at all, and what could not be written before."""
-        self._flush()
-        text = json.dumps(_plain(summary), indent=1) + "\n"
-        self.keep("summary.json", lambda: _replace(self.path / "summary.json", text))
-
-    def keep(self, name: str, write: Callable[[], None]) -> None:
-        """Calls `write`, which makes the file `name` here; if the disk does not let it, the file is one that lacks."""
-        try:
-            write()
-        except OSError as error:
-            self.error = self.error or error
-            self._lacking.append(name)
-
-    @property
-    def trouble(self) -> str:
-        """What could not be written, why, and what helps; empty if everything is there."""
-        if self.error is None:
-            return ""
-        reason = self.error.strerror or str(self.error)
-        hint = HINTS.get(self.error.errno or 0, "make the directory writable again")
-        return f"{self.path} cannot be written: {reason}; missing: {', '.join(self.missing)}\nHINT: {hint}"
-
-    @property
-    def missing(self) -> list[str]:
-        """The files that lack something."""
-        return [f"{name} from epoch {epoch} on" for name, epoch in self._since.items()] + self._lacking
-
-    def _flush(self) -> None:
-        self.error = None
-        for name, text in list(self._unwritten.items()):
-            try:
-                self._append(name, text)
-            except OSError as error:
-                self.error = self.error or error
-            else:
-                del self._unwritten[name], self._since[name]
-
-    def _append(self, name: str, text: str) -> None:
-        """All of `text`, or nothing: a full disk takes the half of what it is given before it refuses."""
-        path = self.path / name
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
-        try:
-            size = os.fstat(fd).st_size
-            start = min(size, self._lengths.get(name, 0))
-            if start < size:  # left by a write whose failure was told too late, when it was closed
-                os.ftruncate(fd, start)
-            data = memoryview(((self._headers.get(name, "") if start == 0 else "") + text).encode())
-            length = start + len(data)
-            try:
-                while data:
-                    data = data[os.write(fd, data) :]
-            except OSError:
-                with suppress(OSError):
-                    os.ftruncate(fd, start) if start else path.unlink()
-                raise
-        finally:
-            os.close(fd)  # network file systems say only here that there was no room
-        self._lengths[name] = length
-
-
-def _replace(path: Path, text: str) -> None:
-    """Makes a file anew, whole or not at all: what was there stays until the new one is on the disk."""
-    draft = path.with_name(path.name + ".part")
-    try:
-        with open(draft, "w") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.rename(path)
-    finally:
-        with suppress(OSError):
-            draft.unlink(missing_ok=True)
-
-
-def _epoch_of(line: str) -> int | None:
-    """The epoch that a line of one of the tables is about; None for a header."""
-    found = re.match(r'(?:\{"epoch": |Epoch )?(\d+)', line)
-    return int(found[1]) if found else None
-
-
-def _headers(record: dict[str, Any], parameters: list[str]) -> dict[str, str]:
-    fields = [f"{field}:{name}" for name in parameters for field in FIELDS]
-    return {
-        "ranks.csv": _row(["epoch", "rank", *RANK_FIELDS, *_others(record), *fields]),
-        "pushes.csv": _row(list(PUSH_FIELDS)),
-        "sync_time.csv": "Epoch, Sync Time (s)\n",
-    }
-
-
-def _lines(record: dict[str, Any], parameters: list[str], mark: str) -> dict[str, str]:
-    """What a record adds to each file; `mark`: of the recipe, in every push."""
-    epoch, ranks = record["metrics"]["epoch"], record["ranks"]
-    syncs = [entry["wait_s"] + entry["update_s"] for entry in ranks]
-    rows, told = "", ""
-    for rank, (entry, sync_s, shares) in enumerate(zip(ranks, syncs, record["shares"], strict=True)):
-        found = entry | {"sync_s": sync_s}
-        values = (found[name] for name in (*RANK_FIELDS, *_others(record)))
-        rows += _row([epoch, rank, *values, *(x for row in shares for x in row)])
-        each = [f"{name} Contribution = {100 * row[0]:.2f}%" for name, row in zip(parameters, shares, strict=True)]
-        told += ", ".join([f"Epoch {epoch}", f"Process {rank}", *each]) + "\n"
-    pushes = "".join(_row([epoch, *row, mark]) for row in record.get("pushes", []))
-    return ({"pushes.csv": pushes} if pushes else {}) | {
-        "metrics.jsonl": json.dumps(_plain(record["metrics"])) + "\n",
-        "ranks.csv": rows,
-        "sync_time.csv": f"{epoch}, {sum(syncs) / len(syncs):.6f}\n",
-        "contributions.csv": told,
-    }
-
-
-def _others(record: dict[str, Any]) -> list[str]:
-    """Columns that only some strategies have."""
-    return [name for name in record["ranks"][0] if name not in (*RANK_FIELDS, "exchange_s")]
-
-
-def _row(values: list[Any]) -> str:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerow(values)
-    return text.getvalue()
-
-
-def _plain(values: dict[str, Any]) -> dict[str, Any]:
-    return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in values.items()}
+        self.journal.flush()
+        text = json.dumps(plain(summary), indent=1) + "\n"
+        self.journal.keep("summary.json", lambda: replace(self.path / "summary.json", text))
 
 
 def _name(recipe: Recipe) -> str:

@@ -27,7 +27,8 @@ from unisono.arena.segment import Segment
 from unisono.errors import RESUME_ME, Diverged, NodeLost, UnisonoError, UserError
 from unisono.launch.local import torch_threads_running
 from unisono.launch.outpost import Outpost
-from unisono.launch.supervisor import READY, Care, Outcome, Supervisor
+from unisono.launch.supervision import READY, Care, Outcome
+from unisono.launch.supervisor import Supervisor
 from unisono.resources import usable_cores
 from unisono.rng import generator
 from unisono.strategies.asynchronous.arena import AsyncArena
@@ -177,7 +178,7 @@ class Team:
             outcome = supervisor.run(self._position)
             halted = any(_HALTED in found for found in outcome.results.values())
             if post is not None and halted:
-                outcome.lost = post.why()
+                outcome.lost, outcome.crashes = post.why(), post.crashes
             if outcome.lost or halted:
                 # As the supervisor sees it: a rank that joined in the middle knows nothing of the rounds before.
                 assert outcome.view is not None

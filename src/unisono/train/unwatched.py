@@ -8,7 +8,9 @@ dies ends the run within moments, and the launcher, or its user, starts it again
     found = train_unwatched(World(comm, report), job, Places(weights, snapshots), Origin(position, snapshot), on_event)
 
 A node that is lost, or a rank of the arena, is noticed by all others; they cannot go on without it, but the first rank,
-if it lives, saves what they had reached together, so that nothing is lost but the step under way.
+if it lives, saves what they had reached together, so that nothing is lost but the step under way. A rank that fails
+with an exception is not lost, for it would fail again: all leave with its exit code (`strategies/farewell.py`). If the
+first rank's node is lost, the first rank of another one saves, where it sees the run directory (`rescuing.py`).
 
 Limits: strategies that have no snapshots (those of others) are trained to the end, and signals end them as they end any
 process. A rank that dies in the middle of an update, on the first rank's node, leaves nothing to be saved: the run goes
@@ -31,13 +33,16 @@ from unisono.comm.arrival import lost
 from unisono.comm.base import Communicator
 from unisono.comm.telling import told
 from unisono.comm.vigil import Vigil
-from unisono.errors import CommError, NodeLost, RankLost, UserError
+from unisono.errors import CommError, NodeLost, OtherFailed, RankLost, UnisonoError, UserError
 from unisono.launch.signals import deaf_after, heeding
-from unisono.launch.supervisor import Outcome
+from unisono.launch.supervision import Outcome
 from unisono.strategies.base import Strategy
+from unisono.strategies.farewell import Farewell
 from unisono.strategies.joining import Start
+from unisono.strategies.nodes.seating import Seating
 from unisono.strategies.shared import Kept, Shared
 from unisono.train.job import Job
+from unisono.train.rescuing import rescue
 from unisono.train.saving import Saver, last_done, last_epoch, put_back
 from unisono.train.snapshots.finding import Snapshot
 from unisono.train.team import Halted, Places
@@ -73,7 +78,8 @@ def train_unwatched(
     on_event: OnEvent = lambda event: None,
     on_tick: Callable[[], None] = lambda: None,
 ) -> dict[str, Any]:
-    """To the end, on every rank; `Halted`, on every rank, if one of them was asked to end. `places` are rank 0's.
+    """To the end, on every rank; `Halted`, on every rank, if one of them was asked to end. `places` are rank 0's, the
+    refuge in them the others'.
 
     on_tick() is called after every round.
     """
@@ -96,18 +102,30 @@ def train_unwatched(
             with saver, heeding(asking):
                 try:
                     found = walk_through(strategy, model, job, world.report, places.weights, tick)
+                except OtherFailed:
+                    asking.over = True
+                    raise
                 except (NodeLost, RankLost) as error:
                     asking.over = True
+                    if (failed := _failed(strategy.kept)) is not None:
+                        raise failed from error
                     view = _stood(strategy.kept)
                     # Not if the first rank is gone, nor in the middle of an update, which nobody here can take back.
                     if view is None or (isinstance(error, RankLost) and (view.reached != COMMIT or 0 in error.ranks)):
                         raise
-                    save = partial(saver.save_last, last_done(job, strategy.scores, view))
-                    raise _stranded(comm, save, error, vigil) from error
+                    position, writer = last_done(job, strategy.scores, view), 0
+                    save = partial(saver.save_last, position)
+                    desk = strategy.kept.desk if isinstance(strategy.kept, Shared) else None
+                    if desk is not None and places.refuge is not None and _first_lost(error, desk.seating):
+                        save, writer = partial(rescue, saver, places.refuge, position), desk.seating.ranks[0]
+                    raise _stranded(comm, writer, save, error, vigil) from error
                 except CommError as error:
                     # A connection that breaks does not say whose process has ended; that is seen a moment later.
                     if wait_until(lambda: bool(vigil.gone()), _ENDING_S):
                         raise lost(comm.rank, "the run", vigil.gone()) from error
+                    raise
+                except Exception as error:
+                    _take_leave(strategy, error)
                     raise
                 asking.over = True
                 if "halted" in found:
@@ -136,12 +154,32 @@ class _Asking:
         self._strategy.ask_to_halt()
 
 
-def _stranded(comm: Communicator, save: Callable[[], str], error: CommError, vigil: Vigil) -> Halted:
-    """A rank or a node is lost: what is left has reached all there is to go on from. The first rank saves it."""
+def _take_leave(strategy: Strategy, error: Exception) -> None:
+    """This rank fails, and would again: nobody is to take it for lost."""
+    kept = strategy.kept
+    if isinstance(kept, Shared):
+        slot = strategy.rank if kept.desk is None else kept.desk.seating.slots_of([strategy.rank])[0]
+        kept.farewells.say(slot, Farewell.of(error, f"rank {strategy.rank}"))
+
+
+def _failed(kept: Kept | None) -> UnisonoError | None:
+    """What to leave with if somebody is not lost but failed."""
+    said = kept.farewells.said if isinstance(kept, Shared) else None
+    return said.error(first_hand=False) if said is not None and said.failed else None
+
+
+def _first_lost(error: CommError, seating: Seating) -> bool:
+    """Whether the first node is, or may be, the one that was lost. Whoever was only told of it cannot tell."""
+    told = isinstance(error, NodeLost) and not error.first_hand
+    return seating.node > 0 and (told or "node 0 (" in str(error))
+
+
+def _stranded(comm: Communicator, writer: int, save: Callable[[], str], error: CommError, vigil: Vigil) -> Halted:
+    """A rank or a node is lost: what is left has reached all there is to go on from. Rank `writer` saves it."""
     outcome = Outcome(lost=str(error).partition("\nHINT:")[0])  # there is another hint to give: where to go on
-    if comm.rank:
-        # Launchers end everybody when the first one leaves: not before the first rank is done, if it is on this node.
-        wait_until(lambda: not vigil.sees(0) or 0 in vigil.gone(), _SAVING_S)
+    if comm.rank != writer:
+        # Launchers end everybody when the first one leaves: not before the writer is done, if it is on this node.
+        wait_until(lambda: not vigil.sees(writer) or writer in vigil.gone(), _SAVING_S)
         return Halted(outcome, "")
     try:
         return Halted(outcome, save())

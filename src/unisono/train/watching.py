@@ -5,13 +5,12 @@ The one idea: one process of each node watches, whoever writes the run directory
 
     watch = Watch(path, devices=["cpu"], watts_per_core=8.0); watch.tick({0: pid}); watch.facts(samples)
 
-Limits: utilisation is that of the ranks of this node. Energy of a resumed run counts from where it went on; its
+Limits: utilisation is that of this node and of its ranks. Energy of a resumed run counts from where it went on; its
 utilisation goes on, without the time in between. What cannot be written is left out: it is not worth stopping for.
 """
 
 import json
 import os
-import resource
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -19,23 +18,19 @@ from dataclasses import asdict
 from math import inf
 from pathlib import Path
 from typing import Any, final
+from zlib import crc32
 
 import numpy as np
 
 from unisono.comm.base import Communicator
 from unisono.energy.meter import Meter, Reading, find_counters, together
+from unisono.energy.others import Others, cpu_s
 from unisono.energy.sampler import EVERY_S, HEADER, Sampler
 from unisono.launch.environments import visible_gpus
 
 NOTE_BYTES = 256
 """Of a node's note, as much as travels."""
 KINDS = ("none", "estimate", "rapl", "nvml", "rapl+nvml")
-
-
-def cpu_s(*, descendants: bool = True) -> float:
-    """Processor time of this process, and of its children that have ended."""
-    whose = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN) if descendants else (resource.RUSAGE_SELF,)
-    return sum(found.ru_utime + found.ru_stime for found in map(resource.getrusage, whose))
 
 
 def meter_of(devices: Sequence[str], watts_per_core: float) -> Meter:
@@ -62,9 +57,10 @@ class Watch:
         self._path = path
         self.meter = meter_of(devices, watts_per_core)
         self._sampler = Sampler(self.meter, self._write, before_s=counted_s(path / "utilisation.csv"))
-        self._cpu_s = cpu_s()
+        self._cpu_s, self._others = cpu_s(), Others()
         self._pids: dict[int, int] = {}
         self._nodes: list[Reading] = []
+        self._others_cores: float | None = None
         self.unknown = ""
         """Why the energy of the whole run cannot be told, if it cannot: a part of it would be taken for all."""
 
@@ -84,9 +80,14 @@ class Watch:
         """Nothing of it is to be kept."""
         (self._path / "utilisation.csv").unlink(missing_ok=True)
 
-    def put_together(self, nodes: Sequence[Reading]) -> None:
-        """The run was on several nodes, which were read by others, or its ranks are no children of this process."""
-        self._nodes = list(nodes)
+    def put_together(self, nodes: Sequence[Reading], others_cores: float | None = None) -> None:
+        """The run was on several nodes, which were read by others, or its ranks are no children of this process.
+        others_cores: what programs that are not ours kept busy on this node; None: not known."""
+        self._nodes, self._others_cores = list(nodes), others_cores
+
+    def others_cores(self) -> float | None:
+        """How many cores of this node others kept busy, on average; None: not known. To be asked after all ranks."""
+        return self._others_cores if self._nodes else self._others.cores(cpu_s() - self._cpu_s)
 
     def facts(self, samples: int) -> dict[str, Any]:
         """For the summary. To be asked when all ranks have ended."""
@@ -112,7 +113,9 @@ class NodeEnergy:
         first = nodes.index(nodes[comm.rank]) == comm.rank
         self._meter = meter_of(devices, watts_per_core) if first else None
         self._due = 0.0
-        self._cpu_s = cpu_s(descendants=False)
+        self._cpu_s, self._others = cpu_s(descendants=False), Others()
+        self.others_cores: float | None = None
+        """What programs that are not ours kept busy on this node, once it is gathered; None: not known."""
 
     def tick(self) -> None:
         """As often as one likes: counters must not wrap unseen."""
@@ -123,12 +126,16 @@ class NodeEnergy:
     def gather(self) -> list[Reading]:
         """A reading for each node; called by every rank, at the end."""
         used_s = cpu_s(descendants=False) - self._cpu_s
-        every = self._comm.all_gather(np.array([used_s]))[:, 0]
+        told = self._comm.all_gather(np.array([used_s, crc32(repr(sorted(os.sched_getaffinity(0))).encode())]))
+        every, cores = told[:, 0], told[:, 1]
         node = self._nodes[self._comm.rank]
         row = np.full(4, np.nan)
         note = ""
         if self._meter is not None:
-            mine = sum(float(s) for s, where in zip(every, self._nodes, strict=True) if where == node)
+            here = [rank for rank, where in enumerate(self._nodes) if where == node]
+            mine = float(every[here].sum())
+            if len(set(cores[here])) == 1:  # bound to cores of their own, ranks would be each other's others
+                self.others_cores = self._others.cores(mine)
             found = self._meter.read(mine)
             idle_w = np.nan if found.idle_w is None else found.idle_w
             joules = np.nan if found.joules is None else found.joules

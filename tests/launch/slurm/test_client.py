@@ -67,7 +67,25 @@ def test_an_answer_without_a_job_is_none(commands):
 
 def test_a_number_comes_back_also_from_one_of_several_clusters(commands):
     commands("sbatch", "echo '17;big'")
-    assert client.submit(Path("x.sbatch")) == "17"
+    assert client.submit(Path("x.sbatch")) == "17@big"
+
+
+def test_that_cluster_is_asked_for_the_job(commands, tmp_path):
+    told = tmp_path / "told"
+    commands("scontrol", f'[ "$1 $2 $6" = "-M big 12" ] && echo "{RUNNING}"')
+    commands("scancel", f'echo "$*" > {told}')
+    commands("squeue", '[ "$1 $2" = "-M big" ] && printf "CLUSTER: big\\nCLUSTER: unisono\\n12 unisono\\n"')
+    assert [job.number for job in client.jobs_of("12@big")] == ["12_3@big"]
+    assert [job.number for job in client.my_jobs(["big"])] == ["12_3@big"]
+    client.cancel("12_3@big")
+    assert told.read_text() == "-M big 12_3\n"
+
+
+def test_whose_job_it_is(commands):
+    commands("scontrol", f'echo "{RUNNING.replace("root(0)", "ada(4711)", 1)}"')
+    assert client.jobs_of("12")[0].owner == "ada"
+    commands("scontrol", f'echo "{RUNNING.replace("root(0)", f"me({os.getuid()})", 1)}"')
+    assert client.jobs_of("12")[0].owner == ""
 
 
 def test_a_refusal_is_told_in_slurms_words(commands):
@@ -92,10 +110,37 @@ def test_no_answer_is_another_error_than_a_refusal(commands, said):
 
 
 def test_a_command_that_hangs_is_left(commands, monkeypatch):
-    monkeypatch.setattr(client, "CALL_S", 0.1)
+    monkeypatch.setattr(client, "ASK_S", 0.1)
     commands("scontrol", "exec sleep 30")
-    with pytest.raises(client.NoAnswer, match=r"scontrol gave no answer within 0\.1 s"):
+    with pytest.raises(client.NoAnswer, match=r"SLURM does not answer here: scontrol said nothing for 0\.1 s"):
         client.jobs_of("99")
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "sinfo: fatal: Could not establish a configuration source",
+        "slurm_load_partitions: Unable to contact slurm controller (connect failure)",
+        "slurm_load_partitions: Socket timed out on send/recv operation",
+    ],
+)
+def test_a_controller_that_is_away_is_no_refusal(commands, said):
+    commands("sinfo", f"echo '{said}' >&2; exit 1")
+    with pytest.raises(client.NoAnswer, match=r"SLURM does not answer here: sinfo: (?s:.*)HINT: scontrol ping"):
+        client.call(["sinfo"])
+
+
+def test_a_job_that_may_have_got_there_is_to_be_looked_for(commands, tmp_path):
+    commands("sbatch", "echo 'sbatch: error: Socket timed out on send/recv operation' >&2; exit 1")
+    with pytest.raises(client.NoAnswer, match="HINT: unisono jobs tells whether"):
+        client.submit(tmp_path / "x.sbatch")
+
+
+def test_plugins_of_an_srun_that_hangs_are_no_answer(commands, monkeypatch):
+    monkeypatch.setattr(client, "ASK_S", 0.1)
+    commands("srun", "exec sleep 30")
+    with pytest.raises(client.NoAnswer, match="srun said nothing"):
+        client.plugins()
 
 
 def test_plugins_of_srun(commands):

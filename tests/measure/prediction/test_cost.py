@@ -129,9 +129,11 @@ def test_what_replicas_and_turns_cost_is_found_in_runs_that_have_them():
     plain = fitted(points(COSTS), cores=4)
     assert (plain.turn_s, plain.replica_s) == (0.0, pytest.approx(5e-4))
     crowded = node_step_s(COSTS, WORK, 8) + 7e-3
+    lone = Cluster(1, 1, NONE)
+    replicas = local(replace(COSTS, replica_s=1e-4), WORK, lone, 16).step_s
     more = [
         Point("", 8, WORK, crowded, 1.0, 1.0, 1.0, 1.0),
-        Point("", 1, WORK, 3e-3 + 8e-4, 2e-3, 1e-3, 8e-4, 0.0, strategy="local"),
+        Point("", 1, WORK, replicas, 2e-3, 1e-3, 8e-4, 0.0, strategy="local"),
     ]
     found = fitted([*points(COSTS), *more], cores=4)
     assert found == replace(plain, turn_s=pytest.approx(7e-3), replica_s=pytest.approx(1e-4))

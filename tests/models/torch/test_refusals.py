@@ -124,7 +124,7 @@ def net({parameters}):
         ("", "  return 'a net'", r"the factory returned str, not a torch\.nn\.Module"),
         ("", "  return nn.Linear(20, 4)", r"Linear made \(2, 4\) of samples \(2, 20\)"),
         ("", "  return nn.Linear(19, 5)", r"mine\.py:net failed at .*: RuntimeError: mat1 and mat2"),
-        ("", "  raise ValueError('no such luck')", r"mine\.py:net failed at .*mine\.py:6: ValueError: no such luck"),
+        ("", "  raise ValueError('no such luck')", r"failed at .*mine\.py:6, in net: ValueError: no such luck"),
         ("width", "  return nn.Linear(20, 5)", r"mine\.py:net asks for width\nHINT: give it no parameters but shape"),
         ("", "  return nn.Linear(20, 5, device='meta')", "is on device meta"),
         ("", "  return nn.LazyLinear(5)", "the module is lazy"),
@@ -137,6 +137,35 @@ def test_mistakes_in_the_users_file(tmp_path, parameters, body, message):
         build(f"{tmp_path}/mine.py:net", ROWS)
     assert "HINT" in str(caught.value)
     assert sys.path == before
+
+
+FORWARD = """
+class Net(nn.Module):
+  def __init__(self):
+    super().__init__()
+    self.one = nn.Linear(19, 5)
+  def forward(self, x):
+    return self.one(x)
+"""
+
+
+@pytest.mark.parametrize("helper", [False, True])
+def test_a_forward_that_fails_is_shown_with_its_own_line(helper, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # frames have whole paths, and the file was given without one
+    name = "helper.py" if helper else "mine.py"
+    (tmp_path / "helper.py").write_text(f"from torch import nn\n{FORWARD}")
+    extra = "from helper import Net" if helper else FORWARD
+    (tmp_path / "mine.py").write_text(OWN.format(extra=extra, parameters="", body="  return Net()"))
+    try:
+        with pytest.raises(UserError) as caught:
+            build("mine.py:net", ROWS)
+    finally:
+        sys.modules.pop("helper", None)
+    line = (tmp_path / name).read_text().splitlines().index("    return self.one(x)") + 1
+    first, second, hint = str(caught.value).splitlines()
+    assert first.startswith(f"mine.py:net failed at {tmp_path / name}:{line}, in forward: RuntimeError: mat1 and mat2")
+    assert second == "    return self.one(x)"
+    assert hint.startswith("HINT: correct it: a sample has the shape (20,)")
 
 
 @pytest.mark.parametrize("given", ["", "shape, outputs", "*, outputs, shape", "outputs, width=3", "*args, **more"])

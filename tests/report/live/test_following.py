@@ -35,7 +35,7 @@ def test_what_a_run_writes_is_seen(growing):
     growing.add(record_of(1, 4, 2), PARAMETERS)
     second = follower.look()
     assert second.version != first.version
-    assert "1 epochs were recorded" in second.html
+    assert "1 epoch was recorded" in second.html
     growing.finish({"status": "finished"})
     assert follower.look().ended
 

@@ -72,6 +72,14 @@ def test_numbers_at_the_end_of_the_number_line_are_drawn(opened, tmp_path):
     assert page.evaluate(ticks, [1, 1, 0]) == []
 
 
+@pytest.mark.parametrize(("values", "ticks"), [([1, 2], [1, 2]), ([1, 3], [1, 2, 3]), ([1, 16], [5, 10, 15])])
+def test_what_comes_whole_has_no_tick_in_between(values, ticks, opened, page_path):
+    page = opened(page_path)
+    found = "(values) => scale({ label: '', unit: '', log: false, counted: true }, values, [0, 100], 7).ticks"
+    assert page.evaluate(found, values) == ticks
+    assert page.evaluate(found.replace("counted: true", "counted: false"), [1, 2]) != [1, 2]
+
+
 def test_pointing_at_a_chart_shows_its_values(opened, page_path):
     page = opened(page_path)
     for title, told in (

@@ -95,6 +95,14 @@ def test_several_runs_are_compared(tmp_path):
     assert "one, other ended with the same weights, bit for bit." in text_of(one, other, changed)
 
 
+def test_of_several_runs_those_that_others_slowed_down_are_named(tmp_path):
+    quiet, busy = make(tmp_path / "quiet"), make(tmp_path / "busy", others_cores=3.2)
+    page = text_of(quiet, busy)
+    assert "busy: Other programs kept 3.2 of the 4 cores busy" in page
+    assert "quiet: Other programs" not in page
+    assert "Other programs kept 3.2" in text_of(busy)
+
+
 def charts(page: str) -> list[dict]:
     return [json.loads(text) for text in re.findall(r'<script type="application/json">(.*?)</script>', page)]
 

@@ -43,6 +43,17 @@ def test_what_each_one_did_is_a_line(tmp_path):
     assert run.frame("utilisation").shape == (8, 6)
 
 
+def test_the_ranks_together_and_the_whole_node_are_two_lines_and_said_to_be(tmp_path):
+    def lines(*ranks):
+        return "".join(f"{2 * n},{what},0.9,1000,,\n" for n in range(4) for what in (*ranks, "all ranks", "node"))
+
+    (use,) = section([made(tmp_path / "two", lines=lines("rank 0", "rank 1"))]).blocks
+    assert [one.name for one in use.series] == ["all ranks", "node", "rank 0", "rank 1"]
+    assert use.note == "node: cores in use by any program; ranks: by this run's."
+    (use,) = section([made(tmp_path / "one", lines=lines("rank 0"))]).blocks
+    assert [one.name for one in use.series] == ["node", "rank 0"]
+
+
 def test_of_many_lines_the_node_stays_and_what_is_left_out_is_said(tmp_path):
     ranks = [f"rank {rank}" for rank in range(13)]
     rows = "".join(f"{2 * n},{what},0.9,1000,,\n" for n in range(1000) for what in (*ranks, "gpu 0", "node"))

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+from made_run import make
 from made_studies import ROWS, compare_rows, points, predict_rows, profile_records, scale_rows, tune_rows
 
 import unisono
@@ -138,3 +139,42 @@ def test_rows_that_are_damaged_are_left_out(name, damage, tmp_path):
     page = page_of(tmp_path, name, [rows[0] | damage, *rows[1:], {}, {"reason": "x"}])
     assert "could not be made" not in page
     assert f"records are not such as unisono {name} writes, and left out" in page
+
+
+ABOUT = {
+    "command": "unisono scale --grid 1x1,1x2 --data '<b>mine</b>'", "version": "0.1.0", "varied": ["ranks", "shards"],
+    "recipe": {"epochs": 3, "lr": 0.01, "data": "<b>mine</b>"}, "machine": {"host": "here", "memory_bytes": 1 << 34},
+}  # fmt: skip
+
+
+def test_how_a_study_came_about_is_told_as_it_is_of_a_run(tmp_path):
+    (tmp_path / "about.json").write_text(json.dumps(ABOUT))
+    page = page_of(tmp_path, "scale", scale_rows())
+    titles = [section.title for section in sections_of([unisono.load(tmp_path)])]
+    assert titles == ["Scaling", "How to reproduce it", "Recipe", "Machine"]
+    assert "unisono scale --grid 1x1,1x2 --data" in page
+    assert "with this one what is missing." in page
+    assert "They differ in --ranks, --shards." in page
+    assert "16 GiB" in page
+    assert "<b>mine" not in page
+
+
+@pytest.mark.parametrize(
+    "about",
+    [[], {}, {"command": 3, "recipe": "x", "varied": "ranks", "machine": []}, {"varied": [1], "recipe": [2]}, "cut {"],
+)
+def test_a_study_of_which_that_is_not_known_is_shown_without(about, tmp_path):
+    (tmp_path / "about.json").write_text(about if isinstance(about, str) else json.dumps(about))
+    page = page_of(tmp_path, "scale", scale_rows())
+    assert "could not be made" not in page
+    titles = [section.title for section in sections_of([unisono.load(tmp_path)])]
+    assert [title for title in titles if title != "What could not be read"] == ["Scaling"]
+
+
+def test_of_a_study_and_a_run_each_has_its_command(tmp_path):
+    (tmp_path / "study").mkdir()
+    (tmp_path / "study" / "about.json").write_text(json.dumps(ABOUT))
+    (tmp_path / "study" / "scale.json").write_text(json.dumps(scale_rows()))
+    page = document([unisono.load(tmp_path / "study"), unisono.load(make(tmp_path / "run"))])
+    assert "unisono scale --grid" in page
+    assert "unisono train --" in page

@@ -11,11 +11,19 @@ import numpy as np
 from unisono.data.loader import Loader
 from unisono.optim import make
 from unisono.optim.scaling import clip_factor
+from unisono.recipe import Recipe
 from unisono.rng import generator
 from unisono.strategies.asynchronous.rules import VARIANCE
 from unisono.strategies.shared import padded
 from unisono.train.job import Job
 from unisono.train.weights import Weights
+
+SMALL = Recipe(
+    strategy="async", order="round-robin", ranks=4, masters=1, model="mlp:300", batch_size=8, epochs=2,
+    data="synthetic:classes=4,rows=90,features=8,test_rows=60", optimizer="sgd", lr=0.3,
+)  # fmt: skip
+"""Twelve pushes an epoch, the last one of two samples; 3,904 parameters: four blocks."""
+PUSHES = 12
 
 
 def reference(job: Job, orders: Sequence[Sequence[tuple[int, int]]]) -> str:

@@ -8,28 +8,16 @@ from typing import Any
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from async_reference import in_turn, reference
+from async_reference import PUSHES, SMALL, in_turn, reference
 
 import unisono
 from unisono.errors import RankFailed
 from unisono.launch.connect import connect_gloo
-from unisono.recipe import Recipe
 from unisono.train.job import Job, prepare
 from unisono.train.trainer import train
 from unisono.world import World
 
-SMALL = Recipe(
-    strategy="async", order="round-robin", ranks=4, masters=1, model="mlp:300", batch_size=8, epochs=2,
-    data="synthetic:classes=4,rows=90,features=8,test_rows=60", optimizer="sgd", lr=0.3,
-)  # fmt: skip
-"""Twelve pushes an epoch, the last one of two samples; 3,904 parameters: four blocks."""
-PUSHES = 12
-
-
-@pytest.fixture(autouse=True)
-def no_price(monkeypatch) -> None:
-    """What shards cost is measured at the end of a run, for 50 ms."""
-    monkeypatch.setattr("unisono.train.closing.shard_price", lambda *given: 1.0)
+pytestmark = pytest.mark.usefixtures("no_price")
 
 
 def run(job: Job, work: Any = None) -> tuple[dict[str, Any], list[dict[str, Any]]]:

@@ -61,7 +61,8 @@ def call_together(options: NodeOptions, placement: Placement, transport: str, do
     dog.allow(options.join_timeout + _STARTING_S, f"when {transport} was starting")
     if transport == "mpi":
         return MessageBoard(connect(placement, "mpi", options.join_timeout))
-    from unisono.comm import torch_dist
+    from unisono.comm.torch_dist import host_of
+    from unisono.comm.torch_store import meet
 
     by_hand, address = placement.source == "hand", placement.address
     if by_hand:
@@ -75,7 +76,7 @@ def call_together(options: NodeOptions, placement: Placement, transport: str, do
             hint="set MASTER_ADDR and MASTER_PORT, or leave --transport out",
         )
     join = Join(
-        main=torch_dist.host_of(address),
+        main=host_of(address),
         interface=options.interface,
         timeout_s=options.join_timeout,
         noun="node" if by_hand else "rank",
@@ -83,5 +84,5 @@ def call_together(options: NodeOptions, placement: Placement, transport: str, do
     )
     # torchrun's agent serves the store itself, and torch knows where.
     at = None if placement.source == "torchrun" else address
-    store, own = torch_dist.meet(placement.rank, placement.size, at, join)
+    store, own = meet(placement.rank, placement.size, at, join)
     return StoreBoard(store, placement.rank, placement.size, own)

@@ -46,6 +46,6 @@ def _version(package: str) -> str:
 
 
 def _library() -> str:
-    from unisono.comm.mpi import library_version
+    from unisono.comm.mpi_library import library_version
 
     return library_version()

@@ -45,7 +45,8 @@ def follow(number: str, show: Say, say: Say, poll_s: float) -> int:
                     states[job.number] = state
                     say(f"job {job.number}: {state}")
                 if job.number not in outputs and job.output:
-                    outputs[job.number] = Output(Path(job.output), f"{job.number}: " if "_" in job.number else "")
+                    array = "_" in job.number.partition("@")[0]
+                    outputs[job.number] = Output(Path(job.output), f"{job.number}: " if array else "")
         over = all(job.over for job in seen.values())
         for output in outputs.values():
             output.show_new(show, last=over)
@@ -80,7 +81,7 @@ def ask(number: str, say: Say, poll_s: float) -> list[Job]:
             return jobs_of(number)
         except NoAnswer as error:
             if failures == 0:
-                say(f"SLURM does not answer, asking again: {error}")
+                say(f"SLURM does not answer, asking again: {error.reason}")
         time.sleep(poll_s)
     raise UnisonoError(f"SLURM does not answer any more; job {number} may go on", hint=f"scontrol show job {number}")
 

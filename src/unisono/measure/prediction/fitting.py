@@ -67,7 +67,6 @@ def fitted(points: Sequence[Point], cores: int) -> Costs:
     for point in several:
         alone_s = call_s + shard_s * point.shards + sample_s * point.samples
         crowds.append(max(0.0, point.compute_s / alone_s - 1) / (point.ranks * point.work.threads - 1))
-    replicas = [(point.update_s + _rest(point)) / point.shards for point in points if point.strategy == "local"]
     costs = Costs(
         call_s=call_s,
         shard_s=shard_s,
@@ -75,19 +74,30 @@ def fitted(points: Sequence[Point], cores: int) -> Costs:
         data_s=median(point.data_s / point.samples for point in (*lone, *several)),
         divided_s=divided_s,
         update_s=update_s,
-        replica_s=median(replicas) if replicas else update_s + divided_s,
+        replica_s=update_s + divided_s,
         crowding=median(crowds),
         jitter_s=median(point.wait_s / last_of(point.ranks, 1.0) for point in several),
         cores=cores,
     )
     turns = [_turn_s(costs, point) for point in synced if point.ranks * point.work.threads > max(2, cores)]
-    return replace(costs, turn_s=median(turns) if turns else 0.0)
+    replicas = [_replica_s(costs, point) for point in points if point.strategy == "local"]
+    return replace(
+        costs,
+        turn_s=median(turns) if turns else 0.0,
+        replica_s=median(replicas) if replicas else costs.replica_s,
+    )
 
 
 def _turn_s(costs: Costs, point: Point) -> float:
     """Of ranks that share cores: what a step takes beyond their work, for each rank beyond the first on a core."""
     more = point.ranks * point.work.threads / costs.cores - 1
     return max(0.0, point.step_s - node_step_s(costs, point.work, point.ranks)) / more
+
+
+def _replica_s(costs: Costs, point: Point) -> float:
+    """Of replicas on one rank: what each takes beyond the computing and the data of a shard of its own."""
+    computing = (costs.call_s + costs.shard_s) * point.shards + costs.sample_s * point.samples
+    return max(0.0, point.step_s - computing - costs.data_s * point.samples) / point.shards
 
 
 def _rest(point: Point) -> float:

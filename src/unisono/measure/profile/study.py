@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from unisono.data.dataset import Dataset
+from unisono.energy.others import Others
 from unisono.errors import UserError, unknown_name
 from unisono.launch.environments import detect
 from unisono.launch.local import run
@@ -22,7 +23,6 @@ from unisono.measure.steps import with_steps
 from unisono.models.activations import ACTIVATIONS
 from unisono.recipe import Recipe
 from unisono.resources import machine
-from unisono.study.others import Others
 from unisono.train.job import Job, prepare
 
 PARTS = 4

@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
+from unisono.energy.others import Others
 from unisono.errors import CommTimeout
 from unisono.launch.children import Subprocess
 from unisono.launch.environments import child_environment
@@ -24,7 +25,6 @@ from unisono.measure.tune.halving import Outcome, halve
 from unisono.measure.tune.options import TuneOptions
 from unisono.resources import readable_bytes
 from unisono.study.cells import Cell, values_of
-from unisono.study.others import Others
 from unisono.study.process import FAILED, FINISHED, reason_of
 from unisono.study.records import Records
 

@@ -24,13 +24,13 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from unisono.energy.meter import Meter, find_counters
+from unisono.energy.others import cpu_s
 from unisono.errors import UnisonoError
 from unisono.launch.local import run
 from unisono.measure.steps import Steps, with_steps
 from unisono.recipe import from_values
 from unisono.resources import pss_bytes
 from unisono.train.job import Job, prepare
-from unisono.train.watching import cpu_s
 from unisono.world import World
 
 WARM_UP, LEAST, MOST = 3, 4, 20_000

@@ -43,7 +43,7 @@ def build(
                 f"--activation or --dropout with --model {spec}: the file decides", hint="write them into the module"
             )
         own = OwnFunction(spec)
-        with own.explained():
+        with own.explained(hint=f"correct it: a sample has the shape {task.input_shape}, a batch one dimension more"):
             return TorchModel(_offered(own, task), task, *options)
     return TorchModel(_by_name(spec, task, activation, dropout), task, *options)
 

@@ -21,7 +21,7 @@ from unisono.report.run import Run
 from unisono.report.train import event_line
 from unisono.train.walk import Walk
 
-AXES = [Axis("epoch"), Axis("time since the first epoch began", "s")]
+AXES = [Axis("epoch", counted=True), Axis("time since the first epoch began", "s")]
 LOST, STALLED, BACK, UNSAVED = "rank lost", "rank stalled", "rank back", "snapshot failed"
 STALL = "did not move"
 """How the cause of a stalled rank's end begins."""

@@ -28,6 +28,8 @@ class Axis:
     label: str
     unit: str = ""
     log: bool = False
+    counted: bool = False
+    """Things that come whole, such as ranks: there is no tick at 1.5."""
 
 
 @final
@@ -204,7 +206,7 @@ class Section:
 
 
 def _axis(axis: Axis) -> dict[str, Any]:
-    return {"label": axis.label, "unit": axis.unit, "log": axis.log}
+    return {"label": axis.label, "unit": axis.unit, "log": axis.log, "counted": axis.counted}
 
 
 def _mark(mark: Mark) -> dict[str, Any]:

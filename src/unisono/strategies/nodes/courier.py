@@ -13,10 +13,10 @@ still have the same bits as each other, though not those of one machine alone.
 Limits: one process a machine moves everything; nothing is sent before all gradients of the machine are there.
 """
 
-import re
 import zlib
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import final
 
 import numpy as np
@@ -26,7 +26,9 @@ from unisono.comm.base import Communicator
 from unisono.errors import CommError, CommTimeout, Diverged, NodeLost
 from unisono.strategies.counts import complete_shares
 from unisono.strategies.dealing import Dealing, Slots
+from unisono.strategies.farewell import Farewell
 from unisono.strategies.nodes.desk import STEP, Desk
+from unisono.strategies.nodes.names import told_of
 from unisono.strategies.nodes.parcel import Parcel, Shapes
 from unisono.strategies.shared import Shared
 
@@ -49,7 +51,15 @@ class Courier:
         self._sent_bytes = 0
         self._halt = False
 
+    def take_leave(self, farewell: Farewell) -> None:
+        """Tells the other machines why this one leaves."""
+        named = replace(farewell, text=f"{self._names[self._seating.node]}: {farewell.text}")
+        self._comm.take_leave(named.packed())
+
     def close(self) -> None:
+        """If a rank of this machine took leave, the others are told."""
+        if (farewell := self._shared.farewells.own) is not None:
+            self.take_leave(farewell)
         self._comm.close()
 
     def serve(self, position: int, makers: Slots) -> None:
@@ -63,14 +73,22 @@ class Courier:
             else:
                 self._survey(number)
         except CommError as error:
+            heard = self._farewell()
             self._desk.fail()
-            raise self._lost(error) from error
+            raise self._lost(error) if heard is None else heard.error(first_hand=True) from error
         except BaseException as error:
             self._desk.fail(diverged=isinstance(error, Diverged))
             raise
         # Not as the request stands now: asked in between, this machine would halt a round before the others.
         self._shared.requests.settle(position, due=due, halt=self._halt)
         self._desk.answer(position)
+
+    def _farewell(self) -> Farewell | None:
+        """Why another machine left, if it said so; passed on, for whoever leaves now would look lost to the others."""
+        for words in self._comm.last_words()[:1]:
+            self._comm.take_leave(words)
+            self._shared.farewells.pass_on(Farewell.unpacked(words))
+        return self._shared.farewells.said
 
     def _lost(self, error: CommError) -> NodeLost:
         """Which machine it was, as far as anybody can tell."""
@@ -216,19 +234,3 @@ class Courier:
         if self._halt:
             requests.ask_to_halt()
         return [(node, views) for node, views in enumerate(came) if node != self._seating.node]
-
-
-def name_of(node: int, host: str, address: str, ranks: Sequence[int]) -> str:
-    """What a machine is called in messages."""
-    who = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))}"
-    return f"node {node} ({', '.join(filter(None, (host, address, who)))})"
-
-
-def told_of(text: str, names: Sequence[str]) -> list[str]:
-    """The machines, called as by `name_of`, whose address is in a text: all of it, for 10.0.0.10 is another one.
-
-    >>> told_of("10.0.0.1 is gone", [name_of(0, "a", "10.0.0.1", [0]), name_of(9, "b", "10.0.0.10", [9])])
-    ['node 0 (a, 10.0.0.1, rank 0)']
-    """
-    told = set(re.findall(r"[0-9a-fA-F]*(?:(?:\.|::?)[0-9a-fA-F]+)+", text))
-    return [name for name in names if told & set(re.split(r"[ (),]+", name))]

@@ -35,10 +35,11 @@ function readable(value, unit) {
   return unit ? `${number(value)} ${unit}` : number(value);
 }
 
-function roundStep(low, high, count) {
+function roundStep(low, high, count, counted) {
   const raw = (high - low) / count;
   const power = 10 ** Math.floor(Math.log10(raw));
-  return power * ([1, 2, 2.5, 5].find((factor) => factor * power >= raw * 0.999) || 10);
+  const step = power * ((counted ? [1, 2, 5] : [1, 2, 2.5, 5]).find((factor) => factor * power >= raw * 0.999) || 10);
+  return counted ? Math.max(1, step) : step;
 }
 
 // Counted beforehand: close to 2^53, where 1 more is no more, a loop until `high` would never end.
@@ -70,7 +71,7 @@ function scale(axis, values, [from, to], count, whole = false) {
   const back = axis.log ? (value) => base ** value : (value) => value;
   let [a, b] = [flat(low), flat(high)];
   if (whole && !axis.log && low > 0 && low < 0.6 * high) a = 0;
-  const step = axis.log ? Math.max(1, Math.ceil((b - a) / count)) : roundStep(a, b, count);
+  const step = axis.log ? Math.max(1, Math.ceil((b - a) / count)) : roundStep(a, b, count, axis.counted);
   if (whole && !axis.log) [a, b] = [Math.floor(a / step + 1e-9) * step, Math.ceil(b / step - 1e-9) * step];
   if (axis.unit === "%" && high <= 100) b = Math.min(b, 100);
   return {

@@ -79,5 +79,7 @@ def _charts(rows: Sequence[dict[str, Any]]) -> list[Block]:
         if row.get("accuracies")
     ]
     if any(len(curve.y) > 1 for curve in curves):
-        blocks.append(Lines("Accuracy by epoch", [Axis("epoch")], Axis("accuracy", "%"), curves, note=left))
+        blocks.append(
+            Lines("Accuracy by epoch", [Axis("epoch", counted=True)], Axis("accuracy", "%"), curves, note=left)
+        )
     return blocks

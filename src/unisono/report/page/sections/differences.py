@@ -19,10 +19,11 @@ def section(runs: Sequence[Run]) -> Section | None:
 
 
 def facts_of(run: Run) -> dict[str, Any]:
-    """The machine, and the version of unisono."""
-    machine = run.summary.get("machine")
+    """The machine, and the version of unisono; of a run or a study."""
+    told = run.summary or run.about
+    machine = told.get("machine")
     found = {f"machine: {name}": value for name, value in machine.items()} if isinstance(machine, dict) else {}
-    return found | ({"unisono": run.summary["version"]} if "version" in run.summary else {})
+    return found | ({"unisono": told["version"]} if "version" in told else {})
 
 
 def differing(tables: Sequence[dict[str, Any]]) -> list[list[str]]:

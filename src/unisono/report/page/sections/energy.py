@@ -10,6 +10,8 @@ from unisono.report.page.figures import finite, titled
 from unisono.report.page.sampling import thin, thinned
 from unisono.report.run import Run
 
+ALL_RANKS = "all ranks"
+NOTE = "node: cores in use by any program; ranks: by this run's."
 MOST_RUNS, MOST_LINES, LEAST = 6, 12, 3
 """Charts; lines of each; and points below which a line says nothing."""
 CHARTS = {"utilisation": ("cores in use; of GPUs: share of the time", ""), "power_w": ("power", "W")}
@@ -47,7 +49,10 @@ def _charts(run: Run, *, several: bool) -> list[Block]:
         if values is None or values.dtype == object:
             continue
         series, longest = [], (0, 0)
-        for number, whose in enumerate(sorted(dict.fromkeys(what.tolist()), key=_is_rank)):
+        every = sorted(dict.fromkeys(what.tolist()), key=_is_rank)
+        if sum(map(_is_rank, every)) < 2:  # their sum would hide the only one
+            every = [whose for whose in every if whose != ALL_RANKS]
+        for number, whose in enumerate(every):
             mine = (what == whose) & np.isfinite(values) & np.isfinite(times)
             x, y = times[mine].astype(np.float64), values[mine].astype(np.float64)
             if len(y) >= LEAST:
@@ -56,7 +61,8 @@ def _charts(run: Run, *, several: bool) -> list[Block]:
                 series.append(Series(str(whose), [x[kept]], y[kept], number, dashed=whose == "node"))
         if series:
             left = len(series) - MOST_LINES
-            note = f"{left} more are left out. " if left > 0 else ""
+            note = f"{NOTE} " if name == "utilisation" and ALL_RANKS in what else ""
+            note += f"{left} more are left out. " if left > 0 else ""
             note = (note + thinned(longest[1], longest[0])).strip()
             shown = series[:MOST_LINES]
             title = titled(name.removesuffix("_w"), run, several=several)

@@ -9,7 +9,7 @@ from unisono.report.page.figures import finite
 from unisono.report.predict import checks, table, words_of
 from unisono.report.run import POINTS, Run
 
-NODES = Axis("nodes", log=True)
+NODES = Axis("nodes", log=True, counted=True)
 NEEDED = ("step_s", "samples_per_s", "efficiency", "network_share", "local_samples_per_s")
 CHECKED = ("predicted_s", "measured_s", "error")
 STEP = "_step_s"

@@ -1,9 +1,10 @@
-"""Recipe: the options of a run, those that differ from their defaults first."""
+"""Recipe: the options of a run, or of all runs of a study, those that differ from their defaults first."""
 
 from collections.abc import Sequence
+from typing import Any
 
-from unisono.recipe import Recipe
-from unisono.report.page.blocks import Block, Fold, Section, Table
+from unisono.recipe import Recipe, option
+from unisono.report.page.blocks import Block, Fold, Section, Table, Text
 from unisono.report.run import Run
 
 _MISSING = object()
@@ -13,9 +14,24 @@ def section(runs: Sequence[Run]) -> Section | None:
     """A table a run, folded; what several differ in stands elsewhere."""
     blocks: list[Block] = []
     for run in runs:
-        if run.recipe:
-            rows = [[str(name), str(value)] for name, value in run.recipe.items()]
-            changed = [row for row in rows if getattr(Recipe(), row[0], _MISSING) != run.recipe[row[0]]]
+        if recipe := recipe_of(run):
+            rows = [[str(name), str(value)] for name, value in recipe.items()]
+            changed = [row for row in rows if getattr(Recipe(), row[0], _MISSING) != recipe[row[0]]]
+            blocks += [Text(told, "note") for told in _varied(run)]
             blocks += [Table(("option", f"value in {run.name}" if len(runs) > 1 else "value"), changed)]
             blocks += [Fold("All options", [Table(("option", "value"), rows)])]
     return Section("Recipe", blocks) if blocks else None
+
+
+def recipe_of(run: Run) -> dict[str, Any]:
+    """The options; of a study those on which its runs agree."""
+    common = run.about.get("recipe")
+    return run.recipe or (common if isinstance(common, dict) else {})
+
+
+def _varied(run: Run) -> list[str]:
+    """In what the runs of a study differ."""
+    names = run.about.get("varied")
+    if not (isinstance(names, list) and names and all(isinstance(name, str) for name in names)):
+        return []
+    return [f"What all runs of the study have in common. They differ in {', '.join(map(option, names))}."]

@@ -1,4 +1,4 @@
-"""Reproduce: the command that trains the same again, in full.
+"""Reproduce: the command that trains the same again, in full; of a study the one that was given.
 
 The one idea: only options that differ from their defaults are written, quoted for a shell; what a launcher decided
 (ranks under mpirun) is part of the command. Limits: data and own code (`file.py:function`) must be where they were; a
@@ -13,17 +13,19 @@ from unisono.errors import UserError
 from unisono.recipe import Recipe, from_values, option
 from unisono.report.page.blocks import Block, Code, Section, Text
 from unisono.report.run import Run
+from unisono.report.verdict import plural
 
+_GOING_ON = {"scale", "compare", "predict", "tune"}
+"""Studies that go on where they were left."""
 _OF_ONE_RUN = ("out", "resume", "allow_change")
 
 
 def section(runs: Sequence[Run]) -> Section | None:
-    """A command a run."""
+    """A command a run, or a study."""
     blocks: list[Block] = []
     for run in runs:
-        if run.recipe:
-            blocks += [Text(run.name)] if len(runs) > 1 else []
-            blocks += _run(run)
+        found = _run(run) if run.recipe else _study(run)
+        blocks += [Text(run.name), *found] if found and len(runs) > 1 else found
     return Section("How to reproduce it", blocks) if blocks else None
 
 
@@ -41,13 +43,24 @@ def _run(run: Run) -> list[Block]:
     return blocks
 
 
+def _study(run: Run) -> list[Block]:
+    """Of a study: what was typed."""
+    given, version = run.about.get("command"), run.about.get("version")
+    if not isinstance(given, str) or not given:
+        return []
+    told = f"With unisono {version}, from the directory in which it was given; with another --out all is measured anew"
+    told += ", with this one what is missing." if _GOING_ON & run.studies.keys() else "."
+    return [Code(given), Text(told, "note")]
+
+
 def _same(run: Run, recipe: Recipe) -> str:
     """When the weights come out the same."""
     if recipe.strategy == "async":
         return _same_order(run, recipe)
     if recipe.strategy == "sync" and recipe.allreduce == "arena" and not recipe.batch_size_per_rank:
-        return f"the same on 1 to {recipe.shards} ranks of the same machine"
-    return f"the same on {recipe.ranks} ranks of the same machine"
+        reach = f"1 to {recipe.shards} ranks" if recipe.shards > 1 else "1 rank"
+        return f"the same on {reach} of the same machine"
+    return f"the same on {plural(recipe.ranks, 'rank')} of the same machine"
 
 
 def _same_order(run: Run, recipe: Recipe) -> str:

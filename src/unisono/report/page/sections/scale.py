@@ -23,7 +23,7 @@ NEEDED = (
     "update_s",
     "repeats",
 )
-RANKS = Axis("ranks")
+RANKS = Axis("ranks", counted=True)
 FINE = 60
 """Points of a law's curve."""
 

@@ -7,6 +7,7 @@ none.
 from collections.abc import Sequence
 from typing import Any
 
+from unisono.energy import others
 from unisono.report.energy import readable_j
 from unisono.report.page.blocks import Block, Section, Table, Text, Tiles
 from unisono.report.page.figures import (
@@ -76,7 +77,8 @@ def _ending(run: Run) -> Text:
     if status == "finished":
         early = summary.get("stopped_early")
         return Text(f"Stopped early after epoch {summary.get('epochs')}: {early}." if early else "", "lead")
-    reached = f"{len(run.numbers('epoch')):,} epochs were recorded"
+    epochs = len(run.numbers("epoch"))
+    reached = "1 epoch was recorded" if epochs == 1 else f"{epochs:,} epochs were recorded"
     error = f"; {summary['error']}" if summary.get("error") else ""
     return Text(f"The run is {status}: {reached}{error}", "warning")
 
@@ -114,11 +116,14 @@ def _several(runs: list[Run]) -> list[Block]:
                 f"{summary.get('ranks', run.size)}", bytes_of(summary.get("peak_memory_bytes")), _hash(summary),
             ]
         )  # fmt: skip
-    advice = [(run.name, found[-1]) for run in runs if (found := findings_of(run))]
+    findings = [(run.name, findings_of(run)) for run in runs]
+    advice = [(name, found[-1]) for name, found in findings if found]
+    disturbed = [f"{name}: {line}" for name, found in findings for line in found if line.startswith(others.WORDS)]
     return [
         *[Text(text, "lead") for text in _bits(runs)],
         Table(HEAD, rows),
         *[Text(f"{run.name}: {told}", "note") for run in runs if (told := _counted_since(run))],
+        *[Text(told, "note") for told in disturbed],
         *([Table(("run", "what limited it, what to try"), advice)] if advice else []),
     ]
 

@@ -1,0 +1,32 @@
+"""The whole suite as two runs of pytest at once: many tests wait for processes to start, so two keep two cores busy.
+
+    .venv-test/bin/python scripts/in_two.py
+
+What the first run says comes when both are done, what the second says comes at once. The exit code is 0 if both are
+green. Arguments are for `python -m pytest` alone.
+"""
+
+import subprocess
+import sys
+import tempfile
+
+ASIDE = ("tests/cluster", "tests/conformance", "tests/comm", "tests/doctor")
+"""Clusters and transports, about half of the time."""
+
+
+def main() -> int:
+    pytest = [sys.executable, "-m", "pytest"]
+    with tempfile.TemporaryFile("w+") as log:
+        aside = subprocess.Popen([*pytest, *ASIDE], stdout=log, stderr=subprocess.STDOUT)
+        try:
+            code = subprocess.run([*pytest, *(f"--ignore={folder}" for folder in ASIDE)], check=False).returncode
+            code = aside.wait() or code
+        except KeyboardInterrupt:  # both have got it, too, and clean up
+            code = aside.wait() or 1
+        log.seek(0)
+        print(f"\n{' '.join(ASIDE)}:\n{log.read()}")
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

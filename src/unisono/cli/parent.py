@@ -1,0 +1,94 @@
+"""A run whose ranks this process starts, on this machine: under a supervisor, or without take-over.
+
+    as_parent(Recipe(ranks=4), restarts=0, beside=None)
+
+The one idea: the parent writes the run directory and speaks; the ranks compute and report to it.
+
+Limits: take-over and snapshots need the arena; without it (gloo, the strategies of others) a death ends the run.
+"""
+
+import os
+import platform
+from contextlib import ExitStack
+from typing import Any
+
+from unisono.cli.beginning import go_on, refuse_faults, restored
+from unisono.cli.recorder import Recorder
+from unisono.cli.watching import live_page
+from unisono.errors import RankFailed, UnisonoError, UserError
+from unisono.launch.connect import connect_gloo, require
+from unisono.launch.local import run
+from unisono.recipe import Recipe
+from unisono.strategies.peers import check_gpus, devices_of, transport_of, warm_up
+from unisono.strategies.wire import wire_notes
+from unisono.train.job import Job, prepare
+from unisono.train.precision_trial import precision_notes
+from unisono.train.resuming import find_snapshot
+from unisono.train.team import Places, Team
+from unisono.train.trainer import train as train_rank
+from unisono.world import World
+
+
+def as_parent(recipe: Recipe, restarts: int, beside: ExitStack | None) -> dict[str, Any] | None:
+    """The run, to the end; its summary. restarts: by a batch system. beside: for a live page."""
+    if recipe.transport == "mpi":
+        raise UserError(
+            "--transport mpi, but no MPI started this process",
+            hint=f"mpirun -n {recipe.ranks} unisono train --transport mpi ...; or leave --transport out",
+        )
+    transport = "shm" if recipe.transport == "auto" else recipe.transport
+    require(transport)
+    again = go_on(recipe, restarts)
+    if again.finished:
+        return None
+    snapshot = find_snapshot(again.recipe)
+    job = prepare(restored(again.recipe, snapshot))
+    check_gpus(job.recipe)
+    devices = devices_of(job.recipe, range(job.recipe.ranks))
+    watched = job.recipe.allreduce == "arena" and transport == "shm"
+    if not watched:
+        refuse_faults(job.recipe)
+    team = Team(job, Places()) if watched else None
+    if team is not None and snapshot is not None:
+        team.resume(snapshot)  # before anything in the run directory is touched
+    try:
+        moves = transport_of(job.recipe, transport)
+        with Recorder(job, moves, [platform.node()], snapshot, devices, anew=again.anew) as record:
+            if beside is not None:
+                beside.enter_context(live_page(record.path))
+            record.say([*job.notes, *precision_notes(job), *wire_notes(job.recipe, 1)])
+            record.watch.meter.measure_idle()
+            if team is not None:
+                return _supervise(team, record)
+            return _run_without_take_over(job, record, transport)
+    except RankFailed as error:
+        raise fail_of(error, record) from None
+
+
+def fail_of(error: RankFailed, record: Recorder | None) -> Exception:
+    """What the user is told of it."""
+    if error.report.startswith("Traceback"):
+        return error
+    kind = UserError if error.exit_code == 2 else UnisonoError
+    kept = f"\nWhat was reached is in {record.path}" if record is not None and record.path.exists() else ""
+    # What a rank has to say speaks for all; of one that died without a word its number is all there is to know.
+    return kind(f"{error.report if error.kind else error}{kept}")
+
+
+def _supervise(team: Team, record: Recorder) -> dict[str, Any]:
+    team.places = Places(record.weights, record.path / "snapshots", record.log)
+    outcome = team.train(lambda rank, value: record.add(value), record.add_event, on_tick=record.watch.tick)
+    found: dict[str, Any] = next(result for result in outcome.results.values() if result)
+    return record.finish(found | {"takeovers": outcome.takeovers, "restarts": outcome.restarts})
+
+
+def _run_without_take_over(job: Job, record: Recorder, transport: str) -> dict[str, Any]:
+    def work(world: World) -> dict[str, Any]:
+        world.report({"process": [world.rank, os.getpid()]})
+        if transport == "shm":
+            return train_rank(world, job, record.weights)
+        with World(connect_gloo(world.comm), world.report) as over_gloo:
+            return train_rank(over_gloo, job, record.weights)
+
+    warm_up(job.recipe)
+    return record.finish(run(work, job.recipe.ranks, on_report=lambda rank, value: record.add(value))[0])

@@ -1,0 +1,181 @@
+"""A run of which this process is one rank, started by another launcher: mpirun, torchrun, srun.
+
+    mpirun -n 4 unisono train
+
+The one idea: rank 0 decides what all go on from, writes the run directory and speaks; what fails there ends all, and
+whoever fails alone ends the others, which would wait for it.
+"""
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+
+from unisono.cli.beginning import check_nodes, look, refuse_faults
+from unisono.cli.recorder import Recorder
+from unisono.cli.watching import live_page
+from unisono.comm.base import DEFAULT_TIMEOUT_S, Communicator
+from unisono.comm.node import node_colour
+from unisono.comm.roll_call import Join
+from unisono.comm.telling import all_told, told
+from unisono.data.sharing import load_once
+from unisono.errors import CommError, NodeLost, OtherFailed, RankLost, UnisonoError, UserError
+from unisono.launch.connect import connect
+from unisono.launch.placement import Placement
+from unisono.recipe import Recipe
+from unisono.strategies.devices import local_ranks
+from unisono.strategies.peers import PEERS, devices_of, transport_of
+from unisono.strategies.wire import wire_notes
+from unisono.train.alike import check_alike, facts_of, unlike
+from unisono.train.job import Job, load_data, prepare
+from unisono.train.precision_trial import precision_notes
+from unisono.train.resuming import SNAPSHOTS
+from unisono.train.saving import check_data
+from unisono.train.snapshots.finding import Snapshot
+from unisono.train.team import Halted, Places
+from unisono.train.unwatched import Origin, train_unwatched
+from unisono.train.watching import NodeEnergy
+from unisono.world import World
+
+
+def as_rank(
+    recipe: Recipe, placement: Placement, join: Join, notes: Sequence[str], beside: ExitStack | None
+) -> dict[str, Any] | None:
+    """The run, to the end; its summary, on rank 0. notes: to be said before it starts. beside: for a live page."""
+    transport = recipe.transport
+    if transport == "auto" and recipe.strategy in PEERS and placement.local_size == placement.size:
+        transport = "shm"  # for losses and scores: over gloo they would slow down whoever is to be compared
+    with connect(placement, transport, DEFAULT_TIMEOUT_S, join) as comm, _nobody_left_waiting(comm):
+        try:
+            facts = all_told(comm, facts_of(recipe))
+            check_alike(facts, "rank")
+            begun = _begin(comm, replace(recipe, ranks=comm.size), placement.restarts)
+            if begun is None:
+                return None
+            job, origin, again = begun
+            nodes = comm.all_gather(np.array([node_colour(comm)]))[:, 0].tolist()
+            moves, devices = transport_of(job.recipe, comm.transport), devices_of(job.recipe, local_ranks(nodes))
+            record = tell_all(comm, lambda: Recorder(job, moves, None, origin.snapshot, devices, anew=again))
+            run = told(comm, lambda: None if record is None else str(record.path.resolve()))
+            energy = NodeEnergy(comm, nodes, devices, job.recipe.watts_per_core)
+            pids = comm.all_gather(np.array([os.getpid()]))[:, 0].tolist()
+        except UserError:
+            if comm.rank == 0:
+                raise
+            sys.exit(2)  # the same mistake on every rank: the first one says it
+        try:
+            if record is None:  # only the first rank writes
+                refuge = Places(refuge=Path(run) / SNAPSHOTS)
+                train_unwatched(World(comm), job, refuge, origin, on_tick=energy.tick)
+                energy.gather()
+                return None
+            with record:
+                if beside is not None:
+                    beside.enter_context(live_page(record.path))
+                record.say([*notes, *job.notes, *precision_notes(job)])
+                record.say([*wire_notes(job.recipe, len(set(nodes))), *unlike(facts, "rank")])
+                places = Places(record.weights, record.path / SNAPSHOTS)
+                here = {rank: pid for rank, pid in enumerate(pids) if nodes[rank] == nodes[0]}
+                tick = partial(record.watch.tick, here)
+                found = train_unwatched(World(comm, record.add), job, places, origin, record.add_event, tick)
+                record.watch.put_together(energy.gather(), energy.others_cores)
+                return record.finish(found | {"restarts": placement.restarts})
+        except Halted as halted:
+            if halted.outcome.lost:
+                _leave_stranded(comm, halted)
+            if comm.rank == 0:
+                print(f"unisono: {halted}", file=sys.stderr, flush=True)
+            comm.barrier()  # launchers end everybody when the first one leaves: the first rank is to be done
+            sys.exit(halted.exit_code)
+        except OtherFailed as error:
+            _leave(comm, error.exit_code, str(error) if error.first_hand else "")
+
+
+@contextmanager
+def _nobody_left_waiting(comm: Communicator) -> Iterator[None]:
+    """Whoever fails alone ends the others, which would wait for it; MPI, too, could not end in order."""
+    try:
+        yield
+    except BaseException as error:
+        shared = isinstance(error, (UnisonoError, SystemExit)) and not isinstance(error, CommError)
+        if not shared:  # what all ranks find out alike (a mistake, a loss that is no number) all leave with
+            comm.desert(error)
+        raise
+
+
+def _leave_stranded(comm: Communicator, halted: Halted) -> NoReturn:
+    """Without the others, some of which are no more. One rank of each machine says why."""
+    cause, told = halted.__cause__, ""
+    if isinstance(cause, NodeLost) and cause.first_hand:
+        kept = comm.rank == 0 or halted.snapshot or halted.trouble
+        told = str(halted) if kept else good_bye(halted.outcome.lost)
+    elif isinstance(cause, RankLost):
+        told = str(halted if comm.rank == 0 else cause)
+    _leave(comm, halted.exit_code, told)
+
+
+def good_bye(lost: str) -> str:
+    """What a machine says that does not write the run directory. lost: why the run cannot go on, if it cannot."""
+    if not lost:
+        return "the run was asked to end; node 0 keeps what was reached"
+    if lost.startswith("node 0 "):
+        return (
+            f"the run cannot go on: {lost}; its run directory is not here, so nothing was saved\n"
+            "HINT: that directory, if it survived, has the snapshots that were made before"
+        )
+    return f"the run cannot go on: {lost}; node 0 keeps what was reached"
+
+
+def _leave(comm: Communicator, exit_code: int, why: str) -> NoReturn:
+    if why:
+        print(f"unisono: {why}", file=sys.stderr, flush=True)
+    leaving = SystemExit(exit_code)
+    comm.desert(leaving)
+    raise leaving
+
+
+def _begin(comm: Communicator, recipe: Recipe, restarts: int) -> tuple[Job, Origin, bool] | None:
+    """Where the run begins; whether from the beginning, in its old directory. None: there is nothing left to do."""
+    found: list[Snapshot] = []
+    seen = told(comm, lambda: look(recipe, restarts, found))
+    if not seen:
+        return None
+    recipe = replace(recipe, **seen["changed"])
+    check_layout(comm, recipe)
+    if recipe.strategy == "local" and recipe.allreduce != "arena":
+        refuse_faults(recipe)  # what makes up its state is in many places
+    job = prepare(recipe, load_once(comm, lambda: load_data(recipe)))
+    told(comm, lambda: check_data(job, found[0]) if found else None)
+    return job, Origin(seen["position"], found[0] if found else None), seen["anew"]
+
+
+def check_layout(comm: Communicator, recipe: Recipe) -> None:
+    """Refuses what ranks on several nodes cannot do; on all of them."""
+    check_nodes(recipe, len(np.unique(comm.all_gather(np.array([node_colour(comm)])))))
+    if recipe.wire == "bf16" and recipe.allreduce == "native" and comm.transport == "mpi":
+        raise UserError(
+            "--wire bf16 with --allreduce native: MPI cannot add up such numbers", hint="use --allreduce ring"
+        )
+
+
+def tell_all(comm: Communicator, make: Callable[[], Recorder]) -> Recorder | None:
+    """What `make` gives on rank 0, None elsewhere; if it fails there, everybody leaves."""
+    failure = made = None
+    if comm.rank == 0:
+        try:
+            made = make()
+        except UnisonoError as error:
+            failure = error
+    failed = np.array([int(failure is not None)])
+    comm.broadcast(failed)
+    if failure is not None:
+        raise failure
+    if failed[0]:
+        sys.exit(2)  # rank 0 says why
+    return made

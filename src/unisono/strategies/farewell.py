@@ -1,0 +1,100 @@
+"""Farewell: why a rank, or a machine, leaves the others, which would else take it for lost.
+
+The one idea: a run that lost somebody can be resumed, and a batch system queues it again; what failed would fail again.
+So whoever leaves for a reason of its own says it first, with its exit code: ranks in the arena, where those of their
+machine find it, and couriers to the other machines (`nodes/courier.py`). Then all leave with that reason and that code.
+
+>>> said = Farewells(np.zeros((3, ROOM_BYTES), np.uint8)); said.say(1, Farewell("rank 1: no label", 1)); said.own
+Farewell(text='rank 1: no label', code=1, crashes=0)
+
+Limits: of a text that is too long its end is told. Whoever is killed says nothing, and is lost.
+"""
+
+from dataclasses import dataclass
+from typing import Self, final
+
+import numpy as np
+
+from unisono.arena.fence import fence
+from unisono.errors import RESUME_ME, NodeLost, OtherFailed, UnisonoError
+from unisono.tracebacks import told, where
+
+ROOM_BYTES = 1600
+"""A short message of every transport."""
+_COUNT_BYTES = 8
+
+
+@final
+@dataclass(frozen=True)
+class Farewell:
+    """What is said."""
+
+    text: str
+    code: int
+    """The exit code; 75: nothing failed that would fail again, and what was reached is to be saved."""
+    crashes: int = 0
+    """How many ranks ended by themselves in the round that was to be done: see `launch/supervisor.py`."""
+
+    @classmethod
+    def of(cls, error: Exception, who: str) -> Self:
+        """Of whoever leaves with that error."""
+        if isinstance(error, UnisonoError):
+            return cls(f"{who}: {error}{where(error)}", error.exit_code)
+        return cls(f"{who}: {told(error).rstrip()}", UnisonoError.exit_code)
+
+    @property
+    def failed(self) -> bool:
+        """Whether nothing is to be saved, for it would end in the same way."""
+        return self.code != RESUME_ME
+
+    def error(self, *, first_hand: bool) -> UnisonoError:
+        """What those leave with who have heard it. first_hand: nobody on their machine has said it yet."""
+        if self.failed:
+            return OtherFailed(self.text, exit_code=self.code, first_hand=first_hand)
+        return NodeLost(self.text, first_hand=first_hand, crashes=self.crashes)
+
+    def packed(self) -> bytes:
+        """At most as much as a row of `Farewells` takes."""
+        head = b"%d %d " % (self.code, self.crashes)
+        return head + self.text.encode()[-(ROOM_BYTES - _COUNT_BYTES - len(head)) :]
+
+    @classmethod
+    def unpacked(cls, words: bytes) -> Self:
+        """What was `packed`."""
+        code, crashes, text = words.split(b" ", 2)
+        return cls(text.decode(errors="ignore"), int(code), int(crashes))
+
+
+@final
+class Farewells:
+    """Those in an arena: rows of bytes, one for each rank and one for what comes from other machines."""
+
+    def __init__(self, rows: np.ndarray) -> None:
+        self._rows = rows
+
+    def say(self, slot: int, farewell: Farewell) -> None:
+        """Of the rank in that slot, before it leaves."""
+        words, row = farewell.packed(), self._rows[slot]
+        row[_COUNT_BYTES : _COUNT_BYTES + len(words)] = np.frombuffer(words, np.uint8)
+        if fence is not None:
+            fence()
+        row[:_COUNT_BYTES].view(np.int64)[0] = len(words)
+
+    def pass_on(self, farewell: Farewell) -> None:
+        """It came from another machine."""
+        self.say(len(self._rows) - 1, farewell)
+
+    @property
+    def own(self) -> Farewell | None:
+        """What a rank of this machine has said."""
+        return next(filter(None, map(self._read, self._rows[:-1])), None)
+
+    @property
+    def said(self) -> Farewell | None:
+        """What anybody has said."""
+        return self.own or self._read(self._rows[-1])
+
+    @staticmethod
+    def _read(row: np.ndarray) -> Farewell | None:
+        count = int(row[:_COUNT_BYTES].view(np.int64)[0])
+        return Farewell.unpacked(row[_COUNT_BYTES : _COUNT_BYTES + count].tobytes()) if count else None

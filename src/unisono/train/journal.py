@@ -1,0 +1,128 @@
+"""Journal: files of a directory that grow while a run goes on, on a disk that may be full for a while.
+
+The one idea: a disk that is full for an hour must not cost the training. What cannot be written is kept in memory and
+written with a later record; a file never ends in half a line. `trouble` and `missing` tell.
+
+    journal = Journal(Path("runs/mine")); journal.add(1, {"metrics.jsonl": line}, headers={})
+
+Limits: a line is not on the disk before the kernel puts it there, so a machine that loses power may lose some; what is
+unwritten lives in memory alone; what was in a directory which somebody removed is not written again.
+"""
+
+import errno
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import final
+
+HINTS = {
+    errno.ENOSPC: "make room on that disk",
+    errno.EDQUOT: "make room within your quota on that disk",
+    errno.ENOENT: "the directory was removed or moved: make it again",
+    errno.EROFS: "the disk became read-only: look into the system's log, mount it writable",
+    errno.EACCES: "make the directory writable again",
+    errno.EIO: "the disk or the network to it fails: look into the system's log",
+}
+"""What helps against an error of the disk."""
+
+
+@final
+class Journal:
+    """Of one directory. `missing` counts in epochs."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.error: OSError | None = None
+        """Why something could not be written, at the last try; None: all is there."""
+        self._headers: dict[str, str] = {}
+        self._lengths: dict[str, int] = {}
+        self._unwritten: dict[str, str] = {}
+        self._since: dict[str, int] = {}
+        self._lacking: list[str] = []
+
+    def add(self, epoch: int, lines: dict[str, str], headers: dict[str, str]) -> None:
+        """Lines of an epoch for each file; headers: the first line of those that are made for it."""
+        for name, text in lines.items():
+            self._unwritten[name] = self._unwritten.get(name, "") + text
+            self._since.setdefault(name, epoch)
+        self._headers = headers
+        self.flush()
+
+    def keep(self, name: str, write: Callable[[], None]) -> None:
+        """Calls `write`, which makes the file `name` here; if the disk does not let it, the file is one that lacks."""
+        try:
+            write()
+        except OSError as error:
+            self.error = self.error or error
+            self._lacking.append(name)
+
+    def cut(self, name: str, kept: Callable[[str], bool]) -> None:
+        """Drops the other lines of a file, and half ones; to go on after them. An `OSError` if that fails."""
+        path = self._path / name
+        if not path.exists():
+            return
+        lines = path.read_text().splitlines(keepends=True)
+        replace(path, "".join(line for line in lines if line.endswith("\n") and kept(line)))
+        self._lengths[name] = path.stat().st_size
+
+    @property
+    def trouble(self) -> str:
+        """What could not be written, why, and what helps; empty if everything is there."""
+        if self.error is None:
+            return ""
+        reason = self.error.strerror or str(self.error)
+        hint = HINTS.get(self.error.errno or 0, "make the directory writable again")
+        return f"{self._path} cannot be written: {reason}; missing: {', '.join(self.missing)}\nHINT: {hint}"
+
+    @property
+    def missing(self) -> list[str]:
+        """The files that lack something."""
+        return [f"{name} from epoch {epoch} on" for name, epoch in self._since.items()] + self._lacking
+
+    def flush(self) -> None:
+        """Tries again to write what could not be written before."""
+        self.error = None
+        for name, text in list(self._unwritten.items()):
+            try:
+                self._append(name, text)
+            except OSError as error:
+                self.error = self.error or error
+            else:
+                del self._unwritten[name], self._since[name]
+
+    def _append(self, name: str, text: str) -> None:
+        """All of `text`, or nothing: a full disk takes the half of what it is given before it refuses."""
+        path = self._path / name
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+        try:
+            size = os.fstat(fd).st_size
+            start = min(size, self._lengths.get(name, 0))
+            if start < size:  # left by a write whose failure was told too late, when it was closed
+                os.ftruncate(fd, start)
+            data = memoryview(((self._headers.get(name, "") if start == 0 else "") + text).encode())
+            length = start + len(data)
+            try:
+                while data:
+                    data = data[os.write(fd, data) :]
+            except OSError:
+                with suppress(OSError):
+                    os.ftruncate(fd, start) if start else path.unlink()
+                raise
+        finally:
+            os.close(fd)  # network file systems say only here that there was no room
+        self._lengths[name] = length
+
+
+def replace(path: Path, text: str) -> None:
+    """Makes a file anew, whole or not at all: what was there stays until the new one is on the disk."""
+    draft = path.with_name(path.name + ".part")
+    try:
+        with open(draft, "w") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.rename(path)
+    finally:
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)

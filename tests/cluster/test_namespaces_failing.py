@@ -1,0 +1,92 @@
+"""A failure that would come again, on one machine, is no loss: all leave with its reason and its exit code."""
+
+import json
+import re
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from unisono.launch.commands import find_program
+from unisono.launch.environments import child_environment, mpi_environment
+from unisono.train.snapshots.finding import listed
+
+sys.path.insert(0, str(Path(__file__).parent))
+from namespaces import REASON, Net, ends
+
+pytestmark = [
+    pytest.mark.skipif(bool(REASON), reason=REASON),
+    pytest.mark.skipif(not find_spec("torch"), reason="torch is not installed"),
+    pytest.mark.timeout(300),
+]
+
+HERE = Path(__file__).parent
+TRAIN = [sys.executable, "-m", "unisono", "train", "--epochs", "30", "--model", f"{HERE / 'frail_module.py'}:make"]
+RAISED = "ValueError: this batch has no label"
+
+
+def environment(how: str, **more: object) -> dict[str, str]:
+    return child_environment(1) | {"FRAIL": how} | {name: str(value) for name, value in more.items()}
+
+
+def by_hand(net: Net, count: int, how: str, folder: Path, ranks: int = 1) -> list[subprocess.Popen[str]]:
+    more = ["--ranks", str(ranks), "--num-nodes", str(count), "--main-address", net.address(0), "--out", "run"]
+    return [net.start(node, [*TRAIN, *more, "--node-id", str(node)], environment(how), folder) for node in range(count)]
+
+
+def test_an_exception_on_one_machine_ends_all_supervisors_with_it(tmp_path):
+    with Net(3) as net:
+        told = ends(by_hand(net, 3, "raises", tmp_path))
+    assert [code for code, _, _ in told] == [1, 1, 1], told
+    assert all(RAISED in said for _, _, said in told), told
+    for node in (0, 2):
+        assert "unisono: node 1 (node1, 10.213.77.2, rank 1): rank 1: Traceback" in told[node][2], told
+    assert not (tmp_path / "run" / "snapshots").exists()
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["status"] == "failed"
+
+
+def test_a_step_that_ends_rank_after_rank_on_one_machine_is_saved_on_the_first_and_not_called_a_loss(tmp_path):
+    with Net(2) as net:
+        told = ends(by_hand(net, 2, "exits", tmp_path, ranks=2))
+    assert [code for code, _, _ in told] == [1, 1], told
+    for _, _, said in told:
+        assert re.search(r"step \d+ of epoch \d+ ended \d+ ranks one after another, the last: rank [23] ", said), said
+    assert "the run cannot go on: node 1 (node1, 10.213.77.2, ranks 2, 3): step " in told[0][2]
+    assert "HINT: resuming will not help" in told[0][2]
+    assert len(listed(tmp_path / "run" / "snapshots")) == 1
+
+
+def test_an_exception_of_a_rank_that_is_no_courier_ends_the_ranks_of_all_machines_with_it(tmp_path):
+    places = [(0, 0, 1), (1, 0, 2), (1, 1, 2)]  # node, local rank, ranks of the node
+    with Net(2) as net:
+        jobs = [
+            net.start(
+                node,
+                [*TRAIN, "--out", "run"],
+                environment(
+                    "raises", RANK=rank, WORLD_SIZE=3, LOCAL_RANK=local, LOCAL_WORLD_SIZE=count,
+                    MASTER_ADDR=net.address(0), MASTER_PORT=29500,
+                ),
+                tmp_path,
+            )
+            for rank, (node, local, count) in enumerate(places)
+        ]  # fmt: skip
+        told = ends(jobs)
+    assert [code for code, _, _ in told] == [1, 1, 1], told
+    assert "unisono: node 1 (node1, 10.213.77.2, ranks 1, 2): rank 2: Traceback" in told[0][2], told
+    assert [said.count(RAISED) for _, _, said in told] == [1, 0, 1], "once on each machine"
+    assert not (tmp_path / "run" / "snapshots").exists()
+
+
+@pytest.mark.skipif(not find_spec("mpi4py") or find_program("mpirun") is None, reason="no mpi4py or mpirun")
+def test_mpi_ends_all_ranks_with_the_exit_code_of_the_one_that_failed(tmp_path):
+    with Net(2) as net:
+        agent = ["--prtemca", "plm_ssh_agent", str(HERE / "launch_agent.sh")]
+        hosts = ["--host", ",".join(f"{net.address(node)}:1" for node in range(2)), "-n", "2", "--bind-to", "none"]
+        told = mpi_environment(environment("raises")) | {"NET_NAMES": " ".join(net.names)}
+        command = [find_program("mpirun") or "mpirun", *agent, *hosts, *TRAIN, "--out", "run"]
+        [(code, _, said)] = ends([net.start(0, command, told, tmp_path)])
+    assert (code, RAISED in said) == (1, True), said
+    assert not (tmp_path / "run" / "snapshots").exists()
