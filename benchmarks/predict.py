@@ -16,11 +16,15 @@ from rich.console import Console
 from unisono.measure.prediction.calibrating import calibrate
 from unisono.measure.prediction.points import calibration
 from unisono.recipe import Recipe, load
+from unisono.report.others import line as others_line
 from unisono.report.predict import AIM, checks
 from unisono.study.plan import turns
 from unisono.study.records import Records
 from unisono.study.study import Terms, carry_out
 from unisono.train.job import prepare
+
+WIDTH = 110
+"""Of tables, in characters."""
 
 
 def errors_of(name: str, recipe: Recipe, repeat: int) -> list[float]:
@@ -33,7 +37,9 @@ def errors_of(name: str, recipe: Recipe, repeat: int) -> list[float]:
                 print(f"{record['cell']}: {record['reason']}")
         _, checked = calibrate(cells, records.all, records.path, 4 * sum(job.model().layout.sizes))
     print(f"\n{name}: {recipe.model} on {recipe.data}")
-    Console().print(checks(checked).shown(checked))
+    Console(width=WIDTH).print(checks(checked).shown(checked, WIDTH))
+    if told := others_line(checked, lambda point: str(point["name"])):
+        print(told)
     return [abs(point["error"]) for point in checked if point["held_out"]]
 
 

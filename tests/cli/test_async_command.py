@@ -1,15 +1,16 @@
 """`unisono train --strategy async` as a user meets it."""
 
 import csv
-import json
-import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 from forked_command import forked
+from train_command import COMMAND, summary_of
+from train_command import train as train_any
 
 from unisono.cli.beginning import refuse_faults
 from unisono.cli.parent import fail_of
@@ -18,20 +19,9 @@ from unisono.launch.commands import mpirun
 from unisono.launch.environments import mpi_environment
 from unisono.recipe import Recipe
 
-COMMAND = [sys.executable, "-m", "unisono", "train"]
 ASYNC = ["--strategy", "async", "--optimizer", "sgd", "--batch-size", "16"]
 BRIEF = ["--epochs", "2", "--lr", "0.5"]
-
-
-def train(*arguments: str, cwd: Path, command: list[str] = COMMAND, environment=None) -> subprocess.CompletedProcess:
-    return subprocess.run(
-        [*command, *ASYNC, *arguments], cwd=cwd, env=environment, capture_output=True, text=True, timeout=100,
-        check=False,
-    )  # fmt: skip
-
-
-def summary_of(path: Path) -> dict:
-    return json.loads((path / "summary.json").read_text())
+train = partial(train_any, *ASYNC)
 
 
 def test_what_a_run_leaves_and_how_it_is_repeated(tmp_path):

@@ -1,7 +1,5 @@
 """`unisono train --strategy local` as a user meets it."""
 
-import json
-import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -10,22 +8,12 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 from forked_command import forked
+from train_command import COMMAND, summary_of, train
 
 from unisono.launch.commands import mpirun
 from unisono.launch.environments import child_environment, mpi_environment
 
-COMMAND = [sys.executable, "-m", "unisono", "train"]
 LOCAL = ["--strategy", "local", "--sync-every", "5", "--dropout", "0.1"]
-
-
-def train(*arguments: str, cwd: Path, command: list[str] = COMMAND, environment=None) -> subprocess.CompletedProcess:
-    return subprocess.run(
-        [*command, *arguments], cwd=cwd, env=environment, capture_output=True, text=True, timeout=100, check=False
-    )
-
-
-def summary_of(path: Path) -> dict:
-    return json.loads((path / "summary.json").read_text())
 
 
 def test_it_says_what_it_does_and_a_run_that_was_halted_goes_on(tmp_path):

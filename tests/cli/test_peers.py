@@ -1,6 +1,5 @@
 """`unisono train --strategy ddp` and `accelerate` as a user meets them: alone, under torchrun, with other names."""
 
-import json
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -10,27 +9,22 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 from forked_command import forked
+from train_command import COMMAND, summary_of
+from train_command import train as train_any
 
 from unisono.errors import UserError
 from unisono.launch.environments import child_environment, torch_variables
 from unisono.launch.placement import Placement
 from unisono.recipe import load
 
-COMMAND = [sys.executable, "-m", "unisono", "train"]
 QUIET_END = str(Path(__file__).parents[1] / "launch" / "quiet_end.py")
 SMALL = ["--model", "bn-mlp:16", "--epochs", "3", "--ranks", "2"]
 needs_torch = pytest.mark.skipif(not find_spec("torch"), reason="torch is not installed")
 
 
-def train(*arguments: str, cwd: Path, launcher: tuple[str, ...] = ()) -> subprocess.CompletedProcess:
-    command = [*COMMAND[:1], *launcher, *COMMAND[1:], *arguments]
-    return subprocess.run(
-        command, cwd=cwd, env=child_environment(threads=1), capture_output=True, text=True, timeout=100, check=False
-    )
-
-
-def summary_of(path: Path) -> dict:
-    return json.loads((path / "summary.json").read_text())
+def train(*arguments: str, cwd: Path, launcher: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+    command = [*COMMAND[:1], *launcher, *COMMAND[1:]]
+    return train_any(*arguments, cwd=cwd, command=command, environment=child_environment(threads=1))
 
 
 @needs_torch

@@ -4,11 +4,12 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from unisono.cli.main import main
 from unisono.cli.report import check
 from unisono.errors import UserError
 
@@ -30,18 +31,9 @@ def run(trained, tmp_path) -> Path:
 
 
 @pytest.fixture
-def called(monkeypatch, capsys, tmp_path):
-    """Calls the command in this process: exit code, output, errors."""
+def called(command, monkeypatch, tmp_path) -> Callable[..., tuple[int, str, str]]:
     monkeypatch.chdir(tmp_path)
-
-    def call(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["unisono", "report", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        found = capsys.readouterr()
-        return ended.value.code or 0, found.out, found.err
-
-    return call
+    return partial(command, "report")
 
 
 def test_a_real_run_gives_a_whole_page(called, run):

@@ -4,27 +4,20 @@ import os
 import subprocess
 import sys
 import tomllib
+from collections.abc import Callable
 from dataclasses import fields, replace
 
 import pytest
 
-from unisono.cli.main import app, main
+from unisono.cli.main import app
 from unisono.cli.template import OF_ONE_RUN
 from unisono.recipe import Recipe, load
 
 
 @pytest.fixture
-def called(monkeypatch, capsys, tmp_path):
+def called(command, monkeypatch, tmp_path) -> Callable[..., tuple[int, str, str]]:
     monkeypatch.chdir(tmp_path)
-
-    def call(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["unisono", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        found = capsys.readouterr()
-        return ended.value.code or 0, found.out, found.err
-
-    return call
+    return command
 
 
 def test_every_option_is_there_with_its_default_and_explained(called, tmp_path):

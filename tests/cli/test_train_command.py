@@ -16,21 +16,10 @@ from safetensors.numpy import load_file
 
 sys.path.insert(0, str(Path(__file__).parent))
 from forked_command import forked
+from train_command import COMMAND, summary_of, train
 
 from unisono.launch.commands import mpirun
 from unisono.launch.environments import child_environment, mpi_environment
-
-COMMAND = [sys.executable, "-m", "unisono", "train"]
-
-
-def train(*arguments: str, cwd: Path, command: list[str] = COMMAND, environment=None) -> subprocess.CompletedProcess:
-    return subprocess.run(
-        [*command, *arguments], cwd=cwd, env=environment, capture_output=True, text=True, timeout=100, check=False
-    )
-
-
-def summary_of(path: Path) -> dict:
-    return json.loads((path / "summary.json").read_text())
 
 
 def test_no_argument_trains_on_digits(tmp_path):

@@ -7,13 +7,15 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 from rich.console import Console
 
-from unisono.cli.main import app, main
+from unisono.cli.main import app
 from unisono.cli.weights import table
 from unisono.train.weights import Weights, load, read, save
 
@@ -37,18 +39,9 @@ def run(trained, tmp_path) -> Path:
 
 
 @pytest.fixture
-def called(monkeypatch, capsys):
-    """Calls the command in this process: exit code, output, errors."""
+def called(command, monkeypatch) -> Callable[..., tuple[int, str, str]]:
     monkeypatch.setenv("COLUMNS", "80")
-
-    def call(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["unisono", "weights", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        found = capsys.readouterr()
-        return ended.value.code or 0, found.out, found.err
-
-    return call
+    return partial(command, "weights")
 
 
 def test_the_table_of_a_run(called, run):

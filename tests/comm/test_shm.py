@@ -10,7 +10,8 @@ import pytest
 
 import unisono
 from unisono.arena.canon import combine
-from unisono.comm.shm import ShmCommunicator, ShmPlan
+from unisono.comm.shm import ShmCommunicator
+from unisono.comm.shm_plan import ShmPlan
 from unisono.errors import CommError, CommTimeout
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from test_async import PUSHES, RECIPE, Knife, deaths, few_cores, lend, no_price, reference, run  # noqa: F401
+from test_async import PUSHES, RECIPE, Knife, deaths, few_cores, lend, reference, run  # noqa: F401
 
 from unisono.arena.pens import Pens
 from unisono.arena.waiting import wait_until
@@ -31,6 +31,8 @@ from unisono.train.job import prepare
 from unisono.train.rundir import RunDirectory
 from unisono.train.snapshots.finding import require_newest
 from unisono.train.team import Halted, Places, Team
+
+pytestmark = pytest.mark.usefixtures("no_price")
 
 
 def write_order(path: Path, epochs: int = 1) -> str:

@@ -3,9 +3,10 @@ from dataclasses import replace
 import pytest
 
 from unisono.errors import UserError
-from unisono.measure.scale import cells_of_grid, default_grid
+from unisono.measure.scale import cells_of_grid, cells_with_grid, default_grid
 from unisono.measure.study_options import StudyOptions
 from unisono.recipe import Recipe, load
+from unisono.study.cells import Cell
 
 
 def recipes(recipe: Recipe, grid: str, *, weak: bool = False) -> list[Recipe]:
@@ -68,3 +69,18 @@ def test_options_that_cannot_be():
         StudyOptions(repeat=0)
     with pytest.raises(UserError, match="--warmup is -1"):
         StudyOptions(warmup=-1)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "shards"),
+    [
+        (Recipe(batch_size_per_rank=32), [1, 2]),
+        (Recipe(batch_size_per_rank=32, shards=4), [4, 4]),
+        (Recipe(batch_size=32), [0, 0]),
+        (Recipe(batch_size_per_rank=32, strategy="ddp"), [0, 0]),
+    ],
+)
+def test_a_rank_s_own_batch_is_one_shard_on_every_layout(recipe, shards):
+    found = cells_with_grid([Cell({}, recipe)], "1x1,1x2", several=False)
+    assert [(cell.recipe.ranks, cell.recipe.shards) for cell in found] == list(zip([1, 2], shards, strict=True))
+    assert {cell.recipe.batch_size_per_rank for cell in found} == {recipe.batch_size_per_rank}

@@ -1,6 +1,5 @@
 """local: any number of ranks equals replicas that walk in one process; a step at a time it is sync."""
 
-import hashlib
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +8,7 @@ import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from arena_cases import CLASSES, EPOCHS, FEATURES, SAMPLES, X, Y, batches
+from arena_cases import CLASSES, EPOCHS, FEATURES, SAMPLES, X, Y, batches, digest, plain_tree
 
 import unisono
 from unisono.arena.canon import BLOCK
@@ -46,17 +45,6 @@ CASES = {
 def model_of(case: str) -> Model:
     spec, _, more = CASES[case]
     return build(spec, FEATURES, CLASSES, **more)
-
-
-def digest(params: np.ndarray, buffers: np.ndarray, losses: list[float]) -> str:
-    return hashlib.sha256(params.tobytes() + buffers.tobytes() + np.array(losses).tobytes()).hexdigest()
-
-
-def plain_tree(parts: list[np.ndarray]) -> np.ndarray:
-    if len(parts) == 1:
-        return parts[0]
-    middle = max(2**k for k in range(10) if 2**k < len(parts))
-    return plain_tree(parts[:middle]) + plain_tree(parts[middle:])
 
 
 class Lonely:

@@ -16,7 +16,8 @@ import pytest
 
 import unisono
 from unisono.arena.segment import Segment
-from unisono.comm.shm import ShmCommunicator, ShmPlan
+from unisono.comm.shm import ShmCommunicator
+from unisono.comm.shm_plan import ShmPlan
 from unisono.errors import RESUME_ME, UserError
 from unisono.launch.crew import Crew, answer
 from unisono.recipe import Recipe

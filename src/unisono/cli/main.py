@@ -6,6 +6,7 @@ Errors of ours are printed as one message without a traceback and end with their
 import os
 import signal
 import sys
+from contextlib import suppress
 
 from cyclopts import App, CycloptsError
 
@@ -74,9 +75,12 @@ def main() -> None:
     except CycloptsError as error:
         fail(f"{error}\nHINT: unisono --help lists the commands, unisono COMMAND --help the options", 2)
     except KeyboardInterrupt:
-        print("\nunisono: interrupted", file=sys.stderr)
-        # As the shell expects of a program that Ctrl-C ended: a script around us stops too.
+        # As the shell expects of a program that Ctrl-C ended: a script around us stops too. From here on a second one
+        # ends it at once.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+        with suppress(OSError, ValueError):
+            sys.stdout.flush()  # what was found before: a process that a signal ends does not do that
+        print("\nunisono: interrupted", file=sys.stderr)
         os.kill(os.getpid(), signal.SIGINT)
     except BrokenPipeError:  # before OSError, of which it is one
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -16,7 +16,7 @@ from typing import Any
 
 from unisono.cli.beginning import check_nodes, look
 from unisono.cli.parent import fail_of
-from unisono.cli.parting import good_bye
+from unisono.cli.rank import good_bye
 from unisono.cli.recorder import Recorder
 from unisono.cli.watching import live_page
 from unisono.errors import RESUME_ME, RankFailed, UserError

@@ -100,7 +100,7 @@ def show(
     rows = rows_of(costs, work, request)
     terminal = console()
     if checked:
-        terminal.print(checks(checked).shown(checked))
+        terminal.print(checks(checked).shown(checked, terminal.width))
     for network in request.networks:
         mine = [row for row in rows if row["network"] == network.name]
         terminal.print(table(mine).shown(mine, terminal.width))

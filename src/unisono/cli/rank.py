@@ -18,7 +18,6 @@ from typing import Any, NoReturn
 import numpy as np
 
 from unisono.cli.beginning import check_nodes, look, refuse_faults
-from unisono.cli.parting import good_bye
 from unisono.cli.recorder import Recorder
 from unisono.cli.watching import live_page
 from unisono.comm.base import DEFAULT_TIMEOUT_S, Communicator
@@ -112,13 +111,25 @@ def _nobody_left_waiting(comm: Communicator) -> Iterator[None]:
 
 def _leave_stranded(comm: Communicator, halted: Halted) -> NoReturn:
     """Without the others, some of which are no more. One rank of each machine says why."""
-    cause, why = halted.__cause__, ""
+    cause, told = halted.__cause__, ""
     if isinstance(cause, NodeLost) and cause.first_hand:
         kept = comm.rank == 0 or halted.snapshot or halted.trouble
-        why = str(halted) if kept else good_bye(halted.outcome.lost)
+        told = str(halted) if kept else good_bye(halted.outcome.lost)
     elif isinstance(cause, RankLost):
-        why = str(halted if comm.rank == 0 else cause)
-    _leave(comm, halted.exit_code, why)
+        told = str(halted if comm.rank == 0 else cause)
+    _leave(comm, halted.exit_code, told)
+
+
+def good_bye(lost: str) -> str:
+    """What a machine says that does not write the run directory. lost: why the run cannot go on, if it cannot."""
+    if not lost:
+        return "the run was asked to end; node 0 keeps what was reached"
+    if lost.startswith("node 0 "):
+        return (
+            f"the run cannot go on: {lost}; its run directory is not here, so nothing was saved\n"
+            "HINT: that directory, if it survived, has the snapshots that were made before"
+        )
+    return f"the run cannot go on: {lost}; node 0 keeps what was reached"
 
 
 def _leave(comm: Communicator, exit_code: int, why: str) -> NoReturn:

@@ -7,11 +7,10 @@ are small enough to stay in the cache, so long arrays never travel through main 
 
     python -c "import unisono; print(unisono.run(lambda world: world.size, ranks=2))"
 
-Messages: `mail.py`. Without any copy: `arena/reducer.py`.
+Where the slots lie: `shm_plan.py`. Messages: `mail.py`. Without any copy: `arena/reducer.py`.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import final
 
 import numpy as np
@@ -19,47 +18,18 @@ import numpy as np
 from unisono.arena.barrier import Barrier
 from unisono.arena.canon import chunk_bounds, combine
 from unisono.arena.pipe import CONTROL_WORDS, Reader, Writer
-from unisono.arena.segment import PAGE, Segment
+from unisono.arena.segment import Segment
 from unisono.comm.arrival import ROW_WORDS, Row, check_rows, kind_of, row
 from unisono.comm.base import ANY, DEFAULT_TIMEOUT_S, OPS, Array, Communicator, Envelope, Request
 from unisono.comm.checked import CheckedCommunicator
 from unisono.comm.mail import Mailbox
 from unisono.comm.node import share_segment
+from unisono.comm.shm_plan import ShmPlan
 from unisono.errors import CommError, CommTimeout
 from unisono.resources import usable_cores
 
 _SMALL_BYTES = 32 * 1024
 _ROW_BYTES = 8 * ROW_WORDS
-
-
-@dataclass(frozen=True)
-class ShmPlan:
-    """Where things lie in the segment of `size` ranks: barrier, stage (two slots a rank), pipes (one per pair)."""
-
-    size: int
-
-    @property
-    def slot_bytes(self) -> int:
-        return _power_of_two(16 * 2**20 // self.size, 64 * 1024, 2**20)
-
-    @property
-    def pipe_bytes(self) -> int:
-        return _power_of_two(32 * 2**20 // max(1, self.size * (self.size - 1)), 4 * 1024, 2**20)
-
-    @property
-    def stage_start(self) -> int:
-        return -(-8 * Barrier.words_needed(self.size) // PAGE) * PAGE
-
-    def slot_start(self, turn: int, rank: int) -> int:
-        return self.stage_start + (turn * self.size + rank) * self.slot_bytes
-
-    def pipe_start(self, source: int, dest: int) -> int:
-        first = self.slot_start(2, 0)
-        return first + (source * self.size + dest) * (8 * CONTROL_WORDS + self.pipe_bytes)
-
-    @property
-    def nbytes(self) -> int:
-        return self.pipe_start(self.size, 0)
 
 
 @final
@@ -266,8 +236,3 @@ class ShmCommunicator(CheckedCommunicator):
 def _rows(slots: list[Array]) -> list[Array]:
     """The beginnings of slots as rows (see `arrival.py`)."""
     return [slot[:_ROW_BYTES].view(np.int64) for slot in slots]
-
-
-def _power_of_two(wish: int, least: int, most: int) -> int:
-    """The largest power of two up to `wish`, between `least` and `most`."""
-    return max(least, min(most, 1 << max(0, wish.bit_length() - 1)))

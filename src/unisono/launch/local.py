@@ -29,7 +29,8 @@ import numpy as np
 from unisono.arena.segment import Segment
 from unisono.arena.waiting import wait_until
 from unisono.comm.base import DEFAULT_TIMEOUT_S
-from unisono.comm.shm import ShmCommunicator, ShmPlan
+from unisono.comm.shm import ShmCommunicator
+from unisono.comm.shm_plan import ShmPlan
 from unisono.errors import AskedToEnd, UserError, unknown_name
 from unisono.launch import children
 from unisono.launch.crew import Crew, Ended, answer

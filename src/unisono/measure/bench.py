@@ -17,7 +17,7 @@ from typing import Any
 
 from unisono.comm.allreduce import ALGORITHMS
 from unisono.comm.base import DTYPES, OPS
-from unisono.comm.shm import ShmPlan
+from unisono.comm.shm_plan import ShmPlan
 from unisono.errors import UnisonoError, UserError, unknown_name
 from unisono.launch.children import Subprocess
 from unisono.launch.commands import mpirun

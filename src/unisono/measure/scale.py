@@ -70,14 +70,22 @@ def layouts(grid: str, *, several: bool) -> list[tuple[int, int]]:
 
 
 def cells_with_grid(cells: Sequence[Cell], grid: str, *, several: bool) -> list[Cell]:
-    """Each cell on each layout, the layouts varying fastest. What belongs to a rank stays: a batch per rank, say."""
+    """Each cell on each layout, the layouts varying fastest. What belongs to a rank stays: a batch per rank, say.
+
+    Such a batch is then one shard, if the recipe names no number: batch norm sees what it does in each process of ddp.
+    """
     if any("ranks" in cell.labels for cell in cells):
         raise UserError("--grid with --over ranks=...: the grid says how many ranks there are", hint="leave one out")
     return [
-        Cell({**cell.labels, "grid": f"{nodes}x{ranks}"}, replace(cell.recipe, ranks=nodes * ranks), nodes)
+        Cell({**cell.labels, "grid": f"{nodes}x{ranks}"}, _of_ranks(cell.recipe, nodes * ranks), nodes)
         for cell in cells
         for nodes, ranks in layouts(grid, several=several)
     ]
+
+
+def _of_ranks(recipe: Recipe, ranks: int) -> Recipe:
+    alone = recipe.strategy in OURS and recipe.batch_size_per_rank and not recipe.shards
+    return replace(recipe, ranks=ranks, shards=ranks if alone else recipe.shards)
 
 
 def strong_problem(recipe: Recipe, ranks: int, most: int) -> Recipe:

@@ -156,6 +156,15 @@ def call(words: list[str], timeout_s: float = 0.0) -> str:
     raise UserError(f"{words[0]} refused: {told}")
 
 
+def _run(words: list[str], timeout_s: float) -> "subprocess.CompletedProcess[str]":
+    try:
+        return subprocess.run(
+            words, capture_output=True, text=True, timeout=timeout_s, check=False, stdin=subprocess.DEVNULL
+        )
+    except subprocess.TimeoutExpired:
+        raise NoAnswer(f"{words[0]} said nothing for {timeout_s:g} s") from None
+
+
 def _split(number: str) -> tuple[str, str]:
     """17@big -> 17, big."""
     bare, _, cluster = number.partition("@")
@@ -168,15 +177,6 @@ def _joined(number: str, cluster: str) -> str:
 
 def _on(cluster: str) -> list[str]:
     return ["-M", cluster] if cluster else []
-
-
-def _run(words: list[str], timeout_s: float) -> "subprocess.CompletedProcess[str]":
-    try:
-        return subprocess.run(
-            words, capture_output=True, text=True, timeout=timeout_s, check=False, stdin=subprocess.DEVNULL
-        )
-    except subprocess.TimeoutExpired:
-        raise NoAnswer(f"{words[0]} said nothing for {timeout_s:g} s") from None
 
 
 def _parse(line: str, cluster: str = "") -> Job:
