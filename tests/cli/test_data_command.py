@@ -64,6 +64,44 @@ def test_check_of_a_directory(capsys, tmp_path):
     assert "test" not in shown.split(str(tmp_path))[1]
 
 
+OWN = """
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self, shape, outputs):
+        super().__init__()
+        assert tuple(shape) == (3, 8, 6), shape
+        self.conv, self.last = nn.Conv2d(3, 2, 3), nn.Linear(2 * 6 * 4, outputs)
+    def forward(self, x):
+        assert x.shape[1:] == (3, 8, 6), x.shape
+        return self.last(self.conv(x).flatten(1))
+
+def net(shape, outputs):
+    return Net(shape, outputs)
+"""
+
+
+def test_colour_images_are_what_the_documentation_says(tmp_path):
+    """Channels first, of bytes, in every network; channels last are refused."""
+    pytest.importorskip("torch")
+    rng = np.random.default_rng(0)
+    x, y = rng.integers(0, 256, (40, 3, 8, 6), np.uint8), rng.integers(0, 4, 40)
+    np.savez(tmp_path / "first.npz", train_x=x, train_y=y)
+    np.savez(tmp_path / "last.npz", train_x=x.transpose(0, 2, 3, 1), train_y=y)
+    (tmp_path / "mine.py").write_text(OWN)
+    train = [sys.executable, "-m", "unisono", "train", "--epochs", "1", "--normalise", "standard", "--model"]
+    for model in ("mine.py:net", "cnn:4", "mlp:8"):
+        command = [*train, model, "--data", "first.npz"]
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=100, cwd=tmp_path, check=False)
+        assert ended.returncode == 0, ended.stderr
+    told = forked("data", "check", "first.npz", cwd=tmp_path).stdout
+    assert "a sample: 3 x 8 x 6, as an image: channels x height x width (144 features)" in told
+    refused = forked("train", "--model", "cnn:4", "--data", "last.npz", cwd=tmp_path)
+    assert refused.returncode == 2
+    assert "shape (8, 6, 3) as 8 channels of 6 x 3 pixels: their channels come last" in refused.stderr
+    assert "HINT: put the channels first: x.transpose(0, 3, 1, 2)" in refused.stderr
+
+
 def test_fetch_then_check(capsys, server, tmp_path):
     shown, progress = called(capsys, "fetch", "mnist", "--data-dir", str(tmp_path / "d"))
     assert shown == f"mnist: fetched into {tmp_path}/d, checksums ok\n"

@@ -132,6 +132,17 @@ def test_a_study_that_was_interrupted_goes_on_with_its_job(cluster):
     assert not runner.pending(cluster.run)
 
 
+def test_a_slurm_that_does_not_answer_ends_the_study_and_is_no_record(cluster, monkeypatch):
+    def submit(script):
+        raise client.NoAnswer("sbatch: Unable to contact slurm controller")
+
+    monkeypatch.setattr(client, "submit", submit)
+    with pytest.raises(client.NoAnswer, match=r"what was finished is kept\nHINT: .*the same command goes on") as caught:
+        cluster.carry_out()
+    assert str(caught.value).startswith("SLURM does not answer here: sbatch: Unable to contact slurm controller; the")
+    assert not Submitted(JobOptions(), Waiting()).pending(cluster.run)
+
+
 def test_a_job_of_which_slurm_refuses_to_tell_is_not_taken_for_one_that_has_ended(cluster):
     cluster.states = [RUNNING, UserError("scontrol refused: Access denied")]
     record = cluster.carry_out()

@@ -5,13 +5,17 @@
         net.unplug(1); net.slow("1gbit")
 
 Each has its own address, host name (which resolves nowhere) and abstract sockets, so for unisono it is a node. What a
-test leaves running in them is ended with the net. Needs root, and `ip`; `REASON` says what is missing.
+test leaves running in them is ended with the net; what a run of the tests leaves that was killed is swept away by the
+next net. Needs root, and `ip`; `REASON` says what is missing.
 """
 
 import os
+import re
 import shutil
 import signal
 import subprocess
+import time
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -45,6 +49,7 @@ class Net:
         self._jobs: list[subprocess.Popen[str]] = []
 
     def __enter__(self) -> Self:
+        sweep()
         try:
             _ip("netns", "add", self._switch)
             _ip("-n", self._switch, "link", "add", "hub", "type", "bridge")
@@ -72,10 +77,8 @@ class Net:
             for pipe in (job.stdout, job.stderr):
                 if pipe is not None:
                     pipe.close()
-        for name in self.names:
-            shutil.rmtree(_HOSTS / name, ignore_errors=True)
         for name in [*self.names, self._switch]:
-            subprocess.run(["ip", "netns", "delete", name], capture_output=True, check=False, timeout=20)
+            _remove(name)
 
     @staticmethod
     def address(node: int) -> str:
@@ -98,14 +101,7 @@ class Net:
 
     def power_off(self, node: int) -> None:
         """Kills everything on a machine."""
-        found = subprocess.run(
-            ["ip", "netns", "pids", self.names[node]], capture_output=True, text=True, check=False, timeout=20
-        )
-        for pid in found.stdout.split():
-            try:
-                os.kill(int(pid), signal.SIGKILL)
-            except ProcessLookupError:
-                continue
+        _kill_all(self.names[node])
 
     def unplug(self, node: int) -> None:
         """Pulls its cable: nobody hears of it."""
@@ -131,7 +127,28 @@ class Net:
         subprocess.run([*enter, *rule], check=True, capture_output=True, timeout=20)
 
 
-def ends(jobs: list[subprocess.Popen[str]], timeout_s: float = 200.0) -> list[tuple[int, str, str]]:
-    """(exit code, stdout, stderr) of each, when all have ended."""
-    told = [job.communicate(timeout=timeout_s) for job in jobs]
+def _kill_all(name: str) -> None:
+    found = subprocess.run(["ip", "netns", "pids", name], capture_output=True, text=True, check=False, timeout=20)
+    for pid in found.stdout.split():
+        with suppress(ProcessLookupError):
+            os.kill(int(pid), signal.SIGKILL)
+
+
+def _remove(name: str) -> None:
+    shutil.rmtree(_HOSTS / name, ignore_errors=True)
+    subprocess.run(["ip", "netns", "delete", name], capture_output=True, check=False, timeout=20)
+
+
+def sweep() -> None:
+    """Ends what is left of nets whose process was killed: their names hold its number."""
+    for name in re.findall(r"^uni\d+(?:n\d+|s)\b", _ip("netns", "list"), re.MULTILINE):
+        if not Path("/proc", re.findall(r"\d+", name)[0]).exists():
+            _kill_all(name)
+            _remove(name)
+
+
+def ends(jobs: list[subprocess.Popen[str]], timeout_s: float = 100.0) -> list[tuple[int, str, str]]:
+    """(exit code, stdout, stderr) of each, when all have ended; they have so long together."""
+    deadline = time.monotonic() + timeout_s
+    told = [job.communicate(timeout=max(0.0, deadline - time.monotonic())) for job in jobs]
     return [(job.returncode, *texts) for job, texts in zip(jobs, told, strict=True)]

@@ -38,14 +38,29 @@ def by_tcp(world):
     return [found, address, own]
 
 def broken(world):
-    def fail():
+    def fail(*given):
         raise RuntimeError("a rank is gone")
 
-    world.comm.barrier = fail
+    world.comm.all_reduce = fail  # it tells how connecting went
     try:
         with default_group(world.comm, "cpu", 1):
             return "entered"
     except RuntimeError as error:
+        return [str(error), dist.is_initialized()]
+
+def unconnected(world):
+    # Rank 1 cannot: the other gives up in its time, and not after five times 30 s.
+    world.comm.join_s = 1.0
+
+    def refuse(*given, **more):
+        raise RuntimeError("Connect timeout\\nmore")
+
+    if world.rank == 1:
+        dist.init_process_group = refuse
+    try:
+        with default_group(world.comm, "cpu", 1):
+            return "entered"
+    except unisono.UserError as error:
         return [str(error), dist.is_initialized()]
 
 with tempfile.TemporaryDirectory() as folder:
@@ -54,6 +69,9 @@ with tempfile.TemporaryDirectory() as folder:
         for rank, found in enumerate(unisono.run(by_file, ranks, start="fork", timeout_s=30)):
             assert found == [ranks * (ranks + 1) / 2, "cpu", str(rank), str(ranks), True, False], found
     assert unisono.run(broken, 2, start="fork", timeout_s=30) == [["a rank is gone", False]] * 2
+    found = unisono.run(unconnected, 2, start="fork", timeout_s=30)
+    assert found[0] == found[1] and not found[0][1], found
+    assert found[0][0].startswith("rank 0: within 1 s (--join-timeout) there was no connection"), found
     assert not any(Path(folder).iterdir())
 found = unisono.run(by_tcp, 2, start="fork", timeout_s=30)
 assert found[0] == found[1] and found[0][0] == "here" and ":" in found[0][1], found
@@ -74,6 +92,7 @@ def test_on_gpus_the_device_is_set_before_anything_else_of_cuda_and_nccl_sums(mo
     monkeypatch.setattr(torch.cuda, "set_device", lambda device: calls.append(f"set {device}"))
     monkeypatch.setattr(dist, "init_process_group", lambda backend, **given: calls.append(f"init {backend}"))
     monkeypatch.setattr(dist, "destroy_process_group", lambda: calls.append("destroy"))
+    monkeypatch.setattr(dist, "is_initialized", lambda: True)
     with default_group(SerialCommunicator(), "cuda", 1) as device:
         calls.append(str(device))
     assert calls == ["set cuda:0", "init nccl", "cuda:0", "destroy"]

@@ -175,7 +175,11 @@ def test_a_cell_that_failed_is_a_row_with_its_reason():
     assert "why not" in table(rows).markdown(rows)
     waiting = rows_of(cells, records[:1], weak=False, cores=8)
     assert words_of(waiting) == ["1x2: not run yet"]
-    assert words_of(rows) == ["1x2: no core", "One number of ranks is no scaling: give a --grid with several."]
+    assert words_of(rows) == ["1x2: no core", "One number of ranks was measured: nothing can be said of scaling."]
+    lost = rows_of(cells, [failed(cell, "no core") for cell in cells], weak=False, cores=2)
+    assert words_of(lost) == ["1x1: no core", "1x2: no core"]
+    alone = rows_of(cells[:1], records[:1], weak=False, cores=2)
+    assert words_of(alone) == ["One number of ranks is no scaling: give a --grid with several."]
     assert "not run yet" in table(rows).markdown(rows_of(cells, records[:1], weak=False, cores=2))
 
 

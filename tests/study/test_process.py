@@ -60,6 +60,12 @@ def test_a_run_that_closes_its_output_and_goes_on_is_a_record(tmp_path, monkeypa
         ("noise\nunisono: no such thing\nHINT: another\n", 2, "no such thing"),
         ("Traceback\n  line\nValueError: bad\n", 1, "ValueError: bad"),
         ("Traceback\n  line\nValueError: bad\n(left out: 14 frames of unisono)\n", 1, "ValueError: bad"),
+        (
+            "unisono: Traceback (most recent call last):\n  line\n    ^^\nValueError: bad\nsrun: error: n2: Exited\n",
+            1,
+            "ValueError: bad",
+        ),
+        ("unisono: Traceback (most recent call last):\n  line\n", 1, "Traceback (most recent call last):"),
         ("", -9, "it was killed by SIGKILL"),
         ("\n", 3, "it ended with exit code 3"),
     ],

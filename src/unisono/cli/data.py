@@ -97,8 +97,9 @@ def _facts(dataset: "Dataset") -> list[str]:
 
     x, y = dataset.train_x, dataset.train_y
     shape = " x ".join(map(str, dataset.shape))
+    image = ", as an image: channels x height x width" if len(dataset.shape) == 3 else ""
     facts = [
-        f"a sample: {shape} ({dataset.features} features); in memory: {readable_bytes(dataset.nbytes)}",
+        f"a sample: {shape}{image} ({dataset.features} features); in memory: {readable_bytes(dataset.nbytes)}",
         f"train_x: {x.min():g} to {x.max():g}, mean {x.mean(dtype=np.float64):.4g}",
     ]
     if not dataset.classes:

@@ -117,6 +117,10 @@ class Submitted:
                     number = self._submit(cell, recipe, run)
             code, said = self._wait(number, run, timeout_s, on_line)
             note.unlink(missing_ok=True)
+        except client.NoAnswer as error:  # no fault of the cell's, and the next one would fare no better
+            again = "unisono jobs, whether a job got there all the same; then the same command goes on"
+            left = "the study ends here, and what was finished is kept"
+            raise client.NoAnswer(error.reason, left=left, hint=f"{client.AWAY}; {again}") from None
         except UnisonoError as error:  # the job may go on: with the note, --retry goes on with it
             code, said = error.exit_code, f"unisono: {error}"
         elapsed_s = time.perf_counter() - begun

@@ -43,6 +43,7 @@ DTYPES = ("float32", "float64", "int32", "int64", "float16", "bfloat16")
 backend can. Point-to-point messages may be of any type without Python objects in it."""
 
 DEFAULT_TIMEOUT_S = 300.0
+DEFAULT_JOIN_S = 60.0
 
 AGREE_WORDS = 4
 """How many integers `agree` compares at most."""
@@ -78,6 +79,8 @@ class Communicator(ABC):
     transport: str
     address: str = ""
     """By which others reach this rank's machine, where the backend knows."""
+    join_s: float = DEFAULT_JOIN_S
+    """How long a further group of these ranks may take to connect (--join-timeout)."""
 
     # -- point to point
 

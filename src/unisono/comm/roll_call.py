@@ -15,10 +15,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, final
 
+from unisono.comm.base import DEFAULT_JOIN_S
 from unisono.comm.route import address_of, is_loopback, own_address
 from unisono.errors import CommTimeout, UserError
 
-DEFAULT_JOIN_S = 60.0
 _LOOK_S = 0.05
 
 

@@ -68,6 +68,7 @@ def world(
         made = TorchCommunicator(store, rank, size, device, join.timeout_s, at=at)
     except CommError as error:
         raise unconnected(names, rank, join, str(error)) from error
+    made.join_s = join.timeout_s
     made.wait_for_others(timeout_s)
     return made
 
@@ -154,8 +155,10 @@ class TorchCommunicator(CheckedCommunicator):
         self._splits += 1
         store = PrefixStore(f"split{self._splits}/{members[0]}", self._store)
         me = members.index(self.rank)
-        device, timeout_s = str(self._device), self.timeout_s
-        made = TorchCommunicator(store, me, len(members), device, timeout_s, checked=self.checked, at=self.address)
+        device, join_s = str(self._device), min(self.join_s, self.timeout_s)
+        made = TorchCommunicator(store, me, len(members), device, join_s, checked=self.checked, at=self.address)
+        made.wait_for_others(self.timeout_s)
+        made.join_s = self.join_s
         self.barrier()  # a group that is ready must not end the store while another one still connects
         return made
 

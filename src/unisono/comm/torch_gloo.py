@@ -38,9 +38,14 @@ def connect(store: Store, rank: int, size: int, at: str, timeout_s: float) -> An
     return gloo
 
 
+def try_s(timeout_s: float) -> float:
+    """gloo's time-out with which it gives up to connect after `timeout_s`, or after 10 s if that is longer."""
+    return min(timeout_s, max(timeout_s / _TRIES, _LEAST_TRY_S))
+
+
 def _options(at: str, timeout_s: float) -> Any:
     options = dist.ProcessGroupGloo._Options()  # type: ignore[attr-defined]  # there all the same
-    options._timeout = timedelta(seconds=min(timeout_s, max(timeout_s / _TRIES, _LEAST_TRY_S)))
+    options._timeout = timedelta(seconds=try_s(timeout_s))
     # Without an address gloo takes what this machine's name resolves to, often 127.0.0.1, for the others as well.
     devices = dist.ProcessGroupGloo
     options._devices = [devices.create_device(hostname=at) if at else devices.create_default_device()]

@@ -20,6 +20,7 @@ class Wrapper(Communicator):
         self.inner = inner
         self.rank, self.size = inner.rank, inner.size
         self.timeout_s, self.transport = inner.timeout_s, inner.transport
+        self.address, self.join_s = inner.address, inner.join_s
 
     def isend(self, array: Array, dest: int, tag: int = 0) -> Request:
         return self.inner.isend(array, dest, tag)

@@ -102,6 +102,7 @@ def connect(placement: Placement, transport: str, timeout_s: float, join: Join =
         check_world(placement, mpi_library.world_size(), mpi_library.library())
         made = mpi.world(timeout_s)
         made.address = address_of(join.interface) if join.interface else ""
+        made.join_s = join.timeout_s
         return made
     # torchrun's agent serves the store itself, and torch knows where.
     address = None if placement.source == "torchrun" else placement.address

@@ -32,6 +32,7 @@ from unisono.comm.node import node_colour
 from unisono.comm.roll_call import Join, call
 from unisono.comm.route import interface_of, own_addresses, way_to
 from unisono.comm.telling import all_told, told
+from unisono.comm.torch_gloo import try_s
 from unisono.errors import UserError
 from unisono.launch.environments import torch_variables
 from unisono.launch.placement import Placement
@@ -59,20 +60,42 @@ def default_group(comm: Communicator, kind: str, threads: int) -> Iterator[torch
         store, address, own = meet(
             comm, directory, one_node=local_size == comm.size, near=colours[comm.rank] == colours[0]
         )
-        wait = timedelta(seconds=comm.timeout_s)
         backend = BACKENDS[kind]
         here = Placement(comm.rank, comm.size, local_rank, local_size, None, None, address, "unisono")
         # gloo would take what this machine's name resolves to, which may be nothing that others reach.
         interface = interface_of(own) if own else ""
         with torch_variables(here, threads, interface=interface):
-            dist.init_process_group(backend, store=store, rank=comm.rank, world_size=comm.size, timeout=wait)
             try:
-                comm.barrier()  # rank 0 must not remove the file before all have connected
+                _connect(comm, backend, store)
                 if backend == "gloo":
                     kept.close()  # a run that is killed leaves no file; NCCL would look for it again
                 yield device
             finally:
-                dist.destroy_process_group()
+                if dist.is_initialized():
+                    dist.destroy_process_group()
+
+
+def _connect(comm: Communicator, backend: str, store: Store) -> None:
+    """The group, on every rank or on none; returns when all are connected, so that the store may go."""
+    wait, failure = timedelta(seconds=comm.timeout_s), ""
+    join_s = min(comm.join_s, comm.timeout_s)
+    # gloo would try five times for as long as collectives may take. NCCL connects later.
+    limit = timedelta(seconds=try_s(join_s)) if backend == "gloo" else wait
+    try:
+        dist.init_process_group(backend, store=store, rank=comm.rank, world_size=comm.size, timeout=limit)
+    except RuntimeError as error:
+        failure = str(error).partition("\n")[0]
+    if failed := [(rank, found) for rank, found in enumerate(all_told(comm, failure)) if found]:
+        raise UserError(
+            f"rank {failed[0][0]}: within {join_s:g} s (--join-timeout) there was no connection for torch's group to "
+            f"all other ranks: {failed[0][1]}",
+            hint="ports above 1023 must be open between the machines, in both directions; does another --interface "
+            "lead there? unisono doctor --nodes shows who reaches whom",
+        )
+    if backend == "gloo":
+        group = dist.group.WORLD
+        assert group is not None
+        group._get_backend(torch.device("cpu"))._set_default_timeout(wait)
 
 
 def meet(comm: Communicator, directory: str, *, one_node: bool, near: bool) -> tuple[Store, str | None, str]:
@@ -99,6 +122,6 @@ def meet(comm: Communicator, directory: str, *, one_node: bool, near: bool) -> t
             "unisono doctor --nodes shows who reaches whom",
         )
     store = kept[0] if kept else TCPStore(host, port, comm.size, False, wait, wait_for_workers=False)
-    join = Join(main=host, timeout_s=comm.timeout_s)
+    join = Join(main=host, timeout_s=min(comm.join_s, comm.timeout_s))
     own = comm.address or call(PrefixStore("unisono/roll", store), comm.rank, comm.size, join)
     return store, f"{host}:{port}", own

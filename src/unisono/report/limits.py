@@ -42,12 +42,19 @@ def words_of(rows: Sequence[Row]) -> list[str]:
     failures += [line for row in rows if (line := losses_line(row, row["grid"]))]
     others = others_line(rows, lambda row: str(row["grid"]))
     if base is None or len({row["world"] for row in done}) < 2:
-        begun = any(row.get("reason") == NOT_YET for row in rows)
-        told = [*failures, "" if begun else "One number of ranks is no scaling: give a --grid with several.", others]
-        return [line for line in told if line]
+        return [line for line in [*failures, _too_few(rows), others] if line]
     lines = [*law_lines(done), knee_line(done), limit_line(base, largest_of(done)), accuracy_line(base, done)]
     lines += [bits_line(rows), short_line(rows, "grid"), others, *failures]
     return [line for line in lines if line]
+
+
+def _too_few(rows: Sequence[Row]) -> str:
+    """What to say where one number of ranks, or none, was measured."""
+    if len({row["world"] for row in rows}) < 2:
+        return "One number of ranks is no scaling: give a --grid with several."
+    if any(row.get("reason") == NOT_YET for row in rows) or all(row.get("reason") for row in rows):
+        return ""
+    return "One number of ranks was measured: nothing can be said of scaling."
 
 
 def crowded(row: Row) -> bool:

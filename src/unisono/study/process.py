@@ -97,11 +97,15 @@ def read_summary(run: Path) -> dict[str, Any]:
 
 
 def reason_of(said: str, code: int | None) -> str:
-    """The line that tells why: an error of ours, else the last one; else how the process ended."""
-    lines = [line.strip() for line in said.splitlines() if line.strip() and not line.startswith(LEFT_OUT)]
-    ours = [line.removeprefix("unisono: ") for line in lines if line.startswith("unisono: ")]
-    if ours or lines:
-        return ours[-1] if ours else lines[-1]
+    """The line that tells why: an error of ours, of a traceback its end; else the last one; else how it ended."""
+    lines = [line.rstrip() for line in said.splitlines() if line.strip() and not line.startswith(LEFT_OUT)]
+    ours = [number for number, line in enumerate(lines) if line.startswith("unisono: ")]
+    if ours:
+        told = lines[ours[-1]].removeprefix("unisono: ")
+        ends = (line for line in lines[ours[-1] + 1 :] if not line.startswith(" "))
+        return next(ends, told) if told.startswith("Traceback ") else told
+    if lines:
+        return lines[-1].strip()
     if code is not None and code < 0:
         return f"it was killed by {signal.Signals(-code).name}"
     return f"it ended with exit code {code}"

@@ -11,6 +11,7 @@ from made_run import make
 from made_studies import ROWS, compare_rows, points, predict_rows, profile_records, scale_rows, tune_rows
 
 import unisono
+from unisono.recipe import Recipe
 from unisono.report.page.blocks import Lines, Rows
 from unisono.report.page.document import document, sections_of
 from unisono.report.page.flame import Flame
@@ -157,6 +158,11 @@ def test_how_a_study_came_about_is_told_as_it_is_of_a_run(tmp_path):
     assert "They differ in --ranks, --shards." in page
     assert "16 GiB" in page
     assert "<b>mine" not in page
+
+
+def test_a_recipe_of_defaults_is_said_to_be_one(tmp_path):
+    (tmp_path / "about.json").write_text(json.dumps(ABOUT | {"recipe": {"epochs": Recipe().epochs}}))
+    assert "All options have their defaults." in page_of(tmp_path, "scale", scale_rows())
 
 
 @pytest.mark.parametrize(

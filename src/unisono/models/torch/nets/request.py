@@ -15,6 +15,9 @@ from typing import final
 from unisono.errors import UserError, unknown_name
 from unisono.models.activations import ACTIVATIONS
 
+MOST_COLOURS = 4
+"""Channels of photographs; so few columns of pixels have none."""
+
 
 @final
 @dataclass(frozen=True)
@@ -81,11 +84,16 @@ class Request:
                 hint="use data of shape (rows, height, width) or (rows, channels, height, width), or --model mlp",
             )
         channels, height, width = (1, *self.shape)[-3:]
+        if width <= MOST_COLOURS < min(channels, height):  # it would train, and learn little
+            raise UserError(
+                f"model {self.spec!r} would read samples of shape {self.shape} as {channels} channels of {height} x "
+                f"{width} pixels: their channels come last",
+                hint="put the channels first: x.transpose(0, 3, 1, 2)",
+            )
         if min(height, width) < least:
-            last = width < 5 <= min(channels, height)
             raise UserError(
                 f"model {self.spec!r} needs images of {least} x {least} pixels or more, found {height} x {width}",
-                hint="put the channels first: x.transpose(0, 3, 1, 2)" if last else "use larger images, or --model mlp",
+                hint="use larger images, or --model mlp",
             )
         return channels, height, width
 

@@ -18,7 +18,9 @@ def section(runs: Sequence[Run]) -> Section | None:
             rows = [[str(name), str(value)] for name, value in recipe.items()]
             changed = [row for row in rows if getattr(Recipe(), row[0], _MISSING) != recipe[row[0]]]
             blocks += [Text(told, "note") for told in _varied(run)]
-            blocks += [Table(("option", f"value in {run.name}" if len(runs) > 1 else "value"), changed)]
+            head = ("option", f"value in {run.name}" if len(runs) > 1 else "value")
+            whose = f"{run.name}: a" if len(runs) > 1 else "A"
+            blocks.append(Table(head, changed) if changed else Text(f"{whose}ll options have their defaults.", "note"))
             blocks += [Fold("All options", [Table(("option", "value"), rows)])]
     return Section("Recipe", blocks) if blocks else None
 
