@@ -13,8 +13,13 @@ from pathlib import Path
 
 import psutil
 import pytest
+from hypothesis import HealthCheck, settings
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+
+# A busy machine is no failure: how long an example takes is not judged.
+settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("unhurried")
 
 DESCRIPTORS = ("memfd", "pidfd", "socket", "/pytest-of-")
 """Of memory, processes, connections, and files of tests; others may be pytest's own, or a library's for good."""
