@@ -6,11 +6,14 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import pytest
+
+from unisono.errors import RESUME_ME
 
 COMMAND = [sys.executable, "-m", "unisono"]
 
@@ -30,6 +33,7 @@ def strike(words: list[str], cwd: Path, ready: Callable[[str], bool], ranks: int
             while len(tree) < ranks or not ready(os.pread(out.fileno(), 1 << 20, 0).decode()):
                 assert command.poll() is None, os.pread(err.fileno(), 1 << 20, 0).decode()
                 tree = psutil.Process(command.pid).children(recursive=True)
+                time.sleep(0.02)  # looking takes the cores away from what is looked at
             os.killpg(command.pid, signal.SIGINT)
             code = command.wait(60)
         finally:
@@ -43,18 +47,13 @@ def strike(words: list[str], cwd: Path, ready: Callable[[str], bool], ranks: int
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        (["tune", "--ranks", "1,2", "--threads", "1", "--seconds", "1000"], "What was tried is kept in o: the same"),
-        (["predict", "--nodes", "2..4"], "What was finished is kept in o: the same command goes on."),
-    ],
+    "words", [["tune", "--ranks", "1,2", "--threads", "1", "--seconds", "1000"], ["predict", "--nodes", "2..4"]]
 )
-def test_what_was_finished_is_kept(words, told, tmp_path):
+def test_what_was_finished_is_kept(words, tmp_path):
     records = tmp_path / "o" / "cells.jsonl"
     code, shown, errors = strike([*words, "--out", "o"], tmp_path, lambda said: records.exists(), ranks=2)
-    assert code == -signal.SIGINT
-    assert told in errors
-    assert errors.endswith("unisono: interrupted\n")
+    assert code == RESUME_ME
+    assert "unisono: interrupted; what was finished is kept in o\nHINT: the same command goes on" in errors
     assert "Traceback" not in errors
     assert {json.loads(line)["status"] for line in records.read_text().splitlines()} == {"finished"}
     assert ("settings that were tried" in shown) == (words[0] == "tune")
