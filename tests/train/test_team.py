@@ -130,7 +130,7 @@ def test_a_machine_that_has_a_part_of_the_replicas_saves_nothing_and_says_so(mon
     job = prepare(replace(RECIPE, strategy="local", sync_every=3))
     away = Away(Seating.of([0, 0, 1], 0, job.recipe.shards), ("a", "a", "b"))
     places = Places(snapshots=tmp_path)
-    post = SimpleNamespace(attach=lambda *given: None, tick=lambda: None, why=lambda: "", first_lost=False)
+    post = SimpleNamespace(attach=lambda *given: None, tick=lambda: None, why=lambda: "", first_lost=False, crashes=0)
 
     def end(strategy: Sync, position: int) -> None:
         if position == 7 and not asked:
@@ -165,7 +165,7 @@ def test_what_is_no_loss_is_not_saved(monkeypatch, tmp_path):
 
     monkeypatch.setattr(Sync, "_hear_from_away", end)
     away = Away(Seating.of([0, 0, 1], 0, 8), ("a", "a", "b"))
-    post = SimpleNamespace(attach=lambda *given: None, tick=lambda: None, why=why, first_lost=False)
+    post = SimpleNamespace(attach=lambda *given: None, tick=lambda: None, why=why, first_lost=False, crashes=0)
     with pytest.raises(UnisonoError, match="node 1 and node 0 have different parameters") as caught:
         Team(prepare(RECIPE), Places(snapshots=tmp_path), away=away).train(lambda rank, record: None, post=post)
     assert not isinstance(caught.value, Halted)
