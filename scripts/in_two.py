@@ -15,7 +15,7 @@ ASIDE = ("tests/cluster", "tests/conformance", "tests/comm", "tests/doctor")
 
 
 def main() -> int:
-    pytest = [sys.executable, "-m", "pytest"]
+    pytest = [sys.executable, "-u", "-m", "pytest"]
     with tempfile.TemporaryFile("w+") as log:
         aside = subprocess.Popen([*pytest, *ASIDE], stdout=log, stderr=subprocess.STDOUT)
         try:

@@ -13,7 +13,7 @@ from unisono.cli.running import run_recipe
 from unisono.recipe import Recipe
 
 FETCH_S = 60
-TRIES, TRY_S = 5, 15
+TRIES, TRY_S = 3, 40
 CUT_SHORT = "mpi/pmi2: value not properly terminated"
 """What SLURM's plugin says when it mistakes an address that MPICH tells it, before our code runs: now and then.
 One task fails in MPI_Init then, and the other waits for it for ever."""
