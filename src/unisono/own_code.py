@@ -47,7 +47,7 @@ def _imported(file: Path, root: Path) -> Iterator[Path]:
     """The modules under `root` that a file's import statements name; none of a file that is no Python."""
     try:
         tree = ast.parse(file.read_bytes())
-    except (OSError, SyntaxError, ValueError):  # of which whoever runs it will say more
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):  # of which whoever runs it will say more
         return
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):

@@ -1,16 +1,31 @@
 """`unisono train`, in which rank 1 alone fails in the middle of an epoch; for `test_failing_rank.py`, under mpirun.
 
-mpirun -n 3 python failing_rank.py train --strategy async
+mpirun -n 3 -x FAILURE=UserError python failing_rank.py train --strategy async
 """
 
+import os
+import sys
+from functools import partial
 from typing import Any
 
 from unisono.cli.main import main
 from unisono.data.loader import Loader
+from unisono.errors import UserError
 from unisono.launch.environments import detect
 
 FAILS_AT = 5
 """Loads."""
+
+
+def _raise(kind: type[Exception], words: str) -> None:
+    raise kind(words)
+
+
+FAILURES = {
+    "OverflowError": partial(_raise, OverflowError),
+    "UserError": partial(_raise, UserError),
+    "exit": lambda words: sys.exit(0),
+}
 
 
 def main_of_a_rank() -> None:
@@ -19,7 +34,7 @@ def main_of_a_rank() -> None:
     def failing(*given: Any) -> Any:
         loads[0] += 1
         if loads[0] == FAILS_AT:
-            raise OverflowError("the fifth batch is no good")
+            FAILURES[os.environ.get("FAILURE", "OverflowError")]("the fifth batch is no good")
         return groups(*given)
 
     if detect().rank == 1:

@@ -20,11 +20,11 @@ STRATEGIES = [
 ]
 
 
-@pytest.mark.parametrize("options", STRATEGIES)
-def test_the_others_do_not_wait_for_it(tmp_path, options):
+def run(place: Path, options: list[str], failure: str = "OverflowError") -> tuple[int, str]:
+    """The exit code, and what was said."""
     job = subprocess.Popen(
-        mpirun(3, [*COMMAND, *options]), cwd=tmp_path, env=mpi_environment(), stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE, text=True,
+        mpirun(3, [*COMMAND, *options]), cwd=place, env=mpi_environment() | {"FAILURE": failure},
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:
         _, said = job.communicate(timeout=90)  # without it MPI_Finalize waits for ever
@@ -32,5 +32,21 @@ def test_the_others_do_not_wait_for_it(tmp_path, options):
         if job.poll() is None:
             job.terminate()  # mpirun ends its ranks
             job.communicate(timeout=20)
-    assert job.returncode not in (0, 75)
+    return job.returncode, said
+
+
+@pytest.mark.parametrize("options", STRATEGIES)
+def test_the_others_do_not_wait_for_it(tmp_path, options):
+    code, said = run(tmp_path, options)
+    assert code not in (0, 75)
     assert "OverflowError: the fifth batch is no good" in said
+
+
+@pytest.mark.parametrize(
+    ("failure", "code", "words"),
+    [("UserError", 2, "the fifth batch is no good"), ("exit", 1, "rank 1 left the run by sys.exit(0)")],
+)
+def test_nor_where_all_might_have_failed_alike_or_it_leaves_by_itself(tmp_path, failure, code, words):
+    found, said = run(tmp_path, [], failure)
+    assert found == code, said
+    assert words in said

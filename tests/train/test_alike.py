@@ -39,3 +39,25 @@ def test_unlike_processors_are_named():
     (told,) = unlike([facts, other], "node")
     assert told.startswith("node 1 (old) is not like the first, so bits may differ: the processor: ")
     assert told.endswith("Z80 on node 1")
+
+
+@pytest.mark.parametrize("changed", ["mine.py", "helper.py"])
+@pytest.mark.parametrize("name", ["model", "data"])
+def test_own_code_that_differs_is_refused_wherever_it_lies(tmp_path, name, changed):
+    facts = []
+    for node in ("a", "b"):
+        place = tmp_path / node
+        place.mkdir()
+        (place / "mine.py").write_text("import helper\n")
+        (place / "helper.py").write_text("width = 8\n")
+        facts.append(facts_of(replace(RECIPE, **{name: f"{place}/mine.py:make"})))
+        facts[-1]["recipe"][name] = "mine.py:make"  # as it is called from where each of them is
+    check_alike(facts, "node")
+    (tmp_path / "b" / changed).write_text("import helper\nwidth = 9\n")
+    facts[1]["code"] = facts_of(replace(RECIPE, **{name: f"{tmp_path}/b/mine.py:make"}))["code"]
+    with pytest.raises(
+        UserError, match=rf"the code of --{name} mine.py:make is not the same everywhere: '.* on node 0"
+    ):
+        check_alike(facts, "node")
+    facts[1]["code"] = facts_of(replace(RECIPE, **{name: "not_here.py:make"}))["code"]
+    check_alike(facts, "node")

@@ -39,6 +39,15 @@ def test_ranks_that_have_a_core_each_are_left_alone(monkeypatch: pytest.MonkeyPa
     assert machine.moved == []
 
 
+def test_a_way_back_that_failed_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = Machine(monkeypatch, {0, 1})
+    home = Homing(_member(index=3, count=4))
+    home()
+    machine.cores, machine.now = {1}, machine.now + RARELY_S
+    home()
+    assert machine.moved == [{1}, {0, 1}] * 2
+
+
 def test_often_after_a_change_of_membership_and_rarely_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
     machine, member = Machine(monkeypatch, {0}), _member(index=0, count=2)
     home = Homing(member)
@@ -60,7 +69,7 @@ def test_often_after_a_change_of_membership_and_rarely_otherwise(monkeypatch: py
 def test_the_process_may_run_where_it_could_before() -> None:
     allowed = os.sched_getaffinity(0)
     for core in allowed:
-        go_to(core, allowed)
+        go_to({core}, allowed)
         assert os.sched_getaffinity(0) == allowed
 
 
@@ -68,7 +77,7 @@ def test_it_is_moved_to_that_core() -> None:
     allowed = os.sched_getaffinity(0)
     moved = set()
     for core in sorted(allowed) * 20:
-        go_to(core, allowed)
+        go_to({core}, allowed)
         if _core_now() == core:  # the kernel may have moved it again, but not every time
             moved.add(core)
     assert moved == allowed
@@ -76,7 +85,7 @@ def test_it_is_moved_to_that_core() -> None:
 
 def test_a_core_that_was_taken_away_is_no_failure() -> None:
     allowed = os.sched_getaffinity(0)
-    go_to(max(allowed) + 1000, allowed)
+    go_to({max(allowed) + 1000}, allowed)
     assert os.sched_getaffinity(0) == allowed
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from unisono import __version__
 from unisono.recipe import ONE_RUNS, Recipe
 from unisono.resources import machine
+from unisono.train.journal import replace
 
 ABOUT = "about.json"
 
@@ -40,4 +41,4 @@ def write_about(path: Path, recipes: Sequence[Recipe], *, here: bool = True) -> 
         "varied": [name for name in names if name not in common],
         "machine": machine() if here else {},
     }
-    (path / ABOUT).write_text(json.dumps(about, indent=1) + "\n")
+    replace(path / ABOUT, json.dumps(about, indent=1) + "\n")

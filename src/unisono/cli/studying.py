@@ -88,7 +88,8 @@ def study(plan: Plan, show: Callable[[Sequence[Record], Path], None]) -> None:
         show_plan(plan)
         return
     with Records.open(plan.path, plan.kind, plan.studied) as records:
-        write_about(plan.path, [cell.recipe for cell in plan.cells], here=plan.elsewhere is None)
+        with writing(plan.path):
+            write_about(plan.path, [cell.recipe for cell in plan.cells], here=plan.elsewhere is None)
         try:
             _carry_out(plan, records, terms)
         except KeyboardInterrupt:

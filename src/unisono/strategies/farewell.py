@@ -85,6 +85,11 @@ class Farewells:
         self.say(len(self._rows) - 1, farewell)
 
     @property
+    def slots(self) -> list[int]:
+        """The ranks of this machine that have said something, by their slots."""
+        return [slot for slot, row in enumerate(self._rows[:-1]) if row[:_COUNT_BYTES].view(np.int64)[0]]
+
+    @property
     def own(self) -> Farewell | None:
         """What a rank of this machine has said."""
         return next(filter(None, map(self._read, self._rows[:-1])), None)

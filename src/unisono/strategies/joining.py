@@ -116,8 +116,9 @@ def _join(
     told(comm, begin)
     crowded = comm.size > usable_cores()
     member = Member(shared.words, comm.rank, comm.size, crowded=crowded, timeout_s=comm.timeout_s)
-    if start.gone is not None:
-        member.watch(start.gone)
+    if (gone := start.gone) is not None:
+        # Whoever has said farewell does not come either, though under MPI its process may stay until all have ended.
+        member.watch(lambda: sorted({*gone(), *shared.farewells.slots}))
     return shared, member
 
 

@@ -5,17 +5,19 @@ is refused with both sides named, on every machine; one that may change bits (an
 
     facts = facts_of(recipe); check_alike(all_told(comm, facts)); notes = unlike(all_told(comm, facts))
 
-Limits: data are compared by name, not by content.
+Limits: data are compared by name, not by content, but for the user's own code that makes them.
 """
 
 import platform
 import socket
 from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any, TypeAlias
 
 from unisono import __version__
 from unisono.errors import UserError
+from unisono.own_code import sha256_of
 from unisono.recipe import Recipe, option
 from unisono.train.fingerprint import differences, fingerprint
 from unisono.train.resuming import FREE
@@ -34,8 +36,18 @@ def facts_of(recipe: Recipe) -> Facts:
         "version": __version__,
         "python": ".".join(platform.python_version_tuple()[:2]),
         "recipe": decides,
+        "code": {name: _code(getattr(recipe, name)) for name in ("model", "data")},
         "fingerprint": fingerprint(recipe.threads),
     }
+
+
+def _code(given: str) -> str:
+    """Of the user's own file:function, what the file and those that it imports from beside it hold; else nothing.
+
+    Nothing, too, of a file that is not here: whoever looks for it knows where else it may be, or says so.
+    """
+    file = Path(given.rpartition(":")[0]).expanduser() if ".py:" in given else None
+    return sha256_of(file) if file is not None and file.is_file() else ""
 
 
 def check_alike(facts: Sequence[Facts], noun: str) -> None:
@@ -59,6 +71,15 @@ def check_alike(facts: Sequence[Facts], noun: str) -> None:
             "the recipe is not the same everywhere:\n" + "\n".join(changed),
             hint="give the same options, and the same recipe file, on every machine",
         )
+
+    for name in facts[0]["code"]:
+        hashes = [one["code"][name] for one in facts]
+        if len(set(filter(None, hashes))) > 1:
+            raise UserError(
+                f"the code of {option(name)} {given[name][0]} is not the same everywhere: "
+                f"{_sides(facts, [found[:12] for found in hashes], noun)}",
+                hint="copy that file, and those beside it that it imports, to every machine",
+            )
 
 
 def unlike(facts: Sequence[Facts], noun: str) -> list[str]:

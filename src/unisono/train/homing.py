@@ -28,6 +28,7 @@ class Homing:
 
     def __init__(self, member: Member) -> None:
         self._member = member
+        self._home, self._allowed = set[int](), set[int]()
         self._seen = 0
         self._soon = self._due = 0.0
 
@@ -39,8 +40,11 @@ class Homing:
             return
         self._due = now + (OFTEN_S if now < self._soon else RARELY_S)
         allowed = os.sched_getaffinity(0)
-        if len(allowed) < self._member.count:
-            go_to(core_of(self._member.index, allowed), allowed)
+        if allowed != self._home:  # else the way back has failed
+            self._allowed = allowed
+        if len(self._allowed) < self._member.count:
+            self._home = {core_of(self._member.index, self._allowed)}
+            go_to(self._home, self._allowed)
 
 
 def core_of(index: int, allowed: set[int]) -> int:
@@ -48,8 +52,8 @@ def core_of(index: int, allowed: set[int]) -> int:
     return sorted(allowed)[index % len(allowed)]
 
 
-def go_to(core: int, allowed: set[int]) -> None:
+def go_to(home: set[int], allowed: set[int]) -> None:
     """Moves this thread to that core, and lets it be moved to any that is allowed."""
-    with suppress(OSError):  # cores may be taken away in this very moment
-        os.sched_setaffinity(0, {core})
-        os.sched_setaffinity(0, allowed)
+    for cores in (home, allowed):
+        with suppress(OSError):  # they may have been taken away
+            os.sched_setaffinity(0, cores)

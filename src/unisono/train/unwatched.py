@@ -33,7 +33,7 @@ from unisono.comm.arrival import lost
 from unisono.comm.base import Communicator
 from unisono.comm.telling import told
 from unisono.comm.vigil import Vigil
-from unisono.errors import CommError, NodeLost, OtherFailed, RankLost, UnisonoError, UserError
+from unisono.errors import AskedToEnd, CommError, NodeLost, OtherFailed, RankLost, UnisonoError, UserError
 from unisono.launch.signals import deaf_after, heeding
 from unisono.launch.supervision import Outcome
 from unisono.strategies.base import Strategy
@@ -87,7 +87,9 @@ def train_unwatched(
     with threadpool_limits(job.recipe.threads, user_api="blas"), closing(Vigil(comm)) as vigil, deaf_after(RankLost):
         model = job.model_of(world.rank)
         fill = origin.snapshot and partial(put_back, model, job.optimizer, snapshot=origin.snapshot)
-        with job.strategy(comm, model, Start(origin.position, fill, vigil.gone)) as strategy:
+        begun = job.strategy(comm, model, Start(origin.position, fill, vigil.gone))
+        # Whatever ends this rank: closing, the strategy tells other machines why, and SIGTERM must not cut that short.
+        with begun as strategy, deaf_after(Exception, SystemExit):
             if strategy.kept is None:
                 return walk_through(strategy, model, job, world.report, places.weights, on_tick)
             folder = places.snapshots if comm.rank == 0 else None
@@ -124,6 +126,12 @@ def train_unwatched(
                     if wait_until(lambda: bool(vigil.gone()), _ENDING_S):
                         raise lost(comm.rank, "the run", vigil.gone()) from error
                     raise
+                except AskedToEnd:
+                    raise
+                except SystemExit as error:
+                    failure = UnisonoError(f"rank {comm.rank} left the run by sys.exit({error.code!r})")
+                    _take_leave(strategy, failure)
+                    raise failure from error
                 except Exception as error:
                     _take_leave(strategy, error)
                     raise

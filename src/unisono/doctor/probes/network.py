@@ -18,15 +18,16 @@ def probe() -> list[Finding]:
 def name(host: str) -> Finding:
     """Whether the host's own name leads to an address that other nodes could use."""
     fix = "give it a line in /etc/hosts with the address of the network, or set GLOO_SOCKET_IFNAME=eth0 (`ip address`)"
+    other = "unisono looks for the way to other nodes itself, but torch's gloo needs an address"
     try:
         found = {entry[4][0] for entry in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
     except OSError as error:
-        told = f"{host} leads nowhere ({error.strerror}): torchrun and gloo across nodes will fail"
+        told = f"{host} leads nowhere ({error.strerror}): {other}"
         return Finding("host name", "warning", told, fix, {"host": host, "addresses": []})
     addresses = sorted(str(address) for address in found)
     facts = {"host": host, "addresses": addresses}
     if all(ipaddress.ip_address(address.partition("%")[0]).is_loopback for address in addresses):
-        told = f"{host} leads to {', '.join(addresses)} only: fine here, but gloo across nodes will fail"
+        told = f"{host} leads to {', '.join(addresses)} only: {other}"
         return Finding("host name", "warning", told, fix, facts)
     return Finding("host name", "ok", f"{host} is {', '.join(addresses)}", facts=facts)
 

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import final
 
-from unisono.errors import UnisonoError
 from unisono.launch.slurm.client import Job, NoAnswer, jobs_of
 
 MOST_FAILURES = 30
@@ -76,14 +75,16 @@ def told(job: Job) -> str:
 
 def ask(number: str, say: Say, poll_s: float) -> list[Job]:
     """A job, or all tasks of an array; asks again while SLURM does not answer."""
+    reason = ""
     for failures in range(MOST_FAILURES):
         try:
             return jobs_of(number)
         except NoAnswer as error:
+            reason = error.reason
             if failures == 0:
-                say(f"SLURM does not answer, asking again: {error.reason}")
+                say(f"SLURM does not answer, asking again: {reason}")
         time.sleep(poll_s)
-    raise UnisonoError(f"SLURM does not answer any more; job {number} may go on", hint=f"scontrol show job {number}")
+    raise NoAnswer(reason, left=f"job {number} may go on", hint=f"later: scontrol show job {number}")
 
 
 @final

@@ -52,7 +52,7 @@ def safe(staleness: int, workers: int) -> float:
 def softsync(staleness: int, workers: int) -> float:
     """w -= eta * mean of N gradients, whoever they come from: 1-softsync (Gupta, Zhang, Wang, arXiv 1509.04210).
 
-    k < N gradients that are left at the end of an epoch move the parameters by k / N of that.
+    k < N gradients that are left at the end of an epoch count k / N: plain SGD moves by that part of a step.
     """
     return 1.0
 
