@@ -18,9 +18,19 @@ _CGROUP = Path("/sys/fs/cgroup")
 _OWN = Path("/proc/self/cgroup")
 
 
+_together = 0
+"""Cores of this node's ranks, if a launcher bound each of them to some; see `count_together`."""
+
+
+def count_together(cores: int) -> None:
+    """From now on `usable_cores` counts those that all ranks of this node have together; 0: this process alone."""
+    global _together  # noqa: PLW0603 - of this process, like the mask that it stands for
+    _together = cores
+
+
 def usable_cores() -> int:
     """Cores this process may run on, at least 1: affinity mask and CPU quotas, whichever is smallest."""
-    cores = float(len(os.sched_getaffinity(0)))
+    cores = float(max(_together, len(os.sched_getaffinity(0))))
     for group in _groups("cpu"):
         quota, _, period = _read(group / "cpu.max").partition(" ")
         quota, period = quota or _read(group / "cpu.cfs_quota_us"), period or _read(group / "cpu.cfs_period_us")

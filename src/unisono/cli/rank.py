@@ -8,6 +8,7 @@ whoever fails alone ends the others, which would wait for it.
 
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -21,7 +22,7 @@ from unisono.cli.beginning import check_nodes, look, refuse_faults
 from unisono.cli.recorder import Recorder
 from unisono.cli.watching import live_page
 from unisono.comm.base import DEFAULT_TIMEOUT_S, Communicator
-from unisono.comm.node import node_colour
+from unisono.comm.node import cores_together, node_colour
 from unisono.comm.roll_call import Join
 from unisono.comm.telling import all_told, told
 from unisono.data.sharing import load_once
@@ -29,6 +30,7 @@ from unisono.errors import CommError, NodeLost, OtherFailed, RankLost, UnisonoEr
 from unisono.launch.connect import connect
 from unisono.launch.placement import Placement
 from unisono.recipe import Recipe
+from unisono.resources import count_together
 from unisono.strategies.devices import local_ranks
 from unisono.strategies.peers import PEERS, devices_of, transport_of
 from unisono.strategies.wire import wire_notes
@@ -42,6 +44,9 @@ from unisono.train.team import Halted, Places
 from unisono.train.unwatched import Origin, train_unwatched
 from unisono.train.watching import NodeEnergy
 from unisono.world import World
+
+_SAY_S = 1.0
+"""So long a rank that has failed may take to say why, before its neighbours leave, which under MPI ends it, too."""
 
 
 def as_rank(
@@ -60,6 +65,8 @@ def as_rank(
                 return None
             job, origin, again = begun
             nodes = comm.all_gather(np.array([node_colour(comm)]))[:, 0].tolist()
+            neighbours = [rank for rank, node in enumerate(nodes) if node == nodes[comm.rank]]
+            count_together(cores_together(comm, neighbours))
             moves, devices = transport_of(job.recipe, comm.transport), devices_of(job.recipe, local_ranks(nodes))
             record = tell_all(comm, lambda: Recorder(job, moves, None, origin.snapshot, devices, anew=again))
             run = told(comm, lambda: None if record is None else str(record.path.resolve()))
@@ -94,6 +101,8 @@ def as_rank(
             comm.barrier()  # launchers end everybody when the first one leaves: the first rank is to be done
             sys.exit(halted.exit_code)
         except OtherFailed as error:
+            if not error.first_hand:
+                time.sleep(_SAY_S)
             _leave(comm, error.exit_code, str(error) if error.first_hand else "")
 
 

@@ -10,6 +10,7 @@ them.
 import hashlib
 import os
 import socket
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from unisono.errors import CommError
 from unisono.resources import usable_cores
 
 _WORD_BYTES = 64
+_MOST_CORES = 8192
 
 
 def node_key() -> bytes:
@@ -43,6 +45,14 @@ def node_colour(comm: Communicator) -> int:
 def host_names(comm: Communicator) -> list[str]:
     """Where each rank runs. Called by every rank of `comm`."""
     return gather_words(comm, socket.gethostname())
+
+
+def cores_together(comm: Communicator, ranks: Sequence[int]) -> int:
+    """Cores that these ranks, all of one node, may run on: mpirun binds each to its own. Called by every rank."""
+    mine = np.zeros(_MOST_CORES, np.bool_)
+    mine[[core for core in os.sched_getaffinity(0) if core < _MOST_CORES]] = True
+    rows = comm.all_gather(np.packbits(mine))  # (rank, bytes)
+    return int(np.unpackbits(np.bitwise_or.reduce(rows[list(ranks)])).sum())
 
 
 def gather_words(comm: Communicator, word: str) -> list[str]:
