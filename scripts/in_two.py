@@ -10,8 +10,8 @@ import subprocess
 import sys
 import tempfile
 
-ASIDE = ("tests/cluster", "tests/conformance", "tests/comm", "tests/doctor")
-"""Clusters and transports, about half of the time."""
+ASIDE = ("tests/cluster", "tests/conformance", "tests/comm", "tests/doctor", "tests/faults", "tests/launch")
+"""Clusters, transports and faults: about half of the time."""
 
 
 def main() -> int:
