@@ -143,5 +143,5 @@ def test_a_job_of_others_is_not_cancelled(desk):
     job = desk.slurm.call([*theirs, "--wrap", "exec sleep 60"], cwd=desk.place).stdout.strip()
     code, _, err = desk.unisono("cancel", job)
     assert (code, f"job {job} is nobody's, not yours\nHINT: " in err) == (2, True), err
-    assert desk.show(job, "JobState") in ("PENDING", "RUNNING")
+    assert desk.show(job, "JobState") != "CANCELLED"  # whether it can run as somebody else does not matter here
     assert "SLURM knows no job 999" in desk.unisono("cancel", "999")[2]
