@@ -5,4 +5,4 @@ host=$1
 shift
 number=${host##*.}
 name=$(echo "$NET_NAMES" | cut -d ' ' -f "$number")
-exec ip netns exec "$name" unshare --uts sh -c 'hostname "$0" && exec "$@"' "node$((number - 1))" sh -c "$*"
+exec "$(dirname "$0")/enter_node.sh" "$name" "node$((number - 1))" sh -c "$*"

@@ -4,9 +4,9 @@
         job = net.start(0, ["unisono", "train", ...], environment)
         net.unplug(1); net.slow("1gbit")
 
-Each has its own address, host name (which resolves nowhere) and abstract sockets, so for unisono it is a node. What a
-test leaves running in them is ended with the net; what a run of the tests leaves that was killed is swept away by the
-next net. Needs root, and `ip`; `REASON` says what is missing.
+Each has its own address, host name (which resolves nowhere) and abstract sockets, so for unisono it is a node; what is
+started there has a /dev/shm of its own. What a test leaves running in them is ended with the net; what a run of the
+tests leaves that was killed is swept away by the next net. Needs root, and `ip`; `REASON` says what is missing.
 """
 
 import os
@@ -15,10 +15,14 @@ import shutil
 import signal
 import subprocess
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
+
+from unisono.launch.commands import find_program
+from unisono.launch.environments import mpi_environment
 
 REASON = (
     "needs root"
@@ -33,7 +37,7 @@ REASON = (
 
 _HOSTS = Path("/etc/netns")
 """`ip netns exec` puts the files of a folder here over those of /etc."""
-_ENTER = 'hostname "$0" && exec "$@"'
+_ENTER, _AGENT = (str(Path(__file__).with_name(name)) for name in ("enter_node.sh", "launch_agent.sh"))
 
 
 def _ip(*words: str) -> str:
@@ -86,12 +90,21 @@ class Net:
 
     def start(self, node: int, command: list[str], environment: dict[str, str], cwd: Path) -> subprocess.Popen[str]:
         """Runs a command on a machine."""
-        inside = ["ip", "netns", "exec", self.names[node], "unshare", "--uts", "sh", "-c", _ENTER, f"node{node}"]
         job = subprocess.Popen(
-            [*inside, *command], env=environment, cwd=cwd, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        )
+            [_ENTER, self.names[node], f"node{node}", *command], env=environment, cwd=cwd, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
         self._jobs.append(job)
         return job
+
+    def mpirun(
+        self, counts: Sequence[int], command: list[str], environment: dict[str, str], cwd: Path
+    ) -> subprocess.Popen[str]:
+        """Runs a command on so many ranks of each machine, from the first one."""
+        hosts = ",".join(f"{self.address(node)}:{count}" for node, count in enumerate(counts))
+        where = ["--prtemca", "plm_ssh_agent", _AGENT, "--host", hosts, "-n", str(sum(counts)), "--bind-to", "none"]
+        told = mpi_environment(environment) | {"NET_NAMES": " ".join(self.names)}
+        return self.start(0, [find_program("mpirun") or "mpirun", *where, *command], told, cwd)
 
     def name_hosts(self, node: int, lines: str) -> None:
         """What /etc/hosts is for commands that are started on a machine from now on."""

@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 
 from unisono.cli.running import run_recipe
 from unisono.launch.commands import find_program
-from unisono.launch.environments import child_environment, mpi_environment
+from unisono.launch.environments import child_environment
 from unisono.recipe import Recipe
 from unisono.train.resuming import recipe_of
 
@@ -65,15 +66,7 @@ def ranks(net: Net, layout: tuple[int, ...], command: list[str], folder: Path) -
 
 
 def over_mpi(net: Net, layout: tuple[int, ...], cases: list[dict], folder: Path) -> list[subprocess.Popen[str]]:
-    return by_mpirun(net, layout, [sys.executable, WORKER, json.dumps(cases)], folder)
-
-
-def by_mpirun(net: Net, layout: tuple[int, ...], command: list[str], folder: Path) -> list[subprocess.Popen[str]]:
-    hosts = ",".join(f"{net.address(node)}:{count}" for node, count in enumerate(layout))
-    agent = ["--prtemca", "plm_ssh_agent", str(HERE / "launch_agent.sh")]
-    mpirun = [find_program("mpirun") or "mpirun", *agent, "--host", hosts, "-n", str(sum(layout)), "--bind-to", "none"]
-    environment = mpi_environment(child_environment(1)) | {"NET_NAMES": " ".join(net.names)}
-    return [net.start(0, [*mpirun, *command], environment, folder)]
+    return [net.mpirun(layout, [sys.executable, WORKER, json.dumps(cases)], child_environment(1), folder)]
 
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: "x".join(map(str, layout)))
@@ -90,50 +83,50 @@ def test_any_layout_has_the_bits_of_one_rank(launch, layout, expected, tmp_path)
         assert all(sent_bytes <= 2.1 * parameter_bytes for _, sent_bytes, parameter_bytes in said["found"])
 
 
+LONG = Recipe(model="bn-mlp", epochs=30)
+"""What TRAIN trains."""
+TRAIN = [
+    sys.executable, "-m", "unisono", "train", "--model", "bn-mlp", "--epochs", "30", "--slow", "0:4", "--out", "run",
+]  # fmt: skip
+
+
+def training(net: Net, layout: tuple[int, ...], folder: Path) -> list[subprocess.Popen[str]]:
+    """Ranks of which the first has told of its first epochs."""
+    jobs = ranks(net, layout, TRAIN, folder)
+    assert jobs[0].stdout is not None
+    while not (line := jobs[0].stdout.readline()).startswith("epoch 2/"):
+        assert line
+    return jobs
+
+
+def check_kept(told: list[tuple[int, str, str]], lost: str, run: Path, ranks: int) -> None:
+    """Those who are left say who was lost, and the run can be gone on with on so many ranks, to the same bits."""
+    assert [code for code, _, _ in told] == [75, 75], told
+    assert f"the run cannot go on: {lost} was lost" in told[0][2], told
+    assert re.search(rf"HINT: go on with unisono train --resume ({re.escape(str(run))}|run)\n", told[0][2]), told
+    resumed = run_recipe(recipe_of(str(run), {"ranks": ranks, "slow": ""}))
+    quiet = run_recipe(replace(LONG, ranks=1, out=str(run.with_name("quiet"))))
+    assert resumed["weights_sha256"] == quiet["weights_sha256"]
+    assert resumed["resumed_from"]
+
+
 @with_torch
 def test_a_node_that_is_lost_is_named_and_what_was_reached_is_kept(tmp_path):
-    train = [sys.executable, "-m", "unisono", "train", "--model", "bn-mlp", "--epochs", "30", "--slow", "0:4"]
     with Net(2) as net:
-        jobs = ranks(net, (2, 1), [*train, "--out", "run"], tmp_path)
-        assert jobs[0].stdout is not None
-        while not (line := jobs[0].stdout.readline()).startswith("epoch 2/"):
-            assert line
+        jobs = training(net, (2, 1), tmp_path)
         net.unplug(1)
         net.power_off(1)
         told = ends(jobs[:2])
-    assert [code for code, _, _ in told] == [75, 75], told
-    assert re.search(r"the run cannot go on: node 1 \(node1, 10\.213\.77\.2, rank 2\) was lost", told[0][2]), told
-    assert "HINT: go on with unisono train --resume run" in told[0][2]
-    found = [
-        run_recipe(recipe) for recipe in (
-            recipe_of(str(tmp_path / "run"), {"ranks": 1, "slow": ""}),
-            Recipe(model="bn-mlp", epochs=30, ranks=1, out=str(tmp_path / "quiet")),
-        )
-    ]  # fmt: skip
-    assert len({summary["weights_sha256"] for summary in found}) == 1
+    check_kept(told, "node 1 (node1, 10.213.77.2, rank 2)", tmp_path / "run", ranks=1)
 
 
 @with_torch
 def test_the_first_node_is_lost_and_the_first_rank_of_another_one_saves_the_run(tmp_path):
-    train = [sys.executable, "-m", "unisono", "train", "--model", "bn-mlp", "--epochs", "30", "--slow", "0:4"]
     with Net(2) as net:
-        jobs = ranks(net, (1, 2), [*train, "--out", "run"], tmp_path)
-        assert jobs[0].stdout is not None
-        while not (line := jobs[0].stdout.readline()).startswith("epoch 2/"):
-            assert line
+        jobs = training(net, (1, 2), tmp_path)
         net.power_off(0)
         told = ends(jobs[1:])
-    assert [code for code, _, _ in told] == [75, 75], told
-    assert re.search(r"the run cannot go on: node 0 \(node0, 10\.213\.77\.1, rank 0\) was lost", told[0][2]), told
-    assert "HINT: go on with unisono train --resume " in told[0][2]
-    found = [
-        run_recipe(recipe) for recipe in (
-            recipe_of(str(tmp_path / "run"), {"ranks": 2, "slow": ""}),
-            Recipe(model="bn-mlp", epochs=30, ranks=1, out=str(tmp_path / "quiet")),
-        )
-    ]  # fmt: skip
-    assert len({summary["weights_sha256"] for summary in found}) == 1
-    assert found[0]["resumed_from"]
+    check_kept(told, "node 0 (node0, 10.213.77.1, rank 0)", tmp_path / "run", ranks=2)
 
 
 @with_mpi
@@ -145,7 +138,7 @@ def test_ranks_of_mpi_make_torchs_group_wherever_their_names_resolve_to(names, t
         for node in range(2):
             if names == "to themselves":
                 net.name_hosts(node, f"127.0.0.1 localhost node{node}\n")
-        [(code, _, said)] = ends(by_mpirun(net, (1, 1), train, tmp_path), 90.0)
+        [(code, _, said)] = ends([net.mpirun((1, 1), train, child_environment(1), tmp_path)], 90.0)
     assert code == 0, said
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert (summary["ranks"], summary["nodes"], summary["strategy"]) == (2, 2, "ddp")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from unisono.launch.commands import find_program
-from unisono.launch.environments import child_environment, mpi_environment
+from unisono.launch.environments import child_environment
 
 sys.path.insert(0, str(Path(__file__).parent))
 from namespaces import REASON, Net, ends
@@ -60,11 +60,7 @@ def test_two_machines_that_do_not_reach_each_other_are_named(tmp_path):
 def test_over_mpi(tmp_path):
     with Net(2) as net:
         net.slow("100mbit")
-        hosts = ",".join(f"{net.address(node)}:2" for node in range(2))
-        agent = ["--prtemca", "plm_ssh_agent", str(HERE / "launch_agent.sh")]
-        command = [find_program("mpirun") or "mpirun", *agent, "--host", hosts, "-n", "4", "--bind-to", "none"]
-        environment = mpi_environment(child_environment(1)) | {"NET_NAMES": " ".join(net.names)}
-        ((code, said, err),) = ends([net.start(0, [*command, *DOCTOR], environment, tmp_path)])
+        ((code, said, err),) = ends([net.mpirun((2, 2), DOCTOR, child_environment(1), tmp_path)])
     assert code == 0, err
     found = json.loads(said)
     assert found["sentence"].startswith("All 4 ranks on 2 nodes reach each other over mpi, between nodes in ")

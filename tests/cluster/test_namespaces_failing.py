@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from unisono.launch.commands import find_program
-from unisono.launch.environments import child_environment, mpi_environment
+from unisono.launch.environments import child_environment
 from unisono.train.snapshots.finding import listed
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -83,10 +83,6 @@ def test_an_exception_of_a_rank_that_is_no_courier_ends_the_ranks_of_all_machine
 @pytest.mark.skipif(not find_spec("mpi4py") or find_program("mpirun") is None, reason="no mpi4py or mpirun")
 def test_mpi_ends_all_ranks_with_the_exit_code_of_the_one_that_failed(tmp_path):
     with Net(2) as net:
-        agent = ["--prtemca", "plm_ssh_agent", str(HERE / "launch_agent.sh")]
-        hosts = ["--host", ",".join(f"{net.address(node)}:1" for node in range(2)), "-n", "2", "--bind-to", "none"]
-        told = mpi_environment(environment("raises")) | {"NET_NAMES": " ".join(net.names)}
-        command = [find_program("mpirun") or "mpirun", *agent, *hosts, *TRAIN, "--out", "run"]
-        [(code, _, said)] = ends([net.start(0, command, told, tmp_path)])
+        [(code, _, said)] = ends([net.mpirun((1, 1), [*TRAIN, "--out", "run"], environment("raises"), tmp_path)])
     assert (code, RAISED in said) == (1, True), said
     assert not (tmp_path / "run" / "snapshots").exists()
