@@ -201,7 +201,7 @@ class Batch:
             sharing.meetings.weigh(found)
         sharing.guard.check_gradients()
         try:
-            gradients = torch.autograd.grad(loss, sharing.parameters, torch.ones_like(loss), allow_unused=True)
+            gradients = torch.autograd.grad(loss, sharing.parameters, allow_unused=True)
         except RuntimeError as error:
             raise explained(error) from None
         for number, (view, gradient) in enumerate(zip(views.values(), gradients, strict=True)):

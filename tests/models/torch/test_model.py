@@ -1,5 +1,6 @@
 """The engine against plain torch, and shards computed together against shards computed alone, bit by bit."""
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -209,3 +210,24 @@ def test_precisions_differ():
     """Else the tests above could not fail."""
     x, y = samples(CASES["noisy"][1], 1, 8)
     assert len({call(ready("noisy", precision)[0], x, y)[0].tobytes() for precision in PRECISIONS}) == 3
+
+
+def test_a_step_leaves_sympy_alone():
+    """torch would import it for a gradient that is handed over: a third of a second, and much to map at every fork."""
+    code = """
+import sys, numpy as np, torch
+before = "sympy" in sys.modules
+from unisono.models.torch.build import build
+from unisono.models.torch.task import Task
+for precision in ("fp32", "bf16"):
+    model = build("mlp:8", Task((4,), 3), precision=precision)
+    params, buffers = (np.zeros(layout.length, np.float32) for layout in (model.layout, model.buffers_layout))
+    model.init(params, buffers, np.random.default_rng(0))
+    model.bind(params, buffers)
+    x, y = np.zeros((1, 2, 4), np.float32), np.zeros((1, 2), np.int64)
+    model.loss_and_grad(x, y, np.zeros((1, len(params)), np.float32), 0.5)
+print(before, "sympy" in sys.modules)
+"""
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True).stdout
+    before, after = told.split()
+    assert after == before, "imported by a step"

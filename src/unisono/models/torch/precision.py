@@ -17,7 +17,6 @@ from collections.abc import Sequence
 from typing import final
 
 import torch
-import torch.fx.experimental.symbolic_shapes  # torch.autograd.grad would, in each rank: a third of a second
 from torch import Tensor, nn
 
 from unisono.errors import UserError
@@ -49,7 +48,7 @@ class Full(Precision):
         return module(x)  # type: ignore[no-any-return]
 
     def gradients(self, loss: Tensor, params: Sequence[Tensor], weight: Tensor) -> Gradients:
-        return torch.autograd.grad(loss, params, weight, allow_unused=True)
+        return _derived(loss, params, weight)
 
 
 @final
@@ -71,12 +70,18 @@ class Mixed(Precision):
     def gradients(self, loss: Tensor, params: Sequence[Tensor], weight: Tensor) -> Gradients:
         for factor in self._factors:
             last = factor == self._factors[-1]
-            found = torch.autograd.grad(loss, params, weight * factor, retain_graph=not last, allow_unused=True)
+            found = _derived(loss, params, weight * factor, again=not last)
             if last or all(_finite(gradient) for gradient in found if gradient is not None):
                 break
         if factor == 1.0:
             return found
         return [None if gradient is None else gradient * (1.0 / factor) for gradient in found]
+
+
+def _derived(loss: Tensor, params: Sequence[Tensor], weight: Tensor, *, again: bool = False) -> Gradients:
+    """As if `weight` were handed over as the loss's own gradient, for which torch imports sympy: a third of a second,
+    and 35 MB that every fork of a rank must map."""
+    return torch.autograd.grad(loss * weight, params, retain_graph=again, allow_unused=True)
 
 
 def _finite(gradient: Tensor) -> bool:
