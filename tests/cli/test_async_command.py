@@ -13,7 +13,7 @@ from train_command import COMMAND, summary_of
 from train_command import train as train_any
 
 from unisono.cli.beginning import refuse_faults
-from unisono.cli.parent import fail_of
+from unisono.cli.ending import fail_of
 from unisono.errors import RankFailed, UserError
 from unisono.launch.commands import mpirun
 from unisono.launch.environments import mpi_environment

@@ -5,7 +5,7 @@ import pytest
 from unisono.errors import UserError
 from unisono.recipe import Recipe
 from unisono.strategies import peers
-from unisono.strategies.devices import check_alike, check_devices, choose_device, device_of, local_ranks
+from unisono.strategies.devices import check_devices, check_one_kind, choose_device, device_of, local_ranks
 
 
 @pytest.mark.parametrize(
@@ -31,9 +31,9 @@ def test_more_ranks_than_gpus_are_refused():
 
 
 def test_ranks_that_chose_differently_are_refused():
-    check_alike(["cuda", "cuda"])
+    check_one_kind(["cuda", "cuda"])
     with pytest.raises(UserError, match="rank 0 computes on cuda, rank 2 on cpu: nodes differ\nHINT"):
-        check_alike(["cuda", "cuda", "cpu"])
+        check_one_kind(["cuda", "cuda", "cpu"])
 
 
 @pytest.mark.parametrize("strategy", ["ddp", "accelerate"])

@@ -26,14 +26,16 @@ def test_what_comes_from_another_machine_is_not_this_ones_to_tell():
     assert said.said == Farewell("node 1: no label", 1)
 
 
-def test_of_a_long_text_the_end_is_told_for_there_the_error_is():
+def test_of_a_long_text_the_beginning_says_who_and_the_end_what():
     said = Farewells(np.zeros((2, ROOM_BYTES), np.uint8))
-    said.say(0, Farewell("ä" * ROOM_BYTES + "ValueError: no label", 1))
+    said.say(0, Farewell("node 1: rank 3: " + "ä" * ROOM_BYTES + "ValueError: no label", 1))
     found = said.said
     assert found is not None
     assert found.code == 1
+    assert found.text.startswith("node 1: rank 3: ä")
+    assert " [...] " in found.text
     assert found.text.endswith("äValueError: no label")
-    assert len(found.packed()) <= ROOM_BYTES
+    assert ROOM_BYTES - 16 < len(found.packed()) <= ROOM_BYTES
 
 
 def test_an_error_is_told_with_its_exit_code():

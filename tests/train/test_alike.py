@@ -6,30 +6,30 @@ import pytest
 
 from unisono.errors import UserError
 from unisono.recipe import Recipe
-from unisono.train.alike import check_alike, facts_of, unlike
+from unisono.train.alike import check_same_run, facts_of, unlike
 
 RECIPE = Recipe()
 
 
 def test_what_does_not_decide_the_result_may_differ():
     free = replace(RECIPE, ranks=7, out="elsewhere", data_dir="/data", slow="0:2", shards=8, engine="numpy")
-    check_alike([facts_of(RECIPE), facts_of(free)], "node")
+    check_same_run([facts_of(RECIPE), facts_of(free)], "node")
 
 
 def test_other_recipes_are_refused_with_the_difference():
     with pytest.raises(
         UserError, match=r"recipe is not the same(.|\n)*--lr: 0\.01 on node 0, 2 \(.*\), 0\.5 on node 1"
     ):
-        check_alike([facts_of(RECIPE), facts_of(replace(RECIPE, lr=0.5)), facts_of(RECIPE)], "node")
+        check_same_run([facts_of(RECIPE), facts_of(replace(RECIPE, lr=0.5)), facts_of(RECIPE)], "node")
     with pytest.raises(UserError, match=r"--shards: 8 on rank 0 .*, 4 on rank 1"):
-        check_alike([facts_of(replace(RECIPE, shards=8)), facts_of(replace(RECIPE, shards=4))], "rank")
+        check_same_run([facts_of(replace(RECIPE, shards=8)), facts_of(replace(RECIPE, shards=4))], "rank")
 
 
 @pytest.mark.parametrize(("what", "name"), [("version", "unisono"), ("python", "Python")])
 def test_other_versions_are_refused(what, name):
     facts = facts_of(RECIPE)
     with pytest.raises(UserError, match=f"{name} is not the same everywhere: .* on node 0 .*, '0.0' on node 1"):
-        check_alike([facts, facts | {what: "0.0"}], "node")
+        check_same_run([facts, facts | {what: "0.0"}], "node")
 
 
 def test_unlike_processors_are_named():
@@ -52,12 +52,12 @@ def test_own_code_that_differs_is_refused_wherever_it_lies(tmp_path, name, chang
         (place / "helper.py").write_text("width = 8\n")
         facts.append(facts_of(replace(RECIPE, **{name: f"{place}/mine.py:make"})))
         facts[-1]["recipe"][name] = "mine.py:make"  # as it is called from where each of them is
-    check_alike(facts, "node")
+    check_same_run(facts, "node")
     (tmp_path / "b" / changed).write_text("import helper\nwidth = 9\n")
     facts[1]["code"] = facts_of(replace(RECIPE, **{name: f"{tmp_path}/b/mine.py:make"}))["code"]
     with pytest.raises(
         UserError, match=rf"the code of --{name} mine.py:make is not the same everywhere: '.* on node 0"
     ):
-        check_alike(facts, "node")
+        check_same_run(facts, "node")
     facts[1]["code"] = facts_of(replace(RECIPE, **{name: "not_here.py:make"}))["code"]
-    check_alike(facts, "node")
+    check_same_run(facts, "node")

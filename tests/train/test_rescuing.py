@@ -1,14 +1,22 @@
-"""Whoever is left saves the run, once; nothing where the run directory is not."""
+"""Whoever is left saves the run, once; nothing where the run directory is not, or is another one."""
 
 import numpy as np
 import pytest
 
 from unisono.train import rescuing
-from unisono.train.rescuing import rescue
+from unisono.train.rescuing import Refuge, rescue
+from unisono.train.rundir import LOCK
 from unisono.train.snapshots.finding import newest
 from unisono.train.snapshots.writing import NotWritten, write
 
 ARRAYS = {"params": {"w": np.ones(3, np.float32)}}
+
+
+@pytest.fixture
+def refuge(tmp_path):
+    """A run directory that this machine sees."""
+    (tmp_path / LOCK).write_text("ours")
+    return Refuge(str(tmp_path), "ours")
 
 
 class Saver:
@@ -28,33 +36,43 @@ class Saver:
 
 def test_without_the_run_directory_nothing_is_saved(tmp_path):
     saver = Saver()
-    assert rescue(saver, tmp_path / "run" / "snapshots", 7) == ""
+    assert rescue(saver, Refuge(str(tmp_path / "run"), "ours"), 7) == ""
     assert (saver.calls, list(tmp_path.iterdir())) == (0, [])
 
 
+@pytest.mark.parametrize("token", ["", "theirs"])
+def test_a_directory_of_the_same_name_that_is_not_the_runs_is_left_alone(token, tmp_path, refuge):
+    """On machines that share no file system, another run may be there, whose snapshots look as good."""
+    (tmp_path / LOCK).write_text(token)
+    write(tmp_path / "snapshots", 9, ARRAYS, {})
+    saver = Saver()
+    assert rescue(saver, refuge, 7) == ""
+    assert saver.calls == 0
+
+
 @pytest.mark.parametrize(("there", "newest_at"), [((), 7), ((5,), 7), ((7,), 7), ((9,), 9)])
-def test_what_is_not_saved_yet_is(there, newest_at, tmp_path):
+def test_what_is_not_saved_yet_is(there, newest_at, tmp_path, refuge):
     folder = tmp_path / "snapshots"
     for position in there:
         write(folder, position, ARRAYS, {})
     saver = Saver()
-    path = rescue(saver, folder, 7)
+    path = rescue(saver, refuge, 7)
     assert newest(folder).require().position == newest_at
     assert path == str(newest(folder).require().path)
     assert saver.calls == (newest_at == 7 and there != (7,))
 
 
-def test_another_machine_that_writes_is_waited_for(tmp_path, monkeypatch):
+def test_another_machine_that_writes_is_waited_for(refuge, monkeypatch):
     monkeypatch.setattr(rescuing, "_LOOK_S", 0.0)
     saver = Saver(failures=1, others=7)
-    assert rescue(saver, tmp_path / "snapshots", 7).endswith("-000000000007")
+    assert rescue(saver, refuge, 7).endswith("-000000000007")
     assert saver.calls == 1
     further = Saver(failures=1, others=7)
-    assert rescue(further, tmp_path / "snapshots", 8).endswith("-000000000008")
+    assert rescue(further, refuge, 8).endswith("-000000000008")
 
 
-def test_a_disk_that_does_not_let_it_is_told(tmp_path, monkeypatch):
+def test_a_disk_that_does_not_let_it_is_told(refuge, monkeypatch):
     monkeypatch.setattr(rescuing, "_LOOK_S", 0.0)
     monkeypatch.setattr(rescuing, "PATIENCE_S", 0.0)
     with pytest.raises(NotWritten):
-        rescue(Saver(failures=10**6), tmp_path / "snapshots", 7)
+        rescue(Saver(failures=10**6), refuge, 7)

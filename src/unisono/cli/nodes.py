@@ -11,12 +11,10 @@ import sys
 from collections.abc import Callable
 from contextlib import ExitStack, closing, nullcontext
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from unisono.cli.beginning import check_nodes, look
-from unisono.cli.parent import fail_of
-from unisono.cli.rank import good_bye
+from unisono.cli.ending import fail_of, good_bye
 from unisono.cli.recorder import Recorder
 from unisono.cli.watching import live_page
 from unisono.errors import RESUME_ME, RankFailed, UserError
@@ -29,9 +27,10 @@ from unisono.strategies.farewell import Farewell
 from unisono.strategies.nodes.away import Away
 from unisono.strategies.nodes.seating import Seating
 from unisono.strategies.wire import wire_notes
-from unisono.train.alike import check_alike, facts_of, unlike
+from unisono.train.alike import check_same_run, facts_of, unlike
 from unisono.train.job import Job, prepare
 from unisono.train.precision_trial import precision_notes
+from unisono.train.rescuing import Refuge
 from unisono.train.resuming import SNAPSHOTS
 from unisono.train.snapshots.finding import Snapshot
 from unisono.train.team import Halted, Places, Team
@@ -47,7 +46,7 @@ def run_on_nodes(
     facts = facts_of(recipe) | {"ranks": recipe.ranks}
     with closing(Outpost(options, facts)) as post:
         everybody = post.join()
-        check_alike(everybody, "node")
+        check_same_run(everybody, "node")
         counts = [one["ranks"] for one in everybody]
         recipe = replace(recipe, ranks=sum(counts))
         check_nodes(recipe, options.num_nodes)
@@ -60,8 +59,8 @@ def run_on_nodes(
         records: list[Recorder] = []
         hosts = [one["host"] for one in everybody for _ in range(one["ranks"])]
 
-        def set_up() -> str:
-            """The run directory, on the first machine."""
+        def set_up() -> list[str]:
+            """The run directory, on the first machine, and its token."""
             job = prepare(recipe)
             seating = seat(counts, options.node_id, job.recipe)
             team = Team(job, Places(), away=Away(seating, tuple(hosts)))
@@ -71,14 +70,14 @@ def run_on_nodes(
             else:
                 team.resume_at(begun["position"])
             if options.node_id:
-                return ""
+                return []
             records.append(_record(job, team, hosts, snapshots, everybody, anew=begun["anew"]))
-            return str(records[0].path.resolve())
+            return [str(records[0].path.resolve()), records[0].token]
 
         try:
-            run = Path(post.share(set_up)[0])
+            refuge = Refuge(*post.share(set_up)[0])
             if options.node_id and recipe.strategy == "sync":  # of local, each machine has the states of its replicas
-                made[0].places = Places(refuge=run / SNAPSHOTS)
+                made[0].places = Places(refuge=refuge)
         except BaseException as error:
             for record in records:
                 record.__exit__(type(error), error, None)

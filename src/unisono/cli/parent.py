@@ -13,9 +13,10 @@ from contextlib import ExitStack
 from typing import Any
 
 from unisono.cli.beginning import go_on, refuse_faults, restored
+from unisono.cli.ending import fail_of
 from unisono.cli.recorder import Recorder
 from unisono.cli.watching import live_page
-from unisono.errors import RankFailed, UnisonoError, UserError
+from unisono.errors import RankFailed, UserError
 from unisono.launch.connect import connect_gloo, require
 from unisono.launch.local import run
 from unisono.recipe import Recipe
@@ -63,16 +64,6 @@ def as_parent(recipe: Recipe, restarts: int, beside: ExitStack | None) -> dict[s
             return _run_without_take_over(job, record, transport)
     except RankFailed as error:
         raise fail_of(error, record) from None
-
-
-def fail_of(error: RankFailed, record: Recorder | None) -> Exception:
-    """What the user is told of it."""
-    if error.report.startswith("Traceback"):
-        return error
-    kind = UserError if error.exit_code == 2 else UnisonoError
-    kept = f"\nWhat was reached is in {record.path}" if record is not None and record.path.exists() else ""
-    # What a rank has to say speaks for all; of one that died without a word its number is all there is to know.
-    return kind(f"{error.report if error.kind else error}{kept}")
 
 
 def _supervise(team: Team, record: Recorder) -> dict[str, Any]:

@@ -8,17 +8,16 @@ whoever fails alone ends the others, which would wait for it.
 
 import os
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
 
 from unisono.cli.beginning import check_nodes, look, refuse_faults
+from unisono.cli.ending import good_bye
 from unisono.cli.recorder import Recorder
 from unisono.cli.watching import live_page
 from unisono.comm.base import DEFAULT_TIMEOUT_S, Communicator
@@ -34,9 +33,10 @@ from unisono.resources import count_together
 from unisono.strategies.devices import local_ranks
 from unisono.strategies.peers import PEERS, devices_of, transport_of
 from unisono.strategies.wire import wire_notes
-from unisono.train.alike import check_alike, facts_of, unlike
+from unisono.train.alike import check_same_run, facts_of, unlike
 from unisono.train.job import Job, load_data, prepare
 from unisono.train.precision_trial import precision_notes
+from unisono.train.rescuing import Refuge
 from unisono.train.resuming import SNAPSHOTS
 from unisono.train.saving import check_data
 from unisono.train.snapshots.finding import Snapshot
@@ -44,9 +44,6 @@ from unisono.train.team import Halted, Places
 from unisono.train.unwatched import Origin, train_unwatched
 from unisono.train.watching import NodeEnergy
 from unisono.world import World
-
-_SAY_S = 1.0
-"""So long a rank that has failed may take to say why, before its neighbours leave, which under MPI ends it, too."""
 
 
 def as_rank(
@@ -59,7 +56,7 @@ def as_rank(
     with connect(placement, transport, DEFAULT_TIMEOUT_S, join) as comm, _nobody_left_waiting(comm):
         try:
             facts = all_told(comm, facts_of(recipe))
-            check_alike(facts, "rank")
+            check_same_run(facts, "rank")
             begun = _begin(comm, replace(recipe, ranks=comm.size), placement.restarts)
             if begun is None:
                 return None
@@ -69,7 +66,7 @@ def as_rank(
             count_together(cores_together(comm, neighbours))
             moves, devices = transport_of(job.recipe, comm.transport), devices_of(job.recipe, local_ranks(nodes))
             record = tell_all(comm, lambda: Recorder(job, moves, None, origin.snapshot, devices, anew=again))
-            run = told(comm, lambda: None if record is None else str(record.path.resolve()))
+            refuge = told(comm, lambda: record and [str(record.path.resolve()), record.token])
             energy = NodeEnergy(comm, nodes, devices, job.recipe.watts_per_core)
             pids = comm.all_gather(np.array([os.getpid()]))[:, 0].tolist()
         except UserError:
@@ -78,8 +75,8 @@ def as_rank(
             sys.exit(2)  # the same mistake on every rank: the first one says it
         try:
             if record is None:  # only the first rank writes
-                refuge = Places(refuge=Path(run) / SNAPSHOTS)
-                train_unwatched(World(comm), job, refuge, origin, on_tick=energy.tick)
+                places = Places(refuge=Refuge(*refuge))
+                train_unwatched(World(comm), job, places, origin, on_tick=energy.tick)
                 energy.gather()
                 return None
             with record:
@@ -101,8 +98,6 @@ def as_rank(
             comm.barrier()  # launchers end everybody when the first one leaves: the first rank is to be done
             sys.exit(halted.exit_code)
         except OtherFailed as error:
-            if not error.first_hand:
-                time.sleep(_SAY_S)
             _leave(comm, error.exit_code, str(error) if error.first_hand else "")
 
 
@@ -127,18 +122,6 @@ def _leave_stranded(comm: Communicator, halted: Halted) -> NoReturn:
     elif isinstance(cause, RankLost):
         told = str(halted if comm.rank == 0 else cause)
     _leave(comm, halted.exit_code, told)
-
-
-def good_bye(lost: str) -> str:
-    """What a machine says that does not write the run directory. lost: why the run cannot go on, if it cannot."""
-    if not lost:
-        return "the run was asked to end; node 0 keeps what was reached"
-    if lost.startswith("node 0 "):
-        return (
-            f"the run cannot go on: {lost}; its run directory is not here, so nothing was saved\n"
-            "HINT: that directory, if it survived, has the snapshots that were made before"
-        )
-    return f"the run cannot go on: {lost}; node 0 keeps what was reached"
 
 
 def _leave(comm: Communicator, exit_code: int, why: str) -> NoReturn:

@@ -89,6 +89,7 @@ class Recorder:
             self._directory = RunDirectory.reopen(Path(job.recipe.resume), self._epoch, job.recipe, check)
             self._resumed_from = str(snapshot.path)
         self.path, self.weights = self._directory.path, self._directory.weights
+        self.token = self._directory.token
         self.watch = Watch(self.path, devices, job.recipe.watts_per_core)
         setting = Setting(ENGINES[job.recipe.engine], transport, usable_cores(), hosts, devices)
         with ExitStack() as kept:

@@ -31,7 +31,7 @@ from unisono.comm.checked import CheckedCommunicator, as_bytes
 from unisono.comm.post import Post
 from unisono.comm.roll_call import Join, names_of, unconnected
 from unisono.comm.torch_gloo import GlooWire, as_tensor, connect
-from unisono.comm.torch_store import meet
+from unisono.comm.torch_store import open_store
 from unisono.errors import CommError, CommTimeout, UserError
 
 _OPS = {
@@ -62,7 +62,7 @@ def world(
 ) -> "TorchCommunicator":
     """All ranks. Rank 0 serves the store at `address` ("host:port"); with None torch finds it, as under torchrun."""
     join = join or Join(main=host_of(address), timeout_s=timeout_s)
-    store, at = meet(rank, size, address, join)
+    store, at = open_store(rank, size, address, join)
     names = names_of(store, size, join)  # now: whoever serves the store may give up first
     try:
         made = TorchCommunicator(store, rank, size, device, join.timeout_s, at=at)

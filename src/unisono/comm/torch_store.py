@@ -3,7 +3,7 @@
 Its one idea: whoever has come writes into a store that rank 0 serves (torchrun's agent does, under torchrun), and goes
 on when all have come (`roll_call.py`): who is missing is known before gloo or NCCL could hang for want of it.
 
-    store, at = meet(rank, size, "10.0.0.1:29500", Join(main="10.0.0.1"))
+    store, at = open_store(rank, size, "10.0.0.1:29500", Join(main="10.0.0.1"))
 
 Limits: without the process that serves it nobody meets; it is open to whoever reaches the port (docs/security.md).
 """
@@ -17,7 +17,7 @@ from unisono.comm.roll_call import Join, NotAllCame, call
 from unisono.errors import UserError
 
 
-def meet(rank: int, size: int, address: str | None, join: Join) -> tuple[Store, str]:
+def open_store(rank: int, size: int, address: str | None, join: Join) -> tuple[Store, str]:
     """A store that all reach, when all have come, and this rank's address for the others."""
     try:
         if address is None:

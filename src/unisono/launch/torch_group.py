@@ -36,7 +36,7 @@ from unisono.comm.torch_gloo import try_s
 from unisono.errors import UserError
 from unisono.launch.environments import torch_variables
 from unisono.launch.placement import Placement
-from unisono.strategies.devices import BACKENDS, check_alike, check_devices, device_of, local_ranks
+from unisono.strategies.devices import BACKENDS, check_devices, check_one_kind, device_of, local_ranks
 
 
 @contextmanager
@@ -47,7 +47,7 @@ def default_group(comm: Communicator, kind: str, threads: int) -> Iterator[torch
     outlive the interpreter they may want its lock in vain, and abort the process.
     """
     rows = comm.all_gather(np.array([node_colour(comm), list(BACKENDS).index(kind)]))
-    check_alike([list(BACKENDS)[number] for number in rows[:, 1]])
+    check_one_kind([list(BACKENDS)[number] for number in rows[:, 1]])
     colours = rows[:, 0].tolist()
     local_rank, local_size = local_ranks(colours)[comm.rank], colours.count(colours[comm.rank])
     if kind == "cuda":

@@ -34,7 +34,7 @@ def check_devices(kind: str, ranks: int, gpus: int) -> None:
         )
 
 
-def check_alike(kinds: Sequence[str]) -> None:
+def check_one_kind(kinds: Sequence[str]) -> None:
     """A `UserError` if ranks chose different kinds of device: what moves gradients on one does not reach the other."""
     for rank, kind in enumerate(kinds):
         if kind != kinds[0]:

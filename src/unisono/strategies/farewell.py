@@ -7,7 +7,7 @@ machine find it, and couriers to the other machines (`nodes/courier.py`). Then a
 >>> said = Farewells(np.zeros((3, ROOM_BYTES), np.uint8)); said.say(1, Farewell("rank 1: no label", 1)); said.own
 Farewell(text='rank 1: no label', code=1, crashes=0)
 
-Limits: of a text that is too long its end is told. Whoever is killed says nothing, and is lost.
+Limits: of a text that is too long its middle is left out. Whoever is killed says nothing, and is lost.
 """
 
 from dataclasses import dataclass
@@ -22,6 +22,9 @@ from unisono.tracebacks import told, where
 ROOM_BYTES = 1600
 """A short message of every transport."""
 _COUNT_BYTES = 8
+_HEAD_BYTES, _GAP = 200, b" [...] "
+"""What is kept of the beginning of a text that is too long, which names a machine and a rank; what stands for the rest.
+"""
 
 
 @final
@@ -56,7 +59,10 @@ class Farewell:
     def packed(self) -> bytes:
         """At most as much as a row of `Farewells` takes."""
         head = b"%d %d " % (self.code, self.crashes)
-        return head + self.text.encode()[-(ROOM_BYTES - _COUNT_BYTES - len(head)) :]
+        text, room = self.text.encode(), ROOM_BYTES - _COUNT_BYTES - len(head)
+        if len(text) > room:
+            text = text[:_HEAD_BYTES] + _GAP + text[_HEAD_BYTES + len(_GAP) - room :]
+        return head + text
 
     @classmethod
     def unpacked(cls, words: bytes) -> Self:

@@ -3,7 +3,7 @@
 The one idea: each tells a few facts of itself; a difference that would lead elsewhere (another version, another recipe)
 is refused with both sides named, on every machine; one that may change bits (another processor) is said.
 
-    facts = facts_of(recipe); check_alike(all_told(comm, facts)); notes = unlike(all_told(comm, facts))
+    facts = facts_of(recipe); check_same_run(all_told(comm, facts)); notes = unlike(all_told(comm, facts))
 
 Limits: data are compared by name, not by content, but for the user's own code that makes them.
 """
@@ -50,7 +50,7 @@ def _code(given: str) -> str:
     return sha256_of(file) if file is not None and file.is_file() else ""
 
 
-def check_alike(facts: Sequence[Facts], noun: str) -> None:
+def check_same_run(facts: Sequence[Facts], noun: str) -> None:
     """A `UserError` that names the difference, if there is one. `noun`: what those are that told them."""
     for what in ("version", "python"):
         values = [one[what] for one in facts]

@@ -4,7 +4,10 @@ The one idea: every machine has the whole state, so any of those that are left c
 directory is on a file system that it sees. None knows which of the others live; all try, one after the other, and
 whoever finds that it is done leaves it at that.
 
-    path = rescue(saver, Path("runs/mine/snapshots"), position)        # empty: the run directory is not here
+    path = rescue(saver, Refuge("/home/me/runs/mine", "0f3a..."), position)        # empty: it is not here
+
+A directory of the same name need not be the same one, for machines may have nothing in common: whoever writes a run
+directory leaves a token there, which the others are told.
 
 Machines may be one round apart: one that has gone further writes once more, so the newest is the furthest.
 
@@ -16,8 +19,12 @@ lost with it.
 
 import time
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import final
 
+from unisono.train.resuming import SNAPSHOTS
+from unisono.train.rundir import token_in
 from unisono.train.saving import Saver
 from unisono.train.snapshots.files import Damaged
 from unisono.train.snapshots.finding import listed, verified
@@ -28,9 +35,19 @@ PATIENCE_S = 20.0
 _LOOK_S = 0.2
 
 
-def rescue(saver: Saver, folder: Path, position: int) -> str:
+@final
+@dataclass(frozen=True)
+class Refuge:
+    """The run directory of another machine: its absolute path, and its token."""
+
+    path: str
+    token: str
+
+
+def rescue(saver: Saver, refuge: Refuge, position: int) -> str:
     """Where what round `position` left, or a later one, is saved."""
-    if not folder.parent.is_dir():
+    folder = Path(refuge.path) / SNAPSHOTS
+    if token_in(folder.parent) != refuge.token:
         return ""
     deadline = time.monotonic() + PATIENCE_S
     while True:

@@ -3,9 +3,9 @@
 recipe.toml (resolved) · metrics.jsonl (a line an epoch) · ranks.csv (a line per epoch and rank: where it ran, its
 samples and times, and of the epoch's last step what it contributed to each parameter) · sync_time.csv (the mean over
 ranks) · contributions.csv · pushes.csv (asynchronous runs: every push, in order; `--order` takes it) · loss.png ·
-energy.json, utilisation.csv (see `watching.py`) · summary.json · weights.safetensors · log/rank-N.log · .lock (empty,
-held by whoever writes here). Units are in names; every number is global unless its name says rank; numbers that JSON
-cannot hold (nan, infinities) are null.
+energy.json, utilisation.csv (see `watching.py`) · summary.json · weights.safetensors · log/rank-N.log · .lock (a
+token, held by whoever writes here). Units are in names; every number is global unless its name says rank; numbers that
+JSON cannot hold (nan, infinities) are null.
 
     with RunDirectory.make("runs/mine", recipe) as directory: directory.add(record, names); directory.finish(summary)
 
@@ -22,6 +22,7 @@ import fcntl
 import io
 import json
 import os
+import secrets
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
@@ -50,6 +51,8 @@ class RunDirectory:
         self._made: list[Path] = []
         self._held: io.FileIO | None = None
         self._mark = ""
+        self.token = secrets.token_hex(8)
+        """By which other machines know that a directory of this name, as they see it, is this one."""
 
     @classmethod
     def make(cls, out: str, recipe: Recipe) -> "RunDirectory":
@@ -116,6 +119,8 @@ class RunDirectory:
         except OSError as error:
             if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP):  # a file system without locks
                 raise
+        self._held.truncate(0)
+        self._held.write(self.token.encode())
 
     def release(self) -> None:
         """Others may go on with the run. Leaving the `with` block does it, whatever happened in it."""
@@ -165,6 +170,13 @@ class RunDirectory:
         self.journal.flush()
         text = json.dumps(plain(summary), indent=1) + "\n"
         self.journal.keep("summary.json", lambda: replace(self.path / "summary.json", text))
+
+
+def token_in(path: Path) -> str:
+    """That of whoever wrote last in a run directory; empty if there is none."""
+    with suppress(OSError):
+        return (path / LOCK).read_bytes().decode(errors="replace")
+    return ""
 
 
 def _name(recipe: Recipe) -> str:

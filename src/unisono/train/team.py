@@ -38,7 +38,7 @@ from unisono.strategies.shared import Shared, plan_sections
 from unisono.strategies.sync import Sync
 from unisono.train.homing import Homing
 from unisono.train.job import Job
-from unisono.train.rescuing import rescue
+from unisono.train.rescuing import Refuge, rescue
 from unisono.train.saving import Saver, check_data, last_done, last_epoch, put_back
 from unisono.train.snapshots.finding import Snapshot
 from unisono.train.trainer import walk_through
@@ -82,8 +82,8 @@ class Places:
     weights: Path | None = None
     snapshots: Path | None = None
     log: Path | None = None
-    refuge: Path | None = None
-    """Snapshots of the first machine, for another one, which saves there what was reached if the first one is lost."""
+    refuge: Refuge | None = None
+    """Where a machine that is not the first one saves what was reached if that one is lost."""
 
 
 @final
@@ -217,7 +217,7 @@ class Team:
     def _live(self, slot: int, after: int, report: Callable[[Any], None]) -> Any:
         """The life of a rank."""
         job = self._job
-        model = job.model_of(self._away.rank_of(slot))
+        model = job.slowed(self._model, self._away.rank_of(slot))  # a copy, since the fork
         if after:
             report(READY)
         crowded = self._size > usable_cores()

@@ -52,6 +52,8 @@ from unisono.world import World
 
 _SAVING_S = 60.0
 """How long ranks of the first rank's node let it write a snapshot."""
+_SAYING_S = 3.0
+"""How long a rank that has failed may take to say why."""
 _ENDING_S = 1.0
 """How long the end of a process may take after its connections are closed."""
 
@@ -110,6 +112,8 @@ def train_unwatched(
                 except (NodeLost, RankLost) as error:
                     asking.over = True
                     if (failed := _failed(strategy.kept)) is not None:
+                        # Launchers end everybody when the first one leaves, which is to be the one that has the word.
+                        wait_until(lambda: bool(vigil.gone()), _SAYING_S)
                         raise failed from error
                     view = _stood(strategy.kept)
                     # Not if the first rank is gone, nor in the middle of an update, which nobody here can take back.

@@ -62,7 +62,7 @@ def call_together(options: NodeOptions, placement: Placement, transport: str, do
     if transport == "mpi":
         return MessageBoard(connect(placement, "mpi", options.join_timeout))
     from unisono.comm.torch_dist import host_of
-    from unisono.comm.torch_store import meet
+    from unisono.comm.torch_store import open_store
 
     by_hand, address = placement.source == "hand", placement.address
     if by_hand:
@@ -84,5 +84,5 @@ def call_together(options: NodeOptions, placement: Placement, transport: str, do
     )
     # torchrun's agent serves the store itself, and torch knows where.
     at = None if placement.source == "torchrun" else address
-    store, own = meet(placement.rank, placement.size, at, join)
+    store, own = open_store(placement.rank, placement.size, at, join)
     return StoreBoard(store, placement.rank, placement.size, own)

@@ -1,0 +1,29 @@
+"""What the user is told when a run ends before its time: by those who write the run directory, and by those who do not.
+
+raise fail_of(error, record); print(good_bye("node 1 (host, 10.0.0.2, rank 2) was lost"))
+"""
+
+from unisono.cli.recorder import Recorder
+from unisono.errors import RankFailed, UnisonoError, UserError
+
+
+def fail_of(error: RankFailed, record: Recorder | None) -> Exception:
+    """What the user is told of it."""
+    if error.report.startswith("Traceback"):
+        return error
+    kind = UserError if error.exit_code == 2 else UnisonoError
+    kept = f"\nWhat was reached is in {record.path}" if record is not None and record.path.exists() else ""
+    # What a rank has to say speaks for all; of one that died without a word its number is all there is to know.
+    return kind(f"{error.report if error.kind else error}{kept}")
+
+
+def good_bye(lost: str) -> str:
+    """What a machine says that does not write the run directory. lost: why the run cannot go on, if it cannot."""
+    if not lost:
+        return "the run was asked to end; node 0 keeps what was reached"
+    if lost.startswith("node 0 "):
+        return (
+            f"the run cannot go on: {lost}; its run directory is not here, so nothing was saved\n"
+            "HINT: that directory, if it survived, has the snapshots that were made before"
+        )
+    return f"the run cannot go on: {lost}; node 0 keeps what was reached"
