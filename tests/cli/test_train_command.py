@@ -104,6 +104,18 @@ def test_the_arena_under_mpirun_gives_the_bits_of_the_own_launcher(tmp_path):
 
 
 @pytest.mark.skipif(not find_spec("mpi4py"), reason="mpi4py is not installed")
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there are no two cores to bind two ranks to")
+def test_ranks_that_mpirun_bound_to_a_core_each_have_both_together(tmp_path):
+    bound = ["core" if word == "none" else word for word in mpirun(2, COMMAND)]
+    if "core" not in bound:
+        pytest.skip("this mpirun is not Open MPI's")
+    ended = train("--epochs", "1", "--out", "run", cwd=tmp_path, command=bound, environment=mpi_environment())
+    assert ended.returncode == 0, ended.stderr
+    assert summary_of(tmp_path / "run")["machine"]["cores"] == 2
+    assert re.search(r"\b2 cores\b", ended.stdout), "in the line that a run opens with"
+
+
+@pytest.mark.skipif(not find_spec("mpi4py"), reason="mpi4py is not installed")
 def test_a_mistake_under_mpirun_is_said_once(tmp_path):
     for arguments in (["--data", "digitz"], ["--shards", "1"]):
         ended = train(*arguments, cwd=tmp_path, command=mpirun(3, COMMAND), environment=mpi_environment())
