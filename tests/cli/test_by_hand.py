@@ -33,11 +33,27 @@ def start(folder: Path, node: int, port: int, *more: str) -> "subprocess.Popen[s
     return subprocess.Popen(words, env=child_environment(1), cwd=folder, **pipes)
 
 
+def test_the_second_shell_says_whom_it_joined_and_how_it_ended(tmp_path, port):
+    jobs = [start(tmp_path, node, port, "--out", "run") for node in range(2)]
+    told = [job.communicate(timeout=60) for job in jobs]
+    assert [job.returncode for job in jobs] == [0, 0], told
+    here, waiting = socket.gethostname(), f"port {port}, for up to 60 s (--join-timeout)"
+    assert told[0][1].splitlines() == [f"unisono: node 0: waiting for node 1 at 127.0.0.1, {waiting}"]
+    assert told[0][0].startswith("unisono train: mlp:64 on digits")
+    assert told[1] == (
+        "",
+        f"unisono: node 1: waiting for node 0 at 127.0.0.1, {waiting}\n"
+        f"unisono: node 1: joined node 0 ({here}, 127.0.0.1), which tells of the run; ranks here: 1 of 2\n"
+        f"unisono: node 1: the run has ended; node 0 has it in {tmp_path / 'run'}\n",
+    )
+
+
 def test_without_the_first_machine_ours_is_the_only_message(tmp_path, port):
     job = start(tmp_path, 1, port, "--join-timeout", "1")
     out, error = job.communicate(timeout=60)
     assert (job.returncode, out) == (2, "")
     assert error.splitlines() == [
+        f"unisono: node 1: waiting for node 0 at 127.0.0.1, port {port}, for up to 1 s (--join-timeout)",
         f"unisono: node 1: no store at 127.0.0.1:{port}: Connection refused, for 1 s",
         "HINT: is node 0 running on that host, and is the port its own? --join-timeout waits longer",
     ]
