@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 from made_run import make
 
 import unisono
+from unisono.cli.running import run_recipe
 from unisono.errors import UserError
+from unisono.recipe import Recipe
 from unisono.report import run as module
 
 ROOT = Path(__file__).parents[2]
@@ -54,6 +57,20 @@ def test_a_column_that_no_run_has_is_a_mistake_and_the_columns_are_listed(tmp_pa
     assert without.by_rank("wait_s").shape == (8, 0)
     with pytest.raises(UserError, match="there are: wait_s, epoch, rank"):
         without.by_rank("wait")
+
+
+def test_the_columns_that_a_run_may_have_are_those_that_runs_write(tmp_path):
+    recipe = Recipe(
+        ranks=2, epochs=1, model="mlp:8", batch_size=16, data="synthetic:classes=4,rows=64,features=8,test_rows=32"
+    )
+    metrics, ranks = {"sent_bytes_per_step"}, set()  # which only several machines write
+    for name, options in {"sync": {}, "held out": {"validation": 0.25}, "async": {"strategy": "async"}}.items():
+        run_recipe(replace(recipe, out=str(tmp_path / name), **options))
+        found = unisono.load(tmp_path / name)
+        metrics |= set(found.metrics)
+        ranks |= {column for column in found.ranks if ":" not in column}  # of each parameter
+    assert metrics == set(module.OF_EPOCHS)
+    assert ranks - {"wait_master_0_s"} == set(module.OF_RANKS)  # of each master
 
 
 def test_a_run_resumed_with_more_ranks_lacks_none(tmp_path):
