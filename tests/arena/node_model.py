@@ -16,6 +16,7 @@ Limits: memory is sequentially consistent here; processors that reorder stores a
 from collections.abc import Iterator
 from typing import final
 
+from node_courier import Couriers
 from node_ranks import Ranks
 from node_rules import Rules, Size
 from node_state import Boss, Fault, Rank, State, Step, check_cells, with_rank
@@ -31,7 +32,11 @@ class NodeModel:
 
     def __init__(self, size: Size, rules: Rules | None = None) -> None:
         self.size, rules = size, rules or Rules()
-        self._ranks, self._supervision = Ranks(size, rules), Supervision(size, rules)
+        self._ranks, self._supervision, self._courier = (
+            Ranks(size, rules),
+            Supervision(size, rules),
+            Couriers(size, rules),
+        )
 
     def first(self) -> State:
         """The first view is there, and all ranks begin."""
@@ -68,6 +73,8 @@ class NodeModel:
                     )
         if alone in (None, -1):
             yield from self._supervision.steps(state)
+        if alone is None:
+            yield from self._courier.steps(state)
 
     def _unseen(self, state: State) -> int | None:
         """Whose next transition nobody else can see: a rank's slot, -1 for the supervisor, None if nobody's."""
@@ -76,4 +83,4 @@ class NodeModel:
                 return slot
         todo = state.boss.todo
         row = todo and todo[0][1] >= protocol.line(self.size.ranks) and state.words[VIEW_AT] < state.boss.view.number
-        return -1 if row and not any(rank.seen for rank in state.ranks) else None
+        return -1 if row and not state.looking and not any(rank.seen for rank in state.ranks) else None

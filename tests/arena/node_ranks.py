@@ -54,7 +54,11 @@ class Ranks:
         elif rank.stage == "look":
             yield from self._look(state, slot, rank)
         elif rank.stage == "sum":
-            yield self._sum(state, slot, rank)
+            if not self._size.courier or state.served >= rank.position:
+                yield self._sum(state, slot, rank)
+            elif protocol.freezing(state.words, rank.view.number):  # `Member.wait`
+                rank = rank._replace(stage="wait", phase=READY, pc=DOUBTING)
+                yield f"rank {slot} sees the freeze", with_rank(state, slot, rank), False
         else:
             yield self._update(state, slot, rank)
 

@@ -53,6 +53,7 @@ class Rules:
     makers: Callable[[View, int], tuple[int, ...]] = lambda view, position: (
         view.dealers if view.position == position else view.members
     )
+    makers_of: Callable[[Words, int, int], tuple[int, ...] | None] = protocol.makers_of
     judge: Callable[[Words, View], View | None] = lambda words, view: None
     """What a rank believes was reached when it stands still; None: it waits to be told."""
     told_after: Callable[[int], int] = lambda number: number
@@ -81,5 +82,7 @@ class Size:
     """Whether the supervisor may ask to halt, at any time."""
     spare: bool = False
     """Whether the supervisor may ask for a copy, once."""
+    courier: bool = False
+    """Whether there are other machines, so that a round needs what somebody who is no member brings from them."""
     patient: bool = False
     """Whether transitions that nobody else can see are explored in every order, too."""

@@ -66,6 +66,10 @@ class State(NamedTuple):
     joins: int
     told: int = 0
     """The round of which the supervisor was last told that its copy is complete."""
+    served: int = 0
+    """The last round that the courier has exchanged with other machines."""
+    looking: tuple[int, ...] = ()
+    """While it looks whether the next one is ready: what it has read."""
 
 
 Step: TypeAlias = tuple[str, State, bool]

@@ -19,7 +19,7 @@ from node_words import VIEW_AT, WORDS, Write
 
 import unisono
 from unisono.arena import protocol
-from unisono.arena.protocol import DOUBTING, WAITING, View, Words
+from unisono.arena.protocol import DOUBTING, READY, WAITING, View, Words, pack
 
 SIZES = {
     repr(size): size
@@ -33,6 +33,7 @@ SIZES = {
         Size(rounds=2, deaths=1),
         Size(rounds=1, deaths=1, cells=6),
         Size(ranks=4, rounds=1, deaths=0),
+        Size(ranks=2, rounds=2, deaths=1, joins=1, courier=True),
     )
 }
 """In this order every second one takes as long as the others: two processes explore them."""
@@ -114,6 +115,14 @@ def row_not_looked_after(words: Words, size: int) -> View | None:
     return protocol.current_view(Frozen(), size)
 
 
+def makers_of_two_views(words: Words, size: int, position: int) -> tuple[int, ...] | None:
+    """Flags of the view that comes next are large enough for the one before."""
+    view = protocol.current_view(words, size)
+    if view.position == position:
+        return view.dealers if view.reached == READY else None
+    return view.members if protocol.arrived(words, view.members, pack(view.number, position, READY)) else None
+
+
 @pytest.mark.parametrize(
     ("broken", "size", "fault"),
     [
@@ -128,6 +137,7 @@ def row_not_looked_after(words: Words, size: int) -> View | None:
         ({"current_view": row_not_looked_after}, Size(rounds=1, joins=1, waiting=1), "while the supervisor's is"),
         ({"told_after": lambda number: 0}, Size(ranks=2, rounds=1, joins=1, early=True), "while the supervisor's is"),
         ({"over": lambda ranks: any(rank.stage == "done" for rank in ranks)}, Size(rounds=1), "a hang"),
+        ({"makers_of": makers_of_two_views}, Size(ranks=2, rounds=1, joins=1, courier=True), "the courier sums, for"),
     ],
     ids=[
         "each survivor decides by itself",
@@ -141,6 +151,7 @@ def row_not_looked_after(words: Words, size: int) -> View | None:
         "a row is read without a second look at the number",
         "a replacement enters any view that has its slot",
         "no new view once somebody has finished",
+        "a courier does not look whether somebody joined",
     ],
 )
 def test_every_fault_that_is_put_in_is_found(broken, size, fault):

@@ -172,3 +172,38 @@ def test_gradients_stay_those_of_their_makers_while_the_update_is_redone(flag):
     for slot in (0, 2):
         protocol.arrive(words, slot, pack(2, 5, READY))
     assert protocol.outcome(words, view, (0, 1)) == View(3, (0, 1), 5, READY, (0, 2))
+
+
+def test_who_is_no_member_takes_no_flags_of_a_newer_view_for_those_of_the_one_it_read():
+    """A replacement joins between the looks of a courier, whom nobody waits for: its gradients are not there yet."""
+
+    class Joined(list):
+        """The view changes, and all but the newcomer come to the round, before word `at` is read for the first time."""
+
+        at, done = protocol.line(0), False
+
+        def __getitem__(self, at: int) -> int:
+            if at == self.at and not self.done:
+                self.done = True
+                protocol.publish(self, View(2, (0, 1, 2), 6, COMMIT, ()), 3)
+                for slot in (0, 1):
+                    protocol.arrive(self, slot, pack(2, 7, READY))
+            return super().__getitem__(at)
+
+    words = Joined([0] * protocol.words_needed(3))
+    protocol.publish(words, View(1, (0, 1), 6, COMMIT, ()), 3)
+    assert protocol.makers_of(words, 3, 7) is None
+    assert words.done
+    assert protocol.makers_of(words, 3, 7) is None
+    protocol.arrive(words, 2, pack(2, 7, READY))
+    assert protocol.makers_of(words, 3, 7) == (0, 1, 2)
+
+
+def test_makers_are_those_whose_gradients_exist():
+    words = [0] * protocol.words_needed(2)
+    assert protocol.makers_of(words, 2, 1) is None
+    protocol.publish(words, View(1, (1,), 4, READY, (0, 1)), 2)
+    assert protocol.makers_of(words, 2, 4) == (0, 1)
+    assert protocol.makers_of(words, 2, 5) is None
+    protocol.publish(words, View(2, (1,), 4, COMMIT, ()), 2)
+    assert protocol.makers_of(words, 2, 4) is None

@@ -158,6 +158,19 @@ def test_a_page_that_cannot_be_served_does_not_stop_the_training(monkeypatch, tm
     assert "the live page could not be served" in capsys.readouterr().err
 
 
+def test_a_page_that_takes_too_long_to_end_changes_nothing_of_the_runs_end(monkeypatch, tmp_path, capsys):
+    from unisono.cli import watching
+
+    slow = tmp_path / "slow"
+    slow.write_text("#!/bin/sh\necho Live page: here\nexec >&-\nexec sleep 60\n")
+    slow.chmod(0o755)
+    monkeypatch.setattr(watching.sys, "executable", str(slow))
+    monkeypatch.setattr(watching, "END_S", 0.1)
+    with watching.live_page(tmp_path):
+        pass
+    assert capsys.readouterr() == ("Live page: here\n", "")
+
+
 def test_the_terminal_shows_a_run_that_has_ended_and_leaves(tmp_path):
     code, shown = on_terminal([*COMMAND, "watch", str(make(tmp_path / "run")), "--terminal"], "stdout")
     assert code == 0

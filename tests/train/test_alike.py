@@ -6,7 +6,7 @@ import pytest
 
 from unisono.errors import UserError
 from unisono.recipe import Recipe
-from unisono.train.alike import check_same_run, facts_of, unlike
+from unisono.train.alike import check_same_data, check_same_run, facts_of, unlike
 
 RECIPE = Recipe()
 
@@ -61,3 +61,15 @@ def test_own_code_that_differs_is_refused_wherever_it_lies(tmp_path, name, chang
         check_same_run(facts, "node")
     facts[1]["code"] = facts_of(replace(RECIPE, **{name: "not_here.py:make"}))["code"]
     check_same_run(facts, "node")
+
+
+def test_data_that_differ_are_refused_with_both_sides():
+    facts = [facts_of(replace(RECIPE, data="d.npz")) | {"host": host} for host in ("a", "a", "b")]
+    one, other = "1" * 64, "2" * 64
+    check_same_data(facts, [one, "", one], "rank")
+    with pytest.raises(UserError) as found:
+        check_same_data(facts, [one, "", other], "rank")
+    assert str(found.value).startswith(
+        "the data of --data d.npz are not the same everywhere: '111111111111' on rank 0 (a), "
+        "'222222222222' on rank 2 (b)"
+    )

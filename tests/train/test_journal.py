@@ -113,8 +113,8 @@ def test_a_directory_that_was_removed_and_made_again(tmp_path):
 def test_cut_drops_lines_and_the_half_of_one(tmp_path):
     (tmp_path / "table").write_text("its header\nthe line of epoch 1\nthe line of epoch 2\nthe li")
     journal = Journal(tmp_path)
-    journal.cut("table", lambda line: "2" not in line)
-    journal.cut("notes", lambda line: True)  # is not there
+    journal.cut("table", lambda number, line: "2" not in line)
+    journal.cut("notes", lambda number, line: True)  # is not there
     assert contents(tmp_path) == {"table": written(1)["table"]}
     add(journal, 2)
     assert contents(tmp_path)["table"] == written(1, 2)["table"]

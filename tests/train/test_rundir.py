@@ -197,3 +197,26 @@ def test_what_is_discarded_is_released(tmp_path, make):
     assert held(tmp_path)
     directory.discard()
     assert not held(tmp_path)
+
+
+def test_a_run_that_could_not_be_gone_on_with_is_as_it_was(tmp_path):
+    with RunDirectory.make(str(tmp_path / "run"), RECIPE) as directory:
+        directory.add(record(1), ["W"])
+        directory.finish({"status": "finished"})
+    before = {file.name: file.read_text() for file in directory.path.iterdir() if file.name != LOCK}
+    with RunDirectory.reopen(directory.path, 1, replace(RECIPE, epochs=9, shards=4)) as again:
+        assert not (directory.path / "summary.json").exists()
+        again.discard()
+    assert {file.name: file.read_text() for file in directory.path.iterdir() if file.name != LOCK} == before
+
+
+def test_lines_that_are_damaged_do_not_keep_a_run_from_going_on(tmp_path):
+    with RunDirectory.make(str(tmp_path / "run"), RECIPE) as directory:
+        directory.add(record(1), ["W"])
+        directory.add(record(2), ["W"])
+    metrics, ranks = directory.path / "metrics.jsonl", directory.path / "ranks.csv"
+    whole = metrics.read_text(), ranks.read_text()
+    metrics.write_bytes(metrics.read_bytes() + b"\xff\xfe\n\0\0\0\n")
+    ranks.write_bytes(ranks.read_bytes() + b"\xff,\0\n")
+    RunDirectory.reopen(directory.path, 2, RECIPE).release()
+    assert (metrics.read_text(), ranks.read_text()) == whole

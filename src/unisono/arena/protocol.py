@@ -153,6 +153,24 @@ def current_view(words: Words, size: int) -> View | None:
     return None
 
 
+def makers_of(words: Words, size: int, position: int) -> tuple[int, ...] | None:
+    """For a reader that is no member: who made what round `position` needs, once all of it exists; None before that.
+
+    Nobody waits for such a reader, so members may join between its looks, and flags of theirs are larger than those of
+    the view that it has read: what it found counts if that view is still the newest.
+    """
+    view = current_view(words, size)
+    if view is None:
+        return None
+    if view.position == position:
+        return view.dealers if view.reached == READY else None
+    if not arrived(words, view.members, pack(view.number, position, READY)):
+        return None
+    if fence is not None:
+        fence()
+    return view.members if words[_VIEW] == view.number else None
+
+
 # --- the supervisor --------------------------------------------------------------------------------------------------
 
 

@@ -33,7 +33,7 @@ from unisono.resources import count_together
 from unisono.strategies.devices import local_ranks
 from unisono.strategies.peers import PEERS, devices_of, transport_of
 from unisono.strategies.wire import wire_notes
-from unisono.train.alike import check_same_run, facts_of, unlike
+from unisono.train.alike import check_same_data, check_same_run, facts_of, unlike
 from unisono.train.job import Job, load_data, prepare
 from unisono.train.precision_trial import precision_notes
 from unisono.train.rescuing import Refuge
@@ -62,6 +62,9 @@ def as_rank(
                 return None
             job, origin, again = begun
             nodes = comm.all_gather(np.array([node_colour(comm)]))[:, 0].tolist()
+            if len(set(nodes)) > 1:
+                first = nodes.index(nodes[comm.rank]) == comm.rank
+                check_same_data(facts, all_told(comm, job.data_sha256 if first else ""), "rank")
             neighbours = [rank for rank, node in enumerate(nodes) if node == nodes[comm.rank]]
             count_together(cores_together(comm, neighbours))
             moves, devices = transport_of(job.recipe, comm.transport), devices_of(job.recipe, local_ranks(nodes))

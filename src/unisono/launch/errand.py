@@ -170,13 +170,7 @@ class Rounds:
         shared, position = self._shared, self._desk.ordered_at
         if position <= self._served:
             return None
-        view = protocol.current_view(shared.words, shared.size)
-        if view is None:
-            return None
-        if view.position == position:
-            return view.dealers if view.reached == protocol.READY else None
-        flag = protocol.pack(view.number, position, protocol.READY)
-        return view.members if protocol.arrived(shared.words, view.members, flag) else None
+        return protocol.makers_of(shared.words, shared.size, position)
 
     def _called(self, line: socket.socket) -> bool:
         if time.monotonic() < self._look_at:

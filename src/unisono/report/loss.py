@@ -1,7 +1,9 @@
-"""loss.png: the losses of a run against the epoch. Reads metrics.jsonl and nothing else."""
+"""loss.png: the losses of a run against the epoch. Reads metrics.jsonl and nothing else; damaged lines are left out."""
 
 import json
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 
 def plot_loss(run: Path) -> None:
@@ -9,7 +11,10 @@ def plot_loss(run: Path) -> None:
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
-    epochs = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    epochs: list[dict[str, Any]] = []
+    for line in (run / "metrics.jsonl").read_text(errors="replace").splitlines():
+        with suppress(ValueError):
+            epochs.append(json.loads(line))
     figure = Figure(figsize=(7, 4.5), layout="constrained")
     panel = figure.subplots()
     for part in ("train", "validation", "test"):

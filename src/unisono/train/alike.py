@@ -5,12 +5,12 @@ is refused with both sides named, on every machine; one that may change bits (an
 
     facts = facts_of(recipe); check_same_run(all_told(comm, facts)); notes = unlike(all_told(comm, facts))
 
-Limits: data are compared by name, not by content, but for the user's own code that makes them.
+Data are compared by what they hold (`check_same_data`), once each machine has read its own.
 """
 
 import platform
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -57,12 +57,12 @@ def check_same_run(facts: Sequence[Facts], noun: str) -> None:
         if len(set(values)) > 1:
             name = "unisono" if what == "version" else "Python"
             raise UserError(
-                f"{name} is not the same everywhere: {_sides(facts, values, noun)}",
+                f"{name} is not the same everywhere: {_sides(facts, enumerate(values), noun)}",
                 hint="install the same on every machine",
             )
     given = {name: [one["recipe"].get(name) for one in facts] for name in facts[0]["recipe"]}
     changed = [
-        f"  {option(name)}: {_sides(facts, values, noun)}"
+        f"  {option(name)}: {_sides(facts, enumerate(values), noun)}"
         for name, values in given.items()
         if len({repr(value) for value in values if value != OPEN.get(name)}) > 1
     ]
@@ -77,9 +77,20 @@ def check_same_run(facts: Sequence[Facts], noun: str) -> None:
         if len(set(filter(None, hashes))) > 1:
             raise UserError(
                 f"the code of {option(name)} {given[name][0]} is not the same everywhere: "
-                f"{_sides(facts, [found[:12] for found in hashes], noun)}",
+                f"{_sides(facts, enumerate(found[:12] for found in hashes), noun)}",
                 hint="copy that file, and those beside it that it imports, to every machine",
             )
+
+
+def check_same_data(facts: Sequence[Facts], hashes: Sequence[str], noun: str) -> None:
+    """A `UserError` if those who have data (the others say nothing) do not have the same."""
+    told = [(number, found[:12]) for number, found in enumerate(hashes) if found]
+    if len(set(filter(None, hashes))) > 1:
+        raise UserError(
+            f"the data of {option('data')} {facts[0]['recipe']['data']} are not the same everywhere: "
+            f"{_sides(facts, told, noun)}",
+            hint="copy them to every machine, or give a directory that all of them see",
+        )
 
 
 def unlike(facts: Sequence[Facts], noun: str) -> list[str]:
@@ -94,9 +105,10 @@ def unlike(facts: Sequence[Facts], noun: str) -> list[str]:
     return told
 
 
-def _sides(facts: Sequence[Facts], values: Sequence[Any], noun: str) -> str:
+def _sides(facts: Sequence[Facts], values: Iterable[tuple[int, Any]], noun: str) -> str:
+    """values: (whose, what)."""
     groups: dict[str, list[int]] = {}
-    for number, value in enumerate(values):
+    for number, value in values:
         groups.setdefault(repr(value), []).append(number)
     return ", ".join(
         f"{value} on {noun} {', '.join(map(str, numbers))} ({facts[numbers[0]]['host']})"

@@ -57,13 +57,14 @@ class Journal:
             self.error = self.error or error
             self._lacking.append(name)
 
-    def cut(self, name: str, kept: Callable[[str], bool]) -> None:
-        """Drops the other lines of a file, and half ones; to go on after them. An `OSError` if that fails."""
+    def cut(self, name: str, kept: Callable[[int, str], bool]) -> None:
+        """Drops the lines of a file for which not kept(number, line), and half ones; to go on after the others. An
+        `OSError` if that fails."""
         path = self._path / name
         if not path.exists():
             return
-        lines = path.read_text().splitlines(keepends=True)
-        replace(path, "".join(line for line in lines if line.endswith("\n") and kept(line)))
+        lines = path.read_text(errors="replace").splitlines(keepends=True)
+        replace(path, "".join(line for at, line in enumerate(lines) if line.endswith("\n") and kept(at, line)))
         self._lengths[name] = path.stat().st_size
 
     @property

@@ -47,10 +47,8 @@ class Refuge:
 def rescue(saver: Saver, refuge: Refuge, position: int) -> str:
     """Where what round `position` left, or a later one, is saved."""
     folder = Path(refuge.path) / SNAPSHOTS
-    if token_in(folder.parent) != refuge.token:
-        return ""
     deadline = time.monotonic() + PATIENCE_S
-    while True:
+    while token_in(folder.parent) == refuge.token:  # else it is not here, or somebody has gone on with the run
         if saved := _saved(folder, position):
             return saved
         try:
@@ -59,6 +57,7 @@ def rescue(saver: Saver, refuge: Refuge, position: int) -> str:
             if time.monotonic() > deadline:
                 raise
         time.sleep(_LOOK_S)
+    return ""
 
 
 def _saved(folder: Path, position: int) -> str:

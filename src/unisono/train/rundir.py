@@ -26,6 +26,7 @@ import secrets
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, final
@@ -51,6 +52,7 @@ class RunDirectory:
         self._made: list[Path] = []
         self._held: io.FileIO | None = None
         self._mark = ""
+        self._before: dict[str, str] = {}
         self.token = secrets.token_hex(8)
         """By which other machines know that a directory of this name, as they see it, is this one."""
 
@@ -96,9 +98,10 @@ class RunDirectory:
             try:
                 directory._lock()
                 check()
+                directory._remember()
                 replace(directory.path / "recipe.toml", recipe.toml())
                 for name in TABLES:
-                    directory.journal.cut(name, lambda line: (epoch_of(line) or 0) <= epochs)
+                    directory.journal.cut(name, partial(_stays, epochs))
                 (directory.path / "summary.json").unlink(missing_ok=True)
             except OSError as error:
                 hint = HINTS.get(error.errno or 0, "make it writable again")
@@ -121,6 +124,8 @@ class RunDirectory:
                 raise
         self._held.truncate(0)
         self._held.write(self.token.encode())
+        with suppress(OSError):
+            os.fsync(self._held.fileno())  # other machines are to see it, should this one be lost
 
     def release(self) -> None:
         """Others may go on with the run. Leaving the `with` block does it, whatever happened in it."""
@@ -153,8 +158,17 @@ class RunDirectory:
         self._lock()
         replace(path / "recipe.toml", recipe.toml())
 
+    def _remember(self) -> None:
+        for name in ("recipe.toml", "summary.json"):
+            with suppress(FileNotFoundError, UnicodeDecodeError):
+                self._before[name] = (self.path / name).read_text()
+
     def discard(self) -> None:
-        """Removes what `make` made, unless there is more in it by now; nobody is kept from it any more."""
+        """Removes what `make` made, unless there is more in it by now, or gives the run back that `reopen` was to go on
+        with; nobody is kept from it any more."""
+        for name, text in self._before.items():
+            with suppress(OSError):
+                replace(self.path / name, text)
         self.release()
         for entry in self._made:
             with suppress(OSError):
@@ -170,6 +184,12 @@ class RunDirectory:
         self.journal.flush()
         text = json.dumps(plain(summary), indent=1) + "\n"
         self.journal.keep("summary.json", lambda: replace(self.path / "summary.json", text))
+
+
+def _stays(epochs: int, number: int, line: str) -> bool:
+    """Whether a line of a table is of an epoch that is not done again, or the header; damaged ones are neither."""
+    epoch = epoch_of(line)
+    return number == 0 if epoch is None else epoch <= epochs
 
 
 def token_in(path: Path) -> str:

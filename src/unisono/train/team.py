@@ -217,7 +217,9 @@ class Team:
     def _live(self, slot: int, after: int, report: Callable[[Any], None]) -> Any:
         """The life of a rank."""
         job = self._job
-        model = job.slowed(self._model, self._away.rank_of(slot))  # a copy, since the fork
+        rank = self._away.rank_of(slot)
+        # What a module of the user's has opened or started (a file's offset, a pool's threads) is no copy after a fork.
+        model = job.model_of(rank) if ".py:" in job.recipe.model else job.slowed(self._model, rank)
         if after:
             report(READY)
         crowded = self._size > usable_cores()

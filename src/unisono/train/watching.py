@@ -53,7 +53,7 @@ class Watch:
     """Of one run, by the process that writes its directory."""
 
     def __init__(self, path: Path, devices: Sequence[str], watts_per_core: float) -> None:
-        self._path = path
+        self._path, self._new = path, not (path / "utilisation.csv").exists()
         self.meter = meter_of(devices, watts_per_core)
         self._sampler = Sampler(self.meter, self._write, before_s=counted_s(path / "utilisation.csv"))
         self._cpu_s, self._others = cpu_s(), Others()
@@ -76,8 +76,9 @@ class Watch:
         self._sampler.tick(self._pids if pids is None else pids)
 
     def discard(self) -> None:
-        """Nothing of it is to be kept."""
-        (self._path / "utilisation.csv").unlink(missing_ok=True)
+        """Nothing of it is to be kept, but for what was there before."""
+        if self._new:
+            (self._path / "utilisation.csv").unlink(missing_ok=True)
 
     def put_together(self, nodes: Sequence[Reading], others_cores: float | None = None) -> None:
         """The run was on several nodes, which were read by others, or its ranks are no children of this process.

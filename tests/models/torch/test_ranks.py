@@ -1,5 +1,6 @@
 """Whole runs of the torch engine in forked ranks: same bits on any number of them."""
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -73,3 +74,14 @@ def test_seeds_and_precisions_differ(outcomes):
     """Else the tests above could not fail."""
     names = ("bn-mlp", "bn-mlp, other seed", "bn-mlp, fp16")
     assert len({outcomes[name][0]["weights"][0] for name in names}) == 3
+
+
+def test_each_rank_builds_a_module_of_the_users_itself(tmp_path, monkeypatch):
+    """What it has opened or started (a file's offset, a pool's threads) would be common to forked ranks, or gone."""
+    monkeypatch.setenv("BUILT", str(tmp_path / "built"))
+    code = "import os\ndef net(shape, outputs):\n    with open(os.environ['BUILT'], 'a') as file:\n"
+    code += "        file.write(f'{os.getpid()}\\n')\n    return Net(shape, outputs)\n"
+    (tmp_path / "mine.py").write_text(OWN + code)
+    train = [sys.executable, "-m", "unisono", "train", "--model", "mine.py:net", "--epochs", "1", "--ranks", "2"]
+    subprocess.run(train, cwd=tmp_path, check=True, capture_output=True, timeout=90)
+    assert len(set((tmp_path / "built").read_text().split())) == 3

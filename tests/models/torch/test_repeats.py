@@ -83,3 +83,25 @@ def test_only_functions_of_the_user_are_called_again(tmp_path):
     assert try_again("mlp:4", Task((3,), 2)) == []
     with pytest.raises(UserError, match="called twice"):
         try_again(f"{tmp_path}/mine.py:net", Task((3,), 2))
+
+
+TRUNK = nn.BatchNorm1d(3)
+FROZEN = nn.Linear(3, 3).requires_grad_(False)
+HEAD = nn.Linear(3, 2)
+
+
+@pytest.mark.parametrize(
+    ("make", "which"),
+    [
+        (lambda: nn.Sequential(TRUNK, nn.Linear(3, 2)), r"parameter '0\.weight'"),
+        (lambda: nn.Sequential(TRUNK.requires_grad_(False), nn.Linear(3, 2)), r"buffer '0\.running_mean'"),
+        (lambda: HEAD, r"parameter 'weight'"),
+    ],
+)
+def test_a_module_that_was_returned_before_is_refused(make, which):
+    with pytest.raises(UserError, match=rf"(?s)mine\.py:net was called twice, and {which} of the second .*deepcopy"):
+        check_repeats(make, "mine.py:net")
+
+
+def test_what_training_never_changes_may_be_common():
+    assert check_repeats(lambda: nn.Sequential(FROZEN, nn.Linear(3, 2)), "mine.py:net") == []

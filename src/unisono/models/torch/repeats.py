@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from itertools import zip_longest
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from unisono.errors import UserError
 from unisono.models.torch.seeding import seeded
@@ -29,6 +29,14 @@ def check_repeats(make: Callable[[], nn.Module], what: str) -> list[str]:
         own_seed = torch.initial_seed() != _SEED
     with seeded(_SEED):
         second = make()
+    known = {id(tensor) for _, tensor in _learnt(first)}
+    for name, tensor in _learnt(second):
+        if id(tensor) in known:
+            raise UserError(
+                f"{what} was called twice, and {name} of the second module is that of the first: networks that are to "
+                "be apart would change each other's",
+                hint="build it inside the function, or return copy.deepcopy(...) of what was built before",
+            )
     for one, other in zip_longest(_tensors(first), _tensors(second), fillvalue=("nothing", b"")):
         if one != other:
             which = f"{one[0]} is not the same again" if one[0] == other[0] else f"{one[0]}, then {other[0]}"
@@ -43,6 +51,12 @@ def check_repeats(make: Callable[[], nn.Module], what: str) -> list[str]:
             "alike only if that seed is always the same."
         ]
     return []
+
+
+def _learnt(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """What training changes, or may."""
+    yield from ((f"parameter {name!r}", tensor) for name, tensor in module.named_parameters() if tensor.requires_grad)
+    yield from ((f"buffer {name!r}", tensor) for name, tensor in module.named_buffers())
 
 
 def _tensors(module: nn.Module) -> Iterator[tuple[str, bytes]]:
