@@ -15,11 +15,13 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from snapshot_waits import every_snapshot
 
+from unisono.cli.rank import _begin
 from unisono.cli.running import run_recipe
+from unisono.comm.serial import SerialCommunicator
 from unisono.errors import UserError
 from unisono.launch.placement import Placement
 from unisono.recipe import Recipe
-from unisono.train.job import prepare
+from unisono.train.job import Job, prepare
 from unisono.train.resuming import FIXED, FREE, Again, after_restart, check_same, find_snapshot, passed_over, recipe_of
 from unisono.train.saving import check_data
 from unisono.train.snapshots.finding import Snapshot, listed, number_of
@@ -337,6 +339,16 @@ def test_a_run_that_another_one_went_on_with_meanwhile_is_left_alone(finished, r
 
 def test_nothing_is_passed_over_when_the_newest_is_whole(run):
     assert passed_over(find_snapshot(recipe_of(str(run), {}))) == []
+
+
+def test_a_run_whose_data_are_others_now_is_refused_by_its_parent_and_by_ranks(run, monkeypatch):
+    monkeypatch.setattr(Job, "data_sha256", "of other data")
+    before = contents(run)
+    with pytest.raises(UserError, match="the training data are not those of the snapshot"):
+        run_recipe(recipe_of(str(run), {}))
+    with pytest.raises(UserError, match="the training data are not those of the snapshot"):
+        _begin(SerialCommunicator(), recipe_of(str(run), {"ranks": 1}), restarts=0)
+    assert {name: data for name, data in contents(run).items() if not name.endswith("/.lock")} == before
 
 
 def test_a_network_whose_file_was_edited_is_refused_unless_allowed(tmp_path):

@@ -20,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from test_unwatched import SMALL, WAYS, train
 
 from unisono.arena.segment import Segment
+from unisono.arena.waiting import wait_until
 from unisono.comm.shm import ShmCommunicator
 from unisono.comm.shm_plan import ShmPlan
 from unisono.errors import NodeLost, RankLost, UserError
@@ -29,12 +30,16 @@ from unisono.strategies.owner import Owner
 from unisono.strategies.sync import Sync
 from unisono.train import unwatched
 from unisono.train.job import Job, prepare
+from unisono.train.saving import Saver
 from unisono.train.snapshots.finding import require_newest
-from unisono.train.team import Places
+from unisono.train.team import Halted, Places
 from unisono.train.unwatched import train_unwatched
 from unisono.world import World
 
 pytestmark = pytest.mark.usefixtures("no_price")
+
+LATE_S = 0.3
+"""How much later a rank leaves than others would that do not wait for it."""
 
 Patched = Callable[[pytest.MonkeyPatch, int], None]
 """(patch, rank): makes a rank unlike the others, in its own process."""
@@ -114,6 +119,32 @@ def test_a_rank_that_dies_ends_the_others_at_once_with_its_name(tmp_path, way):
         assert not list(tmp_path.iterdir())
 
 
+def test_nobody_leaves_before_the_rank_that_saves_what_was_reached(tmp_path):
+    """Launchers end everybody when the first one leaves."""
+    left = tmp_path / "left"
+
+    def patched(patch: pytest.MonkeyPatch, rank: int) -> None:
+        in_step_5(die)(patch, rank)
+        save, stranded = Saver.save_last, unwatched._stranded
+
+        def save_late(*given: Any) -> str:
+            wait_until(left.exists, LATE_S)
+            return save(*given)
+
+        def leave(*given: Any) -> Halted:
+            halted = stranded(*given)
+            left.touch()
+            return halted
+
+        patch.setattr(Saver, "save_last", save_late)
+        if rank == 2:
+            patch.setattr(unwatched, "_stranded", leave)
+
+    ended = ends_of(on_arena(3), tmp_path / "snapshots", patched)
+    assert [*ended] == [1, 0, 2]
+    assert require_newest(tmp_path / "snapshots").facts["steps_done"] == 4
+
+
 def test_a_rank_that_dies_in_an_update_of_the_arena_leaves_nothing_to_save(tmp_path):
     """The parameters are in part those of the round before, and nobody here can take that back."""
 
@@ -139,6 +170,22 @@ def test_a_rank_that_fails_is_not_lost_and_all_leave_with_its_exit_code(tmp_path
     assert [os.waitstatus_to_exitcode(one.status) for one in ended.values()] == [2, 2, 2]
     assert "rank 1: no label\nHINT: give one" in ended[0].failure[1]
     assert not list(tmp_path.iterdir())
+
+
+def test_nobody_leaves_before_the_rank_that_failed_and_has_the_word(tmp_path):
+    left, outrun = tmp_path / "left", tmp_path / "outrun"
+
+    def patched(patch: pytest.MonkeyPatch, rank: int) -> None:
+        def close_late(strategy: Sync) -> None:
+            if wait_until(left.exists, LATE_S):
+                outrun.touch()
+
+        in_step_5(lambda: fail(UserError("no label")))(patch, rank)
+        patch.setattr(Sync, "close", close_late if rank == 1 else lambda strategy: left.touch())
+
+    ends_of(on_arena(3), tmp_path / "snapshots", patched)
+    assert left.exists()
+    assert not outrun.exists()
 
 
 @pytest.mark.parametrize("error", [OverflowError("too much"), SystemExit(3)], ids=["Exception", "SystemExit"])
