@@ -19,10 +19,13 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from test_unwatched import SMALL, WAYS, train
 
+from unisono.arena import protocol
+from unisono.arena.member import Member
 from unisono.arena.segment import Segment
 from unisono.arena.waiting import wait_until
 from unisono.comm.shm import ShmCommunicator
 from unisono.comm.shm_plan import ShmPlan
+from unisono.comm.vigil import Vigil
 from unisono.errors import NodeLost, RankLost, UserError
 from unisono.launch.crew import Crew, Ended, answer
 from unisono.strategies.nodes.seating import Seating
@@ -127,16 +130,12 @@ def test_nobody_leaves_before_the_rank_that_saves_what_was_reached(tmp_path):
         in_step_5(die)(patch, rank)
         save, stranded = Saver.save_last, unwatched._stranded
 
-        def save_late(*given: Any) -> str:
-            wait_until(left.exists, LATE_S)
-            return save(*given)
-
         def leave(*given: Any) -> Halted:
             halted = stranded(*given)
             left.touch()
             return halted
 
-        patch.setattr(Saver, "save_last", save_late)
+        patch.setattr(Saver, "save_last", lambda *given: [wait_until(left.exists, LATE_S), save(*given)][1])
         if rank == 2:
             patch.setattr(unwatched, "_stranded", leave)
 
@@ -161,6 +160,34 @@ def test_a_rank_that_dies_in_an_update_of_the_arena_leaves_nothing_to_save(tmp_p
     ended = ends_of(on_arena(2), tmp_path, patched)
     assert ended[0].failure[0] == "RankLost"
     assert not list(tmp_path.iterdir())
+
+
+def test_a_signal_after_a_death_does_not_cut_an_update_of_the_arena_short(tmp_path):
+    """Launchers send one to those who are left. Rank 1 has done its part of the round, so it can be saved."""
+    vigils: list[Vigil] = []
+
+    def patched(patch: pytest.MonkeyPatch, rank: int) -> None:
+        real_update, real_meet = Owner.update, Member.meet
+
+        def update(owner: Owner, position: int, *rest: Any) -> None:
+            if (rank, position) == (0, 3):
+                assert wait_until(lambda: vigils[0].gone() == [1], 30.0)
+                os.kill(os.getpid(), signal.SIGTERM)
+            real_update(owner, position, *rest)
+
+        def meet(member: Member, position: int, phase: int) -> bool:
+            if (rank, position, phase) == (1, 3, protocol.COMMIT):
+                protocol.arrive(member.words, member.slot, protocol.pack(member.view.number, position, phase))
+                die()
+            return real_meet(member, position, phase)
+
+        patch.setattr(unwatched, "Vigil", lambda comm: vigils.append(Vigil(comm)) or vigils[-1])
+        patch.setattr(Owner, "update", update)
+        patch.setattr(Member, "meet", meet)
+
+    ended = ends_of(on_arena(2), tmp_path, patched)
+    assert ended[0].failure[0] == "Halted", ended[0].failure
+    assert require_newest(tmp_path).position == 3
 
 
 def test_a_rank_that_fails_is_not_lost_and_all_leave_with_its_exit_code(tmp_path):
