@@ -7,7 +7,7 @@ import psutil
 import pytest
 
 from unisono.comm.keepalive import DEAD_S, kept_alive
-from unisono.comm.route import address_of, is_own, own_address, own_addresses, resolve, way_to
+from unisono.comm.route import address_of, is_own, no_answer, own_address, own_addresses, resolve, way_to
 from unisono.errors import UserError
 
 
@@ -60,3 +60,26 @@ def test_the_way_to_another_machine_is_the_first_address_that_answers_and_is_not
         with socket.create_server(("127.0.0.3", port)):
             assert way_to(["127.0.0.3", "127.0.0.4", "127.0.0.2"], port) == "127.0.0.2"
             assert way_to(["127.0.0.3", "127.0.0.4"], port) == ""
+
+
+def test_whoever_does_not_answer_in_time_is_told_with_the_reason():
+    with socket.create_server(("127.0.0.1", 0)) as there:
+        port = there.getsockname()[1]
+        assert no_answer("127.0.0.1", port, 5.0) == ""
+    assert no_answer("127.0.0.1", port, 0.2) == "Connection refused"
+    assert "not known" in no_answer("no.such.host.invalid", port, 0.2)
+
+
+def test_whoever_answers_late_is_heard(monkeypatch):
+    """The name, the machine or the program may come up a moment later."""
+    answers = [ConnectionRefusedError(111, "Connection refused"), SimpleNamespace(close=lambda: None)]
+
+    def connect(*_: object) -> object:
+        found = answers.pop(0)
+        if isinstance(found, OSError):
+            raise found
+        return found
+
+    monkeypatch.setattr(socket, "create_connection", connect)
+    assert no_answer("10.0.0.1", 29500, 60.0) == ""
+    assert answers == []

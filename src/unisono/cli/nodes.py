@@ -2,9 +2,9 @@
 
     run_on_nodes(Recipe(), NodeOptions(num_nodes=2, node_id=0, main_address="10.0.0.1", ranks_per_node=4))
 
-The one idea: the supervisor of the first machine decides what all go on from, writes the run directory and speaks; the
-others do the same work for their ranks, in silence. Before each step that could fail on one machine only, all tell each
-other how it went, so that a mistake ends the run everywhere with the same words.
+The one idea: the supervisor of the first machine decides what all go on from, writes the run directory and tells of the
+run; the others do the same work for their ranks, and say whom they joined and how it ended. Before each step that could
+fail on one machine only, all tell each other how it went, so that a mistake ends the run everywhere in the same words.
 """
 
 import sys
@@ -25,6 +25,7 @@ from unisono.recipe import Recipe
 from unisono.report.train import event_line
 from unisono.strategies.farewell import Farewell
 from unisono.strategies.nodes.away import Away
+from unisono.strategies.nodes.names import name_of
 from unisono.strategies.nodes.seating import Seating
 from unisono.strategies.wire import wire_notes
 from unisono.train.alike import check_same_run, facts_of, unlike
@@ -37,13 +38,16 @@ from unisono.train.team import Halted, Places, Team
 
 
 def run_on_nodes(
-    recipe: Recipe, options: NodeOptions, beside: ExitStack | None = None, restarts: int = 0
+    recipe: Recipe, options: NodeOptions, beside: ExitStack | None = None, restarts: int | None = None
 ) -> dict[str, Any] | None:
     """The ranks of this machine, to the end; the summary, on the first machine. beside: for a live page there.
-    restarts: how often a batch system has started the job again."""
+    restarts: how often a batch system has started the job again; None: by hand, so each machine has its terminal."""
     _check(recipe)
     recipe = replace(recipe, ranks=options.ranks_per_node or recipe.ranks)
     facts = facts_of(recipe) | {"ranks": recipe.ranks}
+    by_hand = restarts is None
+    if by_hand:
+        _say(options, waiting_line(options))
     with closing(Outpost(options, facts)) as post:
         everybody = post.join()
         check_same_run(everybody, "node")
@@ -51,7 +55,7 @@ def run_on_nodes(
         recipe = replace(recipe, ranks=sum(counts))
         check_nodes(recipe, options.num_nodes)
         snapshots: list[Snapshot] = []
-        begun = post.share(lambda: look(recipe, restarts, snapshots) if options.node_id == 0 else {})[0]
+        begun = post.share(lambda: look(recipe, restarts or 0, snapshots) if options.node_id == 0 else {})[0]
         if not begun:
             return None
         recipe = replace(recipe, **begun["changed"])
@@ -84,7 +88,15 @@ def run_on_nodes(
             raise
         if beside is not None and records:
             beside.enter_context(live_page(records[0].path))
-        return _train(made[0], post, records, options)
+        told = by_hand and not records
+        if told:
+            first = name_of(0, everybody[0]["host"], everybody[0]["address"], ())
+            here = f"{counts[options.node_id]} of {recipe.ranks}"
+            _say(options, f"joined {first}, which tells of the run; ranks here: {here}")
+        summary = _train(made[0], post, records, options)
+        if told:
+            _say(options, f"the run has ended; node 0 has it in {refuge.path}")
+        return summary
 
 
 def seat(counts: list[int], node: int, recipe: Recipe) -> Seating:
@@ -112,7 +124,9 @@ def _record(
     job: Job, team: Team, hosts: list[str], snapshots: list[Snapshot], facts: list[dict[str, Any]], *, anew: bool
 ) -> Recorder:
     record = Recorder(job, "gloo", hosts, snapshots[0] if snapshots else None, anew=anew)
-    record.watch.unknown = "with --num-nodes the other machines' energy is not gathered"
+    record.watch.unknown = (
+        "with --num-nodes that of other machines is not gathered; under mpirun, torchrun and srun it is"
+    )
     record.say([*job.notes, *precision_notes(job), *wire_notes(job.recipe, len(facts)), *unlike(facts, "node")])
     team.places = Places(record.weights, record.path / SNAPSHOTS, record.log)
     return record
@@ -132,7 +146,7 @@ def _train(team: Team, post: Outpost, records: list[Recorder], options: NodeOpti
             if record is not None:
                 raise
             told = str(halted) if halted.snapshot or halted.trouble else good_bye(halted.outcome.lost)
-            print(f"unisono: node {options.node_id}: {told}", file=sys.stderr, flush=True)
+            _say(options, told)
             sys.exit(halted.exit_code)
         except RankFailed as error:
             post.take_leave(Farewell(str(error), error.exit_code))
@@ -144,6 +158,17 @@ def _train(team: Team, post: Outpost, records: list[Recorder], options: NodeOpti
             return None
         found: dict[str, Any] = next(result for result in outcome.results.values() if result)
         return record.finish(found | {"takeovers": outcome.takeovers, "restarts": outcome.restarts})
+
+
+def waiting_line(options: NodeOptions) -> str:
+    """What this machine is doing until all have come."""
+    others = "node 1" if options.num_nodes == 2 else f"nodes 1 to {options.num_nodes - 1}"
+    whom = f"node 0 at {options.main_address}" if options.node_id else f"{others} at {options.main_address}"
+    return f"waiting for {whom}, port {options.main_port}, for up to {options.join_timeout:g} s (--join-timeout)"
+
+
+def _say(options: NodeOptions, text: str) -> None:
+    print(f"unisono: node {options.node_id}: {text}", file=sys.stderr, flush=True)
 
 
 def _say_event(event: dict[str, Any]) -> None:

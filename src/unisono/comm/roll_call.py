@@ -48,6 +48,8 @@ class Join:
     """What those are who come."""
     once: bool = False
     """Whether nobody comes a second time, so that two of one number can be told from two worlds of one process."""
+    at: str = ""
+    """'host:port' of a store that neither rank serves, but whoever started them: torchrun's agent."""
 
 
 @final

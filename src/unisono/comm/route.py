@@ -5,7 +5,8 @@ one to listen on; host names, which often resolve to 127.0.0.1 or not at all, ar
 
     own_address("10.0.0.1"), address_of("eth0")
 
-Where no main node was named, as under MPI, the addresses of one machine are tried from the others (`way_to`).
+Where no main node was named, as under MPI, the addresses of one machine are tried from the others (`way_to`). Before a
+library connects, which would have its own words for it in the user's terminal, a port is knocked at (`no_answer`).
 
 Limits: IPv4 first, IPv6 where there is nothing else. `own_address` sends no packet: a way may exist and still lead
 nowhere.
@@ -13,6 +14,7 @@ nowhere.
 
 import ipaddress
 import socket
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 
@@ -23,6 +25,7 @@ from unisono.errors import UserError
 _ANY_PORT = 9
 """Nothing is sent to it."""
 _KNOCK_S = 3.0
+_AGAIN_S = 0.1
 
 
 def resolve(host: str) -> str:
@@ -90,6 +93,19 @@ def way_to(addresses: Sequence[str], port: int) -> str:
             with suppress(OSError), socket.create_connection((address, port), _KNOCK_S):
                 return address
     return ""
+
+
+def no_answer(host: str, port: int, timeout_s: float) -> str:
+    """Why nobody listened there within that time; empty, at once, if somebody does. Nothing is sent."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        try:
+            socket.create_connection((host, port), max(deadline - time.monotonic(), _AGAIN_S)).close()
+            return ""
+        except OSError as error:  # a name may be unknown, a machine be starting, a program not listen yet
+            if time.monotonic() + _AGAIN_S > deadline:
+                return error.strerror or str(error)
+        time.sleep(_AGAIN_S)
 
 
 def interface_of(address: str) -> str:

@@ -114,7 +114,7 @@ def connect(placement: Placement, transport: str, timeout_s: float, join: Join =
     from unisono.comm import torch_dist
 
     device = f"cuda:{placement.local_rank or 0}" if transport == "nccl" else "cpu"
-    join = replace(join, main=join.main or torch_dist.host_of(placement.address))
+    join = replace(join, main=join.main or torch_dist.host_of(placement.address), at=placement.address)
     return torch_dist.world(placement.rank, placement.size, address, device, timeout_s, join)
 
 

@@ -77,6 +77,7 @@ def call_together(options: NodeOptions, placement: Placement, transport: str, do
         )
     join = Join(
         main=host_of(address),
+        at=address,
         interface=options.interface,
         timeout_s=options.join_timeout,
         noun="node" if by_hand else "rank",

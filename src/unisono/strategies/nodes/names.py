@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 
 def name_of(node: int, host: str, address: str, ranks: Sequence[int]) -> str:
-    """What a machine is called in messages."""
-    who = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))}"
+    """What a machine is called in messages; without ranks, if they are beside the point."""
+    who = f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}" if ranks else ""
     return f"node {node} ({', '.join(filter(None, (host, address, who)))})"
 
 

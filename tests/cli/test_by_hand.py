@@ -1,0 +1,75 @@
+"""`unisono train --num-nodes` on one machine, a process for each: what the second shell says, and what it does not."""
+
+import socket
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from unisono.launch.environments import child_environment
+
+pytestmark = [
+    pytest.mark.skipif(not find_spec("torch"), reason="torch is not installed"),
+    pytest.mark.timeout(120),
+]
+
+TRAIN = [sys.executable, "-m", "unisono", "train", "--epochs", "1"]
+
+
+@pytest.fixture
+def port() -> int:
+    """One that is free."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return int(free.getsockname()[1])
+
+
+def start(folder: Path, node: int, port: int, *more: str) -> "subprocess.Popen[str]":
+    where = ["--num-nodes", "2", "--node-id", str(node), "--main-address", "127.0.0.1", "--main-port", str(port)]
+    words = [*TRAIN, *where, "--ranks-per-node", "1", *more]
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(words, env=child_environment(1), cwd=folder, **pipes)
+
+
+def test_the_second_shell_says_whom_it_joined_and_how_it_ended(tmp_path, port):
+    jobs = [start(tmp_path, node, port, "--out", "run") for node in range(2)]
+    told = [job.communicate(timeout=60) for job in jobs]
+    assert [job.returncode for job in jobs] == [0, 0], told
+    here, waiting = socket.gethostname(), f"port {port}, for up to 60 s (--join-timeout)"
+    assert told[0][1].splitlines() == [f"unisono: node 0: waiting for node 1 at 127.0.0.1, {waiting}"]
+    assert told[0][0].startswith("unisono train: mlp:64 on digits")
+    assert told[1] == (
+        "",
+        f"unisono: node 1: waiting for node 0 at 127.0.0.1, {waiting}\n"
+        f"unisono: node 1: joined node 0 ({here}, 127.0.0.1), which tells of the run; ranks here: 1 of 2\n"
+        f"unisono: node 1: the run has ended; node 0 has it in {tmp_path / 'run'}\n",
+    )
+
+
+def test_without_the_first_machine_ours_is_the_only_message(tmp_path, port):
+    job = start(tmp_path, 1, port, "--join-timeout", "1")
+    out, error = job.communicate(timeout=60)
+    assert (job.returncode, out) == (2, "")
+    assert error.splitlines() == [
+        f"unisono: node 1: waiting for node 0 at 127.0.0.1, port {port}, for up to 1 s (--join-timeout)",
+        f"unisono: node 1: no store at 127.0.0.1:{port}: Connection refused, for 1 s",
+        "HINT: is node 0 running on that host, and is the port its own? --join-timeout waits longer",
+    ]
+
+
+def test_a_rank_of_torchrun_with_a_wrong_master_says_no_more_than_that(tmp_path, port):
+    said = {"RANK": 1, "WORLD_SIZE": 2, "LOCAL_RANK": 0, "LOCAL_WORLD_SIZE": 1, "GROUP_RANK": 1, "MASTER_PORT": port}
+    by_torchrun = {"TORCHELASTIC_RUN_ID": 1, "TORCHELASTIC_USE_AGENT_STORE": True, "TORCHELASTIC_RESTART_COUNT": 0}
+    environment = child_environment(1) | {name: str(value) for name, value in (said | by_torchrun).items()}
+    environment["MASTER_ADDR"] = "127.0.0.1"
+    words = [*TRAIN, "--join-timeout", "1"]
+    ended = subprocess.run(
+        words, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr.splitlines() == [
+        f"unisono: rank 1: no store at 127.0.0.1:{port}: Connection refused, for 1 s",
+        "HINT: is rank 0 running on that host, and is the port its own? --join-timeout waits longer",
+    ]
