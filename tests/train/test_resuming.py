@@ -21,6 +21,7 @@ from unisono.comm.serial import SerialCommunicator
 from unisono.errors import UserError
 from unisono.launch.placement import Placement
 from unisono.recipe import Recipe
+from unisono.train.fingerprint import fingerprint
 from unisono.train.job import Job, prepare
 from unisono.train.resuming import FIXED, FREE, Again, after_restart, check_same, find_snapshot, passed_over, recipe_of
 from unisono.train.saving import check_data
@@ -78,6 +79,13 @@ def test_a_resumed_run_leaves_what_an_uninterrupted_one_leaves(finished, run, ra
         assert summary[name] == expected[name], name
     assert (run / "weights.safetensors").read_bytes() == (finished / "weights.safetensors").read_bytes()
     assert {entry.name for entry in run.iterdir()} == {entry.name for entry in finished.iterdir()}
+
+
+def test_a_run_that_goes_on_on_another_processor_says_that_bits_may_differ(run, capsys, monkeypatch):
+    monkeypatch.setattr("unisono.cli.recorder.fingerprint", lambda threads: fingerprint(threads) | {"cpu": "Z80"})
+    run_recipe(recipe_of(str(run), {}))
+    told = capsys.readouterr().err
+    assert re.search(r"not all is as it was at the snapshot, so bits may differ: the processor: .* then, Z80 now", told)
 
 
 @pytest.mark.parametrize("damage", ["truncated", "flipped", "no manifest"])
