@@ -59,6 +59,15 @@ def test_a_job_that_is_not_is_left_alone(slurm, job, told):
     assert not ended.exists()
 
 
+def test_of_several_jobs_none_is_ended_if_one_is_somebody_elses(slurm, tmp_path):
+    ended = slurm()
+    mine, theirs = (LINE.format(user=user, comment="unisono") for user in (MINE, "ada(4711)"))
+    (tmp_path / "scontrol").write_text(f'#!/bin/bash\n[ "${{@: -1}}" = 18 ] && echo "{theirs}" || echo "{mine}"\n')
+    with pytest.raises(UserError, match="job 18 is ada's, not yours"):
+        cancel("17", "18")
+    assert not ended.exists()
+
+
 @pytest.mark.parametrize("number", ["mine", "17@", "@big", "1_2_3"])
 def test_what_is_no_number(number):
     with pytest.raises(UserError, match="is no number of a job"):

@@ -15,11 +15,14 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from snapshot_waits import every_snapshot
 
+from unisono.cli.rank import _begin
 from unisono.cli.running import run_recipe
+from unisono.comm.serial import SerialCommunicator
 from unisono.errors import UserError
 from unisono.launch.placement import Placement
 from unisono.recipe import Recipe
-from unisono.train.job import prepare
+from unisono.train.fingerprint import fingerprint
+from unisono.train.job import Job, prepare
 from unisono.train.resuming import FIXED, FREE, Again, after_restart, check_same, find_snapshot, passed_over, recipe_of
 from unisono.train.saving import check_data
 from unisono.train.snapshots.finding import Snapshot, listed, number_of
@@ -76,6 +79,13 @@ def test_a_resumed_run_leaves_what_an_uninterrupted_one_leaves(finished, run, ra
         assert summary[name] == expected[name], name
     assert (run / "weights.safetensors").read_bytes() == (finished / "weights.safetensors").read_bytes()
     assert {entry.name for entry in run.iterdir()} == {entry.name for entry in finished.iterdir()}
+
+
+def test_a_run_that_goes_on_on_another_processor_says_that_bits_may_differ(run, capsys, monkeypatch):
+    monkeypatch.setattr("unisono.cli.recorder.fingerprint", lambda threads: fingerprint(threads) | {"cpu": "Z80"})
+    run_recipe(recipe_of(str(run), {}))
+    told = capsys.readouterr().err
+    assert re.search(r"not all is as it was at the snapshot, so bits may differ: the processor: .* then, Z80 now", told)
 
 
 @pytest.mark.parametrize("damage", ["truncated", "flipped", "no manifest"])
@@ -346,6 +356,16 @@ def test_a_run_that_another_one_went_on_with_meanwhile_is_left_alone(finished, r
 
 def test_nothing_is_passed_over_when_the_newest_is_whole(run):
     assert passed_over(find_snapshot(recipe_of(str(run), {}))) == []
+
+
+def test_a_run_whose_data_are_others_now_is_refused_by_its_parent_and_by_ranks(run, monkeypatch):
+    monkeypatch.setattr(Job, "data_sha256", "of other data")
+    before = contents(run)
+    with pytest.raises(UserError, match="the training data are not those of the snapshot"):
+        run_recipe(recipe_of(str(run), {}))
+    with pytest.raises(UserError, match="the training data are not those of the snapshot"):
+        _begin(SerialCommunicator(), recipe_of(str(run), {"ranks": 1}), restarts=0)
+    assert {name: data for name, data in contents(run).items() if not name.endswith("/.lock")} == before
 
 
 def test_a_network_whose_file_was_edited_is_refused_unless_allowed(tmp_path):

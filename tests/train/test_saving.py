@@ -204,6 +204,17 @@ def test_the_last_snapshot_waits_for_a_writer_that_cannot_be_ended(job, tmp_path
     assert str(require_newest(tmp_path).path) == path
 
 
+def test_a_copy_that_is_told_twice_is_written_once(job, tmp_path):
+    """The rank that told of it died before the round's end, and another one tells it again."""
+    events: list[dict[str, Any]] = []
+    with saver_of(every(job, "2steps"), tmp_path, ThreadWriter(), events) as saver:
+        for position in (2, 2, 1):
+            saver.save_spare(position)
+            saver._wait(60.0)
+    assert [event["position"] for event in events] == [2]
+    assert [verified(path).position for path in listed(tmp_path)] == [2]
+
+
 def test_a_writer_that_never_ends_is_said_to_and_not_waited_for(job, tmp_path, monkeypatch):
     for name in ("WAIT_S", "LAST_WAIT_S"):
         monkeypatch.setattr(saving, name, 0.0)

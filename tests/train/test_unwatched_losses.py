@@ -4,6 +4,7 @@ Ranks are forked, and nobody ends the others when one of them ends; `tests/fault
 """
 
 import os
+import re
 import signal
 import sys
 import time
@@ -19,9 +20,13 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from test_unwatched import SMALL, WAYS, train
 
+from unisono.arena import protocol
+from unisono.arena.member import Member
 from unisono.arena.segment import Segment
+from unisono.arena.waiting import wait_until
 from unisono.comm.shm import ShmCommunicator
 from unisono.comm.shm_plan import ShmPlan
+from unisono.comm.vigil import Vigil
 from unisono.errors import NodeLost, RankLost, UserError
 from unisono.launch.crew import Crew, Ended, answer
 from unisono.strategies.nodes.seating import Seating
@@ -29,12 +34,16 @@ from unisono.strategies.owner import Owner
 from unisono.strategies.sync import Sync
 from unisono.train import unwatched
 from unisono.train.job import Job, prepare
+from unisono.train.saving import Saver
 from unisono.train.snapshots.finding import require_newest
-from unisono.train.team import Places
+from unisono.train.team import Halted, Places
 from unisono.train.unwatched import train_unwatched
 from unisono.world import World
 
 pytestmark = pytest.mark.usefixtures("no_price")
+
+LATE_S = 0.3
+"""How much later a rank leaves than others would that do not wait for it."""
 
 Patched = Callable[[pytest.MonkeyPatch, int], None]
 """(patch, rank): makes a rank unlike the others, in its own process."""
@@ -104,14 +113,36 @@ def test_a_rank_that_dies_ends_the_others_at_once_with_its_name(tmp_path, way):
     for rank in (0, 2):
         kind, report = ended[rank].failure
         assert kind == ("Halted" if arena else "RankLost"), report
-        # Rank 0 may have left, for the same reason, before rank 2 comes to look.
-        assert "rank 1 is gone" in report or "ranks 0, 1 are gone" in report
+        # The other one may have left, for the same reason, before this one comes to look.
+        assert re.search(r"rank 1 is gone|ranks 0, 1 are gone|ranks 1, 2 are gone", report), report
     if arena:
         assert str(tmp_path) in ended[0].failure[1], "where it is saved"
         assert ended[0].failure[1].count("HINT:") == 1
         assert train(prepare(recipe), snapshot=require_newest(tmp_path)) == train(prepare(recipe))
     else:
         assert not list(tmp_path.iterdir())
+
+
+def test_nobody_leaves_before_the_rank_that_saves_what_was_reached(tmp_path):
+    """Launchers end everybody when the first one leaves."""
+    left = tmp_path / "left"
+
+    def patched(patch: pytest.MonkeyPatch, rank: int) -> None:
+        in_step_5(die)(patch, rank)
+        save, stranded = Saver.save_last, unwatched._stranded
+
+        def leave(*given: Any) -> Halted:
+            halted = stranded(*given)
+            left.touch()
+            return halted
+
+        patch.setattr(Saver, "save_last", lambda *given: [wait_until(left.exists, LATE_S), save(*given)][1])
+        if rank == 2:
+            patch.setattr(unwatched, "_stranded", leave)
+
+    ended = ends_of(on_arena(3), tmp_path / "snapshots", patched)
+    assert [*ended] == [1, 0, 2]
+    assert require_newest(tmp_path / "snapshots").facts["steps_done"] == 4
 
 
 def test_a_rank_that_dies_in_an_update_of_the_arena_leaves_nothing_to_save(tmp_path):
@@ -132,6 +163,34 @@ def test_a_rank_that_dies_in_an_update_of_the_arena_leaves_nothing_to_save(tmp_p
     assert not list(tmp_path.iterdir())
 
 
+def test_a_signal_after_a_death_does_not_cut_an_update_of_the_arena_short(tmp_path):
+    """Launchers send one to those who are left. Rank 1 has done its part of the round, so it can be saved."""
+    vigils: list[Vigil] = []
+
+    def patched(patch: pytest.MonkeyPatch, rank: int) -> None:
+        real_update, real_meet = Owner.update, Member.meet
+
+        def update(owner: Owner, position: int, *rest: Any) -> None:
+            if (rank, position) == (0, 3):
+                assert wait_until(lambda: vigils[0].gone() == [1], 30.0)
+                os.kill(os.getpid(), signal.SIGTERM)
+            real_update(owner, position, *rest)
+
+        def meet(member: Member, position: int, phase: int) -> bool:
+            if (rank, position, phase) == (1, 3, protocol.COMMIT):
+                protocol.arrive(member.words, member.slot, protocol.pack(member.view.number, position, phase))
+                die()
+            return real_meet(member, position, phase)
+
+        patch.setattr(unwatched, "Vigil", lambda comm: vigils.append(Vigil(comm)) or vigils[-1])
+        patch.setattr(Owner, "update", update)
+        patch.setattr(Member, "meet", meet)
+
+    ended = ends_of(on_arena(2), tmp_path, patched)
+    assert ended[0].failure[0] == "Halted", ended[0].failure
+    assert require_newest(tmp_path).position == 3
+
+
 def test_a_rank_that_fails_is_not_lost_and_all_leave_with_its_exit_code(tmp_path):
     """It would fail again: nothing is saved, and no batch system is asked to start the run again."""
     ended = ends_of(on_arena(3), tmp_path, in_step_5(lambda: fail(UserError("no label", hint="give one"))))
@@ -139,6 +198,22 @@ def test_a_rank_that_fails_is_not_lost_and_all_leave_with_its_exit_code(tmp_path
     assert [os.waitstatus_to_exitcode(one.status) for one in ended.values()] == [2, 2, 2]
     assert "rank 1: no label\nHINT: give one" in ended[0].failure[1]
     assert not list(tmp_path.iterdir())
+
+
+def test_nobody_leaves_before_the_rank_that_failed_and_has_the_word(tmp_path):
+    left, outrun = tmp_path / "left", tmp_path / "outrun"
+
+    def patched(patch: pytest.MonkeyPatch, rank: int) -> None:
+        def close_late(strategy: Sync) -> None:
+            if wait_until(left.exists, LATE_S):
+                outrun.touch()
+
+        in_step_5(lambda: fail(UserError("no label")))(patch, rank)
+        patch.setattr(Sync, "close", close_late if rank == 1 else lambda strategy: left.touch())
+
+    ends_of(on_arena(3), tmp_path / "snapshots", patched)
+    assert left.exists()
+    assert not outrun.exists()
 
 
 @pytest.mark.parametrize("error", [OverflowError("too much"), SystemExit(3)], ids=["Exception", "SystemExit"])
