@@ -164,6 +164,16 @@ def test_gloo_by_the_own_launcher_and_under_torchrun(tmp_path):
     assert one["transport"] == two["transport"] == "gloo"
 
 
+@pytest.mark.skipif(not find_spec("torch"), reason="torch is not installed")
+def test_a_rank_of_torchrun_that_does_not_come_is_named_after_the_time_to_join(tmp_path):
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--no-python"]
+    without = [*torchrun, "sh", "-c", '[ "$RANK" = 1 ] || exec "$@"', "sh", *COMMAND]
+    arguments = ["--transport", "gloo", "--join-timeout", "1"]
+    ended = train(*arguments, cwd=tmp_path, command=without, environment=child_environment(threads=1))
+    assert ended.returncode
+    assert "rank 0: after 1 s rank 1 of 2 had not come" in ended.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
