@@ -162,7 +162,7 @@ def test_mixed_precision(found):
     ("options", "message"),
     [
         ({"strategy": "dpd"}, "did you mean 'ddp'"),
-        ({"device": "gpu"}, "there are: auto, cpu, cuda"),
+        ({"device": "gpu"}, "there are: cpu, auto, cuda"),
         ({"device": "cuda"}, "--strategy ddp or --strategy accelerate on GPUs"),
         ({"strategy": "ddp", "device": "cuda"}, "torch sees no GPU here"),
         ({"strategy": "ddp", "engine": "numpy"}, "--engine numpy with --strategy ddp"),
