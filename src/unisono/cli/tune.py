@@ -84,7 +84,7 @@ def tune(
         except KeyboardInterrupt:
             if records.all:
                 _show(records.all, None, path, search.objective, complete=False)
-            raise Interrupted(str(path)) from None
+            raise Interrupted(str(path), early=not records.all) from None
         _show(records.all, best, path, search.objective, complete=outcome.complete)
         found = next((cell for cell in cells if cell.digest == best), None)
         if found is None:
