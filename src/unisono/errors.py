@@ -43,7 +43,7 @@ class Interrupted(UnisonoError):
     def __init__(self, path: str, *, hint: str = "the same command goes on", early: bool = False) -> None:
         told = f"interrupted; what was finished is kept in {path}"
         if early:
-            told = f"interrupted before the first run had ended: nothing was measured yet (in {path})"
+            told = f"interrupted before anything was measured; the study is in {path}"
         super().__init__(told, hint=hint)
 
 

@@ -40,8 +40,7 @@ def test_of_a_study_that_was_interrupted_before_a_run_had_ended_there_is_no_tabl
     with pytest.raises(Interrupted) as caught:
         study(Plan("compare", cells, StudyOptions(out=str(path))), lambda records, path: shown.append(len(records)))
     assert str(caught.value) == (
-        f"interrupted before the first run had ended: nothing was measured yet (in {path})\n"
-        "HINT: the same command goes on"
+        f"interrupted before anything was measured; the study is in {path}\nHINT: the same command goes on"
     )
     assert (shown, caught.value.exit_code) == ([], RESUME_ME)
 
