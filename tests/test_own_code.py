@@ -71,3 +71,11 @@ def test_what_is_no_python_imports_nothing(tmp_path):
     broken.write_text("import layers\ndef (:\n")
     (tmp_path / "layers.py").write_text("")
     assert files_of(broken) == [broken]
+
+
+@pytest.mark.parametrize("value", ["1" + "+1" * 100_000, "-" * 100_000 + "1"], ids=["RecursionError", "MemoryError"])
+def test_nor_does_what_is_nested_too_deeply_to_be_read(tmp_path, value):
+    deep = tmp_path / "mine.py"
+    deep.write_text(f"import layers\nx = {value}\n")
+    (tmp_path / "layers.py").write_text("")
+    assert files_of(deep) == [deep]

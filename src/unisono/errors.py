@@ -124,8 +124,9 @@ class RankFailed(UnisonoError):
 
 
 def unknown_name(what: str, given: str, valid: Iterable[str]) -> UserError:
-    """The error for a name that is not in a table: lists every valid one and suggests the nearest."""
-    names = list(valid)
-    near = get_close_matches(str(given), names, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"choose one of {', '.join(names)}"
-    return UserError(f"unknown {what} {given!r}; there are: {', '.join(names)}", hint=hint)
+    """The error for a name that is not in a table: lists every valid one, the nearest first, and suggests that."""
+    names = {name.lower(): name for name in valid}
+    near = [names[name] for name in get_close_matches(str(given).lower(), names)]
+    known = [*near, *(name for name in names.values() if name not in near)]
+    hint = f"did you mean {near[0]!r}?" if near else "choose one of these" if known else "there is nothing to choose"
+    return UserError(f"unknown {what} {given!r}; there are: {', '.join(known) or 'none'}", hint=hint)

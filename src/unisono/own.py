@@ -1,7 +1,7 @@
 """The user's own code: a function of a file, named as `path.py:function`.
 
 The one idea: the file is run once, under a name of ours; its function can then be called as often as needed. Whatever
-goes wrong in either is one message with file and line.
+goes wrong in either is one message with file and line, and with how the function was called.
 
     make = OwnFunction("mine.py:net"); module = make(shape=(1, 28, 28), outputs=10)
 
@@ -14,10 +14,10 @@ import importlib.util
 import inspect
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import Any, final
 
 from unisono.errors import UnisonoError, UserError, unknown_name
@@ -38,13 +38,15 @@ class OwnFunction:
 
     def __call__(self, **offered: Any) -> Any:
         """What the function returns, called with those of `offered` that it has parameters for."""
-        with self.explained():
-            return self._function(**self._fitting(offered))
+        with self.explained():  # a signature may be the user's own code, too
+            fitting = self._fitting(offered)
+        with self.explained(offered=offered):
+            return self._function(**fitting)
 
     @contextmanager
-    def explained(self, hint: str = "correct it") -> Iterator[None]:
+    def explained(self, hint: str = "correct it", offered: Mapping[str, Any] = MappingProxyType({})) -> Iterator[None]:
         """Within it the file's directory is importable, and an error is told with its place in the user's own code, or
-        where it was raised if that is in none of it."""
+        where it was raised if that is in none of it, and with the call that `offered` makes."""
         directory = str(self._path.resolve().parent)
         sys.path.insert(0, directory)
         try:
@@ -55,14 +57,23 @@ class OwnFunction:
             raise UserError(f"{error.filename}:{error.lineno}: {error.msg}", hint="correct the file") from None
         except (Exception, SystemExit) as error:
             raise UserError(
-                f"{self.spec} failed at {_place(error)}",
+                f"{self.spec} failed at {_place(error)}{self._call(offered)}",
                 hint=f"{hint}; calling the function in Python shows the whole traceback",
             ) from None
         finally:
             with suppress(ValueError):  # the user's code may have changed it
                 sys.path.remove(directory)
 
-    def _fitting(self, offered: dict[str, Any]) -> dict[str, Any]:
+    def _call(self, offered: Mapping[str, Any]) -> str:
+        """A line that says how the function was called, if there was anything to be called with."""
+        if not offered:
+            return ""
+        taken = self._fitting(offered)
+        left = _written({name: value for name, value in offered.items() if name not in taken})
+        more = f"; it may also take {left}" if left else ""
+        return f"\n(called as {self.spec.rpartition(':')[2]}({_written(taken)}){more})"
+
+    def _fitting(self, offered: Mapping[str, Any]) -> dict[str, Any]:
         try:
             parameters = inspect.signature(self._function).parameters.values()
         except (ValueError, TypeError):  # written in C, perhaps
@@ -74,6 +85,10 @@ class OwnFunction:
             raise UserError(f"{self.spec} asks for {', '.join(strange)}", hint=f"give it {may}, or defaults")
         named = {p.name for p in plain}
         return {name: value for name, value in offered.items() if name in named}
+
+
+def _written(arguments: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={value!r}" for name, value in arguments.items())
 
 
 def _place(error: BaseException) -> str:

@@ -51,6 +51,7 @@ def test_a_study_in_which_everything_failed_fails(tmp_path):
         (["--over", "stratgy=sync"], "did you mean 'strategy'"),
         (["--over", "ranks=0"], "--ranks is 0"),
         (["--over", "ranks=1,2", "--over", "ranks=3"], "--over names ranks twice"),
+        (["--over", "ranks=1,9", "--shards", "8", "--dry-run"], "--shards 8 is less than --ranks 9: ranks would"),
     ],
 )
 def test_mistakes_are_refused_before_anything_runs(arguments, message, tmp_path):

@@ -102,6 +102,18 @@ def test_colour_images_are_what_the_documentation_says(tmp_path):
     assert "HINT: put the channels first: x.transpose(0, 3, 1, 2)" in refused.stderr
 
 
+def test_what_is_doubtful_is_a_warning_and_no_error(tmp_path):
+    x, y = np.zeros((30, 8, 6, 3), np.uint8), np.arange(30) % 10 + 1
+    np.savez(tmp_path / "mine.npz", train_x=x, train_y=y)
+    ended = forked("data", "check", "mine.npz", cwd=tmp_path)
+    assert ended.returncode == 0
+    assert "11 classes" in ended.stdout
+    assert ended.stderr.count("Warning: ") == ended.stderr.count("HINT: ") == 2
+    assert "labels count from 1" in ended.stderr
+    assert "channels come last" in ended.stderr
+    assert forked("data", "check", "digits").stderr == ""
+
+
 def test_fetch_then_check(capsys, server, tmp_path):
     shown, progress = called(capsys, "fetch", "mnist", "--data-dir", str(tmp_path / "d"))
     assert shown == f"mnist: fetched into {tmp_path}/d, checksums ok\n"

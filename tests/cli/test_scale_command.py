@@ -67,6 +67,8 @@ def test_a_dry_run_shows_the_plan_and_leaves_nothing(tmp_path):
         (["--strategy", "async"], "its ranks are masters and workers"),
         (["nowhere.toml"], "recipe 'nowhere.toml'"),
         (["--out", "/proc/nothing"], "--out /proc/nothing"),
+        (["--dry-run", "--grid", "1x1,1x4", "--shards", "2"], "--shards 2 is less than --ranks 4: ranks would"),
+        (["--dry-run", "--grid", "1x4", "--strategy", "ddp", "--shards", "2"], "--shards 2 with --strategy ddp: a"),
     ],
 )
 def test_mistakes_are_refused_before_anything_runs(arguments, message, tmp_path):

@@ -82,6 +82,27 @@ def test_gpus_that_nobody_asks_for_are_said(words, told, tmp_path):
     assert "ranks: 2" in ended.stdout
 
 
+@pytest.mark.parametrize(
+    ("words", "starts"),
+    [
+        ([], "srun"),
+        (["--launcher", "mpirun"], "mpirun"),
+        (["--launcher", "unisono"], ""),
+        (["--setup", "module load openmpi"], ""),
+        (["--mpi", "none"], ""),
+        (["--launcher", "srun", "--transport", "gloo"], ""),
+    ],
+)
+def test_an_mpi_that_ranks_would_not_find_is_said(words, starts, tmp_path, monkeypatch):
+    pytest.importorskip("mpi4py")
+    monkeypatch.setenv("MPI4PY_LIBMPI", "/nowhere/libmpi.so")
+    submit = ["submit", "--mem", "1G", "--dry-run", "--nodes", "2", "--ranks-per-node", "1", *words]
+    ended = forked(*submit, cwd=tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    told = f"ranks that {starts} starts fail at once unless their nodes have one.\nHINT: --launcher "
+    assert (told in ended.stderr) if starts else ended.stderr == ""
+
+
 def test_a_dry_run_prints_and_leaves_nothing(tmp_path):
     ended = forked("submit", "--ranks-per-node", "3", "--dry-run", cwd=tmp_path)
     assert ended.returncode == 0, ended.stderr

@@ -104,6 +104,18 @@ def test_the_arena_under_mpirun_gives_the_bits_of_the_own_launcher(tmp_path):
 
 
 @pytest.mark.skipif(not find_spec("mpi4py"), reason="mpi4py is not installed")
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there are no two cores to bind two ranks to")
+def test_ranks_that_mpirun_bound_to_a_core_each_have_both_together(tmp_path):
+    bound = ["core" if word == "none" else word for word in mpirun(2, COMMAND)]
+    if "core" not in bound:
+        pytest.skip("this mpirun is not Open MPI's")
+    ended = train("--epochs", "1", "--out", "run", cwd=tmp_path, command=bound, environment=mpi_environment())
+    assert ended.returncode == 0, ended.stderr
+    assert summary_of(tmp_path / "run")["machine"]["cores"] == 2
+    assert re.search(r"\b2 cores\b", ended.stdout), "in the line that a run opens with"
+
+
+@pytest.mark.skipif(not find_spec("mpi4py"), reason="mpi4py is not installed")
 def test_a_mistake_under_mpirun_is_said_once(tmp_path):
     for arguments in (["--data", "digitz"], ["--shards", "1"]):
         ended = train(*arguments, cwd=tmp_path, command=mpirun(3, COMMAND), environment=mpi_environment())
@@ -111,6 +123,31 @@ def test_a_mistake_under_mpirun_is_said_once(tmp_path):
         assert ended.stderr.count("HINT") == 1, ended.stderr
         assert "Traceback" not in ended.stderr
     assert not (tmp_path / "runs").exists()
+
+
+OWN_DATA = """
+import numpy as np
+import helper
+
+def make():
+    x, y = np.ones((64, 4), np.float32), np.arange(64) % 2
+    return {"train_x": x, "train_y": y, "test_x": x, "test_y": y}
+"""
+
+
+@pytest.mark.skipif(not find_spec("mpi4py"), reason="mpi4py is not installed")
+def test_ranks_of_mpirun_whose_own_code_differs_are_refused(tmp_path):
+    for place, width in (("0", 8), ("1", 9)):  # machines without a common file system
+        (tmp_path / place).mkdir()
+        (tmp_path / place / "mine.py").write_text(OWN_DATA)
+        (tmp_path / place / "helper.py").write_text(f"width = {width}\n")
+    apart = ["sh", "-c", 'cd "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}" && exec "$@"', "sh", *COMMAND]
+    arguments = ["--data", "mine.py:make", "--epochs", "1"]
+    ended = train(*arguments, cwd=tmp_path, command=mpirun(2, apart), environment=mpi_environment())
+    assert ended.returncode == 2, ended.stderr
+    assert "the code of --data mine.py:make is not the same everywhere: " in ended.stderr
+    assert ended.stderr.count("HINT") == 1
+    assert not list(tmp_path.glob("*/runs"))
 
 
 @pytest.mark.skipif(not find_spec("torch"), reason="torch is not installed")
@@ -125,6 +162,16 @@ def test_gloo_by_the_own_launcher_and_under_torchrun(tmp_path):
     one, two = summary_of(tmp_path / "one"), summary_of(tmp_path / "two")
     assert one["weights_sha256"] == two["weights_sha256"]
     assert one["transport"] == two["transport"] == "gloo"
+
+
+@pytest.mark.skipif(not find_spec("torch"), reason="torch is not installed")
+def test_a_rank_of_torchrun_that_does_not_come_is_named_after_the_time_to_join(tmp_path):
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--no-python"]
+    without = [*torchrun, "sh", "-c", '[ "$RANK" = 1 ] || exec "$@"', "sh", *COMMAND]
+    arguments = ["--transport", "gloo", "--join-timeout", "1"]
+    ended = train(*arguments, cwd=tmp_path, command=without, environment=child_environment(threads=1))
+    assert ended.returncode
+    assert "rank 0: after 1 s rank 1 of 2 had not come" in ended.stderr
 
 
 @pytest.mark.parametrize(

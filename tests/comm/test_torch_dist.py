@@ -24,6 +24,7 @@ EXTRA = [
     "torchs_default_group_is_left_alone",
     "without_checks_a_wait_ends_all_the_same",
     "connecting_names_who_is_missing",
+    "groups_have_as_long_to_connect_as_the_world_had",
 ]
 
 

@@ -66,11 +66,17 @@ def connecting_names_who_is_missing(comm: Communicator, make: Make) -> None:
     comm.barrier()
 
 
+def groups_have_as_long_to_connect_as_the_world_had(comm: Communicator, make: Make) -> None:
+    with make(7.0) as group, group.split(0) as part:
+        assert (group.join_s, part.join_s) == (7.0, 7.0)
+
+
 EXTRA: list[Check] = [
     half_precision_is_reduced,
     torchs_default_group_is_left_alone,
     without_checks_a_wait_ends_all_the_same,
-    connecting_names_who_is_missing,
+    groups_have_as_long_to_connect_as_the_world_had,
+    connecting_names_who_is_missing,  # last: one rank has made a world less afterwards
 ]
 
 

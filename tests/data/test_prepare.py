@@ -165,5 +165,5 @@ def test_constant_features_do_not_divide_by_zero(kind):
 
 
 def test_an_unknown_normalisation_lists_the_names():
-    with pytest.raises(UserError, match="unknown normalisation 'units'; there are: none, unit, standard, auto"):
+    with pytest.raises(UserError, match="unknown normalisation 'units'; there are: unit, none, standard, auto"):
         made(DataOptions(normalise="units"))

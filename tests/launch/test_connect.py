@@ -49,6 +49,19 @@ def test_slurm_says_four_and_mpi_says_one():
 
 
 @pytest.mark.skipif(not find_spec("mpi4py"), reason="mpi4py is not installed")
+def test_ranks_of_mpi_have_so_long_to_connect_for_torch():
+    code = (
+        "from unisono.comm.roll_call import Join; from unisono.launch.connect import connect\n"
+        "from unisono.launch.placement import Placement\n"
+        "with connect(Placement(0, 1, 0, 1, 0, 1, None, 'Open MPI'), 'mpi', 9.0, Join(timeout_s=7.0)) as comm:\n"
+        "    print(comm.join_s, comm.timeout_s)"
+    )
+    command = mpirun(1, [sys.executable, "-c", code])
+    ended = subprocess.run(command, env=mpi_environment(), capture_output=True, text=True, timeout=60, check=False)
+    assert ended.stdout == "7.0 9.0\n", ended.stderr
+
+
+@pytest.mark.skipif(not find_spec("mpi4py"), reason="mpi4py is not installed")
 def test_an_mpi_library_that_cannot_be_loaded_is_said():
     """As under srun in an environment whose MPI is not where mpi4py looks."""
     rank = {"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "2", "MPI4PY_LIBMPI": "/nowhere/libmpi.so"}

@@ -61,7 +61,7 @@ def test_bandwidths_are_those_of_nccl_tests():
         ({"ranks": "0"}, "--ranks 0: each must be 1 or more"),
         ({"ranks": "2,-1"}, "--ranks 2,-1: each must be 1 or more"),
         ({"ranks": "two"}, "--ranks two: not a list of whole numbers"),
-        ({"algorithms": "rnig"}, "unknown all-reduce algorithm 'rnig'; there are: naive, ring, .*did you mean 'ring'"),
+        ({"algorithms": "rnig"}, "unknown all-reduce algorithm 'rnig'; there are: ring, naive, .*did you mean 'ring'"),
         ({"algorithms": ","}, "no all-reduce algorithm given"),
         ({"transports": "tcp"}, "unknown transport 'tcp'; there are: shm, mpi, gloo"),
         ({"op": "avg"}, "unknown op 'avg'; there are: sum, max, min, prod"),

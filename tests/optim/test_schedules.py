@@ -74,9 +74,9 @@ def test_scaling_with_the_batch(rule, expected):
 
 
 def test_unknown_names_list_the_known_ones():
-    with pytest.raises(UserError, match="unknown --schedule 'cosin'; there are: constant, step, cosine"):
+    with pytest.raises(UserError, match="unknown --schedule 'cosin'; there are: cosine, constant, step"):
         ScheduleOptions("cosin")
-    with pytest.raises(UserError, match="unknown --scale-lr 'lin'; there are: none, linear, sqrt"):
+    with pytest.raises(UserError, match="unknown --scale-lr 'lin'; there are: linear, none, sqrt"):
         scaled(0.1, "lin", 64, 32)
 
 

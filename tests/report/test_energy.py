@@ -23,6 +23,12 @@ def test_an_estimate_says_so_and_counters_say_that_they_are_of_whole_nodes():
     )
 
 
+def test_energy_that_is_not_known_is_said_with_the_reason():
+    note = "this machine shows no energy counters"
+    found = {"energy_j": None, "energy_source": "none", "energy_note": note}
+    assert energy_lines(found) == [f"Energy: not known ({note})."]
+
+
 def test_ranks_that_did_nothing_are_named():
     assert energy_lines({"idle_ranks": [2]}) == ["Rank 2 did nothing: never as much as 5 % of a core was used."]
     assert energy_lines({"idle_ranks": [1, 2]})[0].startswith("Ranks 1, 2 did nothing")

@@ -42,6 +42,15 @@ def test_the_tables_say_what_each_phase_and_module_takes():
     assert "op3 4x2" in shown(*tables(RECORD, Shown(shapes=True)))
 
 
+def test_a_time_too_short_to_tell_is_no_number():
+    modules = [row("0", "Linear", self_s=1e-4), row("1", "ReLU", self_s=9e-8), row("2", "Tanh", self_s=0.0)]
+    lines = shown(*tables(record(modules=modules, operators=[]), Shown())).splitlines()
+    told = {name: next(line for line in lines if f"{name}, forward" in line) for name in ("Linear", "ReLU", "Tanh")}
+    assert "< 0.1 us" not in told["Linear"]
+    assert told["ReLU"].count("< 0.1 us") == told["Tanh"].count("< 0.1 us") == 3
+    assert not any(" 0.0 us" in line for line in lines)
+
+
 @pytest.mark.parametrize(
     ("by", "first"), [("self", "c"), ("calls", "b"), ("memory", "a"), ("name", "a"), ("average", "b")]
 )
@@ -58,7 +67,7 @@ def test_activations_are_compared_with_relu():
     slow = RECORD | {"activation": "gelu", "modules": [row("1", "GELU", self_s=0.5, memory=4096)]}
     lines = [line.split() for line in shown(activations([slow, RECORD], Shown())).splitlines()]
     assert ["relu", "100", "ms", "100", "ms", "10.0", "ms", "1.00", "2", "KiB", "10"] in lines
-    assert ["gelu", "500", "ms", "0.0", "us", "50.0", "ms", "5.00", "4", "KiB", "10"] in lines
+    assert ["gelu", "500", "ms", "<", "0.1", "us", "50.0", "ms", "5.00", "4", "KiB", "10"] in lines
 
 
 def test_the_price_of_looking_and_the_sum_of_modules_are_told():

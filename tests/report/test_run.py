@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 from made_run import make
 
 import unisono
+from unisono.cli.running import run_recipe
 from unisono.errors import UserError
+from unisono.recipe import Recipe
 from unisono.report import run as module
 
 ROOT = Path(__file__).parents[2]
@@ -45,7 +48,7 @@ def test_by_rank_puts_every_line_where_it_belongs(tmp_path):
 
 def test_a_column_that_no_run_has_is_a_mistake_and_the_columns_are_listed(tmp_path):
     run = unisono.load(make(tmp_path / "run"))
-    with pytest.raises(UserError, match=r"unknown column of ranks 'wait'; there are: epoch, rank, host, .*wait_s"):
+    with pytest.raises(UserError, match=r"unknown column of ranks 'wait'; there are: wait_s, epoch, rank, host, "):
         run.by_rank("wait")
     with pytest.raises(UserError, match="did you mean 'test_accuracy'"):
         run.numbers("test_acuracy")
@@ -53,8 +56,22 @@ def test_a_column_that_no_run_has_is_a_mistake_and_the_columns_are_listed(tmp_pa
     (tmp_path / "run" / "ranks.csv").unlink()
     without = unisono.load(tmp_path / "run")
     assert without.by_rank("wait_s").shape == (8, 0)
-    with pytest.raises(UserError, match="there are: epoch, rank"):
+    with pytest.raises(UserError, match="there are: wait_s, epoch, rank"):
         without.by_rank("wait")
+
+
+def test_the_columns_that_a_run_may_have_are_those_that_runs_write(tmp_path):
+    recipe = Recipe(
+        ranks=2, epochs=1, model="mlp:8", batch_size=16, data="synthetic:classes=4,rows=64,features=8,test_rows=32"
+    )
+    metrics, ranks = {"sent_bytes_per_step"}, set()  # which only several machines write
+    for name, options in {"sync": {}, "held out": {"validation": 0.25}, "async": {"strategy": "async"}}.items():
+        run_recipe(replace(recipe, out=str(tmp_path / name), **options))
+        found = unisono.load(tmp_path / name)
+        metrics |= set(found.metrics)
+        ranks |= {column for column in found.ranks if ":" not in column}  # of each parameter
+    assert metrics == set(module.OF_EPOCHS)
+    assert ranks - {"wait_master_0_s"} == set(module.OF_RANKS)  # of each master
 
 
 def test_a_run_resumed_with_more_ranks_lacks_none(tmp_path):
@@ -156,7 +173,7 @@ def test_frames_are_the_same_columns(tmp_path):
     assert frame.shape[0] == 8
     np.testing.assert_array_equal(frame.pivot(index="epoch", columns="rank", values="wait_s"), run.by_rank("wait_s"))
     assert list(run.frame("events").kind) == ["death", "join", "death", "newcomer", "snapshot"]
-    with pytest.raises(UserError, match="there are: metrics, ranks, events"):
+    with pytest.raises(UserError, match="there are: ranks, metrics, events"):
         run.frame("rank")
 
 

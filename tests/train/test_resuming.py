@@ -288,6 +288,15 @@ def test_fewer_epochs_than_were_reached_are_refused():
         check_same(replace(RECIPE, epochs=2, resume="run", allow_change="epochs"), snapshot_of(RECIPE, epoch=3))
 
 
+def test_more_ranks_than_the_run_has_shards(run):
+    """The hint is one that works."""
+    hint = r"HINT: give --ranks 8 or less: .*--shards 9 --allow-change shards"
+    with pytest.raises(UserError, match=hint):
+        run_recipe(recipe_of(str(run), {"ranks": 9}))
+    run_recipe(recipe_of(str(run), {"ranks": 9, "shards": 9, "allow_change": "shards"}))
+    assert json.loads((run / "summary.json").read_text())["shards"] == 9
+
+
 def test_odd_names_are_refused():
     with pytest.raises(UserError, match="did you mean 'epochs'"):
         check_same(replace(RECIPE, allow_change="epoch"), snapshot_of(RECIPE))

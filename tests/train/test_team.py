@@ -155,6 +155,18 @@ def test_ranks_have_the_recipe_s_threads_of_blas_and_this_process_its_own_afterw
     assert {tuple(found["threads"]) for found in outcome.results.values()} == {(1,)}
 
 
+def test_ranks_that_share_a_core_come_home_every_now_and_then(monkeypatch, tmp_path):
+    """Ranks are forked: what one of them calls it leaves in a file of its own."""
+
+    def go_to(home: set[int], allowed: set[int]) -> None:
+        (tmp_path / str(os.getpid())).write_text(f"{home} of {allowed}")
+
+    monkeypatch.setattr("unisono.train.homing.go_to", go_to)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {5})
+    train(prepare(RECIPE))
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["{5} of {5}"] * RECIPE.ranks
+
+
 def test_what_is_no_loss_is_not_saved(monkeypatch, tmp_path):
     def end(strategy: Sync, position: int) -> None:
         if position == 4:

@@ -1,27 +1,21 @@
 """Ranks that nobody watches over: snapshots by the first of them, an end that all share, going on elsewhere.
 
-Ranks are forked here, which is quick; `tests/faults/test_launchers.py` has real launchers.
+Ranks are forked here, which is quick; `tests/faults/test_launchers.py` has real launchers. Of those that die or fail
+tells `test_unwatched_losses.py`.
 """
 
 import os
 import signal
 from collections.abc import Callable
-from contextlib import closing
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import unisono
-from unisono.arena.segment import Segment
-from unisono.comm.shm import ShmCommunicator
-from unisono.comm.shm_plan import ShmPlan
 from unisono.errors import RESUME_ME, UserError
-from unisono.launch.crew import Crew, answer
 from unisono.recipe import Recipe
-from unisono.strategies.owner import Owner
 from unisono.train import saving
 from unisono.train.job import Job, prepare
 from unisono.train.snapshots.finding import listed, require_newest, verified
@@ -213,91 +207,3 @@ def test_what_cannot_be_put_back_is_told_to_all(job, tmp_path, patient):
     first, second = unisono.run(work, 2, timeout_s=30.0)
     assert first == second
     assert "state.safetensors is 0 bytes long" in first
-
-
-def test_a_rank_that_dies_ends_the_others_at_once_with_its_name(job, expected, tmp_path):
-    """Not after the minutes for which ranks wait. Replicas wait elsewhere: they learn it from the signal that launchers
-    send to those who are left, which is no request then. On the arena, where what was reached is whole, it is saved."""
-
-    def live(rank: int, report: Callable[[Any], None]) -> None:
-        def lr(job: Job, step: int) -> float:
-            if (rank, step) == (1, 5):
-                os.kill(os.getpid(), signal.SIGKILL)
-            return 0.01
-
-        with pytest.MonkeyPatch.context() as patch, World(ShmCommunicator(segment, rank, 3, 600.0), report) as world:
-            patch.setattr(Job, "lr", lr)
-            train_unwatched(world, prepare(replace(job.recipe, ranks=3)), Places(snapshots=tmp_path))
-
-    with closing(Segment.create(ShmPlan(3).nbytes)) as segment, closing(Crew(lambda rank, value: None)) as crew:
-        for rank in range(3):
-            crew.start(rank, partial(answer, partial(live, rank)))
-        ended, sent = {}, []
-        while crew.living:
-            ended |= {one.rank: one for one in crew.poll(60.0)}
-            if [*ended] == [1] and job.recipe.allreduce != "arena" and not sent:
-                sent = [crew.signal(rank, signal.SIGTERM) for rank in crew.living]
-    assert not ended[1].answered
-    for rank in (0, 2):
-        kind, report = ended[rank].failure
-        assert kind == ("Halted" if job.recipe.allreduce == "arena" else "RankLost"), report
-        # Rank 0 may have left, for the same reason, before rank 2 comes to look.
-        assert "rank 1 is gone" in report or "ranks 0, 1 are gone" in report
-    if job.recipe.allreduce == "arena":
-        assert str(tmp_path) in ended[0].failure[1], "where it is saved"
-        assert ended[0].failure[1].count("HINT:") == 1
-        assert train(job, snapshot=require_newest(tmp_path)) == expected
-    else:
-        assert not list(tmp_path.iterdir())
-
-
-def test_a_rank_that_dies_in_an_update_of_the_arena_leaves_nothing_to_save(tmp_path):
-    """The parameters are in part those of the round before, and nobody here can take that back."""
-    job = prepare(replace(SMALL, allreduce="arena"))
-
-    def live(rank: int, report: Callable[[Any], None]) -> None:
-        real = Owner.update
-
-        def update(owner: Owner, position: int, *rest: Any) -> None:
-            if (rank, position) == (1, 3):
-                os.kill(os.getpid(), signal.SIGKILL)
-            real(owner, position, *rest)
-
-        with pytest.MonkeyPatch.context() as patch, World(ShmCommunicator(segment, rank, 2, 600.0), report) as world:
-            patch.setattr(Owner, "update", update)
-            train_unwatched(world, job, Places(snapshots=tmp_path))
-
-    with closing(Segment.create(ShmPlan(2).nbytes)) as segment, closing(Crew(lambda rank, value: None)) as crew:
-        for rank in range(2):
-            crew.start(rank, partial(answer, partial(live, rank)))
-        ended = {}
-        while crew.living:
-            ended |= {one.rank: one for one in crew.poll(60.0)}
-    assert ended[0].failure[0] == "RankLost"
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_rank_that_fails_is_not_lost_and_all_leave_with_its_exit_code(tmp_path):
-    """It would fail again: nothing is saved, and no batch system is asked to start the run again."""
-    job = prepare(replace(SMALL, allreduce="arena"))
-
-    def live(rank: int, report: Callable[[Any], None]) -> None:
-        def lr(job: Job, step: int) -> float:
-            if (rank, step) == (1, 5):
-                raise UserError("no label", hint="give one")
-            return 0.01
-
-        with pytest.MonkeyPatch.context() as patch, World(ShmCommunicator(segment, rank, 3, 600.0), report) as world:
-            patch.setattr(Job, "lr", lr)
-            train_unwatched(world, replace(job, recipe=replace(job.recipe, ranks=3)), Places(snapshots=tmp_path))
-
-    with closing(Segment.create(ShmPlan(3).nbytes)) as segment, closing(Crew(lambda rank, value: None)) as crew:
-        for rank in range(3):
-            crew.start(rank, partial(answer, partial(live, rank)))
-        ended = {}
-        while crew.living:
-            ended |= {one.rank: one for one in crew.poll(60.0)}
-    assert {rank: one.failure[0] for rank, one in ended.items()} == {0: "OtherFailed", 1: "UserError", 2: "OtherFailed"}
-    assert [os.waitstatus_to_exitcode(one.status) for one in ended.values()] == [2, 2, 2]
-    assert "rank 1: no label\nHINT: give one" in ended[0].failure[1]
-    assert not list(tmp_path.iterdir())

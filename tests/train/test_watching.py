@@ -29,6 +29,7 @@ def test_the_estimate_is_of_the_processor_time_of_this_process_and_its_children(
     assert len((tmp_path / "utilisation.csv").read_text().splitlines()) == 1  # nobody was looked at
     kept = json.loads((tmp_path / "energy.json").read_text())
     assert (kept["energy_j"], kept["samples"], kept["idle_ranks"]) == (facts["energy_j"], 50, [])
+    assert kept.keys() - facts.keys() == {"samples", "seconds", "idle_w", "parts"}  # the same is not told twice
 
 
 def test_samples_are_appended_below_one_header(tmp_path, monkeypatch):

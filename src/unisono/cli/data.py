@@ -1,5 +1,6 @@
 """`unisono data`: which data there are, fetch them, check them."""
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
@@ -64,6 +65,8 @@ def fetch(
 def check(name: str, *, data_dir: DataDir = "") -> None:
     """Load data, check them, and show what training would see. Nothing is fetched.
 
+    What is doubtful, labels that count from 1 or images with their channels last, is a warning.
+
     Parameters
     ----------
     name
@@ -73,6 +76,7 @@ def check(name: str, *, data_dir: DataDir = "") -> None:
     from rich.table import Table
 
     from unisono.data.dataset import PARTS
+    from unisono.data.doubts import doubts
     from unisono.data.options import DataOptions
     from unisono.data.sources import load, origin
 
@@ -87,6 +91,8 @@ def check(name: str, *, data_dir: DataDir = "") -> None:
     console.print(f"{name}: {origin(name, options)}", markup=False)
     console.print(table)
     console.print("\n".join(_facts(dataset)), markup=False)
+    for doubt in doubts(dataset):
+        print(f"Warning: {doubt}", file=sys.stderr)
 
 
 def _facts(dataset: "Dataset") -> list[str]:

@@ -124,7 +124,9 @@ def _record(
     job: Job, team: Team, hosts: list[str], snapshots: list[Snapshot], facts: list[dict[str, Any]], *, anew: bool
 ) -> Recorder:
     record = Recorder(job, "gloo", hosts, snapshots[0] if snapshots else None, anew=anew)
-    record.watch.unknown = "with --num-nodes the other machines' energy is not gathered"
+    record.watch.unknown = (
+        "with --num-nodes that of other machines is not gathered; under mpirun, torchrun and srun it is"
+    )
     record.say([*job.notes, *precision_notes(job), *wire_notes(job.recipe, len(facts)), *unlike(facts, "node")])
     team.places = Places(record.weights, record.path / SNAPSHOTS, record.log)
     return record

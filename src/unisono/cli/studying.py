@@ -24,6 +24,7 @@ from unisono.launch.environments import detect
 from unisono.measure.study_options import StudyOptions
 from unisono.report.verdict import plural, readable_s
 from unisono.resources import usable_cores
+from unisono.strategies.peers import resolve
 from unisono.study.cells import Cell
 from unisono.study.disk import writing
 from unisono.study.estimate import estimate_s, try_out
@@ -32,6 +33,7 @@ from unisono.study.plan import Turn, turns
 from unisono.study.process import FAILED
 from unisono.study.records import Records, default_path
 from unisono.study.study import Record, Terms, carry_out, counted, latest
+from unisono.train.enough import check_shards
 
 TRIAL_TIMEOUT_S = 120.0
 PIPED_WIDTH = 160
@@ -85,6 +87,7 @@ def study(plan: Plan, show: Callable[[Sequence[Record], Path], None]) -> None:
         )
     terms = Terms(plan.options.timeout_s, plan.options.retry, elsewhere=plan.elsewhere)
     if plan.options.dry_run:
+        _refuse_idle_ranks(plan)
         show_plan(plan)
         return
     with Records.open(plan.path, plan.kind, plan.studied) as records:
@@ -148,6 +151,13 @@ def _line(record: Record) -> str:
         f"{record['cell']}, {number}: {readable_s(summary['train_s'])} of training, "
         f"{summary['samples_per_s']:,.0f} samples/s, {readable_s(record['elapsed_s'])} in all"
     )
+
+
+def _refuse_idle_ranks(plan: Plan) -> None:
+    """A `UserError`, what its run would say, for the first cell that has more ranks than shards."""
+    for recipe in (cell.recipe for cell in plan.cells):
+        if 0 < recipe.shards < recipe.ranks:
+            check_shards(resolve(recipe))
 
 
 def show_plan(plan: Plan) -> None:

@@ -16,6 +16,7 @@ from unisono.cli.about import command_line
 from unisono.errors import UserError, unknown_name
 from unisono.launch.commands import find_program, is_open_mpi
 from unisono.launch.connect import installed, require
+from unisono.launch.libmpi import why_not
 from unisono.launch.slurm import client
 from unisono.launch.slurm.options import JobOptions, check
 from unisono.launch.slurm.room import Wanted, check_room, megabytes
@@ -70,6 +71,23 @@ class Submission:
             )
         cores = self._step.tasks_per_node * self._step.cpus_per_task
         check_room(Wanted(self.job.partition, self.job.nodes, cores, megabytes(self._memory)))
+
+    @property
+    def mpi_note(self) -> str:
+        """What to say of an MPI that ranks of the job would not find; what the job sets up first may have one."""
+        launcher, plugin, program = self._launching
+        job = self.job
+        if launcher not in ("srun", "mpirun") or plugin == "none" or job.module or job.venv or job.setup:
+            return ""
+        if self.recipe.transport not in ("auto", "mpi"):
+            return ""
+        if not (why := why_not([program, "-n", "1"] if launcher == "mpirun" else [])):
+            return ""
+        others = "torchrun" if launcher == "mpirun" else "mpirun or torchrun"
+        return (
+            f"Note: mpi4py finds no MPI library here ({why}): ranks that {launcher} starts fail at once unless their "
+            f"nodes have one.\nHINT: --launcher {others}; or name it: --setup 'export MPI4PY_LIBMPI=/path/to/libmpi.so'"
+        )
 
     @cached_property
     def _launching(self) -> tuple[str, str, str]:

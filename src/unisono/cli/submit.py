@@ -54,7 +54,8 @@ def submit(
         raise UserError(f"--poll-s is {poll_s:g}", hint="give a number above 0")
     asked = Submission(recipe, given_options(options), job)
     text = asked.script()
-    for note in (note_of_job(getattr(options, "ranks", None), asked.recipe, job.sbatch), note_of_venv(job.venv)):
+    gpus = note_of_job(getattr(options, "ranks", None), asked.recipe, job.sbatch)
+    for note in (gpus, note_of_venv(job.venv), asked.mpi_note):
         if note:
             print(note, file=sys.stderr, flush=True)
     if dry_run:

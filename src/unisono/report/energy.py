@@ -2,7 +2,7 @@
 
     energy_lines({"energy_j": 18700.0, "energy_source": "nvml", "energy_per_sample_j": 0.0623})
 
-The one idea: an estimate is never shown without the word, nor a figure without its source.
+The one idea: an estimate is never shown without the word, nor a figure without its source; where there is none, why.
 """
 
 from typing import Any
@@ -33,6 +33,8 @@ def energy_lines(summary: dict[str, Any]) -> list[str]:
         source = summary.get("energy_source")
         how = f"{source}: {note or 'whole nodes'}"  # a note says what is missing
         lines.append(f"Energy: {readable_j(joules)}{each}{rest} ({how}).")
+    elif why := summary.get("energy_note"):
+        lines.append(f"Energy: not known ({why}).")
     idle = summary.get("idle_ranks")
     if isinstance(idle, list) and idle:
         who = f"Rank {idle[0]}" if len(idle) == 1 else f"Ranks {', '.join(map(str, idle))}"

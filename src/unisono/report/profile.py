@@ -30,6 +30,8 @@ MOST_RANKS = 6
 """More have no column of their own."""
 DISTURBED = 1.5
 """Mean steps that take so many times the median were interrupted."""
+LEAST_S = 1e-7
+"""Below it a time is not told as a number: to read a clock takes as long."""
 FILES = ("profile.json", "trace.json")
 
 
@@ -92,7 +94,7 @@ def phases(record: Record) -> Table:
         mean_s = sum(one[name] for one in ranks) / len(ranks)
         told = f"  {name}" if name in ("waiting", "summing") else name
         cells = [f"{one[name] / one['step']:.0%}".replace("%", " %") for one in apart]
-        shown.add_row(told, f"{mean_s / step_s:.0%}".replace("%", " %"), readable_s(mean_s / batches), *cells)
+        shown.add_row(told, f"{mean_s / step_s:.0%}".replace("%", " %"), _took(mean_s / batches), *cells)
     return shown
 
 
@@ -119,10 +121,10 @@ def cost_cells(rows: Sequence[Row], shown: Shown, top: int = 0) -> tuple[list[st
     for row in listed[: top or None]:
         cells = {
             "self %": f"{100 * row['self_s'] / whole:.1f}",
-            "self": readable_s(row["self_s"]),
+            "self": _took(row["self_s"]),
             "total %": f"{100 * row['total_s'] / whole:.1f}",
-            "total": readable_s(row["total_s"]),
-            "average": readable_s(row["average_s"]),
+            "total": _took(row["total_s"]),
+            "average": _took(row["average_s"]),
             "memory": _bytes(row["memory_bytes"]),
             "self mem.": _bytes(row["self_memory_bytes"]),
             "calls": f"{row['calls']:,}",
@@ -130,7 +132,7 @@ def cost_cells(rows: Sequence[Row], shown: Shown, top: int = 0) -> tuple[list[st
         lines.append([row["name"], *(cells[name] for name in columns)])
     if top and len(listed) > top:
         rest_s = sum(row["self_s"] for row in listed[top:])
-        rest = [f"{len(listed) - top} more", f"{100 * rest_s / whole:.1f}", readable_s(rest_s)]
+        rest = [f"{len(listed) - top} more", f"{100 * rest_s / whole:.1f}", _took(rest_s)]
         lines.append(rest + [""] * (len(columns) - 2))
     return ["", *columns], lines
 
@@ -161,7 +163,7 @@ def activation_cells(records: Sequence[Record], shown: Shown) -> tuple[list[str]
     relu_s = next((row["median_s"] for row in rows if row["name"] == "relu"), None)
     for row in rows:
         times = f"{row['median_s'] / relu_s:.2f}" if relu_s else ""
-        cells = [readable_s(row["forward_s"]), readable_s(row["backward_s"]), readable_s(row["median_s"]), times]
+        cells = [_took(row["forward_s"]), _took(row["backward_s"]), _took(row["median_s"]), times]
         memory = [_bytes(row["memory_bytes"])] if shown.memory else []
         lines.append([row["name"], *cells, *memory, f"{row['calls']:,}", *(column.text(row) for column in met)])
     return head, lines
@@ -236,6 +238,10 @@ def _table(title: str, first: str, *others: str) -> Table:
     for name in others:
         table.add_column(name, justify="right", no_wrap=True)
     return table
+
+
+def _took(seconds: float) -> str:
+    return readable_s(seconds) if seconds >= LEAST_S else "< 0.1 us"
 
 
 def _bytes(count: int | None) -> str:

@@ -30,15 +30,15 @@ MOST_RANKS = 4096
 """More than that are a damaged file, not a run."""
 OF_EPOCHS = (
     "epoch", "epoch_s", "total_s", "samples_per_s", "lr", "train_loss", "train_accuracy", "validation_loss",
-    "validation_accuracy", "test_loss", "test_accuracy", "staleness_mean", "staleness_max", "drops", "clips",
-    "sent_bytes_per_step",
+    "validation_accuracy", "test_loss", "test_accuracy", "staleness_mean", "staleness_max",
+    "staleness_counts", "updates", "drops", "sent_bytes_per_step",
 )  # fmt: skip
 """Columns of `metrics` that a run may have."""
 OF_RANKS = (
     "epoch", "rank", "host", "samples", "compute_s", "sync_s", "wait_s", "data_s", "update_s", "last_steps",
     "pushes", "staleness_mean", "staleness_max", "drops", "clips", "busy_s",
 )  # fmt: skip
-"""Columns of `ranks` that a run may have."""
+"""Columns of `ranks` that a run may have, but for those of each parameter and of each master."""
 _TRAINING = ("recipe.toml", "metrics.jsonl", "summary.json")
 
 

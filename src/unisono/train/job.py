@@ -43,6 +43,7 @@ from unisono.strategies.rhythm import Rhythm
 from unisono.strategies.shared import Extent, Shared
 from unisono.strategies.sync import Sync
 from unisono.strategies.wire import wire_type
+from unisono.train.enough import check_samples, check_shards
 from unisono.train.evaluate import blocks_of
 from unisono.train.every import Every
 
@@ -242,18 +243,8 @@ def prepare(recipe: Recipe, dataset: Dataset | None = None) -> Job:
     size = samples if isinstance(batch, str) else min(batch, samples)
     shards = recipe.shards or max(recipe.ranks, min(DEFAULT_SHARDS, size))
     asynchronous = recipe.strategy == "async"
-    if size < recipe.ranks and not asynchronous:
-        raise UserError(
-            f"a batch of {size} samples for {recipe.ranks} ranks leaves ranks without work",
-            hint=f"use --ranks {size}"
-            + (" or less" if size > 1 else "")
-            + (", or a larger --batch-size" if size < samples else ": there are no more samples"),
-        )
-    if shards < recipe.ranks and not asynchronous:
-        raise UserError(
-            f"--shards {shards} is less than --ranks {recipe.ranks}: ranks would have no shard",
-            hint=f"give --shards {recipe.ranks}, which gives other bits, or --ranks {shards} or less",
-        )
+    check_samples(recipe, size, samples)
+    check_shards(recipe)
     parse_slow(recipe.slow, recipe.ranks)
     optimizer = OptimizerOptions(
         recipe.optimizer,

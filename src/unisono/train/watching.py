@@ -14,7 +14,6 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
 from math import inf
 from pathlib import Path
 from typing import Any, final
@@ -98,7 +97,8 @@ class Watch:
         if not (self._path / "utilisation.csv").exists():
             self._write("")  # the run was too short for a sample
         with suppress(OSError):
-            told = found.facts(samples) | {"samples": samples} | asdict(found) | idle
+            more = {"samples": samples, "seconds": found.seconds, "idle_w": found.idle_w, "parts": found.parts}
+            told = found.facts(samples) | more | idle
             (self._path / "energy.json").write_text(json.dumps(told, indent=1) + "\n")
         return found.facts(samples) | idle
 

@@ -7,6 +7,7 @@ from importlib.util import find_spec
 
 import pytest
 
+from unisono.doctor.finding import Finding
 from unisono.doctor.probes import accelerate, arithmetic, energy, gloo, machine, mpi, network, slurm, torch, training
 from unisono.errors import UnisonoError
 
@@ -88,7 +89,31 @@ class TestMpi:
         monkeypatch.setattr(mpi, "find_spec", lambda name: True)
         monkeypatch.setattr(mpi, "find_program", lambda name: None)
         monkeypatch.setattr(mpi.metadata, "version", lambda name: "4.1")
-        assert told(mpi.probe()[0]) == ("missing", "mpi4py 4.1 is there, mpirun is not")
+        for why, more in (("", ""), ("cannot load it", ", nor a library: cannot load it")):
+            monkeypatch.setattr(mpi, "why_not", lambda why=why: why)
+            assert told(mpi.probe()[0]) == ("missing", f"mpi4py 4.1 is there, mpirun is not{more}")
+
+    @pytest.mark.parametrize(
+        ("why", "ranks", "srun", "statuses"),
+        [
+            ("", "ok", "srun", ["ok", "ok"]),
+            ("cannot load it", "ok", "srun", ["ok", "ok", "warning"]),
+            ("cannot load it", "ok", None, ["ok", "ok", "missing"]),
+            ("cannot load it", "failed", "srun", ["ok", "failed"]),  # which says it already
+        ],
+    )
+    def test_a_library_that_is_found_under_mpirun_alone(self, monkeypatch, why, ranks, srun, statuses):
+        programs = {"mpirun": "mpirun", "srun": srun}
+        monkeypatch.setattr(mpi, "find_spec", lambda name: True)
+        monkeypatch.setattr(mpi, "find_program", programs.get)
+        monkeypatch.setattr(mpi.metadata, "version", lambda name: "4.1")
+        monkeypatch.setattr(mpi, "version", lambda program: "MPICH 5")
+        monkeypatch.setattr(mpi, "why_not", lambda: why)
+        monkeypatch.setattr(mpi, "exchange", lambda name, *others: Finding(name, ranks, ""))
+        found = mpi.probe()
+        assert [one.status for one in found] == statuses
+        if len(found) == 3:
+            assert "under mpirun alone (cannot load it): ranks that srun starts would fail" in found[-1].told
 
     @pytest.mark.parametrize(
         ("said", "version"),

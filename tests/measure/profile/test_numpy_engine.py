@@ -90,6 +90,18 @@ def test_the_price_is_what_steps_took_longer_shared_out_over_the_readings():
     assert charged._stamps.price_s == 0.0
 
 
+def test_the_price_is_not_what_disturbed_a_few_steps():
+    charged = NumpyInstrument(made(), memory=False, shapes=False)
+    for part in ("phases", "modules"):
+        with charged.watching(part):
+            gradients(charged.model, calls=2)
+    ends_us = [*range(0, 34, 2), *range(101, 152, 3)]  # layers take 2 us in one call and 3 in the other
+    charged._stamps.read[:] = [1e-6 * end for end in ends_us]
+    charged.take_off(1.0)  # as if a second of other programs were the price
+    assert charged._stamps.price_s == pytest.approx(2e-6)
+    assert all(row["self_s"] == pytest.approx(1e-6) for row in charged.modules())
+
+
 def test_phases_alone_are_two_spans_a_call():
     instrument = NumpyInstrument(made(), memory=False, shapes=False)
     with instrument.watching("phases"):

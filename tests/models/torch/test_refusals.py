@@ -162,10 +162,26 @@ def test_a_forward_that_fails_is_shown_with_its_own_line(helper, tmp_path, monke
     finally:
         sys.modules.pop("helper", None)
     line = (tmp_path / name).read_text().splitlines().index("    return self.one(x)") + 1
-    first, second, hint = str(caught.value).splitlines()
+    first, second, call, hint = str(caught.value).splitlines()
     assert first.startswith(f"mine.py:net failed at {tmp_path / name}:{line}, in forward: RuntimeError: mat1 and mat2")
     assert second == "    return self.one(x)"
+    assert call == "(called as net(); it may also take shape=(20,), outputs=5)"
     assert hint.startswith("HINT: correct it: a sample has the shape (20,)")
+
+
+@pytest.mark.parametrize(
+    ("parameters", "body", "call"),
+    [
+        ("shape, outputs", "  return nn.Conv2d(shape[2], 8, 3)", "net(shape=(20,), outputs=5)"),
+        ("outputs", "  return nn.Linear(20, outputs, strange=1)", "net(outputs=5); it may also take shape=(20,)"),
+        ("", "  raise SystemExit('no')", "net(); it may also take shape=(20,), outputs=5"),
+    ],
+)
+def test_a_factory_that_fails_is_told_with_its_call(tmp_path, parameters, body, call):
+    (tmp_path / "mine.py").write_text(OWN.format(extra="", parameters=parameters, body=body))
+    with pytest.raises(UserError) as caught:
+        build(f"{tmp_path}/mine.py:net", ROWS)
+    assert str(caught.value).splitlines()[-2] == f"(called as {call})"
 
 
 @pytest.mark.parametrize("given", ["", "shape, outputs", "*, outputs, shape", "outputs, width=3", "*args, **more"])

@@ -72,7 +72,7 @@ def check_activations_are_called_as_in_numpy() -> None:
 def check_mistakes_name_what_was_given() -> None:
     image, text = {"shape": (28, 28)}, {"shape": (64,)}
     cases = [
-        (("ccnn", "8"), image, "unknown model 'ccnn'; there are: linear, mlp, bn-mlp, cnn, wideresnet, gpt", "'cnn'"),
+        (("ccnn", "8"), image, "unknown model 'ccnn'; there are: cnn, linear, mlp, bn-mlp, wideresnet, gpt", "'cnn'"),
         (("mlp", "12x"), {}, "model 'mlp:12x': '12x' is not a list of sizes", "mlp:128,64"),
         (("mlp", "8,"), {}, "'8,' is not a list", "mlp:128,64"),
         (("mlp", "0"), {}, "'0' is not a list", ""),

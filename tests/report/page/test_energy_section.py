@@ -39,7 +39,7 @@ def test_what_each_one_did_is_a_line(tmp_path):
     assert [(one.name, list(one.y)) for one in power.series] == [("node", [50, 51, 52, 53])]
     page = document([run])
     assert "Energy and utilisation" in page
-    assert "40.0 J" in page
+    assert page.count("40.0 J") == 1
     assert run.frame("utilisation").shape == (8, 6)
 
 
@@ -70,6 +70,12 @@ def test_runs_are_compared_in_a_table(tmp_path):
     (table,) = section([made(tmp_path / "one"), made(tmp_path / "two", 18_700)]).blocks
     assert isinstance(table, Table)
     assert table.rows == [["one", "40.0 J", "500 mJ", "estimate"], ["two", "18.7 kJ", "500 mJ", "estimate"]]
+
+
+def test_of_several_runs_one_whose_energy_is_not_known_says_why(tmp_path):
+    make(tmp_path / "two", energy_note="not gathered")
+    (table,) = section([made(tmp_path / "one"), unisono.load(tmp_path / "two")]).blocks
+    assert table.rows == [["one", "40.0 J", "500 mJ", "estimate"], ["two", "not known", "", "not gathered"]]
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,10 @@ from unisono.doctor.exchange import exchange
 from unisono.doctor.finding import Finding
 from unisono.launch.commands import find_program
 from unisono.launch.environments import mpi_environment
+from unisono.launch.libmpi import why_not
 
 INSTALL = "pip install '.[mpi]' in unisono's repository: mpi4py and a whole Open MPI, as wheels"
+NAME_IT = "export MPI4PY_LIBMPI=/path/to/libmpi.so; or let mpirun or torchrun start the ranks"
 FIX = "mpi4py and mpirun must be of the same MPI: `mpirun --version`, `python -m mpi4py --mpi-library`; " + INSTALL
 
 
@@ -18,12 +20,21 @@ def probe() -> list[Finding]:
     if find_spec("mpi4py") is None:
         return [Finding("MPI", "missing", "mpi4py is not installed; it is for ranks of mpirun and srun alone", INSTALL)]
     program = find_program("mpirun")
+    why = why_not()
     if program is None:
         told = f"mpi4py {metadata.version('mpi4py')} is there, mpirun is not"
-        return [Finding("MPI", "missing", told, INSTALL)]
+        return [Finding("MPI", "missing", f"{told}, nor a library: {why}" if why else told, INSTALL)]
     facts = {"mpi4py": metadata.version("mpi4py"), "mpirun": program, "version": version(program)}
     told = f"{facts['version']}, mpi4py {facts['mpi4py']}"
-    return [Finding("MPI", "ok", told, facts=facts), exchange("MPI, 2 ranks", "mpi", "native", FIX)]
+    ranks = exchange("MPI, 2 ranks", "mpi", "native", FIX)
+    return [Finding("MPI", "ok", told, facts=facts), ranks, *([of_srun(why)] if why and ranks.status == "ok" else [])]
+
+
+def of_srun(why: str) -> Finding:
+    """mpirun says where its library is; ranks of srun must find it by themselves."""
+    told = f"mpi4py finds its library under mpirun alone ({why}): ranks that srun starts would fail"
+    status = "warning" if find_program("srun") else "missing"
+    return Finding("MPI, by srun", status, told, NAME_IT)
 
 
 def version(program: str) -> str:

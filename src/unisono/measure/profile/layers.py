@@ -66,6 +66,10 @@ class Stamps:
 
         return chain.wrapped(layer, loss)
 
+    def shortest_s(self) -> float:
+        """Between two readings, of all that there are."""
+        return min((ended - begun for begun, ended in pairwise(self.read)), default=0.0)
+
     def spans(self) -> list[Span]:
         """What was read, as spans of layers, and of forward and backward as wholes."""
         found: list[Span] = []

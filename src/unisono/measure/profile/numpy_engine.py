@@ -55,7 +55,9 @@ class NumpyInstrument(Instrument):
 
     def take_off(self, longer_s: float) -> None:
         readings = len(self._stamps.read) - len(self._ends.read)
-        self._stamps.price_s = max(0.0, longer_s) / readings if readings > 0 else 0.0
+        price_s = max(0.0, longer_s) / readings if readings > 0 else 0.0
+        # Every span holds a reading: what few steps of a busy machine took longer is not all the price.
+        self._stamps.price_s = min(price_s, self._stamps.shortest_s())
 
     def spans(self, part: str) -> list[Span]:
         return (self._stamps if part == "modules" else self._ends).spans()

@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from unisono.errors import UserError
+from unisono.models.base import Shape
 from unisono.models.torch import nets
 from unisono.models.torch.model import TorchModel
 from unisono.models.torch.repeats import check_repeats
@@ -43,8 +44,9 @@ def build(
                 f"--activation or --dropout with --model {spec}: the file decides", hint="write them into the module"
             )
         own = OwnFunction(spec)
-        with own.explained(hint=f"correct it: a sample has the shape {task.input_shape}, a batch one dimension more"):
-            return TorchModel(_offered(own, task), task, *options)
+        hint = f"correct it: a sample has the shape {task.input_shape}, a batch one dimension more"
+        with own.explained(hint, _offered(task)):
+            return TorchModel(partial(own, **_offered(task)), task, *options)
     return TorchModel(_by_name(spec, task, activation, dropout), task, *options)
 
 
@@ -53,12 +55,12 @@ def try_again(spec: str, task: Task) -> list[str]:
     if ".py:" not in spec:
         return []
     own = OwnFunction(spec)
-    with own.explained():
-        return check_repeats(_offered(own, task), spec)
+    with own.explained(offered=_offered(task)):
+        return check_repeats(partial(own, **_offered(task)), spec)
 
 
-def _offered(own: OwnFunction, task: Task) -> Callable[[], nn.Module]:
-    return partial(own, shape=task.input_shape, outputs=task.outputs)
+def _offered(task: Task) -> dict[str, Shape | int]:
+    return {"shape": task.input_shape, "outputs": task.outputs}
 
 
 def _by_name(spec: str, task: Task, activation: str, dropout: float) -> Callable[[], nn.Module]:

@@ -19,6 +19,11 @@ MOST_COLOURS = 4
 """Channels of photographs; so few columns of pixels have none."""
 
 
+def channels_last(shape: tuple[int, ...]) -> bool:
+    """Whether samples of `shape` look like images (height, width, channels)."""
+    return len(shape) == 3 and shape[2] <= MOST_COLOURS < min(shape[:2])
+
+
 @final
 @dataclass(frozen=True)
 class Request:
@@ -84,7 +89,7 @@ class Request:
                 hint="use data of shape (rows, height, width) or (rows, channels, height, width), or --model mlp",
             )
         channels, height, width = (1, *self.shape)[-3:]
-        if width <= MOST_COLOURS < min(channels, height):  # it would train, and learn little
+        if channels_last(self.shape):  # it would train, and learn little
             raise UserError(
                 f"model {self.spec!r} would read samples of shape {self.shape} as {channels} channels of {height} x "
                 f"{width} pixels: their channels come last",

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from unisono.report.energy import energy_lines, readable_j
-from unisono.report.page.blocks import Axis, Block, Lines, Section, Series, Table, Text
+from unisono.report.energy import readable_j
+from unisono.report.page.blocks import Axis, Block, Lines, Section, Series, Table
 from unisono.report.page.figures import finite, titled
 from unisono.report.page.sampling import thin, thinned
 from unisono.report.run import Run
@@ -18,13 +18,11 @@ CHARTS = {"utilisation": ("cores in use; of GPUs: share of the time", ""), "powe
 
 
 def section(runs: Sequence[Run]) -> Section | None:
-    """Nothing where neither is known."""
-    told = [run for run in runs if finite(run.summary.get("energy_j"))]
+    """Nothing where neither is known. The energy of one run alone stands in its verdict."""
+    told = [run for run in runs if finite(run.summary.get("energy_j")) or run.summary.get("energy_note")]
     blocks: list[Block] = []
-    if len(told) > 1:
+    if told and len(runs) > 1:
         blocks.append(Table(("run", "energy", "a sample", "source"), [_row(run) for run in told]))
-    elif told and len(runs) > 1:
-        blocks += [Text(line) for line in energy_lines(told[0].summary)]
     watched = [run for run in runs if len(run.utilisation.get("s_after_start", ()))]
     for run in watched[:MOST_RUNS]:
         blocks += _charts(run, several=len(runs) > 1)
@@ -33,9 +31,10 @@ def section(runs: Sequence[Run]) -> Section | None:
 
 def _row(run: Run) -> list[str]:
     summary = run.summary
-    joules = [summary.get(name) for name in ("energy_j", "energy_per_sample_j")]
-    figures = [readable_j(float(value)) if finite(value) else "" for value in joules if value is not None]
-    return [run.name, *figures, *[""] * (2 - len(figures)), str(summary.get("energy_source", ""))]
+    if not finite(summary.get("energy_j")):
+        return [run.name, "not known", "", str(summary["energy_note"])]
+    per_sample = readable_j(summary["energy_per_sample_j"]) if finite(summary.get("energy_per_sample_j")) else ""
+    return [run.name, readable_j(summary["energy_j"]), per_sample, str(summary.get("energy_source", ""))]
 
 
 def _charts(run: Run, *, several: bool) -> list[Block]:

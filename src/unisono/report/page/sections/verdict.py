@@ -8,12 +8,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from unisono.energy import others
-from unisono.report.energy import readable_j
 from unisono.report.page.blocks import Block, Section, Table, Text, Tiles
 from unisono.report.page.figures import (
     bytes_of,
     counted,
-    finite,
     number_of,
     percent_of,
     score_of,
@@ -97,8 +95,6 @@ def _tiles(run: Run) -> list[tuple[str, str, str]]:
         ("ranks", f"{ranks}", cut),
         ("memory", bytes_of(summary.get("peak_memory_bytes")), "all ranks, at the end"),
     ]
-    if finite(summary.get("energy_j")):
-        tiles.append(("energy", readable_j(summary["energy_j"]), str(summary.get("energy_source"))))
     if summary.get("takeovers"):
         tiles.append(("take-overs", f"{summary['takeovers']}", counted(summary.get("restarts", 0), "replacement")))
     return [tile for tile in tiles if tile[1] not in ("", "None")]

@@ -1,0 +1,39 @@
+"""Whether there is enough for every rank: samples in a batch, shards in a run.
+
+The one idea: what a run refuses for want of work is told in the same words before its data are loaded, too: whoever
+plans runs asks here.
+
+    check_shards(Recipe(shards=2, ranks=4))              # a UserError
+
+Limits: without the data nobody knows how large a batch is; `check_samples` is told.
+"""
+
+from unisono.errors import UserError
+from unisono.recipe import Recipe
+
+
+def check_samples(recipe: Recipe, size: int, samples: int) -> None:
+    """A `UserError` if a batch of `size`, of all the `samples` that there are, has none for some rank."""
+    if size >= recipe.ranks or recipe.strategy == "async":
+        return
+    raise UserError(
+        f"a batch of {size} samples for {recipe.ranks} ranks leaves ranks without work",
+        hint=f"use --ranks {size}"
+        + (" or less" if size > 1 else "")
+        + (", or a larger --batch-size" if size < samples else ": there are no more samples"),
+    )
+
+
+def check_shards(recipe: Recipe) -> None:
+    """A `UserError` if the recipe names fewer shards than ranks; 0 is as many as are needed."""
+    shards, ranks = recipe.shards, recipe.ranks
+    if not 0 < shards < ranks or recipe.strategy == "async":
+        return
+    fewer = f"--ranks {shards}" + (" or less" if shards > 1 else "")
+    hint = f"give --shards {ranks}, which gives other bits, or {fewer}"
+    if recipe.resume:
+        allowed = ",".join(dict.fromkeys([*filter(None, recipe.allow_change.split(",")), "shards"]))
+        hint = f"give {fewer}: a run keeps its {shards} shards, and its bits"
+        if recipe.strategy != "local":  # a shard is a replica there, with a state of its own
+            hint += f"; for other bits from here on: --shards {ranks} --allow-change {allowed}"
+    raise UserError(f"--shards {shards} is less than --ranks {ranks}: ranks would have no shard", hint=hint)

@@ -1,0 +1,172 @@
+"""Ranks that nobody watches over, of which one dies or fails: what the others learn, what is saved, who leaves how.
+
+Ranks are forked, and nobody ends the others when one of them ends; `tests/faults/test_launchers.py` has real launchers.
+"""
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from test_unwatched import SMALL, WAYS, train
+
+from unisono.arena.segment import Segment
+from unisono.comm.shm import ShmCommunicator
+from unisono.comm.shm_plan import ShmPlan
+from unisono.errors import NodeLost, RankLost, UserError
+from unisono.launch.crew import Crew, Ended, answer
+from unisono.strategies.nodes.seating import Seating
+from unisono.strategies.owner import Owner
+from unisono.strategies.sync import Sync
+from unisono.train import unwatched
+from unisono.train.job import Job, prepare
+from unisono.train.snapshots.finding import require_newest
+from unisono.train.team import Places
+from unisono.train.unwatched import train_unwatched
+from unisono.world import World
+
+pytestmark = pytest.mark.usefixtures("no_price")
+
+Patched = Callable[[pytest.MonkeyPatch, int], None]
+"""(patch, rank): makes a rank unlike the others, in its own process."""
+
+
+def ends_of(
+    job: Job, folder: Path, patched: Patched, meanwhile: Callable[[Crew, dict[int, Ended]], None] = lambda *given: None
+) -> dict[int, Ended]:
+    """How each rank ended, in the order in which they did. meanwhile(crew, ended): called whenever one has."""
+    size = job.recipe.ranks
+
+    def live(rank: int, report: Callable[[Any], None]) -> None:
+        with pytest.MonkeyPatch.context() as patch, World(ShmCommunicator(segment, rank, size, 600.0), report) as world:
+            patched(patch, rank)
+            train_unwatched(world, job, Places(snapshots=folder))
+
+    ended: dict[int, Ended] = {}
+    with closing(Segment.create(ShmPlan(size).nbytes)) as segment, closing(Crew(lambda rank, value: None)) as crew:
+        for rank in range(size):
+            crew.start(rank, partial(answer, partial(live, rank)))
+        deadline = time.monotonic() + 60.0
+        while crew.living:
+            ended |= {one.rank: one for one in crew.poll(1.0)}
+            meanwhile(crew, ended)
+            assert time.monotonic() < deadline, f"ranks {crew.living} do not end; {ended}"
+    return ended
+
+
+def in_step_5(act: Callable[[], Any]) -> Patched:
+    """Rank 1 does that when its fifth step begins."""
+
+    def patched(patch: pytest.MonkeyPatch, rank: int) -> None:
+        def lr(job: Job, step: int) -> float:
+            if (rank, step) == (1, 5):
+                act()
+            return 0.01
+
+        patch.setattr(Job, "lr", lr)
+
+    return patched
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def fail(error: BaseException) -> None:
+    raise error
+
+
+def on_arena(ranks: int) -> Job:
+    return prepare(replace(SMALL, allreduce="arena", ranks=ranks))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_rank_that_dies_ends_the_others_at_once_with_its_name(tmp_path, way):
+    """Not after the minutes for which ranks wait. Replicas wait elsewhere: they learn it from the signal that launchers
+    send to those who are left, which is no request then. On the arena, where what was reached is whole, it is saved."""
+    recipe, arena, sent = replace(SMALL, allreduce=way), way == "arena", []
+
+    def end_the_others(crew: Crew, ended: dict[int, Ended]) -> None:
+        if [*ended] == [1] and not arena and not sent:
+            sent.extend([crew.signal(rank, signal.SIGTERM) for rank in crew.living])
+
+    ended = ends_of(prepare(replace(recipe, ranks=3)), tmp_path, in_step_5(die), end_the_others)
+    assert not ended[1].answered
+    for rank in (0, 2):
+        kind, report = ended[rank].failure
+        assert kind == ("Halted" if arena else "RankLost"), report
+        # Rank 0 may have left, for the same reason, before rank 2 comes to look.
+        assert "rank 1 is gone" in report or "ranks 0, 1 are gone" in report
+    if arena:
+        assert str(tmp_path) in ended[0].failure[1], "where it is saved"
+        assert ended[0].failure[1].count("HINT:") == 1
+        assert train(prepare(recipe), snapshot=require_newest(tmp_path)) == train(prepare(recipe))
+    else:
+        assert not list(tmp_path.iterdir())
+
+
+def test_a_rank_that_dies_in_an_update_of_the_arena_leaves_nothing_to_save(tmp_path):
+    """The parameters are in part those of the round before, and nobody here can take that back."""
+
+    def patched(patch: pytest.MonkeyPatch, rank: int) -> None:
+        real = Owner.update
+
+        def update(owner: Owner, position: int, *rest: Any) -> None:
+            if (rank, position) == (1, 3):
+                die()
+            real(owner, position, *rest)
+
+        patch.setattr(Owner, "update", update)
+
+    ended = ends_of(on_arena(2), tmp_path, patched)
+    assert ended[0].failure[0] == "RankLost"
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_rank_that_fails_is_not_lost_and_all_leave_with_its_exit_code(tmp_path):
+    """It would fail again: nothing is saved, and no batch system is asked to start the run again."""
+    ended = ends_of(on_arena(3), tmp_path, in_step_5(lambda: fail(UserError("no label", hint="give one"))))
+    assert {rank: one.failure[0] for rank, one in ended.items()} == {0: "OtherFailed", 1: "UserError", 2: "OtherFailed"}
+    assert [os.waitstatus_to_exitcode(one.status) for one in ended.values()] == [2, 2, 2]
+    assert "rank 1: no label\nHINT: give one" in ended[0].failure[1]
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("error", [OverflowError("too much"), SystemExit(3)], ids=["Exception", "SystemExit"])
+def test_sigterm_does_not_cut_the_farewell_of_a_rank_that_fails_short(tmp_path, error):
+    """torchrun sends it to all as soon as one has left, and closing is when other machines are told why."""
+
+    def patched(patch: pytest.MonkeyPatch, rank: int) -> None:
+        in_step_5(lambda: fail(error))(patch, rank)
+        patch.setattr(Sync, "kept", None)  # a strategy without snapshots: nobody catches anything on the way
+        if rank == 1:
+            patch.setattr(Sync, "close", lambda strategy: os.kill(os.getpid(), signal.SIGTERM))
+
+    ended = ends_of(on_arena(2), tmp_path, patched)
+    assert ended[1].answered, "killed by the signal"
+    assert ended[1].failure[0] == type(error).__name__
+
+
+@pytest.mark.parametrize(
+    ("node", "error", "first"),
+    [
+        (1, NodeLost("node 0 (a, 10.0.0.1, rank 0) was lost", first_hand=True), True),
+        (1, NodeLost("node 2 (c, 10.0.0.3, rank 2) was lost", first_hand=True), False),
+        (1, NodeLost("another machine was lost", first_hand=False), True),
+        (0, NodeLost("another machine was lost", first_hand=False), False),
+        (1, RankLost("rank 1 is gone", ranks=[1]), False),
+    ],
+    ids=["it is", "another one is", "it may be", "it is this one", "nobody but a rank is"],
+)
+def test_whether_the_first_machine_is_the_one_that_was_lost(node, error, first):
+    """Then another one saves the run."""
+    assert unwatched._first_lost(error, Seating.of([0, 1, 2], node, 8)) == first
