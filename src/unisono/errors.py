@@ -36,12 +36,15 @@ class AskedToEnd(SystemExit):
 
 
 class Interrupted(UnisonoError):
-    """Ctrl-C ended a study: what was finished is kept in `path`, and the same command goes on there."""
+    """Ctrl-C ended a study: what was finished is kept in `path`, and the same command goes on there. early: nothing."""
 
     exit_code = RESUME_ME
 
-    def __init__(self, path: str, *, hint: str = "the same command goes on") -> None:
-        super().__init__(f"interrupted; what was finished is kept in {path}", hint=hint)
+    def __init__(self, path: str, *, hint: str = "the same command goes on", early: bool = False) -> None:
+        told = f"interrupted; what was finished is kept in {path}"
+        if early:
+            told = f"interrupted before anything was measured; the study is in {path}"
+        super().__init__(told, hint=hint)
 
 
 class UserError(UnisonoError):

@@ -90,11 +90,11 @@ def test_an_interruption_keeps_what_was_finished_and_leaves_no_process(signum, s
         assert command.poll() is None, command.stderr.read()
         tree = me.children(recursive=True)
     command.send_signal(signum)
-    _, errors = command.communicate(timeout=60)
+    shown, errors = command.communicate(timeout=60)
     _, alive = psutil.wait_procs(tree, timeout=20)
     assert alive == []
     assert command.returncode == (75 if signum == signal.SIGINT else -signum)
     assert len((tmp_path / "here/cells.jsonl").read_text().splitlines()) == 1
     if signum == signal.SIGINT:
-        told = b"unisono: interrupted; what was finished is kept in here\nHINT: the same command goes on\n"
-        assert errors.endswith(told)
+        told = b"interrupted before anything was measured; the study is in here\nHINT: the same command goes on\n"
+        assert (shown, errors.endswith(told)) == (b"", True), errors

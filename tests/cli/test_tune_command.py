@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from unisono.cli.main import app
-from unisono.errors import Interrupted, UserError
+from unisono.errors import Interrupted, UnisonoError, UserError
 from unisono.measure.tune import tuning
 from unisono.recipe import load
 from unisono.report.page.document import sections_of
@@ -96,3 +96,34 @@ def test_an_interruption_shows_what_was_tried_and_the_same_command_goes_on(tmp_p
     lines = Path("o/cells.jsonl").read_text().splitlines()
     assert all("others_cores" in json.loads(line) for line in lines)
     assert sum(json.loads(line)["labels"]["ranks"] == "1" and json.loads(line)["seconds"] == 1 for line in lines) == 1
+
+
+def test_what_was_found_is_written_only_if_it_was_compared(tmp_path, monkeypatch, capsys):
+    """Trials are made up; the first is said to have taken half an hour, the second a day."""
+
+    def tried(cell, seconds, limit_bytes, before):
+        found = {"shards": 8, "global_batch": 64, "memory_bytes": 1 << 20, "energy_source": "none", "what": "trial"}
+        found |= {"joules_per_sample": None, "samples_per_s": 100.0 * cell.recipe.ranks, "others_cores": None}
+        found |= {"cell": cell.name, "labels": dict(cell.labels), "digest": cell.digest, "seconds": seconds}
+        elapsed_s = 86400.0 if before else 1800.0
+        return {"status": "finished", "reason": "", "exit_code": 0, "elapsed_s": elapsed_s, **found}
+
+    def go_on(ranks: str, seconds: str, out: str) -> None:
+        words = ["tune", "--ranks", ranks, "--threads", "1", "--seconds", seconds, "--out", out]
+        app(words, exit_on_error=False, result_action="return_value")
+
+    monkeypatch.setattr(tuning, "_tried", tried)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UnisonoError, match="before two settings were measured: tuned") as caught:
+        go_on("1,2,4", "60", "o")
+    assert caught.value.exit_code == 1
+    assert "Time ran out (--seconds): 1 of 3 settings was tried." in capsys.readouterr().out
+    assert not Path("o/tuned.toml").exists()
+    go_on("1,2,4", "7200", "o")
+    told = capsys.readouterr().out
+    assert "Time ran out (--seconds): 2 of 3 settings were tried. More --seconds go on from here.\n* 2 ranks" in told
+    assert load("o/tuned.toml", {}).ranks == 2
+    (page,) = [section for section in sections_of([load_run("o")]) if section.title == "Tuning"]
+    assert "2 of 3 settings were tried" in str(page.blocks[0])
+    go_on("1", "60", "alone")
+    assert Path("alone/tuned.toml").exists(), "there was nothing to compare it with"

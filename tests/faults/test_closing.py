@@ -59,8 +59,9 @@ def test_metrics_have_every_epoch_once(monkeypatch, tmp_path, capsys, fault):
 def test_everybody_after_everything_was_done(monkeypatch, tmp_path):
     """Nobody is left to say what was found: the run is resumable, and resumed it says so."""
     plan = Plan(*(kill_at(rank, FINAL, COMMIT, "after") for rank in range(4))).install(monkeypatch)
-    with pytest.raises(Halted, match="no rank is left"):
+    with pytest.raises(Halted, match="no rank is left") as caught:
         run(replace(SMALL, respawn=False), Places(snapshots=tmp_path))
+    assert caught.value.outcome.takeovers < 4, "nobody takes over from the last one"
     assert plan.fired() == [True] * 4
     found = run(SMALL, snapshot=require_newest(tmp_path))
     assert found.sha256 == quiet(SMALL).sha256

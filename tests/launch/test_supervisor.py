@@ -95,7 +95,7 @@ def test_a_rank_that_dies_is_taken_over_and_replaced(slot, respawn):
     assert len(outcome.reforming_s) == 1
     assert events[0] | {"s": 0} == {
         "kind": "death", "rank": slot, "cause": "was killed by SIGKILL", "worked": True, "position": 2,
-        "reached": "commit", "ranks": SIZE - 1, "s": 0,
+        "reached": "commit", "ranks": SIZE - 1, "s": 0, "taken_over_by": "others",
     }  # fmt: skip
     assert [event["rank"] for event in events[1:]] == ([slot] if respawn else [])
 
@@ -150,6 +150,52 @@ def test_the_death_of_the_last_rank_ends_the_run():
     assert outcome.lost.startswith("no rank is left: rank ")
     assert (outcome.view.position, outcome.view.reached, outcome.view.members) == (4, COMMIT, ())
     assert outcome.results == {}
+
+
+def test_nobody_takes_over_from_the_last_rank():
+    def hook(slot: int, after: int, position: int) -> None:
+        if position == 3 + 2 * slot:  # one after the other
+            die()
+
+    events: list[dict[str, Any]] = []
+    outcome = supervise(hook, Care(respawn=False, on_event=events.append))
+    assert outcome.lost.startswith("no rank is left: rank 2 ")
+    assert [event["taken_over_by"] for event in events] == ["others", "others", "nobody"]
+    assert outcome.takeovers == len(outcome.reforming_s) == 2
+
+
+def test_a_replacement_takes_over_from_whoever_is_the_last():
+    words, pids = new_words(), range(REQUESTS + 8, REQUESTS + 11)
+
+    def hook(slot: int, after: int, position: int) -> None:
+        if (slot, after, position) == (0, 0, 3):
+            die()
+        if slot and not after and position == 5:
+            words[pids[slot]] = os.getpid()
+            assert wait_until(lambda: words[pids[0]] == 1, 30.0)
+            die()
+        if slot == 0 and after and not position:  # the replacement is on its way, and not ready before they are gone
+            assert wait_until(lambda: all(words[pids[other]] for other in (1, 2)), 30.0)
+            words[pids[0]] = 1
+            assert wait_until(lambda: not any(psutil.pid_exists(words[pids[other]]) for other in (1, 2)), 30.0)
+
+    events: list[dict[str, Any]] = []
+    care = Care(on_event=events.append)
+    outcome = Supervisor(words, SIZE, walker(words, hook), care, lambda rank, value: None).run()
+    assert not outcome.lost
+    assert ("death", "replacement") in [(event["kind"], event.get("taken_over_by")) for event in events], events
+
+
+def test_a_death_with_which_a_run_is_given_up_is_not_taken_over():
+    def hook(slot: int, after: int, position: int) -> None:
+        if (slot, after, position) == (1, 0, 5):
+            die()
+
+    events: list[dict[str, Any]] = []
+    outcome = supervise(hook, Care(most_deaths=0, on_event=events.append))
+    assert outcome.lost == "1 rank died within 10 minutes, the last: rank 1 was killed by SIGKILL"
+    assert outcome.takeovers == 0
+    assert [(event["ranks"], event["taken_over_by"]) for event in events] == [(2, "nobody")]
 
 
 def test_more_deaths_than_allowed_end_the_run():

@@ -19,6 +19,7 @@ from unisono.recipe import Recipe
 from unisono.report import run as module
 
 ROOT = Path(__file__).parents[2]
+AGAIN = "the same command goes on"
 
 
 def test_a_run_as_columns(tmp_path):
@@ -137,6 +138,32 @@ def test_what_is_no_run_is_refused(path, told, tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(UserError, match=told):
         unisono.load(tmp_path / path)
+
+
+@pytest.mark.parametrize(
+    ("about", "cells", "told", "hint"),
+    [
+        (
+            '{"command": "unisono predict --nodes 2..4 --out study"}', "", "no run of it has ended yet",
+            "go on with: unisono predict --nodes 2..4 --out study",
+        ),
+        ('{"command": 7}', '{"status": "finished"}\n{"status": "failed"}\n{"st', "1 run of it has ended well", AGAIN),
+        ('{"command": "unisono \\u001b[2J"}', '{"status": "finished"}\n' * 3, "3 runs of it have ended well", AGAIN),
+        ("{", "damaged", "no run of it has ended yet", AGAIN),
+    ],
+)  # fmt: skip
+def test_a_study_that_has_nothing_to_show_yet_is_told_as_what_it_is(about, cells, told, hint, tmp_path):
+    study = tmp_path / "study"
+    study.mkdir()
+    (study / "study.json").write_text('{"kind": "predict", "studied": {}}')
+    (study / "about.json").write_text(about)
+    (study / "cells.jsonl").write_text(cells)
+    with pytest.raises(UserError) as caught:
+        unisono.load(study)
+    assert str(caught.value) == (
+        f"{study} is a study of unisono predict that has nothing to show yet: {told}\n"
+        f"HINT: it may be going on; else {hint}"
+    )
 
 
 def test_frames_are_the_same_columns(tmp_path):

@@ -8,7 +8,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from run_records import rank, record
 
 from unisono.recipe import Recipe
-from unisono.report.train import Setting, epoch_line, opening, rank_lines
+from unisono.report.train import Setting, epoch_line, event_line, opening, rank_lines
 from unisono.train.job import prepare
 
 SETTING = Setting("NumPy", "shm", 2, ["here", "here"])
@@ -70,3 +70,25 @@ def test_lines_of_ranks_are_in_their_order():
         "Epoch 1, rank 0: mean grad W -1.000000, W contribution 25.00 %, sync time 0.750000 s",
         "Epoch 1, rank 1: mean grad W -1.000000, W contribution 75.00 %, sync time 1.000000 s",
     ]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "by", "told"),
+    [
+        (3, "others", "rank 1 died; the other 3 took over, in 2.0 ms"),
+        (3, None, "rank 1 died; the other 3 took over, in 2.0 ms"),
+        (1, "others", "rank 1 died; the other one took over, in 2.0 ms"),
+        (1, "replacement", "rank 1 died; its replacement took over, in 2.0 ms"),
+        (2, "nobody", "rank 1 died; 2 ranks are left"),
+        (1, "nobody", "rank 1 died; 1 rank is left"),
+        (0, "nobody", "rank 1 died; no rank is left"),
+        (0, None, "rank 1 died; no rank is left"),
+    ],
+)
+def test_a_death_is_told_with_whoever_took_over(ranks, by, told):
+    event = {"kind": "death", "rank": 1, "cause": "died", "ranks": ranks, "s": 0.002, "taken_over_by": by}
+    assert event_line({key: value for key, value in event.items() if value is not None}) == told
+
+
+def test_whoever_is_back_is_counted():
+    assert event_line({"kind": "join", "rank": 0, "ranks": 1}) == "rank 0 is back: 1 rank"

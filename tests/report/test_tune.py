@@ -64,3 +64,19 @@ def test_one_setting_alone_is_no_choice():
     one_left = words_of(rows_of([record("1a", 100.0), record("4c", reason="too large")]), "1a", "energy", complete=True)
     assert one_left[0].endswith("measured, at 100 samples/s.")
     assert one_left[-1] == "4 ranks x 1 thread: too large"
+
+
+def test_time_that_ran_out_is_not_put_down_to_options():
+    (row,) = rows_of([record("1a", 100.0)])
+    assert words_of([row | {"candidates": 6}], "1a", "throughput", complete=False) == [
+        "Time ran out (--seconds): 1 of 6 settings was tried. More --seconds go on from here.",
+        "Nothing was compared: 1 rank x 1 thread, 8 shards, batch 64 is the only setting that was measured, at 100 "
+        "samples/s.",
+    ]
+    rows = [row | {"candidates": 6} for row in rows_of(RECORDS)]
+    assert words_of(rows, "2b", "throughput", complete=False) == [
+        "Time ran out (--seconds): 3 of 6 settings were tried. More --seconds go on from here.",
+        "* 2 ranks x 1 thread, 8 shards, batch 64: 180 samples/s, the best of these for throughput. The slowest has "
+        "100.",
+        "4 ranks x 1 thread: too large",
+    ]

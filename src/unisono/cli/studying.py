@@ -96,16 +96,23 @@ def study(plan: Plan, show: Callable[[Sequence[Record], Path], None]) -> None:
         try:
             _carry_out(plan, records, terms)
         except KeyboardInterrupt:
-            with suppress(UnisonoError), writing(plan.path):  # what is there may be too little to say anything
-                show(records.all, plan.path)
+            early = not _measured(plan, records)
+            if not early:
+                with suppress(UnisonoError), writing(plan.path):  # what is there may be too little to say anything
+                    show(records.all, plan.path)
             hint = "the same command goes on"
             if plan.elsewhere is not None:
                 hint += "; so does a job that was submitted: unisono jobs, unisono cancel"
-            raise Interrupted(str(plan.path), hint=hint) from None
+            raise Interrupted(str(plan.path), hint=hint, early=early) from None
         with writing(plan.path):
             show(records.all, plan.path)
-        if not any(counted(records.all, cell) for cell in plan.cells):
+        if not _measured(plan, records):
             raise UnisonoError("every run failed: the reasons are above", hint="--retry runs them again")
+
+
+def _measured(plan: Plan, records: Records) -> bool:
+    """Whether there is a run to tell of."""
+    return any(counted(records.all, cell) for cell in plan.cells)
 
 
 def _carry_out(plan: Plan, records: Records, terms: Terms) -> None:

@@ -30,7 +30,7 @@ def tune(
     """Find the ranks, threads, shards and batch with which a recipe is fastest on this machine.
 
     Every setting is tried for a second, those that come close to the best for longer; tuned.toml is the recipe with the
-    best one. The same command goes on after an interruption.
+    best one. The same command goes on after an interruption; with more --seconds, after time ran out.
 
     Parameters
     ----------
@@ -83,13 +83,20 @@ def tune(
                 best = _fastest_to_target(records, cells, outcome.ranked(), left_s, retry=search.retry) or best
         except KeyboardInterrupt:
             if records.all:
-                _show(records.all, None, path, search.objective, complete=False)
-            raise Interrupted(str(path)) from None
-        _show(records.all, best, path, search.objective, complete=outcome.complete)
+                _show(records.all, None, path, {"objective": search.objective, "complete": False})
+            raise Interrupted(str(path), early=not records.all) from None
+        known = {"objective": search.objective, "complete": outcome.complete, "candidates": len(cells)}
+        _show(records.all, best, path, known)
         found = next((cell for cell in cells if cell.digest == best), None)
         if found is None:
             raise UnisonoError(
                 "no setting could be tried: the reasons are above", hint="give other settings, or more --seconds"
+            )
+        if len(outcome.rounds) < len(cells) and len(outcome.scores) < 2:
+            raise UnisonoError(
+                f"time ran out (--seconds {search.seconds:g}) before two settings were measured: {TUNED} is not "
+                "written",
+                hint="give more --seconds: what was tried is kept, and the search goes on from there",
             )
         with writing(path / TUNED):
             replace(found.recipe, out="").save(path / TUNED)
@@ -119,18 +126,18 @@ def _say(record: dict[str, Any]) -> None:
     print(f"{record['cell']}: {told}", file=sys.stderr, flush=True)
 
 
-def _show(records: Sequence[dict[str, Any]], best: str | None, path: Path, objective: str, *, complete: bool) -> None:
+def _show(records: Sequence[dict[str, Any]], best: str | None, path: Path, known: dict[str, Any]) -> None:
+    """known: what every row says of the search: its objective, whether it is complete, how many candidates it has."""
     from rich.console import Console
 
     from unisono.report.tune import rows_of, table, words_of
     from unisono.resources import usable_cores
     from unisono.study.disk import writing
 
-    known = {"objective": objective, "complete": complete, "machine_cores": usable_cores()}
-    rows = [row | known for row in rows_of(records)]
+    rows = [row | known | {"machine_cores": usable_cores()} for row in rows_of(records)]
     made = table(rows, best or "")
     terminal = Console(width=None if sys.stdout.isatty() else 110, markup=False)
     terminal.print(made.shown(rows, terminal.width))
-    print("\n".join(words_of(rows, best or "", objective, complete=complete)))
+    print("\n".join(words_of(rows, best or "", known["objective"], complete=known["complete"])))
     with writing(path):
         made.write(rows, path, "tune")

@@ -16,6 +16,9 @@ from unisono.arena.protocol import View
 READY = "ready to join"
 """What a replacement reports when it only waits to be let in."""
 
+OTHERS, REPLACEMENT, NOBODY = "others", "replacement", "nobody"
+"""Who took over from a rank that died, as the event of its death says: nobody, if the run was given up with it."""
+
 Body: TypeAlias = Callable[[int, int, Callable[[Any], None]], Any]
 """body(slot, after, report): a rank's life; it waits for a view later than number `after` that it is a member of."""
 
@@ -61,6 +64,7 @@ class Outcome:
     crashes: int = 0
     """If it could not: how many ranks ended by themselves, one after the other, in the round that was to be done."""
     takeovers: int = 0
+    """Changes of membership after deaths, after which somebody went on."""
     restarts: int = 0
     reforming_s: list[float] = field(default_factory=list)
     """How long each change of membership after a death took, from the news of it."""

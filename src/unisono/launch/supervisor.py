@@ -30,7 +30,7 @@ from unisono.launch.newcomers import Newcomers
 from unisono.launch.reforming import Roll, come_to_rest
 from unisono.launch.signals import SIGNALS, heeding
 from unisono.launch.stacks import Stacks
-from unisono.launch.supervision import READY, Body, Care, Outcome
+from unisono.launch.supervision import NOBODY, OTHERS, READY, REPLACEMENT, Body, Care, Outcome
 
 TICK_S = 0.1
 
@@ -147,9 +147,11 @@ class Supervisor:
         self._care.restore(view)
         for slot in joined:
             self._newcomers.join(slot)
-        self._note(lost, joined, view, begun)
         told = {slot: f"rank {self._care.rank_of(slot)} {cause}" for slot, cause in lost.items()}
-        if reason := self._losses.reason(told, view, self._care.name):
+        reason = self._losses.reason(told, view, self._care.name)
+        heirs = NOBODY if reason else OTHERS if members else REPLACEMENT
+        self._note(lost, joined, view, (heirs, time.perf_counter() - begun))
+        if reason:
             self._outcome.lost, self._outcome.view, self._outcome.crashes = reason, view, self._losses.crashes
             return
         protocol.publish(self._words, view, self._size)
@@ -189,15 +191,16 @@ class Supervisor:
             cause, again = lost.pop(slot), self._newcomers.fail(slot, alone=not self._working())
             self._care.on_event({"kind": "newcomer", "rank": self._care.rank_of(slot), "cause": cause, "again": again})
 
-    def _note(self, lost: dict[int, str], joined: list[int], view: View, begun: float) -> None:
-        took_s = time.perf_counter() - begun
+    def _note(self, lost: dict[int, str], joined: list[int], view: View, how: tuple[str, float]) -> None:
+        """how: who took over, and in how many seconds."""
+        heirs, took_s = how
         reached = protocol.PHASES[view.reached]
         here = {"position": view.position, "reached": reached, "ranks": len(view.members), "s": took_s}
         for slot, cause in lost.items():
             worked = slot in self._view.members
             event = {"kind": "death", "rank": self._care.rank_of(slot), "cause": cause, "worked": worked}
-            self._care.on_event(event | here)
-        if any(slot in self._view.members for slot in lost):
+            self._care.on_event(event | here | {"taken_over_by": heirs})
+        if heirs != NOBODY and any(slot in self._view.members for slot in lost):
             self._outcome.takeovers += 1
             self._outcome.reforming_s.append(took_s)
         for slot in joined:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
+from unisono.launch.supervision import NOBODY, OTHERS
 from unisono.recipe import Recipe
 from unisono.report.advice import enough_ranks, live_shards
 from unisono.report.staleness import opening_line
@@ -125,14 +126,23 @@ def _places(hosts: Sequence[str]) -> str:
 def event_line(event: dict[str, Any]) -> str:
     """What to say of a death, a join or a snapshot; nothing if it needs no word."""
     if event["kind"] == "death":
-        others = f"the other {event['ranks']} took over" if event["ranks"] else "nobody is left"
-        return f"rank {event['rank']} {event['cause']}; {others}, in {1000 * event['s']:.1f} ms"
+        return f"rank {event['rank']} {event['cause']}; {_heirs(event)}"
     if event["kind"] == "newcomer":
         return f"a replacement of rank {event['rank']} {event['cause']}" + (
             "" if event["again"] else ": no more are tried"
         )
     if event["kind"] == "join":
-        return f"rank {event['rank']} is back: {event['ranks']} ranks"
+        return f"rank {event['rank']} is back: {plural(event['ranks'], 'rank')}"
     if event["kind"] == "snapshot" and event["path"] is None:
         return f"a snapshot could not be written: {event['cause']}"
     return ""
+
+
+def _heirs(death: dict[str, Any]) -> str:
+    """Who took over, and how fast; else who is left. Records of earlier versions do not say who it was."""
+    ranks = death["ranks"]
+    by = death.get("taken_over_by", OTHERS if ranks else NOBODY)
+    if by == NOBODY:
+        return f"{plural(ranks, 'rank') if ranks else 'no rank'} {'are' if ranks > 1 else 'is'} left"
+    others = "the other one" if ranks == 1 else f"the other {ranks}"
+    return f"{others if by == OTHERS else 'its replacement'} took over, in {1000 * death['s']:.1f} ms"

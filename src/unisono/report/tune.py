@@ -66,7 +66,7 @@ def table(rows: Sequence[Row], best: str) -> Table:
 def words_of(rows: Sequence[Row], best: str, objective: str, *, complete: bool) -> list[str]:
     """What was found, against the worst; other programs that were met; why others could not be tried.
 
-    Of one setting alone, that nothing was compared.
+    Of one setting alone, that nothing was compared; if time ran out before all were tried, that, before anything else.
     """
     found = next((row for row in rows if row["digest"] == best), None)
     rest = [told] if (told := others_line(rows, _workers)) else []
@@ -75,23 +75,36 @@ def words_of(rows: Sequence[Row], best: str, objective: str, *, complete: bool) 
         return rest
     what = f"{_workers(found)}, {plural(found['shards'], 'shard')}, batch {found['batch_size']}"
     soonest = found.get("train_s") is not None
-    why = f"the soonest at the accuracy, in {readable_s(found['train_s'])}" if soonest else f"the best for {objective}"
+    candidates = max(len(rows), _candidates(rows))
+    short = not complete and len(rows) < candidates
+    best_of = f"the best{' of these' if short else ''} for {objective}"
+    why = f"the soonest at the accuracy, in {readable_s(found['train_s'])}" if soonest else best_of
     speed = f"{found['samples_per_s']:,.0f} samples/s"
     words = [f"* {what}: {speed}, {why}."]
     others = [row["samples_per_s"] for row in rows if row.get("samples_per_s")]
     if len(others) == 1:
         words = [f"Nothing was compared: {what} is the only setting that was measured, at {speed}."]
         words[0] += f" It reached the accuracy in {readable_s(found['train_s'])}." if soonest else ""
-        words[0] += " Several --ranks, --threads, --shards or --batch-sizes make a choice." if len(rows) == 1 else ""
+        words[0] += " Several --ranks, --threads, --shards or --batch-sizes make a choice." if candidates == 1 else ""
     if objective == "throughput" and not soonest and len(others) > 1:
         words[0] += f" The slowest has {min(others):,.0f}."
     if any("train_s" in row for row in rows) and found.get("train_s") is None:
         words.append("None was seen to reach the accuracy (give more --seconds, or --epochs): it was not looked at.")
     if objective == "energy" and found.get("joules_per_sample"):
         words.append(f"Energy: {readable_j(found['joules_per_sample'])} a sample ({found['energy_source']}).")
-    if not complete:
+    if short:
+        were = "was" if len(rows) == 1 else "were"
+        told = f"Time ran out (--seconds): {len(rows)} of {candidates} settings {were} tried."
+        words.insert(0, f"{told} More --seconds go on from here.")
+    elif not complete:
         words.append("There was no time to try everything as often as planned (--seconds).")
     return words + rest
+
+
+def _candidates(rows: Sequence[Row]) -> int:
+    """How many settings there were to try; 0: not known, as in records of earlier versions."""
+    found = rows[0].get("candidates")
+    return found if type(found) is int else 0
 
 
 def _workers(row: Mapping[str, Any]) -> str:
