@@ -13,6 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from engine_cases import CLASSES, FEATURES, ROWS, call, samples
 
+from unisono.errors import UserError
 from unisono.models.torch.model import TorchModel
 from unisono.models.torch.seeding import ALL, moved, places, return_to, seed_from
 from unisono.rng import generator
@@ -87,3 +88,26 @@ def test_places_are_found_again():
     seed_from(generator(1, "dropout"), frozenset({"python"}))
     assert random.random() == drawn[2]
     assert np.random.rand() != drawn[1]
+
+
+@pytest.mark.parametrize(("kind", "name"), [("numpy", "NumPy"), ("python", "Python")])
+def test_draws_that_begin_later_are_told_before_an_epoch_counts(kind, name):
+    """They were not seeded: whoever computed that shard after other ones drew something else."""
+    model = ready(kind, late=True)
+    (few, labels), (many, more) = samples(ROWS, 1, 3), samples(ROWS, 1, 5)
+    call(model, few, labels)
+    model.evaluate(few, labels)
+    call(model, few, labels)
+    call(model, many, more)
+    with pytest.raises(UserError, match=f"has begun to draw from the generator of {name} after its first samples"):
+        model.evaluate(few, labels)
+
+
+@pytest.mark.parametrize("kind", DRAWS)
+def test_draws_that_were_seen_at_first_may_go_on(kind):
+    model = ready(kind)
+    x, y = samples(ROWS, 1, 5)
+    for _ in range(2):
+        call(model, x, y)
+        DRAWS[kind]()
+        model.evaluate(x, y)

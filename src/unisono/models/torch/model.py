@@ -15,7 +15,7 @@ then as many as asked for. A shard of one sample is too small for torch's batch 
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import final
+from typing import Any, final
 
 import numpy as np
 import torch
@@ -27,7 +27,7 @@ from unisono.models.torch.checks import check
 from unisono.models.torch.graphs import Watch, explained
 from unisono.models.torch.plan import Plan
 from unisono.models.torch.precision import Precision, find
-from unisono.models.torch.seeding import ALL, TORCH, moved, places, seed_from, seeded
+from unisono.models.torch.seeding import ALL, NAMES, TORCH, moved, places, seed_from, seeded
 from unisono.models.torch.task import Task
 from unisono.models.torch.together import Desk, Together
 from unisono.models.torch.trial import try_out
@@ -53,6 +53,7 @@ class TorchModel(Model):
             self._together = Together(self.module, precision) if sync_batchnorm else None
             habits = try_out(self.module, task, self._precision)
         self._draws, self._watched = habits.draws, ALL
+        self._before: dict[str, Any] = {}
         equal = set() if self._together is None else self._together.equal
         # The mean of equal numbers need not be that number: those are taken from shard 0.
         self._vectors = Vectors(self.module, habits.changed - equal)
@@ -205,8 +206,18 @@ class TorchModel(Model):
             ) from None
 
     def _turn(self, *, training: bool) -> None:
-        if self.module.training != training:
-            self.module.train(training)
+        if self.module.training == training and (self._before or not training):
+            return
+        self.module.train(training)
+        late = moved({kind: place for kind, place in self._before.items() if kind not in self._draws})
+        self._before = places(ALL - TORCH) if training else {}
+        if late:
+            whose = " and ".join(sorted(NAMES[kind] for kind in late))
+            raise UserError(
+                f"the module has begun to draw from the generator of {whose} after its first samples, when it was seen "
+                "not to: those draws were not seeded, so other ranks would draw others",
+                hint="draw from torch's (torch.rand), or in every forward of training, from the first on",
+            )
 
     def _open(self, shape: tuple[int, ...]) -> Plan:
         if 0 in shape:

@@ -22,7 +22,8 @@ import torch
 
 Kinds = frozenset[str]
 TORCH: Kinds = frozenset({"torch"})
-ALL: Kinds = frozenset({"torch", "numpy", "python"})
+NAMES: Mapping[str, str] = {"torch": "torch", "numpy": "NumPy", "python": "Python"}
+ALL: Kinds = frozenset(NAMES)
 _GET: Mapping[str, Callable[[], Any]] = {
     "torch": torch.default_generator.get_state,
     "numpy": np.random.get_state,
