@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from unisono.report import reading
 from unisono.report.reading import columns_of, read_json, read_records, read_rows, read_table, read_toml
 
 
@@ -85,3 +86,12 @@ def test_columns_hold_nan_where_a_record_lacks_a_number_and_keep_what_is_none():
 def test_no_content_raises(content, tmp_path):
     for read in (read_json, read_toml, read_rows, read_records, read_table):
         read(written(tmp_path / "file", content), [])
+
+
+def test_of_a_huge_file_the_middle_is_left_out_and_that_is_said(tmp_path, monkeypatch):
+    monkeypatch.setattr(reading, "MOST_BYTES", 40)
+    lines = [f'{{"epoch": {epoch}}}' for epoch in range(1, 10)]
+    path = written(tmp_path / "metrics.jsonl", "\n".join(lines) + "\n")
+    problems = []
+    assert read_rows(path, problems) == [{"epoch": 1}, {"epoch": 9}]
+    assert problems == ["metrics.jsonl has 0 MiB: its middle is left out"]

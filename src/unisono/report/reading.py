@@ -7,7 +7,7 @@ The one idea: nothing in these files is believed. A run may be going on, may hav
 may come from somebody else: no content of theirs raises here, and a problem is a sentence for the reader of a report.
 Links are not followed: a stranger's recipe.toml that leads to a file of yours would put it into the page you pass on.
 
-Limits: files are read whole. A hard link looks like any other file.
+Limits: of a file of more than 64 MiB the middle is left out. A hard link looks like any other file.
 """
 
 import csv
@@ -25,6 +25,8 @@ import numpy as np
 Columns: TypeAlias = dict[str, np.ndarray]
 """By name, all of one length: int64, float64 (nan: nothing there), or object for what is not numbers."""
 
+MOST_BYTES = 64 << 20
+"""More of a file is not read: it would take minutes, and the memory of whoever trains beside."""
 _MALFORMED = (ValueError, RecursionError, OverflowError)
 
 
@@ -49,12 +51,24 @@ def read_text(path: Path, problems: list[str]) -> str | None:
     """None if it is not there or cannot be read; what is no UTF-8 is replaced."""
     try:
         with open_own(path) as file:
-            return file.read().decode(errors="replace").replace("\r\n", "\n").replace("\r", "\n")
+            size = os.fstat(file.fileno()).st_size
+            data = file.read(min(size, MOST_BYTES)) if size <= MOST_BYTES else _ends(file, size)
+        if size > MOST_BYTES:
+            problems.append(f"{path.name} has {size / 2**20:,.0f} MiB: its middle is left out")
+        return data.decode(errors="replace").replace("\r\n", "\n").replace("\r", "\n")
     except FileNotFoundError:
         return None
     except OSError as error:
         problems.append(f"{path.name} cannot be read: {error.strerror}")
         return None
+
+
+def _ends(file: BinaryIO, size: int) -> bytes:
+    """The first and the last lines."""
+    head = file.read(MOST_BYTES // 2)
+    file.seek(size - MOST_BYTES // 2)
+    tail = file.read(MOST_BYTES // 2)
+    return head[: head.rfind(b"\n") + 1] + tail[tail.find(b"\n") + 1 :]
 
 
 def read_toml(path: Path, problems: list[str]) -> dict[str, Any]:
