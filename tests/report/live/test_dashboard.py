@@ -1,4 +1,5 @@
 import io
+import json
 import sys
 from pathlib import Path
 
@@ -66,3 +67,14 @@ def test_a_bar_is_always_whole(lengths):
 
 def test_a_bar_of_nothing():
     assert bar_of([0.0, 0.0, 0.0, 0.0]).plain == ""
+
+
+def test_a_rank_that_was_lost_is_shown_though_snapshots_follow_and_each_line_says_when(tmp_path):
+    run = make(tmp_path / "run", epochs=60)
+    snapshots = [{"kind": "snapshot", "position": 61 + 2 * at, "path": "x", "s_after_start": 7.0} for at in range(9)]
+    with open(run / "events.jsonl", "a") as file:
+        file.writelines(f"{json.dumps(event)}\n" for event in snapshots)
+    text = shown(run)
+    assert "epoch 16: rank 1 was killed (SIGKILL); the other 3 took over" in text
+    assert "epoch 31: rank 0 did not move" in text
+    assert "after 6.5 s: a replacement of rank 0 came too late" in text

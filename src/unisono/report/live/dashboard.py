@@ -16,8 +16,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from unisono.report.page.axes import told
 from unisono.report.page.figures import counted, number_of, percent_of, score_of, seconds_of, status_of
+from unisono.report.page.happenings import Line, lines_of
 from unisono.report.page.markup import plain
 from unisono.report.page.sampling import stretches
 from unisono.report.page.sections.time import PARTS, times_of
@@ -39,7 +39,7 @@ def dashboard(run: Run, age_s: float | None = None) -> RenderableType:
     parts: list[RenderableType] = [Text(_title(run, age_s), style="bold"), _progress(run), _curves(run)]
     if run.size and len(run.numbers("epoch")):
         parts.append(_ranks(run))
-    parts += [Text(plain(told(event)), style="yellow") for event in run.events[-MOST_EVENTS:]]
+    parts += [Text(plain(_told(line)), style="yellow") for line in lines_of(run, MOST_EVENTS, latest=True)]
     parts += [Text(plain(line)) for line in findings_of(run)]
     parts += [Text(plain(problem), style="red") for problem in run.problems]
     return Group(*parts)
@@ -50,6 +50,11 @@ def _title(run: Run, age_s: float | None) -> str:
     what = f"{found.get('model', '?')} on {found.get('data', '?')}, {counted(found.get('ranks', run.size), 'rank')}"
     age = "" if age_s is None or run.summary else f", last written {seconds_of(float(round(age_s)))} ago"
     return plain(f"{run.name}: {what}; {status_of(run)}{age}")
+
+
+def _told(line: Line) -> str:
+    """What happened, and when."""
+    return f"{line.when}: {line.what}" if line.when else line.what
 
 
 def _progress(run: Run) -> RenderableType:
