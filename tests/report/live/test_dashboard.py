@@ -78,3 +78,13 @@ def test_a_rank_that_was_lost_is_shown_though_snapshots_follow_and_each_line_say
     assert "epoch 16: rank 1 was killed (SIGKILL); the other 3 took over" in text
     assert "epoch 31: rank 0 did not move" in text
     assert "after 6.5 s: a replacement of rank 0 came too late" in text
+
+
+def test_of_a_failed_run_who_failed_and_why(tmp_path):
+    trace = 'Traceback (most recent call last):\n  File "mine.py", line 7, in forward\n    1 / 0\n'
+    failed = make(tmp_path / "run", status="failed", error=f"rank 2: {trace}ZeroDivisionError: division by zero\n")
+    text = shown(failed)
+    assert "\nrank 2: ZeroDivisionError: division by zero\n" in text
+    assert "mine.py" not in text
+    halted = make(tmp_path / "halted", status="halted", error="asked to end\nHINT: go on with --resume")
+    assert "asked to end\nHINT: go on with --resume" in shown(halted)

@@ -23,6 +23,7 @@ from unisono.report.page.sampling import stretches
 from unisono.report.page.sections.time import PARTS, times_of
 from unisono.report.recount import findings_of, hosts_of
 from unisono.report.run import Run
+from unisono.tracebacks import ending
 
 STEPS = "▁▂▃▄▅▆▇█"
 CURVES = {
@@ -41,6 +42,8 @@ def dashboard(run: Run, age_s: float | None = None) -> RenderableType:
         parts.append(_ranks(run))
     parts += [Text(plain(_told(line)), style="yellow") for line in lines_of(run, MOST_EVENTS, latest=True)]
     parts += [Text(plain(line)) for line in findings_of(run)]
+    if error := run.summary.get("error"):
+        parts.append(Text(plain(ending(str(error).rstrip())), style="red"))
     parts += [Text(plain(problem), style="red") for problem in run.problems]
     return Group(*parts)
 
