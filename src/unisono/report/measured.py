@@ -108,7 +108,7 @@ LOSSES = (
 """Shown where there is no accuracy."""
 SPEEDS = (
     Column("train_s", "time s", ranged=2),
-    Column("wall_s", "in all", lambda value: f"{value:.2f}", minor=True),
+    Column("wall_s", "in all s", lambda value: f"{value:.2f}", minor=True),
     Column("samples_per_s", "samples/s", lambda value: f"{value:,.0f}"),
 )
 BITS = Column("same_bits", "bits", lambda same: "same" if same else "other")
