@@ -53,6 +53,13 @@ def test_every_chart_is_drawn(opened, page_path):
     assert loss.locator(".legend .entry").all_inner_texts() == [
         "test", "train", "rank lost (1)", "rank back (1)", "rank stalled (1)",
     ]  # fmt: skip
+    looks = "(all) => all.map((sign) => [getComputedStyle(sign).fill, sign.getAttribute('d')])"
+    colours, shapes = zip(*loss.locator("path.flag").evaluate_all(looks), strict=True)
+    assert len(set(colours)) == len(set(shapes)) == 3  # lost, back and stalled are told apart, by either
+    looks = "(all) => all.map((sign) => [getComputedStyle(sign).backgroundColor, getComputedStyle(sign).clipPath])"
+    legend, shapes = zip(*loss.locator(".legend i.flag").evaluate_all(looks), strict=True)
+    assert legend == colours
+    assert len(set(shapes)) == 3
     assert figure(page, "What each rank did").locator("rect").count() == 4 * 12 * 4
     assert figure(page, "Contribution to the updates").locator("rect").count() == 4 * 12
     assert page.evaluate(OVERLAPS) == []

@@ -70,4 +70,4 @@ def titled(text: str, run: Run, *, several: bool) -> str:
 
 def status_of(run: Run) -> str:
     """In a word or two."""
-    return str(run.summary.get("status", "going on, or was cut off"))
+    return str(run.summary.get("status", "going on" if run.going_on else "going on, or was cut off"))
