@@ -1,5 +1,6 @@
 """The page in a real browser: charts drawn, nothing asked for, pointing and tables work, light and dark, a phone."""
 
+import json
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,9 +12,13 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from browsing import CHROMIUM, browser_pages, figure
 from made_run import SPIKE, make
 from made_studies import make_studies
+from study_records import failed, record_of
 
 import unisono
+from unisono.recipe import Recipe
+from unisono.report import compare
 from unisono.report.page.document import document
+from unisono.study.cells import cells_of, over
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium: apt-get install chromium")
 EVIL = "<img src=x onerror=\"document.title='evil'\"><script>document.title='evil'</script>"
@@ -151,6 +156,18 @@ def test_nothing_overlaps_or_sticks_out_on_a_narrow_screen(width, opened, tmp_pa
         )
         assert page.locator("figure svg").count() == 0
         assert page.evaluate("document.documentElement.scrollWidth") == width
+
+
+@pytest.mark.parametrize("width", [375, 1200])
+def test_why_a_combination_failed_is_read_without_scrolling(width, opened, tmp_path):
+    cells = cells_of(Recipe(), [over("strategy=sync,ddp")])
+    why = "this machine has no torch, which is needed, " * 8
+    rows = compare.rows_of(cells, [record_of(cells[0], 0, 100.0), failed(cells[1], why)])
+    (tmp_path / "compare.json").write_text(json.dumps(rows))
+    page = opened(written(tmp_path / "report.html", tmp_path), width)
+    box = page.locator("p.warning", has_text="strategy=ddp: this machine has no torch").bounding_box()
+    assert 0 <= box["x"] < box["x"] + box["width"] <= width
+    assert page.get_by_text("ddp (failed)").bounding_box()["x"] < width
 
 
 def test_hostile_names_and_logs_are_text(opened, tmp_path):
