@@ -13,6 +13,7 @@ from profile_records import record
 from unisono.cli.main import app
 from unisono.errors import UnisonoError
 from unisono.measure.profile import study
+from unisono.recipe import Recipe
 from unisono.report.page.document import sections_of
 from unisono.report.run import load as load_run
 
@@ -33,6 +34,7 @@ def test_tables_json_and_a_trace_of_two_ranks(tmp_path):
     assert [section.title for section in sections_of([load_run(tmp_path / "o")])] == [
         "Profile", "How to reproduce it", "Recipe", "Machine",
     ]  # fmt: skip
+    assert json.loads((tmp_path / "o" / "about.json").read_text())["recipe"]["epochs"] == Recipe().epochs
     again = unisono("--batches", "6", "--out", "o", cwd=tmp_path)
     assert again.returncode == 2
     assert "holds profile.json, trace.json already" in again.stderr

@@ -27,6 +27,9 @@ def test_a_study_is_shown_written_and_found_again(tmp_path):
     ended = scale(*SMALL, cwd=tmp_path)
     assert ended.returncode == 0, ended.stderr
     assert "Bits: one weights_sha256 in all 2 runs" in ended.stdout
+    told = [line for line in ended.stderr.splitlines() if " of training, " in line]
+    assert len(told) == 2
+    assert all(line.endswith(" from start to exit") for line in told)  # "in all" is a column, of another time
     (study,) = (tmp_path / "studies").iterdir()
     rows = json.loads((study / "scale.json").read_text())
     assert [row["grid"] for row in rows] == ["1x1", "1x2"]

@@ -86,7 +86,7 @@ def test_the_curve_grows_while_a_run_trains(started, tmp_path):
         pytest.skip("there is no chromium: apt-get install chromium")
     run = tmp_path / "run"
     command, found = started(*LONG, "--watch", "--out", str(run))
-    epochs = "() => Number(/(\\d+) epochs were recorded/.exec(document.querySelector('#verdict').innerText)[1])"
+    epochs = "() => Number(/with (\\d+) of/.exec(document.querySelector('#verdict').innerText)[1])"
     with browsing.browser_pages(f"http://127.0.0.1:{found[2]}/") as open_page:
         page = open_page(found[1])
         seen = page.evaluate(epochs)

@@ -72,8 +72,9 @@ def test_activations_are_compared_with_relu():
 
 def test_the_price_of_looking_and_the_sum_of_modules_are_told():
     first, price, total = sentences(RECORD)
-    assert "64 samples/s" in first
-    assert "modules +3 %" in price
+    assert first.endswith(": 1.0 s an unwatched step, 64 samples/s.")
+    assert price.startswith("Looking cost: phases +1 %, modules +3 % of a step. ")
+    assert sentences(record(step_s=0.9))[1].endswith("Phases below are of watched steps, 1.0 s on average.")
     assert "(+2 %)" in total
 
 

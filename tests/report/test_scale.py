@@ -186,7 +186,7 @@ def test_a_cell_that_failed_is_a_row_with_its_reason():
 def test_columns_without_anything_are_left_out():
     _, _, rows = made({1: [100.0], 2: [190.0]})
     assert [column.title for column in table(rows).columns] == [
-        "grid", "train %", "test %", "time s", "in all", "samples/s", "speed-up", "eff. %", "sync %", "bits",
+        "grid", "train %", "test %", "time s", "in all s", "samples/s", "speed-up", "eff. %", "sync %", "bits",
     ]  # fmt: skip
     _, _, rows = made({1: [100.0], 2: [190.0]}, energy_j=5.0)
     assert "energy J" in [column.title for column in table(rows).columns]

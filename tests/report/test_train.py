@@ -57,7 +57,26 @@ def test_what_to_know_is_noted(recipe, note):
 
 def test_an_epoch_without_evaluation_has_no_test_score():
     metrics = {"epoch": 1, "epoch_s": 0.5, "samples_per_s": 10.0, "train_loss": 1.0, "train_accuracy": None}
-    assert epoch_line(metrics, 3) == "epoch 1/3  0.50 s  10 samples/s  train loss 1.0000"
+    assert epoch_line(metrics, 3) == "epoch 1/3   500 ms         10 samples/s  train loss 1.0000"
+
+
+def test_epochs_stand_below_each_other_whatever_they_took():
+    metrics = {"samples_per_s": 129389.0, "train_loss": 0.5, "train_accuracy": 0.25}
+    taken = {1: 75.0, 2: 0.0123, 10: 0.00012, 11: 0.4, 20: 4000.0}
+    lines = [epoch_line(metrics | {"epoch": epoch, "epoch_s": s}, 20) for epoch, s in taken.items()]
+    assert lines[:3] == [
+        "epoch 1/20    75.0 s    129,389 samples/s  train loss 0.5000 accuracy 0.2500",
+        "epoch 2/20   12.3 ms    129,389 samples/s  train loss 0.5000 accuracy 0.2500",
+        "epoch 10/20   120 us    129,389 samples/s  train loss 0.5000 accuracy 0.2500",
+    ]
+    assert len({line.index("samples/s") for line in lines}) == 1
+
+
+def test_a_huge_loss_is_a_power_of_ten():
+    metrics = {"epoch": 1, "epoch_s": 0.5, "samples_per_s": 10.0, "train_accuracy": None}
+    assert epoch_line(metrics | {"train_loss": 4261658726715324180612983554048.0}, 1).endswith("loss 4.2617e+30")
+    assert epoch_line(metrics | {"train_loss": 123456.75}, 1).endswith("loss 123456.7500")
+    assert epoch_line(metrics | {"train_loss": float("nan")}, 1).endswith("loss nan")
 
 
 def test_an_accuracy_of_zero_is_shown():

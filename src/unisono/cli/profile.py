@@ -1,6 +1,7 @@
 """`unisono profile`: where the time of a recipe's steps goes, in tables, JSON and a trace."""
 
 import sys
+from dataclasses import replace
 from typing import Annotated, Any
 
 from cyclopts import Group, Parameter
@@ -9,7 +10,7 @@ from unisono.cli.bench import prepare_out
 from unisono.cli.train import Options, given_options
 from unisono.errors import UnisonoError
 from unisono.measure.profile.options import ProfileOptions
-from unisono.recipe import load
+from unisono.recipe import Recipe, load
 
 _DEFAULTS = ProfileOptions()
 _NOTHING = Options()
@@ -76,8 +77,13 @@ def profile(
                 console.print(*shown_tables, sep="")
                 if out is not None:
                     with writing(out, after=""):
-                        write_about(out, [job.recipe for job in jobs])
+                        write_about(out, [_as_asked(job.recipe, asked) for job in jobs])
                         written = write(records, out)
                     print("Written: " + ", ".join(str(path) for path in written))
     if not records:
         raise UnisonoError("none of the activations could be profiled: the reasons are above")
+
+
+def _as_asked(found: Recipe, asked: Recipe) -> Recipe:
+    """A recipe of a profile has epochs for its batches, and no snapshots: neither is what the user gave."""
+    return replace(found, epochs=asked.epochs, snapshot_every=asked.snapshot_every)

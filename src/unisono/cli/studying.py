@@ -150,7 +150,7 @@ def _line(record: Record) -> str:
     summary: Mapping[str, Any] = record["summary"]
     return (
         f"{record['cell']}, {number}: {readable_s(summary['train_s'])} of training, "
-        f"{summary['samples_per_s']:,.0f} samples/s, {readable_s(record['elapsed_s'])} in all"
+        f"{summary['samples_per_s']:,.0f} samples/s, {readable_s(record['elapsed_s'])} from start to exit"
     )
 
 

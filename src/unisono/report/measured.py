@@ -13,7 +13,7 @@ from typing import Any
 from unisono.report.others import others_of
 from unisono.report.others import plain as others_plain
 from unisono.report.reading import is_number
-from unisono.report.verdict import readable_s
+from unisono.report.verdict import readable_loss, readable_s
 from unisono.study.statistics import Spread, paired, spread_of
 from unisono.study.tables import Column, Row
 
@@ -102,13 +102,13 @@ SCORES = (
     Column("test_accuracy", "test %", percent(2)),
 )
 LOSSES = (
-    Column("train_loss", "train loss", lambda loss: f"{loss:.4f}"),
-    Column("test_loss", "test loss", lambda loss: f"{loss:.4f}"),
+    Column("train_loss", "train loss", readable_loss),
+    Column("test_loss", "test loss", readable_loss),
 )
 """Shown where there is no accuracy."""
 SPEEDS = (
     Column("train_s", "time s", ranged=2),
-    Column("wall_s", "in all", lambda value: f"{value:.2f}", minor=True),
+    Column("wall_s", "in all s", lambda value: f"{value:.2f}", minor=True),
     Column("samples_per_s", "samples/s", lambda value: f"{value:,.0f}"),
 )
 BITS = Column("same_bits", "bits", lambda same: "same" if same else "other")

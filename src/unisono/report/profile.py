@@ -203,14 +203,14 @@ def others(record: Mapping[str, Any]) -> Row:
 
 def sentences(record: Record) -> list[str]:
     """What was profiled, what looking cost, and how well modules add up."""
-    looks = [f"{name} {100 * share:+.0f} %" for name, share in record["overhead"].items()]
-    ratio = record["modules_forward_s"] / (record["forward_s"] or 1.0)
+    looks = ", ".join(f"{name} {100 * share:+.0f} %" for name, share in record["overhead"].items())
+    step_s, ratio = record["step_s"], record["modules_forward_s"] / (record["forward_s"] or 1.0)
     mean_s = record["phases"][0]["step"] / record["batches"]
-    usual_s = record["step_s"] * (1 + max(0.0, record["overhead"].get("phases", 0.0)))
+    usual_s = step_s * (1 + max(0.0, record["overhead"].get("phases", 0.0)))
     lines = [
         f"{record['batches']} batches of {record['global_batch']} in {plural(record['shards'], 'shard')}: "
-        f"{readable_s(record['step_s'])} a step, {record['global_batch'] / record['step_s']:,.0f} samples/s.",
-        f"Looking cost: {', '.join(looks)} of a step, in turns with steps that nobody watched.",
+        f"{readable_s(step_s)} an unwatched step, {record['global_batch'] / step_s:,.0f} samples/s.",
+        f"Looking cost: {looks} of a step. Phases below are of watched steps, {readable_s(mean_s)} on average.",
         f"A forward took {readable_s(record['forward_s'])}; its modules, watched one by one, add up to "
         f"{readable_s(record['modules_forward_s'])} ({100 * (ratio - 1):+.0f} %).",
     ]

@@ -66,6 +66,8 @@ class Run:
     """Of a study: the command, the recipe that its runs have in common, what they differ in, the machine."""
     problems: list[str] = field(default_factory=list)
     """What is missing or damaged, a sentence each."""
+    going_on: bool = False
+    """Whoever follows it saw it write a moment ago; the files alone do not tell that from one that was cut off."""
 
     @property
     def name(self) -> str:

@@ -14,7 +14,7 @@ from unisono.launch.supervision import NOBODY, OTHERS
 from unisono.recipe import Recipe
 from unisono.report.advice import enough_ranks, live_shards
 from unisono.report.staleness import opening_line
-from unisono.report.verdict import plural
+from unisono.report.verdict import plural, readable_loss, readable_s
 from unisono.train.job import Job
 
 
@@ -93,11 +93,12 @@ def _replicas(recipe: Recipe) -> str:
 
 
 def epoch_line(metrics: dict[str, Any], epochs: int) -> str:
-    """One epoch."""
-    told = f"epoch {metrics['epoch']}/{epochs}  {metrics['epoch_s']:.2f} s  {metrics['samples_per_s']:,.0f} samples/s"
+    """One epoch; its columns stand below those of the others."""
+    number = f"epoch {metrics['epoch']}/{epochs}".ljust(len(f"epoch {epochs}/{epochs}"))
+    told = f"{number}  {readable_s(metrics['epoch_s']):>7}  {metrics['samples_per_s']:>9,.0f} samples/s"
     for part in ("train", "validation", "test"):
         if f"{part}_loss" in metrics:
-            told += f"  {part} loss {metrics[f'{part}_loss']:.4f}"
+            told += f"  {part} loss {readable_loss(metrics[f'{part}_loss'])}"
             if metrics[f"{part}_accuracy"] is not None:  # 0 is an accuracy; None: there are no classes
                 told += f" accuracy {metrics[f'{part}_accuracy']:.4f}"
     return told

@@ -13,6 +13,9 @@ from unisono.report.advice import FELT, advice, disturbed, enough_ranks, idle_sh
 from unisono.report.energy import energy_lines
 from unisono.report.tally import Tally
 
+HUGE = 1e6
+"""A loss that is shown as a power of ten."""
+
 
 def verdict(
     summary: dict[str, Any],
@@ -68,6 +71,11 @@ def readable_s(seconds: float) -> str:
     return f"{value:.0f} {unit}" if value >= 100 else f"{value:.1f} {unit}"
 
 
+def readable_loss(loss: float) -> str:
+    """0.5 -> '0.5000', 4.26e30 -> '4.2600e+30': digits before the point that nobody could count are left out."""
+    return f"{loss:.4f}" if abs(loss) < HUGE else f"{loss:.4e}"
+
+
 def plural(count: int | str, noun: str) -> str:
     """1 rank, 2 ranks."""
     return f"{count} {noun}" if str(count) == "1" else f"{count} {noun}s"
@@ -78,7 +86,7 @@ def _score(summary: dict[str, Any], tally: Tally) -> str:
     scores = {"test": summary, "validation": tally.metrics, "train": summary}
     part = next(name for name, found in scores.items() if found.get(f"{name}_loss") is not None or name == "train")
     loss, accuracy = scores[part][f"{part}_loss"], scores[part][f"{part}_accuracy"]
-    told = f"{part} loss {loss:.4f}"
+    told = f"{part} loss {readable_loss(loss)}"
     if accuracy is not None:  # 0 is an accuracy; None: there are no classes
         told = f"{part} accuracy {100 * accuracy:.2f} %, {told}"
     return told if part == "test" else f"{told} (there are no test data)"

@@ -37,7 +37,7 @@ def test_a_run_that_goes_on_and_one_without_an_epoch(tmp_path):
     with RunDirectory.make(str(tmp_path / "run"), Recipe(epochs=4, ranks=2, shards=2)) as directory:
         text = shown(directory.path, 3.2)
         assert "epoch 0/4" in text
-        assert "going on, or was cut off, last written 3 s ago" in text
+        assert "2 ranks; going on, last written 3 s ago" in text
         directory.add(record_of(1, 4, 2), PARAMETERS)
         assert "epoch 1/4" in shown(directory.path)
         assert "train loss" in shown(directory.path)

@@ -30,14 +30,28 @@ def test_what_a_run_writes_is_seen(growing):
     follower = Follower([growing.path])
     first = follower.look()
     assert not first.ended
-    assert "0 epochs were recorded" in first.html
+    assert "The run is going on, with 0 of 4 epochs done." in first.html
+    assert "arena." in first.html
+    assert "over auto" not in first.html  # not known before the summary
     assert follower.look().version == first.version
     growing.add(record_of(1, 4, 2), PARAMETERS)
     second = follower.look()
     assert second.version != first.version
-    assert "1 epoch was recorded" in second.html
+    assert "The run is going on, with 1 of 4 epochs done." in second.html
     growing.finish({"status": "finished"})
     assert follower.look().ended
+
+
+def test_a_run_that_has_not_written_for_long_may_have_been_cut_off(growing, monkeypatch):
+    follower = Follower([growing.path])
+    fresh = follower.look()
+    assert '<p class="state">The run is going on, ' in fresh.html
+    assert "going on, with 0 of 4" in follower.page()
+    monkeypatch.setattr(following, "FRESH_S", 0.0)
+    stale = follower.look()
+    assert '<p class="warning">The run is going on, or was cut off: 0 epochs were recorded' in stale.html
+    assert "or was cut off: 0 epochs" in follower.page()
+    assert stale.version != fresh.version
 
 
 def test_files_that_have_not_changed_are_not_read_again(growing, monkeypatch):

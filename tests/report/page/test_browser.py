@@ -1,5 +1,6 @@
 """The page in a real browser: charts drawn, nothing asked for, pointing and tables work, light and dark, a phone."""
 
+import json
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,9 +12,13 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from browsing import CHROMIUM, browser_pages, figure
 from made_run import SPIKE, make
 from made_studies import make_studies
+from study_records import failed, record_of
 
 import unisono
+from unisono.recipe import Recipe
+from unisono.report import compare
 from unisono.report.page.document import document
+from unisono.study.cells import cells_of, over
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium: apt-get install chromium")
 EVIL = "<img src=x onerror=\"document.title='evil'\"><script>document.title='evil'</script>"
@@ -53,6 +58,13 @@ def test_every_chart_is_drawn(opened, page_path):
     assert loss.locator(".legend .entry").all_inner_texts() == [
         "test", "train", "rank lost (1)", "rank back (1)", "rank stalled (1)",
     ]  # fmt: skip
+    looks = "(all) => all.map((sign) => [getComputedStyle(sign).fill, sign.getAttribute('d')])"
+    colours, shapes = zip(*loss.locator("path.flag").evaluate_all(looks), strict=True)
+    assert len(set(colours)) == len(set(shapes)) == 3  # lost, back and stalled are told apart, by either
+    looks = "(all) => all.map((sign) => [getComputedStyle(sign).backgroundColor, getComputedStyle(sign).clipPath])"
+    legend, shapes = zip(*loss.locator(".legend i.flag").evaluate_all(looks), strict=True)
+    assert legend == colours
+    assert len(set(shapes)) == 3
     assert figure(page, "What each rank did").locator("rect").count() == 4 * 12 * 4
     assert figure(page, "Contribution to the updates").locator("rect").count() == 4 * 12
     assert page.evaluate(OVERLAPS) == []
@@ -144,6 +156,18 @@ def test_nothing_overlaps_or_sticks_out_on_a_narrow_screen(width, opened, tmp_pa
         )
         assert page.locator("figure svg").count() == 0
         assert page.evaluate("document.documentElement.scrollWidth") == width
+
+
+@pytest.mark.parametrize("width", [375, 1200])
+def test_why_a_combination_failed_is_read_without_scrolling(width, opened, tmp_path):
+    cells = cells_of(Recipe(), [over("strategy=sync,ddp")])
+    why = "this machine has no torch, which is needed, " * 8
+    rows = compare.rows_of(cells, [record_of(cells[0], 0, 100.0), failed(cells[1], why)])
+    (tmp_path / "compare.json").write_text(json.dumps(rows))
+    page = opened(written(tmp_path / "report.html", tmp_path), width)
+    box = page.locator("p.warning", has_text="strategy=ddp: this machine has no torch").bounding_box()
+    assert 0 <= box["x"] < box["x"] + box["width"] <= width
+    assert page.get_by_text("ddp (failed)").bounding_box()["x"] < width
 
 
 def test_hostile_names_and_logs_are_text(opened, tmp_path):

@@ -125,6 +125,7 @@ def test_events_are_marked_on_both_axes(tmp_path):
     assert [(mark["kind"], mark["at"]) for mark in loss["marks"]] == [
         ("rank lost", [2, 0.0024]), ("rank back", [4, 0.0048]), ("rank stalled", [4, 0.0048]),
     ]  # fmt: skip
+    assert [mark["sign"] for mark in loss["marks"]] == ["lost", "back", "stalled"]
 
 
 def test_a_run_of_ten_thousand_steps_on_sixteen_ranks_is_small_and_keeps_its_extremes(long_page):

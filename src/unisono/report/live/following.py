@@ -27,6 +27,8 @@ from unisono.report.run import Run, load
 PAUSE_S = 0.5
 SHARE = 10
 """Reading and drawing take at most about a tenth of one core."""
+FRESH_S = 30.0
+"""A run writes about every two seconds what its ranks do: one that wrote within this time goes on."""
 _AWAITED = ("summary.json is missing", "metrics.jsonl is missing", "ranks.csv is missing")
 
 
@@ -53,7 +55,7 @@ class Follower:
     def __init__(self, paths: Sequence[Path]) -> None:
         self._paths = list(paths)
         self._lock = threading.Lock()
-        self._seen: object = None
+        self._seen: object = None  # what files are there, and which runs go on
         self._html = ""
         self._not_before = 0.0
         self._page = ""
@@ -64,7 +66,7 @@ class Follower:
         """The newest contents, or those of a moment ago."""
         with self._lock:
             over = ended(self._paths)  # before the files are listed: what is said to be over is all there
-            seen = _files(self._paths)
+            seen = _state(self._paths)
             begun = time.monotonic()
             if seen != self._seen and (over or begun >= self._not_before):
                 self._html, self._seen = _content(self._paths), seen
@@ -76,7 +78,7 @@ class Follower:
         """The whole page, of now or of a moment ago; what has changed since then it will ask for. A `UserError` if a
         run was moved or removed before there was one."""
         with self._lock:
-            seen, begun = _files(self._paths), time.monotonic()
+            seen, begun = _state(self._paths), time.monotonic()
             if not self._page or (seen != self._page_seen and begun >= self._page_not_before):
                 self._page = document([current(path) for path in self._paths], live=True)
                 self._page_seen = seen
@@ -89,7 +91,8 @@ def current(path: Path) -> Run:
     run = load(path)
     if run.summary or not run.recipe:
         return run
-    return replace(run, problems=[told for told in run.problems if not told.startswith(_AWAITED)])
+    problems = [told for told in run.problems if not told.startswith(_AWAITED)]
+    return replace(run, problems=problems, going_on=_fresh(path))
 
 
 def ended(paths: Sequence[Path]) -> bool:
@@ -108,6 +111,15 @@ def _content(paths: Sequence[Path]) -> str:
         return content([current(path) for path in paths])
     except UserError as error:  # moved or removed meanwhile
         return html_of(Section("What could not be read", [Text(str(error), "warning")]))
+
+
+def _fresh(path: Path) -> bool:
+    return age_s([path]) < FRESH_S
+
+
+def _state(paths: Sequence[Path]) -> tuple[object, ...]:
+    """What a page depends on: others are other pages."""
+    return _files(paths), *(_fresh(path) for path in paths)
 
 
 def _files(paths: Sequence[Path]) -> tuple[tuple[str, int, int], ...]:

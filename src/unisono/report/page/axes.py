@@ -23,6 +23,7 @@ from unisono.train.walk import Walk
 
 AXES = [Axis("epoch", counted=True), Axis("time since the first epoch began", "s")]
 LOST, STALLED, BACK, UNSAVED = "rank lost", "rank stalled", "rank back", "snapshot failed"
+SIGNS = {LOST: "lost", STALLED: "stalled", BACK: "back", UNSAVED: "unsaved"}
 STALL = "did not move"
 """How the cause of a stalled rank's end begins."""
 
@@ -44,7 +45,7 @@ def marks_of(run: Run) -> list[Mark]:
     """Take-overs, stalls, returns and snapshots that failed, on both axes."""
     place = places_of(run)
     found = ((kind_of(event), place(event), event) for event in run.events)
-    return [Mark(at, told(event), kind) for kind, at, event in found if kind and at is not None]
+    return [Mark(at, told(event), kind, SIGNS[kind]) for kind, at, event in found if kind and at is not None]
 
 
 def kind_of(event: dict[str, Any]) -> str:

@@ -53,6 +53,8 @@ class Mark:
     label: str
     kind: str
     """What marks of this kind are called in the legend."""
+    sign: str = "lost"
+    """Its shape and colour: lost, stalled, back or unsaved."""
 
 
 @final
@@ -153,7 +155,7 @@ Chart: TypeAlias = Lines | Rows | Heat | Flame
 @final
 @dataclass(frozen=True)
 class Text:
-    """A paragraph. kind: lead (large), advice (what to do), warning, note (small)."""
+    """A paragraph. kind: lead (large), advice (what to do), warning, state (how it goes), note (small)."""
 
     text: str
     kind: str = ""
@@ -210,7 +212,7 @@ def _axis(axis: Axis) -> dict[str, Any]:
 
 
 def _mark(mark: Mark) -> dict[str, Any]:
-    return {"at": _list(mark.at), "label": mark.label, "kind": mark.kind}
+    return {"at": _list(mark.at), "label": mark.label, "kind": mark.kind, "sign": mark.sign}
 
 
 def _list(values: Numbers) -> list[float | None]:

@@ -2,6 +2,8 @@
 
 >>> percent_of(0.9721), seconds_of(0.0815), number_of(129389.2), number_of("<b>"), bytes_of(3 << 20)
 ('97.21 %', '81.5 ms', '129,389', '', '3 MiB')
+>>> number_of(4261658726715324180612983554048.0)
+'4.262e+30'
 """
 
 from typing import Any
@@ -13,6 +15,8 @@ from unisono.report.run import Run
 from unisono.report.verdict import readable_s
 from unisono.resources import readable_bytes
 
+COUNTABLE = 1e15
+
 
 def finite(value: Any) -> bool:
     """Whether it is a number that can be shown."""
@@ -20,9 +24,11 @@ def finite(value: Any) -> bool:
 
 
 def number_of(value: Any) -> str:
-    """Four digits, or all of a large number."""
+    """Four digits, or all of a large number; of one that nobody could count, a power of ten."""
     if not finite(value):
         return ""
+    if abs(value) >= COUNTABLE:
+        return f"{value:.4g}"
     return f"{value:,.0f}" if abs(value) >= 1000 or value == int(value) else f"{value:.4g}"
 
 
@@ -64,4 +70,4 @@ def titled(text: str, run: Run, *, several: bool) -> str:
 
 def status_of(run: Run) -> str:
     """In a word or two."""
-    return str(run.summary.get("status", "going on, or was cut off"))
+    return str(run.summary.get("status", "going on" if run.going_on else "going on, or was cut off"))

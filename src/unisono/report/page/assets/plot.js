@@ -28,23 +28,29 @@ function drawY(plot, axis, y) {
   add(plot.svg, "text", { x: 0, y: 11, class: "title" }, titled(axis));
 }
 
+const SIGNS = {  // around the top of a mark's line; legends have the same shapes (page.css)
+  lost: "M-4,-6h8l-4,7z", back: "M-4,1h8l-4,-7z", stalled: "M-3.5,-6h7v7h-7z", unsaved: "M0,-7l4,4l-4,4l-4,-4z",
+};
+
 function drawMarks(plot, marks, x, choice) {
   for (const mark of marks) {
     const at = x.place(mark.at[choice]);
-    add(plot.svg, "line", { x1: at, x2: at, y1: plot.top, y2: plot.bottom, class: "mark" });
-    add(plot.svg, "path", { d: `M${at - 4},${plot.top - 6}h8l-4,7z`, class: "flag" });
+    add(plot.svg, "line", { x1: at, x2: at, y1: plot.top, y2: plot.bottom, class: `mark ${mark.sign}` });
+    const place = { transform: `translate(${at},${plot.top})`, class: `flag ${mark.sign}` };
+    add(plot.svg, "path", { d: SIGNS[mark.sign], ...place });
   }
 }
 
 function nearMarks(marks, x, choice, spot) {
   const near = marks.filter((mark) => Math.abs(x.place(mark.at[choice]) - spot) < 7);
-  const rows = near.slice(0, 4).map((mark) => ["flag", mark.label, ""]);
+  const rows = near.slice(0, 4).map((mark) => [`flag ${mark.sign}`, mark.label, ""]);
   return near.length > 4 ? [...rows, ["", `and ${near.length - 4} more events here`, ""]] : rows;
 }
 
 function markEntries(marks) {
-  const kinds = [...new Set(marks.map((mark) => mark.kind))];
-  return kinds.map((kind) => ["flag", `${kind} (${marks.filter((mark) => mark.kind === kind).length})`]);
+  const signs = new Map(marks.map((mark) => [mark.kind, mark.sign]));
+  const count = (kind) => marks.filter((mark) => mark.kind === kind).length;
+  return [...signs].map(([kind, sign]) => [`flag ${sign}`, `${kind} (${count(kind)})`]);
 }
 
 // entries: [class of the swatch, name]; flip, if given, is called with the number of one of the first `count` of them.

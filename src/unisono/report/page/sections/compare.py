@@ -7,9 +7,10 @@ import numpy as np
 
 from unisono.report.compare import table, words_of
 from unisono.report.measured import plain_numbers
-from unisono.report.page.blocks import Axis, Block, Lines, Rows, Section, Series, Table, Text
+from unisono.report.page.blocks import Axis, Block, Lines, Rows, Section, Series, Text
 from unisono.report.page.figures import finite
 from unisono.report.page.sections.time import PARTS
+from unisono.report.page.studied import table_of, words_apart
 from unisono.report.run import Run
 
 NEEDED = ("train_s", "train_s_low", "train_s_high", "wall_s", "samples_per_s", "repeats")
@@ -27,10 +28,11 @@ def section(runs: Sequence[Run]) -> Section | None:
             continue
         if len(runs) > 1:
             blocks.append(Text(run.name, "lead"))
-        blocks += [Text(line) for line in words_of(rows)]
+        above, below = words_apart(words_of(rows), rows)
+        blocks += above
         blocks += _charts([row for row in rows if not row.get("reason")])
         made = table(rows, list(dict.fromkeys(option for row in rows for option in row["labels"])))
-        blocks.append(Table([column.title for column in made.columns], [made.texts(row) for row in rows]))
+        blocks += [table_of(made, rows), *below]
     return Section("Comparison", blocks) if blocks else None
 
 

@@ -19,9 +19,9 @@ NAMES = ("module", "kind", "phase")
 COSTS = ("self_s", "total_s", "average_s")
 MOST_RANKS = 64
 NOTE = (
-    "Rank 0, a mean step. Click on a bar to see what is inside, and again to go back. Phases, modules and operators "
-    "were timed in steps of their own: what came out longer than the room it has is drawn to fit; the tables below "
-    "have what was measured."
+    "Rank 0, the mean of watched steps, which take longer than others. Click on a bar to see what is inside, and again "
+    "to go back. Phases, modules and operators were timed in steps of their own: what came out longer than the room it "
+    "has is drawn to fit; the tables below have what was measured."
 )
 ALL = Shown(top=1000)
 
@@ -103,7 +103,7 @@ def _phases(record: Mapping[str, Any]) -> Rows:
     left = len(record["phases"]) - len(ranks)
     return Rows(
         "A step of each rank", Axis("time of a step", "s"), [f"rank {one['rank']}" for one in ranks], ["a mean step"],
-        ORDER, cells, note=f"{left} more ranks are left out." if left else "",
+        ORDER, cells, note="Means of watched steps." + (f" {left} more ranks are left out." if left else ""),
         colours=[COLOURS[name] for name in ORDER],
     )  # fmt: skip
 

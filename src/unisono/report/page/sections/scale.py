@@ -5,8 +5,9 @@ from typing import Any
 
 from unisono.report.limits import laws_of, words_of
 from unisono.report.measured import plain_numbers
-from unisono.report.page.blocks import Axis, Block, Lines, Section, Series, Table, Text
+from unisono.report.page.blocks import Axis, Block, Lines, Section, Series, Text
 from unisono.report.page.figures import finite
+from unisono.report.page.studied import table_of, words_apart
 from unisono.report.run import Run
 from unisono.report.scale import baseline_of, table
 from unisono.study.tables import Row
@@ -37,7 +38,8 @@ def section(runs: Sequence[Run]) -> Section | None:
             continue
         if len(runs) > 1:
             blocks.append(Text(run.name, "lead"))
-        blocks += [Text(line) for line in words_of(rows)]
+        above, below = words_apart(words_of(rows), rows)
+        blocks += above
         done = sorted((row for row in rows if row.get("speed_up") is not None), key=lambda row: row["world"])
         if done:
             blocks += [_gain(done), _chart(done, "Training time", Axis("time", "s"), ["train_s"])]
@@ -46,8 +48,7 @@ def section(runs: Sequence[Run]) -> Section | None:
             ]
             if scores:
                 blocks.append(_chart(done, "Accuracy", Axis("accuracy", "%"), scores))
-        made = table(rows)
-        blocks.append(Table([column.title for column in made.columns], [made.texts(row) for row in rows]))
+        blocks += [table_of(table(rows), rows), *below]
     return Section("Scaling", blocks) if blocks else None
 
 

@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 
 from unisono.report.others import plain as others_plain
-from unisono.report.page.blocks import Axis, Block, Rows, Section, Table, Text
+from unisono.report.page.blocks import Axis, Block, Rows, Section, Text
 from unisono.report.page.figures import finite
+from unisono.report.page.studied import table_of, words_apart
 from unisono.report.run import Run
 from unisono.report.tune import LABELS, table, words_of
 from unisono.study.tables import REASON
@@ -27,10 +28,10 @@ def section(runs: Sequence[Run]) -> Section | None:
             blocks.append(Text(run.name, "lead"))
         best = next((row["digest"] for row in rows if row.get("mark")), "")
         objective, complete = rows[0]["objective"], rows[0]["complete"]
-        blocks += [Text(line) for line in words_of(rows, best, objective, complete=complete)]
+        above, below = words_apart(words_of(rows, best, objective, complete=complete), rows)
+        blocks += above
         blocks += _bars(rows)
-        made = table(rows, best)
-        blocks.append(Table([column.title for column in made.columns], [made.texts(row) for row in rows]))
+        blocks += [table_of(table(rows, best), rows), *below]
     return Section("Tuning", blocks) if blocks else None
 
 

@@ -61,7 +61,9 @@ def _what(run: Run) -> str:
     found = run.recipe | run.summary
     if not {"model", "data", "ranks", "threads", "strategy"} <= found.keys():
         return ""
-    way = f"{found['strategy']}, {found.get('allreduce')} over {found.get('transport')}"
+    way = f"{found['strategy']}, {found.get('allreduce')}"
+    if found.get("transport") not in (None, "auto"):  # what "auto" came to is in the summary, when there is one
+        way += f" over {found['transport']}"
     who = f"{counted(found['ranks'], 'rank')} x {counted(found['threads'], 'thread')}"
     return f"{found['model']} on {found['data']}; {who}; {way}."
 
@@ -78,6 +80,11 @@ def _ending(run: Run) -> Text:
         early = summary.get("stopped_early")
         return Text(f"Stopped early after epoch {summary.get('epochs')}: {early}." if early else "", "lead")
     epochs = len(run.numbers("epoch"))
+    if run.going_on and not summary:
+        wanted = run.recipe.get("epochs")
+        known = type(wanted) is int and wanted >= epochs
+        done = f"{epochs:,} of {counted(wanted, 'epoch')}" if known else counted(epochs, "epoch")
+        return Text(f"The run is going on, with {done} done.", "state")
     reached = "1 epoch was recorded" if epochs == 1 else f"{epochs:,} epochs were recorded"
     error = _shortened(str(summary.get("error") or "").rstrip())
     told = f".\n{error}" if "\n" in error else f"; {error}" if error else ""
