@@ -36,7 +36,8 @@ class AskedToEnd(SystemExit):
 
 
 class Interrupted(UnisonoError):
-    """Ctrl-C ended a study: what was finished is kept in `path`, and the same command goes on there. early: nothing."""
+    """Ctrl-C or SIGTERM ended a study: what was finished is kept in `path`, and the same command goes on there.
+    early: that is nothing."""
 
     exit_code = RESUME_ME
 

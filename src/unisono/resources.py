@@ -70,8 +70,9 @@ def pss_bytes() -> int:
     return 0
 
 
-def machine() -> dict[str, str | int]:
-    """What a reader of results wants to know of where they came from."""
+def machine(*libraries: str) -> dict[str, str | int]:
+    """What a reader of results wants to know of where they came from. libraries: packages that computed them, besides
+    NumPy; what is not installed is left out."""
     models = [
         line.partition(":")[2].strip() for line in _read(Path("/proc/cpuinfo")).splitlines() if "model name" in line
     ]
@@ -83,7 +84,16 @@ def machine() -> dict[str, str | int]:
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
         "numpy": metadata.version("numpy"),
+        **{name: version for name in libraries if (version := _version(name))},
     }
+
+
+def _version(package: str) -> str:
+    """Of an installed one; empty if it is not."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return ""
 
 
 def _groups(controller: str) -> Iterator[Path]:

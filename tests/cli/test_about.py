@@ -3,6 +3,9 @@
 import json
 import shlex
 import sys
+from importlib import metadata
+
+import pytest
 
 from unisono.cli.about import command_line, write_about
 from unisono.recipe import Recipe
@@ -19,6 +22,13 @@ def test_what_runs_agree_on_is_the_recipe_and_the_rest_is_varied(tmp_path, monke
     assert about["machine"]["cores"] > 0
     assert shlex.split(about["command"]) == ["unisono", *words[:-1], "mlp:64 rm"]
     assert "\n" not in command_line()
+
+
+def test_the_version_of_torch_is_told_where_a_run_computes_with_it(tmp_path):
+    pytest.importorskip("torch")
+    write_about(tmp_path, [Recipe(), Recipe(strategy="ddp")])
+    about = json.loads((tmp_path / "about.json").read_text())
+    assert about["machine"]["torch"] == metadata.version("torch")
 
 
 def test_of_a_bench_there_is_no_recipe_and_of_jobs_elsewhere_no_machine(tmp_path):

@@ -1,4 +1,4 @@
-"""Ctrl-C in the middle of real studies: what is finished is kept, and no process, file or traceback is left."""
+"""Ctrl-C and SIGTERM in the middle of real studies: what is finished is kept, no process or file is left."""
 
 import json
 import os
@@ -18,9 +18,12 @@ from unisono.errors import RESUME_ME
 COMMAND = [sys.executable, "-m", "unisono"]
 
 
-def strike(words: list[str], cwd: Path, ready: Callable[[str], bool], ranks: int) -> tuple[int, str, str]:
+def strike(
+    words: list[str], cwd: Path, ready: Callable[[str], bool], ranks: int, signum: int = signal.SIGINT
+) -> tuple[int, str, str]:
     """Runs the command until it is `ready`, told what it has said, and has so many descendants; then Ctrl-C, as a
-    terminal sends it: to the whole group. Exit code, standard output, standard error."""
+    terminal sends it: to the whole group; another signal twice, as batch systems may. Exit code, standard output,
+    standard error."""
     rest = cwd / "tmp"
     rest.mkdir()
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
@@ -34,7 +37,8 @@ def strike(words: list[str], cwd: Path, ready: Callable[[str], bool], ranks: int
                 assert command.poll() is None, os.pread(err.fileno(), 1 << 20, 0).decode()
                 tree = psutil.Process(command.pid).children(recursive=True)
                 time.sleep(0.02)  # looking takes the cores away from what is looked at
-            os.killpg(command.pid, signal.SIGINT)
+            for _ in range(1 if signum == signal.SIGINT else 2):
+                os.killpg(command.pid, signum)
             code = command.wait(60)
         finally:
             command.kill()
@@ -46,12 +50,16 @@ def strike(words: list[str], cwd: Path, ready: Callable[[str], bool], ranks: int
         return code, out.read(), err.read()
 
 
+TUNE = ["tune", "--ranks", "1,2", "--threads", "1", "--seconds", "1000"]
+
+
 @pytest.mark.parametrize(
-    "words", [["tune", "--ranks", "1,2", "--threads", "1", "--seconds", "1000"], ["predict", "--nodes", "2..4"]]
+    ("words", "signum"),
+    [(TUNE, signal.SIGINT), (TUNE, signal.SIGTERM), (["predict", "--nodes", "2..4"], signal.SIGINT)],
 )
-def test_what_was_finished_is_kept(words, tmp_path):
+def test_what_was_finished_is_kept(words, signum, tmp_path):
     records = tmp_path / "o" / "cells.jsonl"
-    code, shown, errors = strike([*words, "--out", "o"], tmp_path, lambda said: records.exists(), ranks=2)
+    code, shown, errors = strike([*words, "--out", "o"], tmp_path, lambda said: records.exists(), 2, signum)
     assert code == RESUME_ME
     assert "unisono: interrupted; what was finished is kept in o\nHINT: the same command goes on" in errors
     assert "Traceback" not in errors
@@ -59,9 +67,10 @@ def test_what_was_finished_is_kept(words, tmp_path):
     assert ("settings that were tried" in shown) == (words[0] == "tune")
 
 
-def test_what_was_profiled_is_kept(tmp_path):
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_what_was_profiled_is_kept(signum, tmp_path):
     words = ["profile", "--activations", "relu,gelu", "--batches", "2000", "--ranks", "1", "--out", "o"]
-    code, shown, errors = strike(words, tmp_path, lambda said: "mlp:64, gelu on digits" in said, ranks=1)
+    code, shown, errors = strike(words, tmp_path, lambda said: "mlp:64, gelu on digits" in said, 1, signum)
     assert code == -signal.SIGINT
     assert errors.endswith("unisono: interrupted\n")
     assert "Traceback" not in errors

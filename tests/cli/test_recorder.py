@@ -185,6 +185,15 @@ def test_an_exception_beside_the_recorder_is_told_whole_and_a_rank_of_another_la
     assert ending(summary_of(job)["error"]) == f"{whose}KeyError: 'x'"
 
 
+@pytest.mark.parametrize(("engine", "told"), [("torch", True), ("numpy", False)])
+def test_the_version_of_torch_is_told_of_runs_that_compute_with_it(engine, told, tmp_path):
+    pytest.importorskip("torch")
+    job = prepare(Recipe(engine=engine, out=str(tmp_path / "run")))
+    with Recorder(job, "shm") as recorder:
+        recorder.fail("it ended")
+    assert ("torch" in summary_of(job)["machine"]) == told
+
+
 def test_what_was_told_by_hand_is_not_told_again(job):
     recorder = Recorder(job, "shm")
     recorder.fail("first")

@@ -82,6 +82,30 @@ def test_a_replacement_is_another_process_and_one_that_ended_is_left_out():
     assert float(node.rows[-3]["utilisation"]) < 1.0
 
 
+def test_a_rank_that_was_not_looked_at_for_a_while_is_counted_from_where_it_is_seen_again():
+    node = Node()
+    node.work(3.0, r0=1.0, r1=1.0)
+    for _ in range(40):  # nobody says that rank 1 is there, and it works
+        node.cpu_s[11] += 0.125
+        node.work(0.125, r0=1.0)
+    node.work(5.0, r0=1.0, r1=1.0)
+    mine = [float(row["utilisation"]) for row in node.rows if row["what"] == "rank 1"]
+    assert max(mine) == 1.0
+    assert mine[-1] == 1.0
+    assert max(float(row["utilisation"]) for row in node.rows if row["what"] == "all ranks") == 2.0
+
+
+def test_a_sample_waits_for_ranks_that_have_just_been_met():
+    node = Node()
+    node.work(2.25, r0=1.0)
+    node.cpu_s = {77: 50.0}  # in its place, and at the moment of a sample
+    node.clock.turn(0.125)
+    node.sampler.tick({0: 77})
+    node.clock.turn(0.125)
+    node.sampler.tick({0: 77})
+    assert [row["what"] for row in node.rows] == ["rank 0", "all ranks", "node"] * 2
+
+
 def test_ranks_that_did_nothing_are_named_unless_nobody_did_anything():
     node = Node()
     node.work(5.0, r0=0.9, r1=0.01, r2=0.8)

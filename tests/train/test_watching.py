@@ -46,6 +46,17 @@ def test_samples_are_appended_below_one_header(tmp_path, monkeypatch):
     assert not (tmp_path / "utilisation.csv").exists()
 
 
+def test_a_look_without_pids_is_at_the_ranks_that_were_told_last(tmp_path, monkeypatch):
+    monkeypatch.setattr("unisono.energy.sampler.FIRST_S", 0.0)
+    monkeypatch.setattr("unisono.energy.sampler.EVERY_S", 0.0)
+    watch = Watch(tmp_path, [], 8.0)
+    watch.tick({0: os.getpid(), 1: os.getppid()})
+    watch.tick({0: os.getpid()})  # rank 1 has ended
+    watch.tick()  # as when a rank tells how far it is
+    lines = (tmp_path / "utilisation.csv").read_text().splitlines()
+    assert [line.split(",")[1] for line in lines[1:]] == ["rank 0", "all ranks", "node"] * 2
+
+
 @pytest.mark.parametrize(
     ("text", "seconds"),
     [

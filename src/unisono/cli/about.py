@@ -20,6 +20,7 @@ from unisono import __version__
 from unisono.recipe import ONE_RUNS, Recipe
 from unisono.resources import machine
 from unisono.train.journal import replace
+from unisono.train.libraries import libraries_of
 
 ABOUT = "about.json"
 
@@ -39,6 +40,6 @@ def write_about(path: Path, recipes: Sequence[Recipe], *, here: bool = True) -> 
         "version": __version__,
         "recipe": common,
         "varied": [name for name in names if name not in common],
-        "machine": machine() if here else {},
+        "machine": machine(*libraries_of(recipes)) if here else {},
     }
     replace(path / ABOUT, json.dumps(about, indent=1) + "\n")

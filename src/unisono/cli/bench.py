@@ -27,6 +27,7 @@ def bench(options: Annotated[BenchOptions, Parameter(name="*")] = _DEFAULTS) -> 
 
     from unisono.cli.about import write_about
     from unisono.launch.environments import detect
+    from unisono.launch.signals import as_ctrl_c
     from unisono.measure.bench import measure, plan
     from unisono.report.bench import tables, verdict, write
     from unisono.resources import readable_bytes, usable_cores
@@ -43,24 +44,27 @@ def bench(options: Annotated[BenchOptions, Parameter(name="*")] = _DEFAULTS) -> 
     records: list[dict[str, Any]] = []
     total = sum(len(world.lengths) * len(world.algorithms) for world in worlds)
     columns = (TextColumn("{task.description:<34}"), BarColumn(), MofNCompleteColumn())
-    try:
-        # No refresh thread: this process forks.
-        with Progress(*columns, console=status, auto_refresh=False, disable=not status.is_terminal) as progress:
-            task = progress.add_task("starting", total=total)
-            for record in measure(worlds):
-                records.append(record)
-                told = "{transport} {algorithm}, {ranks} ranks, ".format_map(record) + readable_bytes(record["nbytes"])
-                progress.update(task, advance=1, description=told, refresh=True)
-                if not status.is_terminal and len(records) % 10 == 0:
-                    status.print(f"{len(records)} of {total} cells measured ({told})")
-    finally:
-        # Also after an error or Ctrl-C: what was measured is not lost.
-        if records:
-            console.print(*tables(records), sep="")
-            console.print(verdict(records), highlight=False, soft_wrap=True)
-            if out is not None:
-                write_about(out, [])
-                print("Written: " + ", ".join(str(path) for path in write(records, out)))
+    with as_ctrl_c():
+        try:
+            # No refresh thread: this process forks.
+            with Progress(*columns, console=status, auto_refresh=False, disable=not status.is_terminal) as progress:
+                task = progress.add_task("starting", total=total)
+                for record in measure(worlds):
+                    records.append(record)
+                    told = "{transport} {algorithm}, {ranks} ranks, ".format_map(record) + readable_bytes(
+                        record["nbytes"]
+                    )
+                    progress.update(task, advance=1, description=told, refresh=True)
+                    if not status.is_terminal and len(records) % 10 == 0:
+                        status.print(f"{len(records)} of {total} cells measured ({told})")
+        finally:
+            # Also after an error or Ctrl-C or SIGTERM: what was measured is not lost.
+            if records:
+                console.print(*tables(records), sep="")
+                console.print(verdict(records), highlight=False, soft_wrap=True)
+                if out is not None:
+                    write_about(out, [])
+                    print("Written: " + ", ".join(str(path) for path in write(records, out)))
     if not all(record["correct"] for record in records):
         raise UnisonoError("some results were wrong: see the table")
 

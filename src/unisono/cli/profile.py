@@ -37,6 +37,7 @@ def profile(
     from rich.console import Console
 
     from unisono.cli.about import write_about
+    from unisono.launch.signals import as_ctrl_c
     from unisono.measure.profile.study import measure, plan
     from unisono.report.profile import FILES, Shown, activations, sentences, tables, write
     from unisono.report.verdict import plural
@@ -50,32 +51,33 @@ def profile(
         Shown(look.sort, look.memory, look.shapes, look.top),
     )
     records: list[dict[str, Any]] = []
-    try:
-        for job in jobs:
-            found = job.recipe
-            told = f", {found.activation}" if look.activations else ""
-            print(
-                f"unisono profile: {found.model}{told} on {found.data}; {found.engine} engine, "
-                f"{plural(found.ranks, 'rank')} x {plural(found.threads, 'thread')}",
-                flush=True,
-            )
-            try:
-                records.append(measure(job, look))
-            except UnisonoError as error:
-                if len(jobs) == 1:
-                    raise
-                print(f"{found.activation} is left out: {error}", file=sys.stderr, flush=True)
-            else:
-                print("\n".join(sentences(records[-1])))
-    finally:
-        # Also after Ctrl-C: what was measured is not lost.
-        if records:
-            shown_tables = [activations(records, shown)] if look.activations else tables(records[0], shown)
-            console.print(*shown_tables, sep="")
-            if out is not None:
-                with writing(out, after=""):
-                    write_about(out, [job.recipe for job in jobs])
-                    written = write(records, out)
-                print("Written: " + ", ".join(str(path) for path in written))
+    with as_ctrl_c():
+        try:
+            for job in jobs:
+                found = job.recipe
+                told = f", {found.activation}" if look.activations else ""
+                print(
+                    f"unisono profile: {found.model}{told} on {found.data}; {found.engine} engine, "
+                    f"{plural(found.ranks, 'rank')} x {plural(found.threads, 'thread')}",
+                    flush=True,
+                )
+                try:
+                    records.append(measure(job, look))
+                except UnisonoError as error:
+                    if len(jobs) == 1:
+                        raise
+                    print(f"{found.activation} is left out: {error}", file=sys.stderr, flush=True)
+                else:
+                    print("\n".join(sentences(records[-1])))
+        finally:
+            # Also after Ctrl-C or SIGTERM: what was measured is not lost.
+            if records:
+                shown_tables = [activations(records, shown)] if look.activations else tables(records[0], shown)
+                console.print(*shown_tables, sep="")
+                if out is not None:
+                    with writing(out, after=""):
+                        write_about(out, [job.recipe for job in jobs])
+                        written = write(records, out)
+                    print("Written: " + ", ".join(str(path) for path in written))
     if not records:
         raise UnisonoError("none of the activations could be profiled: the reasons are above")

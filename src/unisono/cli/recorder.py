@@ -35,6 +35,7 @@ from unisono.tracebacks import told as traceback_of
 from unisono.train.fingerprint import differences, fingerprint
 from unisono.train.job import Job
 from unisono.train.journal import HINTS
+from unisono.train.libraries import libraries_of
 from unisono.train.resuming import check_newest, passed_over
 from unisono.train.rundir import RunDirectory
 from unisono.train.snapshots.finding import Snapshot
@@ -237,7 +238,7 @@ class Recorder:
             "strategy": recipe.strategy, "allreduce": recipe.allreduce, "transport": self._transport,
             "engine": recipe.engine, "precision": recipe.precision, "model": recipe.model, "data": recipe.data,
             "global_batch": self._job.batch_samples, "batch_size_per_rank": recipe.batch_size_per_rank,
-            "version": __version__, "machine": machine(), "takeovers": 0, "restarts": 0,
+            "version": __version__, "machine": machine(*libraries_of([recipe])), "takeovers": 0, "restarts": 0,
             "resumed_from": self._resumed_from, "shard_price": None, **self.watch.facts(self._tally.samples),
         }  # fmt: skip
 

@@ -2,8 +2,8 @@
 
     study(Plan("scale", cells, StudyOptions()), lambda records, path: print(len(records)))
 
-The one idea: whatever ends a study, Ctrl-C included, what was finished is on the disk, is shown, and is where the same
-command goes on. Lines on the way go to standard error, tables to standard output.
+The one idea: whatever ends a study, Ctrl-C and SIGTERM included, what was finished is on the disk, is shown, and is
+where the same command goes on. Lines on the way go to standard error, tables to standard output.
 """
 
 import sys
@@ -21,6 +21,7 @@ from unisono.cli.about import write_about
 from unisono.cli.submitted import Submitted
 from unisono.errors import Interrupted, UnisonoError, UserError
 from unisono.launch.environments import detect
+from unisono.launch.signals import as_ctrl_c
 from unisono.measure.study_options import StudyOptions
 from unisono.report.verdict import plural, readable_s
 from unisono.resources import usable_cores
@@ -90,7 +91,7 @@ def study(plan: Plan, show: Callable[[Sequence[Record], Path], None]) -> None:
         _refuse_idle_ranks(plan)
         show_plan(plan)
         return
-    with Records.open(plan.path, plan.kind, plan.studied) as records:
+    with Records.open(plan.path, plan.kind, plan.studied) as records, as_ctrl_c():
         with writing(plan.path):
             write_about(plan.path, [cell.recipe for cell in plan.cells], here=plan.elsewhere is None)
         try:

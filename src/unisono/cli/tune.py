@@ -40,6 +40,7 @@ def tune(
     from unisono.cli.about import write_about
     from unisono.energy.meter import find_counters
     from unisono.launch.environments import detect
+    from unisono.launch.signals import as_ctrl_c
     from unisono.measure.options import sizes
     from unisono.measure.tune.candidates import candidates_of
     from unisono.measure.tune.tuning import Terms
@@ -71,7 +72,7 @@ def tune(
     path = Path(search.out).expanduser() if search.out else default_path("tune", loaded, studied)
     told = f"unisono tune: {plural(len(cells), 'setting')} on {plural(usable_cores(), 'core')}, in {path}"
     print(told, file=sys.stderr, flush=True)
-    with Records.open(path, "tune", studied) as records:
+    with Records.open(path, "tune", studied) as records, as_ctrl_c():
         write_about(path, [cell.recipe for cell in cells])
         # With an accuracy to reach, half of the time is for getting there.
         short = replace(search, seconds=search.seconds / 2) if loaded.target_accuracy else search

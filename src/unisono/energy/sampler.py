@@ -56,16 +56,20 @@ class Sampler:
         """Called often, with the process of each rank of this node; looks when it is time to."""
         now = self._clock()
         fresh = [rank for rank, pid in pids.items() if self._last.get(rank, (0, 0.0))[0] != pid]
+        met = False
         for rank in fresh:  # from here on it is counted
             if (found := self._look(pids[rank])) is not None:
-                self._last[rank] = pids[rank], found.cpu_s
+                self._last[rank], met = (pids[rank], found.cpu_s), True
                 if self._due == inf:  # the first of all
                     self._then, self._due, self._node_cpu_s = now, now + FIRST_S, self._node().cpu_s
-        if now < self._due:
+        known = {rank: pid for rank, pid in pids.items() if rank not in fresh}
+        if now < self._due or (met and not known):  # ranks are there, and of none is anything known yet
             return
         self._due = now + EVERY_S
         self._meter.follow()
-        self._write("".join(self._lines(now, {rank: pid for rank, pid in pids.items() if rank not in fresh})))
+        self._write("".join(self._lines(now, known)))
+        # One that is missing now is counted from where it is met again: its time until then is of no one interval.
+        self._last = {rank: last for rank, last in self._last.items() if rank in pids}
         self._then = now
 
     def _lines(self, now: float, pids: Mapping[int, int]) -> list[str]:
@@ -74,6 +78,7 @@ class Sampler:
         for rank, pid in sorted(pids.items()):
             found = self._look(pid)
             if found is None:
+                del self._last[rank]
                 continue
             used = max(0.0, found.cpu_s - self._last[rank][1]) / seconds
             self._last[rank] = pid, found.cpu_s

@@ -4,6 +4,7 @@ The one idea: a handler only passes the request on. What is to be done about it 
 ranks share) is done where a step ends, never in the handler.
 
     with heeding(requests.ask_to_halt): train()
+    with as_ctrl_c(): study()
 
 One request may come twice: SLURM sends a signal to every process of a step, and torchrun among them passes its own on.
 So a second one of a kind counts only when some seconds have passed; but for Ctrl-C, which a person presses.
@@ -17,7 +18,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 ECHO_S = 5.0
@@ -62,6 +63,16 @@ def heeding(
     finally:
         for each, handler in before.items():
             signal.signal(each, signal.SIG_DFL if handler is None else handler)  # None: not Python's
+
+
+def as_ctrl_c() -> AbstractContextManager[None]:
+    """All of these signals are what Ctrl-C is, a KeyboardInterrupt: batch systems send them, and what ends well by one
+    ends well by the others. What comes again within `ECHO_S` does not disturb the end."""
+    return heeding(_interrupt)
+
+
+def _interrupt() -> None:
+    raise KeyboardInterrupt
 
 
 @contextmanager

@@ -137,6 +137,9 @@ def read_table(path: Path, problems: list[str]) -> Columns:
     text = read_text(path, problems)
     if not text:
         return {}
+    if "\n" not in text:
+        problems.append(f"{path.name} is cut short, within its header")
+        return {}
     try:
         header, *rows = csv.reader(text.split("\n"))
     except (csv.Error, ValueError) as error:

@@ -20,6 +20,7 @@ from typing import Any, final
 import numpy as np
 
 from unisono.errors import UserError, unknown_name
+from unisono.report.damage import look_for_damage
 from unisono.report.reading import Columns, columns_of, read_json, read_records, read_rows, read_table, read_toml
 
 STUDIES = ("bench", "scale", "compare", "profile", "predict", "tune")
@@ -169,6 +170,8 @@ def load(run: str | Path) -> Run:
     ):
         if not (path / name).exists():
             problems.append(f"{name} is missing: {meaning}")
+    shown = {"metrics.jsonl": metrics.get("epoch"), "ranks.csv": read.ranks.get("epoch")}
+    look_for_damage(path, read.summary, shown, problems)
     if lost := _lacking(read):
         problems.append(f"ranks.csv: {lost} of {len(read.numbers('epoch'))} epochs lack a rank")
     return read

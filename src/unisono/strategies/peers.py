@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 PEERS = {"ddp": "unisono.strategies.ddp:Ddp", "accelerate": "unisono.strategies.accelerate:Accelerate"}
 OURS = ("sync", "local", "async")
 STRATEGIES = (*OURS, *PEERS)
-_PACKAGES = {"ddp": ("torch",), "accelerate": ("torch", "accelerate")}
+PACKAGES = {"ddp": ("torch",), "accelerate": ("torch", "accelerate")}
+"""That they compute with."""
 
 
 def resolve(recipe: Recipe) -> Recipe:
@@ -115,7 +116,7 @@ def make_peer(
 
 
 def _check_packages(name: str) -> None:
-    for package in _PACKAGES[name]:
+    for package in PACKAGES[name]:
         if find_spec(package) is None:
             raise UserError(
                 f"--strategy {name} needs the package {package}, which is not installed",

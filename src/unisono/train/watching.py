@@ -72,8 +72,10 @@ class Watch:
         self._pids[rank] = pid
 
     def tick(self, pids: Mapping[int, int] | None = None) -> None:
-        """As often as one likes; pids: the ranks' processes, where they are known at every moment."""
-        self._sampler.tick(self._pids if pids is None else pids)
+        """As often as one likes; pids: the ranks' processes, where they are known; else those that were told last."""
+        if pids is not None:
+            self._pids = dict(pids)
+        self._sampler.tick(self._pids)
 
     def discard(self) -> None:
         """Nothing of it is to be kept, but for what was there before."""

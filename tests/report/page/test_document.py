@@ -292,6 +292,19 @@ def test_when_an_asynchronous_run_can_be_repeated(tmp_path, order, change, said)
     assert said in text_of(path)
 
 
+@pytest.mark.parametrize(
+    ("machine", "said"),
+    [
+        ({"numpy": "2.3.1"}, "of the same machine, with unisono 0.1.0."),
+        ({"torch": "2.13.0", "numpy": "2.3.1"}, "of the same machine, with unisono 0.1.0 and torch 2.13.0."),
+        ({"torch": ["2"], "accelerate": "1.15"}, "with unisono 0.1.0 and accelerate 1.15."),
+    ],
+)
+def test_the_same_weights_need_the_same_torch(machine, said, tmp_path):
+    page = text_of(make(tmp_path / "run", machine=machine, version="0.1.0", weights_sha256="ab" * 32))
+    assert said in page
+
+
 def bench_record(**changes: object) -> dict:
     found = {"transport": "shm", "algorithm": "ring", "ranks": 2, "nbytes": 4096, "median_us": 12.5, "p95_us": 20.0}
     return found | {"algorithm_gb_per_s": 0.3, "bus_gb_per_s": 0.3, "correct": True} | changes

@@ -24,6 +24,7 @@ from unisono.models.activations import ACTIVATIONS
 from unisono.recipe import Recipe
 from unisono.resources import machine
 from unisono.train.job import Job, prepare
+from unisono.train.libraries import libraries_of
 
 PARTS = 4
 """Rounds of batches, at most: unwatched, phases, modules, operators."""
@@ -80,7 +81,7 @@ def measure(job: Job, options: ProfileOptions) -> dict[str, Any]:
         "model": recipe.model, "activation": recipe.activation, "data": recipe.data, "engine": recipe.engine,
         "precision": recipe.precision, "ranks": recipe.ranks, "shards": recipe.shards, "threads": recipe.threads,
         "global_batch": job.plan.global_batch, "batches": options.batches, "allreduce": recipe.allreduce,
-        "machine": machine(), "others_cores": others.cores(),
+        "machine": machine(*libraries_of([recipe])), "others_cores": others.cores(),
     }  # fmt: skip
     record |= {
         "step_s": first["plain_s"],

@@ -6,8 +6,9 @@ recipe of another version of unisono may not be known to this one, and then the 
 """
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
+from typing import Any
 
 from unisono.errors import UserError
 from unisono.recipe import Recipe, from_values, option
@@ -35,9 +36,8 @@ def _run(run: Run) -> list[Block]:
     except UserError as error:
         return [Text(f"This version of unisono cannot run the recipe: {error}", "warning")]
     blocks: list[Block] = [Code(command(recipe, mpi=run.summary.get("transport") == "mpi"))]
-    found, version = run.summary.get("weights_sha256"), run.summary.get("version")
-    if found:
-        blocks.append(Text(f"weights_sha256 {found}, {_same(run, recipe)}, with unisono {version}.", "note"))
+    if found := run.summary.get("weights_sha256"):
+        blocks.append(Text(f"weights_sha256 {found}, {_same(run, recipe)}, with {_versions(run.summary)}.", "note"))
     if run.summary.get("resumed_from"):
         blocks.append(Text(f"The run was resumed from {run.summary['resumed_from']}; it need not be.", "note"))
     return blocks
@@ -45,12 +45,21 @@ def _run(run: Run) -> list[Block]:
 
 def _study(run: Run) -> list[Block]:
     """Of a study: what was typed."""
-    given, version = run.about.get("command"), run.about.get("version")
+    given = run.about.get("command")
     if not isinstance(given, str) or not given:
         return []
-    told = f"With unisono {version}, from the directory in which it was given; with another --out all is measured anew"
+    told = f"With {_versions(run.about)}, from the directory in which it was given"
+    told += "; with another --out all is measured anew"
     told += ", with this one what is missing." if _GOING_ON & run.studies.keys() else "."
     return [Code(given), Text(told, "note")]
+
+
+def _versions(told: Mapping[str, Any]) -> str:
+    """Of unisono, and of what computed besides NumPy, as a summary or a study tells it."""
+    machine = told.get("machine")
+    known = machine if isinstance(machine, dict) else {}
+    found = [f"{name} {known[name]}" for name in ("torch", "accelerate") if isinstance(known.get(name), str)]
+    return " and ".join([f"unisono {told.get('version')}", *found])
 
 
 def _same(run: Run, recipe: Recipe) -> str:

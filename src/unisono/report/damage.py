@@ -1,0 +1,78 @@
+"""Damage: what is wrong with files of a run that nobody reads for a page, or that are whole lines too short.
+
+    problems: list[str] = []
+    look_for_damage(Path("runs/mine"), summary, {"metrics.jsonl": metrics.get("epoch")}, problems)
+
+The one idea: a table of a run ends with a newline, and once the run is over with its last epoch; so a look at its last
+lines tells whether it was cut, however long it is. A run that goes on, or was killed, may be at any line.
+
+Limits: what is missing or altered in the middle of tables that pages do not show is not seen, nor the end of one whose
+last line is longer than 1 MiB.
+"""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from unisono.report.reading import open_own, read_json
+from unisono.train.tables import epoch_of
+
+TAIL_BYTES = 1 << 20
+_NOT_SHOWN = ("sync_time.csv", "contributions.csv", "pushes.csv")
+
+
+def look_for_damage(
+    path: Path, summary: Mapping[str, Any], shown: Mapping[str, np.ndarray | None], problems: list[str]
+) -> None:
+    """Adds a sentence for each file of the run directory that is damaged and was not named before.
+
+    shown: of the tables that were read, the epochs of their lines; None: there are none."""
+    read_json(path / "energy.json", problems)
+    known = _epochs_of(summary)
+    for name, epochs in shown.items():
+        named = any(told.startswith(name) for told in problems)
+        if known and not named and (path / name).exists():
+            _tell_missing(name, _last(epochs), known, problems)
+    for name in _NOT_SHOWN:
+        tail = _tail(path / name, problems)
+        if tail and not tail.endswith(b"\n"):
+            problems.append(f"{name}: the last line is cut short")
+        elif known and tail is not None:
+            lines = tail.splitlines()
+            if len(lines) > 1 or len(tail) < TAIL_BYTES:  # else it is not known where the last one begins
+                _tell_missing(name, epoch_of(lines[-1].decode(errors="replace")) if lines else None, known, problems)
+    if known and _tail(path / "utilisation.csv", []) == b"":
+        problems.append("utilisation.csv is empty")
+
+
+def _epochs_of(summary: Mapping[str, Any]) -> int:
+    """Of a run that is over; 0: not known."""
+    told = summary.get("epochs") if summary.get("status") == "finished" else 0
+    return told if type(told) is int and told > 0 else 0
+
+
+def _last(epochs: np.ndarray | None) -> float | None:
+    return None if epochs is None or not len(epochs) or epochs.dtype == object else float(epochs.max())
+
+
+def _tell_missing(name: str, last: float | None, epochs: int, problems: list[str]) -> None:
+    if last is None:
+        problems.append(f"{name} is cut short: it has no epoch, and the run had {epochs}")
+    elif last < epochs:
+        problems.append(f"{name} is cut short: it ends with epoch {last:g}, and the run had {epochs}")
+
+
+def _tail(path: Path, problems: list[str]) -> bytes | None:
+    """The end of a file; None if it is not there or cannot be read."""
+    try:
+        with open_own(path) as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES))
+            return file.read(TAIL_BYTES)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        problems.append(f"{path.name} cannot be read: {error.strerror}")
+        return None

@@ -1,0 +1,26 @@
+"""Libraries: what computes a recipe besides NumPy, so that their versions can be told with its results.
+
+    libraries_of([Recipe(strategy="accelerate")])  # ["torch", "accelerate"]
+
+The one idea: it is known from the recipe alone, resolved or not, and nothing is imported for it: the process that
+writes a run or a study down need not have torch loaded. Of a recipe that cannot run nothing is said here.
+"""
+
+from collections.abc import Iterable
+from contextlib import suppress
+
+from unisono.errors import UserError
+from unisono.models.engines import choose_engine
+from unisono.recipe import Recipe
+from unisono.strategies.peers import PACKAGES
+
+
+def libraries_of(recipes: Iterable[Recipe]) -> list[str]:
+    """Names of packages, each once."""
+    found: dict[str, None] = {}
+    for recipe in recipes:
+        found |= dict.fromkeys(PACKAGES.get(recipe.strategy, ()))
+        with suppress(UserError):
+            if recipe.sync_batchnorm or choose_engine(recipe.engine, recipe.model, recipe.precision) == "torch":
+                found |= {"torch": None}
+    return list(found)
