@@ -12,6 +12,7 @@ import pytest
 from unisono.cli.recorder import Recorder
 from unisono.errors import RankFailed, UnisonoError, UserError
 from unisono.recipe import Recipe
+from unisono.tracebacks import ending
 from unisono.train import rundir
 from unisono.train.job import Job, prepare
 
@@ -174,6 +175,14 @@ def test_a_mistake_that_is_found_at_the_start_leaves_no_directory(job, error):
 def test_a_run_that_ends_early_says_how(job, error, epochs, status, told):
     failing(job, error, epochs)
     assert (summary_of(job)["status"], summary_of(job)["error"]) == (status, told)
+
+
+@pytest.mark.parametrize(("hosts", "whose"), [(None, "rank 0: "), (["here"], "")])
+def test_an_exception_beside_the_recorder_is_told_whole_and_a_rank_of_another_launcher_is_named(job, hosts, whose):
+    with pytest.raises(KeyError), Recorder(job, "shm", hosts):
+        {}["x"]
+    assert summary_of(job)["error"].startswith(f"{whose}Traceback (most recent call last):\n")
+    assert ending(summary_of(job)["error"]) == f"{whose}KeyError: 'x'"
 
 
 @pytest.mark.parametrize(("engine", "told"), [("torch", True), ("numpy", False)])

@@ -31,6 +31,7 @@ from unisono.report.tensorboard import EventFile
 from unisono.report.train import Setting, epoch_line, event_line, opening, rank_lines
 from unisono.report.verdict import verdict
 from unisono.resources import machine, usable_cores
+from unisono.tracebacks import told as traceback_of
 from unisono.train.fingerprint import differences, fingerprint
 from unisono.train.job import Job
 from unisono.train.journal import HINTS
@@ -77,7 +78,7 @@ class Recorder:
         self._screen = Screen(job.recipe.epochs, bar=hosts is not None)
         self._troubles: dict[str, str] = {}
         self._epoch = 0
-        self._ended = False
+        self._ended, self._is_rank = False, hosts is None
         self._events = EventFile() if job.recipe.tensorboard else None
         self._resumed_from: str | None = None
         if anew:
@@ -254,6 +255,8 @@ class Recorder:
 
     def _tell_failure(self, error: BaseException) -> None:
         report = error.told if isinstance(error, RankFailed) else str(error) or type(error).__name__
+        if isinstance(error, Exception) and not isinstance(error, UnisonoError):  # its words alone may be "'x'"
+            report = f"{'rank 0: ' if self._is_rank else ''}{traceback_of(error)}"
         code = error.exit_code if isinstance(error, UnisonoError) else 1
         status = "halted" if code == RESUME_ME else "failed"
         if isinstance(error, KeyboardInterrupt):
