@@ -46,6 +46,9 @@ def profile(
     asked = load(recipe, given_options(options))
     jobs = plan(asked, look)
     out = prepare_out(asked.out, FILES)
+    if out is not None:
+        with writing(out, after=""):
+            write_about(out, [job.recipe for job in jobs])  # now: whatever ends it, the directory says what it is
     console, shown = (
         Console(width=None if sys.stdout.isatty() else WIDTH, markup=False),
         Shown(look.sort, look.memory, look.shapes, look.top),
@@ -76,7 +79,6 @@ def profile(
                 console.print(*shown_tables, sep="")
                 if out is not None:
                     with writing(out, after=""):
-                        write_about(out, [job.recipe for job in jobs])
                         written = write(records, out)
                     print("Written: " + ", ".join(str(path) for path in written))
     if not records:
