@@ -6,7 +6,7 @@ import numpy as np
 
 from unisono.errors import unknown_name
 from unisono.launch.values import unpack
-from unisono.tracebacks import told, where
+from unisono.tracebacks import ending, told, where
 
 
 def caught(work: Callable[[], object]) -> Exception:
@@ -69,3 +69,28 @@ def test_where_names_the_last_own_line():
     for work in (mine, ours):
         line = work.__code__.co_firstlineno + 1
         assert where(caught(work)).endswith(f"test_tracebacks.py:{line} in {work.__name__})")
+
+
+def chained() -> None:
+    try:
+        mine()
+    except AssertionError:
+        raise ValueError("it is\nno good") from None
+
+
+def handled() -> None:
+    try:
+        mine()
+    except AssertionError as error:
+        raise KeyError("x") from error
+
+
+def test_the_end_of_a_traceback_is_what_was_raised_and_by_whom():
+    assert ending(f"rank 1: {told(caught(chained))}") == "rank 1: ValueError: it is"
+    assert ending(told(caught(handled))) == "KeyError: 'x'"
+
+
+def test_what_is_no_traceback_is_its_own_end():
+    cut = "Traceback (most recent call last):\n"
+    for text in ("", "no room\nHINT: make some", cut, f"rank 0: {cut}  File", f"a\nb {cut}ValueError"):
+        assert ending(text) == text

@@ -123,6 +123,11 @@ class RankFailed(UnisonoError):
         self.kind = kind
         self.exit_code = exit_code
 
+    @property
+    def told(self) -> str:
+        """For the user: an error of ours on one rank speaks for all; of a traceback or a death it is said whose."""
+        return self.report if self.kind and not self.report.startswith("Traceback") else str(self)
+
 
 def unknown_name(what: str, given: str, valid: Iterable[str]) -> UserError:
     """The error for a name that is not in a table: lists every valid one, the nearest first, and suggests that."""

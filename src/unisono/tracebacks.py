@@ -5,6 +5,7 @@ which say nothing to somebody whose module has a wrong shape. They are left out,
 raised in unisono itself is our bug, and shown whole.
 
     print(told(error)); print(where(error))                        # a traceback; "\\n(mine.py:12 in forward)"
+    print(ending("rank 1: Traceback ..."))                         # "rank 1: ValueError: it is no good"
 
 Limits: what is not unisono's, Python's or of a package named here counts as the user's own, installed or not.
 """
@@ -18,6 +19,7 @@ from traceback import FrameSummary, StackSummary, TracebackException
 _OURS = str(Path(__file__).parent)
 _PYTHONS = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib")})
 _PACKAGES = {"torch", "numpy", "accelerate", "cyclopts"}
+_BEGINNING = "Traceback (most recent call last):"
 LEFT_OUT = "(left out: "
 """How the line begins that follows a traceback without some of its frames."""
 
@@ -33,6 +35,14 @@ def told(error: BaseException) -> str:
             one.stack = StackSummary.from_list(own)
     text = "".join(whole.format())
     return f"{text}{LEFT_OUT}{left_out} frames of unisono, torch and the like)\n" if left_out else text
+
+
+def ending(text: str) -> str:
+    """Of a traceback as text ("rank 1: Traceback ...") whose it is and what was raised; what is none stays as it is."""
+    whose, _, rest = text.partition(_BEGINNING)
+    last = rest.rpartition(_BEGINNING)[2]  # of exceptions that were raised while others were handled
+    raised = next((line for line in last.splitlines() if line.strip() and not line.startswith(" ")), "")
+    return f"{whose}{raised}" if raised and "\n" not in whose else text
 
 
 def where(error: BaseException) -> str:

@@ -20,6 +20,7 @@ FOUND = {
     "samples": 2884, "first_sync_s": 0.001, "compute_s": 9.0, "data_s": 9.0, "wait_s": 9.0,
     "update_s": 9.0, "stopped_early": "", "peak_memory_bytes": 1, "weights_sha256": "ab" * 32, "shard_price": 1.5,
 }  # fmt: skip
+TRACEBACK = 'Traceback (most recent call last):\n  File "mine.py", line 7, in forward\n    1 / 0\nValueError: no\n'
 
 
 @pytest.fixture
@@ -164,7 +165,9 @@ def test_a_mistake_that_is_found_at_the_start_leaves_no_directory(job, error):
     [
         (UserError("no room"), 1, "failed", "no room"),
         (UnisonoError("the loss became nan"), 0, "failed", "the loss became nan"),
-        (RankFailed(1, "it died", exit_code=1), 0, "failed", "it died"),
+        (RankFailed(1, "it died", exit_code=1), 0, "failed", "rank 1: it died"),
+        (RankFailed(0, TRACEBACK, kind="ValueError"), 1, "failed", f"rank 0: {TRACEBACK}"),
+        (RankFailed(0, "the loss became nan", kind="UnisonoError"), 1, "failed", "the loss became nan"),
         (KeyboardInterrupt(), 1, "interrupted", "KeyboardInterrupt"),
     ],
 )

@@ -1,6 +1,7 @@
 """`unisono watch` and `unisono train --watch` as a user meets them: real processes, a real browser."""
 
 import http.client
+import json
 import re
 import shutil
 import signal
@@ -196,10 +197,13 @@ def test_the_terminal_follows_a_run_until_it_ends(tmp_path):
         (["nothing"], "there is no run 'nothing'"),
         (["run", "--port", "70000"], "--port 70000: no such port"),
         (["run", "run", "--terminal"], "--terminal with 2 runs"),
+        (["tune", "--terminal"], "--terminal shows a run of unisono train; tune is a study (tune)"),
     ],
 )
 def test_mistakes_give_one_message_and_exit_code_2(arguments, message, monkeypatch, capsys, tmp_path):
     make(tmp_path / "run")
+    (tmp_path / "tune").mkdir()
+    (tmp_path / "tune" / "tune.json").write_text(json.dumps([{"ranks": 1}]))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["unisono", "watch", *arguments])
     with pytest.raises(SystemExit) as ended:

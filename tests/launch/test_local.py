@@ -378,3 +378,8 @@ def test_a_thread_that_has_ended_may_be_listed_for_a_moment(monkeypatch, looks, 
     monkeypatch.setattr(local, "GONE_S", 0.05)
     monkeypatch.setattr(local, "_strange_threads", lambda: next(seen, None) is not None)
     assert local.torch_threads_running() == running
+
+
+def test_ranks_have_names_to_find_them_by():
+    names = unisono.run(lambda world: Path("/proc/self/comm").read_text().strip(), 2)
+    assert names == ["unisono-rank0", "unisono-rank1"]

@@ -455,3 +455,15 @@ def test_a_second_signal_ends_at_once():
     with pytest.raises(KeyboardInterrupt):
         Supervisor(words, SIZE, live, Care(), lambda rank, value: None).run()
     assert psutil.Process().children() == []
+
+
+def test_ranks_are_named_by_their_numbers_among_those_of_all_machines():
+    names: dict[int, str] = {}
+
+    def live(slot: int, after: int, report: Callable[[Any], None]) -> dict[str, int]:
+        with open("/proc/self/comm") as file:
+            report(file.read().strip())
+        return {}
+
+    Supervisor(new_words(2), 2, live, Care(rank_of=lambda slot: slot + 4), names.__setitem__).run()
+    assert names == {0: "unisono-rank4", 1: "unisono-rank5"}

@@ -12,9 +12,21 @@ sys.path.insert(0, str(Path(__file__).parent))
 from made_run import PARAMETERS, make, record_of, summary_of
 
 import unisono
-from unisono.report.recount import contributions_of, dealt_to, findings_of, hosts_of, plan_of, sizes_of, tally_of
-from unisono.report.tally import Tally
+from unisono.data.shards import Plan
+from unisono.recipe import Recipe
+from unisono.report.recount import (
+    contributions_of,
+    dealt_to,
+    findings_of,
+    hosts_of,
+    last_size,
+    plan_of,
+    sizes_of,
+    tally_of,
+)
+from unisono.report.tally import Tally, dealt_of
 from unisono.report.verdict import findings
+from unisono.train.rundir import RunDirectory
 
 
 def test_the_findings_are_those_of_the_records_in_memory(tmp_path):
@@ -43,6 +55,22 @@ def test_of_a_resumed_run_only_what_the_summary_timed_is_counted(tmp_path):
     assert (tally.epochs, tally.steps, tally.samples) == (3, 3, 3 * 64)
     assert " since it was resumed (3 of 8 epochs), " in findings_of(run)[0]
     assert tally_of(unisono.load(make(tmp_path / "whole", epochs=8, ranks=2, epochs_timed=8))).epochs == 8
+
+
+@pytest.mark.parametrize(("before", "after"), [(4, 3), (2, 3), (3, 1)])
+def test_a_run_that_was_resumed_on_other_ranks_keeps_its_verdict(before, after, tmp_path):
+    with RunDirectory.make(str(tmp_path / "run"), Recipe(epochs=8, ranks=after, shards=after)) as directory:
+        for epoch in range(1, 9):
+            directory.add(record_of(epoch, 8, before if epoch <= 5 else after), PARAMETERS)
+        summary = summary_of(8, after) | {"resumed_from": "snapshots/5", "epochs_timed": 3, "takeovers": 0}
+        directory.finish(summary)
+    run = unisono.load(directory.path)
+    tally = Tally([1] * len(PARAMETERS), dealt_of(Plan(64, 64, after, seed=0), after))
+    for epoch in range(6, 9):
+        tally.add(record_of(epoch, 8, after))
+    assert findings_of(run) == findings(summary, tally, cores=after)
+    assert findings_of(run)[-1].startswith("Limited by")
+    assert (last_size(run), run.size) == (after, max(before, after))
 
 
 def test_sizes_are_those_of_the_weights(tmp_path):

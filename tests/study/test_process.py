@@ -65,6 +65,11 @@ def test_a_run_that_closes_its_output_and_goes_on_is_a_record(tmp_path, monkeypa
             1,
             "ValueError: bad",
         ),
+        (
+            "unisono: rank 1: Traceback (most recent call last):\n  line\nValueError: bad\n(left out: 3 frames)\n",
+            1,
+            "rank 1: ValueError: bad",
+        ),
         ("unisono: Traceback (most recent call last):\n  line\n", 1, "Traceback (most recent call last):"),
         ("", -9, "it was killed by SIGKILL"),
         ("\n", 3, "it ended with exit code 3"),

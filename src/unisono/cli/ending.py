@@ -13,8 +13,7 @@ def fail_of(error: RankFailed, record: Recorder | None) -> Exception:
         return error
     kind = UserError if error.exit_code == 2 else UnisonoError
     kept = f"\nWhat was reached is in {record.path}" if record is not None and record.path.exists() else ""
-    # What a rank has to say speaks for all; of one that died without a word its number is all there is to know.
-    return kind(f"{error.report if error.kind else error}{kept}")
+    return kind(f"{error.told}{kept}")
 
 
 def good_bye(lost: str) -> str:

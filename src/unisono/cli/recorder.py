@@ -253,7 +253,7 @@ class Recorder:
                 self._tell_failure(error)
 
     def _tell_failure(self, error: BaseException) -> None:
-        report = error.report if isinstance(error, RankFailed) else str(error) or type(error).__name__
+        report = error.told if isinstance(error, RankFailed) else str(error) or type(error).__name__
         code = error.exit_code if isinstance(error, UnisonoError) else 1
         status = "halted" if code == RESUME_ME else "failed"
         if isinstance(error, KeyboardInterrupt):

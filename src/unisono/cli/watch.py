@@ -6,6 +6,7 @@ Reads files only, so the run may be one on another machine whose directory is on
 """
 
 import os
+import shlex
 import signal
 import time
 from contextlib import suppress
@@ -82,6 +83,10 @@ def _on_terminal(paths: list[Path]) -> None:
     if len(paths) > 1:
         raise UserError(f"--terminal with {len(paths)} runs", hint="give one run, or leave --terminal out")
     console, run = Console(highlight=False), current(paths[0])
+    if not run.trained:
+        what = f"a study ({', '.join(run.studies)})" if run.studies else "a study"
+        hint = f"leave --terminal out for its page in a browser, or: unisono report {shlex.quote(str(paths[0]))}"
+        raise UserError(f"--terminal shows a run of unisono train; {paths[0]} is {what}", hint=hint)
     if console.is_terminal and not run.summary:
         _end_in_order()
         os.nice(POLITE)

@@ -27,7 +27,7 @@ from typing import Self
 from unisono.errors import CommTimeout
 
 GRACE_S = 1.0
-_PR_SET_PDEATHSIG = 1
+_PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 _HELD = {signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP}
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -37,6 +37,11 @@ def die_with_parent(parent: int, with_signal: int = signal.SIGKILL) -> None:
     _libc.prctl(_PR_SET_PDEATHSIG, with_signal)
     if os.getppid() != parent:
         os._exit(1)
+
+
+def name_rank(rank: int) -> None:
+    """As `pgrep`, `top` and `ps -o comm` show this process: unisono-rank2."""
+    _libc.prctl(_PR_SET_NAME, f"unisono-rank{rank}".encode())
 
 
 @contextmanager

@@ -146,6 +146,7 @@ def serve(work: Callable[[World], Any], segment: Segment, rank: int, ranks: int,
     """The life of one rank: join, work, tell the parent over `sink`; the exit code."""
 
     def live(report: Callable[[Any], None]) -> Any:
+        children.name_rank(rank)
         enter_rank(rank, ranks)
         comm = ShmCommunicator(segment, rank, ranks, timeout_s)
         with World(comm, report, lambda news: report({NEWS: news})) as world:

@@ -23,6 +23,7 @@ from unisono.arena import protocol
 from unisono.arena.member import pulse_of
 from unisono.arena.protocol import View, Words
 from unisono.arena.requests import Requests
+from unisono.launch.children import name_rank
 from unisono.launch.crew import Crew, Ended, answer
 from unisono.launch.lookout import Causes, Lookout
 from unisono.launch.losses import Losses
@@ -80,6 +81,7 @@ class Supervisor:
 
     def _start(self, slot: int, after: int) -> None:
         def live(report: Callable[[Any], None]) -> Any:
+            name_rank(self._care.rank_of(slot))
             # The parent alone decides what a signal means, though SLURM may send it to everybody.
             for number in SIGNALS:
                 signal.signal(number, signal.SIG_IGN)

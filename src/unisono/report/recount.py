@@ -56,17 +56,17 @@ def findings_of(run: Run) -> list[str]:
 
 def tally_of(run: Run) -> Tally | None:
     """The timed epochs of which the ranks' records are whole; None if there are none."""
-    plan = plan_of(run)
+    plan, size = plan_of(run), last_size(run)
     names = ("samples", "last_steps", *TIMES)
-    numbers = np.stack([run.by_rank(name) for name in names], axis=-1)  # (epoch, rank, name)
-    shares = contributions_of(run)
+    numbers = np.stack([run.by_rank(name)[:, :size] for name in names], axis=-1)  # (epoch, rank, name)
+    shares = {name: found[:, :size] for name, found in contributions_of(run).items()}
     whole = np.isfinite(numbers).all(axis=(1, 2)) & (run.numbers("epoch") > untimed_of(run))
     if plan is None or not whole.any():
         return None
-    tally = Tally([sizes_of(run)[name] for name in shares], dealt_to(run, run.size))
-    stacked = np.nan_to_num(np.stack([*shares.values()], axis=-1)) if shares else np.zeros((len(whole), run.size, 0))
+    tally = Tally([sizes_of(run)[name] for name in shares], dealt_to(run, size))
+    stacked = np.nan_to_num(np.stack([*shares.values()], axis=-1)) if shares else np.zeros((len(whole), size, 0))
     columns = {name: values.tolist() for name, values in run.metrics.items()}
-    hosts, epoch_s = hosts_of(run), np.nan_to_num(run.numbers("epoch_s")).tolist()
+    hosts, epoch_s = hosts_of(run)[:size], np.nan_to_num(run.numbers("epoch_s")).tolist()
     for row in np.flatnonzero(whole):
         ranks = [
             dict(zip(names, values, strict=True)) | {"host": host}
@@ -76,6 +76,14 @@ def tally_of(run: Run) -> Tally | None:
         counts = {"steps": plan.steps_per_epoch, "meetings": meetings_of(run, plan, int(row) + 1)}
         tally.add({"metrics": metrics, **counts, "ranks": ranks, "shares": stacked[row][:, :, None]})
     return tally
+
+
+def last_size(run: Run) -> int:
+    """Ranks of the last epoch that has any: fewer than `run.size` if the run was resumed on fewer."""
+    there = np.isfinite(run.by_rank("rank"))  # (epoch, rank)
+    if not there.any():
+        return run.size
+    return int(np.flatnonzero(there[there.any(axis=1)][-1])[-1]) + 1
 
 
 def untimed_of(run: Run) -> int:

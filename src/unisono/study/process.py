@@ -26,7 +26,7 @@ from unisono.launch.environments import child_environment, mpi_environment
 from unisono.study.cells import Cell
 from unisono.study.disk import writing
 from unisono.study.outcome import outcome_of
-from unisono.tracebacks import LEFT_OUT
+from unisono.tracebacks import LEFT_OUT, ending
 
 FINISHED, FAILED = "finished", "failed"
 
@@ -101,9 +101,8 @@ def reason_of(said: str, code: int | None) -> str:
     lines = [line.rstrip() for line in said.splitlines() if line.strip() and not line.startswith(LEFT_OUT)]
     ours = [number for number, line in enumerate(lines) if line.startswith("unisono: ")]
     if ours:
-        told = lines[ours[-1]].removeprefix("unisono: ")
-        ends = (line for line in lines[ours[-1] + 1 :] if not line.startswith(" "))
-        return next(ends, told) if told.startswith("Traceback ") else told
+        told = "\n".join(lines[ours[-1] :]).removeprefix("unisono: ")
+        return ending(told).partition("\n")[0]
     if lines:
         return lines[-1].strip()
     if code is not None and code < 0:

@@ -1,4 +1,5 @@
 import io
+import json
 import sys
 from pathlib import Path
 
@@ -36,10 +37,28 @@ def test_a_run_that_goes_on_and_one_without_an_epoch(tmp_path):
     with RunDirectory.make(str(tmp_path / "run"), Recipe(epochs=4, ranks=2, shards=2)) as directory:
         text = shown(directory.path, 3.2)
         assert "epoch 0/4" in text
-        assert "going on, or was cut off, last written 3.0 s ago" in text
+        assert "going on, or was cut off, last written 3 s ago" in text
         directory.add(record_of(1, 4, 2), PARAMETERS)
         assert "epoch 1/4" in shown(directory.path)
         assert "train loss" in shown(directory.path)
+
+
+@pytest.mark.parametrize(
+    ("age_s", "told"), [(0.0, "now"), (0.4, "now"), (0.9, "1 s ago"), (75.2, "75 s ago"), (4000.0, "1:06:40 ago")]
+)
+def test_when_something_was_written_last(age_s, told, tmp_path):
+    with RunDirectory.make(str(tmp_path / "run"), Recipe(epochs=4)) as directory:
+        assert f"last written {told} epoch 0/4" in " ".join(shown(directory.path, age_s).split())
+
+
+def test_after_a_resume_on_fewer_ranks_the_last_epoch_is_theirs(tmp_path):
+    with RunDirectory.make(str(tmp_path / "run"), Recipe(epochs=4, ranks=2, shards=2)) as directory:
+        directory.add(record_of(1, 4, 20), PARAMETERS)
+        assert "and 4 more ranks" in shown(directory.path)
+        directory.add(record_of(2, 4, 2), PARAMETERS)
+        text = shown(directory.path)
+    assert [line.split("  ")[0] for line in text.splitlines() if line.startswith("rank ")] == ["rank 0", "rank 1"]
+    assert "more ranks" not in text
 
 
 def test_hostile_texts_do_not_write_to_the_terminal(tmp_path):
@@ -66,3 +85,24 @@ def test_a_bar_is_always_whole(lengths):
 
 def test_a_bar_of_nothing():
     assert bar_of([0.0, 0.0, 0.0, 0.0]).plain == ""
+
+
+def test_a_rank_that_was_lost_is_shown_though_snapshots_follow_and_each_line_says_when(tmp_path):
+    run = make(tmp_path / "run", epochs=60)
+    snapshots = [{"kind": "snapshot", "position": 61 + 2 * at, "path": "x", "s_after_start": 7.0} for at in range(9)]
+    with open(run / "events.jsonl", "a") as file:
+        file.writelines(f"{json.dumps(event)}\n" for event in snapshots)
+    text = shown(run)
+    assert "epoch 16: rank 1 was killed (SIGKILL); the other 3 took over" in text
+    assert "epoch 31: rank 0 did not move" in text
+    assert "after 6.5 s: a replacement of rank 0 came too late" in text
+
+
+def test_of_a_failed_run_who_failed_and_why(tmp_path):
+    trace = 'Traceback (most recent call last):\n  File "mine.py", line 7, in forward\n    1 / 0\n'
+    failed = make(tmp_path / "run", status="failed", error=f"rank 2: {trace}ZeroDivisionError: division by zero\n")
+    text = shown(failed)
+    assert "\nrank 2: ZeroDivisionError: division by zero\n" in text
+    assert "mine.py" not in text
+    halted = make(tmp_path / "halted", status="halted", error="asked to end\nHINT: go on with --resume")
+    assert "asked to end\nHINT: go on with --resume" in shown(halted)

@@ -164,6 +164,14 @@ def test_hostile_names_and_logs_are_text(opened, tmp_path):
     assert page.locator("img").count() == 0
 
 
+def test_a_traceback_in_the_verdict_keeps_its_indentation(opened, tmp_path):
+    error = (
+        'rank 0: Traceback (most recent call last):\n  File "mine.py", line 7, in forward\n    1 / 0\nValueError: no'
+    )
+    page = opened(written(tmp_path / "report.html", make(tmp_path / "run", status="failed", error=error)))
+    assert page.locator("#verdict .warning").inner_text().endswith(error)
+
+
 def test_a_run_of_ten_thousand_steps_on_sixteen_ranks_is_drawn_whole(opened, long_page):
     page = opened(long_page)
     assert page.locator("figure svg").count() == 8

@@ -83,6 +83,18 @@ def test_a_resumed_run_says_what_its_times_are_of(tmp_path):
     assert "since it was resumed" not in text_of(make(tmp_path / "whole", epochs=8, epochs_timed=8))
 
 
+def test_a_failed_run_says_who_failed_and_why_whatever_lies_between(tmp_path):
+    frames = '  File "mine.py", line 7, in forward\n' * 400
+    error = f"rank 2: Traceback (most recent call last):\n{frames}ZeroDivisionError: division by zero\n"
+    page = text_of(make(tmp_path / "run", status="failed", error=error))
+    verdict = page[page.index('id="verdict"') : page.index("<figure")]
+    assert "The run is failed: 8 epochs were recorded.\nrank 2: Traceback (most recent call last):\n  File" in verdict
+    assert "\n...\n" in verdict
+    assert "\nZeroDivisionError: division by zero</p>" in verdict
+    short = text_of(make(tmp_path / "short", status="failed", error="rank 1: was killed (SIGKILL)"))
+    assert "8 epochs were recorded; rank 1: was killed (SIGKILL)</p>" in short
+
+
 def test_several_runs_are_compared(tmp_path):
     one = make(tmp_path / "one", ranks=2)
     other = make(tmp_path / "other", ranks=4)

@@ -16,13 +16,14 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from unisono.report.page.axes import told
 from unisono.report.page.figures import counted, number_of, percent_of, score_of, seconds_of, status_of
+from unisono.report.page.happenings import Line, lines_of
 from unisono.report.page.markup import plain
 from unisono.report.page.sampling import stretches
 from unisono.report.page.sections.time import PARTS, times_of
-from unisono.report.recount import findings_of, hosts_of
+from unisono.report.recount import findings_of, hosts_of, last_size
 from unisono.report.run import Run
+from unisono.tracebacks import ending
 
 STEPS = "▁▂▃▄▅▆▇█"
 CURVES = {
@@ -39,8 +40,10 @@ def dashboard(run: Run, age_s: float | None = None) -> RenderableType:
     parts: list[RenderableType] = [Text(_title(run, age_s), style="bold"), _progress(run), _curves(run)]
     if run.size and len(run.numbers("epoch")):
         parts.append(_ranks(run))
-    parts += [Text(plain(told(event)), style="yellow") for event in run.events[-MOST_EVENTS:]]
+    parts += [Text(plain(_told(line)), style="yellow") for line in lines_of(run, MOST_EVENTS, latest=True)]
     parts += [Text(plain(line)) for line in findings_of(run)]
+    if error := run.summary.get("error"):
+        parts.append(Text(plain(ending(str(error).rstrip())), style="red"))
     parts += [Text(plain(problem), style="red") for problem in run.problems]
     return Group(*parts)
 
@@ -48,8 +51,19 @@ def dashboard(run: Run, age_s: float | None = None) -> RenderableType:
 def _title(run: Run, age_s: float | None) -> str:
     found = run.recipe | run.summary
     what = f"{found.get('model', '?')} on {found.get('data', '?')}, {counted(found.get('ranks', run.size), 'rank')}"
-    age = "" if age_s is None or run.summary else f", last written {seconds_of(float(round(age_s)))} ago"
+    age = "" if age_s is None or run.summary else f", last written {_ago(age_s)}"
     return plain(f"{run.name}: {what}; {status_of(run)}{age}")
+
+
+def _ago(age_s: float) -> str:
+    """In whole seconds: it is looked at once a second."""
+    whole = round(age_s)
+    return "now" if whole < 1 else f"{whole} s ago" if whole < 600 else f"{seconds_of(whole)} ago"
+
+
+def _told(line: Line) -> str:
+    """What happened, and when."""
+    return f"{line.when}: {line.what}" if line.when else line.what
 
 
 def _progress(run: Run) -> RenderableType:
@@ -88,14 +102,14 @@ def spark(values: np.ndarray, width: int = WIDTH) -> str:
 def _ranks(run: Run) -> RenderableType:
     """What each rank did in the last epoch."""
     table = Table.grid(padding=(0, 2, 0, 0))
-    times, hosts = np.nan_to_num(times_of(run)[-1]), hosts_of(run)
+    times, hosts, size = np.nan_to_num(times_of(run)[-1]), hosts_of(run), last_size(run)
     legend = Text("the last epoch: ").append_text(
         Text(" ").join(Text(LETTERS[name][0], LETTERS[name][1]) + Text(f" {title}") for name, title in PARTS.items())
     )
-    for rank in range(min(run.size, MOST_RANKS)):
+    for rank in range(min(size, MOST_RANKS)):
         total = times[rank].sum()
         table.add_row(f"rank {rank}", Text(plain(hosts[rank], 16)), bar_of(times[rank]), seconds_of(float(total)))
-    left = run.size - MOST_RANKS
+    left = size - MOST_RANKS
     return Group(legend, table, *([Text(f"and {left} more ranks")] if left > 0 else []))
 
 

@@ -3,12 +3,16 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from unisono.report.page.axes import kind_of, places_of, told
+from unisono.report.page.axes import kind_of
 from unisono.report.page.blocks import Block, Section, Table, Text
-from unisono.report.page.figures import finite, seconds_of
+from unisono.report.page.happenings import lines_of
 from unisono.report.run import Run
 
 MOST = 200
+SHORTENED = (
+    f"These are {{:,}} events in at most {MOST} lines: snapshots that follow each other stand in one, and everything "
+    "else goes before them; all are in events.jsonl."
+)
 
 
 def section(runs: Sequence[Run]) -> Section | None:
@@ -18,7 +22,7 @@ def section(runs: Sequence[Run]) -> Section | None:
         if run.events:
             blocks += [Text(_counted(run, name=len(runs) > 1)), _table(run)]
             if len(run.events) > MOST:
-                blocks.append(Text(f"The first {MOST} of {len(run.events):,}; all are in events.jsonl.", "note"))
+                blocks.append(Text(SHORTENED.format(len(run.events)), "note"))
     return Section("What happened", blocks) if blocks else None
 
 
@@ -29,15 +33,5 @@ def _counted(run: Run, *, name: bool) -> str:
 
 
 def _table(run: Run) -> Table:
-    place, rows = places_of(run), []
-    for event in run.events[:MOST]:
-        at, after_s = place(event), event.get("s_after_start")
-        rows.append(
-            [
-                seconds_of(after_s) if finite(after_s) else "",
-                f"{int(at[0]) + 1}" if at else "",
-                kind_of(event) or str(event.get("kind", "")),
-                told(event),
-            ]
-        )
+    rows = [(line.after, line.epoch, line.kind, line.what) for line in lines_of(run, MOST)]
     return Table(("after the start", "epoch", "kind", "what"), rows)

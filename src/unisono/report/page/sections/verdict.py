@@ -22,6 +22,8 @@ from unisono.report.recount import findings_of, masters_of
 from unisono.report.run import Run
 from unisono.report.verdict import since_resumed
 
+LONGEST = 3000
+"""Characters of the error that ended a run."""
 HEAD = (
     "run",
     "status",
@@ -77,8 +79,14 @@ def _ending(run: Run) -> Text:
         return Text(f"Stopped early after epoch {summary.get('epochs')}: {early}." if early else "", "lead")
     epochs = len(run.numbers("epoch"))
     reached = "1 epoch was recorded" if epochs == 1 else f"{epochs:,} epochs were recorded"
-    error = f"; {summary['error']}" if summary.get("error") else ""
-    return Text(f"The run is {status}: {reached}{error}", "warning")
+    error = _shortened(str(summary.get("error") or "").rstrip())
+    told = f".\n{error}" if "\n" in error else f"; {error}" if error else ""
+    return Text(f"The run is {status}: {reached}{told}", "warning")
+
+
+def _shortened(error: str) -> str:
+    """Who failed stands at the beginning of a traceback, why at its end; all of it is among the logs."""
+    return error if len(error) <= LONGEST else f"{error[: LONGEST // 4]}\n...\n{error[-LONGEST // 2 :]}"
 
 
 def _tiles(run: Run) -> list[tuple[str, str, str]]:
