@@ -13,7 +13,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from unisono.errors import RESUME_ME
+from unisono.cli.main import app
+from unisono.errors import RESUME_ME, UserError
+from unisono.report.run import load
 
 COMMAND = [sys.executable, "-m", "unisono"]
 
@@ -65,6 +67,24 @@ def test_what_was_finished_is_kept(words, signum, tmp_path):
     assert "Traceback" not in errors
     assert {json.loads(line)["status"] for line in records.read_text().splitlines()} == {"finished"}
     assert ("settings that were tried" in shown) == (words[0] == "tune")
+
+
+@pytest.mark.parametrize(
+    ("words", "module"),
+    [(["bench", "--transports", "shm", "--ranks", "1"], "measure.bench"), (["profile"], "measure.profile.study")],
+)
+def test_what_was_interrupted_before_anything_was_measured_is_told_as_what_it_is(words, module, tmp_path, monkeypatch):
+    def interrupted(*given: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(f"unisono.{module}.measure", interrupted)
+    out = str(tmp_path / "o")
+    monkeypatch.setattr(sys, "argv", ["unisono", *words, "--out", out])
+    with pytest.raises(KeyboardInterrupt):
+        app(sys.argv[1:], exit_on_error=False)
+    with pytest.raises(UserError, match=f"is a study of unisono {words[0]} that has nothing to show yet") as caught:
+        load(out)
+    assert f"run it again: unisono {words[0]} " in str(caught.value)
 
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])

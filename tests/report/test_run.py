@@ -166,6 +166,25 @@ def test_a_study_that_has_nothing_to_show_yet_is_told_as_what_it_is(about, cells
     )
 
 
+@pytest.mark.parametrize(
+    ("about", "what", "hint"),
+    [
+        ('{"command": "unisono bench --out o"}', "a study of unisono bench", "run it again: unisono bench --out o"),
+        ('{"command": "unisono \\u001b[2J"}', "a study", "run it again"),
+        ('{"command": "unisono"}', "a study", "run it again: unisono"),
+        ('{"comm', "a study", "run it again"),
+    ],
+)
+def test_a_study_that_keeps_nothing_on_its_way_is_told_as_what_it_is(about, what, hint, tmp_path):
+    (tmp_path / "about.json").write_text(about)
+    with pytest.raises(UserError) as caught:
+        unisono.load(tmp_path)
+    assert str(caught.value) == (
+        f"{tmp_path} is {what} that has nothing to show yet: nothing was measured to the end\n"
+        f"HINT: it may be going on; else {hint}"
+    )
+
+
 def test_frames_are_the_same_columns(tmp_path):
     pytest.importorskip("pandas")
     run = unisono.load(make(tmp_path / "run", epochs=4, ranks=2))

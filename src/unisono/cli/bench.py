@@ -31,11 +31,15 @@ def bench(options: Annotated[BenchOptions, Parameter(name="*")] = _DEFAULTS) -> 
     from unisono.measure.bench import measure, plan
     from unisono.report.bench import tables, verdict, write
     from unisono.resources import readable_bytes, usable_cores
+    from unisono.study.disk import writing
 
     if (size := detect().size) > 1:
         raise UserError(f"bench was started as {size} ranks, and starts its own", hint="run it once: unisono bench")
     worlds = plan(options)
     out = prepare_out(options.out, FILES)
+    if out is not None:
+        with writing(out, after=""):
+            write_about(out, [])  # now: whatever ends it, the directory says what it is
     console, status = Console(), Console(stderr=True)
     ranks, transports = sorted({world.ranks for world in worlds}), dict.fromkeys(world.transport for world in worlds)
     status.print(
@@ -63,7 +67,6 @@ def bench(options: Annotated[BenchOptions, Parameter(name="*")] = _DEFAULTS) -> 
                 console.print(*tables(records), sep="")
                 console.print(verdict(records), highlight=False, soft_wrap=True)
                 if out is not None:
-                    write_about(out, [])
                     print("Written: " + ", ".join(str(path) for path in write(records, out)))
     if not all(record["correct"] for record in records):
         raise UnisonoError("some results were wrong: see the table")

@@ -47,6 +47,10 @@ def profile(
     asked = load(recipe, given_options(options))
     jobs = plan(asked, look)
     out = prepare_out(asked.out, FILES)
+    if out is not None:
+        with writing(out, after=""):
+            # Now: whatever ends it, the directory says what it is.
+            write_about(out, [_as_asked(job.recipe, asked) for job in jobs])
     console, shown = (
         Console(width=None if sys.stdout.isatty() else WIDTH, markup=False),
         Shown(look.sort, look.memory, look.shapes, look.top),
@@ -77,7 +81,6 @@ def profile(
                 console.print(*shown_tables, sep="")
                 if out is not None:
                     with writing(out, after=""):
-                        write_about(out, [_as_asked(job.recipe, asked) for job in jobs])
                         written = write(records, out)
                     print("Written: " + ", ".join(str(path) for path in written))
     if not records:

@@ -212,7 +212,7 @@ def _require(path: Path) -> None:
         raise UserError(f"{path} is a file", hint="give the run directory that it is in")
     if any((path / name).exists() for name in known):
         return
-    if (path / "study.json").exists():
+    if (path / "study.json").exists() or (path / "about.json").exists():
         raise _unfinished(path)
     inside = sorted(entry.name for entry in path.iterdir() if any((entry / name).exists() for name in known))
     hint = (
@@ -227,13 +227,18 @@ def _require(path: Path) -> None:
 def _unfinished(path: Path) -> UserError:
     """Of a study that was interrupted before it had anything to show, or is going on: what it is, and how to go on."""
     ignored: list[str] = []
-    kind = read_json(path / "study.json", ignored).get("kind")
-    command = read_json(path / "about.json", ignored).get("command")
-    ended = sum(row.get("status") == "finished" for row in read_rows(path / "cells.jsonl", ignored))
-    told = {0: "no run of it has ended yet", 1: "1 run of it has ended well"}
+    given = read_json(path / "about.json", ignored).get("command")
+    command = given if isinstance(given, str) and given.isprintable() else ""
+    if (path / "study.json").exists():
+        kind = read_json(path / "study.json", ignored).get("kind")
+        ended = sum(row.get("status") == "finished" for row in read_rows(path / "cells.jsonl", ignored))
+        told = {0: "no run of it has ended yet", 1: "1 run of it has ended well"}
+        found = told.get(ended, f"{ended} runs of it have ended well")
+        again = f"go on with: {command}" if command else "the same command goes on"
+    else:  # bench and profile, which keep nothing on their way
+        kind = [*command.split(), "", ""][1]
+        found, again = "nothing was measured to the end", f"run it again: {command}" if command else "run it again"
     what = f"a study of unisono {kind}" if kind in STUDIES else "a study"
-    known = isinstance(command, str) and command.isprintable()
     return UserError(
-        f"{path} is {what} that has nothing to show yet: {told.get(ended, f'{ended} runs of it have ended well')}",
-        hint=f"it may be going on; else {f'go on with: {command}' if known else 'the same command goes on'}",
+        f"{path} is {what} that has nothing to show yet: {found}", hint=f"it may be going on; else {again}"
     )
