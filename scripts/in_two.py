@@ -6,9 +6,14 @@ What the first run says comes when both are done, what the second says comes at 
 green. Arguments are for `python -m pytest` alone.
 """
 
+import os
+import signal
 import subprocess
 import sys
 import tempfile
+from functools import partial
+
+from unisono.launch.children import die_with_parent
 
 ASIDE = ("tests/cluster", "tests/conformance", "tests/comm", "tests/doctor", "tests/faults", "tests/launch")
 """Clusters, transports and faults: about half of the time."""
@@ -17,7 +22,9 @@ ASIDE = ("tests/cluster", "tests/conformance", "tests/comm", "tests/doctor", "te
 def main() -> int:
     pytest = [sys.executable, "-u", "-m", "pytest"]
     with tempfile.TemporaryFile("w+") as log:
-        aside = subprocess.Popen([*pytest, *ASIDE], stdout=log, stderr=subprocess.STDOUT)
+        # SIGINT, should this process be killed: it cleans up.
+        ended = partial(die_with_parent, os.getpid(), signal.SIGINT)
+        aside = subprocess.Popen([*pytest, *ASIDE], stdout=log, stderr=subprocess.STDOUT, preexec_fn=ended)
         try:
             code = subprocess.run([*pytest, *(f"--ignore={folder}" for folder in ASIDE)], check=False).returncode
             code = aside.wait() or code
