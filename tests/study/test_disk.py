@@ -133,8 +133,12 @@ def test_tables_for_which_there_is_no_room_are_shown(small_disk, monkeypatch, ca
 
 def test_a_profile_for_which_there_is_no_room_is_shown(small_disk, monkeypatch, capsys):
     disk = small_disk(64)
-    monkeypatch.setattr(profiling, "measure", lambda job, look: profiled())
-    fill(disk)
+
+    def measure(job, look):
+        fill(disk)  # meanwhile; one that is full before anything was measured is told at once
+        return profiled()
+
+    monkeypatch.setattr(profiling, "measure", measure)
     words = ["profile", "--batches", "1", "--ranks", "1", "--out", str(disk / "p")]
     with pytest.raises(UserError, match=r"cannot be written: No space left on device\nHINT: make room on that disk$"):
         app(words, exit_on_error=False)
