@@ -65,6 +65,14 @@ def _is_left(name: str) -> bool:
     return False
 
 
+def _staying(names: set[str]) -> set[str]:
+    """Those of the threads that do not end within a moment: one that waits for a process to end ends after it."""
+    deadline = time.monotonic() + LEFT_S
+    while (left := names & {thread.name for thread in threading.enumerate()}) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return left
+
+
 def _used_by_others(name: str) -> bool:
     """Whether a living process that is not ours has this file of /dev/shm mapped."""
     ours = {os.getpid(), *(child.pid for child in psutil.Process().children(recursive=True))}
@@ -86,6 +94,8 @@ def nothing_left_behind() -> Iterator[None]:
         left = found - before[what]
         if what == "shared memory":
             left = {name for name in left if _is_left(name)}
+        if what == "threads":
+            left = _staying(left)
         assert not left, f"the test left {what} behind: {left}"
 
 

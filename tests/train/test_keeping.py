@@ -245,7 +245,8 @@ def test_ranks_of_mpirun_that_are_asked_to_end(tmp_path, quiet):
     assert ended.returncode == RESUME_ME, ended.stderr
     assert ended.stderr.count("start the same program again") == 1
     assert "Traceback" not in ended.stderr
-    assert require_newest(tmp_path / "run").facts["batches"] in (4, 5)
+    # Rank 1 asks after its fourth step; rank 0 may have settled by then whether the fifth is the last.
+    assert require_newest(tmp_path / "run").facts["batches"] in (4, 5, 6)
     check(unisono.run(Program(tmp_path / "run"), 3)[0], quiet)
 
 
