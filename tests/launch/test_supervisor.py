@@ -358,10 +358,10 @@ def test_a_replacement_that_never_gets_ready_is_replaced():
 
     words = new_words()
     live = walker(words, hook, views=3)
-    Supervisor(words, SIZE, live, Care(stall_s=0.2, on_event=events.append), lambda rank, value: None).run()
+    Supervisor(words, SIZE, live, Care(stall_s=1.0, on_event=events.append), lambda rank, value: None).run()
     assert [(event["kind"], event["rank"], event.get("cause", "")) for event in events] == [
         ("death", 1, "was killed by SIGKILL"),
-        ("newcomer", 1, "did not move for 0.2 s (--stall-timeout) and was ended"),
+        ("newcomer", 1, "did not move for 1 s (--stall-timeout) and was ended"),
         ("join", 1, ""),
     ]
 
