@@ -15,6 +15,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 
+def file_in(spec: str) -> str:
+    """The file of `path.py:function`, as it is written there; empty for anything else, such as a name of ours."""
+    return spec.rpartition(":")[0] if ".py:" in spec else ""
+
+
 def files_of(file: Path) -> list[Path]:
     """The file itself first, the others in the order of their names."""
     root = _root(file)

@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from unisono.launch.environments import child_environment
@@ -46,6 +47,18 @@ def test_the_second_shell_says_whom_it_joined_and_how_it_ended(tmp_path, port):
         f"unisono: node 1: joined node 0 ({here}, 127.0.0.1), which tells of the run; ranks here: 1 of 2\n"
         f"unisono: node 1: the run has ended; node 0 has it in {tmp_path / 'run'}\n",
     )
+
+
+def test_machines_that_read_other_data_under_one_name_are_refused(tmp_path, port):
+    folders = [tmp_path / name for name in ("a", "b")]
+    for number, folder in enumerate(folders):
+        folder.mkdir()
+        np.savez(folder / "d.npz", train_x=np.eye(64, dtype=np.float32), train_y=(np.arange(64) + number) % 2)
+    jobs = [start(folder, node, port, "--data", "d.npz", "--out", "run") for node, folder in enumerate(folders)]
+    told = [job.communicate(timeout=60)[1] for job in jobs]
+    assert [job.returncode for job in jobs] == [2, 2], told
+    assert all("the data of --data d.npz are not the same everywhere: '" in said for said in told), told
+    assert not any((folder / "run").exists() for folder in folders)
 
 
 def test_without_the_first_machine_ours_is_the_only_message(tmp_path, port):

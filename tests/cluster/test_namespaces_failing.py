@@ -7,6 +7,7 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from unisono.launch.commands import find_program
@@ -78,6 +79,22 @@ def test_an_exception_of_a_rank_that_is_no_courier_ends_the_ranks_of_all_machine
     assert "unisono: node 1 (node1, 10.213.77.2, ranks 1, 2): rank 2: Traceback" in told[0][2], told
     assert [said.count(RAISED) for _, _, said in told] == [1, 0, 1], "once on each machine"
     assert not (tmp_path / "run" / "snapshots").exists()
+
+
+def test_ranks_of_machines_that_read_other_data_under_one_name_are_refused(tmp_path):
+    with Net(2) as net:
+        jobs = []
+        for rank in range(2):
+            folder = tmp_path / str(rank)
+            folder.mkdir()
+            np.savez(folder / "d.npz", train_x=np.eye(64, dtype=np.float32), train_y=(np.arange(64) + rank) % 2)
+            where = {"RANK": rank, "WORLD_SIZE": 2, "LOCAL_RANK": 0, "LOCAL_WORLD_SIZE": 1, "MASTER_PORT": 29500}
+            command = [*TRAIN[:4], "--data", "d.npz", "--out", "run"]
+            jobs.append(net.start(rank, command, environment("", MASTER_ADDR=net.address(0), **where), folder))
+        told = ends(jobs)
+    assert [code for code, _, _ in told] == [2, 2], told
+    assert "the data of --data d.npz are not the same everywhere: '" in told[0][2], told
+    assert not list(tmp_path.glob("*/run"))
 
 
 @pytest.mark.skipif(not find_spec("mpi4py") or find_program("mpirun") is None, reason="no mpi4py or mpirun")

@@ -1,6 +1,8 @@
 import subprocess
 import sys
+from collections.abc import Mapping
 from importlib.util import find_spec
+from types import MappingProxyType
 
 import numpy as np
 import pytest
@@ -13,6 +15,12 @@ from unisono.launch.environments import child_environment, mpi_environment
 from unisono.launch.placement import Placement
 
 FOUR = Placement(0, 4, 0, 4, 0, 1, None, "SLURM")
+
+
+def run(command: list[str], more: Mapping[str, str] = MappingProxyType({})) -> subprocess.CompletedProcess[str]:
+    """In the environment of MPI's ranks."""
+    told = mpi_environment() | more
+    return subprocess.run(command, env=told, capture_output=True, text=True, timeout=60, check=False)
 
 
 def test_alone_is_a_world_of_one():
@@ -39,9 +47,7 @@ def test_slurm_says_four_and_mpi_says_one():
         "from unisono.launch.connect import connect; from unisono.launch.placement import Placement\n"
         "connect(Placement(0, 4, 0, 4, 0, 1, None, 'SLURM'), 'mpi', 1.0)"
     )
-    ended = subprocess.run(
-        [sys.executable, "-c", code], env=mpi_environment(), capture_output=True, text=True, timeout=60, check=False
-    )
+    ended = run([sys.executable, "-c", code])
     assert ended.returncode
     assert Contradiction.__name__ in ended.stderr
     assert "SLURM says" in ended.stderr
@@ -56,8 +62,7 @@ def test_ranks_of_mpi_have_so_long_to_connect_for_torch():
         "with connect(Placement(0, 1, 0, 1, 0, 1, None, 'Open MPI'), 'mpi', 9.0, Join(timeout_s=7.0)) as comm:\n"
         "    print(comm.join_s, comm.timeout_s)"
     )
-    command = mpirun(1, [sys.executable, "-c", code])
-    ended = subprocess.run(command, env=mpi_environment(), capture_output=True, text=True, timeout=60, check=False)
+    ended = run(mpirun(1, [sys.executable, "-c", code]))
     assert ended.stdout == "7.0 9.0\n", ended.stderr
 
 
@@ -65,14 +70,7 @@ def test_ranks_of_mpi_have_so_long_to_connect_for_torch():
 def test_an_mpi_library_that_cannot_be_loaded_is_said():
     """As under srun in an environment whose MPI is not where mpi4py looks."""
     rank = {"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "2", "MPI4PY_LIBMPI": "/nowhere/libmpi.so"}
-    ended = subprocess.run(
-        [sys.executable, "-m", "unisono", "train"],
-        env=mpi_environment() | rank,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    ended = run([sys.executable, "-m", "unisono", "train"], rank)
     assert ended.returncode == 2
     assert ended.stderr.startswith("unisono: MPI cannot be used: ")
     assert "HINT: install an MPI" in ended.stderr
@@ -92,8 +90,7 @@ def test_shm_over_processes_that_mpirun_started():
         "    x = np.array([world.rank + 1.0]); world.comm.all_reduce(x)\n"
         "    world.rank == 0 and print(world, x[0])"
     )
-    command = mpirun(3, [sys.executable, "-c", code])
-    ended = subprocess.run(command, env=mpi_environment(), capture_output=True, text=True, timeout=60, check=False)
+    ended = run(mpirun(3, [sys.executable, "-c", code]))
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.strip() == "World(rank=0, size=3, transport='shm') 6.0"
 

@@ -140,6 +140,12 @@ def test_what_is_no_run_is_refused(path, told, tmp_path):
         unisono.load(tmp_path / path)
 
 
+def refusal_of(path: Path) -> str:
+    with pytest.raises(UserError) as caught:
+        unisono.load(path)
+    return str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("about", "cells", "told", "hint"),
     [
@@ -158,9 +164,7 @@ def test_a_study_that_has_nothing_to_show_yet_is_told_as_what_it_is(about, cells
     (study / "study.json").write_text('{"kind": "predict", "studied": {}}')
     (study / "about.json").write_text(about)
     (study / "cells.jsonl").write_text(cells)
-    with pytest.raises(UserError) as caught:
-        unisono.load(study)
-    assert str(caught.value) == (
+    assert refusal_of(study) == (
         f"{study} is a study of unisono predict that has nothing to show yet: {told}\n"
         f"HINT: it may be going on; else {hint}"
     )
@@ -177,9 +181,7 @@ def test_a_study_that_has_nothing_to_show_yet_is_told_as_what_it_is(about, cells
 )
 def test_a_study_that_keeps_nothing_on_its_way_is_told_as_what_it_is(about, what, hint, tmp_path):
     (tmp_path / "about.json").write_text(about)
-    with pytest.raises(UserError) as caught:
-        unisono.load(tmp_path)
-    assert str(caught.value) == (
+    assert refusal_of(tmp_path) == (
         f"{tmp_path} is {what} that has nothing to show yet: nothing was measured to the end\n"
         f"HINT: it may be going on; else {hint}"
     )

@@ -71,6 +71,19 @@ def test_another_machine_that_writes_is_waited_for(refuge, monkeypatch):
     assert rescue(further, refuge, 8).endswith("-000000000008")
 
 
+def test_a_run_that_somebody_has_gone_on_with_meanwhile_is_left_to_them(tmp_path, refuge, monkeypatch):
+    monkeypatch.setattr(rescuing, "_LOOK_S", 0.0)
+
+    class Late(Saver):
+        def save_last(self, position, folder):
+            (tmp_path / LOCK).write_text("theirs")
+            return super().save_last(position, folder)
+
+    saver = Late(failures=1)
+    assert rescue(saver, refuge, 7) == ""
+    assert saver.calls == 1
+
+
 def test_a_disk_that_does_not_let_it_is_told(refuge, monkeypatch):
     monkeypatch.setattr(rescuing, "_LOOK_S", 0.0)
     monkeypatch.setattr(rescuing, "PATIENCE_S", 0.0)

@@ -42,6 +42,9 @@ def test_samples_are_appended_below_one_header(tmp_path, monkeypatch):
     lines = (tmp_path / "utilisation.csv").read_text().splitlines()
     assert lines[0].startswith("s_after_start,what,")
     assert [line.split(",")[1] for line in lines[1:]].count("rank 3") == 2
+    again = Watch(tmp_path, [], 8.0)
+    again.discard()
+    assert (tmp_path / "utilisation.csv").read_text().splitlines() == lines, "they are of the run that was to go on"
     watch.discard()
     assert not (tmp_path / "utilisation.csv").exists()
 

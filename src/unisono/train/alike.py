@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 
 from unisono import __version__
 from unisono.errors import UserError
-from unisono.own_code import sha256_of
+from unisono.own_code import file_in, sha256_of
 from unisono.recipe import Recipe, option
 from unisono.train.fingerprint import differences, fingerprint
 from unisono.train.resuming import FREE
@@ -46,8 +46,8 @@ def _code(given: str) -> str:
 
     Nothing, too, of a file that is not here: whoever looks for it knows where else it may be, or says so.
     """
-    file = Path(given.rpartition(":")[0]).expanduser() if ".py:" in given else None
-    return sha256_of(file) if file is not None and file.is_file() else ""
+    file = Path(file_in(given)).expanduser()
+    return sha256_of(file) if file.is_file() else ""
 
 
 def check_same_run(facts: Sequence[Facts], noun: str) -> None:

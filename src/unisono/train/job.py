@@ -28,7 +28,7 @@ from unisono.models.slowed import Slowed, parse_slow
 from unisono.optim import make as make_optimizer
 from unisono.optim.options import OptimizerOptions
 from unisono.optim.schedules import ScheduleOptions, learning_rate, scaled
-from unisono.own_code import sha256_of
+from unisono.own_code import file_in, sha256_of
 from unisono.recipe import DEFAULT_SHARDS, Recipe
 from unisono.rng import generator
 from unisono.strategies import make
@@ -191,7 +191,7 @@ class Job:
     @cached_property
     def code_sha256(self) -> str:
         """Of the file that a network of one's own is made in, and what it imports from beside it; empty for ours."""
-        file = self.recipe.model.rpartition(":")[0] if ".py:" in self.recipe.model else ""
+        file = file_in(self.recipe.model)
         return sha256_of(Path(file).expanduser()) if file else ""
 
     @cached_property

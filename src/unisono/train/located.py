@@ -1,11 +1,10 @@
 """Located: files that a recipe names by a relative path, found again when a run is resumed from another directory.
 
 The one idea: a snapshot knows the directory in which its run was started. A file that is not here is looked for there;
-one that is here is taken from here, as always. The data are compared with those of the snapshot either way.
+one that is here is taken from here, as always. The data, and the code of a model, are compared with those of the
+snapshot either way.
 
     recipe = located(recipe, "/home/me/project")            # data="rows.npz" -> "/home/me/project/rows.npz"
-
-Limits: a model's file is taken by its path; that nobody has changed it since is not looked at.
 """
 
 from collections.abc import Callable
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from unisono.data.sources import ABOUT
+from unisono.own_code import file_in
 from unisono.recipe import Recipe
 
 
@@ -47,21 +47,17 @@ def _exists(name: str, value: str) -> bool:
     return Path(FILES[name](value)).exists()
 
 
-def _code(value: str) -> str:
-    return value.rpartition(":")[0] if ".py:" in value else ""
-
-
 def _data(value: str) -> str:
     if value.partition(":")[0] in ABOUT:
         return ""
     if ".txt:" in value:
         return value[: value.index(".txt:") + len(".txt")]
-    return _code(value) or value
+    return file_in(value) or value
 
 
 def _order(value: str) -> str:
     return "" if value in ("free", "round-robin") else value
 
 
-FILES: dict[str, Callable[[str], str]] = {"model": _code, "data": _data, "data_dir": str, "order": _order}
+FILES: dict[str, Callable[[str], str]] = {"model": file_in, "data": _data, "data_dir": str, "order": _order}
 """Options that may name a file, and how it is found in them: always at their beginning."""

@@ -29,6 +29,7 @@ from unisono.launch.local import torch_threads_running
 from unisono.launch.outpost import Outpost
 from unisono.launch.supervision import READY, Care, Outcome
 from unisono.launch.supervisor import Supervisor
+from unisono.own_code import file_in
 from unisono.resources import usable_cores
 from unisono.rng import generator
 from unisono.strategies.asynchronous.arena import AsyncArena
@@ -219,7 +220,7 @@ class Team:
         job = self._job
         rank = self._away.rank_of(slot)
         # What a module of the user's has opened or started (a file's offset, a pool's threads) is no copy after a fork.
-        model = job.model_of(rank) if ".py:" in job.recipe.model else job.slowed(self._model, rank)
+        model = job.model_of(rank) if file_in(job.recipe.model) else job.slowed(self._model, rank)
         if after:
             report(READY)
         crowded = self._size > usable_cores()
