@@ -10,6 +10,7 @@ from made_run import PARAMETERS, make, record_of
 from unisono.recipe import Recipe
 from unisono.report.live import following
 from unisono.report.live.following import Follower, current, ended
+from unisono.report.run import STUDIES
 from unisono.train.rundir import RunDirectory
 
 
@@ -83,6 +84,15 @@ def test_how_a_run_ended_is_read_without_a_pause(growing, monkeypatch):
     assert last.ended
     assert last.fresh
     assert last.version != first.version
+
+
+@pytest.mark.parametrize("study", STUDIES)
+def test_a_study_that_can_be_shown_has_ended(study, growing, tmp_path):
+    (tmp_path / "study").mkdir()
+    assert not ended([tmp_path / "study"])
+    (tmp_path / "study" / f"{study}.json").write_text("[]")
+    assert ended([tmp_path / "study"])
+    assert not ended([tmp_path / "study", growing.path])
 
 
 def test_what_is_not_there_yet_is_no_problem_of_a_run_that_goes_on(growing):

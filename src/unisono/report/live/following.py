@@ -22,13 +22,15 @@ from unisono.errors import UserError
 from unisono.report.page.blocks import Section, Text
 from unisono.report.page.document import content, document
 from unisono.report.page.markup import html_of
-from unisono.report.run import Run, load
+from unisono.report.run import STUDIES, Run, load
 
 PAUSE_S = 0.5
 SHARE = 10
 """Reading and drawing take at most about a tenth of one core."""
 FRESH_S = 30.0
 """A run writes about every two seconds what its ranks do: one that wrote within this time goes on."""
+LAST = ("summary.json", *(f"{study}.json" for study in STUDIES))
+"""Files that are written at the end."""
 _AWAITED = ("summary.json is missing", "metrics.jsonl is missing", "ranks.csv is missing")
 
 
@@ -41,7 +43,7 @@ class View:
     """Of the contents: others are other contents."""
     html: str
     ended: bool
-    """All runs have a summary."""
+    """All runs have."""
     age_s: float
     """Since something was written."""
     fresh: bool = True
@@ -96,8 +98,8 @@ def current(path: Path) -> Run:
 
 
 def ended(paths: Sequence[Path]) -> bool:
-    """Whether all runs have written how they ended. One that was killed has not."""
-    return all((path / "summary.json").exists() for path in paths)
+    """Whether all runs have written how they ended. One that was killed has not; a study writes what it found then."""
+    return all(any((path / name).exists() for name in LAST) for path in paths)
 
 
 def age_s(paths: Sequence[Path]) -> float:
