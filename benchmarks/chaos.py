@@ -37,7 +37,8 @@ from torment import Habits, Run, torment
 
 from unisono.cli.running import run_recipe
 from unisono.errors import UnisonoError, UserError
-from unisono.recipe import Recipe, from_values
+from unisono.recipe import Recipe
+from unisono.recipe_reading import from_values
 from unisono.resources import usable_cores
 
 JOB: dict[str, Any] = {

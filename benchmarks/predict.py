@@ -15,7 +15,8 @@ from rich.console import Console
 
 from unisono.measure.prediction.calibrating import calibrate
 from unisono.measure.prediction.points import calibration
-from unisono.recipe import Recipe, load
+from unisono.recipe import Recipe
+from unisono.recipe_reading import load
 from unisono.report.others import line as others_line
 from unisono.report.predict import AIM, checks
 from unisono.study.plan import turns

@@ -45,7 +45,8 @@ from pss import footprint
 from standings import Aim, judge, show_rates
 
 from unisono.errors import UnisonoError, UserError, unknown_name
-from unisono.recipe import Recipe, load
+from unisono.recipe import Recipe
+from unisono.recipe_reading import load
 from unisono.resources import readable_bytes, usable_cores
 from unisono.train.job import Job, load_data, prepare
 

@@ -3,7 +3,8 @@ from dataclasses import replace
 import pytest
 
 from unisono.errors import UserError
-from unisono.recipe import Recipe, load, shipped
+from unisono.recipe import Recipe
+from unisono.recipe_reading import load, shipped
 
 
 def test_a_recipe_survives_its_file(tmp_path):

@@ -3,28 +3,23 @@
 The one idea: a dataclass whose fields are the command line's options (with - for _) and the keys of a TOML file; a
 field's docstring is its help text. Whatever starts a run, a `Recipe` comes out, and it is written to the run directory.
 
-    load("r2", {"epochs": 3}); load("mine.toml"); Recipe(model="mlp:64").save(path)
+    Recipe(model="mlp:64").save(path)                          # `recipe_reading.py` reads it back
 
 Limits: imports nothing heavy; names of models, data and optimizers are checked by those who know them.
 """
 
 import json
 import math
-import tomllib
-from dataclasses import asdict, dataclass, fields, replace
-from importlib import resources
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, final, get_args
+from typing import final
 
-from unisono.errors import UserError, unknown_name
+from unisono.errors import UserError
 
 DEFAULT_SHARDS = 8
 MOST_THREADS = 1024
-ALIASES = {"base_lr": "lr", "num_gpus": "ranks"}
-"""Other names of options, as other trainers have them: on the command line and in TOML files."""
 ONE_RUNS = ("out", "resume", "allow_change")
 """Options that belong to one run only."""
-_BATCHES = ("batch_size", "batch_size_per_rank")
 
 
 @final
@@ -256,71 +251,3 @@ class Recipe:
 def option(field: str) -> str:
     """batch_size -> --batch-size."""
     return "--" + field.replace("_", "-")
-
-
-def shipped() -> list[str]:
-    """The names of the recipes that come with the package."""
-    folder = resources.files("unisono") / "recipes"
-    return sorted(entry.name.removesuffix(".toml") for entry in folder.iterdir() if entry.name.endswith(".toml"))
-
-
-def load(source: str, overrides: dict[str, Any]) -> Recipe:
-    """The recipe of a shipped name or a TOML file (none: the defaults), with `overrides` on top."""
-    return changed(_plain(_read(source), source) if source else {}, overrides, source or "the command line")
-
-
-def changed(values: dict[str, Any], overrides: dict[str, Any], source: str) -> Recipe:
-    """The recipe of plain values, which `source` gave, with `overrides` on top."""
-    overrides = _plain(overrides, "the command line")
-    if all(overrides.get(name) for name in _BATCHES):
-        raise UserError(
-            f"both {' and '.join(map(option, _BATCHES))}", hint="give one: the batch of all ranks together, or of each"
-        )
-    if "batch_size" in overrides:
-        values.pop("batch_size_per_rank", None)  # which would go before it
-    return from_values({**values, **overrides}, source)
-
-
-def from_values(values: dict[str, Any], source: str) -> Recipe:
-    """A recipe from plain values; unknown keys and wrong types are refused by name."""
-    known = {field.name: field for field in fields(Recipe)}
-    for name, value in values.items():
-        if isinstance(value, dict):
-            raise UserError(
-                f"{source} has a table [{name}]", hint="write the options one below the other, without tables"
-            )
-        if name not in known:
-            raise unknown_name(f"key in {source}:", name, known)
-        kinds = get_args(known[name].type) or (known[name].type,)
-        if float in kinds and isinstance(value, int) and not isinstance(value, bool):
-            values[name] = float(value)
-        elif not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
-            wanted = " or ".join(kind.__name__ for kind in kinds)
-            raise UserError(f"{name} in {source} is {value!r}", hint=f"give a value of type {wanted}")
-    return replace(Recipe(), **values)
-
-
-def _plain(values: dict[str, Any], source: str) -> dict[str, Any]:
-    """The values by their options' own names."""
-    for alias in sorted(ALIASES.keys() & values):
-        if (name := ALIASES[alias]) in values:
-            raise UserError(f"{source} has both {name} and {alias}, which is another name of it", hint="give one")
-    return {ALIASES.get(name, name): value for name, value in values.items()}
-
-
-def _read(source: str) -> dict[str, Any]:
-    if source in shipped():
-        text = (resources.files("unisono") / "recipes" / f"{source}.toml").read_text()
-    else:
-        try:
-            text = Path(source).read_text()
-        except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "not a text file"
-            raise UserError(
-                f"recipe {source!r}: {reason}; shipped recipes: {', '.join(shipped())}",
-                hint="give one of these names, or the path of a TOML file",
-            ) from None
-    try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise UserError(f"recipe {source!r} is not TOML: {error}", hint='lines look like: model = "mlp:64"') from None

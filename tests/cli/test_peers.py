@@ -15,7 +15,7 @@ from train_command import train as train_any
 from unisono.errors import UserError
 from unisono.launch.environments import child_environment, torch_variables
 from unisono.launch.placement import Placement
-from unisono.recipe import load
+from unisono.recipe_reading import load
 
 QUIET_END = str(Path(__file__).parents[1] / "launch" / "quiet_end.py")
 SMALL = ["--model", "bn-mlp:16", "--epochs", "3", "--ranks", "2"]

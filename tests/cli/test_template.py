@@ -11,7 +11,8 @@ import pytest
 
 from unisono.cli.main import app
 from unisono.cli.template import OF_ONE_RUN
-from unisono.recipe import Recipe, load
+from unisono.recipe import Recipe
+from unisono.recipe_reading import load
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 from unisono.cli.main import app
 from unisono.errors import Interrupted, UnisonoError, UserError
 from unisono.measure.tune import tuning
-from unisono.recipe import load
+from unisono.recipe_reading import load
 from unisono.report.page.document import sections_of
 from unisono.report.run import load as load_run
 

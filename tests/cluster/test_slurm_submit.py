@@ -10,7 +10,7 @@ from slurm_jobs import QUICK, Desk, can_start, rank_of
 
 from unisono.cli.running import run_recipe
 from unisono.launch.commands import find_program
-from unisono.recipe import load
+from unisono.recipe_reading import load
 
 DATA = "synthetic:classes=20,rows=3000,features=512,difficulty=0.5"
 RECIPE = load("r4", {"batch_size": 1024, "epochs": 2, "data": DATA})

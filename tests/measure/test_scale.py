@@ -5,7 +5,8 @@ import pytest
 from unisono.errors import UserError
 from unisono.measure.scale import cells_of_grid, cells_with_grid, default_grid
 from unisono.measure.study_options import StudyOptions
-from unisono.recipe import Recipe, load
+from unisono.recipe import Recipe
+from unisono.recipe_reading import load
 from unisono.study.cells import Cell
 
 

@@ -3,7 +3,8 @@ import re
 import pytest
 
 from unisono.errors import UserError
-from unisono.recipe import Recipe, load
+from unisono.recipe import Recipe
+from unisono.recipe_reading import load
 from unisono.study.cells import cells_of, over
 
 

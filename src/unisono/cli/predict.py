@@ -49,7 +49,7 @@ def predict(
     from unisono.measure.prediction.network import parse
     from unisono.measure.prediction.points import calibration, usual_batch, usual_shards
     from unisono.measure.prediction.predict import Request, node_counts
-    from unisono.recipe import load
+    from unisono.recipe_reading import load
     from unisono.train.job import prepare
 
     loaded = load(recipe, given_options(options))

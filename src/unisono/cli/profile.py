@@ -10,7 +10,8 @@ from unisono.cli.bench import prepare_out
 from unisono.cli.train import Options, given_options
 from unisono.errors import UnisonoError
 from unisono.measure.profile.options import ProfileOptions
-from unisono.recipe import Recipe, load
+from unisono.recipe import Recipe
+from unisono.recipe_reading import load
 
 _DEFAULTS = ProfileOptions()
 _NOTHING = Options()

@@ -43,7 +43,7 @@ def scale(
     from unisono.cli.studying import Plan
     from unisono.cli.studying import study as carry_out
     from unisono.measure.scale import cells_of_grid, default_grid
-    from unisono.recipe import load
+    from unisono.recipe_reading import load
     from unisono.resources import usable_cores
 
     loaded = load(recipe, given_options(options))

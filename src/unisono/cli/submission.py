@@ -22,7 +22,8 @@ from unisono.launch.slurm.options import JobOptions, check
 from unisono.launch.slurm.room import Wanted, check_room, megabytes
 from unisono.launch.slurm.script import Script, run_directory, write_script
 from unisono.launch.slurm.steps import Layout, Step, make_step
-from unisono.recipe import Recipe, load, option
+from unisono.recipe import Recipe, option
+from unisono.recipe_reading import load
 from unisono.train.job import prepare
 from unisono.train.memory import MIB, estimate_bytes
 from unisono.train.resuming import recipe_of

@@ -10,7 +10,8 @@ from cyclopts import Group, Parameter, Token
 
 from unisono.cli.gpus import Gpus, note_of_run
 from unisono.launch.nodes import NodeOptions
-from unisono.recipe import ALIASES, Recipe, load, option
+from unisono.recipe import Recipe, option
+from unisono.recipe_reading import ALIASES, load
 
 GROUPS = {
     "model": "The network",

@@ -45,7 +45,7 @@ def tune(
     from unisono.measure.tune.candidates import candidates_of
     from unisono.measure.tune.tuning import Terms
     from unisono.measure.tune.tuning import tune as search_best
-    from unisono.recipe import load
+    from unisono.recipe_reading import load
     from unisono.report.verdict import plural
     from unisono.resources import available_bytes, usable_cores
     from unisono.study.disk import writing

@@ -17,7 +17,8 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, final, get_args
 
 from unisono.errors import UserError, unknown_name
-from unisono.recipe import ALIASES, Recipe, from_values
+from unisono.recipe import Recipe
+from unisono.recipe_reading import ALIASES, from_values
 
 NOT_VARIED = ("out", "resume", "allow_change")
 """Options that belong to one run, not to what is run."""

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any, final
 
 from unisono.errors import UserError, unknown_name
-from unisono.recipe import ONE_RUNS, Recipe, changed, load, option
+from unisono.recipe import ONE_RUNS, Recipe, option
+from unisono.recipe_reading import changed, load
 from unisono.strategies.peers import resolve
 from unisono.train.located import FILES, inside, located
 from unisono.train.snapshots.files import Damaged

@@ -13,7 +13,8 @@ from unisono.measure.prediction.cost import Costs, Work
 from unisono.measure.prediction.network import parse
 from unisono.measure.prediction.points import HELD_OUT, calibration, point_of
 from unisono.measure.prediction.predict import PredictOptions, Request, node_counts, rows_of
-from unisono.recipe import Recipe, load
+from unisono.recipe import Recipe
+from unisono.recipe_reading import load
 from unisono.report.predict import checks, compact, table, words_of
 
 COSTS = Costs(sample_s=1e-3, jitter_s=1e-4, cores=2)

@@ -7,7 +7,8 @@ import pytest
 from unisono.errors import UserError
 from unisono.measure.tune.candidates import candidates_of, doublings, scaled
 from unisono.measure.tune.options import TuneOptions
-from unisono.recipe import Recipe, load
+from unisono.recipe import Recipe
+from unisono.recipe_reading import load
 
 
 def names(options, cores=4, **recipe):

@@ -15,7 +15,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from made_run import SPIKE, make
 
 import unisono
-from unisono.recipe import Recipe, load
+from unisono.recipe import Recipe
+from unisono.recipe_reading import load
 from unisono.report.page import document as module
 from unisono.report.page.blocks import Section
 from unisono.report.page.document import content, document, sections_of

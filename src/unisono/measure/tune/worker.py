@@ -28,7 +28,7 @@ from unisono.energy.others import cpu_s
 from unisono.errors import UnisonoError
 from unisono.launch.local import run
 from unisono.measure.steps import Steps, with_steps
-from unisono.recipe import from_values
+from unisono.recipe_reading import from_values
 from unisono.resources import pss_bytes
 from unisono.train.job import Job, prepare
 from unisono.world import World

@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, final
 
 from unisono.errors import UserError
-from unisono.recipe import Recipe, load, option
+from unisono.recipe import Recipe, option
+from unisono.recipe_reading import load
 from unisono.strategies.asynchronous.clerk import PUSH, Clerk, Rules
 from unisono.strategies.asynchronous.orders import ORDERS, Planned
 

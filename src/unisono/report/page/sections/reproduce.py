@@ -11,7 +11,8 @@ from dataclasses import fields
 from typing import Any
 
 from unisono.errors import UserError
-from unisono.recipe import Recipe, from_values, option
+from unisono.recipe import Recipe, option
+from unisono.recipe_reading import from_values
 from unisono.report.page.blocks import Block, Code, Section, Text
 from unisono.report.run import Run
 from unisono.report.verdict import plural
