@@ -3,6 +3,7 @@
 import gc
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -20,6 +21,12 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 # A busy machine is no failure: how long an example takes is not judged.
 settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("unhurried")
+
+# Who starts the suite in the background (&, nohup) has these ignored, and so would have every program that it starts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, lambda number, frame: None)  # of no effect here, and forgotten by programs
 
 DESCRIPTORS = ("memfd", "pidfd", "socket", "/pytest-of-")
 """Of memory, processes, connections, and files of tests; others may be pytest's own, or a library's for good."""
