@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import psutil
@@ -62,6 +62,14 @@ def _children() -> set[str]:
     return {f"{child.pid} {child.name()}" for child in psutil.Process().children(recursive=True)}
 
 
+def _end(children: set[str]) -> None:
+    """A test that fails may leave some, which would keep the others' cores busy."""
+    for child in psutil.Process().children(recursive=True):
+        if any(entry.startswith(f"{child.pid} ") for entry in children):
+            with suppress(psutil.NoSuchProcess):
+                child.kill()
+
+
 def _is_left(name: str) -> bool:
     """Whether this file of /dev/shm stays, and nobody uses it; other processes may be making or removing theirs."""
     deadline = time.monotonic() + LEFT_S
@@ -103,6 +111,8 @@ def nothing_left_behind() -> Iterator[None]:
             left = {name for name in left if _is_left(name)}
         if what == "threads":
             left = _staying(left)
+        if what == "children":
+            _end(left)
         assert not left, f"the test left {what} behind: {left}"
 
 
