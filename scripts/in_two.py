@@ -26,7 +26,8 @@ def main() -> int:
         ended = partial(die_with_parent, os.getpid(), signal.SIGINT)
         aside = subprocess.Popen([*pytest, *ASIDE], stdout=log, stderr=subprocess.STDOUT, preexec_fn=ended)
         try:
-            code = subprocess.run([*pytest, *(f"--ignore={folder}" for folder in ASIDE)], check=False).returncode
+            rest = [*pytest, *(f"--ignore={folder}" for folder in ASIDE)]
+            code = subprocess.run(rest, check=False, preexec_fn=ended).returncode
             code = aside.wait() or code
         except KeyboardInterrupt:  # both have got it, too, and clean up
             code = aside.wait() or 1
