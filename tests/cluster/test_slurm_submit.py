@@ -3,6 +3,7 @@
 Jobs are submitted together and waited for together: each takes seconds, most of which are imports.
 """
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -102,14 +103,16 @@ def test_worlds_of_one_are_refused_with_the_flag(desk):
 
 @with_mpi
 def test_a_rank_that_is_killed_is_named_with_the_memory_that_the_job_asked_for(desk):
-    job = desk.submit("--epochs", "500", "--slow", "0:10", "--mem", "500M", "--launcher", "srun")
+    """Its neighbour may have the time to save what was reached, and then the job goes on, or SLURM may end it first."""
+    job = desk.submit("--epochs", "300", "--slow", "0:10", "--mem", "500M", "--launcher", "srun")
     desk.until_said(job, "epoch 2/")
     rank_of(job, 1).kill()
     desk.until_over(job)
-    assert desk.show(job, "JobState") == "FAILED"
     said = desk.output(job)
+    state = "COMPLETED" if "is queued again, and will go on" in said else "FAILED"
+    assert desk.show(job, "JobState") == state, said
     assert "rank 1" in said or "task 1: Killed" in said
-    assert "a rank was killed (SIGKILL), most often for memory" in said, desk.show(job, "ExitCode")
+    assert re.search("most often (that is )?for memory", said), desk.show(job, "ExitCode")
     assert "HINT: this job asked for 500M a node" in said
 
 

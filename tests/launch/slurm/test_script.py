@@ -166,6 +166,20 @@ def test_a_requeue_that_slurm_refuses_is_said_and_keeps_the_exit_code(place):
     assert (code, "SLURM refused that; to go on: unisono submit --resume runs/mine-17" in said) == (75, True)
 
 
+@pytest.mark.parametrize(
+    ("code", "state", "more", "told"),
+    [
+        pytest.param(75, "RUNNING", {}, True, id="goes on"),
+        pytest.param(75, "RUNNING", {"SLURM_RESTART_COUNT": "1"}, True, id="no further than before"),
+        pytest.param(75, "COMPLETING", {}, False, id="cancelled"),
+        pytest.param(2, "RUNNING", {}, False, id="a mistake"),
+    ],
+)
+def test_ranks_that_leave_unasked_may_have_lost_one_for_memory(place, code, state, more, told):
+    _, said = ended(place, made(), code, state, **more)
+    assert ("if a line above says Killed: most often that is for memory\nHINT: this job asked for 700M" in said) == told
+
+
 def test_a_killed_rank_is_put_down_to_memory(place):
     code, said = ended(place, made(), 137)
     assert code == 137

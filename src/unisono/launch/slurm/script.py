@@ -54,11 +54,17 @@ fi"""
 
 _REQUEUE = """\
 # Not a job that was cancelled: SLURM would start it again, and calls it RUNNING no more.
+lost() {{
+    echo "unisono: if a line above says Killed: most often that is for memory" >&2
+    echo "HINT: this job asked for {memory} a node; submit it with more: --mem" >&2
+}}
 if [ "$code" = 75 ] || {{ [ "$code" != 0 ] && [ -n "$asked" ]; }}; then
     # What fails at the same place in two starts, one after the other, will fail in the next one.
     if [ -z "$asked" ] && [ "${{SLURM_RESTART_COUNT:-0}}" -gt 0 ] && [ "$(newest)" = "$before" ]; then
         echo "unisono: job $job got no further since its last start, and is not queued again: see why above" >&2
+        lost
     elif [ "${{SLURM_RESTART_COUNT:-0}}" -lt {most} ] && [ "$(squeue -h -j "$job" -o %T)" = RUNNING ]; then
+        [ -n "$asked" ] || lost
         echo "unisono: job $job is queued again, and will go on in $run"
         scontrol requeue "$job" || echo "unisono: no, SLURM refused that; to go on: unisono submit --resume $run" >&2
     fi
@@ -84,16 +90,15 @@ class Script:
 def write_script(script: Script) -> str:
     """The text."""
     options, arguments = script.options, " ".join(script.arguments)
+    memory = options.mem or "no memory"
     head = ["#!/bin/bash", f"# Made by: {script.command}", *(f"#SBATCH {line}" for line in _directives(script))]
     parts = [
         "\n".join(head),
         "\n".join(["set -eu", *_environment(script)]),
         _BANNER.format(ranks=script.layout.size),
         "\n".join(["launch() {", "    trap - TERM", *(f"    {line}" for line in script.step.lines), "}"]),
-        _RUN.format(
-            asks=script.step.asks, arguments=f"{arguments} " if arguments else "", memory=options.mem or "no memory"
-        ),
-        *([_REQUEUE.format(most=options.max_requeues)] if options.max_requeues else []),
+        _RUN.format(asks=script.step.asks, arguments=f"{arguments} " if arguments else "", memory=memory),
+        *([_REQUEUE.format(most=options.max_requeues, memory=memory)] if options.max_requeues else []),
         'exit "$code"',
     ]
     return "\n\n".join(parts) + "\n"
