@@ -103,7 +103,7 @@ def test_worlds_of_one_are_refused_with_the_flag(desk):
 
 @with_mpi
 def test_a_rank_that_is_killed_is_named_with_the_memory_that_the_job_asked_for(desk):
-    """Its neighbour may have the time to save what was reached, and then the job goes on, or SLURM may end it first."""
+    """Its neighbour saves what was reached, and the job goes on; in the middle of an update it cannot, and it ends."""
     job = desk.submit("--epochs", "300", "--slow", "0:10", "--mem", "500M", "--launcher", "srun")
     desk.until_said(job, "epoch 2/")
     rank_of(job, 1).kill()
