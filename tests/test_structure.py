@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ LAYERS = [
 FILES = sorted(SOURCE.rglob("*.py"))
 
 
+@cache
 def imported(path: Path) -> set[str]:
     found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
