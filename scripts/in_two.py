@@ -25,15 +25,14 @@ def main() -> int:
         # SIGINT, should this process be killed: it cleans up.
         ended = partial(die_with_parent, os.getpid(), signal.SIGINT)
         aside = subprocess.Popen([*pytest, *ASIDE], stdout=log, stderr=subprocess.STDOUT, preexec_fn=ended)
+        rest = subprocess.Popen([*pytest, *(f"--ignore={folder}" for folder in ASIDE)], preexec_fn=ended)
         try:
-            rest = [*pytest, *(f"--ignore={folder}" for folder in ASIDE)]
-            code = subprocess.run(rest, check=False, preexec_fn=ended).returncode
-            code = aside.wait() or code
+            codes = [rest.wait(), aside.wait()]
         except KeyboardInterrupt:  # both have got it, too, and clean up
-            code = aside.wait() or 1
+            codes = [rest.wait(), aside.wait(), 1]
         log.seek(0)
         print(f"\n{' '.join(ASIDE)}:\n{log.read()}")
-    return code
+    return int(any(codes))
 
 
 if __name__ == "__main__":

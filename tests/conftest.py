@@ -64,10 +64,13 @@ def _children() -> set[str]:
 
 def _end(children: set[str]) -> None:
     """A test that fails may leave some, which would keep the others' cores busy."""
+    ended = []
     for child in psutil.Process().children(recursive=True):
         if any(entry.startswith(f"{child.pid} ") for entry in children):
             with suppress(psutil.NoSuchProcess):
                 child.kill()
+                ended.append(child)
+    psutil.wait_procs(ended, LEFT_S)
 
 
 def _is_left(name: str) -> bool:
@@ -105,14 +108,15 @@ def nothing_left_behind() -> Iterator[None]:
     before = holdings()
     gc.freeze()  # what is there now is no garbage of the test's: else torch alone, once imported, costs 60 ms a look
     yield
-    for what, found in holdings().items():
-        left = found - before[what]
+    found = holdings()
+    if children := found["children"] - before["children"]:
+        _end(children)  # first: threads may wait for them
+    for what, entries in found.items():
+        left = entries - before[what]
         if what == "shared memory":
             left = {name for name in left if _is_left(name)}
         if what == "threads":
             left = _staying(left)
-        if what == "children" and left:
-            _end(left)
         assert not left, f"the test left {what} behind: {left}"
 
 

@@ -40,7 +40,8 @@ OF_RANKS = (
     "pushes", "staleness_mean", "staleness_max", "drops", "clips", "busy_s",
 )  # fmt: skip
 """Columns of `ranks` that a run may have, but for those of each parameter and of each master."""
-_TRAINING = ("recipe.toml", "metrics.jsonl", "summary.json")
+TRAINING = ("recipe.toml", "metrics.jsonl", "summary.json")
+"""A directory that holds one of them is a run's."""
 
 
 @final
@@ -150,7 +151,7 @@ def load(run: str | Path) -> Run:
     studies = {name: found for name in STUDIES if (found := read_records(path / f"{name}.json", problems))}
     if "predict" in studies and (points := _points(path / "model.json", problems)):
         studies[POINTS] = points
-    if not any((path / name).exists() for name in _TRAINING):
+    if not any((path / name).exists() for name in TRAINING):
         return Run(path, studies=studies, about=read_json(path / "about.json", problems), problems=problems)
     metrics = columns_of(_epochs(path / "metrics.jsonl", problems))
     read = Run(
@@ -205,7 +206,7 @@ def _epochs(path: Path, problems: list[str]) -> list[dict[str, Any]]:
 
 def _require(path: Path) -> None:
     """A `UserError` that says what is there instead of a run."""
-    known = (*_TRAINING, *(f"{name}.json" for name in STUDIES))
+    known = (*TRAINING, *(f"{name}.json" for name in STUDIES))
     if not path.exists():
         raise UserError(f"there is no run {str(path)!r}", hint="give a run directory, such as runs/NAME")
     if not path.is_dir():
@@ -219,7 +220,7 @@ def _require(path: Path) -> None:
         f"give one of the runs in it: {', '.join(inside[-3:])}" if inside else "give a run directory of unisono train"
     )
     raise UserError(
-        f"{path} is no run: it has no {', no '.join(_TRAINING)}, and of no study ({', '.join(STUDIES)}) a .json",
+        f"{path} is no run: it has no {', no '.join(TRAINING)}, and of no study ({', '.join(STUDIES)}) a .json",
         hint=hint,
     )
 

@@ -87,12 +87,14 @@ def test_how_a_run_ended_is_read_without_a_pause(growing, monkeypatch):
 
 
 @pytest.mark.parametrize("study", STUDIES)
-def test_a_study_that_can_be_shown_has_ended(study, growing, tmp_path):
+def test_a_study_that_can_be_shown_is_not_waited_for(study, growing, tmp_path):
     (tmp_path / "study").mkdir()
     assert not ended([tmp_path / "study"])
     (tmp_path / "study" / f"{study}.json").write_text("[]")
     assert ended([tmp_path / "study"])
     assert not ended([tmp_path / "study", growing.path])
+    (growing.path / f"{study}.json").write_text("[]")
+    assert not ended([growing.path]), "a run that goes on, and a study of it"
 
 
 def test_what_is_not_there_yet_is_no_problem_of_a_run_that_goes_on(growing):

@@ -35,6 +35,7 @@ _RUN = """\
 # Ranks that are asked to end save a snapshot and leave with exit code 75. This shell is asked by USR1, before the time
 # limit; when the job is cancelled or preempted, ranks get TERM from SLURM itself, and this shell waits for them.
 asked='' launched=''
+running() {{ [ "$(squeue -h -j "$job" -o %T)" = RUNNING ]; }}  # a job that was cancelled is called that no more
 newest() {{ ls "$run/snapshots" 2>/dev/null | sed -nE 's/^[0-9]+-([0-9]+)$/\\1/p' | sort | tail -n 1; }}
 trap 'asked=yes; {asks} || true' USR1
 trap '' TERM
@@ -50,21 +51,18 @@ wait "$launched" || code=$?
 if [ "$code" = 137 ]; then
     echo "unisono: a rank was killed (SIGKILL), most often for memory: the lines above name it." >&2
     echo "HINT: this job asked for {memory} a node; submit it with more: --mem" >&2
+elif [ "$code" = 75 ] && [ -z "$asked" ] && running; then
+    echo "unisono: if a line above says Killed: most often that is for memory" >&2
+    echo "HINT: this job asked for {memory} a node; if so, submit it with more: --mem" >&2
 fi"""
 
 _REQUEUE = """\
-# Not a job that was cancelled: SLURM would start it again, and calls it RUNNING no more.
-lost() {{
-    echo "unisono: if a line above says Killed: most often that is for memory" >&2
-    echo "HINT: this job asked for {memory} a node; submit it with more: --mem" >&2
-}}
+# Not a job that was cancelled: SLURM would start it again.
 if [ "$code" = 75 ] || {{ [ "$code" != 0 ] && [ -n "$asked" ]; }}; then
     # What fails at the same place in two starts, one after the other, will fail in the next one.
     if [ -z "$asked" ] && [ "${{SLURM_RESTART_COUNT:-0}}" -gt 0 ] && [ "$(newest)" = "$before" ]; then
         echo "unisono: job $job got no further since its last start, and is not queued again: see why above" >&2
-        lost
-    elif [ "${{SLURM_RESTART_COUNT:-0}}" -lt {most} ] && [ "$(squeue -h -j "$job" -o %T)" = RUNNING ]; then
-        [ -n "$asked" ] || lost
+    elif [ "${{SLURM_RESTART_COUNT:-0}}" -lt {most} ] && running; then
         echo "unisono: job $job is queued again, and will go on in $run"
         scontrol requeue "$job" || echo "unisono: no, SLURM refused that; to go on: unisono submit --resume $run" >&2
     fi
@@ -90,15 +88,16 @@ class Script:
 def write_script(script: Script) -> str:
     """The text."""
     options, arguments = script.options, " ".join(script.arguments)
-    memory = options.mem or "no memory"
     head = ["#!/bin/bash", f"# Made by: {script.command}", *(f"#SBATCH {line}" for line in _directives(script))]
     parts = [
         "\n".join(head),
         "\n".join(["set -eu", *_environment(script)]),
         _BANNER.format(ranks=script.layout.size),
         "\n".join(["launch() {", "    trap - TERM", *(f"    {line}" for line in script.step.lines), "}"]),
-        _RUN.format(asks=script.step.asks, arguments=f"{arguments} " if arguments else "", memory=memory),
-        *([_REQUEUE.format(most=options.max_requeues, memory=memory)] if options.max_requeues else []),
+        _RUN.format(
+            asks=script.step.asks, arguments=f"{arguments} " if arguments else "", memory=options.mem or "no memory"
+        ),
+        *([_REQUEUE.format(most=options.max_requeues)] if options.max_requeues else []),
         'exit "$code"',
     ]
     return "\n\n".join(parts) + "\n"

@@ -22,15 +22,13 @@ from unisono.errors import UserError
 from unisono.report.page.blocks import Section, Text
 from unisono.report.page.document import content, document
 from unisono.report.page.markup import html_of
-from unisono.report.run import STUDIES, Run, load
+from unisono.report.run import STUDIES, TRAINING, Run, load
 
 PAUSE_S = 0.5
 SHARE = 10
 """Reading and drawing take at most about a tenth of one core."""
 FRESH_S = 30.0
 """A run writes about every two seconds what its ranks do: one that wrote within this time goes on."""
-LAST = ("summary.json", *(f"{study}.json" for study in STUDIES))
-"""Files that are written at the end."""
 _AWAITED = ("summary.json is missing", "metrics.jsonl is missing", "ranks.csv is missing")
 
 
@@ -98,8 +96,14 @@ def current(path: Path) -> Run:
 
 
 def ended(paths: Sequence[Path]) -> bool:
-    """Whether all runs have written how they ended. One that was killed has not; a study writes what it found then."""
-    return all(any((path / name).exists() for name in LAST) for path in paths)
+    """Whether all runs have written how they ended. One that was killed has not. Of a study, what it can show."""
+    return all(any((path / name).exists() for name in _last(path)) for path in paths)
+
+
+def _last(path: Path) -> list[str]:
+    """The files of which one says that nothing more is waited for. A run's directory may hold a study of it, too."""
+    trained = any((path / name).exists() for name in TRAINING)
+    return ["summary.json"] if trained else [f"{study}.json" for study in STUDIES]
 
 
 def age_s(paths: Sequence[Path]) -> float:
