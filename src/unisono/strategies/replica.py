@@ -58,7 +58,7 @@ class Replica(Saved):
         options: OptimizerOptions,
         algorithm: str,
         epochs: int = 1,
-        terms: Terms = Terms(),  # noqa: B008 - frozen
+        terms: Terms = Terms(),
     ) -> None:
         super().__init__(comm, model, epochs)
         self._model, self._algorithm, self._terms = model, algorithm, terms
