@@ -44,7 +44,6 @@ def test_a_slow_link_shows_in_the_matrix(tmp_path):
 
 
 @with_torch
-@pytest.mark.skipif(find_program("iptables") is None, reason="iptables is not installed")
 def test_two_machines_that_do_not_reach_each_other_are_named(tmp_path):
     with Net(3) as net:
         net.forbid(1, 2)
