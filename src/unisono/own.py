@@ -1,7 +1,8 @@
 """The user's own code: a function of a file, named as `path.py:function`.
 
-The one idea: the file is run once, under a name of ours; its function can then be called as often as needed. Whatever
-goes wrong in either is one message with file and line, and with how the function was called.
+The one idea: the file is run once, under a name of ours; its function can then be called as often as needed. Another
+process may run it again, as it was when it was read, though it may have been edited since. Whatever goes wrong in
+either is one message with file and line, and with how the function was called.
 
     make = OwnFunction("mine.py:net"); module = make(shape=(1, 28, 28), outputs=10)
 
@@ -16,6 +17,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from importlib.abc import SourceLoader
 from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Any, final
@@ -28,13 +30,13 @@ from unisono.tracebacks import own_frame
 class OwnFunction:
     """The function of `path.py:function`; every mistake is a `UserError`."""
 
-    def __init__(self, spec: str) -> None:
+    def __init__(self, spec: str, source: bytes | None = None) -> None:
+        """source: what the file held when it was first read, to run that again; None: what it holds now."""
         file, _, name = spec.rpartition(":")
         self.spec, self._path = spec, Path(file).expanduser()
-        if not self._path.is_file():
-            raise UserError(f"{spec}: there is no file {self._path}", hint="is the path right, seen from here?")
+        source = read(spec) if source is None else source
         with self.explained():
-            self._function = _find(self._path, name)
+            self._function = _find(self._path, source, name)
 
     def __call__(self, **offered: Any) -> Any:
         """What the function returns, called with those of `offered` that it has parameters for."""
@@ -87,6 +89,17 @@ class OwnFunction:
         return {name: value for name, value in offered.items() if name in named}
 
 
+def read(spec: str) -> bytes:
+    """What the file of `path.py:function` holds."""
+    path = Path(spec.rpartition(":")[0]).expanduser()
+    if not path.is_file():
+        raise UserError(f"{spec}: there is no file {path}", hint="is the path right, seen from here?")
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise UserError(f"{spec}: {error.strerror}", hint="make the file readable") from None
+
+
 def _written(arguments: Mapping[str, Any]) -> str:
     return ", ".join(f"{name}={value!r}" for name, value in arguments.items())
 
@@ -114,8 +127,8 @@ def without_function(option: str, file: str) -> UserError:
     )
 
 
-def _find(path: Path, name: str) -> Callable[..., Any]:
-    module = _import(path)
+def _find(path: Path, source: bytes, name: str) -> Callable[..., Any]:
+    module = _run(path, source)
     function = getattr(module, name, None)
     if not callable(function):
         functions = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
@@ -123,15 +136,15 @@ def _find(path: Path, name: str) -> Callable[..., Any]:
     return function  # type: ignore[no-any-return]
 
 
-def _import(path: Path) -> ModuleType:
+def _run(path: Path, source: bytes) -> ModuleType:
     # Under a name of our own: mine.py may be called like a module that exists.
     spec = importlib.util.spec_from_file_location(f"unisono_own_{path.stem}", path)
-    if spec is None or spec.loader is None:
+    if spec is None or not isinstance(spec.loader, SourceLoader):
         raise UserError(f"{path}: not a Python file", hint="give path.py:function")
     module = importlib.util.module_from_spec(spec)
     sys.modules[module.__name__] = module  # dataclasses and pickles of the user's look themselves up there
     try:
-        spec.loader.exec_module(module)
+        exec(spec.loader.source_to_code(source, str(path)), vars(module))
     finally:
         del sys.modules[module.__name__]
     return module

@@ -74,6 +74,9 @@ class Journeys(Wrapper):
         super().bind(params, buffers)
         self._average, self._committed = params, buffers
 
+    def end_epoch(self) -> None:
+        self._walker.end_epoch()
+
     def open(self, batches: Sequence[Batch], position: int) -> None:
         """The steps that replicas walk until round `position`, in which they meet."""
         self._batches, self._position = batches, position

@@ -28,6 +28,7 @@ from unisono.models.slowed import Slowed, parse_slow
 from unisono.optim import make as make_optimizer
 from unisono.optim.options import OptimizerOptions
 from unisono.optim.schedules import ScheduleOptions, learning_rate, scaled
+from unisono.own import read
 from unisono.own_code import file_in, sha256_of
 from unisono.recipe import DEFAULT_SHARDS, Recipe
 from unisono.rng import generator
@@ -64,6 +65,9 @@ class Job:
     schedule: ScheduleOptions
     notes: Sequence[str] = ()
     """What the user is to be told before the run starts."""
+    own_source: bytes | None = None
+    """Of a network of the user's own: its file as it was then. Replacements of ranks are built from it, too, though the
+    file may have been edited since."""
 
     def model(self) -> Model:
         """A new network."""
@@ -73,7 +77,9 @@ class Job:
             from unisono.models.torch.build import build as build_torch
 
             options = recipe.activation, recipe.dropout, recipe.precision, recipe.threads
-            return build_torch(recipe.model, self.task, *options, sync_batchnorm=recipe.sync_batchnorm)
+            return build_torch(
+                recipe.model, self.task, *options, sync_batchnorm=recipe.sync_batchnorm, source=self.own_source
+            )
         return build(recipe.model, data.features, data.outputs, recipe.activation, recipe.dropout)
 
     def model_of(self, rank: int) -> Model:
@@ -258,7 +264,8 @@ def prepare(recipe: Recipe, dataset: Dataset | None = None) -> Job:
     if asynchronous:
         plan, optimizer, shards = plan_epoch(recipe, samples), masters_optimizer(optimizer), 0
     Every.parse("--snapshot-every", recipe.snapshot_every)
-    job = Job(replace(recipe, shards=shards, engine=engine), dataset, plan, optimizer, schedule)
+    source = read(recipe.model) if file_in(recipe.model) else None
+    job = Job(replace(recipe, shards=shards, engine=engine), dataset, plan, optimizer, schedule, own_source=source)
     if job.model().classifies != bool(dataset.classes) or (engine == "numpy" and dataset.tokens):
         kind = "text" if dataset.tokens else "classes" if dataset.classes else "numbers to predict"
         raise UserError(
@@ -270,7 +277,7 @@ def prepare(recipe: Recipe, dataset: Dataset | None = None) -> Job:
     if engine == "torch":
         from unisono.models.torch.build import try_again
 
-        job = replace(job, notes=try_again(recipe.model, job.task))
+        job = replace(job, notes=try_again(recipe.model, job.task, source))
     _ = job.code_sha256  # now: by the first snapshot somebody may have edited the files that are run
     return job
 

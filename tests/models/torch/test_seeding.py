@@ -100,7 +100,19 @@ def test_draws_that_begin_later_are_told_before_an_epoch_counts(kind, name):
     call(model, few, labels)
     call(model, many, more)
     with pytest.raises(UserError, match=f"has begun to draw from the generator of {name} after its first samples"):
+        model.end_epoch()
+    call(model, many, more)
+    with pytest.raises(UserError, match=f"has begun to draw from the generator of {name} after its first samples"):
         model.evaluate(few, labels)
+
+
+def test_draws_between_two_epochs_are_not_the_module_s():
+    model = ready("numpy", late=True)
+    x, y = samples(ROWS, 1, 3)
+    for _ in range(2):
+        call(model, x, y)
+        model.end_epoch()
+        np.random.rand()
 
 
 @pytest.mark.parametrize("kind", DRAWS)

@@ -6,7 +6,8 @@
 The one idea: both are factories. One of the user's may take `shape` (one sample as the module will see it: (1, 28, 28))
 and `outputs`, by these names; what is wrong with it is said with the line in the file.
 
-Limits: the file is run in every process that builds the model.
+Limits: the file is run in every process that builds the model, always as it was when it was first read; what it
+imports from beside it is not.
 """
 
 from collections.abc import Callable
@@ -33,8 +34,9 @@ def build(
     threads: int = 1,
     *,
     sync_batchnorm: bool = False,
+    source: bytes | None = None,
 ) -> TorchModel:
-    """The model that `spec` names. Mistakes are `UserError`s."""
+    """The model that `spec` names; source: of the user's own file, if it was read before. Mistakes are `UserError`s."""
     options = precision, threads, sync_batchnorm
     # Before anything is computed: a process with threads of torch's cannot fork ranks.
     torch.set_num_threads(1)
@@ -43,18 +45,18 @@ def build(
             raise UserError(
                 f"--activation or --dropout with --model {spec}: the file decides", hint="write them into the module"
             )
-        own = OwnFunction(spec)
+        own = OwnFunction(spec, source)
         hint = f"correct it: a sample has the shape {task.input_shape}, a batch one dimension more"
         with own.explained(hint, _offered(task)):
             return TorchModel(partial(own, **_offered(task)), task, *options)
     return TorchModel(_by_name(spec, task, activation, dropout), task, *options)
 
 
-def try_again(spec: str, task: Task) -> list[str]:
+def try_again(spec: str, task: Task, source: bytes | None = None) -> list[str]:
     """After `build`: whether a function of the user's builds the same again; notes for the user."""
     if ".py:" not in spec:
         return []
-    own = OwnFunction(spec)
+    own = OwnFunction(spec, source)
     with own.explained(offered=_offered(task)):
         return check_repeats(partial(own, **_offered(task)), spec)
 

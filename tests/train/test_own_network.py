@@ -1,0 +1,68 @@
+"""Whole runs of the user's own network: what is in its file when it is edited, and what it draws when it was not seen
+to."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+
+from unisono.errors import RankFailed
+from unisono.recipe import Recipe
+from unisono.train.job import Job, prepare
+from unisono.train.team import Places, Team
+
+NET = """
+import numpy as np, torch
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 3)
+        self.calls = 0
+    def forward(self, x):
+        return self.layer(self.scaled(x))
+    def scaled(self, x):
+        return FACTOR
+def make(): return Net()
+"""
+LATE = """x * (1 + np.random.rand() if self.training and self.calls > 9 else 1)
+    def __call__(self, x):
+        self.calls += 1
+        return super().__call__(x)"""
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> str:
+    """Of which none are for a test, unless the recipe takes some for validation."""
+    rng = np.random.default_rng(1)
+    np.savez(tmp_path / "few.npz", train_x=rng.random((128, 4), np.float32), train_y=rng.integers(0, 3, 128))
+    return str(tmp_path / "few.npz")
+
+
+def job_of(folder: Path, factor: str, **options) -> Job:
+    file = folder / "mine.py"
+    file.write_text(NET.replace("FACTOR", factor))
+    return prepare(Recipe(model=f"{file}:make", epochs=6, batch_size=32, ranks=2, **options))
+
+
+def sha256(job: Job) -> str:
+    return Team(job, Places()).train(lambda rank, record: None).results[0]["weights_sha256"]
+
+
+@pytest.mark.parametrize("strategy", ["sync", "local"])
+def test_a_file_that_is_edited_meanwhile_is_run_as_it_was(tmp_path, data, strategy):
+    """Replacements of ranks are built later than the others."""
+    job = job_of(tmp_path, "x * 1", data=data, strategy=strategy)
+    before, other = sha256(job), job_of(tmp_path, "x * 3", data=data, strategy=strategy)
+    assert sha256(job) == before != sha256(other)
+    (tmp_path / "mine.py").unlink()
+    assert sha256(job) == before
+
+
+@pytest.mark.parametrize("strategy", ["sync", "local", "async"])
+@pytest.mark.parametrize("validation", [0.0, 0.25])
+def test_draws_that_begin_late_end_the_run(tmp_path, data, strategy, validation):
+    job = job_of(tmp_path, LATE, data=data, strategy=strategy, validation=validation)
+    with pytest.raises(RankFailed, match="begun to draw from the generator of NumPy"):
+        sha256(job)
