@@ -16,7 +16,8 @@ import pytest
 from unisono.errors import UserError
 from unisono.recipe import Recipe
 from unisono.train import rundir as module
-from unisono.train.rundir import LOCK, RunDirectory
+from unisono.train.journal import Journal
+from unisono.train.rundir import LOCK, RunDirectory, token_in
 
 RECIPE = Recipe(epochs=3)
 FILES = ["contributions.csv", "metrics.jsonl", "ranks.csv", "recipe.toml", "summary.json", "sync_time.csv"]
@@ -31,6 +32,10 @@ def record(epoch: int, **metrics) -> dict:
 
 def names(path: Path) -> list[str]:
     return sorted(entry.name for entry in path.iterdir() if entry.name != LOCK)
+
+
+def contents(path: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in path.iterdir() if file.name != LOCK}
 
 
 def epochs_of(path: Path) -> list[int]:
@@ -201,13 +206,63 @@ def test_what_is_discarded_is_released(tmp_path, make):
 
 def test_a_run_that_could_not_be_gone_on_with_is_as_it_was(tmp_path):
     with RunDirectory.make(str(tmp_path / "run"), RECIPE) as directory:
-        directory.add(record(1), ["W"])
+        for epoch in (1, 2, 3):
+            directory.add(record(epoch), ["W"])
         directory.finish({"status": "finished"})
-    before = {file.name: file.read_text() for file in directory.path.iterdir() if file.name != LOCK}
+    (directory.path / "ranks.csv").write_bytes((directory.path / "ranks.csv").read_bytes() + b"\xff")
+    before = contents(directory.path)
     with RunDirectory.reopen(directory.path, 1, replace(RECIPE, epochs=9, shards=4)) as again:
         assert not (directory.path / "summary.json").exists()
+        assert epochs_of(directory.path) == [1]
         again.discard()
-    assert {file.name: file.read_text() for file in directory.path.iterdir() if file.name != LOCK} == before
+    assert contents(directory.path) == before
+
+
+def test_a_disk_that_fails_while_a_run_is_reopened_leaves_it_as_it_was(tmp_path, monkeypatch):
+    with RunDirectory.make(str(tmp_path / "run"), RECIPE) as directory:
+        for epoch in (1, 2, 3):
+            directory.add(record(epoch), ["W"])
+        directory.finish({"status": "finished"})
+    before, cut = contents(directory.path), Journal.cut
+
+    def fail(journal: Journal, name: str, kept: Callable[[int, str], bool]) -> None:
+        if name == "sync_time.csv":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        cut(journal, name, kept)
+
+    monkeypatch.setattr(Journal, "cut", fail)
+    with pytest.raises(UserError, match="No space left on device"):
+        RunDirectory.reopen(directory.path, 1, replace(RECIPE, epochs=9))
+    assert contents(directory.path) == before
+    assert not held(directory.path)
+
+
+@pytest.mark.parametrize("kind", ["a link", "a pipe"])
+def test_a_lock_that_leads_elsewhere_is_refused_and_what_is_there_stays(tmp_path, kind):
+    with RunDirectory.make(str(tmp_path / "run"), RECIPE) as directory:
+        directory.add(record(1), ["W"])
+    lock, precious = directory.path / LOCK, tmp_path / "precious"
+    precious.write_text("mine")
+    lock.unlink()
+    lock.symlink_to(precious) if kind == "a link" else os.mkfifo(lock)
+    with pytest.raises(UserError, match="symbolic links" if kind == "a link" else "is not a file"):
+        RunDirectory.reopen(directory.path, 1, RECIPE)
+    assert precious.read_text() == "mine"
+
+
+def test_a_run_that_is_not_gone_on_with_keeps_its_token(tmp_path):
+    """By it other machines know the run."""
+    with RunDirectory.make(str(tmp_path / "run"), RECIPE) as directory:
+        pass
+
+    def refuse() -> None:
+        raise UserError("not this one")
+
+    with pytest.raises(UserError, match="not this one"):
+        RunDirectory.reopen(directory.path, 0, RECIPE, refuse)
+    assert token_in(directory.path) == directory.token
+    with RunDirectory.reopen(directory.path, 0, RECIPE) as again:
+        assert token_in(directory.path) == again.token != directory.token
 
 
 def test_lines_that_are_damaged_do_not_keep_a_run_from_going_on(tmp_path):
@@ -216,7 +271,7 @@ def test_lines_that_are_damaged_do_not_keep_a_run_from_going_on(tmp_path):
         directory.add(record(2), ["W"])
     metrics, ranks = directory.path / "metrics.jsonl", directory.path / "ranks.csv"
     whole = metrics.read_text(), ranks.read_text()
-    metrics.write_bytes(metrics.read_bytes() + b"\xff\xfe\n\0\0\0\n")
+    metrics.write_bytes(b"\0\0\n" + metrics.read_bytes() + b"\xff\xfe\n\0\0\0\n")
     ranks.write_bytes(ranks.read_bytes() + b"\xff,\0\n")
     RunDirectory.reopen(directory.path, 2, RECIPE).release()
     assert (metrics.read_text(), ranks.read_text()) == whole

@@ -115,12 +115,12 @@ class Journal:
         self._lengths[name] = length
 
 
-def replace(path: Path, text: str) -> None:
+def replace(path: Path, content: str | bytes) -> None:
     """Makes a file anew, whole or not at all: what was there stays until the new one is on the disk."""
     draft = path.with_name(path.name + ".part")
     try:
-        with open(draft, "w") as file:
-            file.write(text)
+        with open(draft, "wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())
         draft.rename(path)

@@ -23,6 +23,7 @@ import io
 import json
 import os
 import secrets
+import stat
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
@@ -52,7 +53,7 @@ class RunDirectory:
         self._made: list[Path] = []
         self._held: io.FileIO | None = None
         self._mark = ""
-        self._before: dict[str, str] = {}
+        self._before: dict[str, bytes] = {}
         self.token = secrets.token_hex(8)
         """By which other machines know that a directory of this name, as they see it, is this one."""
 
@@ -98,12 +99,14 @@ class RunDirectory:
             try:
                 directory._lock()
                 check()
+                directory._leave_token()
                 directory._remember()
                 replace(directory.path / "recipe.toml", recipe.toml())
                 for name in TABLES:
-                    directory.journal.cut(name, partial(_stays, epochs))
+                    directory.journal.cut(name, partial(_stays, epochs, name.endswith(".csv")))
                 (directory.path / "summary.json").unlink(missing_ok=True)
             except OSError as error:
+                directory.discard()
                 hint = HINTS.get(error.errno or 0, "make it writable again")
                 raise UserError(f"--resume {path}: {error.strerror}", hint=hint) from None
             kept.pop_all()
@@ -111,8 +114,12 @@ class RunDirectory:
 
     def _lock(self) -> None:
         """Until `release`, or the end of this process, nobody else writes here. On a file that is never replaced."""
-        self._held = io.FileIO(self.path / LOCK, "a+")  # NFS gives the lock only on files opened for writing
+        # For writing: else NFS gives no lock. No link: somebody else's directory may lead to any file of ours.
+        fd = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+        self._held = io.FileIO(fd, "r+")
         try:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                raise OSError(errno.EINVAL, f"{LOCK} is not a file")
             fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             self.release()
@@ -122,6 +129,9 @@ class RunDirectory:
         except OSError as error:
             if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP):  # a file system without locks
                 raise
+
+    def _leave_token(self) -> None:
+        assert self._held is not None
         self._held.truncate(0)
         self._held.write(self.token.encode())
         with suppress(OSError):
@@ -156,19 +166,20 @@ class RunDirectory:
         (path / LOCK).touch(exist_ok=False)
         self._made[:0] = [path / "recipe.toml", path / LOCK]
         self._lock()
+        self._leave_token()
         replace(path / "recipe.toml", recipe.toml())
 
     def _remember(self) -> None:
-        for name in ("recipe.toml", "summary.json"):
-            with suppress(FileNotFoundError, UnicodeDecodeError):
-                self._before[name] = (self.path / name).read_text()
+        for name in ("recipe.toml", "summary.json", *TABLES):
+            with suppress(FileNotFoundError):
+                self._before[name] = (self.path / name).read_bytes()
 
     def discard(self) -> None:
         """Removes what `make` made, unless there is more in it by now, or gives the run back that `reopen` was to go on
         with; nobody is kept from it any more."""
-        for name, text in self._before.items():
+        for name, content in self._before.items():
             with suppress(OSError):
-                replace(self.path / name, text)
+                replace(self.path / name, content)
         self.release()
         for entry in self._made:
             with suppress(OSError):
@@ -186,10 +197,11 @@ class RunDirectory:
         self.journal.keep("summary.json", lambda: replace(self.path / "summary.json", text))
 
 
-def _stays(epochs: int, number: int, line: str) -> bool:
-    """Whether a line of a table is of an epoch that is not done again, or the header; damaged ones are neither."""
+def _stays(epochs: int, headed: bool, number: int, line: str) -> bool:
+    """Whether a line of a table is of an epoch that is not done again, or the header, if it has one; damaged ones are
+    neither."""
     epoch = epoch_of(line)
-    return number == 0 if epoch is None else epoch <= epochs
+    return headed and number == 0 if epoch is None else epoch <= epochs
 
 
 def token_in(path: Path) -> str:
