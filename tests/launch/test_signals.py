@@ -8,7 +8,7 @@ from contextlib import suppress
 import pytest
 
 from unisono.launch.children import reap, signals_held
-from unisono.launch.signals import SIGNALS, deaf_after, heeding
+from unisono.launch.signals import SIGNALS, as_ctrl_c, deaf_after, heeding
 
 
 def test_the_first_of_each_kind_asks_and_the_second_ends():
@@ -29,6 +29,17 @@ def test_what_comes_twice_within_seconds_is_one_request_but_for_ctrl_c():
         for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGUSR1, signal.SIGTERM, signal.SIGINT):
             signal.raise_signal(number)
         assert len(asked) == 3
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+
+
+def test_whatever_ends_as_ctrl_c_does_interrupts_once():
+    """Service managers send SIGHUP after SIGTERM; a person's Ctrl-C still ends what takes too long."""
+    with as_ctrl_c():
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGTERM)
+        for number in (signal.SIGHUP, signal.SIGUSR1, signal.SIGTERM):
+            signal.raise_signal(number)
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
 

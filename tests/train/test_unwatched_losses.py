@@ -231,6 +231,24 @@ def test_sigterm_does_not_cut_the_farewell_of_a_rank_that_fails_short(tmp_path, 
     assert ended[1].failure[0] == type(error).__name__
 
 
+def test_sigterm_does_not_end_a_rank_that_fails_while_its_snapshot_is_being_written(tmp_path):
+    """It waits for that before it says why it leaves."""
+    leave = Saver.__exit__
+
+    def signalled(saver: Saver, *given: Any) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        leave(saver, *given)
+
+    def patched(patch: pytest.MonkeyPatch, rank: int) -> None:
+        in_step_5(lambda: fail(UserError("no label")))(patch, rank)
+        if rank == 1:
+            patch.setattr(Saver, "__exit__", signalled)
+
+    ended = ends_of(on_arena(2), tmp_path, patched)
+    assert ended[1].answered, "killed by the signal"
+    assert ended[1].failure[0] == "UserError"
+
+
 @pytest.mark.parametrize(
     ("node", "error", "first"),
     [

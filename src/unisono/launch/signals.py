@@ -29,13 +29,17 @@ SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP, signal.SIGINT)
 
 @contextmanager
 def heeding(
-    ask: Callable[[], None], since: dict[int, float] | None = None, echo_s: float | None = None
+    ask: Callable[[], None],
+    since: dict[int, float] | None = None,
+    echo_s: float | None = None,
+    *,
+    alike: bool = False,
 ) -> Iterator[None]:
     """SIGTERM, SIGUSR1, SIGHUP and Ctrl-C call `ask`; the second of a kind is a KeyboardInterrupt.
 
     Of a kind: batch systems warn with one and end with another. The second: after `echo_s` (`ECHO_S` unless given), but
     for Ctrl-C. What is ignored stays so: nohup means it. since: where it is noted when the first of a kind came, for
-    blocks that count together.
+    blocks that count together. alike: they are all of one kind, whichever comes first.
     """
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread may
@@ -47,11 +51,11 @@ def heeding(
         if os.getpid() != owner:  # a child that was forked meanwhile, such as a worker of a DataLoader: not asked
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
-        now = time.monotonic()
-        if number not in first:
-            first[number] = now
+        now, kind = time.monotonic(), 0 if alike else number
+        if kind not in first:
+            first[kind] = now
             ask()
-        elif number == signal.SIGINT or now - first[number] >= (ECHO_S if echo_s is None else echo_s):
+        elif number == signal.SIGINT or now - first[kind] >= (ECHO_S if echo_s is None else echo_s):
             raise KeyboardInterrupt
 
     before: dict[int, Any] = {}
@@ -67,8 +71,8 @@ def heeding(
 
 def as_ctrl_c() -> AbstractContextManager[None]:
     """All of these signals are what Ctrl-C is, a KeyboardInterrupt: batch systems send them, and what ends well by one
-    ends well by the others. What comes again within `ECHO_S` does not disturb the end."""
-    return heeding(_interrupt)
+    ends well by the others. What comes within `ECHO_S` of the first, of whichever kind, does not disturb the end."""
+    return heeding(_interrupt, alike=True)
 
 
 def _interrupt() -> None:

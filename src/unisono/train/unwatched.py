@@ -103,7 +103,8 @@ def train_unwatched(
                 saver.tick()
                 on_tick()
 
-            with saver, heeding(asking):
+            # Before the saver, which may wait for a snapshot that is being written.
+            with saver, deaf_after(Exception, SystemExit), heeding(asking):
                 try:
                     found = walk_through(strategy, model, job, world.report, places.weights, tick)
                 except OtherFailed:
