@@ -47,6 +47,10 @@ def test_shipped_recipes_are_valid(name):
         ("stall_timeout = nan", "--stall-timeout is nan"),
         ("lr = -inf", "--lr is -inf"),
         ("epochs 3", "is not TOML"),
+        (f"lr = 1{'0' * 400}", "lr in .* is larger than any float"),
+        (f"lr = 0x1{'0' * 5000}", "lr in .* is larger than any float"),
+        (f"lr = 1{'0' * 5000}", "is not TOML"),
+        (f"lr = {'[' * 5000}", "is not TOML"),
     ],
 )
 def test_mistakes_are_named(tmp_path, text, message):

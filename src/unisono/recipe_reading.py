@@ -55,11 +55,18 @@ def from_values(values: dict[str, Any], source: str) -> Recipe:
             raise unknown_name(f"key in {source}:", name, known)
         kinds = get_args(known[name].type) or (known[name].type,)
         if float in kinds and isinstance(value, int) and not isinstance(value, bool):
-            values[name] = float(value)
+            values[name] = _as_float(name, value, source)
         elif not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
             wanted = " or ".join(kind.__name__ for kind in kinds)
             raise UserError(f"{name} in {source} is {value!r}", hint=f"give a value of type {wanted}")
     return replace(Recipe(), **values)
+
+
+def _as_float(name: str, value: int, source: str) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        raise UserError(f"{name} in {source} is larger than any float", hint="give a smaller number") from None
 
 
 def _plain(values: dict[str, Any], source: str) -> dict[str, Any]:
@@ -84,5 +91,5 @@ def _read(source: str) -> dict[str, Any]:
             ) from None
     try:
         return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # ValueError: TOML's own, and that of numbers with too many digits
         raise UserError(f"recipe {source!r} is not TOML: {error}", hint='lines look like: model = "mlp:64"') from None

@@ -122,6 +122,8 @@ def test_a_dry_run_prints_and_leaves_nothing(tmp_path):
         (["submit", "--array", "0-3", "--array-option", "model"], "unknown --array-option 'model'"),
         (["submit", "--poll-s", "0", "--follow"], "--poll-s is 0"),
         (["submit", "--join-timeout", "-1"], "--join-timeout is -1"),
+        (["submit", "--join-timeout", "nan"], "--join-timeout is nan"),
+        (["submit", "--join-timeout", "inf"], "--join-timeout is inf"),
         (["submit", "--interface", "eth0 eth1"], "--interface is 'eth0 eth1'"),
         (["submit", "--script", "/proc/x", "--mem", "1G"], "/proc/x cannot be written"),
         (["submit", "--script", "notes.txt", "--mem", "1G"], "notes.txt exists and is no script of unisono submit's"),

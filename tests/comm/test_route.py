@@ -70,6 +70,13 @@ def test_whoever_does_not_answer_in_time_is_told_with_the_reason():
     assert "not known" in no_answer("no.such.host.invalid", port, 0.2)
 
 
+@pytest.mark.parametrize("name", ["a..b", f"{'a' * 64}.example"])
+def test_what_cannot_be_a_name_is_told_at_once(name):
+    assert no_answer(name, 29500, 60.0) == "it is no host name"
+    with pytest.raises(UserError, match=r"does not resolve on .*: it is no host name"):
+        resolve(name)
+
+
 def test_whoever_answers_late_is_heard(monkeypatch):
     """The name, the machine or the program may come up a moment later."""
     answers = [ConnectionRefusedError(111, "Connection refused"), SimpleNamespace(close=lambda: None)]

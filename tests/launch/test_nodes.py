@@ -30,6 +30,8 @@ TWO = NodeOptions(num_nodes=2, node_id=1, main_address="10.0.0.1")
         ({"main_port": 80}, "--main-port is 80\nHINT: give 1024 to 65535"),
         ({"ranks_per_node": -1}, "--ranks-per-node is -1"),
         ({"join_timeout": 0.0}, "--join-timeout is 0"),
+        ({"join_timeout": float("inf")}, "--join-timeout is inf\nHINT: give seconds, more than 0, at most 86400"),
+        ({"join_timeout": float("nan")}, "--join-timeout is nan"),
     ],
 )
 def test_what_cannot_be_is_refused(given, told):

@@ -14,6 +14,10 @@ def test_every_line_tells_its_epoch_and_headers_tell_none():
     assert [epoch_of(text) for text in headers(RECORD, ["W"]).values()] == [None] * 3
 
 
+def test_a_number_that_is_no_epoch_is_none():
+    assert [epoch_of(f'{{"epoch": {digits}') for digits in ("9" * 18, "9" * 19, "9" * 5000)] == [10**18 - 1, None, None]
+
+
 def test_pushes_are_of_asynchronous_runs_alone():
     plain = {name: value for name, value in RECORD.items() if name != "pushes"}
     assert set(lines(plain, ["W"], "mark")) == set(TABLES) - {"pushes.csv"}

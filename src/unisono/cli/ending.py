@@ -22,7 +22,8 @@ def good_bye(lost: str) -> str:
         return "the run was asked to end; node 0 keeps what was reached"
     if lost.startswith("node 0 "):
         return (
-            f"the run cannot go on: {lost}; its run directory is not here, so nothing was saved\n"
+            f"the run cannot go on: {lost}; its run directory is not here, or somebody has "
+            "gone on with the run since, so nothing was saved\n"
             "HINT: that directory, if it survived, has the snapshots that were made before"
         )
     return f"the run cannot go on: {lost}; node 0 keeps what was reached"

@@ -32,9 +32,10 @@ def resolve(host: str) -> str:
     """The address of a host; a `UserError` if its name means nothing here."""
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # UnicodeError: a..b, or a part that is too long
+        reason = error.strerror if isinstance(error, OSError) else "it is no host name"
         raise UserError(
-            f"the host name {host!r} does not resolve on {socket.gethostname()}: {error.strerror}",
+            f"the host name {host!r} does not resolve on {socket.gethostname()}: {reason}",
             hint="give an IP address, or add the name to /etc/hosts of every node",
         ) from None
     addresses = [str(entry[4][0]) for entry in found]
@@ -102,6 +103,8 @@ def no_answer(host: str, port: int, timeout_s: float) -> str:
         try:
             socket.create_connection((host, port), max(deadline - time.monotonic(), _AGAIN_S)).close()
             return ""
+        except UnicodeError:
+            return "it is no host name"
         except OSError as error:  # a name may be unknown, a machine be starting, a program not listen yet
             if time.monotonic() + _AGAIN_S > deadline:
                 return error.strerror or str(error)

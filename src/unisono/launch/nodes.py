@@ -14,6 +14,7 @@ from typing import final
 from unisono.errors import UserError
 
 DEFAULT_PORT = 29500
+MOST_JOIN_S = 86400.0
 _PORTS = range(1024, 65536)
 
 
@@ -57,8 +58,10 @@ class NodeOptions:
             raise UserError(f"--ranks-per-node is {self.ranks_per_node}", hint="give 1 or more")
         if self.main_port not in _PORTS:
             raise UserError(f"--main-port is {self.main_port}", hint=f"give {_PORTS[0]} to {_PORTS[-1]}")
-        if self.join_timeout <= 0:
-            raise UserError(f"--join-timeout is {self.join_timeout:g}", hint="give seconds, more than 0")
+        if not 0 < self.join_timeout <= MOST_JOIN_S:
+            raise UserError(
+                f"--join-timeout is {self.join_timeout:g}", hint=f"give seconds, more than 0, at most {MOST_JOIN_S:g}"
+            )
         if self.num_nodes > 1 and not self.main_address:
             raise UserError(
                 f"--num-nodes {self.num_nodes} without --main-address",

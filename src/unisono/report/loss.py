@@ -14,7 +14,9 @@ def plot_loss(run: Path) -> None:
     epochs: list[dict[str, Any]] = []
     for line in (run / "metrics.jsonl").read_text(errors="replace").splitlines():
         with suppress(ValueError):
-            epochs.append(json.loads(line))
+            entry = json.loads(line)
+            if isinstance(entry, dict) and "epoch" in entry:
+                epochs.append(entry)
     figure = Figure(figsize=(7, 4.5), layout="constrained")
     panel = figure.subplots()
     for part in ("train", "validation", "test"):

@@ -24,7 +24,7 @@ RANK_FIELDS = ("host", "samples", "compute_s", "sync_s", "wait_s", "data_s", "up
 
 def epoch_of(line: str) -> int | None:
     """The epoch that a line of one of the tables is about; None for a header."""
-    found = re.match(r'(?:\{"epoch": |Epoch )?(\d+)', line)
+    found = re.match(r'(?:\{"epoch": |Epoch )?(\d{1,18})(?!\d)', line)
     return int(found[1]) if found else None
 
 

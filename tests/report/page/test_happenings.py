@@ -10,6 +10,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from made_run import make
 
 import unisono
+from unisono.report.page.axes import told
 from unisono.report.page.document import document
 from unisono.report.page.happenings import lines_of
 
@@ -72,3 +73,8 @@ def test_a_snapshot_that_failed_is_not_folded_and_an_event_without_a_place_has_i
         ("after 6.5 s", "a replacement of rank 0 came too late"),
         ("", "?"),
     ]
+
+
+@pytest.mark.parametrize("seconds", ["1.5", None, 10**400], ids=["a text", "nothing", "a huge number"])
+def test_an_event_with_values_that_cannot_be_is_told_by_its_kind(seconds):
+    assert told(DEATH | {"s": seconds}) == "death"

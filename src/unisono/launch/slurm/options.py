@@ -13,6 +13,7 @@ from dataclasses import dataclass, fields
 from typing import final
 
 from unisono.errors import UserError, unknown_name
+from unisono.launch.nodes import MOST_JOIN_S
 
 LAUNCHERS = ("auto", "unisono", "srun", "mpirun", "torchrun", "accelerate")
 PLUGINS = ("auto", "pmix", "pmi2", "none")
@@ -98,9 +99,11 @@ class JobOptions:
 def check(options: JobOptions) -> None:
     """Refuses what contradicts itself."""
     for name, least in (("nodes", 1), ("ranks_per_node", 0), ("warn_s", 0), ("max_requeues", 0), ("join_timeout", 0)):
-        if getattr(options, name) < least:
+        if not getattr(options, name) >= least:  # nor is nan
             option = "--" + name.replace("_", "-")
             raise UserError(f"{option} is {getattr(options, name)}", hint=f"give {least} or more")
+    if options.join_timeout > MOST_JOIN_S:
+        raise UserError(f"--join-timeout is {options.join_timeout:g}", hint=f"give seconds, at most {MOST_JOIN_S:g}")
     if options.launcher not in LAUNCHERS:
         raise unknown_name("--launcher", options.launcher, LAUNCHERS)
     if options.mpi not in PLUGINS:

@@ -81,7 +81,7 @@ def told(event: dict[str, Any]) -> str:
     """An event in words, whatever it is."""
     try:
         line = event_line(event)
-    except (LookupError, TypeError, ValueError):
+    except (LookupError, TypeError, ValueError, ArithmeticError):
         line = ""  # not one of ours
     if line:
         return line
