@@ -218,6 +218,15 @@ def test_a_run_that_could_not_be_gone_on_with_is_as_it_was(tmp_path):
     assert contents(directory.path) == before
 
 
+def test_what_a_run_that_went_on_has_added_is_not_taken_back(tmp_path):
+    with RunDirectory.make(str(tmp_path / "run"), RECIPE) as directory:
+        directory.add(record(1), ["W"])
+    with RunDirectory.reopen(directory.path, 1, RECIPE) as again:
+        again.add(record(2), ["W"])
+        again.discard()
+    assert epochs_of(directory.path) == [1, 2]
+
+
 def test_a_disk_that_fails_while_a_run_is_reopened_leaves_it_as_it_was(tmp_path, monkeypatch):
     with RunDirectory.make(str(tmp_path / "run"), RECIPE) as directory:
         for epoch in (1, 2, 3):

@@ -187,6 +187,7 @@ class RunDirectory:
 
     def add(self, record: dict[str, Any], parameters: list[str]) -> None:
         """One epoch: its metrics; for each rank its times and, for each parameter, what it contributed."""
+        self._before.clear()  # from here on there is something new to keep
         added = lines(record, parameters, self._mark)
         self.journal.add(record["metrics"]["epoch"], added, headers(record, parameters))
 
