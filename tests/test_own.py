@@ -1,7 +1,7 @@
-"""Files after an option of which no function is named: the message suggests those that the file has."""
+"""The user's own code: run again as it was read; files of which no function is named, and what is suggested then."""
 
 from unisono.errors import UserError
-from unisono.own import without_function
+from unisono.own import OwnFunction, read, without_function
 
 
 def test_the_functions_of_the_file_are_suggested_and_it_is_not_run(tmp_path):
@@ -18,3 +18,14 @@ def test_a_file_that_cannot_be_read_or_parsed(tmp_path):
         if text is not None:
             path.write_text(text)
         assert str(without_function("--data", str(path))).endswith(f"after a colon: --data {path}:FUNCTION")
+
+
+def test_a_file_that_was_edited_is_run_as_it_was_read_also_by_those_who_look_at_its_source(tmp_path):
+    """torch.jit.script does."""
+    path = tmp_path / "mine.py"
+    path.write_text("import inspect\ndef text(): return 1, inspect.getsource(text)\n")
+    source = read(f"{path}:text")
+    path.write_text("# edited\nimport inspect\ndef text(): return 2, inspect.getsource(text)\n")
+    for given, number in ((source, 1), (None, 2), (source, 1)):
+        found = OwnFunction(f"{path}:text", given)()
+        assert found == (number, f"def text(): return {number}, inspect.getsource(text)\n")

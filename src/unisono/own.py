@@ -13,6 +13,7 @@ the user, as `python mine.py` would; its directory is importable while the file 
 import ast
 import importlib.util
 import inspect
+import linecache
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
@@ -141,6 +142,9 @@ def _run(path: Path, source: bytes) -> ModuleType:
     spec = importlib.util.spec_from_file_location(f"unisono_own_{path.stem}", path)
     if spec is None or not isinstance(spec.loader, SourceLoader):
         raise UserError(f"{path}: not a Python file", hint="give path.py:function")
+    # What looks at the source (torch.jit.script, tracebacks) finds what is run; None: not looked up on the disk again.
+    lines = importlib.util.decode_source(source).splitlines(keepends=True)
+    linecache.cache[str(path)] = len(source), None, lines, str(path)
     module = importlib.util.module_from_spec(spec)
     sys.modules[module.__name__] = module  # dataclasses and pickles of the user's look themselves up there
     try:

@@ -20,12 +20,13 @@ def file_in(spec: str) -> str:
     return spec.rpartition(":")[0] if ".py:" in spec else ""
 
 
-def files_of(file: Path) -> list[Path]:
-    """The file itself first, the others in the order of their names."""
+def files_of(file: Path, source: bytes | None = None) -> list[Path]:
+    """The file itself first, the others in the order of their names. source: what the file held when it was read."""
     root = _root(file)
     found, left = {file.resolve(): file}, [file]
     while left:
-        for helper in _imported(left.pop(), root):
+        one = left.pop()
+        for helper in _imported(one, root, source if one is file else None):
             if helper.resolve() not in found:
                 found[helper.resolve()] = helper
                 left.append(helper)
@@ -33,10 +34,11 @@ def files_of(file: Path) -> list[Path]:
     return [first, *sorted(others)]
 
 
-def sha256_of(file: Path) -> str:
-    """Of a file and what it imports from beside it, wherever they lie; of a file alone that of its contents."""
-    first, *others = files_of(file)
-    digest, root = hashlib.sha256(first.read_bytes()), _root(file)
+def sha256_of(file: Path, source: bytes | None = None) -> str:
+    """Of a file and what it imports from beside it, wherever they lie; of a file alone that of its contents. source:
+    what the file held when it was read."""
+    _, *others = files_of(file, source)
+    digest, root = hashlib.sha256(file.read_bytes() if source is None else source), _root(file)
     for helper in others:
         digest.update(f"\0{helper.relative_to(root)}\0{hashlib.sha256(helper.read_bytes()).hexdigest()}".encode())
     return digest.hexdigest()
@@ -48,10 +50,10 @@ def _root(file: Path) -> Path:
     return file.parent if file.parent.resolve() == there else there
 
 
-def _imported(file: Path, root: Path) -> Iterator[Path]:
+def _imported(file: Path, root: Path, source: bytes | None) -> Iterator[Path]:
     """The modules under `root` that a file's import statements name; none of a file that is no Python."""
     try:
-        tree = ast.parse(file.read_bytes())
+        tree = ast.parse(file.read_bytes() if source is None else source)
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):  # of which whoever runs it will say more
         return
     for node in ast.walk(tree):

@@ -17,6 +17,7 @@ from unisono.recipe import Recipe, option
 
 ALIASES = {"base_lr": "lr", "num_gpus": "ranks"}
 """Other names of options, as other trainers have them: on the command line and in TOML files."""
+MOST = 2**64
 _BATCHES = ("batch_size", "batch_size_per_rank")
 
 
@@ -53,20 +54,15 @@ def from_values(values: dict[str, Any], source: str) -> Recipe:
             )
         if name not in known:
             raise unknown_name(f"key in {source}:", name, known)
+        if isinstance(value, int) and abs(value) >= MOST:
+            raise UserError(f"{name} in {source} is a number of more than 64 bits", hint="give a smaller one")
         kinds = get_args(known[name].type) or (known[name].type,)
         if float in kinds and isinstance(value, int) and not isinstance(value, bool):
-            values[name] = _as_float(name, value, source)
+            values[name] = float(value)
         elif not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
             wanted = " or ".join(kind.__name__ for kind in kinds)
             raise UserError(f"{name} in {source} is {value!r}", hint=f"give a value of type {wanted}")
     return replace(Recipe(), **values)
-
-
-def _as_float(name: str, value: int, source: str) -> float:
-    try:
-        return float(value)
-    except OverflowError:
-        raise UserError(f"{name} in {source} is larger than any float", hint="give a smaller number") from None
 
 
 def _plain(values: dict[str, Any], source: str) -> dict[str, Any]:

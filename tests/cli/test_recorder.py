@@ -144,9 +144,11 @@ def test_weights_that_a_rank_cannot_write_are_said_once(job, capsys):
     assert "trouble" not in summary_of(job)
 
 
-def failing(job: Job, error: BaseException, epochs: int) -> None:
+def failing(job: Job, error: BaseException, epochs: int, *events: dict) -> None:
     def work() -> None:
         with Recorder(job, "shm") as recorder:
+            for event in events:
+                recorder.add_event(event)
             for epoch in range(1, epochs + 1):
                 recorder.add(record(job, epoch))
             raise error
@@ -159,6 +161,12 @@ def failing(job: Job, error: BaseException, epochs: int) -> None:
 def test_a_mistake_that_is_found_at_the_start_leaves_no_directory(job, error):
     failing(job, error, epochs=0)
     assert not Path(job.recipe.out).exists()
+
+
+@pytest.mark.parametrize("path", [None, "snapshots/1"])
+def test_a_mistake_that_is_found_after_a_snapshot_leaves_it_with_its_recipe(job, path):
+    failing(job, UserError("too little memory"), 0, {"kind": "snapshot", "path": path, "cause": "the disk is full"})
+    assert (Path(job.recipe.out) / "recipe.toml").exists() == (path is not None)
 
 
 @pytest.mark.parametrize(

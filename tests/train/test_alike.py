@@ -6,7 +6,7 @@ import pytest
 
 from unisono.errors import UserError
 from unisono.recipe import Recipe
-from unisono.train.alike import check_same_data, check_same_run, facts_of, unlike
+from unisono.train.alike import check_same_code, check_same_data, check_same_run, facts_of, unlike
 
 RECIPE = Recipe()
 
@@ -61,6 +61,13 @@ def test_own_code_that_differs_is_refused_wherever_it_lies(tmp_path, name, chang
         check_same_run(facts, "node")
     facts[1]["code"] = facts_of(replace(RECIPE, **{name: "not_here.py:make"}))["code"]
     check_same_run(facts, "node")
+
+
+def test_code_that_was_edited_while_others_were_waited_for_is_refused():
+    facts = [facts_of(replace(RECIPE, model="net.py:make")) | {"host": host} for host in ("a", "b")]
+    check_same_code(facts, ["", "1" * 64], "model", "node")
+    with pytest.raises(UserError, match=r"the code of --model net.py:make is not the same everywhere: '1.* on node 0"):
+        check_same_code(facts, ["1" * 64, "2" * 64], "model", "node")
 
 
 def test_data_that_differ_are_refused_with_both_sides():

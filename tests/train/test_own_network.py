@@ -1,6 +1,8 @@
 """Whole runs of the user's own network: what is in its file when it is edited, and what it draws when it was not seen
 to."""
 
+import hashlib
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,10 +10,14 @@ import pytest
 
 pytest.importorskip("torch")
 
+import unisono
 from unisono.errors import RankFailed
 from unisono.recipe import Recipe
+from unisono.strategies.own_copy import Saved
+from unisono.strategies.sync import Sync
 from unisono.train.job import Job, prepare
 from unisono.train.team import Places, Team
+from unisono.train.unwatched import train_unwatched
 
 NET = """
 import numpy as np, torch
@@ -43,7 +49,7 @@ def data(tmp_path: Path) -> str:
 def job_of(folder: Path, factor: str, **options) -> Job:
     file = folder / "mine.py"
     file.write_text(NET.replace("FACTOR", factor))
-    return prepare(Recipe(model=f"{file}:make", epochs=6, batch_size=32, ranks=2, **options))
+    return prepare(Recipe(**{"model": f"{file}:make", "epochs": 6, "batch_size": 32, "ranks": 2} | options))
 
 
 def sha256(job: Job) -> str:
@@ -58,6 +64,32 @@ def test_a_file_that_is_edited_meanwhile_is_run_as_it_was(tmp_path, data, strate
     assert sha256(job) == before != sha256(other)
     (tmp_path / "mine.py").unlink()
     assert sha256(job) == before
+
+
+def test_the_hash_of_a_network_is_that_of_what_is_run(tmp_path, data):
+    job = job_of(tmp_path, "x * 1", data=data)
+    (tmp_path / "mine.py").write_text("other")
+    assert replace(job).code_sha256 == hashlib.sha256(job.own_source).hexdigest() == job.code_sha256
+
+
+TRAININGS = {
+    "arena": lambda job, places: Team(job, places).train(lambda rank, record: None),
+    "ring": lambda job, places: unisono.run(lambda world: train_unwatched(world, job, places), job.recipe.ranks),
+}
+
+
+@pytest.mark.parametrize("allreduce", TRAININGS)
+@pytest.mark.parametrize("how", ["kept", "left"])
+def test_draws_that_begin_late_are_in_no_snapshot(tmp_path, data, allreduce, how, monkeypatch):
+    """Else whoever resumes from it goes on with weights that cannot be had again. They begin in the third step."""
+    every = {"snapshot_every": "3steps"} if how == "kept" else {}
+    job = job_of(tmp_path, LATE, data=data, allreduce=allreduce, epochs=1, batch_size=16, **every)
+    if how == "left":
+        for kind in (Sync, Saved):
+            monkeypatch.setattr(kind, "halts_after", lambda strategy, position: position == 4)
+    with pytest.raises(RankFailed, match="begun to draw from the generator of NumPy"):
+        TRAININGS[allreduce](job, Places(snapshots=tmp_path / "snapshots"))
+    assert not list(tmp_path.glob("snapshots/*/manifest.json"))
 
 
 @pytest.mark.parametrize("strategy", ["sync", "local", "async"])

@@ -400,7 +400,7 @@ def test_the_code_of_a_network_is_that_of_the_start(tmp_path, monkeypatch):
     """Not of the first snapshot, which may come when somebody has edited it: torch is not needed to see it."""
     file = tmp_path / "mine.py"
     file.write_text("def net(): ...\n")
-    monkeypatch.setattr("unisono.train.job.sha256_of", lambda path: path.read_text())
+    monkeypatch.setattr("unisono.train.job.sha256_of", lambda path, source: source.decode())
     monkeypatch.setattr("unisono.train.job.choose_engine", lambda *given: "numpy")
     model = prepare(RECIPE).model()
     monkeypatch.setattr("unisono.train.job.build", lambda *given: model)

@@ -272,6 +272,8 @@ def test_a_run_that_is_not_gone_on_with_keeps_its_token(tmp_path):
     assert token_in(directory.path) == directory.token
     with RunDirectory.reopen(directory.path, 0, RECIPE) as again:
         assert token_in(directory.path) == again.token != directory.token
+        again.discard()
+    assert token_in(directory.path) == directory.token
 
 
 def test_lines_that_are_damaged_do_not_keep_a_run_from_going_on(tmp_path):

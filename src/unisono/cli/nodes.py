@@ -28,7 +28,7 @@ from unisono.strategies.nodes.away import Away
 from unisono.strategies.nodes.names import name_of
 from unisono.strategies.nodes.seating import Seating
 from unisono.strategies.wire import wire_notes
-from unisono.train.alike import check_same_data, check_same_run, facts_of, unlike
+from unisono.train.alike import check_same_code, check_same_data, check_same_run, facts_of, unlike
 from unisono.train.job import Job, prepare
 from unisono.train.precision_trial import precision_notes
 from unisono.train.rescuing import Refuge
@@ -64,10 +64,10 @@ def run_on_nodes(
         records: list[Recorder] = []
         hosts = [one["host"] for one in everybody for _ in range(one["ranks"])]
 
-        def read() -> str:
-            """The data of this machine."""
+        def read() -> list[str]:
+            """The data of this machine, and its network if that is the user's own."""
             jobs.append(prepare(recipe))
-            return jobs[0].data_sha256
+            return [jobs[0].data_sha256, jobs[0].code_sha256]
 
         def set_up() -> list[str]:
             """The run directory, on the first machine, and its token."""
@@ -84,7 +84,9 @@ def run_on_nodes(
             records.append(_record(job, team, hosts, snapshots, everybody, anew=begun["anew"]))
             return [str(records[0].path.resolve()), records[0].token]
 
-        check_same_data(everybody, post.share(read), "node")
+        data, code = zip(*post.share(read), strict=True)
+        check_same_data(everybody, data, "node")
+        check_same_code(everybody, code, "model", "node")
         try:
             refuge = Refuge(*post.share(set_up)[0])
             if options.node_id and recipe.strategy == "sync":  # of local, each machine has the states of its replicas

@@ -33,7 +33,7 @@ from unisono.resources import count_together
 from unisono.strategies.devices import local_ranks
 from unisono.strategies.peers import PEERS, devices_of, transport_of
 from unisono.strategies.wire import wire_notes
-from unisono.train.alike import check_same_data, check_same_run, facts_of, unlike
+from unisono.train.alike import check_same_code, check_same_data, check_same_run, facts_of, unlike
 from unisono.train.job import Job, load_data, prepare
 from unisono.train.precision_trial import precision_notes
 from unisono.train.rescuing import Refuge
@@ -61,6 +61,7 @@ def as_rank(
             if begun is None:
                 return None
             job, origin, again = begun
+            check_same_code(facts, all_told(comm, job.code_sha256), "model", "rank")
             nodes = comm.all_gather(np.array([node_colour(comm)]))[:, 0].tolist()
             if len(set(nodes)) > 1:
                 first = nodes.index(nodes[comm.rank]) == comm.rank

@@ -70,6 +70,7 @@ class Recorder:
         self._job, self._transport = job, transport
         layout = job.model().layout
         self._parameters = list(layout.names)
+        self._saved = False
         self._tally = Tally(layout.sizes, _dealt(job))
         self._staleness = None
         if job.recipe.strategy == "async":
@@ -126,6 +127,7 @@ class Recorder:
 
     def add_event(self, event: dict[str, Any]) -> None:
         """A death, a take-over, a join, a snapshot."""
+        self._saved |= event["kind"] == "snapshot" and event["path"] is not None
         self._directory.add_event(event | {"s_after_start": time.perf_counter() - self._begun})
         if told := event_line(event):
             self._screen.say(told)
@@ -174,12 +176,12 @@ class Recorder:
     def fail(
         self, report: str, status: str = "failed", *, mistake: bool = False, counted: Mapping[str, Any] = NOTHING
     ) -> None:
-        """The run ended before its time. mistake: the user's; found before the first epoch, it leaves nothing.
-        counted: what else is known for the summary."""
+        """The run ended before its time. mistake: the user's; found before the first epoch, and before a snapshot, it
+        leaves nothing. counted: what else is known for the summary."""
         self._screen.close()
         self._ended = True
         self._write_events(EventFile.close)
-        if mistake and not self._tally.steps:
+        if mistake and not self._tally.steps and not self._saved:
             self.watch.discard()
             self._directory.discard()
         else:

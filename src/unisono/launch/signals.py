@@ -71,7 +71,8 @@ def heeding(
 
 def as_ctrl_c() -> AbstractContextManager[None]:
     """All of these signals are what Ctrl-C is, a KeyboardInterrupt: batch systems send them, and what ends well by one
-    ends well by the others. What comes within `ECHO_S` of the first, of whichever kind, does not disturb the end."""
+    ends well by the others. What comes within `ECHO_S` of the first, whichever it is, does not disturb the end,
+    but for Ctrl-C."""
     return heeding(_interrupt, alike=True)
 
 

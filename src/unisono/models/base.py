@@ -181,8 +181,9 @@ class Model(ABC):
     def evaluate(self, x: Array, y: Array) -> ShardSums:
         """The same sums in inference mode: running statistics, no dropout; nothing changes."""
 
-    def end_epoch(self) -> None:  # noqa: B027  (mostly nothing does)
-        """Called on every rank after the steps of an epoch: a `UserError` for what shows only then."""
+    def vouch(self) -> None:  # noqa: B027  (most networks can always)
+        """Asked before what was computed since the last time is kept: a `UserError` if it would not come out the same
+        again."""
 
     def named(self, params: Array, buffers: Array) -> tuple[dict[str, Array], dict[str, Array]]:
         """(parameters, buffers) by name, in their own shapes and types: what weights files hold. Views or copies."""

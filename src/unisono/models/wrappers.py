@@ -47,8 +47,8 @@ class Wrapper(Model):
     def evaluate(self, x: Array, y: Array) -> ShardSums:
         return self.inner.evaluate(x, y)
 
-    def end_epoch(self) -> None:
-        self.inner.end_epoch()
+    def vouch(self) -> None:
+        self.inner.vouch()
 
     def named(self, params: Array, buffers: Array) -> tuple[dict[str, Array], dict[str, Array]]:
         return self.inner.named(params, buffers)

@@ -141,6 +141,9 @@ class Strategy(ABC):
         `times` and `contributions` may be asked for. It may be called again, by another rank, if the first dies.
         """
 
+    def vouch(self) -> None:  # noqa: B027  (others' strategies know what they do)
+        """`Model.vouch` of whatever this rank computes with: before an epoch is told, a snapshot kept, a run left."""
+
     @property
     def kept(self) -> Kept | None:
         """What snapshots are made of; None: this strategy has none, and never halts."""

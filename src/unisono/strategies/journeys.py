@@ -74,8 +74,8 @@ class Journeys(Wrapper):
         super().bind(params, buffers)
         self._average, self._committed = params, buffers
 
-    def end_epoch(self) -> None:
-        self._walker.end_epoch()
+    def vouch(self) -> None:
+        self._walker.vouch()
 
     def open(self, batches: Sequence[Batch], position: int) -> None:
         """The steps that replicas walk until round `position`, in which they meet."""

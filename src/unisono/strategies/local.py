@@ -150,8 +150,10 @@ class Local(Strategy):
         )  # fmt: skip
 
     def survey(self, position: int, count: int, measure: Measure, tell: Tell, *, due: bool = False) -> np.ndarray:
-        self._journeys.end_epoch()
         return self._meeting.survey(position, count, measure, tell, due=due)
+
+    def vouch(self) -> None:
+        self._journeys.vouch()
 
     def close(self) -> None:
         self._meeting.close()

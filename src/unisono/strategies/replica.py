@@ -94,6 +94,9 @@ class Replica(Saved):
         mine = shards_of_rank(self._terms.shards or live, self.size, self.rank)
         return range(min(mine.start, live), min(mine.stop, live))
 
+    def vouch(self) -> None:
+        self._model.vouch()
+
     def step(self, batch: Batch) -> StepResult:
         if batch.step == 0 or self._resumed:
             self._ledger.begin(batch.step)
@@ -104,6 +107,8 @@ class Replica(Saved):
         samples = sum(group.x.shape[0] * group.x.shape[1] for group in groups)
         loaded = time.perf_counter()
         sums, buffers, unused = self._compute(batch, mine, groups)
+        if batch.due:
+            self.vouch()
         own = self._gradient.copy() if batch.shares else None
         computed = time.perf_counter()
         self._sum_gradients()

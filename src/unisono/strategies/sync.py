@@ -53,7 +53,7 @@ class Sync(Strategy):
     ) -> None:
         self.rank, self.size = away.rank_of(member.slot), away.size or shared.size
         self.params, self.buffers, self.scores = shared.params, shared.buffers, shared.scores
-        self._shared, self._member = shared, member
+        self._shared, self._member, self._model = shared, member, model
         self._owner = Owner(shared, member, model, [Group(options)])
         self._maker = Maker(shared, member, model, self._owner.dealing)
         self._away = away
@@ -88,6 +88,9 @@ class Sync(Strategy):
     @property
     def kept(self) -> Shared:
         return self._shared
+
+    def vouch(self) -> None:
+        self._model.vouch()
 
     def tell_spares(self, on_spare: Callable[[int], None]) -> None:
         self._on_spare = on_spare
@@ -167,6 +170,7 @@ class Sync(Strategy):
             try:
                 if view.position != position:
                     if requests.spare_after(self._done):
+                        self.vouch()
                         self._owner.copy_chunk(self._done)
                     prepare()
                 if member.first and self._told != (spare := requests.spare_at) < position:

@@ -5,7 +5,8 @@ is refused with both sides named, on every machine; one that may change bits (an
 
     facts = facts_of(recipe); check_same_run(all_told(comm, facts)); notes = unlike(all_told(comm, facts))
 
-Data are compared by what they hold (`check_same_data`), once each machine has read its own.
+Data are compared by what they hold (`check_same_data`), once each machine has read its own; so is the user's own
+network once more (`check_same_code`), for its file may be edited while others are waited for.
 """
 
 import platform
@@ -73,13 +74,17 @@ def check_same_run(facts: Sequence[Facts], noun: str) -> None:
         )
 
     for name in facts[0]["code"]:
-        hashes = [one["code"][name] for one in facts]
-        if len(set(filter(None, hashes))) > 1:
-            raise UserError(
-                f"the code of {option(name)} {given[name][0]} is not the same everywhere: "
-                f"{_sides(facts, enumerate(found[:12] for found in hashes), noun)}",
-                hint="copy that file, and those beside it that it imports, to every machine",
-            )
+        check_same_code(facts, [one["code"][name] for one in facts], name, noun)
+
+
+def check_same_code(facts: Sequence[Facts], hashes: Sequence[str], name: str, noun: str) -> None:
+    """A `UserError` if those who have the user's own code of an option (the others say nothing) have not the same."""
+    if len(set(filter(None, hashes))) > 1:
+        raise UserError(
+            f"the code of {option(name)} {facts[0]['recipe'][name]} is not the same everywhere: "
+            f"{_sides(facts, enumerate(found[:12] for found in hashes), noun)}",
+            hint="copy that file, and those beside it that it imports, to every machine",
+        )
 
 
 def check_same_data(facts: Sequence[Facts], hashes: Sequence[str], noun: str) -> None:

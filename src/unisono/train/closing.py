@@ -45,7 +45,7 @@ class Closing:
     def epoch(self, position: int, epoch: int) -> None:
         """Evaluates if it is time to, tells the epoch, saves the weights."""
         recipe, strategy = self._job.recipe, self._strategy
-        self._model.end_epoch()
+        strategy.vouch()
         x, y = self._job.dataset.part(self._part)
         if epoch % recipe.eval_every and epoch != recipe.epochs:
             x, y = x[:0], y[:0]

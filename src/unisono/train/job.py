@@ -198,7 +198,7 @@ class Job:
     def code_sha256(self) -> str:
         """Of the file that a network of one's own is made in, and what it imports from beside it; empty for ours."""
         file = file_in(self.recipe.model)
-        return sha256_of(Path(file).expanduser()) if file else ""
+        return sha256_of(Path(file).expanduser(), self.own_source) if file else ""
 
     @cached_property
     def data_sha256(self) -> str:

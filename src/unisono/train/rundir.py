@@ -54,6 +54,7 @@ class RunDirectory:
         self._held: io.FileIO | None = None
         self._mark = ""
         self._before: dict[str, bytes] = {}
+        self._token_before = ""
         self.token = secrets.token_hex(8)
         """By which other machines know that a directory of this name, as they see it, is this one."""
 
@@ -99,8 +100,8 @@ class RunDirectory:
             try:
                 directory._lock()
                 check()
-                directory._leave_token()
                 directory._remember()
+                directory._leave_token()
                 replace(directory.path / "recipe.toml", recipe.toml())
                 for name in TABLES:
                     directory.journal.cut(name, partial(_stays, epochs, name.endswith(".csv")))
@@ -130,10 +131,11 @@ class RunDirectory:
             if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP):  # a file system without locks
                 raise
 
-    def _leave_token(self) -> None:
+    def _leave_token(self, token: str = "") -> None:
         assert self._held is not None
         self._held.truncate(0)
-        self._held.write(self.token.encode())
+        self._held.seek(0)
+        self._held.write((token or self.token).encode())
         with suppress(OSError):
             os.fsync(self._held.fileno())  # other machines are to see it, should this one be lost
 
@@ -173,6 +175,7 @@ class RunDirectory:
         for name in ("recipe.toml", "summary.json", *TABLES):
             with suppress(FileNotFoundError):
                 self._before[name] = (self.path / name).read_bytes()
+        self._token_before = token_in(self.path)
 
     def discard(self) -> None:
         """Removes what `make` made, unless there is more in it by now, or gives the run back that `reopen` was to go on
@@ -180,6 +183,9 @@ class RunDirectory:
         for name, content in self._before.items():
             with suppress(OSError):
                 replace(self.path / name, content)
+        if self._before and self._held is not None:
+            with suppress(OSError):
+                self._leave_token(self._token_before)
         self.release()
         for entry in self._made:
             with suppress(OSError):

@@ -71,6 +71,7 @@ def walk_through(
                 return found
             tick()
             if strategy.halts_after(position):
+                strategy.vouch()
                 return {"halted": position}
             stopped = position > 0 and step == walk.steps and bool(closing.stopped(epoch))
             position, done = walk.after(position, stopped=stopped), False

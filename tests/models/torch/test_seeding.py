@@ -100,7 +100,7 @@ def test_draws_that_begin_later_are_told_before_an_epoch_counts(kind, name):
     call(model, few, labels)
     call(model, many, more)
     with pytest.raises(UserError, match=f"has begun to draw from the generator of {name} after its first samples"):
-        model.end_epoch()
+        model.vouch()
     call(model, many, more)
     with pytest.raises(UserError, match=f"has begun to draw from the generator of {name} after its first samples"):
         model.evaluate(few, labels)
@@ -111,7 +111,7 @@ def test_draws_between_two_epochs_are_not_the_module_s():
     x, y = samples(ROWS, 1, 3)
     for _ in range(2):
         call(model, x, y)
-        model.end_epoch()
+        model.vouch()
         np.random.rand()
 
 

@@ -6,8 +6,8 @@
 The one idea: both are factories. One of the user's may take `shape` (one sample as the module will see it: (1, 28, 28))
 and `outputs`, by these names; what is wrong with it is said with the line in the file.
 
-Limits: the file is run in every process that builds the model, always as it was when it was first read; what it
-imports from beside it is not.
+Limits: the file is run in every process that builds the model. Whoever hands on what it held (`source`) runs it as it
+was then; modules that it imports from beside it are those that a forked process has inherited.
 """
 
 from collections.abc import Callable

@@ -209,10 +209,10 @@ class TorchModel(Model):
         if self.module.training == training and (self._before or not training):
             return
         self.module.train(training)
-        self.end_epoch()
+        self.vouch()
         self._before = places(ALL - TORCH) if training else {}
 
-    def end_epoch(self) -> None:
+    def vouch(self) -> None:
         late = moved({kind: place for kind, place in self._before.items() if kind not in self._draws})
         self._before = {}  # what is drawn before the next step is nobody's fault
         if late:

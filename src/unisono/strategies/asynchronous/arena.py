@@ -241,6 +241,9 @@ class AsyncArena(Strategy):
 
     # --- at rest -----------------------------------------------------------------------------------------------------
 
+    def vouch(self) -> None:
+        self._model.vouch()
+
     def survey(self, position: int, count: int, measure: Measure, tell: Tell, *, due: bool = False) -> np.ndarray:
         self._take_copy()
         return self._resting.survey(position, count, measure, tell, due=due)

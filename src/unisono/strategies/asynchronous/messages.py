@@ -133,6 +133,9 @@ class AsyncMessages(Saved):
             self._own.requests.settle(position, due=False)
         return StepResult(loss_sum, correct)
 
+    def vouch(self) -> None:
+        self._model.vouch()
+
     def survey(self, position: int, count: int, measure: Measure, tell: Tell, *, due: bool = False) -> np.ndarray:
         table = super().survey(position, count, measure, tell, due=due)
         self._position = position
