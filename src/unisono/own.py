@@ -143,12 +143,12 @@ def _run(path: Path, source: bytes) -> ModuleType:
     if spec is None or not isinstance(spec.loader, SourceLoader):
         raise UserError(f"{path}: not a Python file", hint="give path.py:function")
     # What looks at the source (torch.jit.script, tracebacks) finds what is run; None: not looked up on the disk again.
-    lines = importlib.util.decode_source(source).splitlines(keepends=True)
-    linecache.cache[str(path)] = len(source), None, lines, str(path)
+    name, lines = str(path.absolute()), importlib.util.decode_source(source).splitlines(keepends=True)
+    linecache.cache[name] = len(source), None, lines, name
     module = importlib.util.module_from_spec(spec)
     sys.modules[module.__name__] = module  # dataclasses and pickles of the user's look themselves up there
     try:
-        exec(spec.loader.source_to_code(source, str(path)), vars(module))
+        exec(spec.loader.source_to_code(source, name), vars(module))
     finally:
         del sys.modules[module.__name__]
     return module
