@@ -1,12 +1,13 @@
 """What is shown of exceptions: of the user's the user's own frames, of ours everything."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 
 from unisono.errors import unknown_name
 from unisono.launch.values import unpack
-from unisono.tracebacks import ending, told, where
+from unisono.tracebacks import ending, own_frame, told, where
 
 
 def caught(work: Callable[[], object]) -> Exception:
@@ -33,6 +34,12 @@ def test_frames_of_packages_are_left_out_and_counted():
     assert "AssertionError" in text
     left = int(text.rpartition("(left out: ")[2].partition(" frames of unisono, torch")[0])
     assert left >= 1
+
+
+def test_unisono_is_not_the_users_where_it_is_installed_among_other_packages(monkeypatch):
+    monkeypatch.setattr("unisono.tracebacks._OURS", str(Path(np.__file__).parent))
+    monkeypatch.setattr("unisono.tracebacks._PACKAGES", set())
+    assert own_frame(caught(mine)).name == "mine"
 
 
 def test_what_unisono_raises_itself_is_shown_whole():

@@ -68,7 +68,9 @@ def _chain(error: TracebackException | None) -> Iterator[TracebackException]:
 
 def _is_own(frame: FrameSummary) -> bool:
     name = frame.filename
+    if name.startswith(_OURS):  # first: it may be installed among other packages
+        return False
     for folder in ("/site-packages/", "/dist-packages/"):
         if folder in name:
             return name.rpartition(folder)[2].partition("/")[0] not in _PACKAGES
-    return not name.startswith((_OURS, *_PYTHONS, "<frozen "))
+    return not name.startswith((*_PYTHONS, "<frozen "))

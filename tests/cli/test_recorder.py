@@ -5,10 +5,12 @@ import fcntl
 import json
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from unisono.cli.ending import fail_of
 from unisono.cli.recorder import Recorder
 from unisono.errors import RankFailed, UnisonoError, UserError
 from unisono.recipe import Recipe
@@ -241,3 +243,15 @@ def test_a_recorder_that_cannot_begin_keeps_nobody_away(job, monkeypatch):
     with pytest.raises(UnicodeEncodeError) as caught:
         Recorder(job, "shm")
     assert not held(Path(job.recipe.out)), caught  # whose traceback holds the recorder
+
+
+@pytest.mark.parametrize(("model", "more"), [("mlp:64", ""), ("mine.py:net", " --allow-change model")])
+def test_an_exception_in_the_users_own_code_says_where_to_go_on(job, model, more):
+    with Recorder(job, "shm") as recorder:
+        recorder._job = replace(job, recipe=replace(job.recipe, model=model))
+        error = RankFailed(1, TRACEBACK, kind="ValueError")
+        assert str(fail_of(error, recorder)) == f"rank 1: {TRACEBACK.rstrip()}\nWhat was reached is in {recorder.path}"
+        (recorder.path / "snapshots" / "000001-000000000003").mkdir(parents=True)
+        told = f"HINT: correct it, then go on with unisono train --resume {recorder.path}{more}"
+        assert str(fail_of(error, recorder)).endswith(told)
+        assert type(fail_of(error, recorder)) is RankFailed

@@ -55,12 +55,14 @@ def test_the_first_one_leaves_a_snapshot_to_go_on_from(tmp_path, expected, numbe
     assert f"the run was asked to end; everything up to here is in {tmp_path / 'run' / 'snapshots'}" in errors
     assert f"HINT: go on with unisono train --resume {tmp_path / 'run'}" in errors
     assert not any(process.is_running() for process in ranks)
-    position = require_newest(tmp_path / "run" / "snapshots").position
+    folder = tmp_path / "run" / "snapshots"
+    position = require_newest(folder).position
     assert position > 2 * 24
     summary = run_recipe(recipe_of(str(tmp_path / "run"), {"ranks": 2, "slow": ""}))
     assert (summary["weights_sha256"], summary["status"]) == (expected, "finished")
     lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
     assert [line.partition(",")[0] for line in lines] == [f'{{"epoch": {epoch}' for epoch in range(1, 61)]
+    assert require_newest(folder).facts["epoch"] == 60, "it can be trained on from its end"
 
 
 def test_the_second_one_ends_at_once(tmp_path):

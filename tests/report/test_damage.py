@@ -53,6 +53,23 @@ def test_whole_lines_that_are_missing_at_the_end_of_a_finished_run_are_named(nam
     assert f"{name} {told}" in problems_after(run, name, kept)
 
 
+@pytest.mark.parametrize(
+    ("left", "told"),
+    [
+        ([1, 3, 4, 5, 6], "lacks epoch 2"),
+        ([1, 5, 6], "lacks epochs 2-4"),
+        ([2, 4, 6], "lacks epochs 1, 3, 5"),
+    ],
+)
+@pytest.mark.parametrize("over", [True, False])
+def test_epochs_that_are_missing_in_the_middle_are_named(left, told, over, run):
+    if not over:
+        (run / "summary.json").unlink()
+    lines = (run / "metrics.jsonl").read_bytes().splitlines(keepends=True)
+    found = problems_after(run, "metrics.jsonl", b"".join(lines[epoch - 1] for epoch in left))
+    assert f"metrics.jsonl {told}" in found
+
+
 @pytest.mark.parametrize("length", [1, 20, len(HEADER) - 1])
 def test_a_table_that_is_cut_within_its_header_is_named(length, run):
     cut = HEADER[:length].encode()

@@ -122,6 +122,29 @@ def test_a_finished_run_is_said_to_be_finished_and_nothing_is_changed(finished):
     assert contents(finished) == before
 
 
+def test_a_finished_run_is_not_given_up_for_a_shorter_one(finished):
+    before = contents(finished)
+    with pytest.raises(UserError, match="--epochs 6 --allow-change epochs"):
+        run_recipe(recipe_of(str(finished), {"epochs": 2}))
+    with pytest.raises(UserError, match=r"--epochs 2, but .* is finished, with 3 epochs.*\nHINT: give 3 or more"):
+        run_recipe(recipe_of(str(finished), {"epochs": 2, "allow_change": "epochs"}))
+    assert contents(finished) == before
+
+
+@pytest.mark.parametrize("allowed", ["", "epochs"])
+def test_a_finished_run_that_kept_nothing_says_so(tmp_path, allowed):
+    run_recipe(replace(RECIPE, snapshot_every="", out=str(tmp_path / "run")))
+    with pytest.raises(UserError, match=r"(?s)the run is finished, and has kept nothing.*--snapshot-every"):
+        run_recipe(recipe_of(str(tmp_path / "run"), {"epochs": 9, "allow_change": allowed}))
+
+
+def test_epochs_that_the_records_lack_are_told(run, capsys):
+    lines = (run / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (run / "metrics.jsonl").write_text("".join(lines[1:]))
+    run_recipe(recipe_of(str(run), {}))
+    assert "unisono: metrics.jsonl lacks 1 epoch before that" in capsys.readouterr().err
+
+
 def test_a_changed_recipe_is_refused_with_the_list_of_differences(run):
     before = contents(run)
     with pytest.raises(UserError) as caught:

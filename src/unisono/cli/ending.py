@@ -9,10 +9,13 @@ from unisono.errors import RankFailed, UnisonoError, UserError
 
 def fail_of(error: RankFailed, record: Recorder | None) -> Exception:
     """What the user is told of it."""
-    if error.report.startswith("Traceback"):
-        return error
-    kind = UserError if error.exit_code == 2 else UnisonoError
     kept = f"\nWhat was reached is in {record.path}" if record is not None and record.path.exists() else ""
+    if error.report.startswith("Traceback"):
+        again = record.go_on if record is not None else ""
+        hint = f"\nHINT: correct it, then go on with {again}" if again else ""
+        report = f"{error.report.rstrip()}{kept}{hint}"
+        return RankFailed(error.rank, report, kind=error.kind, exit_code=error.exit_code)
+    kind = UserError if error.exit_code == 2 else UnisonoError
     return kind(f"{error.told}{kept}")
 
 

@@ -22,6 +22,7 @@ from typing import Any, Self, final
 
 from unisono import __version__
 from unisono.errors import RESUME_ME, RankFailed, UnisonoError, UserError
+from unisono.own_code import file_in
 from unisono.report.divergence import Divergence, guess_of
 from unisono.report.loss import plot_loss
 from unisono.report.screen import Screen
@@ -29,16 +30,16 @@ from unisono.report.staleness import Deal, Staleness
 from unisono.report.tally import TIMES, Tally, dealt_of
 from unisono.report.tensorboard import EventFile
 from unisono.report.train import Setting, epoch_line, event_line, opening, rank_lines
-from unisono.report.verdict import verdict
+from unisono.report.verdict import plural, verdict
 from unisono.resources import machine, usable_cores
 from unisono.tracebacks import told as traceback_of
 from unisono.train.fingerprint import differences, fingerprint
 from unisono.train.job import Job
 from unisono.train.journal import HINTS
 from unisono.train.libraries import libraries_of
-from unisono.train.resuming import check_newest, passed_over
+from unisono.train.resuming import SNAPSHOTS, check_newest, passed_over
 from unisono.train.rundir import RunDirectory
-from unisono.train.snapshots.finding import Snapshot
+from unisono.train.snapshots.finding import Snapshot, listed
 from unisono.train.team import Halted
 from unisono.train.watching import Watch
 
@@ -107,6 +108,15 @@ class Recorder:
         """Where ranks leave what they have to say when something is wrong."""
         return self.path / "log"
 
+    @property
+    def go_on(self) -> str:
+        """The command that goes on with the run when the user's own code was corrected; empty if nothing was kept."""
+        folder = self.path / SNAPSHOTS
+        if not (folder.is_dir() and listed(folder)):
+            return ""
+        changed = " --allow-change model" if file_in(self._job.recipe.model) else ""
+        return f"unisono train --resume {self.path}{changed}"
+
     def say(self, notes: Sequence[str]) -> None:
         """What the user should know before it starts."""
         for note in notes:
@@ -139,6 +149,9 @@ class Recorder:
         self._screen.say(f"Resumed from {snapshot.path}: {where}.")
         for told in passed_over(snapshot):
             self._screen.warn(f"unisono: {told}; the one before it is used")
+        if lacking := self._directory.lacking:
+            told = f"metrics.jsonl lacks {plural(lacking, 'epoch')} before that: it was damaged"
+            self._screen.warn(f"unisono: {told}; the weights are not touched by it")
         if found := differences(facts["fingerprint"], fingerprint(self._job.recipe.threads)):
             told = "; ".join(found)
             self._screen.warn(f"unisono: not all is as it was at the snapshot, so bits may differ: {told}")

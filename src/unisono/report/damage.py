@@ -6,12 +6,15 @@
 The one idea: a table of a run ends with a newline, and once the run is over with its last epoch; so a look at its last
 lines tells whether it was cut, however long it is. A run that goes on, or was killed, may be at any line.
 
-Limits: what is missing or altered in the middle of tables that pages do not show is not seen, nor the end of one whose
-last line is longer than 1 MiB.
+Tables that pages show are read whole anyway: epochs that they lack in the middle are told.
+
+Limits: what is missing or altered in the middle of the others is not seen, nor the end of one whose last line is longer
+than 1 MiB.
 """
 
 import os
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +24,7 @@ from unisono.report.reading import open_own, read_json
 from unisono.train.tables import epoch_of
 
 TAIL_BYTES = 1 << 20
+_MOST_GAPS = 3
 _NOT_SHOWN = ("sync_time.csv", "contributions.csv", "pushes.csv")
 
 
@@ -34,8 +38,11 @@ def look_for_damage(
     known = _epochs_of(summary)
     for name, epochs in shown.items():
         named = any(told.startswith(name) for told in problems)
-        if known and not named and (path / name).exists():
-            _tell_missing(name, _last(epochs), known, problems)
+        if not named and (path / name).exists():
+            if gaps := gaps_in(epochs):
+                problems.append(f"{name} lacks {gaps}")
+            if known:
+                _tell_missing(name, _last(epochs), known, problems)
     for name in _NOT_SHOWN:
         tail = _tail(path / name, problems)
         if tail and not tail.endswith(b"\n"):
@@ -56,6 +63,19 @@ def _epochs_of(summary: Mapping[str, Any]) -> int:
 
 def _last(epochs: np.ndarray | None) -> float | None:
     return None if epochs is None or not len(epochs) or epochs.dtype == object else float(epochs.max())
+
+
+def gaps_in(epochs: np.ndarray | None) -> str:
+    """The epochs that are missing before the last of a table, in words; empty if none are."""
+    if epochs is None or not len(epochs) or epochs.dtype == object:
+        return ""
+    found = np.unique(epochs[np.isfinite(epochs)]).tolist()
+    gaps = [(int(before) + 1, int(after) - 1) for before, after in pairwise([0, *found]) if after - before > 1]
+    told = [f"{first}" if first == last else f"{first}-{last}" for first, last in gaps]
+    if len(told) > _MOST_GAPS:
+        told = [*told[:_MOST_GAPS], "others"]
+    single = len(gaps) == 1 and gaps[0][0] == gaps[0][1]
+    return f"{'epoch' if single else 'epochs'} {', '.join(told)}" if told else ""
 
 
 def _tell_missing(name: str, last: float | None, epochs: int, problems: list[str]) -> None:

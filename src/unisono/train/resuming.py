@@ -105,19 +105,30 @@ def find_snapshot(recipe: Recipe) -> Snapshot | None:
             hint="leave --out out; to keep the old one, copy it first",
         )
     run = Path(recipe.resume).expanduser()
-    if not recipe.allow_change and _finished(run):
-        raise UserError(
-            f"--resume {recipe.resume}: the run is finished; nothing was changed",
-            hint="look at its summary.json"
-            + (
-                f"; or train on: --epochs {2 * recipe.epochs} --allow-change epochs"
-                if (run / SNAPSHOTS).is_dir() and listed(run / SNAPSHOTS)
-                else ""
-            ),
-        )
+    if _finished(run):
+        _check_going_on(recipe, run)
     snapshot = newest(run / SNAPSHOTS).require()
     check_same(recipe, snapshot)
     return snapshot
+
+
+def _check_going_on(recipe: Recipe, run: Path) -> None:
+    """Refuses to go on with a finished run, unless it is to be trained on."""
+    told, epochs = f"--resume {recipe.resume}: the run is finished", _epochs_of(run)
+    if not ((run / SNAPSHOTS).is_dir() and listed(run / SNAPSHOTS)):
+        raise UserError(
+            f"{told}, and has kept nothing to train on from; nothing was changed",
+            hint="look at its summary.json; a run with --snapshot-every can be trained on",
+        )
+    if not recipe.allow_change:
+        more = f"--epochs {2 * (epochs or recipe.epochs)} --allow-change epochs"
+        raise UserError(f"{told}; nothing was changed", hint=f"look at its summary.json; or train on: {more}")
+    if recipe.epochs < epochs:
+        raise UserError(
+            f"--epochs {recipe.epochs}, but {recipe.resume} is finished, with {epochs} epochs, which would be lost; "
+            "nothing was changed",
+            hint=f"give {epochs} or more; or train anew, in another directory",
+        )
 
 
 def check_newest(recipe: Recipe, snapshot: Snapshot) -> None:
@@ -159,6 +170,13 @@ def _finished(run: Path) -> bool:
     with suppress(OSError, ValueError, AttributeError):
         return bool(json.loads((run / "summary.json").read_text()).get("status") == "finished")
     return False
+
+
+def _epochs_of(run: Path) -> int:
+    """Those that a finished run has trained; 0: it does not say."""
+    with suppress(OSError, ValueError, AttributeError, TypeError):
+        return int(json.loads((run / "summary.json").read_text()).get("epochs"))
+    return 0
 
 
 def check_same(recipe: Recipe, snapshot: Snapshot) -> None:

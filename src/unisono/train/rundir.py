@@ -55,6 +55,8 @@ class RunDirectory:
         self._mark = ""
         self._before: dict[str, bytes] = {}
         self._token_before = ""
+        self.lacking = 0
+        """How many of the epochs before the one that a run goes on with its metrics.jsonl does not have."""
         self.token = secrets.token_hex(8)
         """By which other machines know that a directory of this name, as they see it, is this one."""
 
@@ -105,6 +107,7 @@ class RunDirectory:
                 replace(directory.path / "recipe.toml", recipe.toml())
                 for name in TABLES:
                     directory.journal.cut(name, partial(_stays, epochs, name.endswith(".csv")))
+                directory.lacking = directory._count_lacking(epochs)
                 (directory.path / "summary.json").unlink(missing_ok=True)
             except OSError as error:
                 directory.discard()
@@ -176,6 +179,13 @@ class RunDirectory:
             with suppress(FileNotFoundError):
                 self._before[name] = (self.path / name).read_bytes()
         self._token_before = token_in(self.path)
+
+    def _count_lacking(self, epochs: int) -> int:
+        try:
+            lines = (self.path / "metrics.jsonl").read_text(errors="replace").splitlines()
+        except FileNotFoundError:
+            lines = []
+        return epochs - len({epoch_of(line) for line in lines} & set(range(1, epochs + 1)))
 
     def discard(self) -> None:
         """Removes what `make` made, unless there is more in it by now, or gives the run back that `reopen` was to go on

@@ -32,7 +32,7 @@ from unisono.train.fingerprint import fingerprint
 from unisono.train.job import Job
 from unisono.train.located import here
 from unisono.train.snapshots.files import Damaged
-from unisono.train.snapshots.finding import Snapshot
+from unisono.train.snapshots.finding import Snapshot, listed
 from unisono.train.snapshots.manifest import read
 from unisono.train.snapshots.writing import write
 from unisono.train.walk import Walk
@@ -107,6 +107,14 @@ class Saver:
         path = self._write(folder, position, self._facts(position), groups)
         self._tell(position, path)
         return path
+
+    def save_end(self, scores: np.ndarray) -> None:
+        """At the end of a whole run that keeps snapshots, or has one since it was asked to end: to train on from, with
+        more epochs. Not worth failing for."""
+        folder = self._folder
+        if folder is not None and (self._job.snapshots or (folder.is_dir() and listed(folder))):
+            with suppress(UserError):
+                self.save_last(last_epoch(self._job, scores))
 
     def _gather(self, lasting: Lasting) -> Groups:
         return gather(self._model, self._job.optimizer, lasting)

@@ -12,7 +12,7 @@ Limits: ranks are forked, so torch must not have started threads in this process
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, final
@@ -40,7 +40,7 @@ from unisono.strategies.sync import Sync
 from unisono.train.homing import Homing
 from unisono.train.job import Job
 from unisono.train.rescuing import Refuge, rescue
-from unisono.train.saving import Saver, check_data, last_done, last_epoch, put_back
+from unisono.train.saving import Saver, check_data, last_done, put_back
 from unisono.train.snapshots.finding import Snapshot
 from unisono.train.trainer import walk_through
 from unisono.train.walk import Walk
@@ -194,9 +194,8 @@ class Team:
                 except UserError as error:
                     raise Halted(outcome, "", str(error)) from None
                 raise Halted(outcome, snapshot)
-            if job.snapshots and self._whole_here:  # to train on from, with more epochs
-                with suppress(UserError):
-                    saver.save_last(last_epoch(job, self._shared.scores))
+            if self._whole_here:
+                saver.save_end(self._shared.scores)
         return outcome
 
     def _take_pens_back(self, view: View) -> None:

@@ -19,7 +19,7 @@ look up: mpirun ends it.
 """
 
 from collections.abc import Callable
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, final
@@ -43,7 +43,7 @@ from unisono.strategies.nodes.seating import Seating
 from unisono.strategies.shared import Kept, Shared
 from unisono.train.job import Job
 from unisono.train.rescuing import rescue
-from unisono.train.saving import Saver, last_done, last_epoch, put_back
+from unisono.train.saving import Saver, last_done, put_back
 from unisono.train.snapshots.finding import Snapshot
 from unisono.train.team import Halted, Places
 from unisono.train.trainer import walk_through
@@ -143,9 +143,7 @@ def train_unwatched(
                 asking.over = True
                 if "halted" in found:
                     _halt(world, partial(saver.save_last, strategy.left_at(found["halted"])))
-                if job.snapshots:  # to train on from, with more epochs
-                    with suppress(UserError):
-                        saver.save_last(last_epoch(job, strategy.scores))
+                saver.save_end(strategy.scores)
             return found
 
 

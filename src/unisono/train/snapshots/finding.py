@@ -81,7 +81,11 @@ class Found:
         if self.snapshot is not None:
             return self.snapshot
         if not self.rejected:
-            raise UserError(f"{self.folder} holds no snapshot", hint="start again: nothing was kept so far")
+            raise UserError(
+                f"{self.folder} holds no snapshot",
+                hint="nothing was kept so far: start again, in another directory or when this one is removed; "
+                "--snapshot-every keeps some",
+            )
         told = "\n".join(f"  {path.name}: {reason}" for path, reason in self.rejected)
         raise UserError(
             f"no snapshot in {self.folder} can be used:\n{told}",
