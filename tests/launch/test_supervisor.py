@@ -22,7 +22,7 @@ from unisono.errors import RankFailed
 from unisono.launch import newcomers
 from unisono.launch.crew import Crew
 from unisono.launch.newcomers import MOST_FAILURES
-from unisono.launch.supervision import READY, Care, Outcome
+from unisono.launch.supervision import ASKED, READY, Care, Outcome
 from unisono.launch.supervisor import Supervisor
 
 SIZE, ROUNDS = 3, 200
@@ -380,6 +380,21 @@ def test_what_nohup_ignores_asks_for_nothing():
         assert not Requests(words).asked_to_halt
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+def test_a_request_that_is_not_met_at_once_is_said_to_be_heard_once(monkeypatch):
+    monkeypatch.setattr("unisono.launch.supervisor.SILENCE_S", 0.0)
+    words, events = new_words(), []
+
+    def hook(slot: int, after: int, position: int) -> None:
+        if slot == 0 and position in (1, 2):
+            os.kill(os.getppid(), (signal.SIGUSR1, signal.SIGTERM)[position - 1])
+        if position > 1:
+            assert wait_until(lambda: Requests(words).asked_to_halt, 60.0)
+
+    watched = Supervisor(words, SIZE, walker(words, hook), Care(on_event=events.append), lambda rank, value: None)
+    watched.run()
+    assert events == [{"kind": ASKED}]
 
 
 def test_signals_count_together_in_a_run_and_around_it():

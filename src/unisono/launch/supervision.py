@@ -16,6 +16,9 @@ from unisono.arena.protocol import View
 READY = "ready to join"
 """What a replacement reports when it only waits to be let in."""
 
+ASKED = "asked to end"
+"""The kind of the event that is told when the ranks take their time to end as they were asked to."""
+
 OTHERS, REPLACEMENT, NOBODY = "others", "replacement", "nobody"
 """Who took over from a rank that died, as the event of its death says: nobody, if the run was given up with it."""
 

@@ -31,9 +31,11 @@ from unisono.launch.newcomers import Newcomers
 from unisono.launch.reforming import Roll, come_to_rest
 from unisono.launch.signals import SIGNALS, heeding
 from unisono.launch.stacks import Stacks
-from unisono.launch.supervision import NOBODY, OTHERS, READY, REPLACEMENT, Body, Care, Outcome
+from unisono.launch.supervision import ASKED, NOBODY, OTHERS, READY, REPLACEMENT, Body, Care, Outcome
 
 TICK_S = 0.1
+SILENCE_S = 1.0
+"""After a request to end that takes so long, it is said that it was heard."""
 
 
 @final
@@ -50,6 +52,7 @@ class Supervisor:
         self._newcomers = Newcomers(respawn=care.respawn)
         self._causes, self._losses = Causes(), Losses(care.most_deaths, care.most_crashes)
         self._signals: dict[int, float] = {}
+        self._told = False
 
     @property
     def pids(self) -> dict[int, int]:
@@ -213,6 +216,9 @@ class Supervisor:
     def _watch(self) -> None:
         if self._signals:
             self._requests.ask_to_halt()
+            if not self._told and time.monotonic() - min(self._signals.values()) > SILENCE_S:
+                self._told = True
+                self._care.on_event({"kind": ASKED})
         self._care.tick()
         self._causes.look()
         for lookout, slots in ((self._lookout, self._working()), (self._doorman, self._coming())):

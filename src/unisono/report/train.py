@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
-from unisono.launch.supervision import NOBODY, OTHERS
+from unisono.launch.supervision import ASKED, NOBODY, OTHERS
 from unisono.recipe import Recipe
 from unisono.report.advice import enough_ranks, live_shards
 from unisono.report.staleness import opening_line
@@ -136,6 +136,8 @@ def event_line(event: dict[str, Any]) -> str:
         return f"rank {event['rank']} is back: {plural(event['ranks'], 'rank')}"
     if event["kind"] == "snapshot" and event["path"] is None:
         return f"a snapshot could not be written: {event['cause']}"
+    if event["kind"] == ASKED:
+        return "asked to end: it will, after this step, with a snapshot; asked once more it ends at once, without one"
     return ""
 
 
