@@ -52,7 +52,7 @@ def test_without_counters_it_is_an_estimate_and_says_so():
     clock.turn(3)
     reading = meter.read(cpu_s=5.0)
     assert (reading.joules, reading.source, reading.idle_j) == (40.0, "estimate", None)
-    assert reading.note == "5.0 s of processor time x 8 W a core, idle power not included (no counters here)"
+    assert reading.note == "5.0 s of processor time x 8 W a core, idle power not included; no counters here"
 
 
 def test_without_anything_it_is_none():

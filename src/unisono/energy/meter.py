@@ -114,7 +114,7 @@ class Meter:
             return Reading(sum(parts.values()), source, seconds, self.idle_w, parts, missing)
         if self._watts <= 0:
             return Reading(None, "none", seconds, note=missing)
-        told = f"{cpu_s:.1f} s of processor time x {self._watts:g} W a core, idle power not included ({missing})"
+        told = f"{cpu_s:.1f} s of processor time x {self._watts:g} W a core, idle power not included; {missing}"
         return Reading(cpu_s * self._watts, "estimate", seconds, note=told)
 
 
