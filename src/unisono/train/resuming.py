@@ -121,7 +121,7 @@ def _check_going_on(recipe: Recipe, run: Path) -> None:
             hint="look at its summary.json; a run with --snapshot-every can be trained on",
         )
     if not recipe.allow_change:
-        more = f"--epochs {2 * (epochs or recipe.epochs)} --allow-change epochs"
+        more = f"--epochs {2 * max(epochs, recipe.epochs)} --allow-change epochs"
         raise UserError(f"{told}; nothing was changed", hint=f"look at its summary.json; or train on: {more}")
     if recipe.epochs < epochs:
         raise UserError(
