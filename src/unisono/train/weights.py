@@ -220,7 +220,11 @@ def _find(run: Path) -> Path:
         if path.exists():
             return path
         if (run / "recipe.toml").exists():
-            raise UserError(f"the run {run} holds no weights", hint="they are written when the training has ended")
+            raise UserError(
+                f"the run {run} holds no weights: there is no {path.name}",
+                hint="they are written at the end of every epoch, so none has ended yet, or they were removed; "
+                f"unisono train {run / 'recipe.toml'} trains them again",
+            )
         raise UserError(f"{run} is not a run directory", hint="give what --out was, or what the run's last line said")
     if not run.exists():
         raise UserError(f"there is no run {run}", hint="unisono train --out DIRECTORY makes one")
