@@ -29,6 +29,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save as safetensors_bytes
 
 from unisono.errors import UnisonoError, UserError, unknown_name
+from unisono.extras import how_to_install
 from unisono.models.base import Array, Model
 from unisono.models.torch_names import torch_state
 from unisono.train.rundir import RunDirectory
@@ -179,7 +180,7 @@ def _torch(weights: Weights, file: BinaryIO) -> None:
     if find_spec("torch") is None:
         raise UserError(
             "a .pt or .pth file needs the package torch, which is not installed",
-            hint="pip install '.[torch]' in unisono's repository",
+            hint=how_to_install("torch"),
         )
     import torch
 
