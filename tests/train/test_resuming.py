@@ -317,6 +317,8 @@ def test_odd_names_are_refused():
 def test_what_is_no_run_directory_is_refused(tmp_path):
     with pytest.raises(UserError, match=r"is not a run directory: it has no recipe\.toml"):
         recipe_of(str(tmp_path), {})
+    with pytest.raises(UserError, match=r"--resume .*nosuch: there is no such directory\nHINT: "):
+        recipe_of(str(tmp_path / "nosuch"), {})
     RECIPE.save(tmp_path / "recipe.toml")
     with pytest.raises(UserError, match="holds no snapshot"):
         find_snapshot(recipe_of(str(tmp_path), {}))
