@@ -163,6 +163,12 @@ def test_what_the_snapshot_would_not_fit_cannot_be_allowed(changes):
         check_same(recipe, snapshot_of(RECIPE))
 
 
+def test_several_that_cannot_change_are_them():
+    recipe = replace(RECIPE, resume="run", data="synthetic", model="linear")
+    with pytest.raises(UserError, match="HINT: --data, --model cannot change within a run: leave them out"):
+        check_same(recipe, snapshot_of(RECIPE))
+
+
 def test_a_seed_that_drew_the_validation_part_cannot_change():
     recipe = replace(RECIPE, resume="run", allow_change="seed", seed=3)
     check_same(recipe, snapshot_of(RECIPE))

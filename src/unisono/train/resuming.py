@@ -205,7 +205,7 @@ def check_recipe(recipe: Recipe, saved: dict[str, Any], directory: str = "") -> 
         never = ", ".join(option(name) for name in refused if name in fixed)
         raise UserError(
             f"--resume {recipe.resume}: the recipe is not that of the run so far:\n{told}",
-            hint=f"{never} cannot change within a run: leave it out"
+            hint=f"{never} cannot change within a run: leave {'them' if ', ' in never else 'it'} out"
             if never
             else f"leave these options out, or allow them to change: --allow-change {keys}",
         )
