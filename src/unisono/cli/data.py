@@ -65,7 +65,7 @@ def fetch(
 def check(name: str, *, data_dir: DataDir = "") -> None:
     """Load data, check them, and show what training would see. Nothing is fetched.
 
-    What is doubtful, labels that count from 1 or images with their channels last, is a warning.
+    What is doubtful, labels that count from 1 or are one-hot rows, or images with their channels last, is a warning.
 
     Parameters
     ----------
