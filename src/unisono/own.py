@@ -36,7 +36,7 @@ class OwnFunction:
         file, _, name = spec.rpartition(":")
         self.spec, self._path = spec, Path(file).expanduser()
         source = read(spec) if source is None else source
-        with self.explained():
+        with self.explained(repeat="running the file"):
             self._function = _find(self._path, source, name)
 
     def __call__(self, **offered: Any) -> Any:
@@ -47,9 +47,15 @@ class OwnFunction:
             return self._function(**fitting)
 
     @contextmanager
-    def explained(self, hint: str = "correct it", offered: Mapping[str, Any] = MappingProxyType({})) -> Iterator[None]:
+    def explained(
+        self,
+        hint: str = "correct it",
+        offered: Mapping[str, Any] = MappingProxyType({}),
+        repeat: str = "calling the function",
+    ) -> Iterator[None]:
         """Within it the file's directory is importable, and an error is told with its place in the user's own code, or
-        where it was raised if that is in none of it, and with the call that `offered` makes."""
+        where it was raised if that is in none of it, with the call that `offered` makes, and with what to `repeat` to
+        see all of it."""
         directory = str(self._path.resolve().parent)
         sys.path.insert(0, directory)
         try:
@@ -61,7 +67,7 @@ class OwnFunction:
         except (Exception, SystemExit) as error:
             raise UserError(
                 f"{self.spec} failed at {_place(error)}{self._call(offered)}",
-                hint=f"{hint}; calling the function in Python shows the whole traceback",
+                hint=f"{hint}; {repeat} in Python shows the whole traceback",
             ) from None
         finally:
             with suppress(ValueError):  # the user's code may have changed it

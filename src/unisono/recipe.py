@@ -155,7 +155,8 @@ class Recipe:
     bytes between nodes, or where --allreduce is not arena. Other layouts of nodes then give other bits."""
 
     transport: str = "auto"
-    """What moves arrays between ranks: shm, mpi (under mpirun) or gloo; auto: shm, or what the launcher uses."""
+    """What moves arrays between ranks: shm, mpi (under mpirun), gloo, or nccl (GPUs, under torchrun); auto: shm, or
+    what the launcher uses."""
 
     eval_every: int = 1
     """Evaluate after every so many epochs; the last epoch always."""

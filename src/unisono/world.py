@@ -122,7 +122,8 @@ class World:
         samples = open_samples(data, workers)
         if batch_size < sharing.member.count:
             raise UserError(
-                f"a batch of {batch_size} samples for {sharing.member.count} ranks leaves ranks without work",
+                f"a batch of {batch_size} sample{'s' * (batch_size > 1)} for {sharing.member.count} ranks leaves ranks "
+                "without work",
                 hint="use a larger batch_size, or fewer ranks",
             )
         batch = batch_size if drop_last else min(batch_size, len(samples))

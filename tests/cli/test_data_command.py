@@ -30,6 +30,15 @@ def called(capsys, *arguments: str) -> tuple[str, str]:
     return found.out, found.err
 
 
+@pytest.mark.parametrize("name", ["list", "fetch", "check"])
+def test_each_command_shows_an_example_of_its_own(name):
+    shown = unisono_data(name, "--help").stdout
+    assert shown.count("Example: ") == 1
+    example = shown[shown.index("Example: unisono ") :].removeprefix("Example: unisono ").split()
+    assert example[:2] == ["data", name]
+    app.parse_args(example, exit_on_error=False, print_error=False)
+
+
 @pytest.fixture
 def server(monkeypatch, tmp_path):
     """Serves a small set, which `mnist` is meanwhile."""

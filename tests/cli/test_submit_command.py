@@ -128,7 +128,7 @@ def test_a_dry_run_prints_and_leaves_nothing(tmp_path):
         (["submit", "--script", "/proc/x", "--mem", "1G"], "/proc/x cannot be written"),
         (["submit", "--script", "notes.txt", "--mem", "1G"], "notes.txt exists and is no script of unisono submit's"),
         (["submit", "--output", "notes.txt/x", "--mem", "1G"], "notes.txt cannot be made"),
-        (["submit", "--resume", "nowhere"], "nowhere is not a run directory"),
+        (["submit", "--resume", "nowhere"], "--resume nowhere: there is no such directory"),
         (["jobs"], "no SLURM on this machine"),
         (["cancel", "17"], "no SLURM on this machine"),
         (["cancel", "mine"], "'mine' is no number of a job"),

@@ -140,7 +140,8 @@ def test_bad_input_is_one_message_and_exit_code_2(called, run, tmp_path):
     (run / "weights.safetensors").write_bytes(b"garbage")
     refused("cannot be read", run, "--export", target)
     (run / "weights.safetensors").unlink()
-    refused("holds no weights", run, "--export", target)
+    told = "holds no weights: there is no weights.safetensors\nHINT: they are written at the end of every epoch"
+    refused(told, run, "--export", target)
 
 
 def test_a_run_without_a_summary_is_shown(called, run):

@@ -1,4 +1,4 @@
-"""Doubts: said of labels from 1 and of channels last, and of nothing that may well be meant so."""
+"""Doubts: said of labels from 1, of one-hot rows and of channels last, and of nothing that may well be meant so."""
 
 import numpy as np
 import pytest
@@ -26,6 +26,13 @@ def test_labels_that_do_not_begin_with_0(first):
     assert f"labels count from {first}, {first} to {first + 9}: " in said
     assert {1: "class 0 has no sample,", 5: "classes 0 to 4 have no sample,"}[first] in said
     assert f"a model has {first + 10} outputs\nHINT: number the classes 0, 1, 2 ...: y - {first}" in said
+
+
+def test_one_hot_rows_are_told_and_other_targets_are_not():
+    rows = np.eye(3, dtype=np.float32)[[0, 2, 1, 1]]
+    assert "train_y has rows of 0 with a single 1, 3 in each: it is read as a regression\nHINT: if" in told(rows)
+    for other in (rows * 2, rows - 1, rows[:, :1], rows[:, :2], 1 - rows, rows / 2 + 0.25):
+        assert told(other) == ""
 
 
 def test_labels_from_1_with_gaps_and_of_few_rows():

@@ -73,7 +73,7 @@ def refuse_dropping_everything(world: World) -> None:
 
 
 def refuse_a_batch_smaller_than_the_ranks(world: World) -> None:
-    """a batch of 1 samples for 2 ranks"""
+    """a batch of 1 sample for 2 ranks"""
     world.share(*made(CASE))
     world.batches((X, Y), world.size - 1)
 

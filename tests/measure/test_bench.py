@@ -83,9 +83,9 @@ def test_bad_options_are_refused_before_anything_starts(options, message):
 
 def test_a_transport_that_is_not_installed_names_the_extra(monkeypatch):
     monkeypatch.setattr("unisono.launch.connect.find_spec", lambda name: None)
-    with pytest.raises(UserError, match=r"mpi needs the package mpi4py.*\nHINT: install the extra mpi: "):
+    with pytest.raises(UserError, match=r"mpi needs the package mpi4py.*\nHINT: pip install '.\[mpi\]' in "):
         plan(BenchOptions(transports="mpi"))
-    with pytest.raises(UserError, match=r"HINT: install the extra torch: "):
+    with pytest.raises(UserError, match=r"HINT: pip install -c constraints.txt '.\[torch\]' in "):
         plan(BenchOptions(transports="shm,gloo"))
     assert {world.transport for world in plan(BenchOptions())} == {"shm"}
 

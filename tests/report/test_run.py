@@ -106,6 +106,10 @@ def test_records_of_no_epoch_are_left_out(tmp_path):
     run = unisono.load(path)
     assert run.metrics["epoch"].tolist() == [1, 2]
     assert run.problems == ["metrics.jsonl: 4 records are of no epoch and left out"]
+    one = make(tmp_path / "one", epochs=2)
+    with open(one / "metrics.jsonl", "a") as file:
+        file.write('{"epoch": "third"}\n')
+    assert unisono.load(one).problems == ["metrics.jsonl: 1 record is of no epoch and left out"]
 
 
 def test_ranks_that_cannot_be_are_no_ranks(tmp_path):

@@ -70,6 +70,14 @@ def test_the_advice_depends_on_what_was_measured(found, cores, order, says):
     assert says in text.splitlines()[-1]
 
 
+def test_one_update_is_no_plural():
+    found = Staleness(Deal("safe", masters=1, workers=3, classes=10, order="free"))
+    one = record([5], compute_s=0.2)
+    found.add(one | {"ranks": [*one["ranks"], one["ranks"][-1]]})
+    summary = found.facts() | {"test_accuracy": 0.9, "machine": {"cores": 2}}
+    assert found.advice(summary).endswith("Try --ranks 3, with gradients 1 update late instead of 0.0.")
+
+
 def test_the_opening():
     line = opening_line(Recipe(strategy="async", ranks=4, masters=1, batch_size=16, order="round-robin"), 3750)
     assert line == (

@@ -116,7 +116,7 @@ def test_a_disk_that_is_full_for_a_while_loses_nothing(tmp_path):
 
 def test_without_the_package_nothing_is_begun(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorboardX.record_writer", None)
-    with pytest.raises(UserError, match="pip install tensorboardX"):
+    with pytest.raises(UserError, match=r"pip install '\.\[tensorboard\]' in unisono's repository, or leave"):
         Recorder(prepare(Recipe(tensorboard=True, out=str(tmp_path / "run"))), "shm")
     assert not (tmp_path / "run").exists()
 

@@ -22,6 +22,30 @@ def test_the_opening_tells_the_world():
     ]
 
 
+@pytest.mark.parametrize(
+    ("recipe", "line"),
+    [
+        (
+            Recipe(shards=100),
+            "100 shards, 36 of them empty (a batch has 64): same bits on 1-64 ranks; "
+            "global batch 64, 23 steps an epoch",
+        ),
+        (
+            Recipe(batch_size=1, ranks=1),
+            "1 shard: same bits on 1 rank; global batch 1, 1442 steps an epoch",
+        ),
+        (
+            Recipe(batch_size=10**6),
+            "8 shards: same bits on 1-8 ranks; the batch is all 1,442 samples, 1 step an epoch",
+        ),
+        (Recipe(batch_size=1442), "8 shards: same bits on 1-8 ranks; global batch 1442, 1 step an epoch"),
+        (Recipe(batch_size="full"), "8 shards: same bits on 1-8 ranks; global batch 1442, 1 step an epoch"),
+    ],
+)
+def test_no_more_ranks_are_promised_than_have_work_and_no_larger_batch_than_there_is(recipe, line):
+    assert opening(prepare(recipe), SETTING).splitlines()[1] == line
+
+
 def test_hosts_are_named_if_there_are_several_and_left_out_if_unknown():
     job = prepare(Recipe(ranks=2))
     assert "on 2 hosts (a, b), 2 cores" in opening(job, replace(SETTING, hosts=["a", "b", "a"]))
@@ -47,6 +71,10 @@ def test_the_device_of_each_rank_is_named():
     [
         (Recipe(ranks=5), "8 shards do not divide among 5 ranks: some will wait; 4 ranks would be as fast."),
         (Recipe(ranks=3), "8 shards do not divide among 3 ranks: some will wait."),
+        (
+            Recipe(batch_size=10**6),
+            "a batch of 1000000 in 8 shards has 125000 samples a shard, so that 1 of them holds all; --batch-size full",
+        ),
         (Recipe(batch_size_per_rank=32), "--scale-lr linear may help"),
         (Recipe(allreduce="ring"), "other bits on other numbers of ranks"),
     ],

@@ -67,5 +67,5 @@ def test_without_the_package_there_is_a_hint(monkeypatch):
     with pytest.raises(UserError) as error:
         resolve(Recipe(strategy="accelerate"))
     assert "--strategy accelerate needs the package accelerate" in str(error.value)
-    assert "pip install '.[accelerate]' in unisono's repository" in str(error.value)
+    assert "pip install -c constraints.txt '.[accelerate]' in unisono's repository" in str(error.value)
     assert resolve(Recipe(strategy="ddp", device="cpu")).engine == "torch"

@@ -186,6 +186,12 @@ def test_what_the_snapshot_would_not_fit_cannot_be_allowed(changes):
         check_same(recipe, snapshot_of(RECIPE))
 
 
+def test_several_that_cannot_change_are_them():
+    recipe = replace(RECIPE, resume="run", data="synthetic", model="linear")
+    with pytest.raises(UserError, match="HINT: --data, --model cannot change within a run: leave them out"):
+        check_same(recipe, snapshot_of(RECIPE))
+
+
 def test_a_seed_that_drew_the_validation_part_cannot_change():
     recipe = replace(RECIPE, resume="run", allow_change="seed", seed=3)
     check_same(recipe, snapshot_of(RECIPE))
@@ -340,6 +346,8 @@ def test_odd_names_are_refused():
 def test_what_is_no_run_directory_is_refused(tmp_path):
     with pytest.raises(UserError, match=r"is not a run directory: it has no recipe\.toml"):
         recipe_of(str(tmp_path), {})
+    with pytest.raises(UserError, match=r"--resume .*nosuch: there is no such directory\nHINT: "):
+        recipe_of(str(tmp_path / "nosuch"), {})
     RECIPE.save(tmp_path / "recipe.toml")
     with pytest.raises(UserError, match="holds no snapshot"):
         find_snapshot(recipe_of(str(tmp_path), {}))

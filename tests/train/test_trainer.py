@@ -149,6 +149,21 @@ def test_a_loss_that_is_not_finite_before_anything_was_learnt_is_not_the_learnin
 
 
 @pytest.mark.parametrize(
+    ("y", "hint"),
+    [
+        (np.eye(3)[[0, 1, 2, 0]], r"give class numbers \(y\.argmax\(axis=1\)\), not one-hot rows"),
+        (np.ones((4, 2)), "use --model linear for numbers, .*FILE.py:FUNCTION"),
+        (np.ones((4, 1)), "use --model linear for numbers, .*FILE.py:FUNCTION"),
+    ],
+    ids=["one-hot rows", "numbers", "a number"],
+)
+def test_numbers_for_a_classifier_are_refused_with_what_fits_them(y, hint, tmp_path):
+    np.savez(tmp_path / "mine.npz", train_x=np.ones((4, 2)), train_y=y)
+    with pytest.raises(UserError, match=f"which has numbers to predict\nHINT: {hint}"):
+        prepare(Recipe(data=str(tmp_path / "mine.npz"), batch_size=4))
+
+
+@pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"batch_size": 2, "ranks": 3}, "a batch of 2 samples for 3 ranks leaves ranks without work"),

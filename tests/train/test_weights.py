@@ -170,7 +170,9 @@ def test_no_array_is_lost_on_the_way_to_torch(tmp_path):
 
 def test_without_torch_the_extra_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "find_spec", lambda name: None)
-    with pytest.raises(UserError, match=r"needs the package torch.*\nHINT: pip install '.\[torch\]'"):
+    with pytest.raises(
+        UserError, match=r"needs the package torch.*\nHINT: pip install -c constraints.txt '.\[torch\]'"
+    ):
         export(DEEP, tmp_path / "w.pt")
     assert not list(tmp_path.iterdir())
 

@@ -16,7 +16,7 @@ data = App(name="data", help="List, fetch and check datasets.", help_epilogue="E
 DataDir = Annotated[str, Parameter(help="Where the files are, or shall be put; ~/.cache/unisono/NAME without it.")]
 
 
-@data.command(name="list")
+@data.command(name="list", help_epilogue="Example: unisono data list")
 def list_data(*, data_dir: DataDir = "") -> None:
     """Show what may stand after --data, and where it is."""
     from unisono.data.sources import ABOUT, OWN, whereabouts
@@ -27,7 +27,7 @@ def list_data(*, data_dir: DataDir = "") -> None:
         print(f"{name:<18}{about}")
 
 
-@data.command
+@data.command(help_epilogue="Example: unisono data fetch mnist --data-dir path/to/mnist")
 def fetch(
     name: str,
     *,
@@ -61,11 +61,11 @@ def fetch(
     print(f"{name}: {'fetched into' if fetched else 'is already in'} {place}, checksums ok")
 
 
-@data.command
+@data.command(help_epilogue="Example: unisono data check digits")
 def check(name: str, *, data_dir: DataDir = "") -> None:
     """Load data, check them, and show what training would see. Nothing is fetched.
 
-    What is doubtful, labels that count from 1 or images with their channels last, is a warning.
+    What is doubtful, labels that count from 1 or are one-hot rows, or images with their channels last, is a warning.
 
     Parameters
     ----------

@@ -8,7 +8,7 @@ import signal
 import sys
 from contextlib import suppress
 
-from cyclopts import App, CycloptsError
+from cyclopts import App, CycloptsError, UnusedCliTokensError
 
 from unisono import __version__
 from unisono.errors import UnisonoError
@@ -72,6 +72,12 @@ def main() -> None:
         app(sys.argv[1:], exit_on_error=False, print_error=False)
     except UnisonoError as error:
         fail(str(error), error.exit_code)
+    except UnusedCliTokensError as error:
+        words, command = error.unused_tokens or [], " ".join(["unisono", *(error.command_chain or [])])
+        refusal = f"{command} has no use for {', '.join(map(repr, words))}"
+        fail(
+            f"{refusal}\nHINT: leave {'them' if len(words) > 1 else 'it'} out; {command} --help shows what it takes", 2
+        )
     except CycloptsError as error:
         fail(f"{error}\nHINT: unisono --help lists the commands, unisono COMMAND --help the options", 2)
     except KeyboardInterrupt:

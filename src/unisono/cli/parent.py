@@ -37,6 +37,11 @@ def as_parent(recipe: Recipe, restarts: int, beside: ExitStack | None) -> dict[s
             "--transport mpi, but no MPI started this process",
             hint=f"mpirun -n {recipe.ranks} unisono train --transport mpi ...; or leave --transport out",
         )
+    if recipe.transport == "nccl":
+        raise UserError(
+            "--transport nccl, but no torchrun started this process",
+            hint=f"torchrun --nproc-per-node {recipe.ranks} -m unisono train --transport nccl ...; or use gloo",
+        )
     transport = "shm" if recipe.transport == "auto" else recipe.transport
     require(transport)
     again = go_on(recipe, restarts)

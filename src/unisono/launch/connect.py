@@ -22,6 +22,7 @@ from unisono.comm.roll_call import Join
 from unisono.comm.route import address_of
 from unisono.comm.serial import SerialCommunicator
 from unisono.errors import UserError, unknown_name
+from unisono.extras import how_to_install
 from unisono.launch.commands import mpirun
 from unisono.launch.environments import detect, tidy_lone_mpi
 from unisono.launch.placement import Placement, check_world
@@ -68,8 +69,7 @@ def require(transport: str) -> None:
         package = TRANSPORTS[transport]
         raise UserError(
             f"the transport {transport} needs the package {package}, which is not installed",
-            hint=f"install the extra {_EXTRAS[package]}: pip install -c constraints.txt '.[{_EXTRAS[package]}]' in "
-            "unisono's repository",
+            hint=how_to_install(_EXTRAS[package]),
         )
 
 

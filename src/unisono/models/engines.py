@@ -10,6 +10,7 @@ Imports no torch: whether it is installed is only looked up.
 from importlib.util import find_spec
 
 from unisono.errors import UserError, unknown_name
+from unisono.extras import how_to_install
 from unisono.models.nets import NETWORKS
 from unisono.models.torch.nets import NETWORKS as TORCH_NETWORKS
 from unisono.own import without_function
@@ -35,9 +36,9 @@ def choose_engine(engine: str, spec: str, precision: str) -> str:
     if engine == "numpy" or (engine == "auto" and able):
         return "numpy"
     if find_spec("torch") is None:
+        why = " with the torch engine" if able else f" with --precision {precision}" if name in NETWORKS else ""
         raise UserError(
-            f"--model {spec} with --precision {precision} needs torch, which is not installed",
-            hint="pip install '.[torch]' in unisono's repository (without a GPU torch's CPU build: see the README)",
+            f"--model {spec}{why} needs the package torch, which is not installed", hint=how_to_install("torch")
         )
     return "torch"
 

@@ -97,7 +97,8 @@ def _hidden(spec: str, sizes: str) -> tuple[int, ...]:
     fields = sizes.split(",")
     if not all(field.isascii() and field.isdecimal() and len(field) < 10 and int(field) for field in fields):
         raise UserError(
-            f"model {spec!r}: {sizes!r} is not a list of layer sizes", hint="write whole numbers, such as mlp:128,64"
+            f"model {spec!r}: {sizes!r} is not a list of layer sizes",
+            hint="write whole numbers of 1 or more, such as mlp:128,64",
         )
     return tuple(int(field) for field in fields)
 

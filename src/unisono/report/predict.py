@@ -69,7 +69,7 @@ def words_of(rows: Sequence[Row], points: Sequence[Mapping[str, Any]]) -> list[s
     for network in dict.fromkeys(row["network"] for row in rows):
         mine = [row for row in rows if row["network"] == network]
         lines += [_knee(network, mine)]
-        lines += [f"{row['nodes']} nodes: {row['reason']}." for row in mine if row.get("reason")][:1]
+        lines += [f"{plural(row['nodes'], 'node')}: {row['reason']}." for row in mine if row.get("reason")][:1]
     held = [abs(point["error"]) for point in points if point["held_out"]]
     if held:
         met = "within" if max(held) <= AIM else "NOT within"
@@ -95,7 +95,7 @@ def _knee(network: str, rows: Sequence[Row]) -> str:
     told += f" ({100 * last['efficiency']:.0f} %, {last['samples_per_s']:,.0f} samples/s)"
     top = max(done, key=lambda row: row["samples_per_s"])
     if top is not done[-1]:
-        told += f"; beyond {top['nodes']} nodes it gets slower"
+        told += f"; beyond {plural(top['nodes'], 'node')} it gets slower"
     other = next((row for row in done if row["best"] != "sync" and row["nodes"] > 1), None)
     if other is not None:
         told += f"; from {other['nodes']} nodes on {other['best']} is faster"

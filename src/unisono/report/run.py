@@ -200,7 +200,9 @@ def _epochs(path: Path, problems: list[str]) -> list[dict[str, Any]]:
     rows = read_rows(path, problems)
     kept = [row for row in rows if type(row.get("epoch")) is int and 0 < row["epoch"] < 2**53]
     if len(kept) < len(rows):
-        problems.append(f"{path.name}: {len(rows) - len(kept)} records are of no epoch and left out")
+        left = len(rows) - len(kept)
+        told = "1 record is of no epoch" if left == 1 else f"{left} records are of no epoch"
+        problems.append(f"{path.name}: {told} and left out")
     return kept
 
 

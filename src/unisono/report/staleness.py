@@ -157,7 +157,7 @@ class Staleness:
         if computing > BUSY and workers < cores:
             return (
                 f"Limited by computing, {100 * computing:.0f} % of the workers' time. Try --ranks {masters + cores}: "
-                f"sooner, with gradients {cores - 1} updates late instead of {late:.1f}."
+                f"sooner, with gradients {plural(cores - 1, 'update')} late instead of {late:.1f}."
             )
         if computing > BUSY:
             return f"Limited by computing, {100 * computing:.0f} % of the workers' time, on all cores."
@@ -170,7 +170,7 @@ class Staleness:
         if workers > cores:
             return (
                 f"Limited by waiting: {workers} workers share {plural(cores, 'core')}. Try --ranks {masters + cores}, "
-                f"with gradients {cores - 1} updates late instead of {late:.1f}."
+                f"with gradients {plural(cores - 1, 'update')} late instead of {late:.1f}."
             )
         if self._deal.order != "free":
             return "Limited by waiting: workers push in turn. Try --order free: sooner, with other bits every time."

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, final
 
 from unisono.errors import UserError
+from unisono.extras import how_to_install
 
 PAUSE_S = 1.0
 """Between two writings, for each of them waits for the disk."""
@@ -37,7 +38,7 @@ class EventFile:
         except ImportError:
             raise UserError(
                 "--tensorboard needs tensorboardX, which is not installed",
-                hint="pip install tensorboardX (unisono's extra tensorboard), or leave --tensorboard out",
+                hint=f"{how_to_install('tensorboard')}, or leave --tensorboard out",
             ) from None
         self._clock, self._written = clock, float("-inf")
         self._new: Callable[[str], Any] = RecordWriter

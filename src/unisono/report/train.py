@@ -37,14 +37,16 @@ def opening(job: Job, setting: Setting) -> str:
     """What will be trained, by whom, and what to know about it."""
     recipe, plan = job.recipe, job.plan
     shared = recipe.allreduce == "arena"
-    bits = f"same bits on {_count(recipe.shards)}" if shared else "other bits on other numbers of ranks"
+    size = plan.batch_samples(0)  # not plan.global_batch: there may be fewer samples than that
+    bits = f"same bits on {_count(min(recipe.shards, size))}" if shared else "other bits on other numbers of ranks"
+    empty = f", {recipe.shards - size} of them empty (a batch has {size})" if recipe.shards > size else ""
+    batch = f"global batch {plan.global_batch}" if size == plan.global_batch else f"the batch is all {size:,} samples"
     where = f" on {_places(setting.hosts)}" if setting.hosts else ""
     lines = [
         f"unisono train: {recipe.model} on {recipe.data}, {plan.samples:,} samples; {setting.engine} engine, "
         f"{_way(recipe, setting)}, {plural(recipe.ranks, 'rank')} x "
         f"{plural(recipe.threads, 'thread')}{where}, {plural(setting.cores, 'core')}",
-        f"{plural(recipe.shards, 'shard')}: {bits}; global batch {plan.global_batch}, "
-        f"{plural(plan.steps_per_epoch, 'step')} an epoch",
+        f"{plural(recipe.shards, 'shard')}{empty}: {bits}; {batch}, {plural(plan.steps_per_epoch, 'step')} an epoch",
     ]
     if recipe.strategy == "async":
         return "\n".join([lines[0], opening_line(recipe, job.updates)])
@@ -55,7 +57,12 @@ def opening(job: Job, setting: Setting) -> str:
             "Note: the global batch, and with it the result, depends on the ranks; --scale-lr linear may help."
         )
     live = live_shards(plan.global_batch, recipe.shards)
-    if live % recipe.ranks:
+    if plan.live(0) < live:  # shards are cut for the batch that was asked for
+        lines.append(
+            f"Note: a batch of {plan.global_batch} in {recipe.shards} shards has {plan.shard_size} samples a shard, so "
+            f"that {plan.live(0)} of them {'holds' if plan.live(0) == 1 else 'hold'} all; --batch-size full fills all."
+        )
+    elif live % recipe.ranks:
         enough = enough_ranks(live, recipe.ranks)
         cut = (
             ""

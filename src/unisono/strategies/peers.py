@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from unisono.errors import UserError, unknown_name
+from unisono.extras import how_to_install
 from unisono.models.base import Model
 from unisono.optim.options import OptimizerOptions
 from unisono.recipe import Recipe
@@ -120,7 +121,7 @@ def _check_packages(name: str) -> None:
         if find_spec(package) is None:
             raise UserError(
                 f"--strategy {name} needs the package {package}, which is not installed",
-                hint=f"pip install '.[{package}]' in unisono's repository",
+                hint=how_to_install(package),
             )
 
 

@@ -13,6 +13,7 @@ from importlib.util import find_spec
 import numpy as np
 
 from unisono.errors import UserError, unknown_name
+from unisono.extras import how_to_install
 from unisono.recipe import Recipe
 
 WIRES = ("fp32", "bf16")
@@ -43,7 +44,7 @@ def check_wire(recipe: Recipe) -> None:
     if find_spec("ml_dtypes") is None:
         raise UserError(
             f"--wire {recipe.wire} needs the package ml_dtypes, which is not installed",
-            hint="pip install '.[bf16]' in unisono's repository",
+            hint=how_to_install("bf16"),
         )
 
 

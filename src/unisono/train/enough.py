@@ -17,7 +17,7 @@ def check_samples(recipe: Recipe, size: int, samples: int) -> None:
     if size >= recipe.ranks or recipe.strategy == "async":
         return
     raise UserError(
-        f"a batch of {size} samples for {recipe.ranks} ranks leaves ranks without work",
+        f"a batch of {size} sample{'s' * (size > 1)} for {recipe.ranks} ranks leaves ranks without work",
         hint=f"use --ranks {size}"
         + (" or less" if size > 1 else "")
         + (", or a larger --batch-size" if size < samples else ": there are no more samples"),

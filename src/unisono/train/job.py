@@ -17,13 +17,14 @@ from unisono.arena.member import Member
 from unisono.comm.allreduce import ALGORITHMS
 from unisono.comm.base import Communicator
 from unisono.data.dataset import Dataset
+from unisono.data.doubts import NO_ONE_HOT, one_hot
 from unisono.data.options import DataOptions
 from unisono.data.shards import Plan
 from unisono.data.sources import load
 from unisono.errors import UserError, unknown_name
 from unisono.models.base import Model
 from unisono.models.engines import choose_engine
-from unisono.models.nets import build
+from unisono.models.nets import NETWORKS, build
 from unisono.models.slowed import Slowed, parse_slow
 from unisono.optim import make as make_optimizer
 from unisono.optim.options import OptimizerOptions
@@ -266,11 +267,20 @@ def prepare(recipe: Recipe, dataset: Dataset | None = None) -> Job:
     Every.parse("--snapshot-every", recipe.snapshot_every)
     source = read(recipe.model) if file_in(recipe.model) else None
     job = Job(replace(recipe, shards=shards, engine=engine), dataset, plan, optimizer, schedule, own_source=source)
-    if job.model().classifies != bool(dataset.classes) or (engine == "numpy" and dataset.tokens):
+    # Before the network is made: one number to predict would be told as too few classes.
+    network = NETWORKS.get(recipe.model.partition(":")[0]) if engine == "numpy" else None
+    if (
+        (network is not None and network.hidden and not dataset.classes)
+        or (engine == "numpy" and dataset.tokens)
+        or job.model().classifies != bool(dataset.classes)
+    ):
         kind = "text" if dataset.tokens else "classes" if dataset.classes else "numbers to predict"
         raise UserError(
             f"--model {recipe.model} does not fit --data {recipe.data}, which has {kind}",
-            hint="use --model linear for numbers, mlp or bn-mlp for classes, gpt for text",
+            hint=NO_ONE_HOT
+            if one_hot(dataset)
+            else "use --model linear for numbers, mlp or bn-mlp for classes, gpt for text, or for any of them "
+            "FILE.py:FUNCTION, a network of your own",
         )
     if asynchronous:
         job.terms(job.model())  # refuses what does not fit

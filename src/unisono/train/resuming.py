@@ -42,6 +42,8 @@ def recipe_of(run: str, overrides: dict[str, Any]) -> Recipe:
     if path.is_file() and path.stat().st_size:
         return load(str(path), {**overrides, "resume": run})
     if (snapshot := newest(path.parent / SNAPSHOTS).snapshot) is None:
+        if not path.parent.exists():
+            raise UserError(f"--resume {run}: there is no such directory", hint="give that of a run, such as runs/NAME")
         raise UserError(f"--resume {run} is not a run directory: it has no recipe.toml", hint="give that of a run")
     saved = {name: value for name, value in snapshot.facts["recipe"].items() if name not in ONE_RUNS}
     return changed(saved, {**overrides, "resume": run}, str(snapshot.path))
@@ -221,7 +223,7 @@ def check_recipe(recipe: Recipe, saved: dict[str, Any], directory: str = "") -> 
         never = ", ".join(option(name) for name in refused if name in fixed)
         raise UserError(
             f"--resume {recipe.resume}: the recipe is not that of the run so far:\n{told}",
-            hint=f"{never} cannot change within a run: leave it out"
+            hint=f"{never} cannot change within a run: leave {'them' if ', ' in never else 'it'} out"
             if never
             else f"leave these options out, or allow them to change: --allow-change {keys}",
         )

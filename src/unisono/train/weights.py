@@ -29,6 +29,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save as safetensors_bytes
 
 from unisono.errors import UnisonoError, UserError, unknown_name
+from unisono.extras import how_to_install
 from unisono.models.base import Array, Model
 from unisono.models.torch_names import torch_state
 from unisono.train.rundir import RunDirectory
@@ -179,7 +180,7 @@ def _torch(weights: Weights, file: BinaryIO) -> None:
     if find_spec("torch") is None:
         raise UserError(
             "a .pt or .pth file needs the package torch, which is not installed",
-            hint="pip install '.[torch]' in unisono's repository",
+            hint=how_to_install("torch"),
         )
     import torch
 
@@ -220,7 +221,11 @@ def _find(run: Path) -> Path:
         if path.exists():
             return path
         if (run / "recipe.toml").exists():
-            raise UserError(f"the run {run} holds no weights", hint="they are written when the training has ended")
+            raise UserError(
+                f"the run {run} holds no weights: there is no {path.name}",
+                hint="they are written at the end of every epoch, so none has ended yet, or they were removed; "
+                f"unisono train {run / 'recipe.toml'} trains them again",
+            )
         raise UserError(f"{run} is not a run directory", hint="give what --out was, or what the run's last line said")
     if not run.exists():
         raise UserError(f"there is no run {run}", hint="unisono train --out DIRECTORY makes one")

@@ -130,6 +130,15 @@ def test_a_controller_that_is_away_is_no_refusal(commands, said):
         client.call(["sinfo"])
 
 
+def test_of_many_lines_the_last_is_told_without_the_name_of_the_program(commands):
+    tries = "squeue: error: resolve_ctls_from_dns_srv: Unknown host\nsqueue: error: fetch_config: failed"
+    commands("squeue", f"echo '{tries}\nsqueue: fatal: Could not establish a configuration source\n' >&2; exit 1")
+    with pytest.raises(client.NoAnswer) as caught:
+        client.my_jobs()
+    told, _ = str(caught.value).split("\nHINT: ")
+    assert told == "SLURM does not answer here: squeue: Could not establish a configuration source"
+
+
 def test_a_job_that_may_have_got_there_is_to_be_looked_for(commands, tmp_path):
     commands("sbatch", "echo 'sbatch: error: Socket timed out on send/recv operation' >&2; exit 1")
     with pytest.raises(client.NoAnswer, match="HINT: unisono jobs tells whether"):

@@ -66,6 +66,12 @@ def test_what_is_said_of_rows_and_points():
     assert [compact(value) for value in (950.4, 12345, 2_210_844, 3e9)] == ["950", "12,345", "2.21M", "3G"]
 
 
+def test_beyond_one_node_is_no_plural():
+    row = {"network": "slow", "best": "sync", "efficiency": 1.0}
+    rows = [row | {"nodes": 1, "samples_per_s": 9.0}, row | {"nodes": 2, "samples_per_s": 8.0}]
+    assert "; beyond 1 node it gets slower." in words_of(rows, [])[0]
+
+
 def test_where_no_number_of_nodes_is_worth_it_that_is_said():
     rows = [{"network": "slow", "nodes": 2, "reason": "a batch of 32 has no work for 128 ranks"}]
     assert words_of(rows, [])[:2] == [

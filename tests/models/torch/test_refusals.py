@@ -167,6 +167,7 @@ def test_a_forward_that_fails_is_shown_with_its_own_line(helper, tmp_path, monke
     assert second == "    return self.one(x)"
     assert call == "(called as net(); it may also take shape=(20,), outputs=5)"
     assert hint.startswith("HINT: correct it: a sample has the shape (20,)")
+    assert hint.endswith("; calling what the function returns with such a batch in Python shows the whole traceback")
 
 
 @pytest.mark.parametrize(

@@ -93,6 +93,6 @@ def test_names_can_be_read_without_torch():
 
 def test_without_torch_the_extra_is_named(monkeypatch):
     monkeypatch.setattr(nets, "find_spec", lambda name: None)
-    with pytest.raises(UserError, match=r"model 'cnn:8' needs torch\nHINT: pip install '.\[torch\]'"):
+    with pytest.raises(UserError, match=r"model 'cnn:8' needs the package torch.*\nHINT: pip install -c "):
         nets.build("cnn", "8", (28, 28), 10)
     assert set(nets.FOR_TEXT) <= set(nets.NETWORKS)

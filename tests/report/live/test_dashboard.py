@@ -83,6 +83,12 @@ def test_a_bar_is_always_whole(lengths):
     assert len(bar_of(lengths).plain) == 24
 
 
+def test_kinds_of_time_differ_without_colours(tmp_path):
+    bar = bar_of([1.0, 1.0, 1.0, 1.0]).plain
+    assert bar == "█" * 6 + "▓" * 6 + "▒" * 6 + "░" * 6
+    assert "█ computing ▓ gathering data ▒ summing and updating ░ waiting" in shown(make(tmp_path / "run"))
+
+
 def test_a_bar_of_nothing():
     assert bar_of([0.0, 0.0, 0.0, 0.0]).plain == ""
 

@@ -4,8 +4,9 @@ from importlib import import_module, metadata
 from importlib.util import find_spec
 
 from unisono.doctor.finding import Finding
+from unisono.extras import how_to_install
 
-INSTALL = "pip install -c constraints.txt '.[accelerate]' in unisono's repository"
+INSTALL = how_to_install("accelerate")
 
 
 def probe() -> list[Finding]:

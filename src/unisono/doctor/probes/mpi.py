@@ -6,11 +6,12 @@ from importlib.util import find_spec
 
 from unisono.doctor.exchange import exchange
 from unisono.doctor.finding import Finding
+from unisono.extras import how_to_install
 from unisono.launch.commands import find_program
 from unisono.launch.environments import mpi_environment
 from unisono.launch.libmpi import why_not
 
-INSTALL = "pip install '.[mpi]' in unisono's repository: mpi4py and a whole Open MPI, as wheels"
+INSTALL = f"{how_to_install('mpi')}: mpi4py and a whole Open MPI, as wheels"
 NAME_IT = "export MPI4PY_LIBMPI=/path/to/libmpi.so; or let mpirun or torchrun start the ranks"
 FIX = "mpi4py and mpirun must be of the same MPI: `mpirun --version`, `python -m mpi4py --mpi-library`; " + INSTALL
 

@@ -5,8 +5,9 @@ from importlib import metadata
 from importlib.util import find_spec
 
 from unisono.doctor.finding import Finding
+from unisono.extras import how_to_install
 
-INSTALL = "pip install -c constraints.txt '.[torch]' in unisono's repository"
+INSTALL = how_to_install("torch")
 
 
 def probe() -> list[Finding]:

@@ -152,7 +152,7 @@ def call(words: list[str], timeout_s: float = 0.0) -> str:
         return ended.stdout
     told = " ".join(ended.stderr.split()) or f"exit code {ended.returncode}"
     if re.search(ABSENT, told, re.IGNORECASE):
-        raise NoAnswer(f"{words[0]}: {told}")
+        raise NoAnswer(f"{words[0]}: {_essential(words[0], ended.stderr)}")
     raise UserError(f"{words[0]} refused: {told}")
 
 
@@ -163,6 +163,12 @@ def _run(words: list[str], timeout_s: float) -> "subprocess.CompletedProcess[str
         )
     except subprocess.TimeoutExpired:
         raise NoAnswer(f"{words[0]} said nothing for {timeout_s:g} s") from None
+
+
+def _essential(program: str, told: str) -> str:
+    """The last line of several tries, which says what came of them, without the program's name and what kind it is."""
+    last = next(line.strip() for line in reversed(told.splitlines()) if line.strip())
+    return re.sub(rf"^({re.escape(program)}: )?((error|fatal): )?", "", last)
 
 
 def _split(number: str) -> tuple[str, str]:

@@ -47,7 +47,8 @@ def build(
             )
         own = OwnFunction(spec, source)
         hint = f"correct it: a sample has the shape {task.input_shape}, a batch one dimension more"
-        with own.explained(hint, _offered(task)):
+        # Errors of the function itself are told by `own`: what is left is of the module that it returned.
+        with own.explained(hint, _offered(task), "calling what the function returns with such a batch"):
             return TorchModel(partial(own, **_offered(task)), task, *options)
     return TorchModel(_by_name(spec, task, activation, dropout), task, *options)
 

@@ -32,7 +32,8 @@ CURVES = {
 }  # fmt: skip
 WIDTH, BAR = 44, 24
 MOST_RANKS, MOST_EVENTS = 16, 4
-LETTERS = {"compute_s": ("█", "blue"), "data_s": ("█", "green"), "update_s": ("█", "yellow"), "wait_s": ("░", "white")}
+LETTERS = {"compute_s": ("█", "blue"), "data_s": ("▓", "green"), "update_s": ("▒", "yellow"), "wait_s": ("░", "white")}
+"""A letter of its own for each kind of time: there may be no colours."""
 
 
 def dashboard(run: Run, age_s: float | None = None) -> RenderableType:

@@ -21,6 +21,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from unisono.errors import UserError, unknown_name
+from unisono.extras import how_to_install
 from unisono.models.torch.nets.request import Request
 
 if TYPE_CHECKING:
@@ -52,7 +53,9 @@ def build(
         raise unknown_name("model", name, NETWORKS)
     request = Request(name, args, shape, outputs, activation, dropout)
     if find_spec("torch") is None:
-        raise UserError(f"model {request.spec!r} needs torch", hint="pip install '.[torch]' in unisono's repository")
+        raise UserError(
+            f"model {request.spec!r} needs the package torch, which is not installed", hint=how_to_install("torch")
+        )
     file, _, function = NETWORKS[name].partition(":")
     net: nn.Module = getattr(import_module(f"{__name__}.{file}"), function)(request)
     return net

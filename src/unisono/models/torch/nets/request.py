@@ -64,7 +64,7 @@ class Request:
         if not all(map(_is_size, fields)):
             raise UserError(
                 f"model {self.spec!r}: {self.args!r} is not a list of sizes",
-                hint=f"write whole numbers, such as {self.name}:{','.join(map(str, default))}",
+                hint=f"write whole numbers of 1 or more, such as {self.name}:{','.join(map(str, default))}",
             )
         return tuple(int(field) for field in fields)
 
@@ -77,7 +77,8 @@ class Request:
             if key not in default:
                 raise unknown_name(f"option in model {self.spec!r}:", key, default)
             if not _is_size(text):
-                raise UserError(f"model {self.spec!r}: {key} is {text!r}", hint=f"write whole numbers, as in {example}")
+                hint = f"write whole numbers of 1 or more, as in {example}"
+                raise UserError(f"model {self.spec!r}: {key} is {text!r}", hint=hint)
             found[key] = int(text)
         return found
 
