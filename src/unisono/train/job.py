@@ -17,14 +17,13 @@ from unisono.arena.member import Member
 from unisono.comm.allreduce import ALGORITHMS
 from unisono.comm.base import Communicator
 from unisono.data.dataset import Dataset
-from unisono.data.doubts import NO_ONE_HOT, one_hot
 from unisono.data.options import DataOptions
 from unisono.data.shards import Plan
 from unisono.data.sources import load
 from unisono.errors import UserError, unknown_name
 from unisono.models.base import Model
 from unisono.models.engines import choose_engine
-from unisono.models.nets import NETWORKS, build
+from unisono.models.nets import build
 from unisono.models.slowed import Slowed, parse_slow
 from unisono.optim import make as make_optimizer
 from unisono.optim.options import OptimizerOptions
@@ -48,6 +47,7 @@ from unisono.strategies.wire import wire_type
 from unisono.train.enough import check_samples, check_shards
 from unisono.train.evaluate import blocks_of
 from unisono.train.every import Every
+from unisono.train.fitting import check_fits
 
 if TYPE_CHECKING:
     from unisono.models.torch.task import Task
@@ -267,21 +267,7 @@ def prepare(recipe: Recipe, dataset: Dataset | None = None) -> Job:
     Every.parse("--snapshot-every", recipe.snapshot_every)
     source = read(recipe.model) if file_in(recipe.model) else None
     job = Job(replace(recipe, shards=shards, engine=engine), dataset, plan, optimizer, schedule, own_source=source)
-    # Before the network is made: one number to predict would be told as too few classes.
-    network = NETWORKS.get(recipe.model.partition(":")[0]) if engine == "numpy" else None
-    if (
-        (network is not None and network.hidden and not dataset.classes)
-        or (engine == "numpy" and dataset.tokens)
-        or job.model().classifies != bool(dataset.classes)
-    ):
-        kind = "text" if dataset.tokens else "classes" if dataset.classes else "numbers to predict"
-        raise UserError(
-            f"--model {recipe.model} does not fit --data {recipe.data}, which has {kind}",
-            hint=NO_ONE_HOT
-            if one_hot(dataset)
-            else "use --model linear for numbers, mlp or bn-mlp for classes, gpt for text, or for any of them "
-            "FILE.py:FUNCTION, a network of your own",
-        )
+    check_fits(job.recipe, dataset, job.model)
     if asynchronous:
         job.terms(job.model())  # refuses what does not fit
     if engine == "torch":
