@@ -6,6 +6,7 @@ import fcntl
 import io
 import json
 import os
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, nullcontext
 from dataclasses import replace
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from unisono.errors import UserError
+from unisono.launch.children import fork_child, reap, signals_held
 from unisono.recipe import Recipe
 from unisono.train import rundir as module
 from unisono.train.journal import Journal
@@ -132,7 +134,32 @@ def held(run: Path) -> bool:
         return False
 
 
-def test_one_run_at_a_time_writes_into_a_directory(tmp_path, make):
+def test_a_lock_of_ranks_that_are_dying_is_waited_for(tmp_path, monkeypatch):
+    """They hold their parent's, which may have been killed with them and be gone before them."""
+    directory = RunDirectory.make(str(tmp_path / "run"), RECIPE)
+    with signals_held():
+        child = fork_child(lambda: signal.pause() or 0)
+    directory.release()
+    attempt = module._locked
+
+    def attempt_and_kill(file: io.FileIO) -> bool:
+        if found := attempt(file):
+            return found
+        os.kill(child, signal.SIGKILL)
+        return False
+
+    monkeypatch.setattr(module, "_locked", attempt_and_kill)
+    assert held(tmp_path / "run")
+    try:
+        with RunDirectory.reopen(directory.path, 0, RECIPE):
+            assert held(tmp_path / "run")
+    finally:
+        os.kill(child, signal.SIGKILL)
+        reap(child)
+
+
+def test_one_run_at_a_time_writes_into_a_directory(tmp_path, make, monkeypatch):
+    monkeypatch.setattr(module, "DYING_S", 0.0)
     run = tmp_path / "run"
     directory = make(run)
     directory.add(record(1), ["W"])

@@ -32,6 +32,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, final
 
+from unisono.arena.waiting import wait_until
 from unisono.errors import UserError
 from unisono.recipe import Recipe
 from unisono.strategies.asynchronous.recordings import mark_of
@@ -39,6 +40,8 @@ from unisono.train.journal import HINTS, Journal, replace
 from unisono.train.tables import TABLES, epoch_of, headers, lines, plain
 
 LOCK = ".lock"
+DYING_S = 3.0
+"""How long a lock is waited for: ranks that were killed hold their parent's until they are gone."""
 
 
 @final
@@ -124,12 +127,11 @@ class RunDirectory:
         try:
             if not stat.S_ISREG(os.fstat(fd).st_mode):
                 raise OSError(errno.EINVAL, f"{LOCK} is not a file")
-            fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self.release()
-            raise UserError(
-                f"{self.path} is in use by another unisono train", hint="wait for it to end, or end it first"
-            ) from None
+            if not wait_until(partial(_locked, self._held), DYING_S):
+                self.release()
+                raise UserError(
+                    f"{self.path} is in use by another unisono train", hint="wait for it to end, or end it first"
+                )
         except OSError as error:
             if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP):  # a file system without locks
                 raise
@@ -212,6 +214,14 @@ class RunDirectory:
         self.journal.flush()
         text = json.dumps(plain(summary), indent=1) + "\n"
         self.journal.keep("summary.json", lambda: replace(self.path / "summary.json", text))
+
+
+def _locked(file: io.FileIO) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _stays(epochs: int, headed: bool, number: int, line: str) -> bool:
