@@ -46,6 +46,7 @@ def test_fewer_shards_than_ranks(options, hint):
     ],
 )
 def test_fewer_samples_than_ranks(size, hint):
-    with pytest.raises(UserError, match=f"a batch of {size} samples for 6 ranks.*\nHINT: .*{hint}"):
+    samples = "1 sample" if size == 1 else f"{size} samples"
+    with pytest.raises(UserError, match=f"a batch of {samples} for 6 ranks.*\nHINT: .*{hint}"):
         check_samples(Recipe(ranks=6), size, 5)
     check_samples(Recipe(ranks=size), size, 5)
