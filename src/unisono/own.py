@@ -148,13 +148,14 @@ def _run(path: Path, source: bytes) -> ModuleType:
     spec = importlib.util.spec_from_file_location(f"unisono_own_{path.stem}", path)
     if spec is None or not isinstance(spec.loader, SourceLoader):
         raise UserError(f"{path}: not a Python file", hint="give path.py:function")
+    name = str(path.absolute())
+    code = spec.loader.source_to_code(source, name)
     # What looks at the source (torch.jit.script, tracebacks) finds what is run; None: not looked up on the disk again.
-    name, lines = str(path.absolute()), importlib.util.decode_source(source).splitlines(keepends=True)
-    linecache.cache[name] = len(source), None, lines, name
+    linecache.cache[name] = len(source), None, importlib.util.decode_source(source).splitlines(keepends=True), name
     module = importlib.util.module_from_spec(spec)
     sys.modules[module.__name__] = module  # dataclasses and pickles of the user's look themselves up there
     try:
-        exec(spec.loader.source_to_code(source, name), vars(module))
+        exec(code, vars(module))
     finally:
         del sys.modules[module.__name__]
     return module

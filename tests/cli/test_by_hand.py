@@ -10,6 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parent))
+from edited_network import OPTIONS, REFUSAL, machines
+
 from unisono.launch.environments import child_environment
 
 pytestmark = [
@@ -86,3 +89,10 @@ def test_a_rank_of_torchrun_with_a_wrong_master_says_no_more_than_that(tmp_path,
         f"unisono: rank 1: no store at 127.0.0.1:{port}: Connection refused, for 1 s",
         "HINT: is rank 0 running on that host, and is the port its own? --join-timeout waits longer",
     ]
+
+
+def test_a_network_that_is_edited_on_one_machine_while_it_is_waited_for_is_refused(tmp_path, port):
+    jobs = [start(place, node, port, *OPTIONS, "--out", "run") for node, place in enumerate(machines(tmp_path))]
+    told = [job.communicate(timeout=60)[1] for job in jobs]
+    assert [job.returncode for job in jobs] == [2, 2], told
+    assert all(REFUSAL in said for said in told), told

@@ -15,11 +15,15 @@ import pytest
 from safetensors.numpy import load_file
 
 sys.path.insert(0, str(Path(__file__).parent))
+from edited_network import OPTIONS, REFUSAL, machines
 from forked_command import forked
 from train_command import COMMAND, summary_of, train
 
 from unisono.launch.commands import mpirun
 from unisono.launch.environments import child_environment, mpi_environment
+
+APART = ["sh", "-c", 'cd "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}" && exec "$@"', "sh", *COMMAND]
+"""Each rank in a directory of its own, as on machines without a common file system."""
 
 
 def test_no_argument_trains_on_digits(tmp_path):
@@ -135,15 +139,21 @@ def make():
 """
 
 
+@pytest.mark.skipif(not find_spec("mpi4py") or not find_spec("torch"), reason="mpi4py or torch is not installed")
+def test_ranks_of_mpirun_that_have_read_different_networks_are_refused(tmp_path):
+    machines(tmp_path)
+    ended = train(*OPTIONS, "--epochs", "1", cwd=tmp_path, command=mpirun(2, APART), environment=mpi_environment())
+    assert (ended.returncode, REFUSAL in ended.stderr) == (2, True), ended.stderr
+
+
 @pytest.mark.skipif(not find_spec("mpi4py"), reason="mpi4py is not installed")
 def test_ranks_of_mpirun_whose_own_code_differs_are_refused(tmp_path):
     for place, width in (("0", 8), ("1", 9)):  # machines without a common file system
         (tmp_path / place).mkdir()
         (tmp_path / place / "mine.py").write_text(OWN_DATA)
         (tmp_path / place / "helper.py").write_text(f"width = {width}\n")
-    apart = ["sh", "-c", 'cd "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}" && exec "$@"', "sh", *COMMAND]
     arguments = ["--data", "mine.py:make", "--epochs", "1"]
-    ended = train(*arguments, cwd=tmp_path, command=mpirun(2, apart), environment=mpi_environment())
+    ended = train(*arguments, cwd=tmp_path, command=mpirun(2, APART), environment=mpi_environment())
     assert ended.returncode == 2, ended.stderr
     assert "the code of --data mine.py:make is not the same everywhere: " in ended.stderr
     assert ended.stderr.count("HINT") == 1

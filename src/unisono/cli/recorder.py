@@ -111,8 +111,7 @@ class Recorder:
     @property
     def go_on(self) -> str:
         """The command that goes on with the run when the user's own code was corrected; empty if nothing was kept."""
-        folder = self.path / SNAPSHOTS
-        if not (folder.is_dir() and listed(folder)):
+        if not listed(self.path / SNAPSHOTS):
             return ""
         changed = " --allow-change model" if file_in(self._job.recipe.model) else ""
         return f"unisono train --resume {self.path}{changed}"

@@ -52,7 +52,7 @@ class Supervisor:
         self._newcomers = Newcomers(respawn=care.respawn)
         self._causes, self._losses = Causes(), Losses(care.most_deaths, care.most_crashes)
         self._signals: dict[int, float] = {}
-        self._told = False
+        self._acknowledged = False
 
     @property
     def pids(self) -> dict[int, int]:
@@ -216,8 +216,8 @@ class Supervisor:
     def _watch(self) -> None:
         if self._signals:
             self._requests.ask_to_halt()
-            if not self._told and time.monotonic() - min(self._signals.values()) > SILENCE_S:
-                self._told = True
+            if not self._acknowledged and time.monotonic() - min(self._signals.values()) > SILENCE_S:
+                self._acknowledged = True
                 self._care.on_event({"kind": ASKED})
         self._care.tick()
         self._causes.look()

@@ -39,7 +39,7 @@ def look_for_damage(
     for name, epochs in shown.items():
         named = any(told.startswith(name) for told in problems)
         if not named and (path / name).exists():
-            if gaps := gaps_in(epochs):
+            if gaps := _gaps_in(epochs):
                 problems.append(f"{name} lacks {gaps}")
             if known:
                 _tell_missing(name, _last(epochs), known, problems)
@@ -65,7 +65,7 @@ def _last(epochs: np.ndarray | None) -> float | None:
     return None if epochs is None or not len(epochs) or epochs.dtype == object else float(epochs.max())
 
 
-def gaps_in(epochs: np.ndarray | None) -> str:
+def _gaps_in(epochs: np.ndarray | None) -> str:
     """The epochs that are missing before the last of a table, in words; empty if none are."""
     if epochs is None or not len(epochs) or epochs.dtype == object:
         return ""

@@ -62,7 +62,7 @@ def rescue(saver: Saver, refuge: Refuge, position: int) -> str:
 
 def _saved(folder: Path, position: int) -> str:
     """The newest snapshot, if it is whole and not older than that."""
-    for path in listed(folder)[:1] if folder.is_dir() else []:
+    for path in listed(folder)[:1]:
         with suppress(Damaged):
             if verified(path).position >= position:
                 return str(path)

@@ -81,7 +81,7 @@ def after_restart(recipe: Recipe, count: int) -> Again:
     # Nothing says who began the directory: one of another recipe is another run's, finished or not.
     saved = asdict(load(str(run / "recipe.toml"), {}))
     check_recipe(replace(resolve(recipe), resume=recipe.out, allow_change="ranks,shards"), saved)
-    if _finished(run):
+    if _finished(run) is not None:
         return Again(recipe, f"{recipe.out} is finished: nothing is left to do.", finished=True)
     found = newest(run / SNAPSHOTS)
     if found.snapshot is None:
@@ -107,17 +107,17 @@ def find_snapshot(recipe: Recipe) -> Snapshot | None:
             hint="leave --out out; to keep the old one, copy it first",
         )
     run = Path(recipe.resume).expanduser()
-    if _finished(run):
-        _check_going_on(recipe, run)
+    if (epochs := _finished(run)) is not None:
+        _check_going_on(recipe, run, epochs)
     snapshot = newest(run / SNAPSHOTS).require()
     check_same(recipe, snapshot)
     return snapshot
 
 
-def _check_going_on(recipe: Recipe, run: Path) -> None:
-    """Refuses to go on with a finished run, unless it is to be trained on."""
-    told, epochs = f"--resume {recipe.resume}: the run is finished", _epochs_of(run)
-    if not ((run / SNAPSHOTS).is_dir() and listed(run / SNAPSHOTS)):
+def _check_going_on(recipe: Recipe, run: Path, epochs: int) -> None:
+    """Refuses to go on with a run that is finished, after so many epochs, unless it is to be trained on."""
+    told = f"--resume {recipe.resume}: the run is finished"
+    if not listed(run / SNAPSHOTS):
         raise UserError(
             f"{told}, and has kept nothing to train on from; nothing was changed",
             hint="look at its summary.json; a run with --snapshot-every can be trained on",
@@ -137,7 +137,7 @@ def check_newest(recipe: Recipe, snapshot: Snapshot) -> None:
     """A `UserError` if the run went on since `snapshot` was found; for whoever keeps others from writing there."""
     newer = [path for path in listed(snapshot.path.parent) if number_of(path) > number_of(snapshot.path)]
     damaged = len(passed_over(snapshot))
-    if len(newer) > damaged or (not recipe.allow_change and _finished(snapshot.path.parents[1])):
+    if len(newer) > damaged or (not recipe.allow_change and _finished(snapshot.path.parents[1]) is not None):
         raise UserError(
             f"--resume {recipe.resume}: another unisono train has gone on with it meanwhile; nothing was changed",
             hint="give the same command again, if there is anything left to do",
@@ -168,17 +168,14 @@ def passed_over(snapshot: Snapshot) -> list[str]:
     return told
 
 
-def _finished(run: Path) -> bool:
+def _finished(run: Path) -> int | None:
+    """How many epochs a finished run has trained, 0 if it does not say; None: it is not finished."""
     with suppress(OSError, ValueError, AttributeError):
-        return bool(json.loads((run / "summary.json").read_text()).get("status") == "finished")
-    return False
-
-
-def _epochs_of(run: Path) -> int:
-    """Those that a finished run has trained; 0: it does not say."""
-    with suppress(OSError, ValueError, AttributeError, TypeError):
-        return int(json.loads((run / "summary.json").read_text()).get("epochs"))
-    return 0
+        summary = json.loads((run / "summary.json").read_text())
+        epochs = summary.get("epochs")
+        if summary.get("status") == "finished":
+            return epochs if isinstance(epochs, int) else 0
+    return None
 
 
 def check_same(recipe: Recipe, snapshot: Snapshot) -> None:

@@ -112,7 +112,7 @@ class Saver:
         """At the end of a whole run that keeps snapshots, or has one since it was asked to end: to train on from, with
         more epochs. Not worth failing for."""
         folder = self._folder
-        if folder is not None and (self._job.snapshots or (folder.is_dir() and listed(folder))):
+        if folder is not None and (self._job.snapshots or listed(folder)):
             with suppress(UserError):
                 self.save_last(last_epoch(self._job, scores))
 

@@ -13,7 +13,6 @@ sys.path.insert(0, str(Path(__file__).parent))
 from engine_cases import CLASSES, FEATURES, VOCABULARY
 
 from unisono.errors import UserError
-from unisono.models.engines import choose_engine
 from unisono.models.torch.build import build
 from unisono.models.torch.model import TorchModel
 from unisono.models.torch.task import Task
@@ -231,29 +230,3 @@ def test_random_numbers_of_a_factory_are_keyed_whichever_generator_it_uses(tmp_p
 def test_names_that_do_not_fit(spec, task, options, message):
     with pytest.raises(UserError, match=f"(?s){message}"):
         build(spec, task, **options)
-
-
-def test_the_choice_of_engine():
-    for engine, spec, precision, chosen in [
-        ("auto", "mlp:3", "fp32", "numpy"),
-        ("auto", "bn-mlp", "bf16", "torch"),
-        ("auto", "cnn", "fp32", "torch"),
-        ("auto", "mine.py:net", "fp32", "torch"),
-        ("torch", "linear", "fp32", "torch"),
-        ("numpy", "linear", "fp32", "numpy"),
-    ]:
-        assert choose_engine(engine, spec, precision) == chosen, (engine, spec, precision)
-
-
-def test_engines_that_do_not_fit():
-    for engine, spec, precision, message in [
-        ("numpyy", "mlp", "fp32", "unknown --engine 'numpyy'.*did you mean 'numpy'"),
-        ("auto", "mine.py", "fp32", "--model mine.py names a file and no function.*HINT.*mine.py:FUNCTION"),
-        ("auto", "mpl", "fp32", "unknown model 'mpl'.*cnn.*FILE.py:FUNCTION"),
-        ("auto", "mlp", "fp31", "unknown --precision 'fp31'"),
-        ("numpy", "cnn", "fp32", "--model cnn with --engine numpy, which does not have it"),
-        ("numpy", "mlp", "bf16", "--precision bf16 with --engine numpy"),
-        ("numpy", "mlp", "fp8", "--precision fp8: .*compute capability 8.9.*HINT: use --precision bf16"),
-    ]:
-        with pytest.raises(UserError, match=f"(?s){message}"):
-            choose_engine(engine, spec, precision)

@@ -19,6 +19,7 @@ Limits: whoever may write the directory may write a whole snapshot of his own. I
 import os
 import re
 import stat
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, final
@@ -98,8 +99,6 @@ def newest(folder: Path) -> Found:
     rejected: list[Rejected] = []
     try:
         paths = listed(folder)
-    except FileNotFoundError:
-        paths = []
     except OSError as error:
         raise UserError(f"{folder} cannot be read: {error.strerror}", hint="give the snapshots of a run") from None
     for path in paths:
@@ -134,8 +133,10 @@ def verified(path: Path) -> Snapshot:
 
 
 def listed(folder: Path) -> list[Path]:
-    """Whatever has the name of a snapshot, newest first."""
-    return sorted((path for path in folder.iterdir() if _NAME.fullmatch(path.name)), key=number_of, reverse=True)
+    """Whatever has the name of a snapshot, newest first; nothing if there is no such folder."""
+    with suppress(FileNotFoundError):
+        return sorted((path for path in folder.iterdir() if _NAME.fullmatch(path.name)), key=number_of, reverse=True)
+    return []
 
 
 def number_of(path: Path) -> int:
