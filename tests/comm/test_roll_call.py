@@ -9,26 +9,34 @@ from unisono.errors import UserError
 
 
 class Dictionary:
-    """What is used of a torch store; `gone`: whoever served it has ended."""
+    """What is used of a torch store; whoever serves it has ended after so many `calls`."""
 
-    def __init__(self) -> None:
+    def __init__(self, calls: float = float("inf")) -> None:
         self.values: dict[str, str] = {}
-        self.gone = False
+        self.calls = calls
+
+    def _count(self) -> None:
+        self.calls -= 1
+        if self.calls < 0:
+            raise RuntimeError("Connection reset by peer")
 
     def set(self, key: str, value: str) -> None:
+        self._count()
         self.values[key] = value
 
     def get(self, key: str) -> bytes:
+        self._count()
         return self.values[key].encode()
 
     def check(self, keys: list[str]) -> bool:
-        if self.gone:
-            raise RuntimeError("Connection reset by peer")
+        self._count()
         return all(key in self.values for key in keys)
 
-    def add(self, key: str, amount: int) -> int:
-        self.values[key] = str(int(self.values.get(key, "0")) + amount)
-        return int(self.values[key])
+    def compare_set(self, key: str, expected: str, desired: str) -> bytes:
+        self._count()
+        if self.values.get(key, "") == expected:
+            self.values[key] = desired
+        return self.values[key].encode()
 
 
 def test_all_come():
@@ -63,8 +71,17 @@ def test_a_number_that_came_twice_is_refused():
         call(store, 1, 2, Join(timeout_s=0.0, noun="node"))
 
 
-def test_a_store_that_ended_is_told():
-    store = Dictionary()
-    store.gone = True
-    with pytest.raises(NotAllCame, match=r"whoever serves the store at 10\.0\.0\.1 is gone; until then ranks 0, 1"):
+@pytest.mark.parametrize(
+    ("calls", "last"),
+    [(0, "ranks 0, 1 had not come"), (1, "ranks 0, 1 had not come"), (3, "rank 0 had not come"), (5, "rank 0 had not")],
+)
+def test_a_store_that_ended_is_told(calls, last):
+    with pytest.raises(NotAllCame, match=rf"whoever serves the store at 10\.0\.0\.1 is gone; until then {last}"):
+        call(Dictionary(calls), 1, 2, Join(main="10.0.0.1", interface="lo"))
+
+
+def test_a_store_that_ended_when_all_had_come_is_told():
+    store = Dictionary(3)
+    store.values["roll/0"] = '{"host": "far", "address": "10.0.0.3"}'
+    with pytest.raises(NotAllCame, match="is gone; until then all had come"):
         call(store, 1, 2, Join(main="10.0.0.1", interface="lo"))

@@ -9,6 +9,7 @@ Limits: whoever serves the store must come; without it nobody knows anything.
 """
 
 import json
+import secrets
 import socket
 import time
 from collections.abc import Sequence
@@ -31,7 +32,7 @@ class Board(Protocol):
 
     def check(self, keys: list[str], /) -> bool: ...
 
-    def add(self, key: str, amount: int, /) -> int: ...
+    def compare_set(self, key: str, expected: str, desired: str, /) -> bytes: ...
 
 
 @final
@@ -61,14 +62,8 @@ class NotAllCame(CommTimeout):
 
 def call(store: Board, rank: int, size: int, join: Join) -> str:
     """This rank's address for the others; returns when all have come."""
-    if store.add(f"card/{rank}", 1) > 1:
-        raise UserError(
-            f"{join.noun} {rank} is here already, on {_host(store, rank)}: this one is on {socket.gethostname()}",
-            hint=f"give each {join.noun} a number of its own, from 0 to {size - 1}",
-        )
     mine = address_of(join.interface) if join.interface else own_address(join.main) if join.main else "127.0.0.1"
-    store.set(f"roll/{rank}", json.dumps({"host": socket.gethostname(), "address": mine}))
-    cards = _gather(store, rank, size, join)
+    cards = _gather(store, rank, size, join, {"host": socket.gethostname(), "address": mine})
     if not is_loopback(mine) or join.interface:
         return mine
     # This rank is where the main address is: the others tell from where they reach it.
@@ -97,39 +92,46 @@ def unconnected(names: Sequence[str], rank: int, join: Join, reason: str) -> Not
     )
 
 
-def _gather(store: Board, rank: int, size: int, join: Join) -> list[dict[str, Any]]:
+def _gather(store: Board, rank: int, size: int, join: Join, card: dict[str, str]) -> list[dict[str, Any]]:
     deadline = time.monotonic() + join.timeout_s
     missing = list(range(size))
-    while True:
-        try:
-            missing = [other for other in missing if not store.check([f"roll/{other}"])]
-            if not missing:
-                return [json.loads(store.get(f"roll/{other}")) for other in range(size)]
+    try:
+        _lay(store, rank, size, join, card)
+        while missing := [other for other in missing if not store.check([f"roll/{other}"])]:
             if time.monotonic() > deadline:
                 raise _not_all(store, rank, size, missing, join)
-        except RuntimeError as error:
-            # Whoever serves the store gave up a moment ago: what it last said is all there is to say.
-            raise NotAllCame(
-                f"{join.noun} {rank}: whoever serves the store at {join.main or 'the main address'} is gone; "
-                f"until then {_listed(join.noun, missing)} had not come",
-                missing=missing,
-                hint="see what it says itself",
-            ) from error
-        time.sleep(_LOOK_S)
+            time.sleep(_LOOK_S)
+        return [json.loads(store.get(f"roll/{other}")) for other in range(size)]
+    except RuntimeError as error:
+        # Whoever serves the store gave up a moment ago: what it last said is all there is to say.
+        raise NotAllCame(
+            f"{join.noun} {rank}: whoever serves the store at {join.main or 'the main address'} is gone; "
+            f"until then {f'{_listed(join.noun, missing)} had not' if missing else 'all had'} come",
+            missing=missing,
+            hint="see what it says itself",
+        ) from error
+
+
+def _lay(store: Board, rank: int, size: int, join: Join, card: dict[str, str]) -> None:
+    """Puts a card down where none is: of two with one number, either is told where the other is."""
+    own = json.dumps(card | {"id": secrets.token_hex(8)})
+    found = store.compare_set(f"roll/{rank}", "", own).decode()
+    if found != own:
+        raise UserError(
+            f"{join.noun} {rank} is here already, on {json.loads(found)['host']}: this one is on {card['host']}",
+            hint=f"give each {join.noun} a number of its own, from 0 to {size - 1}",
+        )
 
 
 def _not_all(store: Board, rank: int, size: int, missing: Sequence[int], join: Join) -> NotAllCame:
-    here = ", ".join(f"{other} on {_host(store, other)}" for other in range(size) if other not in missing)
+    cards = {other: json.loads(store.get(f"roll/{other}")) for other in range(size) if other not in missing}
+    here = ", ".join(f"{other} on {card['host']}" for other, card in cards.items())
     return NotAllCame(
         f"{join.noun} {rank}: after {join.timeout_s:g} s {_listed(join.noun, missing)} of {size} had not come; "
         f"here: {join.noun} {here}",
         missing=missing,
         hint="was it started, with the same main address and port, and can it reach them? --join-timeout waits longer",
     )
-
-
-def _host(store: Board, rank: int) -> str:
-    return str(json.loads(store.get(f"roll/{rank}"))["host"]) if store.check([f"roll/{rank}"]) else "another node"
 
 
 def _listed(noun: str, numbers: Sequence[int]) -> str:
