@@ -68,17 +68,31 @@ def test_the_first_one_leaves_a_snapshot_to_go_on_from(tmp_path, expected, numbe
 def test_the_second_one_ends_at_once(tmp_path):
     with command(tmp_path / "run") as (started, ranks):
         ranks[1].send_signal(signal.SIGSTOP)  # so that the end of the round does not come
-        started.send_signal(signal.SIGTERM)
+        started.send_signal(signal.SIGINT)
+        _until_handled(started.pid, signal.SIGINT)
+        started.send_signal(signal.SIGTERM)  # a batch system warns with one kind and ends with another
         _until_handled(started.pid, signal.SIGTERM)
-        started.send_signal(signal.SIGUSR1)  # a batch system warns with one kind and ends with another
-        _until_handled(started.pid, signal.SIGUSR1)
         assert started.poll() is None
-        started.send_signal(signal.SIGTERM)
+        started.send_signal(signal.SIGINT)
         _, errors = started.communicate(timeout=30)
     assert started.returncode == -signal.SIGINT
     assert "interrupted" in errors
     assert "Traceback" not in errors
     assert psutil.wait_procs(ranks, timeout=10)[1] == []
+
+
+def test_one_that_comes_twice_is_one(tmp_path):
+    """A job of SLURM is preempted: the supervisor gets SIGTERM from SLURM, and once more from its srun, which got it,
+    too."""
+    with command(tmp_path / "run") as (started, ranks):
+        ranks[1].send_signal(signal.SIGSTOP)
+        for _ in range(2):
+            started.send_signal(signal.SIGTERM)
+            _until_handled(started.pid, signal.SIGTERM)
+        ranks[1].send_signal(signal.SIGCONT)
+        _, errors = started.communicate(timeout=30)
+    assert started.returncode == 75, errors
+    assert require_newest(tmp_path / "run" / "snapshots").position > 2 * 24
 
 
 def _until_handled(pid: int, number: int) -> None:

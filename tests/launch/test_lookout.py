@@ -63,6 +63,17 @@ def test_who_waited_is_not_accused_when_the_one_behind_arrives(node):
     assert node.after(0.4) == [0, 1, 2]
 
 
+def test_one_late_look_accuses_nobody_however_short_the_patience(monkeypatch):
+    """The supervisor had no core for a second, and perhaps nobody else had one."""
+    node = Node(monkeypatch, stall_s=0.8)
+    node.reach(7, COMMIT, 1)
+    node.reach(8, READY, 0, 2)
+    assert node.after(0.2) == []
+    node.now += 1.0
+    assert node.lookout.stuck([0, 1, 2]) == []
+    assert node.after(1.0) == [1]
+
+
 def test_time_that_was_not_looked_at_counts_for_nobody_who_waited_in_it(monkeypatch):
     """The supervisor was busy for a second; meanwhile the one behind arrived."""
     node = Node(monkeypatch, stall_s=0.5)

@@ -11,9 +11,10 @@ from unisono.launch.children import reap, signals_held
 from unisono.launch.signals import SIGNALS, as_ctrl_c, deaf_after, heeding
 
 
-def test_the_first_of_each_kind_asks_and_the_second_ends():
+def test_the_first_of_each_kind_asks_and_the_second_ends(monkeypatch):
+    monkeypatch.setattr("unisono.launch.signals.ECHO_S", 0.0)
     asked = []
-    with heeding(lambda: asked.append(1), echo_s=0.0):
+    with heeding(lambda: asked.append(1)):
         for number in SIGNALS:
             signal.raise_signal(number)
         assert len(asked) == len(SIGNALS)

@@ -401,9 +401,9 @@ def test_signals_count_together_in_a_run_and_around_it():
     watched = Supervisor(new_words(), SIZE, walker(new_words(), lambda *given: None), Care(), lambda *told: None)
     with watched.halting():
         with watched.halting():
-            signal.raise_signal(signal.SIGUSR1)
+            signal.raise_signal(signal.SIGINT)
         with pytest.raises(KeyboardInterrupt):
-            signal.raise_signal(signal.SIGUSR1)
+            signal.raise_signal(signal.SIGINT)
     watched._crew.close()
     watched._stacks.close()
 
@@ -459,11 +459,11 @@ def test_a_second_signal_ends_at_once():
 
     def live(slot: int, after: int, report: Callable[[Any], None]) -> None:
         if slot == 0:
-            os.kill(os.getppid(), signal.SIGTERM)
+            os.kill(os.getppid(), signal.SIGINT)
             while not words[REQUESTS]:
                 pass
             os.kill(os.getppid(), signal.SIGUSR1)  # another kind is no second one
-            os.kill(os.getppid(), signal.SIGTERM)
+            os.kill(os.getppid(), signal.SIGINT)
         while True:
             signal.pause()
 

@@ -27,7 +27,6 @@ from typing import Any
 import numpy as np
 
 from unisono.arena.segment import Segment
-from unisono.arena.waiting import wait_until
 from unisono.comm.base import DEFAULT_TIMEOUT_S
 from unisono.comm.shm import ShmCommunicator
 from unisono.comm.shm_plan import ShmPlan
@@ -42,8 +41,9 @@ from unisono.world import World
 STARTS = ("auto", "fork", "fresh")
 LOOK_S = 0.2
 """How often ranks are looked at once the first has returned."""
-GONE_S = 0.2
-"""How long a thread that has ended may still be listed by the kernel, at most."""
+_TASKS = Path("/proc/self/task")
+_EXITING = 0x4
+"""Of a task's flags in /proc, as the kernel counts them: it has ended, and is listed until it has a core once more."""
 
 fresh_import = {"running": False}
 """Whether this process is a rank that imports the file of its function: set by `fresh.py`."""
@@ -167,15 +167,11 @@ def torch_threads_running() -> bool:
     # are others', whatever their number.
     with children.signals_held():
         children.reap(children.fork_child(lambda: 0))
-    # One that was joined may still be listed for a moment.
-    return not wait_until(lambda: not _strange_threads(), GONE_S)
-
-
-def _strange_threads() -> bool:
     known = {thread.native_id for thread in threading.enumerate()} | {os.getpid()}
-    for path in Path("/proc/self/task").iterdir():
+    for path in _TASKS.iterdir():
         with suppress(FileNotFoundError, ProcessLookupError):  # ended meanwhile
-            if int(path.name) not in known and not (path / "comm").read_text().startswith("ZMQ"):
+            name, _, fields = (path / "stat").read_text().partition("(")[2].rpartition(") ")
+            if int(path.name) not in known and not name.startswith("ZMQ") and not int(fields.split()[6]) & _EXITING:
                 return True
     return False
 

@@ -22,7 +22,8 @@ from unisono.launch.crew import Ended
 from unisono.resources import memory_kills
 
 LEAST_S, TIMES_MEDIAN, FIRST_S = 60.0, 20, 1800.0
-_LONGEST_TICK_S = 1.0
+_LONGEST_TICK_S, _TICKS = 1.0, 5
+"""What one look counts at most, also as a part of the patience: one that is late accuses nobody."""
 _MOST_DOUBLINGS = 6
 _LAG_S = 10.0
 """How much older a count of memory kills is than a death that it may explain: a process takes a while to die."""
@@ -64,7 +65,8 @@ class Lookout:
     def stuck(self, members: list[int]) -> list[int]:
         """The members that everybody waits for, and that have not moved for too long."""
         now = time.monotonic()
-        elapsed_s, self._looked = min(now - self._looked, _LONGEST_TICK_S), now
+        longest_s = min(_LONGEST_TICK_S, self.patience_s() / _TICKS)
+        elapsed_s, self._looked = min(now - self._looked, longest_s), now
         flags = {slot: protocol.flag_of(self._words, slot) for slot in members}
         if not flags:
             return []

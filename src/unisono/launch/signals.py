@@ -6,7 +6,8 @@ ranks share) is done where a step ends, never in the handler.
     with heeding(requests.ask_to_halt): train()
     with as_ctrl_c(): study()
 
-One request may come twice: SLURM sends a signal to every process of a step, and torchrun among them passes its own on.
+One request may come twice: SLURM sends a signal to every process of a job, and torchrun or srun, among them, pass their
+own on.
 So a second one of a kind counts only when some seconds have passed; but for Ctrl-C, which a person presses.
 
 Limits: Python runs handlers in the main thread and between two of its own instructions: one that waits inside a
@@ -28,18 +29,12 @@ SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP, signal.SIGINT)
 
 
 @contextmanager
-def heeding(
-    ask: Callable[[], None],
-    since: dict[int, float] | None = None,
-    echo_s: float | None = None,
-    *,
-    alike: bool = False,
-) -> Iterator[None]:
+def heeding(ask: Callable[[], None], since: dict[int, float] | None = None, *, alike: bool = False) -> Iterator[None]:
     """SIGTERM, SIGUSR1, SIGHUP and Ctrl-C call `ask`; the second of a kind is a KeyboardInterrupt.
 
-    Of a kind: batch systems warn with one and end with another. The second: after `echo_s` (`ECHO_S` unless given), but
-    for Ctrl-C. What is ignored stays so: nohup means it. since: where it is noted when the first of a kind came, for
-    blocks that count together. alike: they are all of one kind, whichever comes first.
+    Of a kind: batch systems warn with one and end with another. The second: after `ECHO_S`, but for Ctrl-C. What is
+    ignored stays so: nohup means it. since: where it is noted when the first of a kind came, for blocks that count
+    together. alike: they are all of one kind, whichever comes first.
     """
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread may
@@ -55,7 +50,7 @@ def heeding(
         if kind not in first:
             first[kind] = now
             ask()
-        elif number == signal.SIGINT or now - first[kind] >= (ECHO_S if echo_s is None else echo_s):
+        elif number == signal.SIGINT or now - first[kind] >= ECHO_S:
             raise KeyboardInterrupt
 
     before: dict[int, Any] = {}

@@ -242,4 +242,4 @@ class Supervisor:
 
     def halting(self) -> AbstractContextManager[None]:
         """Signals ask for an end at a round's end; the second of a kind ends at once. May be held longer than `run`."""
-        return heeding(lambda: None, self._signals, echo_s=0.0)
+        return heeding(lambda: None, self._signals)

@@ -52,7 +52,7 @@ from unisono.world import World
 
 _SAVING_S = 60.0
 """How long ranks of the first rank's node let it write a snapshot."""
-_SAYING_S = 3.0
+_SAYING_S = 10.0
 """How long a rank that has failed may take to say why."""
 _ENDING_S = 1.0
 """How long the end of a process may take after its connections are closed."""

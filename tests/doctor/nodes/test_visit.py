@@ -2,13 +2,14 @@
 
 import os
 import signal
+from types import SimpleNamespace
 
 import pytest
 
 import unisono
 from unisono.doctor.nodes import visit as visiting
 from unisono.doctor.nodes.facts import facts_here
-from unisono.doctor.nodes.line import Line, meet
+from unisono.doctor.nodes.line import FIRST_BYTES, Line, _ask, meet
 from unisono.doctor.nodes.switchboard import MessageBoard
 from unisono.doctor.nodes.visit import dismiss, follow, lead
 from unisono.errors import CommTimeout
@@ -101,6 +102,16 @@ def test_without_the_first_rank_the_others_give_up():
         world.comm.barrier()
 
     unisono.run(work, 2)
+
+
+def test_one_long_trip_is_not_believed(monkeypatch):
+    """Something else had the processor: the link is not slow for that."""
+    sent, times = [], iter([0.5, 0.001, 0.5, 0.02, 0.03])
+    trips = {8: lambda: 0.0, FIRST_BYTES: lambda: next(times), 2 * FIRST_BYTES: lambda: next(times)}
+    monkeypatch.setattr("unisono.doctor.nodes.line._trip", lambda line, outgoing, incoming: trips[outgoing.nbytes]())
+    speed = _ask(SimpleNamespace(send=lambda array: sent.append(int(array[0]))), 0.02)
+    assert sent == [FIRST_BYTES] * 2 + [2 * FIRST_BYTES] * 3 + [-1]
+    assert speed.bytes_per_s == 2 * FIRST_BYTES / 0.02
 
 
 def test_a_line_ends_in_time():

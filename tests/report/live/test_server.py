@@ -154,7 +154,8 @@ def test_until_the_end_lets_a_reader_see_the_end(tmp_path, monkeypatch):
     join_requests()
 
 
-def test_until_the_end_waits_while_the_last_answer_is_on_its_way(tmp_path, monkeypatch):
+@pytest.mark.parametrize("away_s", [60.0, 0.0], ids=["quick", "longer than readers are waited for"])
+def test_until_the_end_waits_while_the_last_answer_is_on_its_way(tmp_path, monkeypatch, away_s):
     """The end of the process ends the threads that answer: an answer counts when it has been sent."""
     monkeypatch.setattr(serving_module, "AWAY_S", 60.0)
     monkeypatch.setattr(serving_module, "GRACE_S", 60.0)
@@ -175,6 +176,7 @@ def test_until_the_end_waits_while_the_last_answer_is_on_its_way(tmp_path, monke
         serving.start()
         reading.start()
         assert begun.wait(30.0)
+        monkeypatch.setattr(serving_module, "AWAY_S", away_s)
         serving.join(1.0)  # several rounds of its loop
         assert serving.is_alive()
         go_on.set()

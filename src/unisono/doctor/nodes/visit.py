@@ -74,8 +74,9 @@ def dismiss(board: Switchboard, visit: Visit) -> None:
     """On rank 0: tells everybody that answers that it is over, and whether somebody is silent."""
     for rank in _others(visit):
         board.tell(rank, {"over": True, "complete": not visit.silent})
-    for rank in _others(visit):
-        board.hear(rank, PATIENCE_S / 2)  # whoever serves the store stays until the others have read that
+    deadline = time.monotonic() + _TURN_S
+    for rank in _others(visit):  # whoever serves the store stays until the others have read that
+        board.hear(rank, max(0.0, deadline - time.monotonic()))
 
 
 def follow(board: Switchboard, facts: dict[str, Any], dog: Watchdog) -> bool:

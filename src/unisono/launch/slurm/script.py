@@ -42,6 +42,7 @@ trap '' TERM
 before=$(newest)
 launch {arguments}&
 launched=$!
+[ -z "$asked" ] || {asks} || true  # asked in between: nobody was told
 while kill -0 "$launched" 2>/dev/null; do
     sleep 1 >/dev/null 2>&1 &
     wait $! || true  # not for longer: bash may put a signal off until a wait ends

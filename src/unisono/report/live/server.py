@@ -12,8 +12,10 @@ read the page, too.
 
 import json
 import secrets
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from hmac import compare_digest
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -52,7 +54,9 @@ class LiveServer(ThreadingHTTPServer):
         self.follower = Follower(self.paths)
         self.token = secrets.token_urlsafe(24)
         self.looked: tuple[str, float] = ("", -inf)
-        """The last version of the contents that has reached a reader, and when."""
+        """The last version of the contents that has reached a reader, and when one last asked."""
+        self.asking: set[int] = set()
+        """Threads that are about to answer."""
         try:
             super().__init__((HOST, port), _Handler)
         except (OSError, OverflowError) as error:
@@ -75,7 +79,8 @@ class LiveServer(ThreadingHTTPServer):
                 ended_at = ended_at or now
                 view = self.follower.look()
                 version, at = self.looked
-                nobody, seen = now - at > AWAY_S, view.fresh and view.version == version
+                nobody = now - at > AWAY_S and not self.asking
+                seen = view.fresh and view.version == version
                 if nobody or seen or now - ended_at > GRACE_S:
                     return
 
@@ -98,13 +103,26 @@ class _Handler(BaseHTTPRequestHandler):
         elif not compare_digest(given.encode(), self.server.token.encode()):
             self._refuse("the token in the address is wrong")
         elif rest[0] == "" and path.endswith("/"):
-            self._send_page()
+            with self._asking():
+                self._send_page()
         elif rest[0] == "content":
-            self._send_content(query.removeprefix("seen="))
+            with self._asking():
+                self._send_content(query.removeprefix("seen="))
         else:
             self._send(HTTPStatus.NOT_FOUND, "text/plain", "there is nothing here\n")
 
     do_HEAD = do_GET
+
+    @contextmanager
+    def _asking(self) -> Iterator[None]:
+        """A reader is there, and on a busy machine its answer may take longer than readers are waited for."""
+        server, thread = self.server, threading.get_ident()
+        server.looked = server.looked[0], time.monotonic()
+        server.asking.add(thread)
+        try:
+            yield
+        finally:
+            server.asking.discard(thread)
 
     def _send_page(self) -> None:
         try:
