@@ -5,7 +5,8 @@ its process tree. A seed decides kinds, victims and times; where in a step they 
 
     with Run(lambda: run_recipe(recipe)) as run: faults = torment(run, random.Random(1), Habits(per_second=2))
 
-Limits: Linux (pidfd, /proc). A victim is signalled through a pidfd, so never a stranger that got its number.
+Limits: Linux (pidfd, /proc). A victim is signalled through a pidfd, so never a stranger that got its number. One rank
+is always left that was not killed, however late the run hears of the others: without any it could not go on.
 """
 
 import os
@@ -14,7 +15,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -62,12 +63,24 @@ class Run:
         with suppress(OSError):  # whoever comes first: the group must exist before it is killed
             os.setpgid(self.pid, self.pid)
         self.status: int | None = None
+        self.killed: set[int] = set()
+        """Ranks that we killed; it may take a while until they are gone."""
 
     def ranks(self) -> list[int]:
         """The processes that it has started and that have not ended, in the order of their birth."""
         with suppress(OSError):
             return [int(pid) for pid in Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()]
         return []
+
+    def living(self) -> list[int]:
+        """Those that we have not killed."""
+        ranks = self.ranks()
+        self.killed.intersection_update(ranks)
+        return [pid for pid in ranks if pid not in self.killed]
+
+    def can_lose(self, pid: int) -> bool:
+        """Whether another rank lives; who writes a snapshot is none."""
+        return any(_is_rank(other) for other in self.living() if other != pid)
 
     def running(self, wait_s: float = 0.0) -> bool:
         """Whether it still does, after at most `wait_s`."""
@@ -76,10 +89,19 @@ class Run:
         return self.status is None
 
     def kill(self) -> None:
-        """The whole group at once, whatever it is doing."""
-        if self.running():
+        """The whole group at once, whatever it is doing. Its ranks are waited for too: they hold its lock."""
+        if not self.running():
+            return
+        with ExitStack() as opened:
+            pidfds = []
+            for pid in self.ranks():
+                with suppress(OSError):
+                    pidfds.append(os.pidfd_open(pid))
+                    opened.callback(os.close, pidfds[-1])
             os.killpg(self.pid, signal.SIGKILL)
             self.running(10.0)
+            for pidfd in pidfds:
+                readable(pidfd, 10.0)
 
     def code(self) -> int:
         """Its exit code; minus the number of the signal that ended it."""
@@ -94,6 +116,14 @@ class Run:
     ) -> None:
         self.kill()
         os.close(self._pidfd)
+
+
+def _is_rank(pid: int) -> bool:
+    """Whether this process lives and trains."""
+    with suppress(OSError):
+        name, _, rest = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")
+        return "(unisono-rank" in name and not rest.startswith("Z")
+    return False
 
 
 def torment(run: Run, rng: random.Random, habits: Habits) -> Counter[str]:
@@ -111,12 +141,16 @@ def torment(run: Run, rng: random.Random, habits: Habits) -> Counter[str]:
 
 
 def _strike(run: Run, pid: int, number: int) -> bool:
-    """Signals a rank; False if it was gone."""
+    """Signals a rank; False if it was gone, or is the last one and would be killed."""
+    if number == signal.SIGKILL and not run.can_lose(pid):
+        return False
     with suppress(OSError):
         pidfd = os.pidfd_open(pid)
         try:
             if pid in run.ranks():  # still ours after we got hold of it
                 signal.pidfd_send_signal(pidfd, number)
+                if number == signal.SIGKILL:
+                    run.killed.add(pid)
                 return True
         finally:
             os.close(pidfd)
@@ -124,12 +158,12 @@ def _strike(run: Run, pid: int, number: int) -> bool:
 
 
 def _kill(run: Run, rng: random.Random, habits: Habits) -> bool:
-    ranks = run.ranks()
+    ranks = run.living()
     return bool(ranks) and _strike(run, rng.choice(ranks), signal.SIGKILL)
 
 
 def _stop(run: Run, rng: random.Random, habits: Habits) -> bool:
-    ranks = run.ranks()
+    ranks = run.living()
     if not ranks or not _strike(run, victim := rng.choice(ranks), signal.SIGSTOP):
         return False
     run.running(rng.uniform(0.1, 1.0) * habits.stop_s)
@@ -150,7 +184,7 @@ def _twice(run: Run, rng: random.Random, habits: Habits) -> bool:
 
 
 def _while_stopped(run: Run, rng: random.Random, habits: Habits) -> bool:
-    ranks = run.ranks()
+    ranks = run.living()
     if len(ranks) < 2:
         return False
     stopped, killed = rng.sample(ranks, 2)

@@ -1,10 +1,9 @@
-"""The whole suite as three runs of pytest at once: many tests wait, for processes, clusters or time-outs, so three keep
-two cores busy.
+"""The whole suite as several runs of pytest, four of them at once: many tests wait, for processes, clusters or
+time-outs, so four keep two cores busy.
 
     .venv-test/bin/python scripts/in_parts.py
 
-What one of them says comes at once, what the others say when all are done. The exit code is 0 if all are green.
-Arguments are for `python -m pytest` alone.
+What a part says comes when it is done. The exit code is 0 if all are green. Arguments are for `python -m pytest` alone.
 """
 
 import os
@@ -12,38 +11,70 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from contextlib import ExitStack
 from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import IO, NamedTuple
 
 from unisono.launch.children import die_with_parent
 
-ASIDE = (
-    ("tests/cluster", "tests/comm", "tests/doctor"),
-    ("tests/cli", "tests/conformance", "tests/faults", "tests/launch"),
+AT_ONCE = 4
+PARTS = (
+    ("tests/cluster/test_slurm_*.py",),  # one cluster at a time: it has the ports of SLURM
+    ("tests/cluster/test_n*.py",),
+    ("tests/cli/test_[a-c]*.py",),
+    ("tests/cli/test_[d-z]*.py",),
+    ("tests/faults", "tests/launch", "tests/comm"),
+    ("tests/loop", "tests/models", "tests/conformance"),
+    ("tests/train", "tests/strategies"),
+    ("tests/report", "tests/arena"),
 )
-"""Clusters, which wait most; commands and faults. All three parts take about the same time."""
+"""Those that take long begin first; whatever none of them names is the last one."""
+
+
+class Run(NamedTuple):
+    """A part that was started."""
+
+    name: str
+    process: subprocess.Popen[bytes]
+    log: IO[str]
 
 
 def main() -> int:
-    pytest = [sys.executable, "-u", "-m", "pytest"]
+    found = [sorted({str(path) for pattern in part for path in Path().glob(pattern)}) for part in PARTS]
+    rest = [f"--ignore={path}" for path in chain.from_iterable(found)]
+    waiting = [*zip(map(" ".join, PARTS), found, strict=True), ("all others", rest)]
+    running: list[Run] = []
+    codes: list[int] = []
+    with ExitStack() as kept:
+        try:
+            while waiting or running:
+                while waiting and len(running) < AT_ONCE:
+                    running.append(start(*waiting.pop(0), kept.enter_context(tempfile.TemporaryFile("w+"))))
+                for run in [run for run in running if run.process.poll() is not None]:
+                    running.remove(run)
+                    codes.append(tell(run))
+                time.sleep(0.2)
+        except KeyboardInterrupt:  # all have got it, too, and clean up
+            codes = [*map(tell, running), 1]
+    return int(any(codes))
+
+
+def start(name: str, words: list[str], log: IO[str]) -> Run:
     # SIGINT, should this process be killed: they clean up.
     ended = partial(die_with_parent, os.getpid(), signal.SIGINT)
-    rest = [f"--ignore={folder}" for folders in ASIDE for folder in folders]
-    with ExitStack() as kept:
-        logs = [kept.enter_context(tempfile.TemporaryFile("w+")) for _ in ASIDE]
-        runs = [
-            subprocess.Popen([*pytest, *folders], stdout=log, stderr=subprocess.STDOUT, preexec_fn=ended)
-            for folders, log in zip(ASIDE, logs, strict=True)
-        ]
-        runs.append(subprocess.Popen([*pytest, *rest], preexec_fn=ended))
-        try:
-            codes = [run.wait() for run in runs]
-        except KeyboardInterrupt:  # all have got it, too, and clean up
-            codes = [*(run.wait() for run in runs), 1]
-        for folders, log in zip(ASIDE, logs, strict=True):
-            log.seek(0)
-            print(f"\n{' '.join(folders)}:\n{log.read()}")
-    return int(any(codes))
+    command = [sys.executable, "-u", "-m", "pytest", *words]
+    return Run(name, subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, preexec_fn=ended), log)
+
+
+def tell(run: Run) -> int:
+    """Its exit code, when it has ended."""
+    code = run.process.wait()
+    run.log.seek(0)
+    print(f"\n{run.name}:\n{run.log.read()}", flush=True)
+    return code
 
 
 if __name__ == "__main__":

@@ -30,8 +30,12 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
 
 DESCRIPTORS = ("memfd", "pidfd", "socket", "/pytest-of-")
 """Of memory, processes, connections, and files of tests; others may be pytest's own, or a library's for good."""
+VARIABLES = ("PYTEST_CURRENT_TEST", "KMP_DUPLICATE_LIB_OK")
+"""Of pytest; and of torch, which sets it when parts of it are imported."""
 LEFT_S = 2.0
-"""How long a file may be seen that another process is making or removing."""
+"""How long a thread or a child may take to end."""
+SHARED_LEFT_S = 20.0
+"""How long a file of /dev/shm may be seen that another process is making or removing; mpirun takes its time."""
 
 
 def holdings() -> dict[str, set[str]]:
@@ -45,7 +49,7 @@ def holdings() -> dict[str, set[str]]:
             continue  # the descriptor of the listing itself
     maps = Path("/proc/self/maps").read_text().splitlines()
     return {
-        "environment": {f"{name}={value}" for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"},
+        "environment": {f"{name}={value}" for name, value in os.environ.items() if name not in VARIABLES},
         "threads": {thread.name for thread in threading.enumerate()},
         "children": _children(),
         "shared memory": set(os.listdir("/dev/shm")),
@@ -75,7 +79,7 @@ def _end(children: set[str]) -> None:
 
 def _is_left(name: str) -> bool:
     """Whether this file of /dev/shm stays, and nobody uses it; other processes may be making or removing theirs."""
-    deadline = time.monotonic() + LEFT_S
+    deadline = time.monotonic() + SHARED_LEFT_S
     while Path("/dev/shm", name).exists() and not _used_by_others(name):
         if time.monotonic() > deadline:
             return True

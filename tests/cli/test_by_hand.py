@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 from edited_network import OPTIONS, REFUSAL, machines
+from ports import free_port
 
 from unisono.launch.environments import child_environment
 
@@ -26,8 +28,7 @@ TRAIN = [sys.executable, "-m", "unisono", "train", "--epochs", "1"]
 @pytest.fixture
 def port() -> int:
     """One that is free."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return int(free.getsockname()[1])
+    return free_port()
 
 
 def start(folder: Path, node: int, port: int, *more: str) -> "subprocess.Popen[str]":
@@ -39,7 +40,7 @@ def start(folder: Path, node: int, port: int, *more: str) -> "subprocess.Popen[s
 
 def test_the_second_shell_says_whom_it_joined_and_how_it_ended(tmp_path, port):
     jobs = [start(tmp_path, node, port, "--out", "run") for node in range(2)]
-    told = [job.communicate(timeout=60) for job in jobs]
+    told = [job.communicate(timeout=110) for job in jobs]
     assert [job.returncode for job in jobs] == [0, 0], told
     here, waiting = socket.gethostname(), f"port {port}, for up to 60 s (--join-timeout)"
     assert told[0][1].splitlines() == [f"unisono: node 0: waiting for node 1 at 127.0.0.1, {waiting}"]
@@ -58,7 +59,7 @@ def test_machines_that_read_other_data_under_one_name_are_refused(tmp_path, port
         folder.mkdir()
         np.savez(folder / "d.npz", train_x=np.eye(64, dtype=np.float32), train_y=(np.arange(64) + number) % 2)
     jobs = [start(folder, node, port, "--data", "d.npz", "--out", "run") for node, folder in enumerate(folders)]
-    told = [job.communicate(timeout=60)[1] for job in jobs]
+    told = [job.communicate(timeout=110)[1] for job in jobs]
     assert [job.returncode for job in jobs] == [2, 2], told
     assert all("the data of --data d.npz are not the same everywhere: '" in said for said in told), told
     assert not any((folder / "run").exists() for folder in folders)
@@ -66,7 +67,7 @@ def test_machines_that_read_other_data_under_one_name_are_refused(tmp_path, port
 
 def test_without_the_first_machine_ours_is_the_only_message(tmp_path, port):
     job = start(tmp_path, 1, port, "--join-timeout", "1")
-    out, error = job.communicate(timeout=60)
+    out, error = job.communicate(timeout=110)
     assert (job.returncode, out) == (2, "")
     assert error.splitlines() == [
         f"unisono: node 1: waiting for node 0 at 127.0.0.1, port {port}, for up to 1 s (--join-timeout)",
@@ -82,7 +83,7 @@ def test_a_rank_of_torchrun_with_a_wrong_master_says_no_more_than_that(tmp_path,
     environment["MASTER_ADDR"] = "127.0.0.1"
     words = [*TRAIN, "--join-timeout", "1"]
     ended = subprocess.run(
-        words, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+        words, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=110, check=False
     )
     assert (ended.returncode, ended.stdout) == (2, "")
     assert ended.stderr.splitlines() == [
@@ -93,6 +94,6 @@ def test_a_rank_of_torchrun_with_a_wrong_master_says_no_more_than_that(tmp_path,
 
 def test_a_network_that_is_edited_on_one_machine_while_it_is_waited_for_is_refused(tmp_path, port):
     jobs = [start(place, node, port, *OPTIONS, "--out", "run") for node, place in enumerate(machines(tmp_path))]
-    told = [job.communicate(timeout=60)[1] for job in jobs]
+    told = [job.communicate(timeout=110)[1] for job in jobs]
     assert [job.returncode for job in jobs] == [2, 2], told
     assert all(REFUSAL in said for said in told), told

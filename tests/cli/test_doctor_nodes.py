@@ -1,12 +1,15 @@
 """`unisono doctor --nodes` under real launchers, on one machine; tests/cluster has several."""
 
 import json
-import socket
 import subprocess
 import sys
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from ports import free_port
 
 from unisono.launch.commands import find_program, mpirun
 from unisono.launch.environments import child_environment, mpi_environment
@@ -18,13 +21,22 @@ with_mpi = pytest.mark.skipif(
 with_torch = pytest.mark.skipif(not find_spec("torch"), reason="torch is not installed")
 
 
+UNHURRIED = """
+from unisono.doctor.nodes import visit
+visit.PATIENCE_S = visit._ARRIVING_S = 30.0
+from unisono.cli.main import main
+main()
+"""
+"""For a busy machine."""
+
+
 def call(command: list[str], environment: dict[str, str], **more: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100, check=False, **more)  # type: ignore[call-overload,no-any-return]
 
 
 @with_mpi
 def test_under_mpirun():
-    ended = call(mpirun(3, [*DOCTOR, "--json"]), mpi_environment())
+    ended = call(mpirun(3, [sys.executable, "-c", UNHURRIED, "doctor", "--nodes", "--json"]), mpi_environment())
     assert ended.returncode == 0, ended.stderr
     found = json.loads(ended.stdout)
     assert found["sentence"].startswith("All 3 ranks on 1 node reach each other over mpi")
@@ -56,8 +68,8 @@ def test_a_rank_that_is_stopped_is_named():
 
 @with_torch
 def test_under_torchrun():
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "unisono"]
-    ended = call([*torchrun, "doctor", "--nodes"], child_environment(1))
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--no-python"]
+    ended = call([*torchrun, sys.executable, "-c", UNHURRIED, "doctor", "--nodes"], child_environment(1))
     assert ended.returncode == 0, ended.stderr
     assert "All 2 ranks on 1 node reach each other over gloo" in ended.stdout
     assert "latency, us (half a round trip)" in ended.stdout
@@ -65,9 +77,8 @@ def test_under_torchrun():
 
 @with_torch
 def test_whoever_does_not_come_is_named():
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = str(free.getsockname()[1])
-    by_hand = ["--num-nodes", "2", "--node-id", "0", "--main-address", "127.0.0.1", "--main-port", port]
+    where = ["--main-address", "127.0.0.1", "--main-port", str(free_port())]
+    by_hand = ["--num-nodes", "2", "--node-id", "0", *where]
     ended = call([*DOCTOR, *by_hand, "--join-timeout", "1"], child_environment(1))
     assert ended.returncode == 2
     assert "node 0: after 1 s node 1 of 2 had not come; here: node 0 on " in ended.stderr

@@ -1,13 +1,15 @@
 """Several machines by hand, all of them this one: what the first one tells at the end."""
 
 import json
-import socket
 import subprocess
 import sys
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from ports import free_port
 
 import unisono
 from unisono.report.page.document import document
@@ -18,9 +20,7 @@ TRAIN = [sys.executable, "-m", "unisono", "train", "--epochs", "1", "--ranks-per
 
 def trained(path: Path) -> list[str]:
     """What each of two machines said."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = str(free.getsockname()[1])
-    where = ["--main-address", "127.0.0.1", "--main-port", port]
+    where = ["--main-address", "127.0.0.1", "--main-port", str(free_port())]
     with ExitStack() as stack:
         machines = []
         for node in range(2):

@@ -4,6 +4,7 @@ import json
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import psutil
@@ -94,6 +95,7 @@ def test_an_interruption_keeps_what_was_finished_and_leaves_no_process(signum, s
     while not (tmp_path / "here/cells.jsonl").exists() or len(tree) < 3:  # the second run and its two ranks
         assert command.poll() is None, command.stderr.read()
         tree = me.children(recursive=True)
+        time.sleep(0.02)
     command.send_signal(signum)
     shown, errors = command.communicate(timeout=60)
     _, alive = psutil.wait_procs(tree, timeout=20)

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -140,6 +141,7 @@ def test_a_desktop_s_browser_is_given_a_file_that_only_its_owner_may_read(starte
     command, found = started("watch", str(make(tmp_path / "run")))
     while not (tmp_path / "given").exists():
         assert command.poll() is None
+        time.sleep(0.02)
     given = (tmp_path / "given").read_text().strip()
     assert found[3] not in given
     page = Path(given.removeprefix("file://"))

@@ -133,6 +133,11 @@ class Net:
                 if node in (None, number):
                     subprocess.run(command, check=True, capture_output=True, timeout=20)
 
+    def in_vain(self, node: int) -> int:
+        """How often somebody on a machine has knocked where nobody listened."""
+        counts = _ip("netns", "exec", self.names[node], "grep", "^Tcp:", "/proc/net/snmp").splitlines()
+        return int(dict(zip(*map(str.split, counts), strict=True))["AttemptFails"])
+
     def forbid(self, node: int, other: int) -> None:
         """As behind a firewall: what one machine sends to another is lost, answers among it, and nobody says so."""
         nowhere = ["lladdr", "02:00:00:00:00:01", "dev", "eth0", "nud", "permanent"]

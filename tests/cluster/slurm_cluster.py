@@ -29,7 +29,7 @@ from unisono.launch.environments import child_environment
 
 PACKAGES = "slurmctld slurmd slurm-client munge libpmix-dev iproute2"
 CPUS, MEMORY_MB = 2, 4000
-START_S, CALL_S = 30.0, 90.0
+START_S, CALL_S = 30.0, 200.0
 LOOK_S = 0.1
 """Between two looks: who looks without pause takes the cores away from what it waits for."""
 SBIN = "/usr/local/sbin:/usr/sbin:/sbin"
@@ -93,8 +93,9 @@ for number in $(seq {nodes}); do
     ip link add "to-n$number" type veth peer name eth0 netns "$!"
     ip link set "to-n$number" master bridge up
 done
+sleep infinity &
 echo started
-sleep infinity & wait  # the first process of a name space: it takes in orphans
+wait  # the first process of a name space: it takes in orphans
 """
 
 NODE = """\
@@ -106,8 +107,9 @@ mount -t tmpfs -o mode=1777 tmpfs tmp  # mpi/pmix needs a directory that nodes d
 until ip addr add "10.9.0.${{1#n}}/24" dev eth0 2>/dev/null; do :; done
 ip link set lo up
 ip link set eth0 up
+sleep infinity &
 slurmd -N "$1"
-sleep infinity & wait
+wait
 """
 
 

@@ -86,7 +86,7 @@ def test_any_layout_has_the_bits_of_one_rank(launch, layout, expected, tmp_path)
 LONG = Recipe(model="bn-mlp", epochs=30)
 """What TRAIN trains."""
 TRAIN = [
-    sys.executable, "-m", "unisono", "train", "--model", "bn-mlp", "--epochs", "30", "--slow", "0:4", "--out", "run",
+    sys.executable, "-m", "unisono", "train", "--model", "bn-mlp", "--epochs", "30", "--slow", "0:100", "--out", "run",
 ]  # fmt: skip
 
 

@@ -20,13 +20,13 @@ def ip(*words: str) -> str:
 
 def test_shared_memory_of_a_machine_goes_with_it(tmp_path):
     """Open MPI's has a name, and is left there by ranks that are killed."""
-    before = set(os.listdir("/dev/shm"))
-    script = "dd if=/dev/zero of=/dev/shm/unisono-test bs=4096 count=1 2>/dev/null; ls /dev/shm; exec sleep 300"
+    name = f"unisono-test-{os.getpid()}"
+    script = f"dd if=/dev/zero of=/dev/shm/{name} bs=4096 count=1 2>/dev/null; ls /dev/shm; exec sleep 300"
     with Net(1) as net:
         job = net.start(0, ["sh", "-c", script], dict(os.environ), tmp_path)
         assert job.stdout is not None
-        assert job.stdout.readline() == "unisono-test\n"
-    assert set(os.listdir("/dev/shm")) <= before
+        assert job.stdout.readline() == f"{name}\n"
+    assert name not in os.listdir("/dev/shm")
 
 
 def test_what_a_killed_run_left_is_swept_away_with_its_processes_and_nothing_else():

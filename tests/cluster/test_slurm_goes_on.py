@@ -16,8 +16,8 @@ from unisono.train.resuming import recipe_of
 EPOCHS = 60
 RECIPE = Recipe(epochs=EPOCHS, model="bn-mlp")
 OPTIONS = ["--epochs", str(EPOCHS), "--model", "bn-mlp", "--mem", "500M"]
-SLOWLY = ["--slow", "0:20"]
-"""An epoch of 5 ms is over before it is struck."""
+SLOWLY, MORE_SLOWLY, MOST_SLOWLY = (["--slow", f"0:{factor}"] for factor in (20, 50, 400))
+"""An epoch of 5 ms is over before it is struck: once, several times or beside others, and never to go on by itself."""
 LIMIT = ["--time", "2", "--sbatch=--signal=B:USR1@119"]
 """The last line of a kind counts: warned as early as can be."""
 AGAIN = "Started again by the launcher (restart {})."
@@ -51,8 +51,8 @@ def check_whole(desk: Desk, run: str, expected: str) -> None:
 @pytest.mark.timeout(240)
 def test_signals_requeues_preemption_and_the_time_limit(desk, sha256):
     """SLURM looks at time limits every 30 s: meanwhile another job is struck by everything else."""
-    limited = desk.submit(*OPTIONS, "--slow", "0:400", "--job-name", "limited", *LIMIT)
-    struck = desk.submit(*OPTIONS, *SLOWLY, "--job-name", "struck")
+    limited = desk.submit(*OPTIONS, *MOST_SLOWLY, "--job-name", "limited", *LIMIT)
+    struck = desk.submit(*OPTIONS, *MORE_SLOWLY, "--job-name", "struck")
     desk.until_said(struck, "epoch 2/")
     desk.slurm.call(["scancel", "--batch", "--signal=USR1", struck])
     desk.until_said(struck, AGAIN.format(1))
@@ -79,7 +79,7 @@ def test_signals_requeues_preemption_and_the_time_limit(desk, sha256):
 def test_cancelled_it_ends_for_good_and_can_be_resumed(desk, sha256):
     """With torchrun ranks get the signal twice: from SLURM, and from torchrun, which got it, too."""
     launcher = ["--launcher", "torchrun" if can_start("torchrun") else "unisono"]
-    job = desk.submit(*OPTIONS, *SLOWLY, *launcher, "--job-name", "mine")
+    job = desk.submit(*OPTIONS, *MOST_SLOWLY, *launcher, "--job-name", "mine")
     desk.until_said(job, "epoch 2/")
     code, out, err = desk.unisono("cancel", job)
     assert (code, out) == (0, f"job {job} was asked to end; unisono jobs tells when it has\n"), err
@@ -97,7 +97,7 @@ def test_cancelled_it_ends_for_good_and_can_be_resumed(desk, sha256):
 @pytest.mark.timeout(240)
 def test_of_an_array_one_task_is_queued_again(desk, sha256):
     launcher = ["--launcher", "srun" if can_start("srun") else "unisono"]
-    job = desk.submit(*OPTIONS, *SLOWLY, *launcher, "--job-name", "mine", "--array", "1-2")
+    job = desk.submit(*OPTIONS, *MORE_SLOWLY, *launcher, "--job-name", "mine", "--array", "1-2")
     for task in (1, 2):
         desk.until_said(f"{job}_{task}", "epoch 2/")
     assert desk.show(f"{job}_2", "JobId") == job  # whoever requeues by that number hits both

@@ -45,6 +45,7 @@ def ring_sha256(tmp_path_factory) -> str:
     return expected(tmp_path_factory, allreduce="ring")
 
 
+@pytest.mark.timeout(240)
 def test_a_job_is_followed_to_its_end(desk, sync_sha256):
     code, out, err = desk.unisono("submit", *OPTIONS, "--job-name", "mine", "--time", "10", "--follow", *QUICK)
     assert code == 0, err

@@ -26,7 +26,7 @@ EXTRA = ["half_precision_is_refused", "long_arrays_go_in_pieces", "unchecked_giv
 
 def start(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = mpirun(3, [sys.executable, WORKER, *arguments])
-    return subprocess.run(command, env=mpi_environment(), capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, env=mpi_environment(), capture_output=True, text=True, timeout=100, check=False)
 
 
 @cache

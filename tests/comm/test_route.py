@@ -62,11 +62,16 @@ def test_the_way_to_another_machine_is_the_first_address_that_answers_and_is_not
             assert way_to(["127.0.0.3", "127.0.0.4"], port) == ""
 
 
-def test_whoever_does_not_answer_in_time_is_told_with_the_reason():
+def test_whoever_does_not_answer_in_time_is_told_with_the_reason(monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as there:
         port = there.getsockname()[1]
         assert no_answer("127.0.0.1", port, 5.0) == ""
     assert no_answer("127.0.0.1", port, 0.2) == "Connection refused"
+
+    def unknown(*_: object) -> None:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
     assert "not known" in no_answer("no.such.host.invalid", port, 0.2)
 
 

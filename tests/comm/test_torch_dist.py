@@ -1,7 +1,6 @@
 """What is special to torch.distributed; the rest is in tests/conformance. One world of 3 ranks runs all checks."""
 
 import signal
-import socket
 import subprocess
 import sys
 from functools import cache
@@ -11,14 +10,17 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from backend_checks import CHECKS, passed_everywhere
+from ports import free_port
 
 from unisono.launch.environments import child_environment
 
 pytestmark = pytest.mark.skipif(not find_spec("torch"), reason="torch is not installed")
 
 WORKER = str(Path(__file__).parent / "torch_worker.py")
+QUIET_END = str(Path(__file__).parents[1] / "launch" / "quiet_end.py")
 EXTRA = [
     "half_precision_is_reduced",
     "torchs_default_group_is_left_alone",
@@ -47,11 +49,11 @@ def test_the_world_ends_well():
 
 @pytest.mark.parametrize(("part", "code"), [("lose_a_rank", -signal.SIGKILL), ("take_leave", 0)])
 def test_a_rank_that_leaves_is_noticed_at_once(part, code):
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+    """And those who noticed end well: no thread of gloo outlives the communicator."""
+    address = f"127.0.0.1:{free_port()}"
     ranks = [
         subprocess.Popen(
-            [sys.executable, WORKER, str(rank), "2", address, part],
+            [sys.executable, QUIET_END, WORKER, str(rank), "2", address, part],
             env=child_environment(threads=1),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

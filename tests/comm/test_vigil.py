@@ -16,7 +16,7 @@ from unisono.world import World
 
 
 def test_one_that_has_ended_is_seen_and_the_others_are_not():
-    """Rank 1 has nothing more to do: its process ends while the others still look."""
+    """Rank 1 has nothing more to do: its process ends while the others still look, and neither of them leaves first."""
 
     def work(world: World) -> list[list[int]]:
         with closing(Vigil(world.comm)) as vigil:
@@ -27,7 +27,9 @@ def test_one_that_has_ended_is_seen_and_the_others_are_not():
             deadline = time.monotonic() + 30.0
             while not vigil.gone() and time.monotonic() < deadline:
                 os.sched_yield()
-            return [before, vigil.gone()]
+            found, peer = vigil.gone(), 2 - world.rank
+            world.comm.sendrecv(np.zeros(1), peer, np.empty(1), peer)
+            return [before, found]
 
     assert unisono.run(work, 3, timeout_s=30.0) == [[[], [1]], [], [[], [1]]]
 

@@ -21,6 +21,7 @@ import torch.distributed as dist
 from backend_checks import CHECKS, Check, Make, run
 
 from unisono.comm.base import Communicator
+from unisono.comm.roll_call import Join
 from unisono.comm.torch_dist import TorchCommunicator, world
 from unisono.errors import CommError, CommTimeout, UserError
 from unisono.launch.environments import detect
@@ -47,7 +48,7 @@ def torchs_default_group_is_left_alone(comm: Communicator, make: Make) -> None:
 
 
 def without_checks_a_wait_ends_all_the_same(comm: Communicator, make: Make) -> None:
-    group = make(1.0)
+    group = make(3.0)
     assert isinstance(group, TorchCommunicator)
     group.checked = False
     if comm.rank != 2:
@@ -59,16 +60,17 @@ def without_checks_a_wait_ends_all_the_same(comm: Communicator, make: Make) -> N
 
 
 def connecting_names_who_is_missing(comm: Communicator, make: Make) -> None:
+    comm.barrier()  # whoever comes late is missing, too
     if comm.rank != 2:
         with pytest.raises(CommTimeout, match=r"rank 2 of 3 had not come; here: rank 0 on .*, 1 on") as caught:
-            make(1.0)
+            world(comm.rank, 3, timeout_s=4.0)
         assert caught.value.missing == (2,)
     comm.barrier()
 
 
 def groups_have_as_long_to_connect_as_the_world_had(comm: Communicator, make: Make) -> None:
-    with make(7.0) as group, group.split(0) as part:
-        assert (group.join_s, part.join_s) == (7.0, 7.0)
+    with world(comm.rank, 3, timeout_s=17.0) as group, group.split(0) as part:
+        assert (group.join_s, part.join_s) == (17.0, 17.0)
 
 
 EXTRA: list[Check] = [
@@ -126,6 +128,6 @@ if __name__ == "__main__":
         part(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])
     else:
         placement = detect()
-        torchrun = partial(world, placement.rank, placement.size, None, "cpu")
+        torchrun = partial(world, placement.rank, placement.size, None, "cpu", join=Join(timeout_s=20.0))
         with torchrun(20.0) as comm:
             run(comm, torchrun, CHECKS + EXTRA)

@@ -4,7 +4,6 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import hypothesis
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -12,9 +11,6 @@ sys.path.insert(0, str(Path(__file__).parent))
 from image_server import Server, image_arrays, image_files, image_set, serving
 
 from unisono.data import images
-
-hypothesis.settings.register_profile("untimed", deadline=None)
-hypothesis.settings.load_profile("untimed")
 
 
 @pytest.fixture

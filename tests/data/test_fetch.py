@@ -121,15 +121,15 @@ def test_a_server_in_trouble_is_asked_again(job, server):
 def test_a_silent_server_is_given_up(job):
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/file.gz"
-        with pytest.raises(UserError, match=r"was silent for 0.05 s \(attempt 3\)"):
-            fetch(replace(job, url=url, timeout_s=0.05), fine)
+        with pytest.raises(UserError, match=r"was silent for 0.5 s \(attempt 3\)"):
+            fetch(replace(job, url=url, timeout_s=0.5), fine)
 
 
 def test_no_server_at_all(job):
-    with socket.create_server(("127.0.0.1", 0)) as gone:
-        port = gone.getsockname()[1]
-    with pytest.raises(UserError, match="no connection"):
-        fetch(replace(job, url=f"http://127.0.0.1:{port}/file.gz"), fine)
+    with socket.socket() as deaf:  # has a port, and listens to nobody
+        deaf.bind(("127.0.0.1", 0))
+        with pytest.raises(UserError, match="no connection"):
+            fetch(replace(job, url=f"http://127.0.0.1:{deaf.getsockname()[1]}/file.gz"), fine)
 
 
 def test_a_fetch_that_takes_too_long_is_given_up(job):

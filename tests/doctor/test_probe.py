@@ -3,6 +3,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 import threadpoolctl  # noqa: F401 (it sets a variable of the environment, once)
@@ -42,6 +43,7 @@ def test_a_probe_that_is_given_up_removes_what_it_has_made(tmp_path):
     ) as probe:
         while not any(tmp_path.glob("unisono-doctor-*/1")):
             assert probe.poll() is None
+            time.sleep(0.01)
         probe.send_signal(signal.SIGTERM)
         assert probe.wait(30) == 1
     assert list(tmp_path.iterdir()) == []

@@ -13,6 +13,7 @@ Every fault strikes once, whoever replaces its victim; which ones did is counted
 import mmap
 import os
 import signal
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from unisono.arena.layout import Sections
+from unisono.arena.member import Member
 from unisono.arena.protocol import COMMIT, MARKS, PULSE, REQUESTS, line, unpack
 from unisono.optim.base import Optimizer
 from unisono.train.team import Team
@@ -66,9 +68,21 @@ def wait_until_still(slot: int, number: int) -> Callable[[Any], None]:
 
     def wait(words: Any) -> None:
         while words[line(slot) + 1] < number:
-            pass
+            time.sleep(0.001)
 
     return wait
+
+
+def go_on_when_all_are_there(monkeypatch: Any) -> None:
+    """Else a run might end before a replacement that is slow has come."""
+    meet = Member.meet
+
+    def met(member: Member, position: int, phase: int) -> bool:
+        if member.count < member.size:
+            member.wait(lambda: False)  # until the membership changes
+        return meet(member, position, phase)
+
+    monkeypatch.setattr(Member, "meet", met)
 
 
 def kill_at(rank: int, position: int, phase: int, when: str) -> Fault:

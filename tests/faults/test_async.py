@@ -5,6 +5,7 @@ its log by the plain loop, and must be what it found, to the last bit.
 """
 
 import mmap
+import multiprocessing
 import os
 import signal
 import sys
@@ -47,6 +48,7 @@ class Knife:
     def __init__(self, rank: int | None, at: int, when: str, spoil: Callable[..., None] = lambda *given: None) -> None:
         self.rank, self.at, self.when, self.spoil = rank, at, when, spoil
         self._memory = mmap.mmap(-1, 4096)  # calls; whether it struck
+        self._counting = multiprocessing.get_context("fork").Lock()  # several workers may call it at once
 
     @property
     def struck(self) -> bool:
@@ -62,9 +64,11 @@ class Knife:
 
         def called(this: Any, *given: Any) -> Any:
             mine = (me[0] == self.rank or (self.rank is None and me[0] >= RECIPE.masters)) and not self.struck
+            now = False
             if mine:
-                self._memory[0] += 1
-            now = mine and self._memory[0] == self.at
+                with self._counting:
+                    self._memory[0] += 1
+                    now = self._memory[0] == self.at
             if now and self.when == "before":
                 self._strike(*given)
             found = method(this, *given)

@@ -18,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from test_async import PUSHES, RECIPE, Knife, deaths, few_cores, lend, reference, run  # noqa: F401
 
 from unisono.arena.pens import Pens
+from unisono.arena.protocol import freezing
 from unisono.arena.waiting import wait_until
 from unisono.errors import UserError
 from unisono.strategies.asynchronous.arena import AsyncArena
@@ -207,7 +208,16 @@ def test_who_is_dead_and_not_replaced_counts_nothing_in_later_epochs(monkeypatch
 @pytest.mark.parametrize("respawn", [True, False])
 def test_a_record_that_cannot_be_repeated_is_refused(monkeypatch, tmp_path, respawn):
     """A worker dies in the second epoch: after its replacement's greeting the pushes are others than in a repeat."""
-    compute, mark = Worker._compute, mmap.mmap(-1, 4096)
+    compute, exchange, mark = Worker._compute, AsyncArena._exchange, mmap.mmap(-1, 4096)
+    members = []  # this rank's
+
+    def exchanged(rank, *given):
+        members[:] = [rank._member]
+        exchange(rank, *given)
+
+    def came() -> bool:
+        """Its replacement; or who computes is to stand still, so that it can come."""
+        return mark[1] > 0 or freezing(members[0].words, members[0].view.number)
 
     def dies(worker, *given):
         if (worker._slot, worker._epoch) == (3, 2):
@@ -216,13 +226,14 @@ def test_a_record_that_cannot_be_repeated_is_refused(monkeypatch, tmp_path, resp
                 os.kill(os.getpid(), signal.SIGKILL)
             mark[1] = 1
         elif mark[0] and respawn:
-            wait_until(lambda: mark[1], 0.5)  # so that something is left for it
+            wait_until(came, 20.0)  # so that something is left for it
         compute(worker, *given)
 
     recipe = replace(RECIPE, order="free", epochs=2, respawn=respawn)
     job = prepare(recipe)
     with RunDirectory.make(str(tmp_path / "run"), job.recipe) as directory, monkeypatch.context() as patch:
         patch.setattr(Worker, "_compute", dies)
+        patch.setattr(AsyncArena, "_exchange", exchanged)
         names = list(job.model().layout.names)
         outcome = Team(job, Places()).train(lambda rank, value: "metrics" in value and directory.add(value, names))
     assert mark[0]

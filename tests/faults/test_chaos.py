@@ -1,10 +1,12 @@
 """Faults at random times, in short: `benchmarks/chaos.py` does the same for as long as one likes."""
 
+import mmap
 import random
 import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -13,23 +15,39 @@ sys.path.insert(0, str(Path(__file__).parent))
 from chaos import Outcome
 from relay import FAST, relay
 from torment import KILL, STOP, TWICE, WHILE_STOPPED, Habits, Run, torment
-from trials import SMALL, quiet
+from trials import SMALL, STEPS, quiet
 
+from unisono.arena.member import Member
 from unisono.cli.running import run_recipe
 
 LIVELY = replace(SMALL, epochs=200, eval_every=10, dropout=0.2, max_restarts=1000, snapshot_every="100steps")
 FAULTS = 20
 
 
+def hold_the_end(monkeypatch: Any) -> mmap.mmap:
+    """Ranks wait before the last round until the first byte is set, however late the faults are."""
+    mark, meet, last = mmap.mmap(-1, 4096), Member.meet, (STEPS + 1) * LIVELY.epochs + 1
+
+    def met(member: Member, position: int, phase: int) -> bool:
+        if position == last:
+            member.wait(lambda: mark[0] > 0)
+        return meet(member, position, phase)
+
+    monkeypatch.setattr(Member, "meet", met)
+    return mark
+
+
 @pytest.mark.parametrize("seed", [1])
-def test_random_faults_leave_the_bits_alone_and_nothing_behind(tmp_path, seed):
+def test_random_faults_leave_the_bits_alone_and_nothing_behind(monkeypatch, tmp_path, seed):
     recipe = replace(LIVELY, out=str(tmp_path / "run"))
     habits = Habits(per_second=15, most=FAULTS, kinds=(KILL, KILL, STOP, TWICE, WHILE_STOPPED), stop_s=0.05)
+    all_struck = hold_the_end(monkeypatch)
     with Run(partial(run_recipe, recipe), tmp_path / "log") as run:
         faults = torment(run, random.Random(seed), habits)
         everybody = [run.pid, *run.ranks()]
         listening = [port for pid in everybody for port in _ports(pid)]
-        run.running(60.0)
+        all_struck[0] = 1
+        run.running(90.0)
         assert run.code() == 0, (tmp_path / "log").read_text()
         assert not any(Path(f"/proc/{pid}").exists() for pid in everybody)
     assert faults.total() == FAULTS

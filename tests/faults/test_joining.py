@@ -29,7 +29,7 @@ JOINING = {
 
 @pytest.mark.parametrize("fault", JOINING.values(), ids=JOINING)
 def test_a_replacement_dies_while_it_joins(monkeypatch, fault):
-    found = trial(monkeypatch, LONGER, FIRST, fault)
+    found = trial(monkeypatch, LONGER, FIRST, fault, whole=True)
     found.check(quiet(LONGER))
     assert found.deaths() == [2, 2]
     assert found.outcome.restarts == 2
@@ -37,7 +37,7 @@ def test_a_replacement_dies_while_it_joins(monkeypatch, fault):
 
 def test_replacements_of_replacements(monkeypatch):
     faults = [FIRST, *(Fault(2, BIRTH, life=life) for life in (1, 2)), Fault(2, FLAG, life=3)]
-    found = trial(monkeypatch, LONGER, *faults)
+    found = trial(monkeypatch, LONGER, *faults, whole=True)
     found.check(quiet(LONGER))
     assert found.outcome.restarts == 4
 
@@ -45,7 +45,8 @@ def test_replacements_of_replacements(monkeypatch):
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_somebody_dies_when_one_is_let_in(monkeypatch, when):
     """The second freeze is for a join; a member dies in it."""
-    trial(monkeypatch, LONGER, FIRST, Fault(0, FROZEN, when, position=3)).check(quiet(LONGER))
+    found = trial(monkeypatch, LONGER, FIRST, Fault(0, FROZEN, when, position=3), whole=True)
+    found.check(quiet(LONGER))
 
 
 def test_the_only_rank_left_dies_while_a_replacement_is_on_its_way(monkeypatch):

@@ -7,6 +7,8 @@ import json
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -30,7 +32,7 @@ OPTIONS = [
     "--model",
     "bn-mlp",
     "--slow",
-    "0:10",
+    "0:30",
 ]  # an epoch of 5 ms is over before it is struck
 ROUNDS = 24  # an epoch: 23 steps, and the round that closes it
 
@@ -63,6 +65,12 @@ class Launch:
             self.said += line
             assert line, self.said
         self._everybody |= set(psutil.Process(self.job.pid).children(recursive=True))
+
+    def wait(self, ready: Callable[[], bool]) -> None:
+        """While the job runs, until that is so."""
+        while not ready():
+            assert self.job.poll() is None, self.said
+            time.sleep(0.02)
 
     def rank(self, number: int) -> psutil.Process:
         """The process that trains as this rank."""
@@ -109,6 +117,7 @@ def test_mpirun_asked_to_end_then_killed_then_resumed_elsewhere(tmp_path, expect
 
     with Launch(mpirun(2, [*TRAIN, "--resume", str(run), "--snapshot-every", "10steps"]), environment) as launch:
         launch.until(f"epoch {halted // ROUNDS + 4}/")
+        launch.wait(lambda: require_newest(run / "snapshots").position > halted)  # it is written beside the training
         launch.rank(1).kill()
         assert launch.end() not in (0, 75)
     assert "rank 1" in launch.said
@@ -121,13 +130,13 @@ def test_mpirun_asked_to_end_then_killed_then_resumed_elsewhere(tmp_path, expect
 
 @with_mpi
 def test_mpirun_replicas_go_on_with_the_same_bits(tmp_path):
-    run, way = tmp_path / "run", ["--allreduce", "ring", "--transport", "mpi", "--epochs", "40", "--slow", "0:10"]
+    run, way = tmp_path / "run", ["--allreduce", "ring", "--transport", "mpi", "--epochs", "40", "--slow", "0:30"]
     quiet = run_recipe(replace(RECIPE, allreduce="ring", epochs=40, out=str(tmp_path / "quiet")))
     with Launch(mpirun(2, [*TRAIN, "--model", "bn-mlp", *way, "--out", str(run)]), mpi_environment()) as launch:
         launch.until("epoch 2/")
         launch.rank(1).send_signal(signal.SIGTERM)
         assert launch.end() == 75, launch.said
-    with Launch(mpirun(2, [*TRAIN, "--resume", str(run)]), mpi_environment()) as launch:
+    with Launch(mpirun(2, [*TRAIN, "--resume", str(run), "--slow", ""]), mpi_environment()) as launch:
         assert launch.end() == 0, launch.said
     summary = json.loads((run / "summary.json").read_text())
     for name in ("status", "weights_sha256", "train_loss", "test_loss", "epochs", "steps", "samples"):
@@ -135,7 +144,7 @@ def test_mpirun_replicas_go_on_with_the_same_bits(tmp_path):
     assert epochs_of(run) == [*range(1, 41)]
 
 
-ASYNC = ["--strategy", "async", "--masters", "2", "--batch-size", "16", "--order", "round-robin", "--slow", "2:10"]
+ASYNC = ["--strategy", "async", "--masters", "2", "--batch-size", "16", "--order", "round-robin", "--slow", "2:30"]
 
 
 @with_mpi
@@ -152,8 +161,7 @@ def test_mpirun_async_asked_to_end_then_killed_then_resumed_elsewhere(tmp_path):
 
     with Launch(mpirun(4, [*TRAIN, "--resume", str(run), "--snapshot-every", "1epochs"]), environment) as launch:
         launch.until(f"epoch {halted // 2 + 4}/")
-        while require_newest(run / "snapshots").position <= halted:  # it is written beside the training
-            assert launch.job.poll() is None, launch.said
+        launch.wait(lambda: require_newest(run / "snapshots").position > halted)
         launch.rank(1).kill()  # a master
         assert launch.end() not in (0, 75)
     assert "rank 1" in launch.said
@@ -164,6 +172,7 @@ def test_mpirun_async_asked_to_end_then_killed_then_resumed_elsewhere(tmp_path):
 
 
 @with_torch
+@pytest.mark.timeout(300)
 def test_torchrun_starts_all_again_when_one_is_killed(tmp_path, expected):
     """From the beginning, and says so, while there is no snapshot; then from the newest. When it is asked to end itself
     it passes that on, and starts nobody again."""
@@ -176,8 +185,7 @@ def test_torchrun_starts_all_again_when_one_is_killed(tmp_path, expected):
         launch.until("Started again by the launcher (restart 1), from the beginning: no snapshot was written yet.")
         launch.until("epoch 1/")
         launch.until("epoch 6/")
-        while not listed(run / "snapshots"):  # it is written beside the training
-            assert launch.job.poll() is None, launch.said
+        launch.wait(lambda: bool(listed(run / "snapshots")))
         launch.rank(1).kill()
         launch.until("Started again by the launcher (restart 2).")
         launch.until("Resumed from")

@@ -18,16 +18,18 @@ from unisono.train.resuming import recipe_of
 from unisono.train.snapshots.finding import require_newest
 
 RECIPE = Recipe(epochs=60, ranks=3, model="bn-mlp")
-OPTIONS = ["--epochs", "60", "--ranks", "3", "--model", "bn-mlp", "--slow", "0:10"]  # else 60 epochs are over at once
+OPTIONS = ["--epochs", "60", "--ranks", "3", "--model", "bn-mlp"]
 COMMAND = [sys.executable, "-m", "unisono", "train", *OPTIONS]
 
 
 @contextmanager
-def command(out: Path) -> Iterator[tuple[subprocess.Popen, list[psutil.Process]]]:
-    """`unisono train` in a process group of its own, as a terminal gives it one, when it is in its third epoch."""
-    with subprocess.Popen(
-        [*COMMAND, "--out", str(out)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, process_group=0
-    ) as started:
+def command(out: Path, slow: str = "0:40") -> Iterator[tuple[subprocess.Popen, list[psutil.Process]]]:
+    """`unisono train` in a process group of its own, as a terminal gives it one, when it is in its third epoch.
+
+    slow: else 60 epochs are over before they are struck.
+    """
+    words = [*COMMAND, "--slow", slow, "--out", str(out)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, process_group=0) as started:
         try:
             while not started.stdout.readline().startswith("epoch 2/"):
                 assert started.poll() is None
@@ -50,7 +52,7 @@ def test_the_first_one_leaves_a_snapshot_to_go_on_from(tmp_path, expected, numbe
     """Ctrl-C reaches the whole process group; so does what SLURM sends."""
     with command(tmp_path / "run") as (started, ranks):
         os.killpg(started.pid, number) if everybody else started.send_signal(number)
-        _, errors = started.communicate(timeout=30)
+        _, errors = started.communicate(timeout=100)
     assert started.returncode == 75, errors
     assert f"the run was asked to end; everything up to here is in {tmp_path / 'run' / 'snapshots'}" in errors
     assert f"HINT: go on with unisono train --resume {tmp_path / 'run'}" in errors
@@ -74,7 +76,7 @@ def test_the_second_one_ends_at_once(tmp_path):
         _until_handled(started.pid, signal.SIGTERM)
         assert started.poll() is None
         started.send_signal(signal.SIGINT)
-        _, errors = started.communicate(timeout=30)
+        _, errors = started.communicate(timeout=100)
     assert started.returncode == -signal.SIGINT
     assert "interrupted" in errors
     assert "Traceback" not in errors
@@ -90,7 +92,7 @@ def test_one_that_comes_twice_is_one(tmp_path):
             started.send_signal(signal.SIGTERM)
             _until_handled(started.pid, signal.SIGTERM)
         ranks[1].send_signal(signal.SIGCONT)
-        _, errors = started.communicate(timeout=30)
+        _, errors = started.communicate(timeout=100)
     assert started.returncode == 75, errors
     assert require_newest(tmp_path / "run" / "snapshots").position > 2 * 24
 
@@ -106,11 +108,11 @@ def _until_handled(pid: int, number: int) -> None:
 
 
 def test_what_is_sent_to_ranks_does_not_concern_them(tmp_path, expected):
-    with command(tmp_path / "run") as (started, ranks):
+    with command(tmp_path / "run", slow="0:10") as (started, ranks):
         for rank in ranks:
             for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT):
                 rank.send_signal(number)
-        output, errors = started.communicate(timeout=30)
+        output, errors = started.communicate(timeout=100)
     assert started.returncode == 0, errors
     assert "took over" not in output
     assert expected[:16] in output

@@ -35,8 +35,9 @@ FAULTS = {
 
 @pytest.mark.parametrize("faults", FAULTS.values(), ids=FAULTS)
 def test_a_snapshot_is_of_one_moment(monkeypatch, tmp_path, faults):
-    recipe = replace(OFTEN, epochs=6) if any(fault.life for fault in faults) else OFTEN
-    found = trial(monkeypatch, recipe, *faults, places=Places(snapshots=tmp_path))
+    joins = any(fault.life for fault in faults)
+    recipe = replace(OFTEN, epochs=6) if joins else OFTEN
+    found = trial(monkeypatch, recipe, *faults, places=Places(snapshots=tmp_path), whole=joins)
     found.check(quiet(recipe))
     assert listed(tmp_path)
     monkeypatch.undo()

@@ -1,13 +1,16 @@
 """Ranks that do not move: waited for if it is not for long, else named, looked into, ended and taken over."""
 
+import mmap
 import os
 import re
 import select
 import signal
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -16,29 +19,46 @@ sys.path.insert(0, str(Path(__file__).parent))
 from plans import FROZEN, PULSED, Fault, Plan, fail, kill_at, loop_for_ever, stop
 from relay import summary_of
 from torment import Run
-from trials import CLOSING, SMALL, quiet, run, trial
+from trials import CLOSING, SMALL, quiet, run
 
 import unisono
 from unisono.arena.protocol import COMMIT, READY
 from unisono.cli.running import run_recipe
 from unisono.errors import RankFailed
-from unisono.launch.stacks import INCOMPLETE
+from unisono.launch.lookout import FIRST_S, Lookout
+from unisono.launch.stacks import ASK, INCOMPLETE, WAITS
 from unisono.train.snapshots.finding import require_newest
 from unisono.train.team import Halted, Places
 
-HASTY = replace(SMALL, stall_timeout=1.0)  # less, and on a busy machine ranks that only lack a core are ended too
+HASTY = replace(SMALL, stall_timeout=1.0)
 LONGER = replace(SMALL, epochs=20)  # who was stopped goes on for a moment when asked for its stack
+
+
+def be_patient(monkeypatch: Any, until: Callable[[], bool], stuck: int = 1) -> None:
+    """Until that is so, and again once so many were stuck and ended: on a busy machine ranks that only lack a core for
+    a second would be ended too."""
+    patience_s, accuse, accused = Lookout.patience_s, Lookout.accuse, []
+
+    def told(lookout: Lookout) -> None:
+        accused.append(lookout)
+        accuse(lookout)
+
+    def patience(lookout: Lookout) -> float:
+        return patience_s(lookout) if until() and len(accused) < stuck else FIRST_S
+
+    monkeypatch.setattr(Lookout, "accuse", told)
+    monkeypatch.setattr(Lookout, "patience_s", patience)
 
 
 def test_a_rank_that_is_stopped_for_a_while_is_waited_for(monkeypatch, tmp_path):
     plan = Plan(Fault(1, PULSED, position=2, act=stop)).install(monkeypatch)
-    recipe = replace(SMALL, stall_timeout=1.0, out=str(tmp_path / "run"))
+    recipe = replace(SMALL, stall_timeout=30.0, out=str(tmp_path / "run"))
     with Run(partial(run_recipe, recipe)) as tormented:
         while not (found := [pid for pid in tormented.ranks() if _state(pid) == psutil.STATUS_STOPPED]):
             assert tormented.running(0.001)
         assert tormented.running(0.3)
         os.kill(found[0], signal.SIGCONT)
-        tormented.running(20.0)
+        tormented.running(60.0)
         assert tormented.code() == 0
     assert plan.fired() == [True]
     summary = summary_of(tmp_path / "run")
@@ -56,8 +76,11 @@ def _state(pid: int) -> str:
 @pytest.mark.parametrize("position", [2, CLOSING])
 @pytest.mark.parametrize("act", [stop, loop_for_ever])
 def test_a_rank_that_never_moves_again_is_looked_into_and_taken_over(monkeypatch, tmp_path, act, position):
-    hasty = replace(LONGER, stall_timeout=1.0)
-    found = trial(monkeypatch, hasty, Fault(2, PULSED, position=position, act=act), places=Places(log=tmp_path))
+    plan = Plan(Fault(2, PULSED, position=position, act=act)).install(monkeypatch)
+    be_patient(monkeypatch, lambda: plan.fired() == [True])
+    monkeypatch.setitem(WAITS, ASK, 30.0)
+    found = run(replace(LONGER, stall_timeout=1.0), Places(log=tmp_path))
+    assert plan.fired() == [True]
     found.check(quiet(LONGER))
     (event,) = deaths = [event for event in found.events if event["kind"] == "death"]
     assert [event["rank"] for event in deaths] == [2]
@@ -71,8 +94,10 @@ def test_a_rank_that_never_moves_again_is_looked_into_and_taken_over(monkeypatch
 
 
 def test_a_rank_that_does_not_stand_still_when_another_dies(monkeypatch, tmp_path):
-    faults = kill_at(0, 2, READY, "before"), Fault(3, FROZEN, act=stop)
-    found = trial(monkeypatch, HASTY, *faults, places=Places(log=tmp_path))
+    plan = Plan(kill_at(0, 2, READY, "before"), Fault(3, FROZEN, act=stop)).install(monkeypatch)
+    be_patient(monkeypatch, lambda: plan.fired()[0])
+    found = run(HASTY, Places(log=tmp_path))
+    assert plan.fired() == [True, True]
     found.check(quiet(SMALL))
     causes = {event["rank"]: event["cause"] for event in found.events if event["kind"] == "death"}
     assert causes[0] == "was killed by SIGKILL"
@@ -82,6 +107,7 @@ def test_a_rank_that_does_not_stand_still_when_another_dies(monkeypatch, tmp_pat
 def test_everybody_stuck_ends_the_run_with_a_snapshot(monkeypatch, tmp_path):
     faults = [Fault(rank, PULSED, position=2, act=stop) for rank in range(4)]
     plan = Plan(*faults).install(monkeypatch)
+    be_patient(monkeypatch, lambda: all(plan.fired()), stuck=4)
     with pytest.raises(Halted, match=r"no rank is left: rank \d did not move for 1 s") as halted:
         run(HASTY, Places(snapshots=tmp_path))
     assert plan.fired() == [True] * 4
@@ -94,14 +120,20 @@ def test_everybody_stuck_ends_the_run_with_a_snapshot(monkeypatch, tmp_path):
 def test_a_rank_that_writes_to_a_slow_disk_is_waited_for(monkeypatch, tmp_path, faults):
     """The others would have to write the same, and would be ended too, for ever."""
     weights, flush = tmp_path / "weights.safetensors", os.fsync
+    marks = mmap.mmap(-1, 4096)  # begun, done
 
     def slow(fd: int) -> None:
         if not weights.exists():  # the first epoch's
+            marks[0] = 1
             select.select([], [], [], 2.5)
+            marks[1] = 1
         flush(fd)
 
     monkeypatch.setattr("unisono.train.weights.os.fsync", slow)
-    found = trial(monkeypatch, HASTY, *faults, places=Places(weights=weights))
+    plan = Plan(*faults).install(monkeypatch)
+    be_patient(monkeypatch, lambda: not marks[1] and (marks[0] > 0 or any(plan.fired())))
+    found = run(HASTY, Places(weights=weights))
+    assert plan.fired() == [True] * len(faults)
     found.check(quiet(SMALL))
     assert found.deaths() == [fault.rank for fault in faults]
     assert [path.name for path in tmp_path.iterdir()] == [weights.name]

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
-from plans import Fault, Plan
+from plans import Fault, Plan, go_on_when_all_are_there
 
 from unisono.launch.supervision import Outcome
 from unisono.recipe import Recipe
@@ -85,9 +85,11 @@ def quiet(recipe: Recipe) -> Found:
     return run(replace(recipe, ranks=1))
 
 
-def trial(monkeypatch: Any, recipe: Recipe, *faults: Fault, places: Places | None = None) -> Found:
-    """All faults must strike; whoever was hit must be known."""
+def trial(monkeypatch: Any, recipe: Recipe, *faults: Fault, places: Places | None = None, whole: bool = False) -> Found:
+    """All faults must strike; whoever was hit must be known. whole: nobody goes on before the lost are replaced."""
     plan = Plan(*faults).install(monkeypatch)
+    if whole:
+        go_on_when_all_are_there(monkeypatch)
     found = run(recipe, places)
     assert plan.fired() == [True] * len(faults), [
         fault for fault, fired in zip(faults, plan.fired(), strict=True) if not fired

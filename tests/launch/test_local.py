@@ -121,14 +121,13 @@ def test_ctrl_c_does_not_reach_the_ranks():
     assert unisono.run(work, 2) == [0, 1]
 
 
-def test_ctrl_c_while_ranks_are_being_ended_leaves_nobody():
+def test_ctrl_c_while_ranks_are_being_ended_leaves_nobody(monkeypatch):
     """The second Ctrl-C comes during the grace of the first; it must not cut the clean-up short."""
     pids = []
 
     def on_report(rank, pid):
         pids.append(pid)
         if len(pids) == 2:
-            signal.setitimer(signal.ITIMER_REAL, 0.3)  # strikes while the stubborn rank has its grace
             raise KeyboardInterrupt
 
     def work(world):
@@ -137,14 +136,18 @@ def test_ctrl_c_while_ranks_are_being_ended_leaves_nobody():
         while True:
             signal.pause()
 
-    before = signal.signal(signal.SIGALRM, lambda signum, frame: os.kill(os.getpid(), signal.SIGINT))
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            unisono.run(work, 2, on_report=on_report)
-        assert not any(psutil.pid_exists(pid) for pid in pids)
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+    send, again = signal.pidfd_send_signal, [signal.SIGINT]
+
+    def send_and_interrupt(pidfd: int, number: int) -> None:
+        send(pidfd, number)
+        if number == signal.SIGTERM and again:
+            os.kill(os.getpid(), again.pop())  # while the stubborn ranks have their grace
+
+    monkeypatch.setattr(signal, "pidfd_send_signal", send_and_interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        unisono.run(work, 2, on_report=on_report)
+    assert again == []
+    assert not any(psutil.pid_exists(pid) for pid in pids)
 
 
 def test_many_open_descriptors_are_no_obstacle():

@@ -14,11 +14,18 @@ from typing import Any
 import pytest
 
 from unisono.launch import stacks as module
+from unisono.launch.children import readable
 from unisono.launch.crew import Crew, answer
 from unisono.launch.stacks import ASK, END, INCOMPLETE, INSIST, Stacks
 
 Life = Callable[[Stacks, Callable[[Any], None]], Any]
 """life(stacks, report): that of a rank, which reports when it is where it is to be looked at."""
+
+
+@pytest.fixture(autouse=True)
+def long_waits(monkeypatch) -> None:
+    """For a busy machine."""
+    monkeypatch.setattr(module, "WAITS", {ASK: 30.0, INSIST: 30.0})
 
 
 @contextmanager
@@ -108,7 +115,9 @@ def calling(stacks: Stacks, report: Any) -> None:
 
 
 @pytest.mark.parametrize("life", [spinning, stopped, in_c, unasked, threaded, deep, calling])
-def test_a_stack_is_whole_and_says_where(tmp_path, life):
+def test_a_stack_is_whole_and_says_where(tmp_path, monkeypatch, life):
+    if life in (in_c, unasked):  # who does not answer the first signal
+        monkeypatch.setitem(module.WAITS, ASK, 0.1)
     with ranks(tmp_path / "log", life) as (stacks, crew):
         path = stacks.save(crew, 0)
     assert path == tmp_path / "log" / "rank-0.stack"
@@ -195,6 +204,15 @@ def deaf(stacks: Stacks, report: Any) -> None:
 def test_what_does_not_come_in_time_is_not_waited_for(tmp_path, monkeypatch, life):
     monkeypatch.setattr(module, "WAITS", {ASK: 0.01, INSIST: 0.5})
     with ranks(tmp_path, life) as (stacks, crew):
+        send = crew.signal
+
+        def signal_and_wait(rank: int, number: int) -> None:
+            """The time counts from when the answer begins."""
+            send(rank, number)
+            if number == INSIST and life is without_end:
+                assert readable(stacks._pipes[rank][0], 30.0)
+
+        monkeypatch.setattr(crew, "signal", signal_and_wait)
         path = stacks.save(crew, 0)
     if life is deaf:
         assert path is None

@@ -21,6 +21,7 @@ from unisono.arena.waiting import wait_until
 from unisono.errors import RankFailed
 from unisono.launch import newcomers
 from unisono.launch.crew import Crew
+from unisono.launch.lookout import FIRST_S, Lookout
 from unisono.launch.newcomers import MOST_FAILURES
 from unisono.launch.supervision import ASKED, READY, Care, Outcome
 from unisono.launch.supervisor import Supervisor
@@ -345,9 +346,11 @@ def test_an_exception_ends_the_run_with_its_traceback(another_dies):
         supervise(hook)
 
 
-def test_a_replacement_that_never_gets_ready_is_replaced():
-    """Views: the first, one without the dead rank, one with its second replacement."""
+def test_a_replacement_that_never_gets_ready_is_replaced(monkeypatch):
+    """Views: the first, one without the dead rank, one with its second replacement. Whoever else lacks a core for a
+    second is waited for."""
     events: list[dict] = []
+    patience_s = Lookout.patience_s
 
     def hook(slot: int, after: int, position: int) -> None:
         if slot == 1 and position == 2 and not after:
@@ -356,9 +359,15 @@ def test_a_replacement_that_never_gets_ready_is_replaced():
             words[REQUESTS + 8] = 1
             os.kill(os.getpid(), signal.SIGSTOP)
 
+    def patience(lookout: Lookout) -> float:
+        stopped = words[REQUESTS + 8] and len(events) == 1
+        return patience_s(lookout) if stopped and lookout is watched._doorman else FIRST_S
+
+    monkeypatch.setattr(Lookout, "patience_s", patience)
     words = new_words()
     live = walker(words, hook, views=3)
-    Supervisor(words, SIZE, live, Care(stall_s=1.0, on_event=events.append), lambda rank, value: None).run()
+    watched = Supervisor(words, SIZE, live, Care(stall_s=1.0, on_event=events.append), lambda rank, value: None)
+    watched.run()
     assert [(event["kind"], event["rank"], event.get("cause", "")) for event in events] == [
         ("death", 1, "was killed by SIGKILL"),
         ("newcomer", 1, "did not move for 1 s (--stall-timeout) and was ended"),

@@ -26,7 +26,7 @@ CHECKS = [
 
 @pytest.fixture(scope="module", autouse=True)
 def torch_is_imported() -> None:
-    """Once for all: it is slow, and leaves a variable in the environment."""
+    """Once for all: it is slow."""
     importlib.import_module("loop_worker")
 
 
@@ -39,6 +39,7 @@ def outcomes(file: str) -> dict[str, str]:
     return found
 
 
+@pytest.mark.timeout(400)  # the first of a file waits for all of it
 @pytest.mark.parametrize("name", CHECKS)
 def test_check(name):
     assert outcomes(name.split()[0])[name] == ""

@@ -6,10 +6,12 @@ import signal
 import time
 
 import numpy as np
+import psutil
 import pytest
 
 import unisono
 from unisono.arena import protocol
+from unisono.arena.waiting import wait_until
 from unisono.errors import RankFailed
 from unisono.optim.base import Optimizer
 
@@ -107,6 +109,22 @@ def test_a_rank_that_dies_is_taken_over(quiet, where, rank):
     with pytest.warns(UserWarning, match=f"rank {rank} was killed by SIGKILL; the others took over"):
         found = unisono.run(lambda world: loop(world, at((where, rank, 3))), RANKS)
     check(found, {rank}, quiet)
+
+
+def test_a_rank_that_dies_before_anybody_listened_is_taken_over(quiet):
+    """The memory is reached through a rank: whichever lives."""
+
+    def work(world: unisono.World) -> dict:
+        if world.rank == 0:
+            world.report(os.getpid())
+        return loop(world, at(("after the step", 0, 1)))
+
+    def late(rank: int, pid: int) -> None:
+        assert wait_until(lambda: psutil.Process(pid).status() == psutil.STATUS_ZOMBIE, 60.0)
+
+    with pytest.warns(UserWarning, match="rank 0 was killed by SIGKILL; the others took over"):
+        found = unisono.run(work, RANKS, on_report=late)
+    check(found, {0}, quiet)
 
 
 @pytest.mark.parametrize("rank", [0, 2])

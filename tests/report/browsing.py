@@ -24,6 +24,7 @@ def browser_pages(*allowed: str) -> Iterator[Callable[..., Any]]:
 
         def open_page(address: str, width: int = 1200, scheme: str = "light") -> Any:
             page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+            page.set_default_timeout(100_000)
             page.on("console", lambda message: faults.append(message.text) if message.type != "log" else None)
             page.on("pageerror", lambda error: faults.append(str(error)))
             page.on("request", lambda request: asked.append(request.url))

@@ -6,6 +6,8 @@ import os
 import re
 import termios
 import threading
+from functools import partial
+from itertools import count
 
 import pytest
 
@@ -46,7 +48,8 @@ def _every_news_is_drawn(monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")
 
 
-def test_the_bar_is_below_the_lines_and_nothing_of_it_is_left():
+def test_the_bar_is_below_the_lines_and_nothing_of_it_is_left(monkeypatch):
+    monkeypatch.setattr(module.time, "monotonic", partial(next, count(100.0, 0.001)))
     stream = Terminal()
     before = threading.active_count()
     with Screen(epochs=20, stream=stream) as screen:

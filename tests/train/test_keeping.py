@@ -21,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from torment import Run
 
 import unisono
+from unisono.arena.waiting import wait_until
 from unisono.errors import RESUME_ME, AskedToEnd, RankFailed, UserError
 from unisono.launch.commands import find_program, mpirun
 from unisono.launch.environments import child_environment, mpi_environment
@@ -89,12 +90,21 @@ def test_killed_as_a_whole_again_and_again_it_ends_with_the_same_bits(tmp_path, 
     assert {step: loss for step, loss, _ in steps} == dict(enumerate(quiet["losses"], 1))
 
 
+def heeds(pid: int, number: int) -> bool:
+    """Whether a process has a handler for a signal, by now."""
+    status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    return bool(int(status["SigCgt"], 16) >> number - 1 & 1)
+
+
 @pytest.mark.parametrize("to", ["the parent", "a rank", "everybody"])
 def test_asked_to_end_it_leaves_a_snapshot_of_that_step(tmp_path, quiet, to, capfd):
     def ask(world: World, step: int) -> None:
         if (world.rank, step) == (1, 4):
+            assert wait_until(lambda: heeds(parent, signal.SIGTERM), 60.0)
             for pid in {"the parent": [parent], "a rank": [os.getpid()], "everybody": [parent, os.getpid()]}[to]:
                 os.kill(pid, signal.SIGTERM)
+            # The others wait for this rank: the run is not over before it was asked to end.
+            assert wait_until(lambda: world.sharing.shared.requests.asked_to_halt, 60.0)
 
     parent, folder, log = os.getpid(), tmp_path / "run", tmp_path / "log"
     with pytest.raises(AskedToEnd) as caught:

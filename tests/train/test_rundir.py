@@ -149,6 +149,7 @@ def test_a_lock_of_ranks_that_are_dying_is_waited_for(tmp_path, monkeypatch):
         return False
 
     monkeypatch.setattr(module, "_locked", attempt_and_kill)
+    monkeypatch.setattr(module, "DYING_S", 60.0)
     assert held(tmp_path / "run")
     try:
         with RunDirectory.reopen(directory.path, 0, RECIPE):

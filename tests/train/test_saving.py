@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -153,10 +154,18 @@ def test_a_writer_that_hangs_is_named_and_ended(job, expected, tmp_path, monkeyp
 
     monkeypatch.setattr(saving, "write", write)
     monkeypatch.setattr(saving, "LIMIT_S", 1.0)
+    end_writer = Saver._end_writer
+
+    def end(saver: Saver) -> bool:
+        ended = end_writer(saver)
+        saver._limit_s = 120.0  # the others do not hang, however busy the machine is
+        return ended
+
+    monkeypatch.setattr(Saver, "_end_writer", end)
     with every_snapshot():
         found, events = train(every(job, "3steps"), Places(snapshots=tmp_path / "snapshots"))
     assert found == expected
-    assert "its writer was not done after 1 s and was ended" in events[0]["cause"]
+    assert re.search(r"its writer was not done after \d+ s and was ended", events[0]["cause"])
     assert [event["path"] for event in events].count(None) == 1  # the others are written
 
 

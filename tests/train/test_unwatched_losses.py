@@ -125,7 +125,7 @@ def test_a_rank_that_dies_ends_the_others_at_once_with_its_name(tmp_path, way):
 
 def test_nobody_leaves_before_the_rank_that_saves_what_was_reached(tmp_path):
     """Launchers end everybody when the first one leaves."""
-    left = tmp_path / "left"
+    left, outrun = tmp_path / "left", tmp_path / "outrun"
 
     def patched(patch: pytest.MonkeyPatch, rank: int) -> None:
         in_step_5(die)(patch, rank)
@@ -136,12 +136,19 @@ def test_nobody_leaves_before_the_rank_that_saves_what_was_reached(tmp_path):
             left.touch()
             return halted
 
-        patch.setattr(Saver, "save_last", lambda *given: [wait_until(left.exists, LATE_S), save(*given)][1])
+        def save_late(*given: Any) -> Any:
+            if wait_until(left.exists, LATE_S):
+                outrun.touch()
+            return save(*given)
+
+        patch.setattr(Saver, "save_last", save_late)
         if rank == 2:
             patch.setattr(unwatched, "_stranded", leave)
 
     ended = ends_of(on_arena(3), tmp_path / "snapshots", patched)
-    assert [*ended] == [1, 0, 2]
+    assert {*ended} == {0, 1, 2}
+    assert left.exists()
+    assert not outrun.exists()
     assert require_newest(tmp_path / "snapshots").facts["steps_done"] == 4
 
 

@@ -186,6 +186,12 @@ class Box:
         for letter in self.letters:
             letter.open(np.empty(letter.nbytes, np.uint8))
 
+    def close(self) -> None:
+        """Lets go of what is still to come; also where an error that somebody keeps still holds this box."""
+        self._ready.clear()
+        self.letters.clear()
+        self._takers.clear()
+
     def has_row(self) -> bool:
         """Whether the source has shown a row that is not used yet; never blocks or fails."""
         return bool(self.rows) or any(frame[_STAMP] and frame[_TAG] == _ROW_TAG for frame, _ in self._ready)

@@ -110,6 +110,8 @@ class Post:
                 f"rank {self._wire.rank}: the connection broke on entering {what}; {who} had not arrived",
                 hint="it ended, or gave up waiting: see what it says itself",
             ) from error
+        finally:
+            leaving.clear()  # an error that somebody keeps holds what is here, beyond the wire's end
         rows = {peer: box.rows.popleft() for peer, box in self._boxes.items()}
         rows[self._wire.rank] = mine
         return [rows[rank] for rank in range(self._wire.size)]
@@ -134,6 +136,8 @@ class Post:
     def close(self, patience_s: float) -> None:
         """Waits until short messages have left, lest they get lost with the wire, and lets go of it."""
         self._flush(patience_s)
+        for box in self._boxes.values():
+            box.close()
         self._boxes.clear()
         self._echoes.clear()
 

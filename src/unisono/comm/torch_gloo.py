@@ -82,7 +82,8 @@ class _GlooTransfer:
         try:
             self._work = start([tensor], self._peer, slot)
         except RuntimeError as error:
-            self._error = error
+            # Where it came from would keep the group, and its threads, beyond the communicator's end.
+            self._error = error.with_traceback(None)
 
     def wait(self, deadline: float) -> None:
         try:
@@ -93,7 +94,8 @@ class _GlooTransfer:
                 self._work.wait(timedelta(seconds=max(deadline - time.monotonic(), 0.001)))
         except RuntimeError as error:
             raise self._fail(f"{self._verb} rank {self._peer}", error, [self._peer]) from error
-        self._work = None  # gloo would take a second wait for one for a second message
+        finally:
+            self._work = None  # gloo would take a second wait for one for a second message
 
 
 def as_tensor(array: Array) -> torch.Tensor:

@@ -49,11 +49,13 @@ class Others:
 
         ours_s: what we used meanwhile; None: this process and its children, all of which have ended.
         """
-        seconds = self._clock() - self._begun
-        if seconds < LEAST_S or under_quota():
+        if under_quota():
+            return None
+        seconds, busy_s = self._clock() - self._begun, self._busy_s() - self._before_s
+        if seconds < LEAST_S:
             return None
         ours_s = cpu_s() - self._ours_s if ours_s is None else ours_s
-        return max(0.0, self._busy_s() - self._before_s - ours_s) / seconds
+        return max(0.0, busy_s - ours_s) / seconds
 
 
 def disturbance(others_cores: float | None, cores: int, where: str = "") -> str:

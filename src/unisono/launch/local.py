@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 
 from unisono.arena.segment import Segment
+from unisono.arena.waiting import wait_until
 from unisono.comm.base import DEFAULT_TIMEOUT_S
 from unisono.comm.shm import ShmCommunicator
 from unisono.comm.shm_plan import ShmPlan
@@ -41,6 +42,8 @@ from unisono.world import World
 STARTS = ("auto", "fork", "fresh")
 LOOK_S = 0.2
 """How often ranks are looked at once the first has returned."""
+GONE_S = 0.2
+"""How long a thread that is about to end may still be listed."""
 _TASKS = Path("/proc/self/task")
 _EXITING = 0x4
 """Of a task's flags in /proc, as the kernel counts them: it has ended, and is listed until it has a core once more."""
@@ -167,6 +170,11 @@ def torch_threads_running() -> bool:
     # are others', whatever their number.
     with children.signals_held():
         children.reap(children.fork_child(lambda: 0))
+    # Python tells that one of its own has ended a moment before it has.
+    return not wait_until(lambda: not _strange_threads(), GONE_S)
+
+
+def _strange_threads() -> bool:
     known = {thread.native_id for thread in threading.enumerate()} | {os.getpid()}
     for path in _TASKS.iterdir():
         with suppress(FileNotFoundError, ProcessLookupError):  # ended meanwhile

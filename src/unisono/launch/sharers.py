@@ -22,7 +22,7 @@ from unisono.launch.reforming import Roll, come_to_rest
 from unisono.strategies.shared import Shared
 
 NEWS = "unisono: shared"
-"""The key of what a rank reports when it has made the memory of a shared model; no user's."""
+"""The key of what a rank reports when it has the memory of a shared model; no user's."""
 HALTS = "halts"
 """The key of what it reports instead, later, if its loop ends in good order when it is asked to."""
 
@@ -45,10 +45,12 @@ class Sharers:
         if HALTS in news:
             self.halts = True
             return True
+        if self._shared is not None:
+            return True  # all ranks tell it
         sections = Sections.unpack(news["sections"])
         try:
             fd = os.open(f"/proc/{news['pid']}/fd/{news['fd']}", os.O_RDWR)
-        except OSError:  # whoever told it has died since: then nothing is shared, and its death ends the run
+        except OSError:  # whoever told it has died since: another one tells it, too
             return True
         with closing(Segment.attach(fd)) as segment:
             self._shared = Shared(segment, sections, self._size)  # its views keep the memory

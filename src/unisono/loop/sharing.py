@@ -116,7 +116,7 @@ class Sharing:
         segment = share_segment(comm, list(range(comm.size)), sections.nbytes)
         with closing(segment):
             self.shared = Shared(segment, sections, comm.size)  # its views keep the memory
-            self._kept = os.dup(segment.fd) if comm.rank == 0 and announce is not None else -1
+            self._kept = os.dup(segment.fd) if announce is not None else -1
         if comm.rank == 0:
             self.vectors.write(model, self.shared.params, self.shared.buffers)
             for name, vector in zip(make(groups[0].options).state_names, self.shared.state, strict=True):
@@ -125,8 +125,10 @@ class Sharing:
             self.shared.missed[...] = given.missed
             protocol.first_view(self.shared.words, range(comm.size), comm.size)
         comm.barrier()
-        if announce is not None and self._kept >= 0:
+        if announce is not None:
+            # By everybody, and before anybody goes on: whoever dies first may be the one that was heard last.
             announce({"pid": os.getpid(), "fd": self._kept, "sections": sections.pack()})
+            comm.barrier()
         crowded = comm.size > usable_cores()
         self.member = Member(self.shared.words, comm.rank, comm.size, crowded=crowded, timeout_s=comm.timeout_s)
         self.announce = announce

@@ -27,5 +27,5 @@ def plot_loss(run: Path) -> None:
     panel.set_ylabel("loss (mean over all samples)")
     panel.xaxis.set_major_locator(MaxNLocator(integer=True))
     panel.grid(True, alpha=0.3)
-    panel.legend()
+    panel.legend(loc="best")  # said, or else matplotlib warns on a busy machine that it takes long
     figure.savefig(run / "loss.png", dpi=120)

@@ -43,7 +43,7 @@ def plot(rows: Sequence[Row], path: Path) -> None:
         panel.set_xticks(sorted({row["world"] for row in done}))
         panel.grid(True, alpha=0.3)
         if panel.get_legend_handles_labels()[0]:
-            panel.legend(fontsize="small")
+            panel.legend(fontsize="small", loc="best")  # said: see loss.py
     time.set_ylim(bottom=0)
     with mpl.rc_context({"svg.hashsalt": "unisono"}):  # the same file for the same rows
         figure.savefig(path, format="svg", metadata={"Date": None})

@@ -28,13 +28,13 @@ class Dog:
 def visit(world, silent=-1, deaf=()):
     """What rank 0 finds; `silent` stops to answer after it has told about itself, `deaf` pairs cannot be connected."""
     if silent >= 0:
-        visiting.PATIENCE_S, visiting._TURN_S = 2.0, 4.0  # in this rank alone
+        visiting.PATIENCE_S, visiting._TURN_S = 3.0, 8.0  # in this rank alone
     board = MessageBoard(world.comm)
     board.line = lambda peer, patience_s: _line(world.comm, peer, patience_s, deaf)  # type: ignore[method-assign]
     facts = facts_here("shm", "10.0.0.1") | {"node": f"node {world.rank // 2}", "host": f"n{world.rank // 2}"}
     if world.rank == silent:
         board.tell(0, facts)
-        board.hear(0, 5.0)
+        board.hear(0, 30.0)
         while not board.hear(0, 0.2):
             pass  # until everybody else is done
         return None

@@ -38,6 +38,7 @@ def grow(directory: RunDirectory, *epochs: int) -> None:
 @pytest.fixture
 def server(growing, monkeypatch) -> Iterator[LiveServer]:
     monkeypatch.setattr(following, "PAUSE_S", 0.0)
+    monkeypatch.setattr(following, "SHARE", 0)
     with served([growing.path]) as found:
         yield found
 
@@ -59,6 +60,7 @@ def test_the_curve_grows_and_the_reader_s_choices_stay(server, growing):
         assert page.locator("details[open]").count() == 1
         ranks = figure(page, "What each rank did")
         assert ranks.locator("svg").count() == 0
+        ranks.locator("tr").nth(3 * RANKS).wait_for(state="attached", timeout=30_000)  # its file is written a bit later
         assert ranks.locator("tr").count() == 1 + 3 * RANKS
         assert page.evaluate("document.documentElement.dataset.theme") == "dark"
         assert "last written" in page.locator("#live").inner_text()
