@@ -22,14 +22,14 @@ from unisono.launch.children import die_with_parent
 
 AT_ONCE = 4
 PARTS = (
-    ("tests/cluster/test_slurm_*.py",),  # one cluster at a time: it has the ports of SLURM
-    ("tests/cluster/test_n*.py",),
-    ("tests/cli/test_[a-c]*.py",),
-    ("tests/cli/test_[d-z]*.py",),
     ("tests/faults", "tests/launch", "tests/comm"),
+    ("tests/cli/test_[d-z]*.py",),
+    ("tests/cluster/test_n*.py",),
     ("tests/loop", "tests/models", "tests/conformance"),
+    ("tests/cluster/test_slurm_*.py",),  # one cluster at a time: it has the ports of SLURM
     ("tests/train", "tests/strategies"),
     ("tests/report", "tests/arena"),
+    ("tests/cli/test_[a-c]*.py",),
 )
 """Those that take long begin first; whatever none of them names is the last one."""
 
