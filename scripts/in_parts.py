@@ -44,6 +44,7 @@ class Run(NamedTuple):
 
 def main() -> int:
     found = [sorted({str(path) for pattern in part for path in Path().glob(pattern)}) for part in PARTS]
+    assert all(found), "from the project's folder, please; or a part has other files now"
     rest = [f"--ignore={path}" for path in chain.from_iterable(found)]
     waiting = [*zip(map(" ".join, PARTS), found, strict=True), ("all others", rest)]
     running: list[Run] = []
@@ -52,7 +53,8 @@ def main() -> int:
         try:
             while waiting or running:
                 while waiting and len(running) < AT_ONCE:
-                    running.append(start(*waiting.pop(0), kept.enter_context(tempfile.TemporaryFile("w+"))))
+                    log = kept.enter_context(tempfile.TemporaryFile("w+", errors="replace"))
+                    running.append(start(*waiting.pop(0), log))
                 for run in [run for run in running if run.process.poll() is not None]:
                     running.remove(run)
                     codes.append(tell(run))

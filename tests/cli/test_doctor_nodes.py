@@ -23,7 +23,7 @@ with_torch = pytest.mark.skipif(not find_spec("torch"), reason="torch is not ins
 
 UNHURRIED = """
 from unisono.doctor.nodes import visit
-visit.PATIENCE_S = visit._ARRIVING_S = 30.0
+visit.PATIENCE_S = visit._ARRIVING_S = visit._TURN_S = 30.0
 from unisono.cli.main import main
 main()
 """

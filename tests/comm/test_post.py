@@ -137,6 +137,14 @@ def test_probe_takes_turns(posts):
     assert posts[0].probe(ANY, ANY) is None
 
 
+def test_who_still_waits_when_it_is_closed_is_told(posts):
+    receiving = posts[1].receive(np.zeros(3, np.uint8), 0, tag=0)
+    posts[1].close(0.0)
+    for wait in (receiving.test, receiving.wait):
+        with pytest.raises(CommError, match="a receive from rank 0: the communicator was closed meanwhile"):
+            wait()
+
+
 def test_probe_sees_nothing_that_a_receive_waits_for(posts):
     receiving = posts[1].receive(np.zeros(3, np.uint8), 0, tag=0)
     posts[0].send(message(3), 1, tag=0, echo=False)

@@ -102,9 +102,14 @@ def take_leave(rank: int, size: int, address: str) -> None:
         comm.checked = False
         if rank == 1:
             return comm.take_leave(b"no label")
-        with pytest.raises(CommError):
+        arriving = comm.irecv(np.empty(5), 1)
+        with pytest.raises(CommError) as caught:
             comm.all_gather(np.zeros(5))
+        assert not isinstance(caught.value, CommTimeout)
         assert comm.last_words() == [b"no label"]
+        for _ in range(2):
+            with pytest.raises(CommError, match="a receive from rank 1 failed"):
+                arriving.wait()
         comm.take_leave(b"nobody is there any more")
         print("PASSED", flush=True)
 

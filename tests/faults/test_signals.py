@@ -1,9 +1,11 @@
 """Signals: one asks for an end that can be resumed, a second one ends at once; ranks are not concerned."""
 
+import json
 import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -95,6 +97,18 @@ def test_one_that_comes_twice_is_one(tmp_path):
         _, errors = started.communicate(timeout=100)
     assert started.returncode == 75, errors
     assert require_newest(tmp_path / "run" / "snapshots").position > 2 * 24
+
+
+def test_an_echo_that_comes_while_the_run_is_being_left_changes_nothing(tmp_path):
+    with command(tmp_path / "run") as (started, _):
+        deadline = time.monotonic() + 3.0  # later it would be a second request
+        while started.poll() is None and time.monotonic() < deadline:
+            started.send_signal(signal.SIGTERM)
+            time.sleep(0.005)
+        _, errors = started.communicate(timeout=100)
+    assert started.returncode == 75, errors
+    assert f"HINT: go on with unisono train --resume {tmp_path / 'run'}" in errors
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["status"] == "halted"
 
 
 def _until_handled(pid: int, number: int) -> None:

@@ -104,6 +104,17 @@ def test_the_late_are_told_each_time_that_patience_ends(node):
     assert node.now == pytest.approx(1000.0 + 2 * PATIENCE_S, abs=2.0)
 
 
+def test_time_in_which_this_process_did_not_run_is_no_patience(node):
+    """The machine was suspended, or all of the group was stopped: nobody could stand still meanwhile."""
+
+    def suspend() -> None:
+        node.now += 3 * PATIENCE_S
+
+    node.then = [lambda: node.freeze(0, 2), suspend, lambda: node.freeze(1)]
+    assert node.rest() == [0, 1, 2]
+    assert node.late == []
+
+
 def test_who_is_on_his_way_is_waited_for(node):
     """A node without a living member is not at rest, until there is one again or nobody comes any more."""
     node.living = None

@@ -9,7 +9,7 @@ from unisono.launch.sharers import NEWS, Sharers
 
 
 def test_news_of_a_rank_that_has_died_since_share_nothing():
-    """The memory is reached through the rank that made it."""
+    """The memory is reached through the rank that tells of it; another one tells of it, too."""
     pid = os.fork()
     if pid == 0:
         os._exit(0)

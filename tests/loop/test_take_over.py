@@ -127,6 +127,21 @@ def test_a_rank_that_dies_before_anybody_listened_is_taken_over(quiet):
     check(found, {0}, quiet)
 
 
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_that_dies_while_the_model_is_being_shared_is_taken_over(quiet, rank):
+    def die(news: dict) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def work(world: unisono.World) -> dict:
+        if world.rank == rank:
+            world._announce = die
+        return loop(world, never)
+
+    with pytest.warns(UserWarning, match=f"rank {rank} was killed by SIGKILL; the others took over"):
+        found = unisono.run(work, RANKS, timeout_s=60.0)
+    check(found, {rank}, quiet)
+
+
 @pytest.mark.parametrize("rank", [0, 2])
 def test_a_rank_that_dies_in_the_middle_of_an_update(quiet, monkeypatch, rank):
     """Its chunk is half updated; what was done of it is taken back, and done again by others."""

@@ -19,6 +19,7 @@ from unisono.cli.watching import live_page
 from unisono.errors import RankFailed, UserError
 from unisono.launch.connect import connect_gloo, require
 from unisono.launch.local import run
+from unisono.launch.signals import heeding
 from unisono.recipe import Recipe
 from unisono.strategies.peers import check_gpus, devices_of, transport_of, warm_up
 from unisono.strategies.wire import wire_notes
@@ -59,12 +60,17 @@ def as_parent(recipe: Recipe, restarts: int, beside: ExitStack | None) -> dict[s
         team.resume(snapshot)  # before anything in the run directory is touched
     try:
         moves = transport_of(job.recipe, transport)
-        with Recorder(job, moves, [platform.node()], snapshot, devices, anew=again.anew) as record:
+        with (
+            ExitStack() as heeds,
+            Recorder(job, moves, [platform.node()], snapshot, devices, anew=again.anew) as record,
+        ):
             if beside is not None:
                 beside.enter_context(live_page(record.path))
             record.say([*job.notes, *precision_notes(job), *wire_notes(job.recipe, 1)])
             record.watch.meter.measure_idle()
             if team is not None:
+                # What comes twice is one request, also while it is written down what was reached.
+                heeds.enter_context(heeding(lambda: None, team.signals))
                 return _supervise(team, record)
             return _run_without_take_over(job, record, transport)
     except RankFailed as error:

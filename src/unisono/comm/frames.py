@@ -22,6 +22,7 @@ import numpy as np
 
 from unisono.comm.arrival import ROW_WORDS, Row
 from unisono.comm.base import Array
+from unisono.errors import CommError
 
 _WORDS = 256
 _TAG, _NBYTES, _SLOT, _ECHO, _ENDING, _DATA, _STAMP = 0, 1, 2, 3, 4, 5, _WORDS - 1
@@ -165,11 +166,13 @@ class Box:
 
     def look(self, deadline: float) -> None:
         """Takes in the frames that have landed."""
+        self._check_open()
         while self._ready[0][0][_STAMP]:
             self.take(deadline)
 
     def take(self, deadline: float) -> None:
         """Waits for the next frame and takes it in."""
+        self._check_open()
         frame, transfer = self._ready[0]
         transfer.wait(deadline)
         self._ready.popleft()
@@ -195,6 +198,10 @@ class Box:
     def has_row(self) -> bool:
         """Whether the source has shown a row that is not used yet; never blocks or fails."""
         return bool(self.rows) or any(frame[_STAMP] and frame[_TAG] == _ROW_TAG for frame, _ in self._ready)
+
+    def _check_open(self) -> None:
+        if not self._ready:
+            raise CommError(f"a receive from rank {self._source}: the communicator was closed meanwhile")
 
     def _hand_out(self, letter: Letter) -> None:
         for taker in self._takers:

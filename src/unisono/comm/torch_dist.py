@@ -219,6 +219,8 @@ class TorchCommunicator(CheckedCommunicator):
             work.wait()
         except RuntimeError as error:
             raise self.fail(what, error, []) from error
+        finally:
+            del work  # an error that somebody keeps would hold it, and with it gloo's threads
 
     def _bring_back(self, there: torch.Tensor, tensor: torch.Tensor) -> None:
         if there is not tensor:

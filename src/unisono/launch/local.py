@@ -84,9 +84,10 @@ def run(
     sharers, heeds = Sharers(ranks), ExitStack()
 
     def hear(rank: int, value: Any) -> None:
+        halted = sharers.halts
         if not sharers.hear(value):
             on_report(rank, value)
-        elif sharers.halts:
+        elif sharers.halts and not halted:
             heeds.enter_context(heeding(sharers.ask_to_halt))
 
     with closing(Segment.create(ShmPlan(ranks).nbytes)) as segment, closing(Crew(hear)) as crew, heeds:

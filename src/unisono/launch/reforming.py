@@ -18,6 +18,8 @@ from unisono.arena import protocol
 from unisono.arena.protocol import Words
 from unisono.arena.waiting import wait_until
 
+_PIECES = 5
+
 
 @final
 @dataclass(frozen=True)
@@ -47,7 +49,8 @@ def come_to_rest(words: Words, roll: Roll) -> list[int]:
                 return False
 
     protocol.raise_freeze(words)
-    while not wait_until(at_rest, roll.patience_s()):
+    # In pieces: a machine that stood still itself for a while has not been patient for that long.
+    while not any(wait_until(at_rest, roll.patience_s() / _PIECES) for _ in range(_PIECES)):
         roll.late(None if members is None else protocol.not_still(words, members))
     assert members is not None
     return members

@@ -75,6 +75,14 @@ def _interrupt() -> None:
     raise KeyboardInterrupt
 
 
+def ignore_requests() -> None:
+    """From here on this process leaves, as it was asked to: an echo would change its exit code. Ctrl-C still counts."""
+    if threading.current_thread() is threading.main_thread():
+        for number in SIGNALS:
+            if number != signal.SIGINT:
+                signal.signal(number, signal.SIG_IGN)
+
+
 @contextmanager
 def deaf_after(*failures: type[BaseException]) -> Iterator[None]:
     """From such a failure on SIGTERM is ignored: launchers send it to those who are left when a rank has died, who are

@@ -51,6 +51,8 @@ class Care:
     """Told of deaths, take-overs and joins."""
     tick: Callable[[], None] = lambda: None
     """Called about ten times a second."""
+    signals: dict[int, float] = field(default_factory=dict)
+    """When the first signal of each kind that asks for an end came; for blocks around the run that count with it."""
 
 
 @final

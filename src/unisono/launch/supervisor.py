@@ -51,7 +51,7 @@ class Supervisor:
         self._outcome = Outcome()
         self._newcomers = Newcomers(respawn=care.respawn)
         self._causes, self._losses = Causes(), Losses(care.most_deaths, care.most_crashes)
-        self._signals: dict[int, float] = {}
+        self._signals = care.signals
         self._acknowledged = False
 
     @property
@@ -241,5 +241,5 @@ class Supervisor:
         self._crew.kill(slot)
 
     def halting(self) -> AbstractContextManager[None]:
-        """Signals ask for an end at a round's end; the second of a kind ends at once. May be held longer than `run`."""
+        """Signals ask for an end at a round's end, a second one ends at once: `heeding`. May outlast `run`."""
         return heeding(lambda: None, self._signals)

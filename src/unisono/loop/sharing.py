@@ -126,9 +126,8 @@ class Sharing:
             protocol.first_view(self.shared.words, range(comm.size), comm.size)
         comm.barrier()
         if announce is not None:
-            # By everybody, and before anybody goes on: whoever dies first may be the one that was heard last.
+            # By everybody: it is reached through whoever told it, who may have died before anybody listened.
             announce({"pid": os.getpid(), "fd": self._kept, "sections": sections.pack()})
-            comm.barrier()
         crowded = comm.size > usable_cores()
         self.member = Member(self.shared.words, comm.rank, comm.size, crowded=crowded, timeout_s=comm.timeout_s)
         self.announce = announce

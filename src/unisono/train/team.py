@@ -111,6 +111,8 @@ class Team:
             self._setup = set_up(model, job.terms(model), job.optimizer, job.updates, job.recipe.ranks)
         model.init(self._shared.params[: model.layout.length], self._shared.buffers, generator(job.recipe.seed, "init"))
         self._position = 0
+        self.signals: dict[int, float] = {}
+        """When the first signal of each kind that asks for an end came."""
 
     def resume_at(self, position: int) -> None:
         """The first machine resumes from a snapshot of that round: this one will be told what it holds."""
@@ -172,6 +174,7 @@ class Team:
             restore=self._shared.restore if self._setup is None else self._take_pens_back,
             on_event=on_event,
             tick=tick,
+            signals=self.signals,
         )
         supervisor = Supervisor(self._shared.words, self._size, self._live, care, hear)
         # Set here and inherited: a rank that sets threads of BLAS wakes them, and they spin for as long as many steps.

@@ -9,7 +9,7 @@ import pytest
 import unisono
 from unisono.doctor.nodes import visit as visiting
 from unisono.doctor.nodes.facts import facts_here
-from unisono.doctor.nodes.line import FIRST_BYTES, Line, _ask, meet
+from unisono.doctor.nodes.line import FIRST_BYTES, MOST_BYTES, Line, _ask, meet
 from unisono.doctor.nodes.switchboard import MessageBoard
 from unisono.doctor.nodes.visit import dismiss, follow, lead
 from unisono.errors import CommTimeout
@@ -112,6 +112,21 @@ def test_one_long_trip_is_not_believed(monkeypatch):
     speed = _ask(SimpleNamespace(send=lambda array: sent.append(int(array[0]))), 0.02)
     assert sent == [FIRST_BYTES] * 2 + [2 * FIRST_BYTES] * 3 + [-1]
     assert speed.bytes_per_s == 2 * FIRST_BYTES / 0.02
+
+
+def test_the_longest_message_is_not_believed_at_once_either(monkeypatch):
+    times = iter([0.019, 0.003, 0.004])
+    monkeypatch.setattr(
+        "unisono.doctor.nodes.line._trip",
+        lambda line, outgoing, incoming: next(times) if outgoing.nbytes == MOST_BYTES else 0.0,
+    )
+    assert _ask(SimpleNamespace(send=lambda array: None), 0.02).bytes_per_s == MOST_BYTES / 0.003
+
+
+def test_a_link_that_takes_seconds_is_looked_at_once(monkeypatch):
+    times = iter([0.0] * 12 + [5.0])
+    monkeypatch.setattr("unisono.doctor.nodes.line._trip", lambda line, outgoing, incoming: next(times))
+    assert _ask(SimpleNamespace(send=lambda array: None), 0.02).bytes_per_s == FIRST_BYTES / 5.0
 
 
 def test_a_line_ends_in_time():

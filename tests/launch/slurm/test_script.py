@@ -198,6 +198,18 @@ sys.exit(int(os.environ["CODE"]))
 """
 
 
+def test_a_warning_that_comes_while_the_launcher_is_being_started_reaches_the_ranks(place):
+    (place / "srun").write_text(RANKS.format(python=sys.executable).replace('print("ready"', "print(open('up', 'w')"))
+    (place / "sleep").write_text("#!/bin/bash\nuntil [ -e up ]; do /bin/sleep 0.02; done\n")
+    (place / "sleep").chmod(0o755)
+    text = made().replace("launched=$!", "kill -USR1 $$; launched=$!")
+    assert text != made()
+    code, said = ended(place, text, 75)
+    assert code == 75
+    assert "ranks were asked\n" in said
+    assert "scontrol requeue 17\n" in said
+
+
 @pytest.mark.parametrize(("launcher", "asked_by"), [("srun", ""), ("torchrun", "scancel --signal=TERM 17\n")])
 @pytest.mark.parametrize("code", [75, 1])
 def test_the_warning_before_the_time_limit_reaches_the_ranks(place, launcher, asked_by, code):

@@ -169,7 +169,7 @@ def test_until_the_end_waits_while_the_last_answer_is_on_its_way(tmp_path, monke
 
     run = make(tmp_path / "run")
     with LiveServer([run]) as server:
-        server.looked = "an earlier version", time.monotonic()  # somebody is there
+        server.seen, server.asked = "an earlier version", time.monotonic()  # somebody is there
         monkeypatch.setattr(serving_module._Handler, "_send", slowly)
         serving = threading.Thread(target=server.serve, kwargs={"until_end": True})
         reading = threading.Thread(target=ask, args=(server, f"/{server.token}/content"))

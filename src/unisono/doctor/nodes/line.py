@@ -27,6 +27,7 @@ PINGS = 11
 FIRST_BYTES, MOST_BYTES = 1 << 16, 1 << 23
 _LOOKS = 3
 """How often a message that takes long is sent: something else may have taken the processor meanwhile."""
+_LONG_S = 1.0
 TAG = 2
 _SPIN_S = 0.02
 """Longer than any usual round trip: sleeping would be measured, too."""
@@ -93,8 +94,8 @@ def _ask(line: Line, seconds: float) -> Speed:
         for _ in range(_LOOKS):
             line.send(np.array([nbytes]))
             took_s = min(took_s, _trip(line, np.zeros(nbytes, np.uint8), word))
-            if took_s < seconds:  # not once more: it is short, whatever came between
-                break
+            if took_s > _LONG_S or (took_s < seconds and nbytes < MOST_BYTES):
+                break  # what came between hardly counts; or a longer one is next
     line.send(np.array([-1]))
     return Speed(round_trip_s / 2, nbytes / max(took_s - round_trip_s, took_s / 10))
 

@@ -34,18 +34,21 @@ echo "main address: $MASTER_ADDR:$MASTER_PORT, run directory: $run\""""
 _RUN = """\
 # Ranks that are asked to end save a snapshot and leave with exit code 75. This shell is asked by USR1, before the time
 # limit; when the job is cancelled or preempted, ranks get TERM from SLURM itself, and this shell waits for them.
-asked='' launched=''
+asked='' launched='' late=''
 running() {{ [ "$(squeue -h -j "$job" -o %T)" = RUNNING ]; }}  # a job that was cancelled is called that no more
 newest() {{ ls "$run/snapshots" 2>/dev/null | sed -nE 's/^[0-9]+-([0-9]+)$/\\1/p' | sort | tail -n 1; }}
-trap 'asked=yes; {asks} || true' USR1
+trap 'asked=yes; if [ -n "$launched" ]; then {asks} || true; else late=yes; fi' USR1
 trap '' TERM
 before=$(newest)
 launch {arguments}&
 launched=$!
-[ -z "$asked" ] || {asks} || true  # asked in between: nobody was told
 while kill -0 "$launched" 2>/dev/null; do
     sleep 1 >/dev/null 2>&1 &
     wait $! || true  # not for longer: bash may put a signal off until a wait ends
+    if [ -n "$late" ]; then  # asked before anybody was there: by now there is
+        late=''
+        {asks} || true
+    fi
 done
 code=0
 wait "$launched" || code=$?

@@ -53,8 +53,10 @@ class LiveServer(ThreadingHTTPServer):
         self.paths = [path.expanduser() for path in paths]
         self.follower = Follower(self.paths)
         self.token = secrets.token_urlsafe(24)
-        self.looked: tuple[str, float] = ("", -inf)
-        """The last version of the contents that has reached a reader, and when one last asked."""
+        self.seen = ""
+        """The last version of the contents of ended runs that has reached a reader."""
+        self.asked = -inf
+        """When a reader last asked, or got an answer."""
         self.asking: set[int] = set()
         """Threads that are about to answer."""
         try:
@@ -78,9 +80,8 @@ class LiveServer(ThreadingHTTPServer):
                 now = time.monotonic()
                 ended_at = ended_at or now
                 view = self.follower.look()
-                version, at = self.looked
-                nobody = now - at > AWAY_S and not self.asking
-                seen = view.fresh and view.version == version
+                nobody = now - self.asked > AWAY_S and not self.asking
+                seen = view.fresh and view.version == self.seen
                 if nobody or seen or now - ended_at > GRACE_S:
                     return
 
@@ -117,11 +118,12 @@ class _Handler(BaseHTTPRequestHandler):
     def _asking(self) -> Iterator[None]:
         """A reader is there, and on a busy machine its answer may take longer than readers are waited for."""
         server, thread = self.server, threading.get_ident()
-        server.looked = server.looked[0], time.monotonic()
+        server.asked = time.monotonic()
         server.asking.add(thread)
         try:
             yield
         finally:
+            server.asked = time.monotonic()
             server.asking.discard(thread)
 
     def _send_page(self) -> None:
@@ -138,7 +140,7 @@ class _Handler(BaseHTTPRequestHandler):
         html = None if seen == view.version else view.html
         news = {"version": view.version, "ended": view.ended, "age_s": view.age_s, "html": html}
         self._send(HTTPStatus.OK, "application/json", json.dumps(news))
-        self.server.looked = view.version if view.ended else "", time.monotonic()  # sent: the server may end now
+        self.server.seen = view.version if view.ended else ""  # sent: the server may end now
 
     def _refuse(self, why: str) -> None:
         hint = "HINT: open the address that `unisono watch` printed, all of it"
