@@ -108,6 +108,16 @@ def _used_by_others(name: str) -> bool:
 
 
 @pytest.fixture(autouse=True)
+def heeding_signals() -> Iterator[None]:
+    """A command that was asked to end ignores all further requests, for it leaves; pytest does not."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)}
+    yield
+    for number, handler in before.items():
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, handler)
+
+
+@pytest.fixture(autouse=True)
 def nothing_left_behind() -> Iterator[None]:
     before = holdings()
     gc.freeze()  # what is there now is no garbage of the test's: else torch alone, once imported, costs 60 ms a look

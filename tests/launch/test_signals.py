@@ -8,7 +8,7 @@ from contextlib import suppress
 import pytest
 
 from unisono.launch.children import reap, signals_held
-from unisono.launch.signals import SIGNALS, as_ctrl_c, deaf_after, heeding
+from unisono.launch.signals import SIGNALS, as_ctrl_c, deaf_after, heeding, ignore_requests
 
 
 def test_the_first_of_each_kind_asks_and_the_second_ends(monkeypatch):
@@ -51,6 +51,18 @@ def test_afterwards_all_is_as_before():
         assert signal.getsignal(signal.SIGTERM) != before[0]
         raise ValueError("mine")
     assert [signal.getsignal(number) for number in SIGNALS] == before
+
+
+def test_whoever_leaves_ignores_further_requests_but_for_ctrl_c():
+    asked = []
+    with heeding(lambda: asked.append(1)):
+        with heeding(lambda: asked.append(2)):
+            signal.raise_signal(signal.SIGTERM)
+            ignore_requests()
+        signal.raise_signal(signal.SIGTERM)
+    signal.raise_signal(signal.SIGUSR1)
+    assert asked == [2]
+    assert signal.getsignal(signal.SIGINT) == signal.default_int_handler
 
 
 def test_what_is_ignored_stays_ignored():

@@ -11,8 +11,7 @@ from contextlib import suppress
 from cyclopts import App, CycloptsError, UnusedCliTokensError
 
 from unisono import __version__
-from unisono.errors import RESUME_ME, UnisonoError
-from unisono.launch.signals import ignore_requests
+from unisono.errors import UnisonoError
 from unisono.tracebacks import told
 
 app = App(
@@ -99,7 +98,5 @@ def main() -> None:
 
 
 def fail(message: str, exit_code: int) -> None:
-    if exit_code == RESUME_ME:
-        ignore_requests()
     print(f"unisono: {message}", file=sys.stderr)
     sys.exit(exit_code)

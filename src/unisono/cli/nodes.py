@@ -21,7 +21,7 @@ from unisono.errors import RESUME_ME, RankFailed, UserError
 from unisono.launch.connect import require
 from unisono.launch.nodes import NodeOptions
 from unisono.launch.outpost import Outpost
-from unisono.launch.signals import heeding, ignore_requests
+from unisono.launch.signals import ignore_requests
 from unisono.recipe import Recipe
 from unisono.report.train import event_line
 from unisono.strategies.farewell import Farewell
@@ -146,18 +146,18 @@ def _train(team: Team, post: Outpost, records: list[Recorder], options: NodeOpti
     record = records[0] if records else None
     report: Callable[[int, Any], None] = (lambda rank, value: None) if record is None else (lambda _, v: record.add(v))
     event = _say_event if record is None else record.add_event
-    with heeding(lambda: None, team.signals), record or nullcontext():
+    with record or nullcontext():
         try:
             tick = (lambda pids: None) if record is None else record.watch.tick
             outcome = team.train(report, event, post, tick)
         except Halted as halted:
+            ignore_requests()
             if halted.outcome.lost:
                 post.take_leave(Farewell(halted.outcome.lost, RESUME_ME, halted.outcome.crashes))
             if record is not None:
                 raise
             told = str(halted) if halted.snapshot or halted.trouble else good_bye(halted.outcome.lost)
             _say(options, told)
-            ignore_requests()
             sys.exit(halted.exit_code)
         except RankFailed as error:
             post.take_leave(Farewell(str(error), error.exit_code))

@@ -19,14 +19,14 @@ from unisono.cli.watching import live_page
 from unisono.errors import RankFailed, UserError
 from unisono.launch.connect import connect_gloo, require
 from unisono.launch.local import run
-from unisono.launch.signals import heeding
+from unisono.launch.signals import heeding, ignore_requests
 from unisono.recipe import Recipe
 from unisono.strategies.peers import check_gpus, devices_of, transport_of, warm_up
 from unisono.strategies.wire import wire_notes
 from unisono.train.job import Job, prepare
 from unisono.train.precision_trial import precision_notes
 from unisono.train.resuming import find_snapshot
-from unisono.train.team import Places, Team
+from unisono.train.team import Halted, Places, Team
 from unisono.train.trainer import train as train_rank
 from unisono.world import World
 
@@ -60,17 +60,12 @@ def as_parent(recipe: Recipe, restarts: int, beside: ExitStack | None) -> dict[s
         team.resume(snapshot)  # before anything in the run directory is touched
     try:
         moves = transport_of(job.recipe, transport)
-        with (
-            ExitStack() as heeds,
-            Recorder(job, moves, [platform.node()], snapshot, devices, anew=again.anew) as record,
-        ):
+        with Recorder(job, moves, [platform.node()], snapshot, devices, anew=again.anew) as record:
             if beside is not None:
                 beside.enter_context(live_page(record.path))
             record.say([*job.notes, *precision_notes(job), *wire_notes(job.recipe, 1)])
             record.watch.meter.measure_idle()
             if team is not None:
-                # What comes twice is one request, also while it is written down what was reached.
-                heeds.enter_context(heeding(lambda: None, team.signals))
                 return _supervise(team, record)
             return _run_without_take_over(job, record, transport)
     except RankFailed as error:
@@ -79,7 +74,12 @@ def as_parent(recipe: Recipe, restarts: int, beside: ExitStack | None) -> dict[s
 
 def _supervise(team: Team, record: Recorder) -> dict[str, Any]:
     team.places = Places(record.weights, record.path / "snapshots", record.log)
-    outcome = team.train(lambda rank, value: record.add(value), record.add_event, on_tick=record.watch.tick)
+    with heeding(lambda: None, team.signals):  # so that there is no moment between
+        try:
+            outcome = team.train(lambda rank, value: record.add(value), record.add_event, on_tick=record.watch.tick)
+        except Halted:
+            ignore_requests()
+            raise
     found: dict[str, Any] = next(result for result in outcome.results.values() if result)
     return record.finish(found | {"takeovers": outcome.takeovers, "restarts": outcome.restarts})
 

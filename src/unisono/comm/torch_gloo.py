@@ -93,7 +93,7 @@ class _GlooTransfer:
                 # A time-out of zero would mean none.
                 self._work.wait(timedelta(seconds=max(deadline - time.monotonic(), 0.001)))
         except RuntimeError as error:
-            self._error = error  # also for whoever waits once more
+            self._error = error.with_traceback(None)  # also for whoever waits once more
             raise self._fail(f"{self._verb} rank {self._peer}", error, [self._peer]) from error
         finally:
             self._work = None  # gloo would take a second wait for one for a second message

@@ -17,6 +17,7 @@ import math
 import os
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Callable
 from contextlib import ExitStack, closing, suppress
@@ -42,6 +43,8 @@ from unisono.world import World
 STARTS = ("auto", "fork", "fresh")
 LOOK_S = 0.2
 """How often ranks are looked at once the first has returned."""
+TELLING_S = 0.5
+"""How long ranks may take, after they have met, until all have told that they share a model."""
 GONE_S = 0.2
 """How long a thread that is about to end may still be listed."""
 _TASKS = Path("/proc/self/task")
@@ -114,7 +117,10 @@ def run(
         while crew.living:
             before = len(lost)
             # No descriptor tells that a rank waits in shared memory for one that has returned: that is looked for.
-            for ended in crew.poll(LOOK_S if returned and sharers.any else None):
+            found = crew.poll(LOOK_S if returned and sharers.any else None)
+            if any(not ended.answered for ended in found):
+                found += _heard_out(crew, sharers)
+            for ended in found:
                 judge(ended)
             sharers.check_left(returned, crew.living)
             if len(lost) > before and crew.living:
@@ -128,6 +134,15 @@ def run(
                 f"rank {ended.rank} {children.how_it_ended(ended.status)}; the others took over", stacklevel=2
             )
         return results
+
+
+def _heard_out(crew: Crew, sharers: Sharers) -> list[Ended]:
+    """A rank has died, and others may be about to tell that they share a model; who ends while they are listened to."""
+    ended: list[Ended] = []
+    deadline = time.monotonic() + TELLING_S
+    while not sharers.any and crew.living and (left_s := deadline - time.monotonic()) > 0:
+        ended += crew.poll(left_s)
+    return ended
 
 
 def _check(work: Callable[[World], Any], ranks: int, start: str, timeout_s: float) -> None:

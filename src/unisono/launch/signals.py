@@ -61,6 +61,8 @@ def heeding(ask: Callable[[], None], since: dict[int, float] | None = None, *, a
         yield
     finally:
         for each, handler in before.items():
+            if signal.getsignal(each) is not handle:
+                continue  # `ignore_requests`
             signal.signal(each, signal.SIG_DFL if handler is None else handler)  # None: not Python's
 
 
