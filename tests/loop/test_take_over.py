@@ -13,6 +13,7 @@ import unisono
 from unisono.arena import protocol
 from unisono.arena.waiting import wait_until
 from unisono.errors import RankFailed
+from unisono.launch import local
 from unisono.optim.base import Optimizer
 
 torch = pytest.importorskip("torch")
@@ -128,13 +129,20 @@ def test_a_rank_that_dies_before_anybody_listened_is_taken_over(quiet):
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_rank_that_dies_while_the_model_is_being_shared_is_taken_over(quiet, rank):
-    def die(news: dict) -> None:
-        os.kill(os.getpid(), signal.SIGKILL)
+def test_a_rank_that_dies_while_the_model_is_being_shared_is_taken_over(quiet, monkeypatch, rank):
+    """Its death is heard of before the others have told that they share anything."""
+    monkeypatch.setattr(local, "TELLING_S", 60.0)
 
     def work(world: unisono.World) -> dict:
-        if world.rank == rank:
-            world._announce = die
+        announce = world._announce
+
+        def late(news: dict) -> None:
+            if world.rank == rank:
+                os.kill(os.getpid(), signal.SIGKILL)
+            time.sleep(0.1)
+            announce(news)
+
+        world._announce = late
         return loop(world, never)
 
     with pytest.warns(UserWarning, match=f"rank {rank} was killed by SIGKILL; the others took over"):

@@ -74,7 +74,7 @@ def as_parent(recipe: Recipe, restarts: int, beside: ExitStack | None) -> dict[s
 
 def _supervise(team: Team, record: Recorder) -> dict[str, Any]:
     team.places = Places(record.weights, record.path / "snapshots", record.log)
-    with heeding(lambda: None, team.signals):  # so that there is no moment between
+    with heeding(lambda: None, team.signals):  # beyond the run's own: no echo falls between it and the end
         try:
             outcome = team.train(lambda rank, value: record.add(value), record.add_event, on_tick=record.watch.tick)
         except Halted:

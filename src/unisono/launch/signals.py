@@ -7,8 +7,7 @@ ranks share) is done where a step ends, never in the handler.
     with as_ctrl_c(): study()
 
 One request may come twice: SLURM sends a signal to every process of a job, and torchrun or srun, among them, pass their
-own on.
-So a second one of a kind counts only when some seconds have passed; but for Ctrl-C, which a person presses.
+own on. So a second one of a kind counts only when some seconds have passed; but for Ctrl-C, which a person presses.
 
 Limits: Python runs handlers in the main thread and between two of its own instructions: one that waits inside a
 library (MPI's collectives) is asked when it comes back.
