@@ -10,6 +10,7 @@ import math
 
 import numpy as np
 
+from unisono import aligned
 from unisono.data import checks, scaling
 from unisono.data.dataset import PARTS, Dataset, freeze
 from unisono.data.options import DataOptions
@@ -34,8 +35,13 @@ def prepare(raw: Raw, options: DataOptions) -> Dataset:
         y = arrays.get(f"{part}_y", arrays["train_y"][:0])
         # A copy where it will be scaled: the array may be the user's.
         dtype = np.int64 if raw.tokens else np.float32
-        flat = x.reshape(len(x), math.prod(shape)).astype(dtype, order="C", copy=kind != "none")
-        arrays[f"{part}_x"], arrays[f"{part}_y"] = flat, y
+        rows = x.reshape(len(x), math.prod(shape))
+        if kind != "none" or rows.dtype != dtype:
+            flat = aligned.empty(rows.shape, dtype)
+            flat[...] = rows
+        else:
+            flat = aligned.as_aligned(rows)
+        arrays[f"{part}_x"], arrays[f"{part}_y"] = flat, aligned.as_aligned(y)
     if kind != "none":
         shift, scale = scaling.measure(kind, arrays["train_x"], shape)
         for part in PARTS:

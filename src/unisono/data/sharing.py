@@ -19,13 +19,13 @@ from typing import Any
 
 import numpy as np
 
+from unisono.aligned import ALIGNMENT_BYTES
 from unisono.arena.segment import Segment
 from unisono.comm.base import Communicator
 from unisono.comm.node import node_colour, share_segment
 from unisono.data.dataset import Dataset, freeze
 from unisono.errors import CommError, UnisonoError, UserError
 
-_ALIGN = 64
 _TEXT_BYTES = 4096
 """What is told of a failure; longer messages are cut."""
 
@@ -149,4 +149,4 @@ def _start(header_bytes: int) -> int:
 
 
 def _aligned(offset: int) -> int:
-    return -(-offset // _ALIGN) * _ALIGN
+    return -(-offset // ALIGNMENT_BYTES) * ALIGNMENT_BYTES

@@ -19,8 +19,10 @@ from typing import Any, final
 
 import numpy as np
 import torch
+from torch.utils._pytree import tree_map_only
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler, TensorDataset, default_collate
 
+from unisono.aligned import ALIGNMENT_BYTES
 from unisono.errors import UserError
 from unisono.models.torch.seeding import seed_from
 from unisono.rng import generator
@@ -83,6 +85,11 @@ class InMemory(Samples):
         return int.from_bytes(found.digest())
 
 
+def _aligned(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor on a 64-byte border, as torch's own allocator places it: bits may depend on addresses."""
+    return tensor.clone() if tensor.data_ptr() % ALIGNMENT_BYTES else tensor
+
+
 @final
 class _Shards(Dataset[Any]):
     """One item is one shard: random numbers are keyed before it is made."""
@@ -94,7 +101,8 @@ class _Shards(Dataset[Any]):
         key, indices = wanted[0], wanted[1].tolist()
         seed_all(generator(key[0], "samples", *key[1:]))
         many = getattr(self._items, "__getitems__", None)
-        return default_collate(many(indices) if many is not None else [self._items[index] for index in indices])
+        found = default_collate(many(indices) if many is not None else [self._items[index] for index in indices])
+        return tree_map_only(torch.Tensor, _aligned, found)
 
 
 @final

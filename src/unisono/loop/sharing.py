@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, final
 import numpy as np
 import torch
 
+from unisono import aligned
 from unisono.arena import protocol
 from unisono.arena.member import Gone, Member, Regrouped
 from unisono.arena.protocol import COMMIT, PHASES
@@ -143,7 +144,7 @@ class Sharing:
         self.optimizer = SharedOptimizer(optimizer, self)
         self.kind, self.state_names = groups[0].options.name, make(groups[0].options).state_names
         self._timeout_s = comm.timeout_s
-        self._rows = np.zeros((0, len(self.shared.params)), np.float32)
+        self._rows = aligned.zeros((0, len(self.shared.params)))
         self.guard, self.watch = Guard(model), Watch(len(self._trained))
         self.agreement = Agreement(self.shared.agreement, self.member)
         self.steps = 0
@@ -174,7 +175,7 @@ class Sharing:
     def rows(self, count: int) -> np.ndarray:
         """Rows for the gradients of `count` shards of this rank, padded with zeros."""
         if len(self._rows) < count:
-            self._rows = np.zeros((count, len(self.shared.params)), np.float32)
+            self._rows = aligned.zeros((count, len(self.shared.params)))
             self.owner.dealing.forget()
         return self._rows
 

@@ -11,9 +11,9 @@ float32), not relatively.
 from math import sqrt
 from typing import final
 
-import numpy as np
 from numpy import add, greater, maximum, multiply, subtract, tanh
 
+from unisono import aligned
 from unisono.models.base import Array
 from unisono.models.gelu import GELU
 from unisono.models.layer import Layer, Pass, Room
@@ -31,7 +31,7 @@ class ReLU(Layer):
 class ReLUPass(Pass):
     def __init__(self, room: Room) -> None:
         self.y, self.slope = room.empty(room.shape[2]), room.empty(room.shape[2])
-        self.on = np.empty(self.y.shape, bool)
+        self.on = aligned.stack(len(self.y), self.y.shape[1:], bool)
         self.zero = room.constant(0.0)
 
     def forward(self, x: Array) -> Array:

@@ -14,6 +14,7 @@ from typing import final
 import numpy as np
 from numpy import add, divide, matmul, multiply, sqrt, subtract
 
+from unisono import aligned
 from unisono.models.base import Array, Layout
 from unisono.models.layer import Layer, Pass, Room
 
@@ -47,12 +48,12 @@ class BatchNormPass(Pass):
         self.gamma, self.beta = room.params.reshape(2, h)  # (h,), (h,)
         self.running = room.buffers.reshape(2, h)  # (2, h)
         self.new_running = room.new_buffers.reshape(k, 2, h)
-        self.stats = np.empty((k, 2, h), dtype)
+        self.stats = aligned.stack(k, (2, h), dtype)
         self.mean, self.var = self.stats[:, :1], self.stats[:, 1:]  # (k, 1, h) each
-        self.inv, self.slope, self.pull = (np.empty((k, 1, h), dtype) for _ in range(3))
-        self.kept = np.empty((2, h), dtype)
+        self.inv, self.slope, self.pull = (aligned.stack(k, (1, h), dtype) for _ in range(3))
+        self.kept = aligned.empty((2, h), dtype)
         self.centred, self.work, self.y = room.empty(h), room.empty(h), room.empty(h)
-        self.means = np.empty((k, 2, h), dtype)
+        self.means = aligned.stack(k, (2, h), dtype)
         self.mean_dgamma, self.mean_dbeta = self.means[:, :1], self.means[:, 1:]  # (k, 1, h) each
         self.ones, self.average = room.rows(1.0), room.rows(1 / b)  # (1, b)
         self.one, self.eps, self.share = (room.constant(value) for value in (1.0, EPS, 1 / b))

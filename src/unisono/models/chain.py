@@ -15,6 +15,7 @@ from typing import final
 
 import numpy as np
 
+from unisono import aligned
 from unisono.errors import UserError
 from unisono.models.base import Array, Layout, Model, Noise, ShardSums
 from unisono.models.layer import Layer, Room
@@ -52,7 +53,7 @@ class Chain(Model):
             plan.aim(grads, self._cut(grads))
         if self._draws:
             plan.noise[:] = _generators(noise, len(x))
-        array = self._plain(x)  # (k, b, features)
+        array = plan.read(x)  # (k, b, features)
         for forward in plan.forwards:
             array = forward(array)
         plan.loss.forward(array, y)
@@ -63,17 +64,11 @@ class Chain(Model):
 
     def evaluate(self, x: Array, y: Array) -> ShardSums:
         plan = self._plans.get(x.shape) or self._open(x.shape)
-        array = self._plain(x)  # (k, b, features)
+        array = plan.read(x)  # (k, b, features)
         for infer in plan.infers:
             array = infer(array)
         plan.loss.forward(array, y)
         return plan.evaluated
-
-    def _plain(self, x: Array) -> Array:
-        """Contiguous and of the model's type: anything else would be computed by other kernels, with other bits."""
-        if x.flags.c_contiguous and x.dtype == self._params.dtype:
-            return x
-        return np.ascontiguousarray(x, self._params.dtype)
 
     def _open(self, shape: tuple[int, ...]) -> "Plan":
         if len(shape) != 3 or shape[2] != self._features or 0 in shape:
@@ -108,7 +103,7 @@ class Plan:
     ) -> None:
         shards, batch, width = shape
         dtype = params[0].dtype
-        new_buffers = np.empty((shards, sum(len(part) for part in buffers)), dtype)
+        new_buffers = aligned.stack(shards, (sum(len(part) for part in buffers),), dtype)
         self.noise: list[np.random.Generator] = []
         self._passes = []
         for layer, part, state, new in zip(
@@ -124,6 +119,16 @@ class Plan:
         self.trained = ShardSums(loss_sum, correct, new_buffers)
         self.evaluated = ShardSums(loss_sum, correct, new_buffers[:, :0])
         self.grads: Array | None = None
+        self._x: Array | None = None
+        self._dtype = dtype
+
+    def read(self, x: Array) -> Array:
+        """x as a stack of the model's type: anything else would be computed by other kernels, with other bits."""
+        if x is self._x:  # loaders fill the same array again and again
+            return x
+        found = aligned.as_stack(x, self._dtype)
+        self._x = x if found is x else None
+        return found
 
     def aim(self, grads: Array, parts: Sequence[Array]) -> None:
         """Gradients go into `grads` (k, length or more) from now on."""

@@ -9,9 +9,9 @@ shards: each line is one NumPy call with `out=`.
 Rules that keep the bits of a shard independent of its neighbours:
 - products are `matmul` on stacks: one GEMM per shard inside, never one over (k * b) rows;
 - sums are products with ones, or run along the last, contiguous axis: they see one shard only;
-- work arrays are contiguous, so that every element meets the same kernel.
-They are held bit by bit in float32, the type of training. In float64, which is there to check gradients, old dot
-kernels (OpenBLAS's for SSE3) look at the alignment of their input, and layers with one output can differ.
+- each shard of a work array is contiguous and begins on a 64-byte border, so that it meets the same kernels.
+They are held bit by bit in float32, the type of training. Kernels may look at the alignment of their input (MKL's small
+products, OpenBLAS's dot for SSE3): that of a shard is the same in every call.
 
 Who may write where: `forward` never writes into its input; `backward` may overwrite `dy`, which nobody reads again.
 """
@@ -22,6 +22,7 @@ from typing import final
 
 import numpy as np
 
+from unisono import aligned
 from unisono.models.base import Array, Layout
 
 NOTHING = Layout({})
@@ -48,8 +49,8 @@ class Room:
     """One generator a shard, put here before each forward of a network that draws."""
 
     def empty(self, width: int) -> Array:
-        """Memory for (k, b, width)."""
-        return np.empty((*self.shape[:2], width), self.params.dtype)
+        """Memory for (k, b, width), each of the k shards on a border of its own."""
+        return aligned.stack(self.shape[0], (self.shape[1], width), self.params.dtype)
 
     def constant(self, value: float) -> Array:
         """A number as an array of no dimension, which ufuncs take faster than Python's."""
@@ -57,7 +58,9 @@ class Room:
 
     def rows(self, value: float) -> Array:
         """(1, b) filled with `value`: times (k, b, width) it sums each shard over its batch."""
-        return np.full((1, self.shape[1]), value, self.params.dtype)
+        row = aligned.empty((1, self.shape[1]), self.params.dtype)
+        row[...] = value
+        return row
 
 
 class Pass(ABC):

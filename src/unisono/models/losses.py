@@ -15,6 +15,7 @@ from typing import final
 import numpy as np
 from numpy import add, divide, equal, exp, log, matmul, multiply, subtract
 
+from unisono import aligned
 from unisono.models.base import Array
 
 
@@ -59,16 +60,19 @@ class SoftmaxCrossEntropyPass(LossPass):
 
     def __init__(self, shape: tuple[int, int, int], dtype: np.dtype) -> None:
         k, b, c = shape
-        self.e = np.empty(shape, dtype)
-        self.flat = self.e.reshape(-1)  # (k * b * c,)
-        self.starts = np.arange(0, k * b * c, c).reshape(k, b)
+        self.e = aligned.stack(k, (b, c), dtype)
+        self.flat = aligned.flat_memory(self.e)  # (k * (b * c, and a gap),)
+        rows = np.arange(0, b * c, c)
+        self.starts = np.arange(0, k * b * c, b * c)[:, np.newaxis] + rows  # (k, b): as if there were no gaps
+        self.places = np.arange(k)[:, np.newaxis] * (self.e.strides[0] // self.e.itemsize) + rows  # (k, b): in flat
         self.best, self.place, self.label_place = (np.empty((k, b), np.intp) for _ in range(3))
-        self.top, self.label, self.log = (np.empty((k, b), dtype) for _ in range(3))
+        self.top, self.label, self.log = (aligned.stack(k, (b,), dtype) for _ in range(3))
         self.tops = self.top[:, :, np.newaxis]  # (k, b, 1)
-        self.total = np.empty((k, b, 1), dtype)
+        self.total = aligned.stack(k, (b, 1), dtype)
         self.totals = self.total[:, :, 0]  # (k, b)
-        self.ones = np.ones((c, 1), dtype)
-        self.found = np.empty((k, 2, b))
+        self.ones = aligned.empty((c, 1), dtype)
+        self.ones[...] = 1.0
+        self.found = aligned.stack(k, (2, b), np.float64)
         self.losses, self.hits = self.found[:, 0], self.found[:, 1]  # (k, b) each
         self.sums = np.empty((k, 2))
         self.scale = np.zeros((), dtype)
@@ -77,8 +81,8 @@ class SoftmaxCrossEntropyPass(LossPass):
     def forward(self, z: Array, y: Array) -> None:
         z.argmax(2, out=self.best)  # (k, b, c) -> (k, b); much faster than a maximum along so short an axis
         equal(self.best, y, out=self.hits)  # (k, b)
-        add(self.best, self.starts, out=self.place)  # (k, b): where in the flat outputs it is
-        add(y, self.starts, out=self.label_place)
+        add(self.best, self.starts, out=self.place)  # (k, b): its number among all outputs
+        add(y, self.places, out=self.label_place)
         z.take(self.place, out=self.top, mode="clip")  # (k, b)
         subtract(z, self.tops, out=self.e)  # (k, b, c)
         self.flat.take(self.label_place, out=self.label, mode="clip")  # (k, b)
@@ -116,8 +120,8 @@ class MeanSquaredErrorPass(LossPass):
     def __init__(self, shape: tuple[int, int, int], dtype: np.dtype) -> None:
         k, b, o = shape
         self.outputs = o
-        self.gap = np.empty(shape, dtype)
-        self.squares = np.empty((k, b * o))
+        self.gap = aligned.stack(k, (b, o), dtype)
+        self.squares = aligned.stack(k, (b * o,), np.float64)
         self.sums = np.zeros((k, 2))
 
     def forward(self, z: Array, y: Array) -> None:

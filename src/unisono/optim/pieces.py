@@ -16,13 +16,14 @@ from typing import TypeAlias, final
 import numpy as np
 from numpy.typing import NDArray
 
+from unisono import aligned
+
 Array: TypeAlias = NDArray[np.float32]
 """1-d, float32, contiguous."""
 
 PIECE = 32 * 1024
 """Elements: parameters, gradients, two states and scratch of a piece are 640 KiB, and a usual chunk is one piece."""
 
-_CACHE_LINE = 64
 _LEAST = np.array(1e-36, np.float32)
 
 
@@ -42,8 +43,8 @@ class Scratch:
     """Room for a piece of the gradient, and for one of the change that follows from it."""
 
     def __init__(self) -> None:
-        self._gradient = _aligned(PIECE)
-        self._change = _aligned(PIECE)
+        self._gradient = aligned.empty(PIECE)
+        self._change = aligned.empty(PIECE)
         self._small: NDArray[np.bool_] = np.empty(PIECE, np.bool_)
 
     def change(self, length: int) -> Array:
@@ -67,9 +68,3 @@ class Scratch:
             part = vector[piece]
             small = np.less(np.abs(part, out=self.change(len(part))), _LEAST, out=self._small[: len(part)])
             np.copyto(part, 0, where=small)
-
-
-def _aligned(length: int) -> Array:
-    room = np.empty(length + _CACHE_LINE, np.float32)
-    skipped = -room.ctypes.data % _CACHE_LINE // room.itemsize
-    return room[skipped : skipped + length]

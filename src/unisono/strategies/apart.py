@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from unisono import aligned
 from unisono.comm.base import Communicator
 from unisono.data.shards import shards_of_rank
 from unisono.errors import UserError
@@ -30,8 +31,8 @@ class Apart(Strategy):
         self.rank, self.size = comm.rank, comm.size
         self._comm = comm
         self._ledger = Ledger(comm, model)
-        self.params = np.zeros(padded(model.layout.length), np.float32)
-        self.buffers = np.zeros(model.buffers_layout.length, np.float32)
+        self.params = aligned.zeros(padded(model.layout.length))
+        self.buffers = aligned.zeros(model.buffers_layout.length)
         self.scores = np.zeros((epochs + 1, 3))
 
     def start(self, model: Model, rng: np.random.Generator) -> None:

@@ -22,6 +22,7 @@ from typing import final
 
 import numpy as np
 
+from unisono import aligned
 from unisono.models.base import Array, Model, Noise, ShardSums
 from unisono.models.wrappers import Wrapper
 from unisono.optim import make
@@ -49,8 +50,8 @@ class Journeys(Wrapper):
         segments, length = segments_of(walker), padded(walker.layout.length)
         self._ranges = segments.ranges(0, length)
         self._squares = np.zeros((self._scaling.rows, segments.count))
-        self._params, self._gradient = np.zeros(length, np.float32), np.zeros((1, length), np.float32)
-        self._buffers = np.zeros(walker.buffers_layout.length, np.float32)
+        self._params, self._gradient = aligned.zeros(length), aligned.zeros((1, length))
+        self._buffers = aligned.zeros(walker.buffers_layout.length)
         self._moving = len(self._buffers) - walker.fixed
         self._sums = np.zeros((2, 1))
         self._found = ShardSums(self._sums[0], self._sums[1], self._buffers[None])

@@ -15,6 +15,7 @@ from typing import final
 
 import numpy as np
 
+from unisono import aligned
 from unisono.arena.member import Member
 from unisono.data.loader import Group
 from unisono.models.base import Model, Noise, Part, ShardSums
@@ -31,7 +32,7 @@ class Maker:
     def __init__(self, shared: Shared, member: Member, model: Model, dealing: Dealing) -> None:
         self._shared, self._member, self._model, self._dealing = shared, member, model, dealing
         self._exchange = ArenaExchange(shared, member) if model.exchange_width else None
-        self._rows = np.zeros((0, len(shared.params)), np.float32)
+        self._rows = aligned.zeros((0, len(shared.params)))
         self._views: dict[tuple[int, int, int], np.ndarray] = {}
         self._places: dict[tuple[int, int], tuple[np.ndarray, ...]] = {}
         self.step_s = 0.0
@@ -118,7 +119,7 @@ class Maker:
         if len(mine) <= 1:
             return self._dealing.places(live, makers, self._member.slot)
         if len(self._rows) < len(mine):  # not before: rows that are never used would still take memory
-            self._rows = np.zeros((len(mine), len(self._shared.params)), np.float32)
+            self._rows = aligned.zeros((len(mine), len(self._shared.params)))
             self._views.clear()
             self._dealing.forget()
         return self._rows

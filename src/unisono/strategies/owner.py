@@ -18,6 +18,7 @@ from typing import NamedTuple, final
 
 import numpy as np
 
+from unisono import aligned
 from unisono.arena.canon import chunk_bounds, combine
 from unisono.arena.member import Member
 from unisono.arena.protocol import NORMS, pack
@@ -76,7 +77,7 @@ class Owner:
         self.ranges = self._segments.ranges(self.low, self.high)
         self._stretches = Stretches(self.ranges)
         self._chunks = [row[self.low : self.high] for row in self._shared.vectors]
-        self.gradient = self._room = np.empty(self.high - self.low, np.float32)
+        self.gradient = self._room = aligned.empty(self.high - self.low)
         self._pieces = [
             (self._optimizers[number], number, chunks[0], slice(low, high), chunks[1:])
             for low, high, number in self._cut_into_groups()

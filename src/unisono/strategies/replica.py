@@ -16,6 +16,7 @@ from typing import final
 
 import numpy as np
 
+from unisono import aligned
 from unisono.arena.canon import combine
 from unisono.comm.allreduce import all_reduce
 from unisono.comm.base import Communicator
@@ -67,9 +68,9 @@ class Replica(Saved):
         self._squares = np.zeros((self._scaling.rows, segments.count))
         self._ranges = segments.ranges(0, length)
         self._stretches = Stretches(self._ranges)
-        self.state = [np.zeros(length, np.float32) for _ in self._optimizer.state_names]
-        self._rows = np.zeros((0, length), np.float32)
-        self._gradient = np.zeros(length, np.float32)
+        self.state = [aligned.zeros(length) for _ in self._optimizer.state_names]
+        self._rows = aligned.zeros((0, length))
+        self._gradient = aligned.zeros(length)
         self._first_row = np.zeros(model.taken - model.fixed, np.float32)
         missed = np.zeros((2, len(model.layout.shapes)), np.int64)
         lasting = Lasting([self.params, *self.state], self.buffers, np.zeros((terms.steps, 2)), self.scores, missed)
@@ -172,7 +173,7 @@ class Replica(Saved):
         sums[-1, 0] = self._own.asked
         buffers = np.zeros(len(self.buffers) - self._model.taken, np.float32)
         if len(self._rows) < len(mine):
-            self._rows = np.zeros((len(mine), len(self.params)), np.float32)
+            self._rows = aligned.zeros((len(mine), len(self.params)))
         noise = batch.noise
         for group in groups:
             at, count = group.first - mine.start, len(group.x)

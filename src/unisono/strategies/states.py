@@ -16,6 +16,8 @@ from typing import Self, final
 
 import numpy as np
 
+from unisono import aligned
+
 
 @final
 class States:
@@ -27,7 +29,7 @@ class States:
     @classmethod
     def alone(cls, replicas: int, count: int, length: int) -> Self:
         """In memory of this process, which the replicas that it never walks for do not take up."""
-        return cls(np.zeros((2, replicas, count, length), np.float32), np.zeros((2, replicas), np.int64))
+        return cls(aligned.zeros((2, replicas, count, length)), np.zeros((2, replicas), np.int64))
 
     def begin(self, replica: int, position: int) -> list[np.ndarray]:
         """(length,) each: vectors to be changed in round `position`, with what the rounds before it left."""

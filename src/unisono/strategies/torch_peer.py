@@ -24,6 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from unisono import aligned
 from unisono.comm.base import Communicator
 from unisono.models.torch.model import TorchModel
 from unisono.models.torch.seeding import TORCH, seed_from
@@ -116,7 +117,7 @@ class Peer(Apart):
     def _part(self, weighted: Tensor) -> np.ndarray:
         """(padded length,): a backward of its own, which the wrapper does not see; once an epoch."""
         found = torch.autograd.grad(weighted, list(self._trained.values()), retain_graph=True, allow_unused=True)
-        part = np.zeros(len(self.params), np.float32)
+        part = aligned.zeros(len(self.params))
         views = self._model.layout.views(part[: self._model.layout.length])
         for name, gradient in zip(self._trained, found, strict=True):
             if gradient is not None:

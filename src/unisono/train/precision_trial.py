@@ -15,6 +15,7 @@ from statistics import median
 
 import numpy as np
 
+from unisono import aligned
 from unisono.data.loader import Loader
 from unisono.rng import generator
 from unisono.train.fingerprint import cpu_flags
@@ -57,12 +58,12 @@ def _compare(job: Job) -> tuple[float, bool]:
         # One thread: whoever asks may be about to fork ranks, which a process with threads of torch's cannot.
         recipe = replace(job.recipe, precision=precision, sync_batchnorm=False, threads=1)
         model = replace(job, recipe=recipe).model()
-        params = np.zeros(model.layout.length, np.float32)
-        buffers = np.zeros(model.buffers_layout.length, np.float32)
+        params = aligned.zeros(model.layout.length)
+        buffers = aligned.zeros(model.buffers_layout.length)
         model.init(params, buffers, generator(job.recipe.seed, "init"))
         model.bind(params, buffers)
         models.append(model)
-        grads.append(np.zeros((1, model.layout.length), np.float32))
+        grads.append(aligned.zeros((1, model.layout.length)))
     took: tuple[list[float], list[float]] = ([], [])
     begun = time.perf_counter()
     while len(took[0]) < 2 or time.perf_counter() < begun + BUDGET_S:

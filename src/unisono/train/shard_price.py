@@ -17,6 +17,7 @@ from statistics import median
 
 import numpy as np
 
+from unisono import aligned
 from unisono.models.base import Array, Model
 
 BUDGET_S = 0.05
@@ -28,9 +29,10 @@ def shard_price(model: Model, x: Array, y: Array) -> float:
     if k == 1:
         return 1.0
     scale = 1.0 / (k * b)
-    rows = np.empty((k, model.layout.length), np.float32)
+    rows = aligned.empty((k, model.layout.length))
     cut = (x, y, rows)
-    whole = (x.reshape(1, k * b, *x.shape[2:]), y.reshape(1, k * b, *y.shape[2:]), rows[:1])
+    joined_x, joined_y = (aligned.as_stack(a.reshape(1, k * b, *a.shape[2:]), a.dtype) for a in (x, y))
+    whole = (joined_x, joined_y, rows[:1])
     draws = np.random.default_rng(0)
     took: tuple[list[float], list[float]] = ([], [])
     begun = time.perf_counter()

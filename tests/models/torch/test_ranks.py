@@ -35,8 +35,35 @@ class Net(nn.Module):
 """
 
 
+ADDRESSES = """
+import os
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self, shape, outputs):
+        super().__init__()
+        self.first, self.norm, self.out = nn.Linear(shape[0], 7), nn.BatchNorm1d(7), nn.Linear(7, outputs)
+
+    def forward(self, x):
+        if self.training and len(x) == 5:
+            tensors = [x, *self.parameters(), *self.buffers()]
+            with open(f"{__file__}.{os.getpid()}", "a") as log:
+                print(*[tensor.data_ptr() % 64 for tensor in tensors], file=log)
+        return self.out(self.norm(self.first(x)))
+"""
+"""Writes down where the tensors lie that kernels see."""
+
 BN = {"model": "bn-mlp:24", "engine": "torch", "dropout": 0.4, "batch_size": 300}
+ODD = {"engine": "torch", "model": "mlp:64,32", "data": "synthetic:classes=5,rows=301,features=13", "batch_size": 24}
+SEEN = {"model": "seen", "data": "synthetic:classes=3,rows=47,features=13", "batch_size": 20, "shards": 4}
 RUNS = {
+    "13 features": (ODD, (1, 2, 3, 4, 8)),
+    "30 features, linear": (
+        {"engine": "torch", "model": "linear", "data": "synthetic:regression,rows=301,features=30", "batch_size": 50},
+        (1, 2, 3, 8),
+    ),
+    "addresses": (SEEN, (1, 3, 4)),
+    "addresses, replicas": (SEEN | {"strategy": "local", "sync_every": 2, "local_after": 0}, (1, 3)),
     "own": ({}, (1, 2, 3, 4, 8)),
     "own, bf16, clipped": ({"precision": "bf16", "clip": 1.0, "optimizer": "momentum", "lr": 0.05}, (1, 3)),
     "own, replicas": ({"strategy": "local", "sync_every": 3, "local_after": 0}, (1, 2, 4, 8)),
@@ -52,9 +79,14 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict]]:
     """Of all `RUNS`, one after the other in a process of its own."""
     path = tmp_path_factory.mktemp("own") / "mine.py"
     path.write_text(OWN)
-    runs = [({"model": f"{path}:Net", "epochs": 1} | options, ranks) for options, ranks in RUNS.values()]
+    seen = path.with_name("seen.py")
+    seen.write_text(ADDRESSES)
+    models = {"": f"{path}:Net", "seen": f"{seen}:Net"}
+    runs = [({"epochs": 1} | options, ranks) for options, ranks in RUNS.values()]
+    runs = [(run | {"model": models.get(model := run.get("model", ""), model)}, ranks) for run, ranks in runs]
     (found,) = unisono.run(lambda world: run_all(runs), 1, start="fork")
-    return dict(zip(RUNS, found, strict=True))
+    logs = [log.read_text().splitlines() for log in seen.parent.glob("seen.py.*")]
+    return dict(zip(RUNS, found, strict=True)) | {"logs": logs}
 
 
 @pytest.mark.parametrize("name", RUNS)
@@ -64,6 +96,13 @@ def test_bits_and_scores_do_not_depend_on_the_ranks(outcomes, name):
         assert outcome["engine"] == "torch"
         assert not outcome["threads"], "the parent of the ranks has threads of torch's"
         assert len(outcome["weights"]) == 1
+
+
+def test_kernels_see_the_same_addresses_modulo_64_on_every_rank(outcomes):
+    logs = outcomes["logs"]
+    assert len(logs) >= 1 + 3 + 4 + 1 + 3
+    (seen,) = {line for log in logs for line in log}
+    assert seen.startswith("0 0 "), "samples, and the first parameter"
 
 
 def test_the_engine_learns(outcomes):

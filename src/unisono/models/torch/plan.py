@@ -1,7 +1,8 @@
 """Plan: what calls of one shape have in common, so that a call in the middle of a run makes nothing anew.
 
 The one idea: loaders and strategies hand over the same arrays at every step, so the tensors that are views of them, one
-a shard, are kept for as long as the arrays are the same objects.
+a shard, are kept for as long as the arrays are the same objects. Every shard begins on a 64-byte border (`aligned.py`):
+arrays that are not like that are copied first.
 
     plan = Plan(task, shards=4, buffers=66, parameters=6); plan.read(x, y); plan.aim(grads, vectors)
 
@@ -14,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from unisono import aligned
 from unisono.models.base import Array, ShardSums
 from unisono.models.torch.task import Task
 from unisono.models.torch.vectors import Vectors
@@ -26,7 +28,7 @@ class Plan:
     def __init__(self, task: Task, shards: int, buffers: int, parameters: int) -> None:
         self._task = task
         self.loss_sum, self.correct = np.zeros((2, shards))
-        self.new_buffers = np.empty((shards, buffers), np.float32)
+        self.new_buffers = aligned.stack(shards, (buffers,))
         self.used = np.ones((shards, parameters), np.bool_)
         self.complete = ShardSums(self.loss_sum, self.correct, self.new_buffers)
         self.partial = ShardSums(self.loss_sum, self.correct, self.new_buffers, self.used)
@@ -43,15 +45,13 @@ class Plan:
     def read(self, x: Array, y: Array) -> None:
         """x (k, b, features) and y as tensors, one a shard; loaders fill the same arrays again and again."""
         if x is not self._x:
-            dtype = np.dtype(np.int64 if self._task.tokens else np.float32)
-            whole = self._task.samples(_tensor(x, dtype))  # (k, b, *input_shape)
-            self.samples = [whole[shard] for shard in range(len(x))]
-            self._x = x if np.may_share_memory(x, self.samples[0].numpy()) else None
+            stack = _writable_stack(x, np.dtype(np.int64 if self._task.tokens else np.float32))
+            self.samples = [self._task.samples(torch.from_numpy(shard)) for shard in stack]  # (b, *input_shape) each
+            self._x = x if stack is x else None
         if y is not self._y:
-            dtype = np.dtype(np.int64 if self._task.classifies else np.float32)
-            labels = _tensor(y, dtype)
-            self.labels = [labels[shard] for shard in range(len(y))]
-            self._y = y if np.may_share_memory(y, self.labels[0].numpy()) else None
+            stack = _writable_stack(y, np.dtype(np.int64 if self._task.classifies else np.float32))
+            self.labels = [torch.from_numpy(shard) for shard in stack]
+            self._y = y if stack is y else None
 
     def aim(self, grads: Array, vectors: Vectors) -> None:
         """Gradients go into `grads` (k, length or more) from now on."""
@@ -62,8 +62,10 @@ class Plan:
         self.grads = grads
 
 
-def _tensor(array: Array, dtype: np.dtype) -> Tensor:
+def _writable_stack(array: Array, dtype: np.dtype) -> Array:
     """Without a copy where it can be: torch warns of memory that it must not write, and modules might write to it."""
-    if not array.flags.writeable or not array.flags.c_contiguous or array.dtype != dtype:
-        array = np.array(array, dtype, order="C")
-    return torch.from_numpy(array)
+    if array.flags.writeable:
+        return aligned.as_stack(array, dtype)
+    copy = aligned.stack(len(array), array.shape[1:], dtype)
+    copy[...] = array
+    return copy

@@ -22,6 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from unisono import aligned
 from unisono.errors import UserError
 from unisono.models.base import Array, Layout, Shape
 
@@ -52,7 +53,7 @@ class Vectors:
         moving = self.buffers_layout.length - self.fixed
         averaged = self.buffers_layout.length - self.taken
         # The patterns, not the room, start where an int64 may lie.
-        self._room = np.zeros(moving + averaged % 2, np.float32)[averaged % 2 :]
+        self._room = aligned.zeros(moving + averaged % 2)[averaged % 2 :]
         self._committed = self._start = self._room
         self._homes = [
             (part._buffers, name, tensor)

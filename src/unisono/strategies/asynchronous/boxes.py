@@ -84,7 +84,7 @@ def plan_boxes(model: Shaped, terms: Terms, state: int, size: int, pushes: int) 
             "gradients": ((size, length), _F4),
             "copies": ((size, length), _F4),
             "velocities": ((size, length) if terms.momentum else 0, _F4),
-            "buffers": ((size, buffers), _F4),
+            **{f"buffers {slot}": (buffers, _F4) for slot in range(size)},
             "new buffers": ((size, buffers - model.fixed), _F4),
             "collected": ((collected, length), _F4),
             "twins": ((1 + state + collected, length), _F4),
@@ -106,7 +106,9 @@ class Boxes:
         self.log, self.found, self.counts = (sections.array(segment, name) for name in ("log", "found", "counts"))
         self.gradients, self.copies = sections.array(segment, "gradients"), sections.array(segment, "copies")
         self.velocities, self.busy = sections.array(segment, "velocities"), sections.array(segment, "busy")
-        self.buffers, self.new_buffers = sections.array(segment, "buffers"), sections.array(segment, "new buffers")
+        self.buffers = [sections.array(segment, f"buffers {slot}") for slot in range(size)]
+        """Of each worker's copy: sections of their own, for kernels read them (`aligned.py`)."""
+        self.new_buffers = sections.array(segment, "new buffers")
         self.collected, self.twins = list(sections.array(segment, "collected")), list(sections.array(segment, "twins"))
 
     def ring(self, slot: int) -> None:

@@ -15,6 +15,7 @@ from typing import final
 
 import numpy as np
 
+from unisono import aligned
 from unisono.arena.waiting import wait_until
 from unisono.comm.base import Communicator, Request
 from unisono.data.loader import Group
@@ -44,7 +45,7 @@ class MessageWorker:
     ) -> None:
         self._comm, self._model, self._terms, self._asked = comm, model, terms, asked
         self._parts = [copy[low:high] for low, high in terms.parts]
-        self._rows = np.zeros((1, len(copy)), np.float32)
+        self._rows = aligned.zeros((1, len(copy)))
         self.gradient: np.ndarray = self._rows[0]
         """The one that was sent last."""
         self._outgoing = [self.gradient[low:high] for low, high in terms.parts]

@@ -151,7 +151,7 @@ class Part:
         if self._buffers.size:
             if entry.kind == PUSH:
                 self._buffers[: boxes.new_buffers.shape[1]] = boxes.new_buffers[slot]
-            boxes.buffers[slot] = self._buffers
+            boxes.buffers[slot][...] = self._buffers
         if fence is not None:
             fence()
         boxes.words[boxes.answer(slot, self._number)] = token(self._epoch, entry.turn)
