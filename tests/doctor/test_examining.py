@@ -102,7 +102,7 @@ def test_without_the_self_test_nothing_is_trained(monkeypatch):
     asked, told = [], []
     monkeypatch.setattr("unisono.doctor.examining.examine_one", lambda name, probe: asked.append(name) or [])
     assert list(examine(self_test=False, tell=told.append)) == []
-    assert set(PROBES) - set(asked) == {"bits", "bits-torch"}
+    assert set(PROBES) - set(asked) == {"kernels", "kernels-torch", "bits", "bits-torch"}
     assert told[0] == "cores, memory and disk"
 
 

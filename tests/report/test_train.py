@@ -22,6 +22,14 @@ def test_the_opening_tells_the_world():
     ]
 
 
+def test_nothing_is_promised_on_a_processor_that_was_seen_to_break_it():
+    setting = replace(SETTING, dependences=["the position in a group of 2"])
+    told = opening(prepare(Recipe(ranks=2, epochs=1)), setting).splitlines()
+    assert told[1] == "8 shards: bits may differ on other numbers of ranks; global batch 64, 23 steps an epoch"
+    assert told[2] == "Warning: on this processor the bits of a shard depend on the position in a group of 2."
+    assert told[3].startswith("HINT: unisono doctor")
+
+
 @pytest.mark.parametrize(
     ("recipe", "line"),
     [

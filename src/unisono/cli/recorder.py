@@ -36,6 +36,7 @@ from unisono.tracebacks import told as traceback_of
 from unisono.train.fingerprint import differences, fingerprint
 from unisono.train.job import Job
 from unisono.train.journal import HINTS
+from unisono.train.kernel_trial import kernel_dependences
 from unisono.train.libraries import libraries_of
 from unisono.train.resuming import SNAPSHOTS, check_newest, passed_over
 from unisono.train.rundir import RunDirectory
@@ -95,7 +96,9 @@ class Recorder:
         self.path, self.weights = self._directory.path, self._directory.weights
         self.token = self._directory.token
         self.watch = Watch(self.path, devices, job.recipe.watts_per_core)
-        setting = Setting(ENGINES[job.recipe.engine], transport, usable_cores(), hosts, devices)
+        setting = Setting(
+            ENGINES[job.recipe.engine], transport, usable_cores(), hosts, devices, kernel_dependences(job)
+        )
         with ExitStack() as kept:
             kept.enter_context(self._directory)
             self._screen.say(opening(job, setting))

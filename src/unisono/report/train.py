@@ -31,6 +31,8 @@ class Setting:
     """Of the ranks, each once or once a rank; None: not known yet."""
     devices: Sequence[str] = ()
     """Of the ranks, in their order; none where there is no choice."""
+    dependences: Sequence[str] = ()
+    """What a shard's bits depend on here and should not: see `train/kernel_trial.py`."""
 
 
 def opening(job: Job, setting: Setting) -> str:
@@ -38,7 +40,9 @@ def opening(job: Job, setting: Setting) -> str:
     recipe, plan = job.recipe, job.plan
     shared = recipe.allreduce == "arena"
     size = plan.batch_samples(0)  # not plan.global_batch: there may be fewer samples than that
-    bits = f"same bits on {_count(min(recipe.shards, size))}" if shared else "other bits on other numbers of ranks"
+    bits = f"same bits on {_count(min(recipe.shards, size))}"
+    if not shared or setting.dependences:
+        bits = "bits may differ on other numbers of ranks" if shared else "other bits on other numbers of ranks"
     empty = f", {recipe.shards - size} of them empty (a batch has {size})" if recipe.shards > size else ""
     batch = f"global batch {plan.global_batch}" if size == plan.global_batch else f"the batch is all {size:,} samples"
     where = f" on {_places(setting.hosts)}" if setting.hosts else ""
@@ -48,6 +52,11 @@ def opening(job: Job, setting: Setting) -> str:
         f"{plural(recipe.threads, 'thread')}{where}, {plural(setting.cores, 'core')}",
         f"{plural(recipe.shards, 'shard')}{empty}: {bits}; {batch}, {plural(plan.steps_per_epoch, 'step')} an epoch",
     ]
+    if setting.dependences:
+        lines.append(
+            f"Warning: on this processor the bits of a shard depend on {', and on '.join(setting.dependences)}.\n"
+            "HINT: unisono doctor tells more; another version of NumPy or torch may have other kernels"
+        )
     if recipe.strategy == "async":
         return "\n".join([lines[0], opening_line(recipe, job.updates)])
     if job.rhythm is not None:

@@ -34,6 +34,8 @@ PROBES = {
     "slurm": Probe("slurm:probe", "SLURM"),
     "energy": Probe("energy:probe", "energy"),
     "network": Probe("network:probe", "host name and ports"),
+    "kernels": Probe("kernels:probe_numpy", "kernels, NumPy", self_test=True),
+    "kernels-torch": Probe("kernels:probe_torch", "kernels, torch", self_test=True),
     "bits": Probe("training:probe_numpy", "self-test, NumPy", self_test=True),
     "bits-torch": Probe("training:probe_torch", "self-test, torch", self_test=True),
 }
