@@ -14,6 +14,7 @@ The jobs, on made-up rows but for r2:
 - `torch`: torch modules in the arena against DDP and Accelerate: r4 and an MLP with dropout, shards = ranks; a CNN and
   a small GPT, 8 shards; the other number of shards beside. One of them alone: `torch-r4`, `torch-ray`, `torch-cnn`,
   `torch-gpt`
+- `alignment`: what it costs that every array begins on a 64-byte border, for the jobs of `torch` and for odd shapes
 - `safety`: what it costs that any step can be redone after the death of a rank: undo copies and marks
 
 Contenders take turns; a ratio is that of the medians over the rounds. How torch's loops are written is in
@@ -111,26 +112,7 @@ def r2(turns: Turns) -> None:
 
 def torch_modules(turns: Turns, names: Sequence[str] = TORCH) -> None:
     """The same torch module in the arena, under DDP and under Accelerate."""
-    fashion = {"data": "fashion-mnist", "data_dir": str(FASHION)}
-    if not FASHION.is_dir():
-        fashion = {"data": "synthetic:classes=10,rows=20000,features=784,test_rows=0", "data_dir": ""}
-        print("Note: Fashion-MNIST is not in ../shared/data/fashion-mnist; made-up rows instead.")
-    jobs = {
-        "r4": (R4, 64, 2, 3.5),
-        "ray": (Recipe(model="mlp:512,512", dropout=0.25, optimizer="adam", lr=0.001, **fashion), 64, 2, 2.5),
-        "cnn": (Recipe(model="cnn:16,32", optimizer="adam", lr=0.001, **fashion), 256, 8, 1.0),
-        "gpt": (
-            Recipe(
-                model="gpt:layers=5,heads=4,width=128",
-                data="synthetic-text:characters=40000,context=128",
-                optimizer="adam",
-                lr=0.001,
-            ),
-            64,
-            8,
-            1.0,
-        ),
-    }
+    jobs = _torch_jobs()
     for name in names:
         plain, batch, usual, least = jobs[name]
         print(f"\ntorch-{name}: {plain.model}, global batch {batch} on 2 ranks")
@@ -152,6 +134,46 @@ def torch_modules(turns: Turns, names: Sequence[str] = TORCH) -> None:
             Aim(ours(2, 2), ours(1, 2)),
             Aim(ours(2, 2), ours(2, 8)),
         )
+
+
+def _torch_jobs() -> dict[str, tuple[Recipe, int, int, float]]:
+    """By name: the recipe, the global batch, its usual number of shards, how many times DDP is aimed for."""
+    fashion = {"data": "fashion-mnist", "data_dir": str(FASHION)}
+    if not FASHION.is_dir():
+        fashion = {"data": "synthetic:classes=10,rows=20000,features=784,test_rows=0", "data_dir": ""}
+        print("Note: Fashion-MNIST is not in ../shared/data/fashion-mnist; made-up rows instead.")
+    return {
+        "r4": (R4, 64, 2, 3.5),
+        "ray": (Recipe(model="mlp:512,512", dropout=0.25, optimizer="adam", lr=0.001, **fashion), 64, 2, 2.5),
+        "cnn": (Recipe(model="cnn:16,32", optimizer="adam", lr=0.001, **fashion), 256, 8, 1.0),
+        "gpt": (
+            Recipe(
+                model="gpt:layers=5,heads=4,width=128",
+                data="synthetic-text:characters=40000,context=128",
+                optimizer="adam",
+                lr=0.001,
+            ),
+            64,
+            8,
+            1.0,
+        ),
+    }
+
+
+def alignment(turns: Turns) -> None:
+    print(
+        "\nalignment: the ratio is what it costs that every array begins on a 64-byte border; torch, 2 ranks, 8 shards"
+    )
+    odd = Recipe(model="mlp:64,32", data="synthetic:classes=5,rows=20000,features=13,test_rows=0", optimizer="adam")
+    jobs = {name: (recipe, batch) for name, (recipe, batch, *_) in _torch_jobs().items()} | {"13 features": (odd, 24)}
+    for name, (recipe, batch) in jobs.items():
+        variant = replace(recipe, engine="torch", batch_size=batch, ranks=2, shards=8)
+        (job,) = _prepare(variant, rows=MOST_ROWS.get(name, 0))
+        contenders = [Ours(f"{name}, NumPy's own memory", job, on_borders=False), Ours(name, job)]
+        bystanders, rates = Bystanders(), take_turns(contenders, turns.rounds, turns.seconds)
+        show_rates(rates, {}, [])
+        print(f"Others used {bystanders.cores():.2f} cores meanwhile.")
+        judge(rates, Aim(contenders[0].name, contenders[1].name, 1.01, at_most=True))
 
 
 def _r2() -> Recipe:
@@ -201,7 +223,10 @@ def safety(turns: Turns) -> None:
         judge(rates, Aim(contenders[0].name, contenders[1].name, most, at_most=True))
 
 
-JOBS = {"r4": r4, "r2": r2, "shards": shards, "memory": memory, "safety": safety, "torch": torch_modules}
+JOBS = {
+    "r4": r4, "r2": r2, "shards": shards, "memory": memory, "safety": safety, "torch": torch_modules,
+    "alignment": alignment,
+}  # fmt: skip
 PARTS = {f"torch-{name}": partial(torch_modules, names=[name]) for name in TORCH}
 
 
