@@ -15,16 +15,19 @@ CALLS = 60
 """Of a rank, in epochs of 23 steps with a few shards each."""
 
 
-class Frail(torch.nn.Linear):
-    calls = 0
+called = 0
+"""A global: the module itself may keep no state."""
 
+
+class Frail(torch.nn.Linear):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        self.calls += self.training
+        global called  # noqa: PLW0603
+        called += self.training
         if socket.gethostname() in SECOND and LAST:
-            if HOW == "raises" and self.calls > CALLS:
+            if HOW == "raises" and called > CALLS:
                 raise ValueError("this batch has no label")
             # Whoever replaces the rank comes to the same batch, though its calls are counted anew.
-            if HOW == "exits" and (self.calls > CALLS or Path("exited").exists()):
+            if HOW == "exits" and (called > CALLS or Path("exited").exists()):
                 Path("exited").touch()
                 os._exit(3)
         return super().forward(x.flatten(1))

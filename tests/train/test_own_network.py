@@ -21,20 +21,20 @@ from unisono.train.unwatched import train_unwatched
 
 NET = """
 import numpy as np, torch
+CALLS = []  # a global: the trial does not see it, for the first outputs do not depend on it
 class Net(torch.nn.Module):
     def __init__(self):
         super().__init__()
         self.layer = torch.nn.Linear(4, 3)
-        self.calls = 0
     def forward(self, x):
         return self.layer(self.scaled(x))
     def scaled(self, x):
         return FACTOR
 def make(): return Net()
 """
-LATE = """x * (1 + np.random.rand() if self.training and self.calls > 9 else 1)
+LATE = """x * (1 + np.random.rand() if self.training and len(CALLS) > 9 else 1)
     def __call__(self, x):
-        self.calls += 1
+        CALLS.append(1)
         return super().__call__(x)"""
 
 

@@ -174,7 +174,8 @@ class Batch:
             self._open, self._row = shard, rows[place]
             if sharing.meetings is not None:
                 sharing.meetings.open(self.position, self.live)
-            yield sample
+            with sharing.call_check.watching():
+                yield sample
             if sharing.meetings is not None:
                 sharing.meetings.close()
             if self._open is not None:

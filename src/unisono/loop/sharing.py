@@ -29,6 +29,7 @@ from unisono.comm.vigil import Vigil
 from unisono.errors import UserError
 from unisono.loop.agreement import WIDTH, Agreement
 from unisono.loop.attending import NOBODY, Attendant
+from unisono.loop.call_check import CallCheck
 from unisono.loop.checks import check_batchnorm, check_equal, check_given, check_one_node
 from unisono.loop.given_state import read_state
 from unisono.loop.guard import Guard
@@ -146,6 +147,7 @@ class Sharing:
         self._timeout_s = comm.timeout_s
         self._rows = aligned.zeros((0, len(self.shared.params)))
         self.guard, self.watch = Guard(model), Watch(len(self._trained))
+        self.call_check = CallCheck(model, enabled=self.meetings is None)
         self.agreement = Agreement(self.shared.agreement, self.member)
         self.steps = 0
         """Rounds that were committed here."""

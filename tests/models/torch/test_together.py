@@ -19,13 +19,14 @@ from unisono.models.torch.seeding import seed_from
 
 
 def test_draws_and_buffers_are_the_shards_own_across_meetings():
+    seen: list[tuple[float, list[float]]] = []
+
     class Drawing(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.norm, self.out = nn.BatchNorm1d(FEATURES), nn.Linear(FEATURES, CLASSES)
             self.register_buffer("mean", torch.zeros(FEATURES))
             self.register_buffer("count", torch.zeros((), dtype=torch.int64))
-            self.drawn: list[tuple[float, list[float]]] = []
 
         def forward(self, x: Tensor) -> Tensor:
             draws = [torch.rand(1).item()]
@@ -34,14 +35,14 @@ def test_draws_and_buffers_are_the_shards_own_across_meetings():
             z = self.norm(x)
             self.count += 10
             draws.append(torch.rand(1).item())
-            self.drawn.append((x[0, 0].item(), draws))
+            seen.append((x[0, 0].item(), draws))
             return self.out(z + self.mean)
 
     model, params, _ = ready(Drawing, ROWS, sync_batchnorm=True)
-    model.module.drawn.clear()
+    seen.clear()
     x, y = samples(ROWS, 4, 3)
     sums = model.loss_and_grad(x, y, gradients(model, 4), 1.0, noise())
-    drawn = dict(model.module.drawn)
+    drawn = dict(seen)
     for shard in range(4):
         seed_from(noise()(shard))
         assert drawn[x[shard, 0, 0].item()] == [torch.rand(1).item(), torch.rand(1).item()]

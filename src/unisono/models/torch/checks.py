@@ -5,7 +5,8 @@ is never trained, buffers and frozen parameters, may be of any type that NumPy h
 
     check(module)                                  # nothing, or a UserError: parameter 'head.weight' is of type float64
 
-Limits: a tensor that the module keeps as a plain attribute is invisible: it is neither shared, nor saved, nor summed.
+Limits: a tensor that the module keeps as a plain attribute is neither shared, nor saved, nor summed; the trial refuses
+one that calls change.
 """
 
 from collections.abc import Iterator

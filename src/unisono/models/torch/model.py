@@ -51,7 +51,7 @@ class TorchModel(Model):
         with seeded(0):
             self.module = _made(make)
             self._together = Together(self.module, precision) if sync_batchnorm else None
-            habits = try_out(self.module, task, self._precision)
+            habits = try_out(self.module, task, self._precision, self._made_again)
         self._draws, self._watched = habits.draws, ALL
         self._before: dict[str, Any] = {}
         equal = set() if self._together is None else self._together.equal
@@ -66,6 +66,12 @@ class TorchModel(Model):
         self._watch = Watch(len(self._params))
         self._plans: dict[tuple[int, ...], Plan] = {}
         self._desks: dict[tuple[int, ...], list[Desk]] = {}
+
+    def _made_again(self) -> nn.Module:
+        module = _made(self._make)
+        if self._together is not None:
+            self._together.include(module)
+        return module
 
     def wrap_precision(self, wrap: Callable[[Precision], Precision]) -> None:
         """From now on forward and backward are those of what `wrap` makes of the one that does them."""

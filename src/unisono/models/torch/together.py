@@ -84,8 +84,12 @@ class Together:
                 "gradients can bear, but synchronised shards are derived as one",
                 hint="use --precision bf16, or fp32",
             )
-        self.equal = synchronise(module, self)
+        self.equal = self.include(module)
         """The buffers that every shard of a batch leaves with the same values."""
+
+    def include(self, module: nn.Module) -> set[str]:
+        """Its batch norms meet here, too; see `synchronise`."""
+        return synchronise(module, self)
 
     @property
     def spent_s(self) -> float:

@@ -1,21 +1,28 @@
-"""A trial: one forward pass of a new module on made-up samples, before any process starts.
+"""A trial: forward passes of a new module on made-up samples, before any process starts.
 
 The one idea: what a module does to its state is seen rather than guessed. Buffers that training changes are found, and
-so is what cannot be trained: an output of the wrong shape, a forward that writes into parameters.
+so is what cannot be trained: an output of the wrong shape, a forward that writes into parameters, one that depends on
+the calls before it.
 
-    habits = try_out(module, task, find("fp32")); habits.changed       # {"1.running_mean", "1.running_var", ...}
+    habits = try_out(module, task, find("fp32"), make); habits.changed       # {"1.running_mean", "1.running_var", ...}
+
+Two calls, with the same samples. For a module whose attributes they change, three more: other samples, the first ones
+again, and the others as the first call of another module.
 
 Limits: made-up samples say nothing of the values of real ones, and a buffer that is first changed by a later step is
 not found here (it is taken from shard 0 then, instead of averaged).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, final
 
 import torch
 from torch import Tensor, nn
 
 from unisono.errors import UserError
+from unisono.models.torch.call_history import Outcome, Start, check_same
 from unisono.models.torch.graphs import check_graph
 from unisono.models.torch.precision import Precision
 from unisono.models.torch.seeding import Kinds, moved, places
@@ -36,15 +43,17 @@ class Habits:
     """The generators that it draws random numbers from, for dropout say."""
 
 
-def try_out(module: nn.Module, task: Task, precision: Precision) -> Habits:
-    """Calls the module once. The samples, and what it draws itself, come from torch's generator."""
+def try_out(module: nn.Module, task: Task, precision: Precision, make: Callable[[], nn.Module]) -> Habits:
+    """The samples, and what the module draws itself, come from torch's generator. `make` builds such a module anew."""
     buffers, parameters = dict(module.named_buffers()), dict(module.named_parameters())
     versions = {name: tensor._version for name, tensor in parameters.items()}
     # By value: torch's batch norm does not count what it writes.
     values = {name: _bits(tensor) for name, tensor in buffers.items()}
-    x = _made_up(task)
+    x, other = _made_up(task), _made_up(task, 1)
     before = places()
-    _check_output(module, precision.forward(module.train(), x), task)
+    start = Start(module.train(), partial(precision.forward, module))
+    z = precision.forward(module, x.clone())
+    _check_output(module, z, task)
     for name, parameter in parameters.items():
         if parameter._version != versions[name]:
             raise UserError(
@@ -58,13 +67,30 @@ def try_out(module: nn.Module, task: Task, precision: Precision) -> Habits:
             f"{_kind(module)} makes or removes buffers when it is called: {', '.join(sorted(now.keys() ^ buffers))}",
             hint="register them in __init__",
         )
-    changed = {name for name, tensor in now.items() if _bits(tensor) != values[name]}
-    return Habits(changed, draws=moved(before))
+    habits = Habits({name for name, tensor in now.items() if _bits(tensor) != values[name]}, draws=moved(before))
+    first = start.outcome(z)
+    check_same(module, start, first, start.run(x))
+    if first.state != start.state:
+        late = start.run(other)
+        check_same(module, start, first, start.run(x))
+        fresh = make()
+        start.restore()  # the generators, too, which the function has drawn from
+        _check_first(module, fresh, precision, other, late)
+    return habits
 
 
-def _made_up(task: Task) -> Tensor:
+def _check_first(module: nn.Module, fresh: nn.Module, precision: Precision, x: Tensor, late: Outcome) -> None:
+    """`late` is the outcome of samples that were not the module's first: they must be no other if they are."""
+    for mine, other in ((module.parameters(), fresh.parameters()), (module.buffers(), fresh.buffers())):
+        for one, tensor in zip(mine, other, strict=True):
+            tensor.data.copy_(one)
+    start = Start(fresh.train(), partial(precision.forward, fresh))
+    check_same(module, start, start.run(x), late)
+
+
+def _made_up(task: Task, token: int = 0) -> Tensor:
     if task.tokens:
-        return torch.zeros((SAMPLES, *task.input_shape), dtype=torch.int64)
+        return torch.full((SAMPLES, *task.input_shape), min(token, task.outputs - 1))
     return torch.rand((SAMPLES, *task.input_shape))
 
 
