@@ -52,7 +52,7 @@ class Recipe:
     synthetic-text or a .txt file. `unisono data list` explains them."""
 
     data_dir: str = ""
-    """Where the files of mnist and fashion-mnist are."""
+    """Where the files of mnist and fashion-mnist are; refused with other data, which --data names."""
 
     validation: float = 0.0
     """Share of the training data held out for validation."""

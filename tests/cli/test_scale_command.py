@@ -70,6 +70,8 @@ def test_a_dry_run_shows_the_plan_and_leaves_nothing(tmp_path):
         (["--timeout-s", "-1"], "--timeout-s is -1.0"),
         (["--strategy", "async"], "its ranks are masters and workers"),
         (["nowhere.toml"], "recipe 'nowhere.toml'"),
+        (["--data", "synthetic:rows=97", "--data-dir", "mine"], "did you mean --data mine?"),
+        (["--dry-run", "--data-dir", "mine"], "did you mean --data mine?"),
         (["--out", "/proc/nothing"], "--out /proc/nothing"),
         (["--dry-run", "--grid", "1x1,1x4", "--shards", "2"], "--shards 2 is less than --ranks 4: ranks would"),
         (["--dry-run", "--grid", "1x4", "--strategy", "ddp", "--shards", "2"], "--shards 2 with --strategy ddp: a"),

@@ -194,6 +194,7 @@ def test_a_rank_of_torchrun_that_does_not_come_is_named_after_the_time_to_join(t
         (["r99"], "shipped recipes: r1, r2"),
         (["--data", "nowhere/"], "nowhere"),
         (["--data", "mnist", "--data-dir", "/nonexistent"], "mnist"),
+        (["--data-dir", "mine"], "--data-dir mine with --data digits, which does not read it"),
         (["--shards", "1", "--ranks", "2"], "--shards 1 is less than --ranks 2"),
         (["--batch-size", "1", "--ranks", "2"], "a batch of 1 sample for 2 ranks"),
         (["--allreduce", "rings"], "did you mean 'ring'"),

@@ -56,6 +56,7 @@ def test_energy_is_the_aim_only_where_it_can_be_told(monkeypatch, objective, wat
 def test_mistakes_are_told_without_a_traceback(tmp_path):
     for words in (
         ["--strategy", "local"],
+        ["--data-dir", "mine"],
         ["--objective", "money"],
         ["--memory", "much"],
         ["--transport", "gloo"],

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from unisono.data import digits
+from unisono.data.options import DataOptions
 from unisono.data.sources import ABOUT, load, whereabouts
 from unisono.errors import UserError
 
@@ -63,3 +64,11 @@ def test_where_things_are(small_mnist):
     }
     load("mnist")
     assert whereabouts("mnist").endswith("home/.cache/unisono/mnist")
+
+
+@pytest.mark.parametrize(
+    "spec", ["digits", "synthetic:rows=97", "synthetic-text", "mine.npz", "mine.txt", "mine.py:get"]
+)
+def test_a_data_dir_that_the_data_do_not_read_is_refused(spec):
+    with pytest.raises(UserError, match=r"(?s)--data-dir ../mine with .*, which does not read it.*--data \.\./mine\?"):
+        load(spec, DataOptions(data_dir="../mine"))

@@ -19,6 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from unisono.cli.about import write_about
 from unisono.cli.submitted import Submitted
+from unisono.data.sources import check_data_dir
 from unisono.errors import Interrupted, UnisonoError, UserError
 from unisono.launch.environments import detect
 from unisono.launch.signals import as_ctrl_c
@@ -86,6 +87,8 @@ def study(plan: Plan, show: Callable[[Sequence[Record], Path], None]) -> None:
         raise UserError(
             f"{plan.kind} was started as {size} ranks, and starts its own", hint=f"run it once: unisono {plan.kind}"
         )
+    for recipe in (cell.recipe for cell in plan.cells):
+        check_data_dir(recipe.data, recipe.data_dir)
     terms = Terms(plan.options.timeout_s, plan.options.retry, elsewhere=plan.elsewhere)
     if plan.options.dry_run:
         _refuse_idle_ranks(plan)

@@ -38,6 +38,7 @@ def tune(
         A TOML file, or the name of a shipped recipe (r4). Options given here go before it.
     """
     from unisono.cli.about import write_about
+    from unisono.data.sources import check_data_dir
     from unisono.energy.meter import find_counters
     from unisono.launch.environments import detect
     from unisono.launch.signals import as_ctrl_c
@@ -53,6 +54,7 @@ def tune(
     from unisono.study.records import Records, default_path
 
     loaded = load(recipe, given_options(options))
+    check_data_dir(loaded.data, loaded.data_dir)
     if loaded.strategy != "sync" or loaded.transport not in ("auto", "shm"):
         raise UserError(
             f"tune with --strategy {loaded.strategy} and --transport {loaded.transport}: it tries sync on this machine",

@@ -30,12 +30,24 @@ OWN = {
     "FILE.txt": "text, for gpt: FILE.txt:context=64,test=0.1",
     "FILE.py:FUNCTION": "a function that returns a dict of such arrays, or a Dataset",
 }
+IN_DATA_DIR = ("mnist", "fashion-mnist")
+"""Those whose files --data-dir holds."""
 _DEFAULTS = DataOptions()
 
 
 def load(spec: str, options: DataOptions = _DEFAULTS) -> Dataset:
     """The data that `spec` names: checked, split, float32 (text: int64)."""
+    check_data_dir(spec, options.data_dir)
     return prepare(find(spec)(options), options)
+
+
+def check_data_dir(spec: str, data_dir: str) -> None:
+    """A `UserError` for a directory that these data are not read from: whoever gives one means to train on it."""
+    if data_dir and spec not in IN_DATA_DIR:
+        raise UserError(
+            f"--data-dir {data_dir} with --data {spec}, which does not read it: only {' and '.join(IN_DATA_DIR)} do",
+            hint=f"did you mean --data {data_dir}? Else leave --data-dir out, or name the data that lie there",
+        )
 
 
 def find(spec: str) -> Callable[[DataOptions], Raw]:
@@ -74,7 +86,7 @@ def origin(spec: str, options: DataOptions) -> str:
     """Where data that were loaded came from."""
     if spec == "digits":
         return "bundled, checksum ok"
-    if spec in ("mnist", "fashion-mnist"):
+    if spec in IN_DATA_DIR:
         return f"{whereabouts(spec, options.data_dir)}, checksums ok"
     return "ok"
 
