@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -16,7 +17,11 @@ import pytest
 from rich.console import Console
 
 from unisono.cli.main import app
-from unisono.cli.weights import table
+from unisono.cli.weights import lines_of, table
+from unisono.data.scaling import Normalisation
+from unisono.data.sources import load as load_data
+from unisono.recipe import Recipe
+from unisono.train.model_card import ModelCard
 from unisono.train.weights import Weights, load, read, save
 
 COMMAND = [sys.executable, "-m", "unisono"]
@@ -50,6 +55,8 @@ def test_the_table_of_a_run(called, run):
     summary = json.loads((run / "summary.json").read_text())
     assert f"weights_sha256 {summary['weights_sha256']}\nas in summary.json" in shown
     assert "1,430 parameters, 56 values in buffers" in shown
+    assert "bn-mlp:16,12 (numpy, fp32, relu), trained on digits\na sample: 8 x 8; outputs: 10 classes\n" in shown
+    assert "before the network: (x - 0.0) / 16.0, normalisation unit\n" in shown
     assert max(map(len, shown.splitlines())) <= 80
     rows = [line.split() for line in shown.splitlines() if re.match(r" ?\d+\.", line)]
     assert [row[0] for row in rows] == list(read(run))
@@ -65,6 +72,19 @@ def test_a_file_is_shown_without_a_run(called, run, tmp_path):
     assert code == 0
     assert "1.running_var" in shown
     assert "compared with no summary.json of a finished run" in shown
+
+
+def test_what_new_samples_go_through_is_told_in_80_columns():
+    card = ModelCard.of(Recipe(model="a" * 99 + ".py:\x1b[2J", data="b" * 200, engine="torch"), load_data("digits"))
+    many = Normalisation("standard", np.zeros(1300, np.float32), np.ones(1300, np.float32))
+    found = [lines_of(replace(card, normalisation=each)) for each in (Normalisation(), many, None)]
+    texts = [" ".join(lines) for lines in found]
+    assert max(len(line) for lines in found for line in lines) <= 80
+    assert "\x1b" not in texts[0]
+    for text, told in zip(texts, ["nothing", "each of 1,300 features", "constants were not kept"], strict=True):
+        assert text.endswith(told)
+    words = replace(card, tokens=True, vocabulary="abc", normalisation=Normalisation())
+    assert lines_of(words)[-1] == "before the network: the place of each character among 3"
 
 
 def test_the_table_fits_80_columns_and_hides_no_digit():

@@ -8,6 +8,7 @@ import pytest
 import unisono
 from unisono.comm import node
 from unisono.data.dataset import ARRAYS
+from unisono.data.options import DataOptions
 from unisono.data.sharing import load_once, share
 from unisono.data.sources import load
 from unisono.errors import RankFailed, UserError
@@ -20,6 +21,8 @@ def digest(dataset):
         dataset.name,
         dataset.classes,
         list(dataset.shape),
+        dataset.normalisation.plain,
+        dataset.vocabulary,
         *(array.tobytes().hex() for array in dataset.arrays().values()),
     ]
 
@@ -30,15 +33,18 @@ def mapped():
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
-def test_every_rank_sees_what_the_first_one_loaded(size):
+@pytest.mark.parametrize("spec", [SPEC, "synthetic-text:characters=500,context=7"])
+def test_every_rank_sees_what_the_first_one_loaded(size, spec):
+    options = DataOptions(normalise="standard" if spec == SPEC else "auto")
+
     def work(world):
-        dataset = share(world.comm, load(SPEC) if world.rank == 0 else None)
+        dataset = share(world.comm, load(spec, options) if world.rank == 0 else None)
         for name in ARRAYS:
             assert not getattr(dataset, name).flags.writeable
             assert getattr(dataset, name).flags.c_contiguous
         return digest(dataset)
 
-    assert unisono.run(work, size) == [digest(load(SPEC))] * size
+    assert unisono.run(work, size) == [digest(load(spec, options))] * size
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from unisono.models.base import Array
+    from unisono.train.model_card import ModelCard
     from unisono.train.weights import Weights
 
 
@@ -26,7 +27,8 @@ def weights(
 ) -> None:
     """Show the weights of a run, or export them.
 
-    The hash of the weights is computed anew and compared with the one in the run's summary.
+    The hash of the weights is computed anew and compared with the one in the run's summary. Below the table stands what
+    new samples must go through before the network; docs/data.md shows how.
 
     .npz and .safetensors hold the arrays under their names; .txt holds NAME: and then one value a line; .pt and .pth
     hold a state dict for a torch nn.Sequential of the same layers (model linear: nn.Linear), and need torch.
@@ -53,8 +55,40 @@ def weights(
     console.print(table(found))
     print(f"{_elements(found.parameters):,} parameters", end="")
     print(f", {_elements(found.buffers):,} values in buffers" if found.buffers else "")
+    if found.card is not None:
+        print("\n".join(lines_of(found.card)))
     print(f"weights_sha256 {found.sha256()}", flush=True)
     print("as in summary.json" if verify(run, found) else "compared with no summary.json of a finished run")
+
+
+def lines_of(card: "ModelCard") -> list[str]:
+    """What is built, and what new samples go through; at most 80 columns."""
+    from textwrap import wrap
+
+    activation = f", {card.activation}" if card.activation else ""
+    # A file of somebody else's may hold anything: repr for what cannot be printed.
+    model, data = (text if text.isprintable() else repr(text) for text in (card.model, card.data))
+    shape = " x ".join(map(str, card.shape))
+    outputs = f"{card.classes:,} classes" if card.classes else f"{card.outputs:,} numbers"
+    told = [
+        f"{model} ({card.engine}, {card.precision}{activation}), trained on {data}",
+        f"a sample: {shape}{' tokens' if card.tokens else ''}; outputs: {outputs}",
+        f"before the network: {_preprocessing(card)}",
+    ]
+    return [line for text in told for line in wrap(text, 80)]
+
+
+def _preprocessing(card: "ModelCard") -> str:
+    if card.tokens:
+        return f"the place of each character among {len(card.vocabulary):,}" if card.vocabulary else "nothing"
+    found = card.normalisation
+    if found is None:
+        return "a normalisation whose constants were not kept"
+    if found.kind == "none":
+        return "nothing"
+    if len(found.scale) == 1:
+        return f"(x - {found.shift[0]}) / {found.scale[0]}, normalisation {found.kind}"
+    return f"(x - shift) / scale, normalisation {found.kind}, one of each for each of {len(found.scale):,} features"
 
 
 def table(found: "Weights") -> "Table":

@@ -7,10 +7,12 @@ The one idea: every source ends in the same plain arrays, checked once, so no mo
 Limits: everything is in memory. The arrays are read-only: ranks may share them.
 """
 
-from dataclasses import dataclass
-from typing import final
+from dataclasses import dataclass, field, replace
+from typing import Any, final
 
 import numpy as np
+
+from unisono.data.scaling import Normalisation
 
 PARTS = ("train", "validation", "test")
 ARRAYS = tuple(f"{part}_{axis}" for part in PARTS for axis in "xy")
@@ -37,6 +39,10 @@ class Dataset:
     """How many classes the labels tell apart; 0 for regression; for text the size of the vocabulary."""
     shape: tuple[int, ...]
     """One sample as it was before it became a row: (28, 28)."""
+    normalisation: Normalisation = field(default_factory=Normalisation)
+    """What was done to every x: new samples need the same."""
+    vocabulary: str = ""
+    """Of text: its characters, each at the place that is its number."""
 
     @property
     def tokens(self) -> bool:
@@ -68,7 +74,7 @@ class Dataset:
 
 def freeze(dataset: Dataset) -> Dataset:
     """The same with read-only views: ranks that share memory cannot spoil each other's data, nor can one alone."""
-    views = {name: array.view() for name, array in dataset.arrays().items()}
+    views: dict[str, Any] = {name: array.view() for name, array in dataset.arrays().items()}
     for view in views.values():
         view.flags.writeable = False
-    return Dataset(dataset.name, **views, classes=dataset.classes, shape=dataset.shape)
+    return replace(dataset, **views)

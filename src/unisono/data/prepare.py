@@ -42,11 +42,17 @@ def prepare(raw: Raw, options: DataOptions) -> Dataset:
         else:
             flat = aligned.as_aligned(rows)
         arrays[f"{part}_x"], arrays[f"{part}_y"] = flat, aligned.as_aligned(y)
+    normalisation = scaling.Normalisation()
     if kind != "none":
         shift, scale = scaling.measure(kind, arrays["train_x"], shape)
         for part in PARTS:
             scaling.apply(arrays[f"{part}_x"], shift, scale)
-    return freeze(Dataset(raw.name, **arrays, classes=classes, shape=shape))
+        normalisation = scaling.Normalisation(kind, shift, scale)
+    return freeze(
+        Dataset(
+            raw.name, **arrays, classes=classes, shape=shape, normalisation=normalisation, vocabulary=raw.vocabulary
+        )
+    )
 
 
 def _check(raw: Raw) -> tuple[dict[str, np.ndarray], int]:

@@ -28,6 +28,8 @@ class Raw:
     """What "auto" means for this source."""
     tokens: bool = False
     """x and y are text: whole numbers (rows, T) below `classes`, which are neither scaled nor cast to float32."""
+    vocabulary: str = ""
+    """Of text: its characters, each at the place that is its number; empty if numbers were given."""
 
 
 def collect(name: str, found: Mapping[str, Any]) -> dict[str, np.ndarray]:

@@ -9,7 +9,14 @@ into training.
   deviation for all pixels, because those that are nearly always black would blow up.
 
     shift, scale = measure("unit", train_x, shape=(28, 28)); apply(test_x, shift, scale)
+
+`Normalisation` keeps the constants: with the data, and in the file of the weights, for samples that come later.
 """
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, final
 
 import numpy as np
 
@@ -18,6 +25,32 @@ from unisono.errors import unknown_name
 
 KINDS = ("none", "unit", "standard")
 _BLOCK_ROWS = 4096
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Normalisation:
+    """What was done to samples: (x - shift) / scale, in float32."""
+
+    kind: str = "none"
+    shift: np.ndarray = field(default_factory=lambda: np.zeros(1, np.float32))
+    """(1,) or (features,), as `scale`."""
+    scale: np.ndarray = field(default_factory=lambda: np.ones(1, np.float32))
+
+    @cached_property
+    def plain(self) -> dict[str, Any]:
+        """For JSON. Numbers have as many digits as a float32 needs to come back bit by bit."""
+        numbers = {name: [float(str(number)) for number in array] for name, array in self._arrays.items()}
+        return {"kind": self.kind, **numbers}
+
+    @staticmethod
+    def read(plain: Mapping[str, Any]) -> "Normalisation":
+        """Back from `plain`."""
+        return Normalisation(str(plain["kind"]), *(np.array(plain[name], np.float32) for name in ("shift", "scale")))
+
+    @property
+    def _arrays(self) -> dict[str, np.ndarray]:
+        return {"shift": self.shift, "scale": self.scale}
 
 
 def measure(kind: str, x: np.ndarray, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:

@@ -5,8 +5,8 @@ anywhere is told to everyone before anybody goes on, so each rank ends with the 
 
     dataset = load_once(comm, lambda: load("mnist"))       # called by every rank of comm
 
-In the segment: the length of a header (int64), the header (JSON: name, classes, shape, and each array's place), then
-the arrays, each on a border of 64 bytes.
+In the segment: the length of a header (int64), the header (JSON: name, classes, shape, what was done to samples, and
+each array's place), then the arrays, each on a border of 64 bytes.
 
 Limits: while the first rank loads, the others wait for at most the communicator's time-out: on a slow network fetch the
 files first (`unisono data fetch`). During the copy the loading rank holds the data twice.
@@ -24,6 +24,7 @@ from unisono.arena.segment import Segment
 from unisono.comm.base import Communicator
 from unisono.comm.node import node_colour, share_segment
 from unisono.data.dataset import Dataset, freeze
+from unisono.data.scaling import Normalisation
 from unisono.errors import CommError, UnisonoError, UserError
 
 _TEXT_BYTES = 4096
@@ -111,7 +112,10 @@ def _plan(dataset: Dataset) -> tuple[bytes, int]:
     for name, array in dataset.arrays().items():
         arrays[name] = {"offset": end, "dtype": array.dtype.str, "shape": array.shape}
         end = _aligned(end + array.nbytes)
-    header = {"name": dataset.name, "classes": dataset.classes, "shape": dataset.shape, "arrays": arrays}
+    header = {
+        "name": dataset.name, "classes": dataset.classes, "shape": dataset.shape,
+        "normalisation": dataset.normalisation.plain, "vocabulary": dataset.vocabulary, "arrays": arrays,
+    }  # fmt: skip
     packed = json.dumps(header).encode()
     return packed, _start(len(packed)) + end
 
@@ -125,7 +129,15 @@ def _write(segment: Segment, header: bytes, dataset: Dataset) -> None:
 
 def _read(segment: Segment) -> Dataset:
     header = _header(segment)
-    return freeze(Dataset(header["name"], **_views(segment), classes=header["classes"], shape=tuple(header["shape"])))
+    found = Dataset(
+        header["name"],
+        **_views(segment),
+        classes=header["classes"],
+        shape=tuple(header["shape"]),
+        normalisation=Normalisation.read(header["normalisation"]),
+        vocabulary=header["vocabulary"],
+    )
+    return freeze(found)
 
 
 def _views(segment: Segment) -> dict[str, np.ndarray]:

@@ -84,7 +84,7 @@ def windows(name: str, text: str, options: TextOptions) -> Raw:
     arrays["train_x"], arrays["train_y"] = _cut(name, "training", tokens[:start], options.context)
     if options.test:
         arrays["test_x"], arrays["test_y"] = _cut(name, "test", tokens[start:], options.context)
-    return Raw(name, arrays, len(characters), tokens=True)
+    return Raw(name, arrays, len(characters), tokens=True, vocabulary=characters)
 
 
 def parse(name: str, arguments: str, kind: type[_Options]) -> _Options:

@@ -101,6 +101,9 @@ class SigmoidPass(Pass):
 
 ACTIVATIONS: dict[str, type[Layer]] = {"relu": ReLU, "tanh": Tanh, "sigmoid": Sigmoid, "gelu": GELU}
 
+OWN_ACTIVATIONS = {"mlp": "sigmoid", "bn-mlp": "relu", "cnn": "relu", "wideresnet": "relu", "gpt": "gelu"}
+"""Of the networks that have hidden layers: what they have unless told otherwise, in either engine."""
+
 GAINS = {"relu": sqrt(6), "tanh": sqrt(3), "sigmoid": 4.0, "gelu": sqrt(6)}
 """How much wider than torch's default the weights before an activation start, so that signals keep their size: He's for
 ReLU and its like, LeCun's for tanh; sigmoid's slope is at most 1/4. Each learns faster on MNIST than with gain 1."""

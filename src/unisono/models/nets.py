@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import final
 
 from unisono.errors import UserError, unknown_name
-from unisono.models.activations import ACTIVATIONS, GAINS
+from unisono.models.activations import ACTIVATIONS, GAINS, OWN_ACTIVATIONS
 from unisono.models.base import Model
 from unisono.models.batchnorm import BatchNorm
 from unisono.models.chain import Chain
@@ -44,7 +44,6 @@ class Network:
 
     make: Callable[[Sizes], Model]
     hidden: tuple[int, ...]
-    activation: str
 
 
 def linear(sizes: Sizes) -> Model:
@@ -64,14 +63,14 @@ def bn_mlp(sizes: Sizes) -> Model:
 
 
 NETWORKS: dict[str, Network] = {
-    "linear": Network(linear, (), ""),
-    "mlp": Network(mlp, (128, 64), "sigmoid"),
-    "bn-mlp": Network(bn_mlp, (32,), "relu"),
+    "linear": Network(linear, ()),
+    "mlp": Network(mlp, (128, 64)),
+    "bn-mlp": Network(bn_mlp, (32,)),
 }
 
 
 def build(spec: str, features: int, outputs: int, activation: str = "", dropout: float = 0.0) -> Model:
-    """The network that `spec` names; no `activation`: the network's own (`NETWORKS`). Mistakes are `UserError`s."""
+    """The network that `spec` names; no `activation`: its own (`OWN_ACTIVATIONS`). Mistakes are `UserError`s."""
     name, colon, sizes = spec.partition(":")
     if name not in NETWORKS:
         raise unknown_name("model", name, NETWORKS)
@@ -90,7 +89,7 @@ def build(spec: str, features: int, outputs: int, activation: str = "", dropout:
         raise UserError(
             f"model {spec!r} for {features} features and {outputs} outputs", hint="a classifier needs 2 classes or more"
         )
-    return network.make(Sizes(features, hidden, outputs, activation or network.activation, dropout))
+    return network.make(Sizes(features, hidden, outputs, activation or OWN_ACTIVATIONS.get(name, ""), dropout))
 
 
 def _hidden(spec: str, sizes: str) -> tuple[int, ...]:

@@ -19,6 +19,7 @@ from unisono.strategies.base import Strategy
 from unisono.train.early_stop import enough
 from unisono.train.evaluate import blocks_of, measure_blocks, score_of
 from unisono.train.job import Job
+from unisono.train.model_card import ModelCard
 from unisono.train.shard_price import BUDGET_S, shard_price
 from unisono.train.weights import Weights, save
 
@@ -40,6 +41,7 @@ class Closing:
     ) -> None:
         self._strategy, self._model, self._job = strategy, model, job
         self._report, self._weights = report, weights
+        self._card = ModelCard.of(job.recipe, job.dataset)
         self._part = "validation" if len(job.dataset.validation_x) else "test"
 
     def epoch(self, position: int, epoch: int) -> None:
@@ -129,7 +131,7 @@ class Closing:
         return next((epoch for epoch in evaluated if self.stopped(epoch)), len(epochs))
 
     def _current(self) -> Weights:
-        return Weights.of(self._model, self._strategy.params, self._strategy.buffers)
+        return Weights.of(self._model, self._strategy.params, self._strategy.buffers, self._card)
 
     def _save(self) -> None:
         """Nobody changes the parameters meanwhile: the next update needs this rank.

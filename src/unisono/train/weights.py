@@ -1,14 +1,15 @@
 """Weights in files: what a run has learnt, read in model order, checked, and written in the formats of others.
 
-The one idea: weights are named arrays in model order, parameters before buffers, and nothing else; each format is one
-function that writes them into an open file, found by the ending of the file's name. A safetensors file lists its arrays
-by name, so ours carry their order as metadata.
+The one idea: weights are named arrays in model order, parameters before buffers; each format is one function that
+writes them into an open file, found by the ending of the file's name. A safetensors file lists its arrays by name, so
+ours carry their order as metadata, and with it how to use them (`model_card.py`).
 
     from unisono.train import weights
     arrays = weights.read("runs/mine")                                    # {"0.W": (64, 10) float32, "0.b": ...}
     weights.export(weights.load("runs/mine"), Path("mine.npz"))
 
-Equal weights give equal files, byte by byte, in every format. No pickle is ever read; .pt and .pth are written only.
+Equal weights of one recipe give equal files, byte by byte, in every format. No pickle is ever read; .pt and .pth are
+written only.
 Limits: all arrays are held in memory, and once more while they are written. A file that appears between the look for
 it and the end of writing is replaced. Types that NumPy lacks (bfloat16, float8) are refused.
 """
@@ -32,6 +33,7 @@ from unisono.errors import UnisonoError, UserError, unknown_name
 from unisono.extras import how_to_install
 from unisono.models.base import Array, Model
 from unisono.models.torch_names import torch_state
+from unisono.train.model_card import ModelCard
 from unisono.train.rundir import RunDirectory
 
 TYPES = ("F64", "F32", "F16", "I64", "I32", "I16", "I8", "U64", "U32", "U16", "U8", "BOOL")
@@ -47,17 +49,35 @@ class Weights:
     buffers: Mapping[str, Array]
     state_names: Mapping[str, str] | None = None
     """Of a torch module: the names in its state dict -> the names here, tied ones several times. None: not torch's."""
+    card: ModelCard | None = None
+    """How to use them on new samples. None: nobody knows."""
 
     @staticmethod
-    def of(model: Model, params: Array, buffers: Array) -> "Weights":
+    def of(model: Model, params: Array, buffers: Array, card: ModelCard | None = None) -> "Weights":
         """Those of a model, as views of its vectors; beyond their lengths lies padding."""
         parts = params[: model.layout.length], buffers[: model.buffers_layout.length]
-        return Weights(*model.named(*parts), model.state_names)
+        return Weights(*model.named(*parts), model.state_names, card)
 
     @property
     def arrays(self) -> dict[str, Array]:
         """All of them: parameters, then buffers."""
         return {**self.parameters, **self.buffers}
+
+    def state_dict(self) -> dict[str, Any]:
+        """torch's tensors by torch's names, for `load_state_dict` of the same network. A network of NumPy's lacks batch
+        norm's num_batches_tracked; torch asks for it only in its own files."""
+        arrays, names = self.arrays, self.state_names
+        state = torch_state(arrays) if names is None else {key: arrays[name] for key, name in names.items()}
+        if names is None and len(state) < len(arrays):
+            raise UserError(f"of {', '.join(arrays)} some have one name in torch", hint="export to .npz instead")
+        if find_spec("torch") is None:
+            raise UserError(
+                "a state dict (a .pt or .pth file) needs the package torch, which is not installed",
+                hint=how_to_install("torch"),
+            )
+        import torch
+
+        return {name: torch.from_numpy(array) for name, array in state.items()}
 
     def sha256(self) -> str:
         """A run's `weights_sha256`: all values in model order, C order, little endian, nothing between them."""
@@ -89,15 +109,16 @@ def load(run: str | Path) -> Weights:
             f"{path} cannot be read: {error}", hint="copy or train it again if it is damaged: nothing can be recovered"
         ) from None
     if "order" in metadata:
-        parameters, buffers, state_names = _order(path, metadata["order"], names)
+        parameters, buffers, state_names, card = _order(path, metadata["order"], names)
     elif Path(run).is_dir():
         raise UserError(
             f"{path} does not say the order of its arrays, so it cannot be compared with the run's summary",
             hint=f"name the file itself to have the arrays by name: {path}",
         )
     else:
-        parameters, buffers, state_names = names, [], None
-    return Weights({name: arrays[name] for name in parameters}, {name: arrays[name] for name in buffers}, state_names)
+        parameters, buffers, state_names, card = names, [], None, None
+    of_parameters, of_buffers = ({name: arrays[name] for name in each} for each in (parameters, buffers))
+    return Weights(of_parameters, of_buffers, state_names, card)
 
 
 def verify(run: str | Path, weights: Weights) -> bool:
@@ -158,6 +179,8 @@ def _safetensors(weights: Weights, file: BinaryIO) -> None:
     order: dict[str, Any] = {"parameters": [*weights.parameters], "buffers": [*weights.buffers]}
     if weights.state_names is not None:
         order["torch"] = dict(weights.state_names)
+    if weights.card is not None:
+        order["card"] = weights.card.plain
     metadata = {"order": json.dumps(order)}
     # In C order: safetensors would write the memory of another array as it lies.
     plain = {name: np.asarray(array, order="C") for name, array in weights.arrays.items()}
@@ -171,21 +194,11 @@ def _txt(weights: Weights, file: BinaryIO) -> None:
 
 
 def _torch(weights: Weights, file: BinaryIO) -> None:
-    """A state dict. A network of NumPy's lacks batch norm's num_batches_tracked; torch asks for it only in its own
-    files."""
-    arrays, names = weights.arrays, weights.state_names
-    state = torch_state(arrays) if names is None else {key: arrays[name] for key, name in names.items()}
-    if names is None and len(state) < len(arrays):
-        raise UserError(f"of {', '.join(weights.arrays)} some have one name in torch", hint="export to .npz instead")
-    if find_spec("torch") is None:
-        raise UserError(
-            "a .pt or .pth file needs the package torch, which is not installed",
-            hint=how_to_install("torch"),
-        )
+    # By way of memory: torch turns a full disk into an error that does not say so.
+    state = weights.state_dict()
     import torch
 
-    # By way of memory: torch turns a full disk into an error that does not say so.
-    torch.save({name: torch.from_numpy(array) for name, array in state.items()}, memory := io.BytesIO())
+    torch.save(state, memory := io.BytesIO())
     file.write(memory.getbuffer())
 
 
@@ -242,14 +255,17 @@ def _check(path: Path, name: str, type_name: str) -> None:
         raise UserError(f"{path}: {name} has type {type_name}", hint=f"convert it to one of {', '.join(TYPES)}")
 
 
-def _order(path: Path, text: str, names: list[str]) -> tuple[list[str], list[str], dict[str, str] | None]:
-    """The names of parameters and of buffers, in model order, and what they are called in a torch state dict."""
+def _order(
+    path: Path, text: str, names: list[str]
+) -> tuple[list[str], list[str], dict[str, str] | None, ModelCard | None]:
+    """The names of parameters and of buffers, in model order, what they are called in a torch state dict, the card."""
     try:
         order = json.loads(text)
         parameters, buffers = list(order["parameters"]), list(order["buffers"])
         torch = order.get("torch")
+        card = ModelCard.read(order["card"]) if "card" in order else None  # files of older versions have none
         if sorted([*parameters, *buffers]) == sorted(names) and set((torch or {}).values()) <= set(names):
-            return parameters, buffers, torch
+            return parameters, buffers, torch, card
     except (ValueError, LookupError, TypeError, AttributeError):
         pass
     raise UserError(f"{path} is damaged: the order it gives is not that of its arrays", hint="copy or train it again")

@@ -19,7 +19,7 @@ def cnn(request: Request) -> nn.Module:
     """Two blocks, of 16 and 32 channels."""
     sizes = request.sizes((16, 32))
     channels, height, width = request.image(least=2 ** len(sizes))
-    activation = ACTIVATIONS[request.activation or "relu"]
+    activation = ACTIVATIONS[request.chosen_activation]
     layers: list[nn.Module] = []
     for size in sizes:
         # No bias: batch norm would take it away again.

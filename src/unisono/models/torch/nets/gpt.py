@@ -124,5 +124,5 @@ def gpt(request: Request) -> nn.Module:
             f"{request.outputs} outputs",
             hint="use --data FILE.txt or synthetic-text",
         )
-    activation = ACTIVATIONS[request.activation or "gelu"]
+    activation = ACTIVATIONS[request.chosen_activation]
     return GPT(sizes, request.shape[0], request.outputs, activation, request.dropout)

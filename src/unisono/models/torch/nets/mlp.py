@@ -34,7 +34,7 @@ class Rows(nn.Sequential):
 def mlp(request: Request) -> nn.Module:
     """Hidden sizes 128 and 64, sigmoid."""
     layers: list[nn.Module] = []
-    activation = request.activation or "sigmoid"
+    activation = request.chosen_activation
     width = request.features
     for size in request.sizes((128, 64)):
         layers += [_wide_linear(width, size, GAINS[activation]), ACTIVATIONS[activation](), *_dropout(request)]
@@ -45,7 +45,7 @@ def mlp(request: Request) -> nn.Module:
 def bn_mlp(request: Request) -> nn.Module:
     """One hidden size, 32, ReLU."""
     layers: list[nn.Module] = []
-    activation = request.activation or "relu"
+    activation = request.chosen_activation
     width = request.features
     for size in request.sizes((32,)):
         layers += [nn.Linear(width, size), BatchNorm1d(size), ACTIVATIONS[activation](), *_dropout(request)]

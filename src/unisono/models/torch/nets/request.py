@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import final
 
 from unisono.errors import UserError, unknown_name
-from unisono.models.activations import ACTIVATIONS
+from unisono.models.activations import ACTIVATIONS, OWN_ACTIVATIONS
 
 MOST_COLOURS = 4
 """Channels of photographs; so few columns of pixels have none."""
@@ -55,6 +55,11 @@ class Request:
     @property
     def features(self) -> int:
         return math.prod(self.shape)
+
+    @property
+    def chosen_activation(self) -> str:
+        """What was asked for, or the network's own."""
+        return self.activation or OWN_ACTIVATIONS[self.name]
 
     def sizes(self, default: tuple[int, ...]) -> tuple[int, ...]:
         """`args` as a list of sizes: "128,64"; none: the default."""

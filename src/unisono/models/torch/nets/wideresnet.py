@@ -52,7 +52,7 @@ def wideresnet(request: Request) -> nn.Module:
     if len(widths) > 1:
         raise UserError(f"model {request.spec!r} has {len(widths)} widths", hint=f"give one, as wideresnet:{WIDTH}")
     channels, height, width = request.image(least=8)
-    activation, dropout = ACTIVATIONS[request.activation or "relu"], request.dropout or DROPOUT
+    activation, dropout = ACTIVATIONS[request.chosen_activation], request.dropout or DROPOUT
     layers = [cbr(channels, STEM, activation)]
     inputs = STEM
     for outputs in (16 * widths[0], 32 * widths[0], 64 * widths[0]):
