@@ -1,9 +1,12 @@
 """The tree's own rules: imports point downward, only one file reads the environment, heavy packages stay put."""
 
 import ast
+import re
 import subprocess
 import sys
+import tomllib
 from functools import cache
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
@@ -28,6 +31,18 @@ def imported(path: Path) -> set[str]:
         elif isinstance(node, ast.ImportFrom) and node.module:
             found |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
     return found
+
+
+def test_every_package_that_is_imported_is_declared():
+    """What comes along with another package today may not tomorrow."""
+    project = tomllib.loads((SOURCE.parents[1] / "pyproject.toml").read_text())["project"]
+    needed = [*project["dependencies"], *(each for more in project["optional-dependencies"].values() for each in more)]
+    declared = {re.split(r"[^\w-]", text)[0].lower().replace("-", "_") for text in needed}
+    names = {module.split(".")[0] for path in FILES for module in imported(path)}
+    distributions = packages_distributions()
+    for name in names - {"unisono"} - sys.stdlib_module_names:
+        packages = {package.lower().replace("-", "_") for package in distributions.get(name, [name])}
+        assert packages & declared, f"{name} is imported, and not in pyproject.toml"
 
 
 def layer_of(module: str) -> str | None:
