@@ -19,7 +19,7 @@ from unisono.comm.base import Communicator
 from unisono.data.shards import shards_of_rank
 from unisono.errors import UserError
 from unisono.models.base import Model
-from unisono.strategies.base import Clock, Measure, Strategy, Tell
+from unisono.strategies.base import Check, Clock, Measure, Strategy, Tell, unchecked
 from unisono.strategies.ledger import Ledger
 from unisono.strategies.shared import padded
 
@@ -68,9 +68,12 @@ class Apart(Strategy):
     def halts_after(self, position: int) -> bool:
         return False
 
-    def survey(self, position: int, count: int, measure: Measure, tell: Tell, *, due: bool = False) -> np.ndarray:
+    def survey(
+        self, position: int, count: int, measure: Measure, tell: Tell, *, due: bool = False, check: Check = unchecked
+    ) -> np.ndarray:
         self._ledger.end()
         self._keep()
+        check()
         table = np.zeros((count, 2))
         for number in shards_of_rank(count, self.size, self.rank):
             table[number] = measure(number)

@@ -27,8 +27,13 @@ TIMES = ("data_s", "compute_s", "wait_s", "update_s")
 Load: TypeAlias = Callable[[range], list[Group]]
 Measure: TypeAlias = Callable[[int], tuple[float, float]]
 Tell: TypeAlias = Callable[[np.ndarray], None]
+Check: TypeAlias = Callable[[], None]
 Trace: TypeAlias = Callable[[str, float, float], None]
 """trace(what, begun, ended): a stretch of a step, as time.perf_counter; see `Strategy.trace`."""
+
+
+def unchecked() -> None:
+    """The `Check` of a survey that needs none."""
 
 
 @final
@@ -134,8 +139,13 @@ class Strategy(ABC):
         """Learns one batch. `NotFinite` if its loss is no number."""
 
     @abstractmethod
-    def survey(self, position: int, count: int, measure: Measure, tell: Tell, *, due: bool = False) -> np.ndarray:
+    def survey(
+        self, position: int, count: int, measure: Measure, tell: Tell, *, due: bool = False, check: Check = unchecked
+    ) -> np.ndarray:
         """(count, 2): measure(i) for each i, by whoever; equal on every rank.
+
+        check() is called on every rank, when `params` and `buffers` hold what was learnt, before anything is measured;
+        what it raises there, it raises on all.
 
         tell(table) is called on one rank, when the table is complete and before anybody goes on; there `epoch_sums`,
         `times` and `contributions` may be asked for. It may be called again, by another rank, if the first dies.

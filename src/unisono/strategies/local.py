@@ -28,7 +28,7 @@ from unisono.arena.member import Member
 from unisono.comm.base import Communicator
 from unisono.data.loader import Group
 from unisono.optim.options import OptimizerOptions
-from unisono.strategies.base import Batch, Clock, Measure, StepResult, Strategy, Tell
+from unisono.strategies.base import Batch, Check, Clock, Measure, StepResult, Strategy, Tell, unchecked
 from unisono.strategies.joining import AFRESH, Start, join_arena
 from unisono.strategies.journeys import Journeys, ticket
 from unisono.strategies.nodes.away import HERE, Away
@@ -149,8 +149,10 @@ class Local(Strategy):
             shares=last.shares, due=any(batch.due for batch in batches), steps=len(span),
         )  # fmt: skip
 
-    def survey(self, position: int, count: int, measure: Measure, tell: Tell, *, due: bool = False) -> np.ndarray:
-        return self._meeting.survey(position, count, measure, tell, due=due)
+    def survey(
+        self, position: int, count: int, measure: Measure, tell: Tell, *, due: bool = False, check: Check = unchecked
+    ) -> np.ndarray:
+        return self._meeting.survey(position, count, measure, tell, due=due, check=check)
 
     def vouch(self) -> None:
         self._journeys.vouch()

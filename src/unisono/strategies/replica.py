@@ -27,7 +27,7 @@ from unisono.models.base import Model
 from unisono.optim import make
 from unisono.optim.base import Scale
 from unisono.optim.options import OptimizerOptions
-from unisono.strategies.base import Batch, Measure, StepResult, Tell
+from unisono.strategies.base import Batch, Check, Measure, StepResult, Tell, unchecked
 from unisono.strategies.joining import Start
 from unisono.strategies.own_copy import OwnCopy, Saved
 from unisono.strategies.shared import Lasting, scaling_of, segments_of
@@ -139,8 +139,10 @@ class Replica(Saved):
         self._own.close_round(batch.position, due=batch.due, halt=halt)
         return found
 
-    def survey(self, position: int, count: int, measure: Measure, tell: Tell, *, due: bool = False) -> np.ndarray:
-        table = super().survey(position, count, measure, tell, due=due)
+    def survey(
+        self, position: int, count: int, measure: Measure, tell: Tell, *, due: bool = False, check: Check = unchecked
+    ) -> np.ndarray:
+        table = super().survey(position, count, measure, tell, due=due, check=check)
         self._own.close_round(position, due=due)
         return table
 

@@ -28,7 +28,7 @@ from unisono.comm.arrival import late, lost
 from unisono.data.shards import shards_of_rank
 from unisono.models.base import Model
 from unisono.optim.options import OptimizerOptions
-from unisono.strategies.base import Batch, Clock, Measure, StepResult, Strategy, Tell
+from unisono.strategies.base import Batch, Check, Clock, Measure, StepResult, Strategy, Tell, unchecked
 from unisono.strategies.counts import Counts
 from unisono.strategies.dealing import Slots
 from unisono.strategies.maker import Maker
@@ -130,8 +130,11 @@ class Sync(Strategy):
         for name, value in spent.items():
             self._counts.spent[name] += value
 
-    def survey(self, position: int, count: int, measure: Measure, tell: Tell, *, due: bool = False) -> np.ndarray:
+    def survey(
+        self, position: int, count: int, measure: Measure, tell: Tell, *, due: bool = False, check: Check = unchecked
+    ) -> np.ndarray:
         shared, member = self._shared, self._member
+        check()
         self._counts.keep()
         self._counts.end_epoch(first=member.first)
         table: np.ndarray | None = None

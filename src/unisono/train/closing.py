@@ -1,11 +1,14 @@
 """Closing: what happens after the steps of an epoch and at the end of a run: evaluation, records, weights, early stop.
 
+What is not finite by then has diverged: it is neither told nor saved, and the run fails.
+
 The one idea: everybody fills the table of an evaluation, and one rank tells what was found *before* the round is
 committed; if that rank dies, another one tells it again, so nothing is lost and whoever listens may hear it twice.
 """
 
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, final
 
@@ -18,6 +21,7 @@ from unisono.resources import pss_bytes
 from unisono.strategies.base import Strategy
 from unisono.train.early_stop import enough
 from unisono.train.evaluate import blocks_of, measure_blocks, score_of
+from unisono.train.finite import FiniteCheck, lower_rate
 from unisono.train.job import Job
 from unisono.train.model_card import ModelCard
 from unisono.train.shard_price import BUDGET_S, shard_price
@@ -42,6 +46,7 @@ class Closing:
         self._strategy, self._model, self._job = strategy, model, job
         self._report, self._weights = report, weights
         self._card = ModelCard.of(job.recipe, job.dataset)
+        self._finite = FiniteCheck(model, strategy.params, strategy.buffers)
         self._part = "validation" if len(job.dataset.validation_x) else "test"
 
     def epoch(self, position: int, epoch: int) -> None:
@@ -60,7 +65,9 @@ class Closing:
             self._save()
 
         due = self._job.snapshots.due_after(epoch)
-        strategy.survey(position, blocks_of(x), measure_blocks(self._model, x, y), tell, due=due)
+        kept = f"; the weights of epoch {epoch - 1} are kept" if epoch > 1 else ""
+        check = partial(self._check_finite, epoch, kept)
+        strategy.survey(position, blocks_of(x), measure_blocks(self._model, x, y), tell, due=due, check=check)
 
     def stopped(self, epoch: int) -> str:
         """Why the run stops early after this epoch; empty if it does not."""
@@ -74,9 +81,9 @@ class Closing:
         """The final round: the test part, and what the run found."""
         strategy, model, plan, data = self._strategy, self._model, self._job.plan, self._job.dataset
         strategy.note_memory(pss_bytes())
-        table = strategy.survey(
-            position, blocks_of(data.test_x), measure_blocks(model, data.test_x, data.test_y), lambda table: None
-        )
+        measure = measure_blocks(model, data.test_x, data.test_y)
+        check = partial(self._check_finite, self._epochs_done(), kept="")  # again: a run may be resumed at its end
+        table = strategy.survey(position, blocks_of(data.test_x), measure, lambda table: None, check=check)
         tested = score_of(table, len(data.test_x))
         loss, accuracy = self._trained()
         epochs = self._epochs_done()
@@ -94,6 +101,10 @@ class Closing:
             "peak_memory_bytes": strategy.memory_bytes(),
             "weights_sha256": self._current().sha256(),
         }
+
+    def _check_finite(self, epoch: int, kept: str) -> None:
+        when, hint = f"after the last step of epoch {epoch}{kept}", lower_rate(self._job.recipe)
+        self._finite(self._strategy.params, self._strategy.buffers, when, hint=hint)
 
     def _tell_epoch(self, epoch: int) -> None:
         strategy, plan, clock = self._strategy, self._job.plan, self._strategy.clock()

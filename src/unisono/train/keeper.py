@@ -33,6 +33,7 @@ from unisono.models.torch.seeding import places, return_to
 from unisono.strategies.shared import Lasting
 from unisono.train.every import Every
 from unisono.train.fingerprint import fingerprint
+from unisono.train.finite import FiniteCheck
 from unisono.train.loop_state import KIND, arrays_of, terms_of
 from unisono.train.snapshots import manifest
 from unisono.train.snapshots.finding import Snapshot
@@ -80,6 +81,8 @@ class Keeper(Attendant):
         self._told = 0
         self._saved = time.monotonic()
         self._writer = ThreadWriter()
+        lasting = sharing.shared.lasting
+        self._finite = FiniteCheck(sharing.vectors, lasting.vectors[0], lasting.buffers)
         self._stack = ExitStack()
         self._stack.enter_context(heeding(self._ask))
         if sharing.announce is not None and sharing.member.first:
@@ -211,7 +214,15 @@ class Keeper(Attendant):
         }
         return Moment(facts, arrays)
 
+    def _check(self, lasting: Lasting, moment: Moment) -> None:
+        """A `NotFiniteTensor` instead of a snapshot that nobody could go on from."""
+        params, *state = lasting.vectors
+        when = f"after {moment.facts['steps']} steps: no snapshot is made of it"
+        hint = "lower the learning rate, or clip gradients (world.share(..., clip=1.0))"
+        self._finite(params, lasting.buffers, when, state=state, hint=hint)
+
     def _write(self, lasting: Lasting, moment: Moment) -> str:
+        self._check(lasting, moment)
         groups, facts = arrays_of(self._sharing, lasting) | {"things": moment.arrays}, moment.facts
         return str(write(self._habits.folder, facts["steps"], groups, facts, keep=self._habits.copies).path)
 
@@ -239,6 +250,7 @@ class Keeper(Attendant):
     def _leave(self, position: int) -> None:
         """Saves what step `position` left, and leaves with all others; nobody goes before it is saved."""
         sharing, path, moment = self._sharing, "", self._now(position)
+        self._check(sharing.shared.lasting, moment)  # on every rank: all of them raise it
         while True:
             if sharing.member.first and not path:
                 self._wait()

@@ -29,6 +29,7 @@ from unisono.optim import make
 from unisono.optim.options import OptimizerOptions
 from unisono.strategies.shared import Kept, Lasting
 from unisono.train.fingerprint import fingerprint
+from unisono.train.finite import FiniteCheck, NotFiniteTensor, lower_rate
 from unisono.train.job import Job
 from unisono.train.located import here
 from unisono.train.snapshots.files import Damaged
@@ -64,6 +65,8 @@ class Saver:
         self._asked = self._begun = time.monotonic()
         self._limit_s = LIMIT_S
         self._ended = self._data = ""
+        started = kept.lasting_at(0)
+        self._finite = FiniteCheck(model, started.vectors[0], started.buffers)
 
     def tick(self) -> None:
         """Looks after the writer; asks the ranks for a copy when the time has come."""
@@ -81,9 +84,8 @@ class Saver:
             return
         self._position = position
         assert self._kept.spare is not None
-        groups = self._gather(self._kept.spare)
         try:
-            self._writer.start(partial(self._write, self._folder, position, self._facts(position), groups))
+            self._writer.start(partial(self._write, self._folder, position, self._facts(position), self._kept.spare))
             self._begun = time.monotonic()
         except OSError as error:  # no memory for another process: the next one may find some
             self._tell(position, None, f"its writer could not be started: {error.strerror}")
@@ -103,8 +105,7 @@ class Saver:
                 f"the last snapshot was not begun: the one before it is being written for {LAST_WAIT_S:g} s by now",
                 hint=f"is the disk of {folder} slow, or not there? --resume goes on from the newest whole one",
             )
-        groups = self._gather(self._kept.lasting_at(position))
-        path = self._write(folder, position, self._facts(position), groups)
+        path = self._write(folder, position, self._facts(position), self._kept.lasting_at(position))
         self._tell(position, path)
         return path
 
@@ -113,11 +114,8 @@ class Saver:
         more epochs. Not worth failing for."""
         folder = self._folder
         if folder is not None and (self._job.snapshots or listed(folder)):
-            with suppress(UserError):
+            with suppress(UserError, NotFiniteTensor):
                 self.save_last(last_epoch(self._job, scores))
-
-    def _gather(self, lasting: Lasting) -> Groups:
-        return gather(self._model, self._job.optimizer, lasting)
 
     def _facts(self, position: int) -> dict[str, Any]:
         """All but what takes long. Not for a writer to ask: the fingerprint sets threads for a moment."""
@@ -134,7 +132,13 @@ class Saver:
             "fingerprint": self._fingerprint,
         }
 
-    def _write(self, folder: Path, position: int, facts: dict[str, Any], groups: Groups) -> str:
+    def _write(self, folder: Path, position: int, facts: dict[str, Any], lasting: Lasting) -> str:
+        """A `NotFiniteTensor` instead of a snapshot that nobody could go on from."""
+        params, *state = lasting.vectors
+        step, steps = facts["step"], self._job.plan.steps_per_epoch
+        when = f"after {f'step {step} of ' if step < steps else ''}epoch {facts['epoch']}: no snapshot is made of it"
+        self._finite(params, lasting.buffers, when, state=state, hint=lower_rate(self._job.recipe))
+        groups = gather(self._model, self._job.optimizer, lasting)
         known = facts | {"data": self._data or self._job.data_sha256}
         return str(write(folder, position, groups, known, keep=self._job.recipe.keep).path)
 

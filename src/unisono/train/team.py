@@ -194,7 +194,7 @@ class Team:
                         snapshot = rescue(saver, self.places.refuge, position)
                     else:
                         snapshot = saver.save_last(position)
-                except UserError as error:
+                except UnisonoError as error:
                     raise Halted(outcome, "", str(error)) from None
                 raise Halted(outcome, snapshot)
             if self._whole_here:

@@ -22,6 +22,7 @@ from unisono.models.base import Model
 from unisono.rng import generator
 from unisono.strategies.base import Batch, NotFinite, Strategy
 from unisono.train.closing import Closing
+from unisono.train.finite import lower_rate
 from unisono.train.job import Job
 from unisono.train.walk import Walk
 from unisono.world import World
@@ -124,7 +125,7 @@ class Learner:
         """Of a loss that is not finite."""
         if number == 1 and self._job.rhythm is None:
             return "nothing was learnt yet: it is the data or the model, not the learning rate"
-        return f"lower --lr ({self._job.recipe.lr:g}), or use --clip 1 or --warmup-epochs 1"
+        return lower_rate(self._job.recipe)
 
     def _tell_progress(self, epoch: int, step: int, samples: int) -> None:
         self._told_samples += samples

@@ -33,7 +33,7 @@ from unisono.comm.arrival import lost
 from unisono.comm.base import Communicator
 from unisono.comm.telling import told
 from unisono.comm.vigil import Vigil
-from unisono.errors import AskedToEnd, CommError, NodeLost, OtherFailed, RankLost, UnisonoError, UserError
+from unisono.errors import AskedToEnd, CommError, NodeLost, OtherFailed, RankLost, UnisonoError
 from unisono.launch.signals import deaf_after, heeding
 from unisono.launch.supervision import Outcome
 from unisono.strategies.base import Strategy
@@ -194,7 +194,7 @@ def _stranded(comm: Communicator, writer: int, save: Callable[[], str], error: C
         return Halted(outcome, "")
     try:
         return Halted(outcome, save())
-    except UserError as trouble:
+    except UnisonoError as trouble:
         return Halted(outcome, "", str(trouble))
 
 
@@ -213,6 +213,8 @@ def _halt(world: World, save: Callable[[], str]) -> None:
     outcome = Outcome()
     try:
         snapshot = told(world.comm, save)
-    except UserError as error:
+    except CommError:
+        raise
+    except UnisonoError as error:
         raise Halted(outcome, "", str(error)) from None
     raise Halted(outcome, snapshot)

@@ -38,7 +38,7 @@ from unisono.strategies.asynchronous.part import Part
 from unisono.strategies.asynchronous.remarks import contributions_of, remarks_on
 from unisono.strategies.asynchronous.setup import Setup, make_parts
 from unisono.strategies.asynchronous.worker import Worker
-from unisono.strategies.base import Batch, Clock, Measure, StepResult, Strategy, Tell
+from unisono.strategies.base import Batch, Check, Clock, Measure, StepResult, Strategy, Tell, unchecked
 from unisono.strategies.shared import Shared
 from unisono.strategies.sync import Sync
 
@@ -244,9 +244,11 @@ class AsyncArena(Strategy):
     def vouch(self) -> None:
         self._model.vouch()
 
-    def survey(self, position: int, count: int, measure: Measure, tell: Tell, *, due: bool = False) -> np.ndarray:
+    def survey(
+        self, position: int, count: int, measure: Measure, tell: Tell, *, due: bool = False, check: Check = unchecked
+    ) -> np.ndarray:
         self._take_copy()
-        return self._resting.survey(position, count, measure, tell, due=due)
+        return self._resting.survey(position, count, measure, tell, due=due, check=check)
 
     def _take_copy(self) -> None:
         """The masters' parameters, for an evaluation; nobody changes them then."""

@@ -28,7 +28,7 @@ from unisono.strategies.asynchronous.message_master import MessageMaster
 from unisono.strategies.asynchronous.message_worker import MessageWorker
 from unisono.strategies.asynchronous.remarks import Remarks, contributions_of, remarks_on
 from unisono.strategies.asynchronous.terms import Terms
-from unisono.strategies.base import Batch, Measure, NotFinite, StepResult, Tell
+from unisono.strategies.base import Batch, Check, Measure, NotFinite, StepResult, Tell, unchecked
 from unisono.strategies.joining import Start
 from unisono.strategies.own_copy import OwnCopy, Saved
 from unisono.strategies.shared import Lasting
@@ -136,8 +136,10 @@ class AsyncMessages(Saved):
     def vouch(self) -> None:
         self._model.vouch()
 
-    def survey(self, position: int, count: int, measure: Measure, tell: Tell, *, due: bool = False) -> np.ndarray:
-        table = super().survey(position, count, measure, tell, due=due)
+    def survey(
+        self, position: int, count: int, measure: Measure, tell: Tell, *, due: bool = False, check: Check = unchecked
+    ) -> np.ndarray:
+        table = super().survey(position, count, measure, tell, due=due, check=check)
         self._position = position
         self._own.close_round(position, due=due)
         return table
