@@ -1,6 +1,7 @@
 """A user's own loop that keeps snapshots: killed as a whole or asked to end, and started again, it ends with the same
 bits; what follows a step runs once for each step that a snapshot holds."""
 
+import errno
 import json
 import os
 import random
@@ -25,6 +26,8 @@ from unisono.arena.waiting import wait_until
 from unisono.errors import RESUME_ME, AskedToEnd, RankFailed, UserError
 from unisono.launch.commands import find_program, mpirun
 from unisono.launch.environments import child_environment, mpi_environment
+from unisono.train import keeper
+from unisono.train.fallback import NotWritten
 from unisono.train.snapshots.finding import listed, require_newest
 from unisono.train.writers import ThreadWriter
 from unisono.world import World
@@ -460,3 +463,28 @@ def test_a_damaged_snapshot_is_named_and_the_one_before_it_is_used(tmp_path, qui
     for path in listed(tmp_path / "run"):
         (path / "manifest.json").write_bytes(b"")
     assert "can be used" in refused(lambda world, path: Program(path)(world), tmp_path / "run")
+
+
+def test_asked_to_end_on_a_full_disk_it_leaves_its_snapshot_on_another(tmp_path, quiet, monkeypatch, capfd):
+    """And goes on when that was moved to where it belongs."""
+    folder, other = tmp_path / "run", tmp_path / "other"
+    other.mkdir()
+    real = keeper.write
+
+    def write(home: Path, *rest: Any, **options: Any) -> Any:
+        if home == folder:
+            raise NotWritten("No space left on device", number=errno.ENOSPC)
+        return real(home, *rest, **options)
+
+    with monkeypatch.context() as full:
+        full.setattr(keeper, "write", write)
+        full.setattr("unisono.train.fallback.places", lambda home: [other])
+        full.setattr("unisono.train.fallback.SAFE_PATIENCE_S", 0.0)
+        ask = Program(folder, "", None, lambda world, step: step == 5 and os.kill(os.getpid(), signal.SIGTERM))
+        with pytest.raises(AskedToEnd):
+            unisono.run(ask, RANKS)
+    (path,) = other.glob("unisono-kept-*/run/0*")
+    assert f"make room, and move {path} to {folder} before the next start" in capfd.readouterr().err
+    path.rename(folder / path.name)
+    (found, *_) = unisono.run(Program(folder, ""), RANKS)
+    check(found, quiet)

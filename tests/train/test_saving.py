@@ -291,6 +291,7 @@ def test_an_end_that_cannot_be_saved_is_a_failure(job, tmp_path, monkeypatch):
         raise NotWritten("the snapshot cannot be written: No space left on device", hint="make room")
 
     monkeypatch.setattr(saving, "write", write)
+    monkeypatch.setattr("unisono.train.fallback.PATIENCE_S", 0.0)
     monkeypatch.setattr(Team, "_live", lambda team, slot, after, report: os.kill(os.getpid(), signal.SIGKILL))
     lonely = replace(job, recipe=replace(job.recipe, respawn=False))
     with pytest.raises(Halted, match=r"no rank is left: .*\nthe snapshot cannot be written") as caught:

@@ -171,6 +171,7 @@ def test_an_end_that_cannot_be_saved_is_a_failure_on_every_rank(job, tmp_path, m
         raise NotWritten("the snapshot cannot be written: No space left on device", hint="make room")
 
     monkeypatch.setattr(saving, "write", write)
+    monkeypatch.setattr("unisono.train.fallback.PATIENCE_S", 0.0)
     found = train(
         job, Places(snapshots=tmp_path), at_step=lambda world, step: step == 4 and os.kill(os.getpid(), signal.SIGUSR1)
     )

@@ -8,8 +8,9 @@ training goes on; whatever ends the run, the bar is taken away and the summary s
 user's that is found before the first epoch (too little memory) leaves no directory.
 
 Records are dicts: of an epoch (metrics, steps, ranks, shares), {"progress": {...}}, or {"trouble": text} of something
-that a rank could not do, such as writing the weights, and will try again ("": it could). If trouble is left at the
-end, the run is told as finished, and the command fails.
+that a rank could not do, such as writing the weights, and will try again ("": it could), or {"note": text}. If trouble
+is left at the end, the run is told as finished, and the command fails. With it comes "weights_path": where the weights
+of the end are instead; None: nowhere, so the run is not finished, and can be resumed if it has a snapshot.
 """
 
 import time
@@ -33,6 +34,7 @@ from unisono.report.train import Setting, epoch_line, event_line, opening, rank_
 from unisono.report.verdict import plural, verdict
 from unisono.resources import machine, usable_cores
 from unisono.tracebacks import told as traceback_of
+from unisono.train.fallback import FULL
 from unisono.train.fingerprint import differences, fingerprint
 from unisono.train.job import Job
 from unisono.train.journal import HINTS
@@ -41,8 +43,10 @@ from unisono.train.libraries import libraries_of
 from unisono.train.resuming import SNAPSHOTS, check_newest, passed_over
 from unisono.train.rundir import RunDirectory
 from unisono.train.snapshots.finding import Snapshot, listed
+from unisono.train.snapshots.writing import thin_out
 from unisono.train.team import Halted
 from unisono.train.watching import Watch
+from unisono.train.weights import epoch_in
 
 ENGINES = {"numpy": "NumPy", "torch": "torch"}
 """As one writes them."""
@@ -80,6 +84,7 @@ class Recorder:
         self._divergence = Divergence(guess_of(job.dataset), job.recipe.lr, job.recipe.epochs)
         self._screen = Screen(job.recipe.epochs, bar=hosts is not None)
         self._troubles: dict[str, str] = {}
+        self._weights_path: str | None = ""
         self._epoch = 0
         self._ended, self._is_rank = False, hosts is None
         self._events = EventFile() if job.recipe.tensorboard else None
@@ -131,8 +136,11 @@ class Recorder:
         elif "progress" in record:
             self.watch.tick()
             self._screen.progress(record["progress"])
+        elif "note" in record:
+            self._screen.warn(f"unisono: {record['note']}")
         elif "trouble" in record:
             self._tell_trouble("rank", record["trouble"])
+            self._weights_path = record.get("weights_path", self._weights_path)
         elif record["metrics"]["epoch"] > self._epoch:  # told again by another rank if the first one died meanwhile
             self._epoch = record["metrics"]["epoch"]
             self._add_epoch(record | {"metrics": self._scored(record["metrics"])})
@@ -207,7 +215,9 @@ class Recorder:
                 self._screen.warn(f"unisono: {self._directory.journal.trouble}")
 
     def finish(self, found: dict[str, Any]) -> dict[str, Any]:
-        """The verdict. A `UserError` after it if something could not be written."""
+        """The verdict. A `UserError` after it if something could not be written; before it if that is the weights."""
+        if self._weights_path is None:
+            raise self._unsaved()
         self._screen.close()
         self._ended = True
         self._write_events(EventFile.close)
@@ -222,7 +232,11 @@ class Recorder:
         if self._staleness is not None:
             summary |= self._staleness.facts()
         summary["samples_per_s"] = tally.samples / tally.train_s if tally.train_s else 0.0
+        if self._weights_path and Path(self._weights_path) != self.weights:
+            summary["weights_path"] = self._weights_path
         directory.finish(summary)
+        if (error := directory.journal.error) is not None and error.errno in FULL and thin_out(self.path / SNAPSHOTS):
+            directory.finish(summary)
         directory.journal.keep("loss.png", lambda: plot_loss(self.path))
         missing = [self._troubles.get("rank", ""), directory.journal.trouble, self._troubles.get("events", "")]
         missing = [text for text in missing if text]
@@ -231,6 +245,15 @@ class Recorder:
         if missing:
             raise UserError("\n".join(missing))
         return summary
+
+    def _unsaved(self) -> UnisonoError:
+        """Nothing took the weights: whoever resumes the run computes them again, with the same bits."""
+        kept = bool(listed(self.path / SNAPSHOTS))
+        again = f"make room, then unisono train --resume {self.path}" if kept else "make room, and train again"
+        cause = self._troubles.get("rank", "").partition("\nHINT:")[0]
+        error = UnisonoError(f"{cause}: the run came to its end, and its weights could not be kept", hint=again)
+        error.exit_code = RESUME_ME if kept else error.exit_code
+        return error
 
     def _tell_trouble(self, whose: str, text: str) -> None:
         """Once, until it is over."""
@@ -256,7 +279,8 @@ class Recorder:
             "engine": recipe.engine, "precision": recipe.precision, "model": recipe.model, "data": recipe.data,
             "global_batch": self._job.batch_samples, "batch_size_per_rank": recipe.batch_size_per_rank,
             "version": __version__, "machine": machine(*libraries_of([recipe])), "takeovers": 0, "restarts": 0,
-            "resumed_from": self._resumed_from, "shard_price": None, **self.watch.facts(self._tally.samples),
+            "resumed_from": self._resumed_from, "weights_epoch": epoch_in(self.weights), "shard_price": None,
+            **self.watch.facts(self._tally.samples),
         }  # fmt: skip
 
     def __enter__(self) -> Self:

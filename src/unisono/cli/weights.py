@@ -57,6 +57,8 @@ def weights(
     print(f", {_elements(found.buffers):,} values in buffers" if found.buffers else "")
     if found.card is not None:
         print("\n".join(lines_of(found.card)))
+    if found.epoch is not None:
+        print(f"after epoch {found.epoch}")
     print(f"weights_sha256 {found.sha256()}", flush=True)
     print("as in summary.json" if verify(run, found) else "compared with no summary.json of a finished run")
 

@@ -152,6 +152,8 @@ def event_line(event: dict[str, Any]) -> str:
         return f"rank {event['rank']} is back: {plural(event['ranks'], 'rank')}"
     if event["kind"] == "snapshot" and event["path"] is None:
         return f"a snapshot could not be written: {event['cause']}"
+    if event["kind"] == "snapshot" and event.get("cause"):
+        return f"{event['cause']}; the snapshot is in {event['path']}: make room and move it, or go on from there"
     if event["kind"] == ASKED:
         return "asked to end: it will, after this step, with a snapshot; asked once more it ends at once, without one"
     return ""

@@ -21,11 +21,14 @@ from unisono.resources import pss_bytes
 from unisono.strategies.base import Strategy
 from unisono.train.early_stop import enough
 from unisono.train.evaluate import blocks_of, measure_blocks, score_of
+from unisono.train.fallback import NotWritten, write_surely
 from unisono.train.finite import FiniteCheck, lower_rate
 from unisono.train.job import Job
 from unisono.train.model_card import ModelCard
+from unisono.train.resuming import SNAPSHOTS
 from unisono.train.shard_price import BUDGET_S, shard_price
-from unisono.train.weights import Weights, save
+from unisono.train.snapshots.writing import thin_out
+from unisono.train.weights import Weights, epoch_in, save
 
 LOSS, ACCURACY, EVALUATED = range(3)
 """Columns of `Strategy.scores`."""
@@ -47,6 +50,8 @@ class Closing:
         self._report, self._weights = report, weights
         self._card = ModelCard.of(job.recipe, job.dataset)
         self._finite = FiniteCheck(model, strategy.params, strategy.buffers)
+        self._saved = 0
+        """The last epoch whose weights this rank has saved."""
         self._part = "validation" if len(job.dataset.validation_x) else "test"
 
     def epoch(self, position: int, epoch: int) -> None:
@@ -62,7 +67,7 @@ class Closing:
             if score is not None:
                 strategy.scores[epoch] = score.loss, score.accuracy, 1.0
             self._tell_epoch(epoch)
-            self._save()
+            self._save(epoch)
 
         due = self._job.snapshots.due_after(epoch)
         kept = f"; the weights of epoch {epoch - 1} are kept" if epoch > 1 else ""
@@ -82,11 +87,15 @@ class Closing:
         strategy, model, plan, data = self._strategy, self._model, self._job.plan, self._job.dataset
         strategy.note_memory(pss_bytes())
         measure = measure_blocks(model, data.test_x, data.test_y)
-        check = partial(self._check_finite, self._epochs_done(), kept="")  # again: a run may be resumed at its end
-        table = strategy.survey(position, blocks_of(data.test_x), measure, lambda table: None, check=check)
+        epochs = self._epochs_done()
+        check = partial(self._check_finite, epochs, kept="")  # again: a run may be resumed at its end
+
+        def tell(table: np.ndarray) -> None:
+            self._save_surely(epochs)
+
+        table = strategy.survey(position, blocks_of(data.test_x), measure, tell, check=check)
         tested = score_of(table, len(data.test_x))
         loss, accuracy = self._trained()
-        epochs = self._epochs_done()
         return {
             "train_loss": loss,
             "train_accuracy": accuracy,
@@ -99,7 +108,7 @@ class Closing:
             "first_sync_s": strategy.clock().first_sync_s,
             "shard_price": self._price(),
             "peak_memory_bytes": strategy.memory_bytes(),
-            "weights_sha256": self._current().sha256(),
+            "weights_sha256": self._current(epochs).sha256(),
         }
 
     def _check_finite(self, epoch: int, kept: str) -> None:
@@ -141,10 +150,10 @@ class Closing:
         evaluated = (epoch for epoch in epochs if self._strategy.scores[epoch, EVALUATED])
         return next((epoch for epoch in evaluated if self.stopped(epoch)), len(epochs))
 
-    def _current(self) -> Weights:
-        return Weights.of(self._model, self._strategy.params, self._strategy.buffers, self._card)
+    def _current(self, epoch: int) -> Weights:
+        return Weights.of(self._model, self._strategy.params, self._strategy.buffers, self._card, epoch)
 
-    def _save(self) -> None:
+    def _save(self, epoch: int) -> None:
         """Nobody changes the parameters meanwhile: the next update needs this rank.
 
         Training is not lost because a file could not be written: the next epoch tries again.
@@ -152,12 +161,39 @@ class Closing:
         if self._weights is None:
             return
         try:
-            save(self._current(), self._weights)
+            save(self._current(epoch), self._weights)
         except UserError as error:
             self._report({"trouble": str(error)})
         else:
+            self._saved = epoch
             # Every time: the rank that told of trouble may not be this one.
             self._report({"trouble": ""})
+
+    def _save_surely(self, epoch: int) -> None:
+        """The weights that the run ends with, unless they are saved: there is no next epoch to try it again."""
+        if self._weights is None or self._saved == epoch:
+            return
+        home, name, weights = self._weights.parent, self._weights.name, self._current(epoch)
+
+        def write(folder: Path) -> Path:
+            save(weights, folder / name)
+            return folder / name
+
+        nbytes = sum(array.nbytes for array in weights.arrays.values())
+        make_room = partial(thin_out, home / SNAPSHOTS)
+        try:
+            kept = write_surely(write, home, nbytes, make_room, lambda text: self._report({"note": text}))
+        except NotWritten as error:
+            self._report({"trouble": str(error), "weights_path": None})
+            return
+        trouble = ""
+        if kept.cause:
+            older = f", {name} there holds those of epoch {before}" if (before := epoch_in(self._weights)) else ""
+            trouble = (
+                f"{kept.cause}{older}; the weights that the run ended with are in {kept.path}\n"
+                f"HINT: make room, then: cp {kept.path} {self._weights}"
+            )
+        self._report({"trouble": trouble, "weights_path": str(kept.path)})
 
     def _price(self) -> float | None:
         """What shards cost this rank in computing; None if that would take long, and then they cost little, or if they

@@ -55,7 +55,11 @@ class Journal:
             write()
         except OSError as error:
             self.error = self.error or error
-            self._lacking.append(name)
+            if name not in self._lacking:
+                self._lacking.append(name)
+        else:
+            if name in self._lacking:  # at an earlier try
+                self._lacking.remove(name)
 
     def cut(self, name: str, kept: Callable[[int, str], bool]) -> None:
         """Drops the lines of a file for which not kept(number, line), and half ones; to go on after the others. An

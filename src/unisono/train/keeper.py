@@ -32,12 +32,13 @@ from unisono.loop.things import Arrays, pack, put_into, state_of, unpack
 from unisono.models.torch.seeding import places, return_to
 from unisono.strategies.shared import Lasting
 from unisono.train.every import Every
+from unisono.train.fallback import write_surely
 from unisono.train.fingerprint import fingerprint
 from unisono.train.finite import FiniteCheck
 from unisono.train.loop_state import KIND, arrays_of, terms_of
 from unisono.train.snapshots import manifest
 from unisono.train.snapshots.finding import Snapshot
-from unisono.train.snapshots.writing import write
+from unisono.train.snapshots.writing import thin_out, write
 from unisono.train.writers import WAIT_S, Answer, ThreadWriter
 
 
@@ -223,8 +224,22 @@ class Keeper(Attendant):
 
     def _write(self, lasting: Lasting, moment: Moment) -> str:
         self._check(lasting, moment)
+        return str(self._write_into(lasting, moment, self._habits.folder))
+
+    def _write_into(self, lasting: Lasting, moment: Moment, folder: Path) -> Path:
         groups, facts = arrays_of(self._sharing, lasting) | {"things": moment.arrays}, moment.facts
-        return str(write(self._habits.folder, facts["steps"], groups, facts, keep=self._habits.copies).path)
+        habits = self._habits
+        return write(folder, facts["steps"], groups, facts, keep=habits.copies, after=habits.folder).path
+
+    def _write_last(self, lasting: Lasting, moment: Moment) -> str:
+        """On another disk, if that of the folder takes nothing more."""
+        folder, nbytes = self._habits.folder, sum(array.nbytes for array in lasting.arrays)
+        place = write_surely(
+            partial(self._write_into, lasting, moment), folder, nbytes, partial(thin_out, folder), _say
+        )
+        if place.cause:
+            _say(f"{place.cause}; make room, and move {place.path} to {folder} before the next start")
+        return str(place.path)
 
     def _hear(self, timeout_s: float) -> None:
         if self._writer.busy and (found := self._writer.ended(timeout_s)) is not None:
@@ -254,12 +269,16 @@ class Keeper(Attendant):
         while True:
             if sharing.member.first and not path:
                 self._wait()
-                path = self._write(sharing.shared.lasting, moment)
+                path = self._write_last(sharing.shared.lasting, moment)
                 told = f"asked to end after {self._done + position} steps; everything up to here is in {path}"
-                print(f"unisono: {told}\nHINT: start the same program again, and it goes on", file=sys.stderr)
+                _say(f"{told}\nHINT: start the same program again, and it goes on")
             try:
                 sharing.meet(position + 1, READY)
                 break
             except Regrouped:
                 continue  # the first member may be another one now
         raise AskedToEnd(str(path or self._habits.folder))
+
+
+def _say(text: str) -> None:
+    print(f"unisono: {text}", file=sys.stderr, flush=True)

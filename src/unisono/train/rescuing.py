@@ -23,12 +23,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
+from unisono.train.fallback import NotWritten
 from unisono.train.resuming import SNAPSHOTS
 from unisono.train.rundir import token_in
 from unisono.train.saving import Saver
 from unisono.train.snapshots.files import Damaged
 from unisono.train.snapshots.finding import listed, verified
-from unisono.train.snapshots.writing import NotWritten
 
 PATIENCE_S = 20.0
 """For another machine that is writing."""

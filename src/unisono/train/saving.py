@@ -28,6 +28,7 @@ from unisono.models.base import Model
 from unisono.optim import make
 from unisono.optim.options import OptimizerOptions
 from unisono.strategies.shared import Kept, Lasting
+from unisono.train.fallback import Place, write_surely
 from unisono.train.fingerprint import fingerprint
 from unisono.train.finite import FiniteCheck, NotFiniteTensor, lower_rate
 from unisono.train.job import Job
@@ -35,7 +36,7 @@ from unisono.train.located import here
 from unisono.train.snapshots.files import Damaged
 from unisono.train.snapshots.finding import Snapshot, listed
 from unisono.train.snapshots.manifest import read
-from unisono.train.snapshots.writing import write
+from unisono.train.snapshots.writing import thin_out, write
 from unisono.train.walk import Walk
 from unisono.train.writers import LAST_WAIT_S, WAIT_S, Writer
 
@@ -91,10 +92,25 @@ class Saver:
             self._tell(position, None, f"its writer could not be started: {error.strerror}")
 
     def save_last(self, position: int, elsewhere: Path | None = None) -> str:
-        """When no rank works any more: what round `position` left; where it is. elsewhere: instead of the folder."""
+        """When no rank works any more: what round `position` left; where it is, on another disk if need be. elsewhere:
+        instead of the folder, and nowhere else."""
         folder = elsewhere or self._folder
         if folder is None:
             return ""
+        self._await_writer(folder)
+        lasting = self._kept.lasting_at(position)
+        write = partial(self._write_into, position, self._facts(position), lasting)
+        if elsewhere is not None:
+            place = Place(write(folder))
+        else:
+            nbytes = sum(array.nbytes for array in lasting.arrays)
+            say = partial(self._say_refused, position)
+            place = write_surely(write, folder, nbytes, partial(thin_out, folder), say)
+        self._tell(position, str(place.path), place.cause)
+        return str(place.path)
+
+    def _await_writer(self, folder: Path) -> None:
+        """Until nothing else is being written; a `UserError` if that takes too long."""
         self._wait(WAIT_S)
         if self._writer.busy and not self._end_writer():
             self._wait(LAST_WAIT_S - WAIT_S)
@@ -105,17 +121,17 @@ class Saver:
                 f"the last snapshot was not begun: the one before it is being written for {LAST_WAIT_S:g} s by now",
                 hint=f"is the disk of {folder} slow, or not there? --resume goes on from the newest whole one",
             )
-        path = self._write(folder, position, self._facts(position), self._kept.lasting_at(position))
-        self._tell(position, path)
-        return path
 
     def save_end(self, scores: np.ndarray) -> None:
         """At the end of a whole run that keeps snapshots, or has one since it was asked to end: to train on from, with
         more epochs. Not worth failing for."""
         folder = self._folder
         if folder is not None and (self._job.snapshots or listed(folder)):
-            with suppress(UserError, NotFiniteTensor):
-                self.save_last(last_epoch(self._job, scores))
+            position = last_epoch(self._job, scores)
+            try:
+                self.save_last(position, elsewhere=folder)
+            except (UserError, NotFiniteTensor) as error:
+                self._tell(position, None, str(error))
 
     def _facts(self, position: int) -> dict[str, Any]:
         """All but what takes long. Not for a writer to ask: the fingerprint sets threads for a moment."""
@@ -140,7 +156,13 @@ class Saver:
         self._finite(params, lasting.buffers, when, state=state, hint=lower_rate(self._job.recipe))
         groups = gather(self._model, self._job.optimizer, lasting)
         known = facts | {"data": self._data or self._job.data_sha256}
-        return str(write(folder, position, groups, known, keep=self._job.recipe.keep).path)
+        return str(write(folder, position, groups, known, keep=self._job.recipe.keep, after=self._folder).path)
+
+    def _write_into(self, position: int, facts: dict[str, Any], lasting: Lasting, folder: Path) -> Path:
+        return Path(self._write(folder, position, facts, lasting))
+
+    def _say_refused(self, position: int, cause: str) -> None:
+        self._on_event({"kind": "snapshot", "position": position, "path": None, "cause": cause})
 
     def _hear(self, timeout_s: float) -> None:
         if self._writer.busy and (found := self._writer.ended(timeout_s)) is not None:

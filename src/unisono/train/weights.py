@@ -20,10 +20,11 @@ import json
 import os
 import zipfile
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, BinaryIO, final
+from typing import Any, BinaryIO, NamedTuple, final
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
@@ -33,6 +34,7 @@ from unisono.errors import UnisonoError, UserError, unknown_name
 from unisono.extras import how_to_install
 from unisono.models.base import Array, Model
 from unisono.models.torch_names import torch_state
+from unisono.train.fallback import NotWritten
 from unisono.train.model_card import ModelCard
 from unisono.train.rundir import RunDirectory
 
@@ -51,12 +53,16 @@ class Weights:
     """Of a torch module: the names in its state dict -> the names here, tied ones several times. None: not torch's."""
     card: ModelCard | None = None
     """How to use them on new samples. None: nobody knows."""
+    epoch: int | None = None
+    """After which epoch of a run; None: not known."""
 
     @staticmethod
-    def of(model: Model, params: Array, buffers: Array, card: ModelCard | None = None) -> "Weights":
+    def of(
+        model: Model, params: Array, buffers: Array, card: ModelCard | None = None, epoch: int | None = None
+    ) -> "Weights":
         """Those of a model, as views of its vectors; beyond their lengths lies padding."""
         parts = params[: model.layout.length], buffers[: model.buffers_layout.length]
-        return Weights(*model.named(*parts), model.state_names, card)
+        return Weights(*model.named(*parts), model.state_names, card, epoch)
 
     @property
     def arrays(self) -> dict[str, Array]:
@@ -109,16 +115,25 @@ def load(run: str | Path) -> Weights:
             f"{path} cannot be read: {error}", hint="copy or train it again if it is damaged: nothing can be recovered"
         ) from None
     if "order" in metadata:
-        parameters, buffers, state_names, card = _order(path, metadata["order"], names)
+        order = _read_order(path, metadata["order"], names)
     elif Path(run).is_dir():
         raise UserError(
             f"{path} does not say the order of its arrays, so it cannot be compared with the run's summary",
             hint=f"name the file itself to have the arrays by name: {path}",
         )
     else:
-        parameters, buffers, state_names, card = names, [], None, None
-    of_parameters, of_buffers = ({name: arrays[name] for name in each} for each in (parameters, buffers))
-    return Weights(of_parameters, of_buffers, state_names, card)
+        order = _Order(names, [])
+    parameters, buffers = ({name: arrays[name] for name in part} for part in (order.parameters, order.buffers))
+    return Weights(parameters, buffers, order.torch, order.card, order.epoch)
+
+
+def epoch_in(path: Path) -> int | None:
+    """The epoch after which the weights of a run were saved; None if the file is not there, or does not say."""
+    with suppress(OSError, SafetensorError, ValueError, LookupError, TypeError, AttributeError):
+        with safe_open(path, "np") as file:
+            epoch = json.loads(file.metadata()["order"]).get("epoch")
+        return epoch if isinstance(epoch, int) else None
+    return None
 
 
 def verify(run: str | Path, weights: Weights) -> bool:
@@ -131,13 +146,19 @@ def verify(run: str | Path, weights: Weights) -> bool:
         summary = json.loads(path.read_text())
         if summary.get("status", "finished") != "finished":
             return False  # the weights are those of its last epoch, of which nobody has kept a hash
-        told = summary["weights_sha256"]
+        told, ended, elsewhere = summary["weights_sha256"], summary.get("epochs"), summary.get("weights_path")
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         raise UserError(
             f"{path} is damaged, or holds no weights_sha256",
             hint=f"name the file itself to do without: {RunDirectory(Path(run)).weights}",
         ) from None
     if told != weights.sha256():
+        if weights.epoch is not None and weights.epoch != ended:
+            raise UnisonoError(
+                f"{RunDirectory(Path(run)).weights} holds the weights of epoch {weights.epoch}; the run ended with "
+                f"those of epoch {ended}, which its disk did not take",
+                hint=f"they are in {elsewhere}: copy them here" if elsewhere else "name the file itself to use these",
+            )
         raise UnisonoError(
             f"the weights of {run} are not those that its run ended with:\n"
             f"weights_sha256 {weights.sha256()} of weights.safetensors\nweights_sha256 {told} in summary.json",
@@ -181,6 +202,8 @@ def _safetensors(weights: Weights, file: BinaryIO) -> None:
         order["torch"] = dict(weights.state_names)
     if weights.card is not None:
         order["card"] = weights.card.plain
+    if weights.epoch is not None:
+        order["epoch"] = weights.epoch
     metadata = {"order": json.dumps(order)}
     # In C order: safetensors would write the memory of another array as it lies.
     plain = {name: np.asarray(array, order="C") for name, array in weights.arrays.items()}
@@ -222,8 +245,10 @@ def _write(weights: Weights, path: Path, write: Callable[[Weights, BinaryIO], No
         finally:
             draft.unlink(missing_ok=True)
     except OSError as error:
-        raise UserError(
-            f"{path} cannot be written: {error.strerror}", hint="give a file that you may write, on a disk with room"
+        raise NotWritten(
+            f"{path} cannot be written: {error.strerror}",
+            hint="give a file that you may write, on a disk with room",
+            number=error.errno,
         ) from None
 
 
@@ -255,17 +280,25 @@ def _check(path: Path, name: str, type_name: str) -> None:
         raise UserError(f"{path}: {name} has type {type_name}", hint=f"convert it to one of {', '.join(TYPES)}")
 
 
-def _order(
-    path: Path, text: str, names: list[str]
-) -> tuple[list[str], list[str], dict[str, str] | None, ModelCard | None]:
-    """The names of parameters and of buffers, in model order, what they are called in a torch state dict, the card."""
+@final
+class _Order(NamedTuple):
+    """What a file says of its arrays: names in model order, the names in a torch state dict, the card, the epoch."""
+
+    parameters: list[str]
+    buffers: list[str]
+    torch: dict[str, str] | None = None
+    card: ModelCard | None = None
+    epoch: int | None = None
+
+
+def _read_order(path: Path, text: str, names: list[str]) -> _Order:
     try:
         order = json.loads(text)
         parameters, buffers = list(order["parameters"]), list(order["buffers"])
-        torch = order.get("torch")
+        torch, epoch = order.get("torch"), order.get("epoch")
         card = ModelCard.read(order["card"]) if "card" in order else None  # files of older versions have none
         if sorted([*parameters, *buffers]) == sorted(names) and set((torch or {}).values()) <= set(names):
-            return parameters, buffers, torch, card
+            return _Order(parameters, buffers, torch, card, epoch if isinstance(epoch, int) else None)
     except (ValueError, LookupError, TypeError, AttributeError):
         pass
     raise UserError(f"{path} is damaged: the order it gives is not that of its arrays", hint="copy or train it again")

@@ -29,6 +29,7 @@ from safetensors import SafetensorError
 from unisono.errors import UserError
 from unisono.models.base import Array
 from unisono.train import weights
+from unisono.train.fallback import NotWritten
 from unisono.train.snapshots import manifest as manifests
 from unisono.train.snapshots.disk import REAL, Disk, remove_tree, sync_directory, write_file
 from unisono.train.snapshots.files import Damaged, Record, check_file
@@ -36,14 +37,6 @@ from unisono.train.snapshots.finding import listed, number_of, verified
 from unisono.train.snapshots.manifest import Manifest, file_name
 
 _DRAFT, _REMOVING, _LOCK = ".draft-", ".removing-", ".lock"
-
-
-@final
-class NotWritten(UserError):
-    """The disk, or another writer, did not let a snapshot be written. Those that were there are as they were.
-
-    If only the last sync failed the new one is there too, whole, but a power cut may take it.
-    """
 
 
 @final
@@ -62,11 +55,13 @@ def write(
     facts: dict[str, Any],
     *,
     keep: int = 2,
+    after: Path | None = None,
     disk: Disk = REAL,
 ) -> Written:
     """A new snapshot, durable when this returns; then all are removed that are older than the `keep` newest whole ones.
 
-    `arrays`: group -> name -> array ("params", "state" ...). `folder` is made if only its last part is missing.
+    `arrays`: group -> name -> array ("params", "state" ...). `folder` is made if only its last part is missing. after:
+    another folder, to which it may be moved: there too it will be the newest.
     """
     if keep < 2:
         raise UserError(f"--keep is {keep}", hint="give 2 or more: the newest may turn out to be damaged")
@@ -78,21 +73,32 @@ def write(
     try:
         with _alone(folder, disk):
             problems = _remove(disk, [path for path in folder.iterdir() if path.name.startswith((_DRAFT, _REMOVING))])
-            path = _make(disk, folder, position, arrays, facts)
+            number = 1 + max((number_of(path) for one in (folder, after or folder) for path in listed(one)), default=0)
+            path = folder / f"{number:06d}-{position:012d}"
+            _make(disk, path, position, arrays, facts)
             return Written(path, problems + _thin_out(disk, folder, path, keep))
     except OSError as error:
         raise NotWritten(
             f"the snapshot of position {position} cannot be written: {error.filename or folder}: "
             f"{error.strerror or error}",
             hint="earlier snapshots are untouched; make room, or give a directory that you may write to",
+            number=error.errno,
         ) from None
 
 
+def thin_out(folder: Path, *, disk: Disk = REAL) -> bool:
+    """Removes all but the newest whole snapshot, for a disk that is full; whether there was any to remove."""
+    with suppress(OSError, NotWritten), _alone(folder, disk):
+        before = listed(folder)
+        _thin_out(disk, folder, None, keep=1)
+        return len(listed(folder)) < len(before)
+    return False
+
+
 def _make(
-    disk: Disk, folder: Path, position: int, arrays: Mapping[str, Mapping[str, Array]], facts: dict[str, Any]
-) -> Path:
-    number = 1 + max((number_of(path) for path in listed(folder)), default=0)
-    path, draft = folder / f"{number:06d}-{position:012d}", folder / f"{_DRAFT}{secrets.token_hex(4)}"
+    disk: Disk, path: Path, position: int, arrays: Mapping[str, Mapping[str, Array]], facts: dict[str, Any]
+) -> None:
+    draft = path.with_name(f"{_DRAFT}{secrets.token_hex(4)}")
     try:
         disk.mkdir(draft)
         files = {group: _write_group(disk, draft / file_name(group), arrays[group]) for group in arrays}
@@ -103,8 +109,7 @@ def _make(
         with suppress(OSError):  # the next write tries again
             remove_tree(disk, draft)
         raise
-    sync_directory(disk, folder)
-    return path
+    sync_directory(disk, path.parent)
 
 
 def _write_group(disk: Disk, path: Path, arrays: Mapping[str, Array]) -> Record:
@@ -127,7 +132,7 @@ def _write_group(disk: Disk, path: Path, arrays: Mapping[str, Array]) -> Record:
     return record
 
 
-def _thin_out(disk: Disk, folder: Path, latest: Path, keep: int) -> list[str]:
+def _thin_out(disk: Disk, folder: Path, latest: Path | None, keep: int) -> list[str]:
     """Removes what is older than `keep` whole ones; returns what went wrong. A damaged one does not count."""
     paths, problems, whole = listed(folder), [], 0
     if len(paths) <= keep:
