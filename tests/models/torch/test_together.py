@@ -16,6 +16,7 @@ from sync_cases import ROWS, gradients, ready, rows, synced
 from unisono.errors import UserError
 from unisono.models.torch.model import TorchModel
 from unisono.models.torch.seeding import seed_from
+from unisono.models.torch.together import Desk, Together
 
 
 def test_draws_and_buffers_are_the_shards_own_across_meetings():
@@ -125,3 +126,15 @@ def test_a_layer_held_elsewhere_is_synchronised_too():
     x, y = samples(ROWS, 4, 1)
     sums = model.loss_and_grad(x, y, gradients(model, 4), 1.0)  # one sample each: torch's would refuse
     assert len(set(sums.loss_sum.tolist())) == 4
+
+
+def test_a_shard_has_the_same_bits_in_whichever_thread_it_is_computed():
+    """A new thread has MKL's own number of threads until torch's is asked for; on a machine of one core they agree."""
+    module = nn.BatchNorm1d(3)
+    together, desks = Together(module, "fp32"), [Desk(module, frozenset()) for _ in range(3)]
+    rng = torch.Generator().manual_seed(0)
+    x, weight = torch.randn(6, 16, generator=rng), torch.randn(211, 16, generator=rng)
+    torch.set_num_threads(1)
+    found: list[Tensor] = []
+    together.run([lambda: found.append(nn.functional.linear(x, weight))] * 3, desks, None)
+    assert all(torch.equal(one, found[0]) for one in found)

@@ -109,7 +109,7 @@ class Together:
         self._exchange = exchange
         try:
             self._turns.run(
-                [partial(_uncached, work) for work in works],
+                [partial(_alike, torch.get_num_threads(), work) for work in works],
                 keep=lambda number: desks[number].keep(),
                 back=lambda number: desks[number].back(),
             )
@@ -120,7 +120,11 @@ class Together:
         return finish(values if self._exchange is None else list(self._exchange.rows(label, values)))
 
 
-def _uncached(work: Callable[[], object]) -> None:
+def _alike(threads: int, work: Callable[[], object]) -> None:
+    """Under the caller's settings, whichever thread it is in: libraries such as MKL have a number of threads for each,
+    which a new one takes from torch only when it is asked for, and other numbers give other bits."""
+    if torch.get_num_threads() != threads:
+        torch.set_num_threads(threads)
     with _without_cache():
         work()
 
