@@ -38,6 +38,21 @@ def test_reports_come_in_order_and_before_the_end():
     assert (ended[0].check(), ended[1].check()) == ("done", "done")
 
 
+def test_a_result_counts_though_its_rank_was_killed_on_its_way_out():
+    def body(sink: int) -> int:
+        answer(lambda report: 42, sink)
+        os.kill(os.getpid(), signal.SIGKILL)
+        return 0
+
+    with closing(Crew(lambda rank, value: None)) as crew:
+        crew.start(0, body)
+        ended: list[Ended] = []
+        while crew.living:
+            ended += crew.poll(10.0)
+    assert os.WTERMSIG(ended[0].status) == signal.SIGKILL
+    assert ended[0].check() == 42
+
+
 def test_a_result_of_many_megabytes():
     ended, _ = gather(lambda report: np.arange(2_000_000.0))
     np.testing.assert_array_equal(ended[0].check(), np.arange(2_000_000.0))

@@ -71,11 +71,11 @@ class Ended:
         return self.failure is not None and self.failure[0] == AskedToEnd.__name__
 
     def check(self) -> Any:
-        """The result; `RankFailed` if it did not end well."""
+        """The result; `RankFailed` if there is none. One that was killed after it had told its result is not missed."""
         if self.failure is not None:
             kind, report = self.failure
             raise RankFailed(self.rank, report, kind=kind, exit_code=max(1, os.waitstatus_to_exitcode(self.status)))
-        if self.status or not self.answered:
+        if not self.answered:
             quiet = "" if self.status else " and gave no result"
             raise RankFailed(self.rank, children.how_it_ended(self.status) + quiet)
         return self.result
