@@ -181,7 +181,7 @@ class OwnLoop(Job):
         again = (folder / "begun").exists()
         (folder / "begun").touch()
         if tracer is not None:
-            tracer.install("s")
+            tracer.install("s", later=True)
         warnings.simplefilter("ignore")  # they tell of deaths
         ranks = 1 if tracer is None else 2 if again else RANKS
         try:
@@ -200,12 +200,11 @@ class OwnLoop(Job):
 
     def _train(self, world: World, folder: Path, tracer: Tracer | None) -> Found:
         """On each rank. Before everybody shares the model a death ends the run, so that is not traced."""
-        if tracer is None:
-            return self._loop(world, *self._share(world, folder))
-        with tracer.paused():
-            shared = self._share(world, folder)
+        shared = self._share(world, folder)
+        if tracer is not None:
             wait_until(_heard, PATIENCE_S * 20)  # till then a request would end the parent at once
             world.comm.barrier()
+            tracer.begin()
         return self._loop(world, *shared)
 
     def _share(self, world: World, folder: Path) -> Any:

@@ -22,8 +22,7 @@ import signal
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -128,12 +127,14 @@ class Tracer:
     def __init__(self, ledger: Ledger, faults: Sequence[Fault]) -> None:
         self._ledger, self._words, self._faults = ledger, ledger.words, list(faults)
         self._bases: dict[CodeType, int] = {}
-        self._writing = False
+        self._writing = self._later = False
+        self._waiting = "", 0
         self._role, self._life, self._start = "", 0, 0
         self._struck, self._target, self._left = -1, -1, 0
 
-    def install(self, role: str) -> None:
-        """This process is `role` from here on; its ranks and writers are traced, too."""
+    def install(self, role: str, *, later: bool = False) -> None:
+        """This process is `role` from here on; its ranks and writers are traced, too. later: ranks from `begin` on."""
+        self._later = later
         os.register_at_fork(after_in_child=self._leave)
         start, write = Crew.start, ProcessWriter.start
 
@@ -158,7 +159,11 @@ class Tracer:
         return self._words[at] - 1
 
     def _live(self, role: str, life: int, body: Callable[[int], int], sink: int) -> int:
-        self.enter(role, life)
+        self._waiting = role, life
+        if self._later:
+            sys.settrace(None)
+        else:
+            self.enter(role, life)
         return body(sink)
 
     def enter(self, role: str, life: int) -> None:
@@ -168,14 +173,9 @@ class Tracer:
         threading.settrace(self._watch_thread)
         sys.settrace(_Thread(self).enter)
 
-    @contextmanager
-    def paused(self) -> Iterator[None]:
-        """What this process does in the block is not traced."""
-        role, self._role = self._role, ""
-        try:
-            yield
-        finally:
-            self._role = role
+    def begin(self) -> None:
+        """For ranks that are traced `later`: from here on."""
+        self.enter(*self._waiting)
 
     def _leave(self) -> None:
         self._role, self._struck, self._target = "", -1, -1
