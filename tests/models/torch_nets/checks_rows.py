@@ -108,3 +108,15 @@ def check_batch_norm_of_one_sample_is_numpys() -> None:
     norm.eval()
     assert torch.equal(norm(theirs), nn.BatchNorm1d.forward(norm, theirs))
     assert norm.num_batches_tracked.item() == 8
+
+
+def check_batch_norm_of_one_sample_is_computed_in_16_bits() -> None:
+    """A ragged end may leave a shard of one: such a run ended in the middle."""
+    for dtype in (torch.bfloat16, torch.float16):
+        net = build("bn-mlp", "5", (3,), 2, "", 0.0)
+        mean = net.get_buffer("1.running_mean")
+        with torch.autocast("cpu", dtype):
+            net(torch.ones(1, 3)).sum().backward()
+        assert mean.dtype == torch.float32
+        assert mean.abs().sum() > 0
+        assert net.get_parameter("1.bias").grad is not None

@@ -22,7 +22,7 @@ class BatchNorm1d(nn.BatchNorm1d):
         if not self.training or len(input) > 1 or self.running_mean is None or self.momentum is None:
             return super().forward(input)  # (b, h)
         with torch.no_grad():
-            self.running_mean.lerp_(input[0], self.momentum)  # (h,)
+            self.running_mean.lerp_(input[0].to(self.running_mean.dtype), self.momentum)  # (h,), of 16 bits in autocast
             if self.num_batches_tracked is not None:
                 self.num_batches_tracked.add_(1)
         # Zero, but one that NaNs show through and that leads back to every parameter.
