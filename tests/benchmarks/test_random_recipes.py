@@ -1,0 +1,122 @@
+"""The draws of `benchmarks/random_recipes.py`: that they repeat and reach everything, and that its verdicts can go
+either way."""
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import recipe_ways
+from recipe_draws import (
+    AFTER,
+    BEFORE,
+    ENGINES,
+    FOR_IMAGES,
+    FOR_ROWS,
+    FOR_TEXT,
+    MOST_RANKS,
+    STEP,
+    UPDATE,
+    Draw,
+    Strike,
+    Way,
+    draw_recipe,
+)  # fmt: skip
+from recipe_ways import DEATH, DIFFERS, EQUAL, FAILED, MACHINES, RANKS, REFUSED, RESUME, Ended, Found, carry_out
+
+from unisono.cli.running import run_recipe
+from unisono.recipe import Recipe
+
+SMALL = Recipe(
+    model="bn-mlp:65,31", data="synthetic:classes=3,rows=53,features=13", engine="numpy", batch_size=24, epochs=2
+)
+
+
+def drawn(*ways: Way, recipe: Recipe = SMALL) -> Draw:
+    return Draw(0, recipe.engine, 0, recipe, ways)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_draw_is_a_matter_of_seed_engine_and_number(engine, tmp_path):
+    one = draw_recipe(7, engine, 3, tmp_path)
+    assert one == draw_recipe(7, engine, 3, tmp_path)
+    assert len({str(draw_recipe(seed, engine, number, tmp_path)) for seed in (7, 8) for number in range(10)}) == 20
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_draws_reach_every_network_optimizer_and_way(engine, tmp_path):
+    found = [draw_recipe(1, engine, number, tmp_path) for number in range(400)]
+    names = {draw.recipe.model.rpartition(".py:")[2].partition(":")[0] for draw in found}
+    torchs = {"cnn", "wideresnet", "gpt", *FOR_ROWS, *FOR_IMAGES, *FOR_TEXT} if engine == "torch" else set()
+    assert names == {"linear", "mlp", "bn-mlp"} | torchs
+    assert {draw.recipe.optimizer for draw in found} == {"sgd", "momentum", "nesterov", "adam", "adamw", "lars"}
+    assert {draw.recipe.strategy for draw in found} == {"sync", "local"}
+    ways = [way for draw in found for way in draw.ways]
+    assert {way.strike.moment for way in ways if way.strike and not way.then} == {STEP, BEFORE, AFTER, UPDATE}
+    kinds = Counter(
+        {"machines": sum(len(way.ranks) > 1 for way in ways), "resumes": sum(bool(way.then) for way in ways)}
+    )
+    assert min(kinds.values()) > 100
+    assert {way.ranks[0] for way in ways if len(way.ranks) == 1} == set(range(1, MOST_RANKS + 1))
+    for draw in found:
+        assert len({way.ranks for way in draw.ways if way.strike is None}) >= 2
+        for way in draw.ways:
+            assert max(sum(way.ranks), sum(way.then)) <= (draw.recipe.shards or MOST_RANKS)
+            if way.strike is not None and not way.then:
+                assert way.ranks[way.strike.machine] > 1, "somebody is left"
+
+
+def test_a_death_and_a_resume_happen_and_leave_the_bits_alone(tmp_path):
+    deaths = [Way((3,), Strike(0, 1, 0.4, moment, 2)) for moment in (STEP, BEFORE, AFTER, UPDATE)]
+    result = carry_out(drawn(Way((1,)), *deaths, Way((2,), Strike(0, 1, 0.5), (5,))), tmp_path)
+    assert (result.verdict, result.text) == (EQUAL, "")
+    assert result.kinds == Counter({RANKS: 1, DEATH: 4, RESUME: 1})
+
+
+def test_two_machines(tmp_path):
+    pytest.importorskip("torch")
+    ways = Way((1,)), Way((2, 1), Strike(0, 1, 0.3, STEP)), Way((1, 2), Strike(1, 0, 0.6), (1, 1))
+    result = carry_out(drawn(*ways), tmp_path)
+    assert (result.verdict, result.text) == (EQUAL, "")
+    assert result.kinds == Counter({RANKS: 1, MACHINES: 2, DEATH: 1, RESUME: 1})
+
+
+def test_bits_that_depend_on_the_ranks_are_a_finding(tmp_path, monkeypatch):
+    def run_otherwise(recipe, *rest):
+        return run_recipe(replace(recipe, seed=recipe.ranks), *rest)
+
+    monkeypatch.setattr(recipe_ways, "run_recipe", run_otherwise)
+    result = carry_out(drawn(Way((1,)), Way((3,))), tmp_path)
+    assert result.verdict == DIFFERS
+    first, other, again = result.text.splitlines()
+    assert first.endswith("1 rank")
+    assert other.endswith("3 ranks  other weights  other records")
+    assert again == first
+
+
+@pytest.mark.parametrize("ends", [(REFUSED, REFUSED), (EQUAL, FAILED)], ids=["all", "some"])
+def test_what_all_ways_refuse_is_drawn_again_and_what_some_refuse_is_a_finding(ends, tmp_path, monkeypatch):
+    def run(recipe: Recipe, way: Way, folder: Path, kinds: Counter) -> Found:
+        if ends[0] == EQUAL and way.ranks == (1,):
+            return Found("a1", ())
+        raise Ended(REFUSED, "a batch of 2")
+
+    monkeypatch.setattr(recipe_ways, "_run", run)
+    result = carry_out(drawn(Way((1,)), Way((2,))), tmp_path)
+    assert result.verdict == ends[1]
+    assert "a batch of 2" in result.text
+
+
+def test_an_epoch_of_the_same_weights_with_another_loss_is_a_finding(tmp_path, monkeypatch):
+    found = iter([Found("a1", ("0.5",)), Found("a1", ("0.5000001",)), Found("a1", ("0.5",))])
+    monkeypatch.setattr(recipe_ways, "_run", lambda *given: next(found))
+    result = carry_out(drawn(Way((1,)), Way((2,))), tmp_path)
+    assert result.verdict == DIFFERS
+    assert "2 ranks  other records" in result.text
+
+
+def test_a_run_that_does_not_end_is_a_finding(tmp_path, monkeypatch):
+    monkeypatch.setattr(recipe_ways, "run_recipe", lambda recipe: recipe_ways.time.sleep(600))
+    monkeypatch.setattr(recipe_ways, "LIMIT_S", 0.5)
+    result = carry_out(drawn(Way((1,)), Way((2,))), tmp_path)
+    assert (result.verdict, result.text[:20]) == (recipe_ways.STUCK, "1 rank: not ended af")
