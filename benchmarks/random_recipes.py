@@ -16,12 +16,14 @@ import argparse
 import re
 import secrets
 import shutil
+import signal
 import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 from pathlib import Path
@@ -29,7 +31,7 @@ from typing import final
 
 import torch
 from recipe_draws import ENGINES, draw_recipe
-from recipe_ways import DEATH, DIVERGED, EQUAL, FINDINGS, MACHINES, RANKS, REFUSED, RESUME, Result, carry_out
+from recipe_ways import DEATH, DIVERGED, EQUAL, FINDINGS, MACHINES, MISSED, RANKS, REFUSED, RESUME, Result, carry_out
 
 import unisono.models.torch.build  # noqa: F401  (once for all: every run is forked from here)
 from unisono.resources import usable_cores
@@ -70,7 +72,10 @@ class Tally:
         )
 
 
-NAMES = {RANKS: "quiet runs", MACHINES: "on two machines", DEATH: "deaths taken over", RESUME: "resumes"}
+NAMES = {
+    RANKS: "quiet runs", MACHINES: "on two machines", DEATH: "deaths taken over", RESUME: "resumes",
+    MISSED: "ended before what was to happen",
+}  # fmt: skip
 
 
 def reason_of(text: str) -> str:
@@ -93,27 +98,31 @@ def try_draw(seed: int, engine: str, number: int, folder: Path, keep: bool) -> R
     return result
 
 
-def results_of(
-    seed: int, tallies: dict[str, Tally], jobs: int, folder: Path, keep: bool
-) -> Iterator[tuple[str, Result]]:
+def results_of(seed: int, tallies: dict[str, Tally], jobs: int, folder: Path, keep: bool) -> Iterator[Result]:
     """Of as many draws as are wanted and not refused, as they come."""
     numbers = dict.fromkeys(tallies, 0)
     running: dict[Future[Result], str] = {}
-    with ProcessPoolExecutor(jobs, get_context("fork")) as pool:
+    with ExitStack() as stack:
+        # Ctrl-C reaches the workers, too: this process alone decides what it means.
+        pool = ProcessPoolExecutor(jobs, get_context("fork"), signal.signal, (signal.SIGINT, signal.SIG_IGN))
+        stack.callback(pool.shutdown, cancel_futures=True)
         while True:
-            for engine, tally in tallies.items():
-                under_way = sum(other == engine for other in running.values())
-                while len(running) < 2 * jobs and tally.counted + under_way < tally.wanted:
-                    future = pool.submit(try_draw, seed, engine, numbers[engine], folder, keep)
-                    running[future] = engine
-                    under_way += 1
-                    numbers[engine] += 1
+            while len(running) < 2 * jobs:
+                under_way = Counter(running.values())
+                shares = {
+                    engine: (tally.counted + under_way[engine]) / tally.wanted for engine, tally in tallies.items()
+                }
+                engine = min(shares, key=shares.__getitem__)
+                if shares[engine] >= 1:
+                    break
+                running[pool.submit(try_draw, seed, engine, numbers[engine], folder, keep)] = engine
+                numbers[engine] += 1
             if not running or any(numbers[engine] > MOST_REDRAWN * (1 + tallies[engine].wanted) for engine in tallies):
                 return
             for future in wait(running, return_when=FIRST_COMPLETED).done:
                 engine = running.pop(future)
                 tallies[engine].add(future.result())
-                yield engine, future.result()
+                yield future.result()
 
 
 def show(tallies: dict[str, Tally], seed: int, took_s: float) -> bool:
@@ -136,19 +145,29 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=usable_cores(), help="draws at a time (default: the cores)")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep what the runs write")
     options = parser.parse_args()
+    only = re.fullmatch(rf"({'|'.join(ENGINES)})-(\d+)", options.only)
+    if options.only and not only:
+        parser.error(f"--only {options.only}: give an engine and a number, such as torch-12")
+    tallies = {engine: Tally(engine, wanted) for engine in ENGINES if (wanted := getattr(options, engine)) > 0}
+    if not tallies and not only:
+        parser.error("nothing is to be drawn: give --torch N, --numpy N, or --only")
+    if options.keep and options.keep.exists():
+        parser.error(f"--keep {options.keep} exists")
     seed = options.seed if options.seed >= 0 else secrets.randbelow(2**31)
     print(f"seed {seed}", flush=True)
     begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="unisono-recipes-") as made:
         folder = options.keep or Path(made)
         folder.mkdir(parents=True, exist_ok=True)
-        if options.only:
-            engine, _, number = options.only.rpartition("-")
-            sys.exit(0 if show_one(seed, engine, int(number), folder) else 1)
-        tallies = {engine: Tally(engine, wanted) for engine in ENGINES if (wanted := getattr(options, engine))}
-        for _, result in results_of(seed, tallies, max(1, options.jobs), folder, options.keep is not None):
-            if result.verdict in FINDINGS:
-                print(result.text, flush=True)
+        if only:
+            sys.exit(0 if show_one(seed, only[1], int(only[2]), folder) else 1)
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        with suppress(KeyboardInterrupt):  # then what was found so far is shown
+            for result in results_of(seed, tallies, max(1, options.jobs), folder, options.keep is not None):
+                if result.verdict in FINDINGS:
+                    print(result.text, flush=True)
+                elif not (done := sum(tally.counted for tally in tallies.values())) % 100 and result.verdict == EQUAL:
+                    print(f"{done} done", file=sys.stderr, flush=True)
         sys.exit(0 if show(tallies, seed, time.monotonic() - begun) else 1)
 
 

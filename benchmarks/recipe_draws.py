@@ -26,8 +26,8 @@ OWN = Path(__file__).with_name("own_modules.py")
 FOR_ROWS = ("Frozen", "Tied", "Counting", "Coded", "Noisy", "Gated", "parametrized")
 FOR_IMAGES = ("convolutional", "Upscaled")
 FOR_TEXT = ("Recurrent", "TiedText")
-FEATURES = (1, 2, 3, 5, 7, 8, 13, 16, 17, 30, 31, 33, 64, 65)
-HIDDEN = (1, 2, 3, 5, 8, 13, 17, 31, 40, 64, 65, 130)
+FEATURES = (1, 2, 3, 5, 7, 8, 9, 11, 13, 13, 15, 17, 30, 31, 33, 64, 65)
+HIDDEN = (1, 2, 3, 5, 5, 8, 8, 13, 17, 31, 40, 64, 65, 130)
 NORMED = ("bn-mlp", "cnn", "wideresnet", "convolutional")
 """Networks with batch norm."""
 MOST_RANKS = 8
@@ -116,7 +116,7 @@ def draw_recipe(seed: int, engine: str, number: int, folder: Path) -> Draw:
 
 def _data_and_model(rng: random.Random, engine: str, folder: Path) -> dict[str, Any]:
     """Options of both, and how many samples there are to train with, at least."""
-    kind = rng.choice(("rows",) if engine == "numpy" else ("rows", "rows", "images", "text"))
+    kind = rng.choice(("rows",) if engine == "numpy" else ("rows", "rows", "rows", "images", "text"))
     if kind == "text":
         context = rng.randint(3, 17)
         characters = context * rng.randint(20, 60)
@@ -230,7 +230,7 @@ def _engine_options(rng: random.Random, engine: str, model: str) -> dict[str, An
         return {}
     name = model.partition(":")[2] if ".py:" in model else model.partition(":")[0]
     return {
-        "precision": rng.choice(("fp32", "fp32", "fp32", "fp32", "bf16", "fp16")),
+        "precision": rng.choice((*["fp32"] * 6, "bf16", "fp16")),
         "sync_batchnorm": name in NORMED and rng.random() < 0.3,
     }
 

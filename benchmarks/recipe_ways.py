@@ -46,7 +46,7 @@ SHOWN = 2000
 """Characters of a log."""
 EQUAL, DIFFERS, FAILED, STUCK, REFUSED, DIVERGED = "equal", "DIFFERS", "FAILED", "STUCK", "refused", "diverged"
 FINDINGS = (DIFFERS, FAILED, STUCK)
-RANKS, MACHINES, DEATH, RESUME = "ranks", "two machines", "death", "resume"
+RANKS, MACHINES, DEATH, RESUME, MISSED = "ranks", "two machines", "death", "resume", "missed"
 PORTS = range(10_000, 20_000)
 """Below those that the kernel gives away, and those of launchers."""
 _NUMBERS = ("epoch", "lr", "train_", "validation_", "test_")
@@ -137,6 +137,7 @@ def _run(recipe: Recipe, way: Way, folder: Path, kinds: Counter[str]) -> Found:
     kinds[RANKS] += way.strike is None and len(way.ranks) == 1
     kinds[MACHINES] += max(len(way.ranks), len(way.then)) > 1
     kinds[DEATH] += not way.then and marker.exists()
+    kinds[MISSED] += way.strike is not None and not marker.exists()  # stopped early
     return Found.read(run)
 
 
