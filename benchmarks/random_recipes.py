@@ -29,11 +29,9 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import final
 
-import torch
 from recipe_draws import ENGINES, draw_recipe
 from recipe_ways import DEATH, DIVERGED, EQUAL, FINDINGS, MACHINES, MISSED, RANKS, REFUSED, RESUME, Result, carry_out
 
-import unisono.models.torch.build  # noqa: F401  (once for all: every run is forked from here)
 from unisono.resources import usable_cores
 
 MOST_REDRAWN = 20
@@ -85,7 +83,6 @@ def reason_of(text: str) -> str:
 
 def try_draw(seed: int, engine: str, number: int, folder: Path, keep: bool) -> Result:
     """In a worker: one draw, from the recipe to the verdict."""
-    torch.set_num_threads(1)  # of a process that forks
     place = folder / f"{engine}-{number}"
     place.mkdir()
     draw = draw_recipe(seed, engine, number, place)
@@ -155,6 +152,9 @@ def main() -> None:
         parser.error(f"--keep {options.keep} exists")
     seed = options.seed if options.seed >= 0 else secrets.randbelow(2**31)
     print(f"seed {seed}", flush=True)
+    import torch  # once for all: every run is forked from here
+
+    torch.set_num_threads(1)  # of a process that forks
     begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="unisono-recipes-") as made:
         folder = options.keep or Path(made)

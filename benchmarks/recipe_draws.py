@@ -217,6 +217,7 @@ def _learning(rng: random.Random) -> dict[str, Any]:
         "seed": rng.choice((0, rng.randrange(2**31))),
         "eval_every": rng.choice((1, 1, 2)),
         "snapshot_every": rng.choice(("", "", "1epochs", "3steps", "1steps")),
+        "respawn": rng.random() < 0.8,
     }
     if given["optimizer"] not in ("momentum", "nesterov", "lars"):
         del given["momentum"]

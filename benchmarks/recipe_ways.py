@@ -20,7 +20,7 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -108,8 +108,9 @@ def carry_out(draw: Draw, folder: Path) -> Result:
             result.text = ended.args[0] if ended.verdict == REFUSED and not found else f"{way}: {ended}"
             break
     if len({one for _, one in found}) > 1:
-        found.append((draw.ways[0], _run(draw.recipe, draw.ways[0], folder / "again", Counter())))
-        result.verdict, result.text = DIFFERS, difference(found)
+        with suppress(Ended):
+            found.append((draw.ways[0], _run(draw.recipe, draw.ways[0], folder / "again", Counter())))
+        result.verdict, result.text = DIFFERS, "\n".join(filter(None, (difference(found), result.text)))
     result.s = time.monotonic() - begun
     return result
 

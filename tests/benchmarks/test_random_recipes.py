@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import recipe_ways
+from random_recipes import Tally, reason_of, show
 from recipe_draws import (
     AFTER,
     BEFORE,
@@ -22,7 +23,7 @@ from recipe_draws import (
     Way,
     draw_recipe,
 )  # fmt: skip
-from recipe_ways import DEATH, DIFFERS, EQUAL, FAILED, MACHINES, RANKS, REFUSED, RESUME, Ended, Found, carry_out
+from recipe_ways import DEATH, DIFFERS, EQUAL, FAILED, MACHINES, RANKS, REFUSED, RESUME, Ended, Found, Result, carry_out
 
 from unisono.cli.running import run_recipe
 from unisono.recipe import Recipe
@@ -120,3 +121,26 @@ def test_a_run_that_does_not_end_is_a_finding(tmp_path, monkeypatch):
     monkeypatch.setattr(recipe_ways, "LIMIT_S", 0.5)
     result = carry_out(drawn(Way((1,)), Way((2,))), tmp_path)
     assert (result.verdict, result.text[:20]) == (recipe_ways.STUCK, "1 rank: not ended af")
+
+
+def tally_of(*verdicts: str) -> dict[str, Tally]:
+    tally = Tally("torch", 2)
+    for verdict in verdicts:
+        tally.add(Result("torch-1", verdict, "a batch of 7 for 8 ranks", Counter({RANKS: 2, DEATH: 1})))
+    return {"torch": tally}
+
+
+def test_all_is_well_if_as_many_as_wanted_ended_equal(capsys):
+    assert show(tally_of(EQUAL, REFUSED, EQUAL), 5, 1.0)
+    told = capsys.readouterr().out.splitlines()
+    assert told[:2] == ["drawn again, torch: 1 x a batch of # for # ranks", "seed 5; 1 s"]
+    assert told[2].startswith(
+        "torch: 2 recipes: 2 equal, 0 DIFFERS, 0 FAILED, 0 STUCK; 4 quiet runs, 0 on two machines, 2"
+    )
+    assert not show(tally_of(EQUAL, EQUAL, DIFFERS), 5, 1.0)
+    assert not show(tally_of(EQUAL, FAILED), 5, 1.0)
+    assert not show(tally_of(EQUAL, REFUSED), 5, 1.0), "too few"
+
+
+def test_reasons_leave_out_what_differs():
+    assert reason_of("model 'mlp:3' of /tmp/a.npz: 12 rows\nHINT") == "model # of # # rows"
