@@ -10,6 +10,11 @@
     unisono.run(work, ranks=4)          # starts 4 processes here
     world = unisono.join()              # or: is one of those that mpirun, torchrun or srun started
 
+When a rank of `unisono.run` dies after `share`, the others go on without it. From the next step on `rank`, `size` and
+`comm` are those of the ranks that made it, numbered from 0 without gaps. In between, a collective that needs the dead
+rank's part raises `RankLost`, on all others and at once; from then on they count anew, too. So all ranks count alike at
+any line of the program, and what was shared out by `rank` and `size` is never added up with a part missing.
+
 Limits: a world shares one model, whose ranks are on one node.
 """
 
@@ -47,10 +52,12 @@ class World:
 
     @property
     def rank(self) -> int:
+        """From 0 to `size` - 1. It is lower when a rank before it was lost: to name files after it, note it early."""
         return self.comm.rank
 
     @property
     def size(self) -> int:
+        """How many ranks there are: those who made the last step, once a model is shared."""
         return self.comm.size
 
     @property

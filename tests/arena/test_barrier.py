@@ -105,3 +105,19 @@ def test_the_fence_stands_between_data_and_flag_on_both_sides(monkeypatch):
     assert seen == [(0, 1), (1, 1)]
     second.wait(1.0, stamp=7)
     segment.close()
+
+
+@pytest.mark.parametrize(("numbers", "reached", "resume"), [((4, 4, 4), 4, 4), ((5, 4, 4), 4, 6), ((7, 4, 7), 4, 8)])
+def test_where_the_others_go_on_when_one_is_lost(numbers, reached, resume):
+    """After every arrival, and with the parity of the last meeting that took place, whose stamps are still read."""
+    segment = Segment.create(8 * Barrier.words_needed(3))
+    words = segment.words(0, Barrier.words_needed(3))
+    ranks = [Barrier(words, rank, 3, crowded=True) for rank in range(3)]
+    for rank, number in zip(ranks, numbers, strict=True):
+        words[rank._mine], rank._number = number, number
+    Barrier.decide(words, (0, 1, 2), 3)
+    assert [rank.took_place for rank in ranks] == [number <= reached for number in numbers]
+    for rank in (ranks[0], ranks[2]):
+        rank.resume((0, 2))
+        assert (rank._number, rank._others) == (resume, [line for line in (0, 2 * 16) if line != rank._mine])
+    segment.close()

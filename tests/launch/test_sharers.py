@@ -1,10 +1,16 @@
 """What the process that started ranks hears of a model they share."""
 
 import os
+import signal
+from pathlib import Path
 
 import numpy as np
+import pytest
 
+import unisono
+from unisono.arena import protocol
 from unisono.arena.layout import Sections
+from unisono.arena.waiting import wait_until
 from unisono.launch.sharers import NEWS, Sharers
 
 
@@ -14,9 +20,33 @@ def test_news_of_a_rank_that_has_died_since_share_nothing():
     if pid == 0:
         os._exit(0)
     os.waitpid(pid, 0)
-    sharers = Sharers(2)
+    sharers = Sharers(2, memoryview(b""))
     sections = Sections({"words": (4, np.dtype(np.int64))})
     assert sharers.hear({NEWS: {"pid": pid, "fd": 5, "sections": sections.pack()}})
     assert not sharers.any
     sharers.check_left([0], [1])
     assert not sharers.hear({"other": 1})
+
+
+def test_a_loss_ends_nothing_while_nobody_waits(monkeypatch, tmp_path):
+    """Ranks that evaluate for longer than ranks wait for each other."""
+    torch = pytest.importorskip("torch")
+    given_up, plain = tmp_path / "given up", protocol.not_still
+
+    def not_still(words, living: list[int]) -> list[int]:
+        Path(given_up).touch()
+        return plain(words, living)
+
+    monkeypatch.setattr(protocol, "not_still", not_still)
+
+    def work(world: unisono.World) -> str:
+        model = torch.nn.Linear(13, 2)
+        world.share(model, torch.optim.SGD(model.parameters(), lr=0.1), shards=8)
+        if world.rank == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        assert wait_until(given_up.exists, 60.0)
+        return "evaluated"
+
+    with pytest.warns(UserWarning, match="rank 1 was killed by SIGKILL; the others took over"):
+        found = unisono.run(lambda world: [torch.manual_seed(0), work(world)][1], 3, timeout_s=0.5)
+    assert found == ["evaluated", None, "evaluated"]

@@ -38,14 +38,14 @@ def loop(world: unisono.World, die) -> dict:
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     model, optimizer = world.share(model, optimizer, clip=0.5)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 3, 0.5)
-    losses, firsts = [], []
+    losses, firsts, rank = [], [], world.rank  # as it was at first: those who are left are numbered anew
     for batch in world.batches((X, Y), batch_size=40, epochs=2):
         for x, y in batch:
-            die("in a shard", world.rank, len(losses))
+            die("in a shard", rank, len(losses))
             world.backward(torch.nn.functional.cross_entropy(model(x), y))
-        die("before the step", world.rank, len(losses))
+        die("before the step", rank, len(losses))
         optimizer.step()
-        die("after the step", world.rank, len(losses))
+        die("after the step", rank, len(losses))
         scheduler.step()
         losses.append(batch.loss)
         firsts.append(world.first)

@@ -125,7 +125,7 @@ def test_a_rank_that_dies_while_others_take_over_costs_no_snapshot(tmp_path, qui
     """The first member, too, which writes them: the next one does it then."""
 
     def die(world: World, step: int) -> None:
-        if (world.rank, step) in ((0, 4), (2, 7)):
+        if (world.sharing.member.slot, step) in ((0, 4), (2, 7)):
             os.kill(os.getpid(), signal.SIGKILL)
 
     with pytest.warns(UserWarning, match="the others took over"):

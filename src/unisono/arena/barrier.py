@@ -17,18 +17,26 @@ two meetings ahead, because meeting n+1 needs everyone's arrival.
 Stamps of even and odd meetings lie apart: a rank that is already in meeting n+1 does not overwrite what a slow one
 still reads of meeting n, and n+2 cannot start before the slow one has arrived at n+1.
 
-Lines are 128 bytes apart, for processors fetch pairs of 64-byte lines.
+**Members.** Where the death of a rank is a change of membership (`member.py`), ranks stand still in `meanwhile`. When
+all living ones do, the supervisor decides (`decide`) which meeting all have come to, the dead included, and after which
+number the others go on. No arrival is later than that number, so an arrival at a meeting that did not take place is not
+taken for one at the next. It is even if that last meeting's is, and odd if not: the next one leaves its stamps alone,
+which a slow rank may still read.
+
+Lines are 128 bytes apart, for processors fetch pairs of 64-byte lines. The last one is the supervisor's.
 """
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from unisono.arena.fence import fence
 from unisono.arena.waiting import SPINS, wait_until
 
 LINE_WORDS = 16
 _LEFT = 3
+_REACHED, _RESUME = 0, 1
+"""Words of the supervisor's line: the last meeting that all came to; the number after which the others go on."""
 
 
 class Barrier:
@@ -45,6 +53,7 @@ class Barrier:
     ) -> None:
         """`meanwhile` is called again and again during a long wait, to move what somebody else may be waiting for."""
         self._words = words
+        self._decided = size * LINE_WORDS
         self._mine = rank * LINE_WORDS
         self._others = [peer * LINE_WORDS for peer in range(size) if peer != rank]
         self._spins = 0 if crowded else SPINS
@@ -53,7 +62,25 @@ class Barrier:
 
     @staticmethod
     def words_needed(size: int) -> int:
-        return size * LINE_WORDS
+        return (size + 1) * LINE_WORDS
+
+    @staticmethod
+    def decide(words: memoryview, ranks: Collection[int], size: int) -> None:
+        """For the supervisor, while all that live of `ranks`, who met until now, stand still."""
+        numbers = [words[rank * LINE_WORDS] for rank in ranks]
+        reached, latest = min(numbers), max(numbers)
+        words[size * LINE_WORDS + _REACHED] = reached
+        words[size * LINE_WORDS + _RESUME] = latest + (latest - reached) % 2
+
+    @property
+    def took_place(self) -> bool:
+        """Whether the meeting that this rank is in is one that all came to, by what was decided last."""
+        return self._words[self._decided + _REACHED] >= self._number
+
+    def resume(self, ranks: Collection[int]) -> None:
+        """From now on `ranks` meet, this one among them."""
+        self._others = [rank * LINE_WORDS for rank in ranks if rank * LINE_WORDS != self._mine]
+        self._number = self._words[self._decided + _RESUME]
 
     def wait(self, timeout_s: float, stamp: int = 0) -> bool:
         """Meets all ranks; True if all gave the same `stamp`. TimeoutError when time is up: see `missing`."""

@@ -117,13 +117,15 @@ def late(rank: int, what: str, timeout_s: float, missing: Iterable[int]) -> Comm
     )
 
 
-def lost(rank: int, what: str, gone: Iterable[int]) -> RankLost:
-    """The error of a rank that waits for others whose process has ended."""
+_LAUNCHER = (
+    "see what the launcher says about its end (killed? out of memory?), then start again: a run that has snapshots "
+    "goes on with --resume"
+)
+
+
+def lost(rank: int, what: str, gone: Iterable[int], *, names: Sequence[str] = (), hint: str = _LAUNCHER) -> RankLost:
+    """The error of a rank that waits for others whose process has ended. names: what to call them, if not by rank."""
     ranks = sorted(gone)
-    who = f"rank {ranks[0]} is" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))} are"
-    return RankLost(
-        f"rank {rank}: {who} gone, so {what} cannot be completed",
-        ranks=ranks,
-        hint="see what the launcher says about its end (killed? out of memory?), then start again: a run that has "
-        "snapshots goes on with --resume",
-    )
+    called = names or [str(one) for one in ranks]
+    who = f"rank {called[0]} is" if len(ranks) == 1 else f"ranks {', '.join(called)} are"
+    return RankLost(f"rank {rank}: {who} gone, so {what} cannot be completed", ranks=ranks, hint=hint)

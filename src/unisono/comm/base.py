@@ -11,6 +11,8 @@ Rules that hold for every backend:
   rank raises `Mismatch`, nobody hangs;
 - every call that blocks gives up after `timeout_s` with a `CommTimeout` that names the ranks which did not arrive.
   After that, or after a `Mismatch` in a collective, the communicator is broken: only `close` may follow;
+- where the others go on when a rank dies (`World.share` under `unisono.run`), `rank` and `size` change with that; a
+  collective that needs a dead rank's part raises `RankLost` on all others, after which the next one works: `shm.py`;
 - messages between two ranks with one tag arrive in the order in which they were sent. They are bytes: a receiver must
   know the type, and collectives compare lengths and types, not shapes;
 - `op` is one of `OPS`; the result is the same, bit for bit, on every rank.

@@ -32,6 +32,7 @@ class MailRequest(Request):
     def test(self) -> bool:
         if not self.done:
             self.box.progress()
+            self.box.attend(self)
         return self._finished()
 
     def wait(self) -> None:
@@ -73,6 +74,10 @@ class Mailbox:
         crowded: bool,
     ) -> None:
         """give_up(what, missing ranks) gives the error of a wait that ended in vain, and breaks the communicator."""
+        self.names = {peer: peer for peer in (rank, *writers)}
+        """What ranks are called now: they are numbered anew when one is lost."""
+        self.pause: Callable[[int], None] = lambda peer: None
+        """Called by those who wait for a peer, again and again; raises if that one is no more."""
         self._rank = rank
         self._give_up = give_up
         self._timeout_s = timeout_s
@@ -134,12 +139,24 @@ class Mailbox:
 
             def ready(before: int = before) -> bool:
                 self.progress()
+                self.attend(request)
                 return request.done or request.moved != before
 
             if not wait_until(ready, self._timeout_s):
                 way = "to" if request.kind == "send" else "from"
-                what = f"a {request.kind} of {len(request.view)} bytes {way} rank {request.peer} (tag {request.tag})"
-                raise self._give_up(what, [request.peer])
+                peer = self.names[request.peer]
+                what = f"a {request.kind} of {len(request.view)} bytes {way} rank {peer} (tag {request.tag})"
+                raise self._give_up(what, [peer])
+
+    def attend(self, request: MailRequest) -> None:
+        """Whoever waits for `request` looks whether its peer lives."""
+        if not request.done:
+            self.pause(request.peer)
+
+    def rename(self, names: dict[int, int]) -> None:
+        """Peers are called so from now on; of those who are not named no more messages are told."""
+        self.names = {**self.names, **names}
+        self._inboxes = {peer: inbox for peer, inbox in self._inboxes.items() if peer in names}
 
     def progress(self, *, take_unexpected: bool = True) -> None:
         """Moves what can be moved; never blocks."""
@@ -207,4 +224,6 @@ class Mailbox:
         if len(message) == len(request.view):
             request.view[:] = message
         else:
-            request.error = wrong_length(self._rank, request.peer, request.tag, len(message), len(request.view))
+            request.error = wrong_length(
+                self.names[self._rank], self.names[request.peer], request.tag, len(message), len(request.view)
+            )

@@ -27,6 +27,7 @@ from typing import Any
 
 import numpy as np
 
+from unisono.arena.barrier import Barrier
 from unisono.arena.segment import Segment
 from unisono.arena.waiting import wait_until
 from unisono.comm.base import DEFAULT_TIMEOUT_S
@@ -84,7 +85,7 @@ def run(
             f"{reference['name'] if reference else work} anew and do not see what was changed here since",
             stacklevel=2,
         )
-    sharers, heeds = Sharers(ranks), ExitStack()
+    heeds = ExitStack()
 
     def hear(rank: int, value: Any) -> None:
         halted = sharers.halts
@@ -94,6 +95,7 @@ def run(
             heeds.enter_context(heeding(sharers.ask_to_halt))
 
     with closing(Segment.create(ShmPlan(ranks).nbytes)) as segment, closing(Crew(hear)) as crew, heeds:
+        sharers = Sharers(ranks, segment.words(0, Barrier.words_needed(ranks)))
         for rank in range(ranks):
             if reference is None:
                 crew.start(rank, partial(serve, work, segment, rank, ranks, timeout_s))

@@ -3,9 +3,11 @@
 The one idea: once a model is shared, the death of a rank is a change of membership, as under the supervisor of
 `unisono train`; only, nobody is replaced, for a new process would not know what the user's code had done so far.
 
-    sharers = Sharers(size); sharers.hear(news); sharers.take_over(crew, judge, timeout_s)     # whether anybody is left
+    sharers = Sharers(size, words); sharers.hear(news); sharers.take_over(crew, judge, timeout_s)    # is anybody left?
 
-Limits: a rank that waits in a collective of `world.comm` for one that died waits in vain, and ends with a time-out.
+Ranks stand still in every wait of theirs, in a step or in `world.comm`: see `comm/membership.py`.
+
+Limits: one that computes for long between two of them keeps the others waiting for so long.
 """
 
 import os
@@ -14,6 +16,7 @@ from contextlib import closing
 from typing import Any, final
 
 from unisono.arena import protocol
+from unisono.arena.barrier import Barrier
 from unisono.arena.layout import Sections
 from unisono.arena.segment import Segment
 from unisono.errors import CommTimeout, UserError
@@ -29,10 +32,10 @@ HALTS = "halts"
 
 @final
 class Sharers:
-    """Of `size` ranks."""
+    """Of `size` ranks. meetings: the words of the barrier of their communicator."""
 
-    def __init__(self, size: int) -> None:
-        self._size = size
+    def __init__(self, size: int, meetings: memoryview) -> None:
+        self._size, self._meetings = size, meetings
         self._shared: Shared | None = None
         self.halts = False
         """Whether the ranks end in good order, and leave a snapshot, when asked to."""
@@ -99,20 +102,23 @@ class Sharers:
                 judge(one)
             return bool(ended)
 
+        def staying() -> list[int]:
+            return [slot for slot in old.members if slot in crew.living]
+
         def give_up(missing: list[int] | None) -> None:
+            if missing == staying():
+                return  # nobody waits for anybody: all compute, or evaluate after the last step
             raise CommTimeout(
-                f"after the loss of a rank, ranks {missing} did not come to the end of a shard in {timeout_s:g} s",
+                f"after the loss of a rank, ranks {missing} did not come to a step or a collective in {timeout_s:g} s",
                 missing=missing or (),
-                hint="is one of them in a collective of world.comm, or in an endless loop?",
+                hint="is one of them in an endless loop? a longer wait is allowed with timeout_s",
             )
 
-        members = come_to_rest(
-            words,
-            Roll(lambda: [slot for slot in old.members if slot in crew.living], listen, lambda: timeout_s, give_up),
-        )
+        members = come_to_rest(words, Roll(staying, listen, lambda: timeout_s, give_up))
         if not members:
             return False
         view = protocol.outcome(words, old, members)
         self._shared.restore(view)
+        Barrier.decide(self._meetings, old.members, self._size)
         protocol.publish(words, view, self._size)
         return True

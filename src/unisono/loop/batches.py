@@ -176,6 +176,8 @@ class Batch:
                 sharing.meetings.open(self.position, self.live)
             with sharing.call_check.watching():
                 yield sample
+            if member.view.members is not makers:
+                raise Regrouped  # in a collective that the body called
             if sharing.meetings is not None:
                 sharing.meetings.close()
             if self._open is not None:

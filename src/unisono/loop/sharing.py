@@ -24,7 +24,9 @@ from unisono.arena.member import Gone, Member, Regrouped
 from unisono.arena.protocol import COMMIT, PHASES
 from unisono.comm.arrival import late, lost
 from unisono.comm.base import Communicator
+from unisono.comm.membership import Membership
 from unisono.comm.node import share_segment
+from unisono.comm.shm import ShmCommunicator
 from unisono.comm.vigil import Vigil
 from unisono.errors import UserError
 from unisono.loop.agreement import WIDTH, Agreement
@@ -141,6 +143,10 @@ class Sharing:
         if self.meetings is not None:
             self.meetings.join(ArenaExchange(self.shared, self.member))
         self.owner = Owner(self.shared, self.member, shapes, groups)
+        self._comm = comm if announce is not None and isinstance(comm, ShmCommunicator) else None
+        """Which goes on without those who die."""
+        if self._comm is not None:
+            self._comm.follow(Membership(self.member, self.owner.take_chunk))
         optimizer.state.clear()  # it lies in the arena now
         self.optimizer = SharedOptimizer(optimizer, self)
         self.kind, self.state_names = groups[0].options.name, make(groups[0].options).state_names
@@ -201,10 +207,12 @@ class Sharing:
         self.agreement.tell_rates(lrs)
         sums = self.shared.sums[:live].copy()
         factor = 1.0 / float(sums[:, WEIGHT].sum())
+        stepping = self.member.view.members
         while True:
             view = self.member.view
             if (view.position, view.reached) >= (position, COMMIT):
                 break
+            stepping = view.members
             makers = view.dealers if view.position == position else view.members
             try:
                 self.owner.update(position, live, makers, Update(lrs, self.steps_before + position, factor), self.meet)
@@ -213,6 +221,9 @@ class Sharing:
             except Regrouped:
                 self.owner.take_chunk()
         self.agreement.check_rates()
+        if self._comm is not None:
+            # Not those of the newest view: whoever came last to COMMIT does not know of that one yet.
+            self._comm.count(stepping)
         self.steps = position
         self.guard.settle()
         self.vectors.follow()  # whoever looks at the module's buffers now sees the committed ones
