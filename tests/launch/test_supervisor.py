@@ -413,8 +413,7 @@ def test_signals_count_together_in_a_run_and_around_it():
             signal.raise_signal(signal.SIGINT)
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
-    watched._crew.close()
-    watched._stacks.close()
+    watched._ranks.close()
 
 
 def test_a_replacement_that_is_stuck_at_the_end_is_not_waited_for():

@@ -11,26 +11,23 @@ Any descendant may be killed at any time. A rank that raises an exception is not
 run ends with it. The supervisor's own death ends the ranks.
 """
 
-import signal
 import time
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, closing
 from dataclasses import replace
-from functools import partial
 from typing import Any, final
 
 from unisono.arena import protocol
 from unisono.arena.member import pulse_of
 from unisono.arena.protocol import View, Words
 from unisono.arena.requests import Requests
-from unisono.launch.children import name_rank
-from unisono.launch.crew import Crew, Ended, answer
+from unisono.launch.crew import Ended
 from unisono.launch.lookout import Causes, Lookout
 from unisono.launch.losses import Losses
 from unisono.launch.newcomers import Newcomers
+from unisono.launch.rank_processes import RankProcesses, Ranks
 from unisono.launch.reforming import Roll, come_to_rest
-from unisono.launch.signals import SIGNALS, heeding
-from unisono.launch.stacks import Stacks
+from unisono.launch.signals import heeding
 from unisono.launch.supervision import ASKED, NOBODY, OTHERS, READY, REPLACEMENT, Body, Care, Outcome
 
 TICK_S = 0.1
@@ -42,12 +39,19 @@ SILENCE_S = 1.0
 class Supervisor:
     """Of `size` ranks, for one run."""
 
-    def __init__(self, words: Words, size: int, body: Body, care: Care, on_report: Callable[[int, Any], None]) -> None:
-        self._words, self._size, self._body, self._care, self._on_report = words, size, body, care, on_report
-        self._crew = Crew(self._hear, grace_s=0.0)
+    def __init__(
+        self,
+        words: Words,
+        size: int,
+        body: Body,
+        care: Care,
+        on_report: Callable[[int, Any], None],
+        make_ranks: Callable[[int, Body, Care, Callable[[int, Any], None]], Ranks] = RankProcesses,
+    ) -> None:
+        self._words, self._size, self._care, self._on_report = words, size, care, on_report
+        self._ranks = make_ranks(size, body, care, self._hear)
         self._requests = Requests(words)
         self._lookout, self._doorman = Lookout(words, care.stall_s, care.pieces), Lookout(words, care.stall_s)
-        self._stacks = Stacks(size, care.stacks)
         self._outcome = Outcome()
         self._newcomers = Newcomers(respawn=care.respawn)
         self._causes, self._losses = Causes(), Losses(care.most_deaths, care.most_crashes)
@@ -57,16 +61,16 @@ class Supervisor:
     @property
     def pids(self) -> dict[int, int]:
         """The processes of the ranks that live."""
-        return {slot: self._crew.pid(slot) for slot in self._crew.living}
+        return self._ranks.pids
 
     def run(self, position: int = 0) -> Outcome:
         """From after round `position` to the end; `RankFailed` if a rank raised an exception."""
         self._view = protocol.first_view(self._words, range(self._size), self._size, position)
-        with closing(self._stacks), closing(self._crew), self.halting():
+        with closing(self._ranks), self.halting():
             for slot in range(self._size):
-                self._start(slot, after=0)
-            while self._crew.living and not self._outcome.lost:
-                lost = self._judge(self._crew.poll(TICK_S))
+                self._ranks.start(slot, after=0)
+            while self._living and not self._outcome.lost:
+                lost = self._judge(self._ranks.poll(TICK_S))
                 # Once somebody has come to the end, whoever dies is not missed, and whoever comes is not needed.
                 if self._outcome.results:
                     self._send_away(self._newcomers.coming)
@@ -82,16 +86,9 @@ class Supervisor:
 
     # --- ranks -------------------------------------------------------------------------------------------------------
 
-    def _start(self, slot: int, after: int) -> None:
-        def live(report: Callable[[Any], None]) -> Any:
-            name_rank(self._care.rank_of(slot))
-            # The parent alone decides what a signal means, though SLURM may send it to everybody.
-            for number in SIGNALS:
-                signal.signal(number, signal.SIG_IGN)
-            self._stacks.listen(slot)
-            return self._body(slot, after, report)
-
-        self._crew.start(slot, partial(answer, live))
+    @property
+    def _living(self) -> set[int]:
+        return set(self._ranks.pids)
 
     def _hear(self, slot: int, value: Any) -> None:
         if value != READY:
@@ -128,7 +125,7 @@ class Supervisor:
             return None if alone else members
 
         def listen() -> bool:
-            more = self._crew.poll(0.0)
+            more = self._ranks.poll(0.0)
             lost.update(self._judge(more))
             self._forget_newcomers(lost)  # somebody may be waiting for them alone
             return bool(more)
@@ -168,16 +165,16 @@ class Supervisor:
 
     def _working(self) -> list[int]:
         """Members that live."""
-        living = self._crew.living.difference(self._newcomers.coming)
+        living = self._living.difference(self._newcomers.coming)
         return [slot for slot in self._view.members if slot in living]
 
     def _coming(self) -> list[int]:
         """Replacements that have not joined yet."""
-        return [slot for slot in self._newcomers.coming if slot in self._crew.living]
+        return [slot for slot in self._newcomers.coming if slot in self._living]
 
     def _ready(self) -> list[int]:
         """Of those the ones that only wait to be let in."""
-        return [slot for slot in self._newcomers.ready if slot in self._crew.living]
+        return [slot for slot in self._newcomers.ready if slot in self._living]
 
     def _start_due(self) -> None:
         """Forks the replacements whose time has come."""
@@ -185,7 +182,7 @@ class Supervisor:
             self._newcomers.set_out(slot)
             self._doorman.forget()
             try:
-                self._start(slot, after=self._view.number)
+                self._ranks.start(slot, after=self._view.number)
                 self._outcome.restarts += 1
             except OSError as error:  # no memory, or no room for another process: the others go on
                 self._forget_newcomers({slot: f"could not be started: {error.strerror}"})
@@ -226,9 +223,9 @@ class Supervisor:
                 self._end_stuck(slot, lookout)
 
     def _send_away(self, slots: Iterable[int]) -> None:
-        for slot in self._crew.living.intersection(slots) - self._causes.known.keys():
+        for slot in self._living.intersection(slots) - self._causes.known.keys():
             self._causes.known[slot] = "came too late"
-            self._crew.kill(slot)
+            self._ranks.kill(slot)
 
     def _end_stuck(self, slot: int, lookout: Lookout) -> None:
         """Saves the stack of a rank that did not move for as long as `lookout` waits, and ends it, once."""
@@ -236,9 +233,9 @@ class Supervisor:
             return  # its end takes a moment
         told = f"did not move for {lookout.patience_s():g} s (--stall-timeout) and was ended"
         lookout.accuse()
-        where = self._stacks.save(self._crew, slot)
+        where = self._ranks.save_stack(slot)
         self._causes.known[slot] = told + (f" (its stack: {where})" if where else "")
-        self._crew.kill(slot)
+        self._ranks.kill(slot)
 
     def halting(self) -> AbstractContextManager[None]:
         """Signals ask for an end at a round's end, a second one ends at once: `heeding`. May outlast `run`."""
