@@ -1,4 +1,4 @@
-"""The transitions of the protocol one by one; `test_explorer.py` tries them in every order."""
+"""The transitions of the protocol one by one; `test_interleavings.py` runs whoever uses them in chosen orders."""
 
 import pytest
 from hypothesis import given
