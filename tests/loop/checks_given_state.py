@@ -3,10 +3,13 @@
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from loop_cases import ROWS, Case, X, Y, all_of, label, made, on, plain
 from torch import nn
 
+from unisono.loop.given_state import Entry, GivenState, read_state, torch_state
+from unisono.models.base import Layout
 from unisono.world import World
 
 Make = Callable[[nn.Module], torch.optim.Optimizer]
@@ -51,7 +54,10 @@ def go_on(world: World, model: nn.Module, optimizer: torch.optim.Optimizer) -> l
     for batch in world.batches((X, Y), ROWS, epochs=AFTER, shuffle=False):
         all_of(world, model, batch)
         shared.step()
-    return [shared.state_dict()["steps"], [parameter.detach().numpy() for parameter in model.parameters()]]
+    return [
+        shared.state_dict()["state"]["unisono"]["steps"],
+        [parameter.detach().numpy() for parameter in model.parameters()],
+    ]
 
 
 def check_training_goes_on() -> None:
@@ -98,6 +104,26 @@ def check_counts_that_differ_go_on() -> None:
         assert count == BEFORE + 2 + AFTER
         for value, wanted in zip(values, model.parameters(), strict=True):
             torch.testing.assert_close(torch.from_numpy(value.copy()), wanted.detach(), rtol=1e-4, atol=2e-6)
+
+
+def check_bits_come_back_by_way_of_torch() -> None:
+    """Numbers of every size, also those that the means of torch cannot hold."""
+    bits = np.random.default_rng(7).integers(0, 2**32, (2, 999), dtype=np.uint64).astype(np.uint32).view(np.float32)
+    kept = np.where(np.isfinite(bits) & (abs(bits) < 1e37), bits, np.float32(1e-40))
+    layout = Layout({"0.weight": (13, 17), "0.bias": (17,)})
+    for betas in ((0.9, 0.999), (0.5, 0.9999)):
+        model = nn.Sequential(nn.Linear(17, 13))
+        model[0].bias = nn.Parameter(torch.zeros(17))
+        optimizer = torch.optim.Adam(model.parameters(), betas=betas)
+        vectors = {"gradient_sum": kept[0, : layout.length], "square_sum": abs(kept[1, : layout.length])}
+        given = GivenState(vectors, 2**25 + 1, np.array([0, 3]), epochs=5)
+        groups = [{**group, "params": [0, 1]} for group in optimizer.param_groups]
+        entries = {n: Entry(name, layout.shapes[name], groups[0]) for n, name in enumerate(layout.shapes)}
+        optimizer.load_state_dict({"state": torch_state(given, layout, entries), "param_groups": groups})
+        found = read_state(optimizer, dict(model.named_parameters()), layout)
+        assert (found.steps, found.missed.tolist(), found.epochs) == (2**25 + 1, [0, 3], 5)
+        for name, vector in vectors.items():
+            assert found.vectors[name].tobytes() == vector.tobytes(), (name, betas)
 
 
 def refuse_a_state_of_another_shape(world: World) -> None:

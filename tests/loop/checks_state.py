@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from loop_cases import Case, X, Y, digest, label, made, on
+from loop_cases import CLASSES, FEATURES, Case, X, Y, digest, label, made, on, plain
+from torch import nn
 
-from unisono.errors import UserError
 from unisono.world import World
 
 CASE = Case(clip=1.0)
@@ -38,16 +38,23 @@ def check_going_on_from_a_saved_state() -> None:
 
     saved = bytes(on(3, half)[0])
 
-    def rest(world: World) -> str:
-        loaded = torch.load(io.BytesIO(saved), weights_only=True)
-        model, optimizer = made(CASE)
-        model.load_state_dict(loaded["model"])
-        model, optimizer = world.share(model, optimizer, clip=1.0)
-        optimizer.load_state_dict(loaded["optimizer"])
-        epochs_of(world, model, optimizer, 2)
-        return digest(model)
+    def rest(before: bool) -> Callable[[World], str]:
+        def train(world: World) -> str:
+            loaded = torch.load(io.BytesIO(saved), weights_only=True)
+            model, optimizer = made(CASE)
+            model.load_state_dict(loaded["model"])
+            if before:
+                optimizer.load_state_dict(loaded["optimizer"])
+            model, optimizer = world.share(model, optimizer, clip=1.0)
+            if not before:
+                optimizer.load_state_dict(loaded["optimizer"])
+            epochs_of(world, model, optimizer, 2)
+            return digest(model)
 
-    assert on(2, rest) == on(1, whole) * 2
+        return train
+
+    for before in (False, True):
+        assert on(2, rest(before)) == on(1, whole) * 2, before
 
 
 def check_evaluating_and_copying_between_steps() -> None:
@@ -109,29 +116,74 @@ def check_schedulers_that_look_at_the_loss() -> None:
     assert on(3, work) == [one] * 3
 
 
-def check_state_of_another_model() -> None:
-    def work(world: World) -> str:
-        _, optimizer = world.share(*made(CASE))
-        state = optimizer.state_dict()
-        state["state"] = {name: values[:-1] for name, values in state["state"].items()}
-        try:
-            optimizer.load_state_dict(state)
-        except UserError as error:
-            return str(error)
-        return "nothing was refused"
-
-    assert "load what state_dict() of a shared optimizer of the same model gave" in on(1, work)[0]
-
-
-def refuse_the_state_of_torchs_optimizer(world: World) -> None:
-    r"""this optimizer has gradient_sum, square_sum, of \d+ elements, in 1[\s\S]*state_dict\(\) of a shared"""
-    model, optimizer = made(CASE)
+def saved_by_torch(net: Callable[[], nn.Module] = CASE.net, kind: Any = CASE.optimizer) -> dict[str, Any]:
+    """After one step of its own."""
+    torch.manual_seed(4)
+    model = net()
+    optimizer = kind(model.parameters())
     label(model, X, Y).backward()
     optimizer.step()
-    saved = optimizer.state_dict()
+    return optimizer.state_dict()
+
+
+def check_a_state_of_torchs_is_the_same_before_and_after_share() -> None:
+    def work(before: bool) -> Callable[[World], list[Any]]:
+        def train(world: World) -> list[Any]:
+            model, optimizer = made(CASE)
+            if before:
+                optimizer.load_state_dict(saved_by_torch())
+            model, optimizer = world.share(model, optimizer)
+            if not before:
+                optimizer.load_state_dict(saved_by_torch())
+            epochs_of(world, model, optimizer, 1)
+            return [digest(model), optimizer.state_dict()["state"]["unisono"]["steps"]]
+
+        return train
+
+    assert on(2, work(before=True)) == on(1, work(before=False)) * 2
+    assert on(1, work(before=True))[0][1] == 1 + 4
+
+
+def check_torch_goes_on_from_a_shared_state() -> None:
+    """A checkpoint is torch's: what is loaded into an optimizer that is never shared is not lost in silence."""
+
+    def work(world: World) -> list[float]:
+        model, optimizer = world.share(*made(Case(plain)))
+        epochs_of(world, model, optimizer, 2)
+        alone, own = made(Case(plain))
+        alone.load_state_dict(model.state_dict())
+        own.load_state_dict(optimizer.state_dict())
+        for batch in world.batches((X, Y), len(X)):
+            own.zero_grad()
+            label(alone, X, Y).backward()
+            own.step()
+            for x, y in batch:
+                world.backward(label(model, x, y))
+            optimizer.step()
+        pairs = zip(model.parameters(), alone.parameters(), strict=True)
+        return [float((mine - other).detach().abs().max()) for mine, other in pairs]
+
+    assert max(on(1, work)[0]) < 1e-5  # a first step of Adam would be 0.01
+
+
+def refuse_the_state_of_another_model(world: World) -> None:
+    r"""the optimizer's state of '0\.weight' is of shape \[\(3, 12\)\][\s\S]*for the same model"""
+    layers = nn.Linear(FEATURES, 3), nn.BatchNorm1d(3), nn.Linear(3, 3), nn.Linear(3, CLASSES)
+    world.share(*made(CASE))[1].load_state_dict(saved_by_torch(lambda: nn.Sequential(*layers)))
+
+
+def refuse_the_state_of_another_optimizer(world: World) -> None:
+    """the optimizer's state has momentum; this optimizer keeps gradient_sum, square_sum"""
+    saved = saved_by_torch(kind=lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9))
     world.share(*made(CASE))[1].load_state_dict(saved)
 
 
 def refuse_a_state_without_anything(world: World) -> None:
-    """the state has nothing, in 0 groups"""
+    r"""the state has groups of \[\] parameters, this optimizer of \[8\]"""
     world.share(*made(CASE))[1].load_state_dict({})
+
+
+def refuse_vectors_without_parameters(world: World) -> None:
+    r"""the state has groups of \[0\] parameters, this optimizer of \[8\]"""
+    vectors = {"gradient_sum": torch.zeros(7), "square_sum": torch.zeros(7)}
+    world.share(*made(CASE))[1].load_state_dict({"state": vectors, "param_groups": [{"lr": 0.1}], "steps": 3})

@@ -59,7 +59,9 @@ def check_one_node(comm: Communicator) -> None:
 
 def check_equal(comm: Communicator, model: nn.Module, groups: list[Group], given: GivenState) -> None:
     """Ranks that start from different values would not train one model."""
-    digest = hashlib.sha256(repr((groups, given.steps, given.missed.tolist(), sorted(given.vectors))).encode())
+    digest = hashlib.sha256(
+        repr((groups, given.steps, given.epochs, given.missed.tolist(), sorted(given.vectors))).encode()
+    )
     for name in sorted(given.vectors):
         digest.update(given.vectors[name].data)
     for name, tensor in (*model.named_parameters(), *model.named_buffers()):  # some are in no state_dict

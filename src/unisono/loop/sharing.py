@@ -33,7 +33,7 @@ from unisono.loop.agreement import WIDTH, Agreement
 from unisono.loop.attending import NOBODY, Attendant
 from unisono.loop.call_check import CallCheck
 from unisono.loop.checks import check_batchnorm, check_equal, check_given, check_one_node
-from unisono.loop.given_state import read_state
+from unisono.loop.given_state import GivenState, check_state, read_state
 from unisono.loop.guard import Guard
 from unisono.loop.meetings import Meetings
 from unisono.loop.optimizers import groups_of
@@ -111,7 +111,9 @@ class Sharing:
         places = {id(parameter): place for place, parameter in enumerate(self._trained.values())}
         groups = groups_of(optimizer, places, clip)
         shapes = Shapes(self.vectors.layout, self.vectors.buffers_layout, self.vectors.taken, self.vectors.fixed)
+        self.kind, self.state_names = groups[0].options.name, make(groups[0].options).state_names
         given = read_state(optimizer, self._trained, self.vectors.layout)
+        check_state(given, self.state_names)
         check_one_node(comm)
         check_equal(comm, model, groups, given)
         lives = tuple(range(1, shards + 1))
@@ -123,11 +125,8 @@ class Sharing:
             self._kept = os.dup(segment.fd) if announce is not None else -1
         if comm.rank == 0:
             self.vectors.write(model, self.shared.params, self.shared.buffers)
-            for name, vector in zip(make(groups[0].options).state_names, self.shared.state, strict=True):
-                if name in given.vectors:
-                    vector[: self.vectors.layout.length] = given.vectors[name]
-            self.shared.missed[...] = given.missed
             protocol.first_view(self.shared.words, range(comm.size), comm.size)
+            self._write_state(given)
         comm.barrier()
         if announce is not None:
             # By everybody: it is reached through whoever told it, who may have died before anybody listened.
@@ -149,7 +148,6 @@ class Sharing:
             self._comm.follow(Membership(self.member, self.owner.take_chunk))
         optimizer.state.clear()  # it lies in the arena now
         self.optimizer = SharedOptimizer(optimizer, self)
-        self.kind, self.state_names = groups[0].options.name, make(groups[0].options).state_names
         self._timeout_s = comm.timeout_s
         self._rows = aligned.zeros((0, len(self.shared.params)))
         self.guard, self.watch = Guard(model), Watch(len(self._trained))
@@ -159,7 +157,7 @@ class Sharing:
         """Rounds that were committed here."""
         self.steps_before = given.steps
         """Those of the run whose optimizer's state was given or loaded."""
-        self.epochs = 0
+        self.epochs = given.epochs
         """Epochs that were begun, in that run too."""
         self.batch: Batch | None = None
         self.attendant: Attendant = NOBODY
@@ -169,6 +167,17 @@ class Sharing:
     def begin_epoch(self, epoch: int) -> None:
         """A batch of it (from 0) has been gone through, here or before."""
         self.epochs = max(self.epochs, epoch + 1)
+
+    def take_state(self, given: GivenState) -> None:
+        """Goes on from it. Called by every rank, with the same, before the first batch."""
+        check_state(given, self.state_names)
+        self._write_state(given)
+        self.steps_before, self.epochs = given.steps, given.epochs
+
+    def _write_state(self, given: GivenState) -> None:
+        for name, vector in zip(self.state_names, self.shared.state, strict=True):
+            vector[: self.vectors.layout.length] = given.vectors.get(name, 0.0)
+        self.shared.missed[...] = given.missed
 
     def close(self) -> None:
         """Gives back all but the memory, which the model still lies in; may be called twice."""

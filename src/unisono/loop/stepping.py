@@ -6,7 +6,7 @@ groups, but its update is the second half of a round. Only learning rates may ch
     model, optimizer = world.share(model, torch.optim.AdamW(model.parameters()))
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 10)
 
-Limits: `state_dict` is in our own format; hooks are refused.
+Limits: hooks are refused.
 """
 
 from collections.abc import Callable
@@ -16,6 +16,7 @@ import torch
 
 from unisono.errors import UserError
 from unisono.loop.attending import NOBODY
+from unisono.loop.given_state import UNISONO, Entry, GivenState, read_entries, torch_state
 from unisono.loop.optimizers import AFTER_STEP, numbers_of
 
 if TYPE_CHECKING:
@@ -89,35 +90,51 @@ class SharedOptimizer(torch.optim.Optimizer):
         """Nothing to do: every batch writes all gradients anew."""
 
     def state_dict(self) -> dict[str, Any]:
-        """The state of all elements, by the names of ours, and the groups; `load_state_dict` takes it back."""
+        """As torch's own, which can load it: a dict for each parameter, by number, and the groups."""
         sharing, length = self._sharing, self._sharing.vectors.layout.length
-        vectors = zip(sharing.state_names, sharing.shared.state, strict=True)
-        state = {name: torch.from_numpy(vector[:length].copy()) for name, vector in vectors}
-        groups = [{k: v for k, v in group.items() if k != "params"} for group in self.param_groups]
         steps = sharing.steps_before + sharing.steps
-        missed = sharing.shared.missed[steps % 2].tolist()
-        return {"state": state, "param_groups": groups, "steps": steps, "epochs": sharing.epochs, "missed": missed}
+        vectors = {
+            name: vector[:length] for name, vector in zip(sharing.state_names, sharing.shared.state, strict=True)
+        }
+        given = GivenState(vectors, steps, sharing.shared.missed[steps % 2], sharing.epochs)
+        numbers = self._numbered()
+        groups = [
+            {**group, "params": [numbers[id(parameter)] for parameter in group["params"]]}
+            for group in self.param_groups
+        ]
+        return {"state": torch_state(given, sharing.vectors.layout, self._entries()), "param_groups": groups}
+
+    def _numbered(self) -> dict[int, int]:
+        """id of a parameter -> its number, as torch counts them."""
+        every = dict.fromkeys(id(parameter) for group in self.param_groups for parameter in group["params"])
+        return {each: number for number, each in enumerate(every)}
+
+    def _entries(self) -> dict[int, Entry]:
+        """Those that are trained, by number."""
+        numbers = self._numbered()
+        names = {id(parameter): name for name, parameter in self._sharing.vectors.trained.items()}
+        return {
+            numbers[id(parameter)]: Entry(names[id(parameter)], tuple(parameter.shape), group)
+            for group in self.param_groups
+            for parameter in group["params"]
+            if id(parameter) in names
+        }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Before the first batch, on all ranks alike. Batches go on with the epoch after the last that was begun."""
-        sharing, saved = self._sharing, state_dict.get("state", {})
-        length = sharing.vectors.layout.length
-        shapes = {name: tuple(getattr(value, "shape", ())) for name, value in saved.items()}
-        groups = state_dict.get("param_groups", ())
-        expected = shapes == dict.fromkeys(sharing.state_names, (length,)) and len(groups) == len(self.param_groups)
-        if not expected or not {"steps", "epochs"} <= state_dict.keys():
+        """What this or torch's own optimizer saved, before the first batch, on all ranks alike. Batches go on with the
+        epoch after the last that was begun."""
+        sharing, saved, groups = self._sharing, state_dict.get("state", {}), state_dict.get("param_groups", ())
+        sizes = [[len(each.get("params", ())) for each in of] for of in (groups, self.param_groups)]
+        if sizes[0] != sizes[1]:
             raise UserError(
-                f"the state has {', '.join(map(str, saved)) or 'nothing'}, in {len(groups)} groups; this optimizer has "
-                f"{', '.join(sharing.state_names) or 'nothing'}, of {length} elements, in {len(self.param_groups)}",
-                hint="load what state_dict() of a shared optimizer of the same model gave; torch's own loads what it "
-                "saved before world.share",
+                f"the state has groups of {sizes[0]} parameters, this optimizer of {sizes[1]}",
+                hint="load what state_dict() of an optimizer of the same model gave",
             )
         if sharing.steps or sharing.attendant is not NOBODY:
             after = "the first step" if sharing.steps else "unisono.keep, which may have loaded a later state"
             raise UserError(f"load_state_dict after {after}", hint="load right after world.share")
-        for name, vector in zip(sharing.state_names, sharing.shared.state, strict=True):
-            vector[:length] = saved[name].numpy()
         for group, values in zip(self.param_groups, groups, strict=True):
-            group.update(values)
-        sharing.steps_before, sharing.epochs = state_dict["steps"], state_dict["epochs"]
-        sharing.shared.missed[...] = state_dict.get("missed", 0)  # of a file that is older than these counts: none
+            group.update({name: value for name, value in values.items() if name != "params"})
+        layout, entries = sharing.vectors.layout, self._entries()
+        found = [(entry, saved.get(number) or {}) for number, entry in entries.items()]
+        sharing.take_state(read_entries(found, saved.get(UNISONO) or {}, layout))
