@@ -43,6 +43,13 @@ def test_shards_are_slices_of_their_batch_all_of_one_size_but_the_last(plan, dat
     assert all(np.shares_memory(piece, order) for piece in pieces if len(piece))
 
 
+@given(plans, st.data())
+def test_samples_that_stay_as_they_are_need_no_order(plan, data):
+    step, shard = data.draw(st.integers(0, plan.steps_per_epoch - 1)), data.draw(st.integers(0, plan.shards - 1))
+    found, expected = (plan.shard_indices(order, step, shard) for order in (None, np.arange(plan.samples)))
+    assert (found.tolist(), found.dtype) == (expected.tolist(), np.int64)
+
+
 @given(st.integers(1, 300), st.integers(1, 300), st.integers(1, 9))
 def test_drop_last_leaves_whole_batches_only(samples, batch, shards):
     if batch > samples:

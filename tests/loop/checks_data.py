@@ -175,3 +175,29 @@ def check_a_single_tensor() -> None:
         return shapes
 
     assert on(1, work) == [[13, FEATURES] * 7 + [11, FEATURES]]
+
+
+class Endless(Dataset[Any]):
+    """More items than there is memory to number them."""
+
+    def __len__(self) -> int:
+        return 10**15 + 7
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        return X[index % ROWS], Y[index % ROWS]
+
+
+def check_an_order_that_stays_as_it_is_takes_no_memory() -> None:
+    def work(world: World) -> list[int]:
+        model, optimizer = world.share(*made(Case(plain)))
+        steps = []
+        for batch in world.batches(Endless(), 24, shuffle=False):
+            for x, y in batch:
+                steps.append(len(x))
+                world.backward(label(model, x, y))
+            optimizer.step()
+            if batch.step == 1:
+                break
+        return steps
+
+    assert on(2, work) == [[3] * 8] * 2

@@ -13,7 +13,7 @@ All shards have one size, because results depend on the shapes that kernels see:
 batch is one smaller shard, and those after it are empty. So V that does not divide the batch leaves shards idle: a
 batch of 10 in 8 shards is five shards of 2.
 
-Limits: the order of an epoch is held in memory, 8 bytes a sample.
+Limits: the order of an epoch is held in memory, 8 bytes a sample, unless samples stay as they are.
 """
 
 from dataclasses import dataclass
@@ -94,11 +94,11 @@ class Plan:
         """The samples in the order of this epoch: a new permutation (samples,) int64 for each."""
         return generator(self.seed, "shuffle", epoch).permutation(self.samples)
 
-    def shard_indices(self, order: np.ndarray, step: int, shard: int) -> np.ndarray:
-        """The samples of one shard: a slice (a view) of `order`."""
+    def shard_indices(self, order: np.ndarray | None, step: int, shard: int) -> np.ndarray:
+        """The samples of one shard, int64: a slice (a view) of `order`; None: they stay as they are."""
         count = self.shard_samples(step, shard)
         start = step * self.global_batch + min(shard * self.shard_size, self.batch_samples(step))
-        return order[start : start + count]
+        return np.arange(start, start + count, dtype=np.int64) if order is None else order[start : start + count]
 
 
 def shards_of_rank(shards: int, size: int, rank: int) -> range:

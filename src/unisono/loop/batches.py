@@ -78,12 +78,12 @@ class Batches:
                     )
                 sharing.optimizer.check_stepped()
 
-    def order(self, epoch: int) -> np.ndarray:
-        """The samples in the order of this epoch."""
+    def order(self, epoch: int) -> np.ndarray | None:
+        """The samples in the order of this epoch; None: as they are."""
+        if not self._shuffle:
+            return None
         if epoch not in self._orders:
-            self._orders = {
-                epoch: self._plan.order(epoch) if self._shuffle else np.arange(self._plan.samples, dtype=np.int64)
-            }
+            self._orders = {epoch: self._plan.order(epoch)}
         return self._orders[epoch]
 
     def forget(self) -> None:
