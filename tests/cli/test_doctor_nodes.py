@@ -58,9 +58,9 @@ main()
 
 
 @with_mpi
-def test_a_rank_that_is_stopped_is_named():
+def test_a_rank_that_is_stopped_is_named(killable_mpi):
     """MPI notices nothing, and could not end."""
-    ended = call(mpirun(2, [sys.executable, "-c", STOPPED, "doctor", "--nodes"]), mpi_environment())
+    ended = call(mpirun(2, [sys.executable, "-c", STOPPED, "doctor", "--nodes"]), killable_mpi)
     assert ended.returncode == 1, ended.stderr
     assert "Not everybody answers: rank 1 does not." in ended.stdout
     assert "FAILED   rank 1            did not answer within 2 s" in ended.stdout

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from unisono.launch.commands import find_program, mpirun
-from unisono.launch.environments import mpi_environment
 
 pytestmark = pytest.mark.skipif(
     not find_spec("mpi4py") or find_program("mpirun") is None, reason="mpi4py or mpirun is not installed"
@@ -21,18 +20,20 @@ STRATEGIES = [
 ]
 
 
-def run(place: Path, options: list[str], failure: str = "OverflowError") -> tuple[int, str]:
+def run(
+    place: Path, environment: dict[str, str], options: list[str], failure: str = "OverflowError"
+) -> tuple[int, str]:
     """The exit code, and what was said; again if mpirun itself crashes while it ends the ranks, as it does rarely."""
     code, said = -signal.SIGSEGV, ""
     for _ in range(3):
         if code == -signal.SIGSEGV:
-            code, said = run_once(place, options, failure)
+            code, said = run_once(place, environment | {"FAILURE": failure}, options)
     return code, said
 
 
-def run_once(place: Path, options: list[str], failure: str) -> tuple[int, str]:
+def run_once(place: Path, environment: dict[str, str], options: list[str]) -> tuple[int, str]:
     job = subprocess.Popen(
-        mpirun(3, [*COMMAND, *options]), cwd=place, env=mpi_environment() | {"FAILURE": failure},
+        mpirun(3, [*COMMAND, *options]), cwd=place, env=environment,
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:
@@ -45,8 +46,8 @@ def run_once(place: Path, options: list[str], failure: str) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("options", STRATEGIES)
-def test_the_others_do_not_wait_for_it(tmp_path, options):
-    code, said = run(tmp_path, options)
+def test_the_others_do_not_wait_for_it(tmp_path, options, killable_mpi):
+    code, said = run(tmp_path, killable_mpi, options)
     assert code not in (0, 75)
     assert "OverflowError: the fifth batch is no good" in said
 
@@ -55,7 +56,7 @@ def test_the_others_do_not_wait_for_it(tmp_path, options):
     ("failure", "code", "words"),
     [("UserError", 2, "the fifth batch is no good"), ("exit", 1, "rank 1 left the run by sys.exit(0)")],
 )
-def test_nor_where_all_might_have_failed_alike_or_it_leaves_by_itself(tmp_path, failure, code, words):
-    found, said = run(tmp_path, [], failure)
+def test_nor_where_all_might_have_failed_alike_or_it_leaves_by_itself(tmp_path, failure, code, words, killable_mpi):
+    found, said = run(tmp_path, killable_mpi, [], failure)
     assert found == code, said
     assert words in said

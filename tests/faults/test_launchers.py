@@ -18,7 +18,7 @@ import pytest
 
 from unisono.cli.running import run_recipe
 from unisono.launch.commands import find_program, mpirun
-from unisono.launch.environments import child_environment, mpi_environment
+from unisono.launch.environments import child_environment
 from unisono.recipe import Recipe
 from unisono.train.resuming import recipe_of
 from unisono.train.snapshots.finding import listed, require_newest
@@ -105,8 +105,17 @@ def epochs_of(run: Path) -> list[int]:
 
 
 @with_mpi
-def test_mpirun_asked_to_end_then_killed_then_resumed_elsewhere(tmp_path, expected):
-    run, environment = tmp_path / "run", mpi_environment()
+def test_a_job_of_mpirun_that_is_killed_as_a_whole_leaves_nothing(killable_mpi):
+    """Else a test that fails would make those after it fail: what is left is looked for after every test."""
+    waits = "from mpi4py import MPI; MPI.COMM_WORLD.Barrier(); print('here', flush=True); import time; time.sleep(300)"
+    with Launch(mpirun(2, [sys.executable, "-c", waits]), killable_mpi) as launch:
+        launch.until("here")
+        assert any(Path(killable_mpi["OMPI_MCA_btl_sm_backing_directory"]).iterdir()), "it lies elsewhere"
+
+
+@with_mpi
+def test_mpirun_asked_to_end_then_killed_then_resumed_elsewhere(tmp_path, expected, killable_mpi):
+    run, environment = tmp_path / "run", killable_mpi
     with Launch(mpirun(3, [*TRAIN, *OPTIONS, "--out", str(run)]), environment) as launch:
         launch.until("epoch 2/")
         launch.rank(2).send_signal(signal.SIGUSR1)
@@ -129,14 +138,14 @@ def test_mpirun_asked_to_end_then_killed_then_resumed_elsewhere(tmp_path, expect
 
 
 @with_mpi
-def test_mpirun_replicas_go_on_with_the_same_bits(tmp_path):
+def test_mpirun_replicas_go_on_with_the_same_bits(tmp_path, killable_mpi):
     run, way = tmp_path / "run", ["--allreduce", "ring", "--transport", "mpi", "--epochs", "40", "--slow", "0:30"]
     quiet = run_recipe(replace(RECIPE, allreduce="ring", epochs=40, out=str(tmp_path / "quiet")))
-    with Launch(mpirun(2, [*TRAIN, "--model", "bn-mlp", *way, "--out", str(run)]), mpi_environment()) as launch:
+    with Launch(mpirun(2, [*TRAIN, "--model", "bn-mlp", *way, "--out", str(run)]), killable_mpi) as launch:
         launch.until("epoch 2/")
         launch.rank(1).send_signal(signal.SIGTERM)
         assert launch.end() == 75, launch.said
-    with Launch(mpirun(2, [*TRAIN, "--resume", str(run), "--slow", ""]), mpi_environment()) as launch:
+    with Launch(mpirun(2, [*TRAIN, "--resume", str(run), "--slow", ""]), killable_mpi) as launch:
         assert launch.end() == 0, launch.said
     summary = json.loads((run / "summary.json").read_text())
     for name in ("status", "weights_sha256", "train_loss", "test_loss", "epochs", "steps", "samples"):
@@ -148,8 +157,8 @@ ASYNC = ["--strategy", "async", "--masters", "2", "--batch-size", "16", "--order
 
 
 @with_mpi
-def test_mpirun_async_asked_to_end_then_killed_then_resumed_elsewhere(tmp_path):
-    run, environment, epochs = tmp_path / "run", mpi_environment(), 40
+def test_mpirun_async_asked_to_end_then_killed_then_resumed_elsewhere(tmp_path, killable_mpi):
+    run, environment, epochs = tmp_path / "run", killable_mpi, 40
     options = [*ASYNC, "--epochs", str(epochs), "--model", "bn-mlp"]
     with Launch(mpirun(4, [*TRAIN, *options, "--out", str(run)]), environment) as launch:
         launch.until("epoch 2/")
