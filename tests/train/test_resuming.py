@@ -25,7 +25,8 @@ from unisono.train.fingerprint import fingerprint
 from unisono.train.job import Job, prepare
 from unisono.train.resuming import FIXED, FREE, Again, after_restart, check_same, find_snapshot, passed_over, recipe_of
 from unisono.train.saving import check_data
-from unisono.train.snapshots.finding import Snapshot, listed, number_of
+from unisono.train.snapshots import manifest as manifests
+from unisono.train.snapshots.finding import Snapshot, listed, newest, number_of
 from unisono.train.snapshots.manifest import Manifest
 
 pytestmark = pytest.mark.usefixtures("no_price")
@@ -397,6 +398,41 @@ def test_a_run_whose_data_are_others_now_is_refused_by_its_parent_and_by_ranks(r
     with pytest.raises(UserError, match="the training data are not those of the snapshot"):
         _begin(SerialCommunicator(), recipe_of(str(run), {"ranks": 1}), restarts=0)
     assert {name: data for name, data in contents(run).items() if not name.endswith("/.lock")} == before
+
+
+@pytest.mark.parametrize("changed", ["validation_x", "validation_y", "test_x", "test_y"])
+def test_a_run_whose_validation_or_test_data_are_others_now_is_refused(tmp_path, changed):
+    """Early stopping would decide otherwise."""
+    rng = np.random.default_rng(0)
+    sizes = {"train": 53, "validation": 17, "test": 29}
+    arrays = {f"{part}_x": rng.standard_normal((rows, 13)).astype(np.float32) for part, rows in sizes.items()}
+    arrays |= {f"{part}_y": rng.integers(0, 3, rows) for part, rows in sizes.items()}
+    data = tmp_path / "data.npz"
+    np.savez(data, **arrays)
+    out = tmp_path / "run"
+    recipe = Recipe(epochs=2, ranks=1, batch_size=24, data=str(data), model="mlp:5", out=str(out), normalise="none")
+    run_recipe(replace(recipe, snapshot_every="1epochs"))
+    more = recipe_of(str(out), {"epochs": 3, "allow_change": "epochs"})
+    arrays[changed][3] = (arrays[changed][3] + 1) % 3
+    np.savez(data, **arrays)
+    before = contents(out)
+    with pytest.raises(UserError, match=r"the validation or test data are not those of the snapshot\nHINT: give"):
+        run_recipe(more)
+    with pytest.raises(UserError, match="the validation or test data are not those of the snapshot"):
+        _begin(SerialCommunicator(), more, restarts=0)
+    assert contents(out) == before
+
+
+def test_a_snapshot_of_before_that_was_kept_is_resumed_with_a_word_about_it(finished, run, capsys):
+    path = newest(run / "snapshots").require().path
+    manifest = manifests.read(path)
+    del manifest.facts["evaluation_data"]
+    (path / manifests.FILE).write_bytes(manifests.sealed(manifest))
+    run_recipe(recipe_of(str(run), {}))
+    told = "the snapshot does not say which validation and test data the run had: they are not compared"
+    assert capsys.readouterr().err.count(told) == 1
+    ends = (json.loads((one / "summary.json").read_text())["weights_sha256"] for one in (finished, run))
+    assert len(set(ends)) == 1
 
 
 def test_a_network_whose_file_was_edited_is_refused_unless_allowed(tmp_path):

@@ -68,7 +68,7 @@ def run_on_nodes(
         def read() -> list[str]:
             """The data of this machine, and its network if that is the user's own."""
             jobs.append(prepare(recipe))
-            return [jobs[0].data_sha256, jobs[0].code_sha256]
+            return [jobs[0].all_data_sha256, jobs[0].code_sha256]
 
         def set_up() -> list[str]:
             """The run directory, on the first machine, and its token."""

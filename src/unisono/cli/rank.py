@@ -65,7 +65,7 @@ def as_rank(
             nodes = comm.all_gather(np.array([node_colour(comm)]))[:, 0].tolist()
             if len(set(nodes)) > 1:
                 first = nodes.index(nodes[comm.rank]) == comm.rank
-                check_same_data(facts, all_told(comm, job.data_sha256 if first else ""), "rank")
+                check_same_data(facts, all_told(comm, job.all_data_sha256 if first else ""), "rank")
             neighbours = [rank for rank, node in enumerate(nodes) if node == nodes[comm.rank]]
             count_together(cores_together(comm, neighbours))
             moves, devices = transport_of(job.recipe, comm.transport), devices_of(job.recipe, local_ranks(nodes))

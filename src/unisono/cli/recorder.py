@@ -42,6 +42,7 @@ from unisono.train.kernel_trial import kernel_dependences
 from unisono.train.libraries import libraries_of
 from unisono.train.resuming import SNAPSHOTS, check_newest, passed_over
 from unisono.train.rundir import RunDirectory
+from unisono.train.saving import data_note
 from unisono.train.snapshots.finding import Snapshot, listed
 from unisono.train.snapshots.writing import thin_out
 from unisono.train.team import Halted
@@ -159,6 +160,8 @@ class Recorder:
         self._screen.say(f"Resumed from {snapshot.path}: {where}.")
         for told in passed_over(snapshot):
             self._screen.warn(f"unisono: {told}; the one before it is used")
+        if told := data_note(snapshot):
+            self._screen.warn(f"unisono: {told}")
         if lacking := self._directory.lacking:
             told = f"metrics.jsonl lacks {plural(lacking, 'epoch')} before that: it was damaged"
             self._screen.warn(f"unisono: {told}; the weights are not touched by it")

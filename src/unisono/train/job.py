@@ -204,10 +204,18 @@ class Job:
     @cached_property
     def data_sha256(self) -> str:
         """Of the training data, as the model sees them."""
-        digest = hashlib.sha256(repr((self.dataset.train_x.shape, self.dataset.train_y.shape)).encode())
-        for array in (self.dataset.train_x, self.dataset.train_y):
-            digest.update(np.ascontiguousarray(array).data)
-        return digest.hexdigest()
+        return _sha256(self.dataset.train_x, self.dataset.train_y)
+
+    @cached_property
+    def evaluation_sha256(self) -> str:
+        """Of the validation and test data: early stopping depends on them."""
+        data = self.dataset
+        return _sha256(data.validation_x, data.validation_y, data.test_x, data.test_y)
+
+    @property
+    def all_data_sha256(self) -> str:
+        """Of every part: what machines compare."""
+        return hashlib.sha256(f"{self.data_sha256}{self.evaluation_sha256}".encode()).hexdigest()
 
     def lr(self, step: int) -> float:
         """The learning rate of a step, counted from 1 through the whole run."""
@@ -219,6 +227,13 @@ class Job:
         if not self.recipe.batch_size_per_rank:
             return self.optimizer.lr
         return scaled(self.optimizer.lr, self.recipe.scale_lr, self.plan.global_batch, self.recipe.batch_size_per_rank)
+
+
+def _sha256(*arrays: np.ndarray) -> str:
+    digest = hashlib.sha256(repr(tuple(array.shape for array in arrays)).encode())
+    for array in arrays:
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()
 
 
 def load_data(recipe: Recipe) -> Dataset:

@@ -43,6 +43,9 @@ from unisono.train.writers import LAST_WAIT_S, WAIT_S, Writer
 LIMIT_S = 120.0
 """How long a snapshot may take before its writer is ended; twice as long after each that was."""
 
+EVALUATION = "evaluation_data"
+"""A snapshot's fact: the hash of validation and test data, on which early stopping depends."""
+
 Groups: TypeAlias = dict[str, Mapping[str, np.ndarray]]
 
 
@@ -65,7 +68,8 @@ class Saver:
         self._position = 0
         self._asked = self._begun = time.monotonic()
         self._limit_s = LIMIT_S
-        self._ended = self._data = ""
+        self._ended = ""
+        self._data: dict[str, str] = {}
         started = kept.lasting_at(0)
         self._finite = FiniteCheck(model, started.vectors[0], started.buffers)
 
@@ -155,7 +159,7 @@ class Saver:
         when = f"after {f'step {step} of ' if step < steps else ''}epoch {facts['epoch']}: no snapshot is made of it"
         self._finite(params, lasting.buffers, when, state=state, hint=lower_rate(self._job.recipe))
         groups = gather(self._model, self._job.optimizer, lasting)
-        known = facts | {"data": self._data or self._job.data_sha256}
+        known = facts | (self._data or {"data": self._job.data_sha256, EVALUATION: self._job.evaluation_sha256})
         return str(write(folder, position, groups, known, keep=self._job.recipe.keep, after=self._folder).path)
 
     def _write_into(self, position: int, facts: dict[str, Any], lasting: Lasting, folder: Path) -> Path:
@@ -170,7 +174,8 @@ class Saver:
             self._ended = ""
             if found.path is not None and not self._data:  # a process that writes cannot tell us what it computed
                 with suppress(Damaged):
-                    self._data = read(Path(found.path)).facts["data"]
+                    written = read(Path(found.path)).facts
+                    self._data = {name: written[name] for name in ("data", EVALUATION)}
 
     def _end_writer(self) -> bool:
         """Whether it can be ended; its end takes a moment."""
@@ -243,18 +248,30 @@ def _shapes(arrays: Mapping[str, np.ndarray]) -> dict[str, tuple[int, ...]]:
 
 
 def check_data(job: Job, snapshot: Snapshot) -> None:
-    """A `UserError` if the training data, or the code of the network, are not those of the snapshot."""
-    if snapshot.facts["data"] != job.data_sha256:
-        raise UserError(
-            f"{snapshot.path}: the training data are not those of the snapshot",
-            hint=f"give the same data again (--data {job.recipe.data}), or start a new run",
-        )
+    """A `UserError` if the data, or the code of the network, are not those of the snapshot."""
+    evaluated = snapshot.facts.get(EVALUATION, job.evaluation_sha256)  # snapshots of before it was kept: `data_note`
+    for part, then, now in (
+        ("training", snapshot.facts["data"], job.data_sha256),
+        ("validation or test", evaluated, job.evaluation_sha256),
+    ):
+        if then != now:
+            raise UserError(
+                f"{snapshot.path}: the {part} data are not those of the snapshot",
+                hint=f"give the same data again (--data {job.recipe.data}), or start a new run",
+            )
     if snapshot.facts.get("code", "") != job.code_sha256 and "model" not in job.recipe.allow_change.split(","):
         raise UserError(
             f"the file of --model {job.recipe.model}, or a module beside it that it imports, is not what it was when "
             f"{snapshot.path} was made",
             hint="undo what was changed in it; if that does not change the network: --allow-change model",
         )
+
+
+def data_note(snapshot: Snapshot) -> str:
+    """What to say of a snapshot that does not tell all of its data; empty if it does."""
+    if EVALUATION in snapshot.facts:
+        return ""
+    return "the snapshot does not say which validation and test data the run had: they are not compared"
 
 
 def last_epoch(job: Job, scores: np.ndarray) -> int:
