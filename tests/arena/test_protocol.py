@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from unisono.arena import protocol
 from unisono.arena.protocol import COMMIT, DOUBTING, NORMS, PASSED, READY, STILL, TOLD, WAITING, View, pack
+from unisono.errors import UnisonoError
 
 SIZES = [1, 2, 3, 4]
 
@@ -25,6 +26,12 @@ def test_flags_are_ordered_as_what_they_say(one, other):
     assert protocol.unpack(pack(*one)) == one
     assert (pack(*one) < pack(*other)) == (one < other)
     assert pack(*one) < 1 << 63
+
+
+def test_a_position_that_does_not_fit_is_an_error_and_not_another_view():
+    assert protocol.unpack(pack(7, 2**40 - 1, READY)) == (7, 2**40 - 1, READY)
+    with pytest.raises(UnisonoError, match="round 1099511627776 cannot be counted"):
+        pack(7, 2**40, READY)
 
 
 @pytest.mark.parametrize("size", SIZES)

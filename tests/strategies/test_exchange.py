@@ -152,3 +152,47 @@ def test_a_rank_that_does_not_come_is_named():
     exchange.open(1, SHARDS)
     with pytest.raises(CommTimeout, match="rank 1: waited 0 s in an exchange of batch norm; rank 0, 2 did not arrive"):
         rows(exchange, 1, 0)
+
+
+def counted(rounds: int, wait: Callable[[], object]) -> Callable[[Shared, int], int]:
+    """How many of three rounds, one exchange each, gave the right rows, after so many rounds of the view."""
+
+    def work(shared: Shared, rank: int) -> int:
+        exchange, right = exchange_of(shared, rank), 0
+        for position in range(rounds, rounds + 3):
+            exchange.open(position, SHARDS)
+            right += np.array_equal(rows(exchange, position, 0), expected(SHARDS, position, 0))
+            wait()
+        return right
+
+    return work
+
+
+@pytest.mark.parametrize("rounds", [2**27 - 1, 2**27, 2**28 - 2, 2**39])
+def test_rounds_of_a_view_are_counted_without_end(rounds):
+    shared, between = arena(3), Barrier(3)
+    work = counted(rounds, between.wait)
+    assert in_threads(*(lambda rank=rank: work(shared, rank) for rank in range(3))) == [3] * 3
+
+
+@pytest.mark.parametrize("rounds", [2, 2**27 - 1, 2**27])
+def test_a_word_of_the_round_before_does_not_count(rounds):
+    """Also where the numbers of rounds begin anew."""
+    shared = arena(2)
+    exchange, other = exchange_of(shared, 0), exchange_of(shared, 1)
+    other.open(rounds, SHARDS)
+    shared.exchange_words[EXCHANGE_LINE] = other._last
+    exchange.open(rounds + 1, SHARDS)
+    exchange._timeout_s = 0.0
+    with pytest.raises(CommTimeout, match="rank 1 did not arrive"):
+        rows(exchange, rounds + 1, 0)
+
+
+def test_more_exchanges_than_can_be_counted_are_an_error():
+    shared = arena(1)
+    exchange = exchange_of(shared, 0)
+    exchange.open(1, SHARDS)
+    exchange._number += 2**16 - 2
+    rows(exchange, 1, 0)
+    with pytest.raises(UserError, match="more than 65535 times in a step"):
+        rows(exchange, 1, 1)

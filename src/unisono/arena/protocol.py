@@ -19,7 +19,7 @@ What is explored by the tests is this very code. Flags are one word, (view, posi
 those of all members one after the other and finding all of them high enough is as good as reading them at once; finding
 one too low only means to look again. Every function touches few words, and each shared word has one writer at a time.
 
-Limits: fewer than 2^20 views, positions below 2^40.
+Limits: fewer than 2^20 views (a supervisor gives the run up before that), positions below 2^40 (an error).
 """
 
 from collections.abc import Collection
@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from typing import Protocol, final
 
 from unisono.arena.fence import fence
+from unisono.errors import UnisonoError
 
 READY, NORMS, COMMIT = 1, 2, 3
 PHASES = ("", "gradients ready", "norms ready", "commit")
@@ -80,6 +81,10 @@ def line(slot: int) -> int:
 
 def pack(view: int, position: int, phase: int) -> int:
     """A flag; later ones are larger."""
+    if position >> _POSITION_BITS:
+        raise UnisonoError(
+            f"round {position} cannot be counted: there are {1 << _POSITION_BITS} at most", hint="train fewer epochs"
+        )
     return (view << _POSITION_BITS | position) << _PHASE_BITS | phase
 
 

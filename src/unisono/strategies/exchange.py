@@ -12,7 +12,11 @@ A rank that waits looks for a freeze as it does in any meeting: `Regrouped` leav
 redone by the members of the new view, and exchanges are counted from 1 again: their numbers begin with the view's.
 Waiting counts as a sign of life, so that only a rank that does not come is taken for stuck.
 
-Limits: 2^16 exchanges a step, 2^27 rounds in a view.
+Numbers are (view, round, exchange of the round). Rounds of a view count modulo 2^27. That is safe, for a word counts
+only if it is of the very round that is going on: whoever is waited for cannot be in a later round, which begins after
+all have met (READY), and its word of 2^27 rounds before is gone, since every rank with shards exchanges in each epoch.
+
+Limits: 2^16 exchanges a step, more are an error; epochs of fewer than 2^27 steps.
 """
 
 from collections.abc import Sequence
@@ -24,11 +28,13 @@ from unisono.arena.protocol import READY, flag_of, freezing, pack
 from unisono.arena.waiting import SPINS, wait_until
 from unisono.comm.arrival import late
 from unisono.data.shards import shards_of_rank
+from unisono.errors import UserError
 from unisono.models.base import Array, Exchange, apart
 from unisono.resources import usable_cores
 from unisono.strategies.shared import EXCHANGE_LINE, Shared
 
 _ROUND_BITS, _COUNT_BITS = 27, 16
+_ROUNDS, _MOST = 1 << _ROUND_BITS, (1 << _COUNT_BITS) - 1
 
 
 @final
@@ -49,10 +55,16 @@ class ArenaExchange(Exchange):
         shares = {slot: shards_of_rank(live, member.count, index) for index, slot in enumerate(view.members)}
         self._mine, self._live, self._ready = shares[member.slot], live, pack(view.number, position, READY)
         self._others = [slot for slot, share in shares.items() if share and slot != member.slot]
-        self._number = (view.number << _ROUND_BITS | position - view.position) << _COUNT_BITS
+        self._number = (view.number << _ROUND_BITS | (position - view.position) % _ROUNDS) << _COUNT_BITS
+        self._last = self._number + _MOST
 
     def rows(self, label: int, values: Sequence[Array]) -> Array:
         self._member.pause()
+        if self._number == self._last:
+            raise UserError(
+                f"shards exchange statistics more than {_MOST} times in a step",
+                hint="use fewer layers of batch norm, or leave --sync-batchnorm (sync_batchnorm=True) out",
+            )
         self._number += 1
         table = self._tables[self._number % 2]
         end = 1 + len(values[0])
@@ -73,7 +85,7 @@ class ArenaExchange(Exchange):
         return rest
 
     def _all_here(self) -> bool:
-        return all(self._words[slot * EXCHANGE_LINE] >= self._number for slot in self._others)
+        return all(self._number <= self._words[slot * EXCHANGE_LINE] <= self._last for slot in self._others)
 
     def _wait(self) -> None:
         for _ in range(self._spins):
@@ -98,7 +110,8 @@ class ArenaExchange(Exchange):
             raise apart()
 
     def _missing(self) -> list[int]:
-        return [slot for slot in self._others if self._words[slot * EXCHANGE_LINE] < self._number]
+        words, number, last = self._words, self._number, self._last
+        return [slot for slot in self._others if not number <= words[slot * EXCHANGE_LINE] <= last]
 
     def _gone(self) -> list[int]:
         """Those that will not come: they have finished their gradients of this round."""
