@@ -74,6 +74,45 @@ def test_snapshots_are_made_when_they_are_due(job, expected, tmp_path):
         assert train(job, snapshot=verified(path))[0] == expected
 
 
+def test_a_snapshot_on_the_way_knows_the_evaluations_that_patience_counts(tmp_path):
+    """Resumed between two of the three that end the run, it ends after the same one."""
+    patient = prepare(replace(SMALL, epochs=7, target_accuracy=0.01, patience=3))
+    with every_snapshot():
+        found = train(every(patient, "2steps"), Places(snapshots=tmp_path))[0]
+    assert found == train(prepare(replace(SMALL, epochs=3)))[0]
+    assert 5 in {verified(path).position for path in listed(tmp_path)}  # in the second epoch
+    for path in listed(tmp_path):
+        assert train(patient, snapshot=verified(path))[0] == found
+
+
+SOMETIMES = """
+from torch import nn
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.always, self.sometimes = nn.Linear(5, 3), nn.Linear(5, 3)
+    def forward(self, x):
+        z = self.always(x)
+        return z + self.sometimes(x) if len(x) == 2 or x[0, 0] > 0.6 else z
+"""
+
+
+def test_a_snapshot_on_the_way_knows_the_steps_that_each_parameter_has_missed(tmp_path):
+    """Adam counts the steps of each; some are left out by every shard of a batch."""
+    pytest.importorskip("torch")
+    rng = np.random.default_rng(2)
+    (tmp_path / "sometimes.py").write_text(SOMETIMES)
+    np.savez(tmp_path / "few.npz", train_x=rng.standard_normal((77, 5)), train_y=rng.integers(0, 3, 77))
+    names = {"model": f"{tmp_path}/sometimes.py:Net", "data": f"{tmp_path}/few.npz"}
+    job = prepare(Recipe(**names, ranks=2, shards=2, batch_size=11, epochs=1, optimizer="adam", lr=0.05, keep=99))
+    with every_snapshot():
+        found = train(every(job, "4steps"), Places(snapshots=tmp_path / "snapshots"))[0]
+    early = verified(listed(tmp_path / "snapshots")[-1])
+    missed = early.arrays("tables")["missed"][early.position % 2].tolist()
+    assert (early.position, len(set(missed))) == (4, 2)  # `sometimes` has missed some, `always` none
+    assert train(job, snapshot=early)[0] == found
+
+
 def test_the_data_are_hashed_once_and_not_for_every_snapshot(tmp_path, monkeypatch):
     job, hashed = every(prepare(SMALL), "2steps"), tmp_path / "hashed"
 
