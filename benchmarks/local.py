@@ -108,11 +108,11 @@ def walked_bytes(recipe: Recipe, data: Dataset) -> int:
 
         return called
 
-    def left(dealing: Dealing, live: int, makers: Any, slot: int, rows: np.ndarray) -> int:
-        return int(sum(place.nbytes for place in dealing.places(live, makers, slot)))
+    def left(dealing: Dealing, live: int, makers: Any, slot: int, *rest: Any) -> int:
+        return sum(row.nbytes for row in dealing.left(live, makers, slot, 0, None))
 
     def read(dealing: Dealing, live: int, makers: Any, low: int, high: int, out: np.ndarray) -> int:
-        return int(sum(len(dealing.places(live, makers, slot)) for slot in makers)) * out.nbytes
+        return len(dealing.lying(live, makers)) * out.nbytes
 
     def work(world: World) -> int:
         Dealing.leave = counting(Dealing.leave, left)  # type: ignore[method-assign]

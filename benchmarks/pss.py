@@ -2,8 +2,7 @@
 
 The one idea: PSS divides a page by the number of processes that map it, so its sum over the ranks counts shared memory
 once. It is read before the strategy is made and after a few steps; the difference, less the gradients, is parameters
-and optimizer state: how many copies is that? Gradients are the sum of all (in chunks), what each rank leaves in the
-arena, and a vector for each shard where a rank has several.
+and optimizer state: how many copies is that? Gradients are the sum of all (in chunks), and a vector for each shard.
 
     print(footprint(prepare(Recipe(model="mlp:2048,2048", ranks=8, ...))).copies)
 
@@ -18,7 +17,6 @@ from threadpoolctl import threadpool_limits
 
 import unisono
 from unisono.data.loader import Loader
-from unisono.data.shards import shards_of_rank
 from unisono.models.base import Model
 from unisono.models.nets import build
 from unisono.optim import make as make_optimizer
@@ -56,8 +54,7 @@ def footprint(job: Job, *, undo: bool) -> Footprint:
     found = unisono.run(lambda world: _work(world, job, undo), job.recipe.ranks)
     before, after = (sum(rank[name] for rank in found) for name in ("before", "after"))
     vector = 4 * job.model().layout.length
-    widest = len(shards_of_rank(job.plan.shards, job.recipe.ranks, 0))
-    vectors = 1 + job.recipe.ranks + (job.plan.shards if widest > 1 else 0)
+    vectors = 1 + job.plan.shards
     states = len(make_optimizer(job.optimizer).state_names)
     return Footprint(after, after - before, vectors * vector, (1 + states) * vector)
 

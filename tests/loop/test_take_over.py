@@ -112,6 +112,25 @@ def test_a_rank_that_dies_is_taken_over(quiet, where, rank):
     check(found, {rank}, quiet)
 
 
+def test_shards_that_are_done_are_not_gone_through_again(quiet, tmp_path):
+    """8 shards on 3 ranks: rank 1 dies in its third shard of a step."""
+    log = tmp_path / "begun"
+
+    def die(where: str, rank: int, step: int) -> None:
+        if where != "in a shard":
+            return
+        with open(log, "ab", buffering=0) as file:
+            file.write(bytes([16 * step + rank]))
+        if (rank, step) == (1, 2) and log.read_bytes().count(16 * step + rank) == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    with pytest.warns(UserWarning, match="rank 1 was killed by SIGKILL; the others took over"):
+        found = unisono.run(lambda world: loop(world, die), RANKS)
+    check(found, {1}, quiet)
+    begun = [byte // 16 for byte in log.read_bytes()]
+    assert [begun.count(step) for step in range(STEPS)] == [8, 8, 8 + 1, 6, 8, 8, 8, 6]
+
+
 def test_a_rank_that_dies_before_anybody_listened_is_taken_over(quiet):
     """The memory is reached through a rank: whichever lives."""
 

@@ -6,8 +6,8 @@
         optimizer.step()
 
 The one idea: the inner loop ends when every shard's gradient exists, whoever computed it. If a rank is lost meanwhile,
-the shards are dealt anew among the others, and the loop just goes on; so its body may see a shard again, while what
-follows it runs once.
+the shards are dealt anew among the others, and the loop just goes on with those that nobody has finished; so its body
+may see a shard again, while what follows it runs once.
 
 Shuffling, and whatever is drawn while a shard is computed, is keyed by (seed, epoch, step, shard), never by rank; what
 is drawn after the inner loop is the same on all ranks. Epochs are counted on from loop to loop: going through the same
@@ -16,7 +16,7 @@ is drawn after the inner loop is the same on all ranks. Epochs are counted on fr
 Limits: generators other than torch's, NumPy's old one and Python's (a `torch.Generator` of one's own) draw by rank.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, final
 
 import numpy as np
@@ -91,20 +91,24 @@ class Batches:
         changed in may be done."""
         self._stream = None
 
-    def next_shard(self, epoch: int, step: int) -> Any:
+    def next_shard(self, epoch: int, step: int, missing: Sequence[int]) -> Any:
+        """missing: this rank's shards of the step that are not done."""
         # It may have changed in the step before, when no shard was dealt.
         if self._stream is None or self._view != self._sharing.member.view.number:
-            self._stream = self._samples.shards(self._wanted(epoch, step))
+            self._stream = self._samples.shards(self._wanted(epoch, step, missing))
             self._view = self._sharing.member.view.number
         return next(self._stream)
 
-    def _wanted(self, epoch: int, step: int) -> Iterator[Wanted]:
+    def _wanted(self, epoch: int, step: int, shards: Sequence[int]) -> Iterator[Wanted]:
         plan, member, dealing = self._plan, self._sharing.member, self._sharing.owner.dealing
         members = member.view.members
-        while epoch < self._end:
-            for shard in dealing.share(plan.live(step), members, member.slot):
+        while True:
+            for shard in shards:
                 yield (plan.seed, epoch, step, shard), plan.shard_indices(self.order(epoch), step, shard)
             epoch, step = (epoch, step + 1) if step + 1 < plan.steps_per_epoch else (epoch + 1, 0)
+            if epoch == self._end:
+                return
+            shards = dealing.share(plan.live(step), members, member.slot)
 
 
 @final
@@ -165,13 +169,15 @@ class Batch:
         sharing, member, dealing = self._sharing, self._sharing.member, self._sharing.owner.dealing
         makers = member.view.members
         mine = dealing.share(self.live, makers, member.slot)
-        rows = sharing.rows(len(mine)) if len(mine) > 1 else dealing.places(self.live, makers, member.slot)
-        for place, shard in enumerate(mine):
+        kept = dealing.begin(self.live, self.position, mine)
+        done = {shard for span in kept for shard in range(*span)}
+        missing = [shard for shard in mine if shard not in done]
+        for shard in missing:
             member.pause()
-            sample = self._batches.next_shard(self.epoch, self.step)
+            sample = self._batches.next_shard(self.epoch, self.step, missing)
             sharing.vectors.enter()
             seed_all(generator(self._plan.seed, "dropout", self.epoch, self.step, shard))
-            self._open, self._row = shard, rows[place]
+            self._open, self._row = shard, dealing.rows(self.live, range(shard, shard + 1))[0]
             if sharing.meetings is not None:
                 sharing.meetings.open(self.position, self.live)
             with sharing.call_check.watching():
@@ -186,9 +192,10 @@ class Batch:
                     hint="call world.backward(loss) once for every (x, y) of a batch",
                 )
             sharing.vectors.leave(sharing.shared.new_buffers[shard])
+            dealing.label(self.live, self.position, shard, 1)
             member.pulse()
         if len(mine) > 1:
-            dealing.leave(self.live, makers, member.slot, rows)
+            dealing.leave(self.live, makers, member.slot, self.position, kept)
 
     def backward(self, loss: torch.Tensor, weight: float | None) -> None:
         """The gradient of the open shard's loss goes to the arena."""

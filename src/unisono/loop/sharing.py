@@ -15,10 +15,8 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
 
-import numpy as np
 import torch
 
-from unisono import aligned
 from unisono.arena import protocol
 from unisono.arena.member import Gone, Member, Regrouped
 from unisono.arena.protocol import COMMIT, PHASES
@@ -149,7 +147,6 @@ class Sharing:
         optimizer.state.clear()  # it lies in the arena now
         self.optimizer = SharedOptimizer(optimizer, self)
         self._timeout_s = comm.timeout_s
-        self._rows = aligned.zeros((0, len(self.shared.params)))
         self.guard, self.watch = Guard(model), Watch(len(self._trained))
         self.call_check = CallCheck(model, enabled=self.meetings is None)
         self.agreement = Agreement(self.shared.agreement, self.member)
@@ -188,13 +185,6 @@ class Sharing:
     @property
     def parameters(self) -> list[torch.Tensor]:
         return list(self._trained.values())
-
-    def rows(self, count: int) -> np.ndarray:
-        """Rows for the gradients of `count` shards of this rank, padded with zeros."""
-        if len(self._rows) < count:
-            self._rows = aligned.zeros((count, len(self.shared.params)))
-            self.owner.dealing.forget()
-        return self._rows
 
     def meet(self, position: int, phase: int) -> bool:
         try:

@@ -4,11 +4,17 @@ The one idea: makers (the members when the gradients were computed) leave whole 
 shards; finishers (the members now) combine them, each for its own chunk of the vector. After a death the two are not
 the same people, and the sum still is.
 
-    dealing = Dealing(gradients); dealing.leave(live, makers, slot, rows)
-    whole = dealing.finish(live, makers, low, high, out)
+    dealing = Dealing(gradients, labels); kept = dealing.begin(live, position, shards)
+    dealing.rows(live, shards)[...] = ...; dealing.label(live, position, shards.start, len(shards))
+    dealing.leave(live, makers, slot, position, kept); whole = dealing.finish(live, makers, low, high, out)
 
-What is left lies in a pool of rows, those of the first maker first: there are never more than shards. Where there are
-several machines, makers and finishers are those of one; what the others left is on the `Desk` (`nodes/desk.py`).
+Every shard has a row, which is written by whoever the shard is dealt to, until READY. A node lies in the row of its
+first shard. A row's label tells of which round it holds a sum, and over how many shards: so whoever a shard is dealt to
+after a change of membership keeps what was finished of it, by whomever. A label is taken away before its row is written
+in the same round, and set when the row is whole: a rank that dies in between leaves a row that counts for nothing.
+
+Where there are several machines, makers, finishers and rows are those of one; what the others left is on the `Desk`
+(`nodes/desk.py`).
 """
 
 from collections.abc import Sequence
@@ -19,11 +25,16 @@ from typing import TypeAlias, final
 import numpy as np
 
 from unisono.arena.canon import Span, Tree, combine, nodes, tree_over
+from unisono.arena.fence import fence
+from unisono.arena.protocol import Words
 from unisono.data.shards import shards_of_rank
 from unisono.strategies.nodes.desk import Desk
 from unisono.strategies.nodes.seating import Seating
 
 Slots: TypeAlias = tuple[int, ...]
+
+
+_WIDTH_BITS = 20
 
 
 @final
@@ -33,26 +44,38 @@ class _Cut:
     parts: list[np.ndarray]
 
 
-def rows_needed(lives: Sequence[int], size: int, seating: Seating | None = None) -> int:
-    """The most nodes that are ever left at once, by any number of makers up to `size`."""
-    return max(len(_spans(live, _part(live, seating), count)) for live in lives for count in range(1, size + 1))
+@final
+@dataclass(frozen=True)
+class _Fold:
+    """What is added up to a node of several shards: `parts`, into the first of them."""
+
+    at: int
+    width: int
+    tree: Tree
+    parts: list[np.ndarray]
+
+
+def rows_needed(lives: Sequence[int], seating: Seating | None = None) -> int:
+    """The most shards that a machine has of a batch."""
+    return max(len(_part(live, seating)) for live in lives)
 
 
 @final
 class Dealing:
-    """`gradients`: (rows_needed, length), shared. Plans are worked out once for each size of a batch: usually two."""
+    """`gradients`: (rows_needed, length), shared; `labels`: a word for each row.
 
-    def __init__(self, gradients: np.ndarray, desk: Desk | None = None) -> None:
-        self._gradients, self._desk = gradients, desk
+    Plans are worked out once for each size of a batch: usually two."""
+
+    def __init__(self, gradients: np.ndarray, labels: Words, desk: Desk | None = None) -> None:
+        self._gradients, self._labels, self._desk = gradients, labels, desk
         self._seating = None if desk is None else desk.seating
         self.forget()
 
     def forget(self) -> None:
         """The members changed: the plans made for the old ones are not needed any more."""
         self._cuts: dict[tuple[int, Slots, int, int], _Cut] = {}
-        self._own: dict[int, list[tuple[np.ndarray, list[np.ndarray]]]] = {}
+        self._folds: dict[tuple[int, tuple[Span, ...]], list[_Fold]] = {}
         self._shares: dict[tuple[int, Slots, int], range] = {}
-        self._places: dict[tuple[int, Slots, int], np.ndarray] = {}
 
     def share(self, live: int, makers: Slots, slot: int) -> range:
         """The shards that the member in `slot` computes."""
@@ -61,26 +84,56 @@ class Dealing:
             self._shares[live, makers, slot] = _share(part, len(makers), makers.index(slot))
         return self._shares[live, makers, slot]
 
-    def places(self, live: int, makers: Slots, slot: int) -> np.ndarray:
-        """(nodes, length): where the member in `slot` leaves what it made."""
-        if (live, makers, slot) not in self._places:
-            part, me = _part(live, self._seating), makers.index(slot)
-            first = sum(len(_nodes(live, part, len(makers), index)) for index in range(me))
-            count = len(_nodes(live, part, len(makers), me))
-            self._places[live, makers, slot] = self._gradients[first : first + count]
-        return self._places[live, makers, slot]
+    def rows(self, live: int, shards: range) -> np.ndarray:
+        """(shards, length): where their gradients go."""
+        first = self._first(live)
+        return self._gradients[shards.start - first : shards.stop - first]
 
-    def leave(self, live: int, makers: Slots, slot: int, rows: np.ndarray) -> None:
-        """Combines this member's rows (one a shard, the same array each time) into whole nodes, in its places."""
-        if live not in self._own:
-            mine = self.share(live, makers, slot)
-            spans = _nodes(live, _part(live, self._seating), len(makers), makers.index(slot))
-            self._own[live] = [
-                (place, list(rows[start - mine.start : stop - mine.start]))
-                for place, (start, stop) in zip(self.places(live, makers, slot), spans, strict=True)
-            ]
-        for place, leaves in self._own[live]:
-            combine(leaves, place, np.add)
+    def begin(self, live: int, position: int, shards: range) -> tuple[Span, ...]:
+        """The whole nodes of round `position` that lie in the rows of these shards, which are this member's: finished
+        before the members changed. The other rows may be written."""
+        labels, first, at, kept = self._labels, self._first(live), shards.start, []
+        while at < shards.stop:
+            of, width = divmod(labels[at - first], 1 << _WIDTH_BITS)
+            if of == position and at + width <= shards.stop:
+                kept.append((at, at + width))
+                at += width
+            else:  # nothing, or a node with shards that are others' now
+                labels[at - first] = 0
+                at += 1
+        return tuple(kept)
+
+    def label(self, live: int, position: int, first: int, count: int) -> None:
+        """The gradients of `count` shards from number `first` on are there, one in each row."""
+        if fence is not None:
+            fence()
+        at = first if self._seating is None else first - self._first(live)  # a call less, in every step
+        label = position << _WIDTH_BITS | 1
+        for row in range(at, at + count):
+            self._labels[row] = label
+
+    def leave(self, live: int, makers: Slots, slot: int, position: int, kept: tuple[Span, ...] = ()) -> None:
+        """Combines the rows of this member's shards into whole nodes; kept: the nodes that are there already."""
+        if (live, kept) not in self._folds:
+            self._folds[live, kept] = self._plan_folds(live, makers, slot, kept)
+        for fold in self._folds[live, kept]:
+            self._labels[fold.at] = 0
+            combine(fold.parts, fold.parts[0], np.add, fold.tree)
+            if fence is not None:
+                fence()
+            self._labels[fold.at] = position << _WIDTH_BITS | fold.width
+
+    def _plan_folds(self, live: int, makers: Slots, slot: int, kept: tuple[Span, ...]) -> list[_Fold]:
+        mine, first, folds = self.share(live, makers, slot), self._first(live), []
+        for start, stop in nodes(live, mine.start, mine.stop):
+            ends, spans, at = dict(kept), [], start
+            while at < stop:
+                spans.append((at, ends.get(at, at + 1)))
+                at = spans[-1][1]
+            if len(spans) > 1:
+                parts = [self._gradients[low - first] for low, _ in spans]
+                folds.append(_Fold(start - first, stop - start, tree_over(tuple(spans)), parts))
+        return folds
 
     def finish(self, live: int, makers: Slots, low: int, high: int, out: np.ndarray) -> np.ndarray:
         """Elements [low, high) of the sum over all shards: in `out`, or, if one node is the whole sum, where it lies:
@@ -100,11 +153,19 @@ class Dealing:
 
     def lying(self, live: int, makers: Slots) -> list[tuple[Span, np.ndarray]]:
         """What the makers left, in the order of the shards: (shards, row)."""
-        return list(zip(_spans(live, _part(live, self._seating), len(makers)), self._gradients, strict=False))
+        return [left for maker in makers for left in self._left(live, makers, maker)]
 
-    def left(self, live: int, makers: Slots, slot: int, low: int, high: int) -> list[np.ndarray]:
+    def left(self, live: int, makers: Slots, slot: int, low: int, high: int | None) -> list[np.ndarray]:
         """What one maker left, elements [low, high) of it."""
-        return [row[low:high] for row in self.places(live, makers, slot)]
+        return [row[low:high] for _, row in self._left(live, makers, slot)]
+
+    def _left(self, live: int, makers: Slots, slot: int) -> list[tuple[Span, np.ndarray]]:
+        mine, first = self.share(live, makers, slot), self._first(live)
+        return [(span, self._gradients[span[0] - first]) for span in nodes(live, mine.start, mine.stop)]
+
+    def _first(self, live: int) -> int:
+        """The shard whose row is the first."""
+        return 0 if self._seating is None else self._seating.part(live).start
 
 
 def _part(live: int, seating: Seating | None) -> range:
@@ -115,13 +176,3 @@ def _part(live: int, seating: Seating | None) -> range:
 def _share(part: range, count: int, index: int) -> range:
     mine = shards_of_rank(len(part), count, index)
     return range(part.start + mine.start, part.start + mine.stop)
-
-
-def _nodes(live: int, part: range, count: int, index: int) -> tuple[Span, ...]:
-    mine = _share(part, count, index)
-    return nodes(live, mine.start, mine.stop)
-
-
-def _spans(live: int, part: range, count: int) -> tuple[Span, ...]:
-    """What `count` makers leave, in the order of the shards."""
-    return tuple(span for index in range(count) for span in _nodes(live, part, count, index))

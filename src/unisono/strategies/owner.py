@@ -65,7 +65,7 @@ class Owner:
         self._optimizers = [make(group.options) for group in groups]
         self._counts = any(optimizer.counts for optimizer in self._optimizers)
         self._scaling, self._segments = scaling_of(shapes, groups[0].options), segments_of(shapes)
-        self.dealing = Dealing(shared.gradients, shared.desk)
+        self.dealing = Dealing(shared.gradients, shared.labels, shared.desk)
         self.summed_at = 0.0
         """When the sum of the last update was finished, as time.perf_counter."""
         self.take_chunk()

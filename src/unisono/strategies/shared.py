@@ -9,9 +9,10 @@ optimizer state, buffers, what the epoch has found so far, scores, times. A proc
 Who may touch what and when:
 - params, state, buffers: read by all until READY; then each chunk is its owner's until COMMIT (buffers: the first
   member's); their old values lie in the twins until the round is committed;
-- gradients, sums, new buffers, unused: their writer's until READY, then read by all until COMMIT;
+- gradients, sums, new buffers, unused: each row is its shard's, which is one member's until READY, then read by all
+  until COMMIT; labels: see `dealing.py`;
 - squares (clipping, LARS only): written between READY and NORMS, read until COMMIT;
-- steps, scores, missed, clock: the first member's, between READY and COMMIT; table: as gradients;
+- steps, scores, missed, clock: the first member's, between READY and COMMIT; table, and its labels: as gradients;
 - stats: each rank its own row; shares: each owner its own row, between READY and COMMIT;
 - exchange words and tables: see `exchange.py`; replica states and their labels: see `states.py`;
 - farewells: see `farewell.py`; agreement: see `loop/agreement.py`; what comes from other machines: see `nodes/desk.py`;
@@ -154,6 +155,7 @@ def plan_sections(model: Shaped, options: OptimizerOptions, extent: Extent) -> S
             "scores": ((extent.epochs + 1, 3), _F8),
             "missed": ((2, parameters), _I8),
             "table": ((extent.blocks, 2), _F8),
+            "table labels": (extent.blocks, _I8),
             "stats": ((size, len(STATS)), _F8),
             "clock": (4, _F8),
             "farewells": ((size + 1, ROOM_BYTES), np.dtype(np.uint8)),
@@ -163,7 +165,8 @@ def plan_sections(model: Shaped, options: OptimizerOptions, extent: Extent) -> S
             "replica states": ((2, shards, extent.states, length) if own else 0, _F4),
             "state labels": ((2, shards) if own else 0, _I8),
             **desk_sections(extent.seating, extent.lives, (length, parameters, len(STATS))),
-            "gradients": ((rows_needed(extent.lives, size, extent.seating), length), _F4),
+            "labels": (rows_needed(extent.lives, extent.seating), _I8),
+            "gradients": ((rows_needed(extent.lives, extent.seating), length), _F4),
         }
     )
 
@@ -224,7 +227,11 @@ class Shared:
         self.squares, self.shares, self.share_labels = array("squares"), array("shares"), array("share labels")
         self.steps, self.scores, self.table = array("steps"), array("scores"), array("table")
         self.missed = array("missed")
-        self.stats, self.clock, self.gradients = array("stats"), array("clock"), array("gradients")
+        self.table_labels = array("table labels").data
+        """For each row the round that it is of."""
+        self.stats, self.clock = array("stats"), array("clock")
+        self.gradients, self.labels = array("gradients"), array("labels").data
+        """A row for each shard, and what it holds: see `dealing.py`."""
         self.agreement, self.farewells = array("agreement"), Farewells(array("farewells"))
         self.exchange_words, self.exchange_tables = array("exchange words").data, array("exchange tables")
         self.desk = Desk(array, *others) if others is not None and others[0].count > 1 else None

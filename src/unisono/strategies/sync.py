@@ -1,9 +1,9 @@
 """sync: every step is one global batch; all ranks of a node share one copy of everything and end with the same bits.
 
 The one idea: a step's gradient is the canonical tree over its *shards*, whoever computed them. Each rank computes the
-gradients of a contiguous range of shards, combines them into whole nodes of that tree, and leaves only those in the
-arena. After the first meeting (READY) each rank finishes the tree for its chunk of the vector and updates that chunk of
-the one shared copy of the parameters, in place; after the last meeting (COMMIT) everybody sees the new ones.
+gradients of a contiguous range of shards, each in its row of the arena, and combines them there into whole nodes of
+that tree. After the first meeting (READY) each rank finishes the tree for its chunk of the vector and updates that
+chunk of the one shared copy of the parameters, in place; after the last meeting (COMMIT) everybody sees the new ones.
 
     strategy = Sync(shared, Member(shared.words, rank, size, crowded=False), model, OptimizerOptions("adam", lr=0.001))
     found = strategy.step(batch)
@@ -22,6 +22,7 @@ from typing import Any, final
 
 import numpy as np
 
+from unisono.arena.fence import fence
 from unisono.arena.member import Gone, Member, Regrouped
 from unisono.arena.protocol import COMMIT, PHASES, READY
 from unisono.comm.arrival import late, lost
@@ -144,7 +145,12 @@ class Sync(Strategy):
             mine = shards_of_rank(len(ours), member.count, member.index)
             for number in ours[mine.start : mine.stop]:
                 member.pause()
+                if shared.table_labels[number] == position:
+                    continue  # done before the members changed
                 shared.table[number] = measure(number)
+                if fence is not None:
+                    fence()
+                shared.table_labels[number] = position
                 member.pulse()
             self._settle(position, SURVEY, count, due=due)
             self._meet(position, READY)

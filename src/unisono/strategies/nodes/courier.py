@@ -46,7 +46,7 @@ class Courier:
         self._shared, self._comm, self._wire = shared, comm, wire
         self._desk: Desk = shared.desk
         self._seating = shared.desk.seating
-        self._dealing = Dealing(shared.gradients, shared.desk)
+        self._dealing = Dealing(shared.gradients, shared.labels, shared.desk)
         self._parcels: dict[tuple[str, int], Parcel] = {}
         self._sent_bytes = 0
         self._halt = False
