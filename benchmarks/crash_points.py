@@ -89,6 +89,15 @@ class Tally:
         print(f"{self.points.total()} points ({kinds}); {self.resumed} resumed; {self.missed} runs without a hit")
         print(", ".join(f"{self.verdicts[verdict]} {verdict}" for verdict in (EQUAL, DIFFERENT, FAILED, HUNG, LEFT)))
 
+    def lines(self) -> str:
+        """The lines of each file at which a process was hit, and those that ranks executed and were not."""
+        found: dict[str, dict[str, list[str]]] = {}
+        for line in sorted(self.seen | self.hit):
+            file, _, number = place(line).partition(":")
+            found.setdefault(file, {"hit": [], "not hit": []})["hit" if line in self.hit else "not hit"].append(number)
+        rows = ((file, which, numbers) for file, entry in found.items() for which, numbers in entry.items() if numbers)
+        return "".join(f"{file} {which}: {' '.join(numbers)}\n" for file, which, numbers in rows)
+
 
 def _area(line: int) -> str:
     return place(line).partition("/")[0]
@@ -155,29 +164,36 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="decides which points come first (default 0)")
     parser.add_argument("--jobs", default=",".join(JOBS), help=f"some of {','.join(JOBS)} (default: all)")
     parser.add_argument("--workers", type=int, default=usable_cores(), help="runs at once (default: as many as cores)")
+    parser.add_argument("--lines", type=Path, metavar="FILE", help="where to write which lines were hit")
     parser.add_argument(
         "--only", action="append", default=[], metavar="POINT", help="this point, as a failure shows it"
     )
     options = parser.parse_args()
     preload()
+    files = set(os.listdir("/dev/shm"))
     folder = Path(tempfile.mkdtemp(prefix="unisono-crash-points-"))
     try:
-        if options.only:
-            sys.exit(0 if all([_repeat(Trial.parse(text), folder) for text in options.only]) else 1)
-        names = options.jobs.split(",")
+        trials = [Trial.parse(text) for text in options.only]
+        names = [trial.job for trial in trials] or options.jobs.split(",")
         for name in names:
             if name not in JOBS:
                 raise unknown_name("job", name, JOBS)
-        print(f"{usable_cores()} cores, seed {options.seed}, {len(FILES)} files", flush=True)
-        tally = explore(names, options.points, random.Random(options.seed), folder, options.workers)
+        if trials:
+            well = all([_repeat(trial, folder) for trial in trials])
+        else:
+            print(f"{usable_cores()} cores, seed {options.seed}, {len(FILES)} files", flush=True)
+            tally = explore(names, options.points, random.Random(options.seed), folder, options.workers)
+            print(f"{len(set(os.listdir('/dev/shm')) - files)} new files in /dev/shm, of all programs")
+            tally.show()
+            well = set(tally.verdicts) <= {EQUAL}
+            if options.lines is not None:
+                options.lines.write_text(tally.lines())
     except UnisonoError as error:
         print(f"crash_points.py: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
-    tally.show()
-    if set(tally.verdicts) <= {EQUAL}:
+    if well:
         shutil.rmtree(folder)
-        sys.exit(0)
-    sys.exit(1)
+    sys.exit(0 if well else 1)
 
 
 def _repeat(trial: Trial, folder: Path) -> bool:

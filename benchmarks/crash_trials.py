@@ -97,8 +97,7 @@ class Trial:
 
 def quiet(name: str, folder: Path) -> Found:
     """What a job finds on one rank, if nobody is killed."""
-    place = folder / f"{name}-quiet"
-    place.mkdir()
+    place = Path(tempfile.mkdtemp(dir=folder, prefix=f"{name}-quiet-"))
     with Run(partial(JOBS[name].work, place, None), place / "log.txt") as run:
         run.running(LIMIT_S)
     if not (found := JOBS[name].found(place)):
