@@ -38,6 +38,8 @@ class Bounds:
     most: int = 9
     sample: float | None = None
     """Of the schedules with `most` interventions: so many, on the average, for each with one fewer. None: all."""
+    part: tuple[int, int] = (0, 1)
+    """Of the schedules with one intervention, and what follows from them, only a part: (which, of how many)."""
 
 
 def every(
@@ -57,7 +59,7 @@ def every(
                 some_of_them = int(bounds.sample + rng.random())
                 followers = rng.sample(followers, min(len(followers), some_of_them))
             later += followers
-        todo = later
+        todo = later[bounds.part[0] :: bounds.part[1]] if count == 0 else later
 
 
 def _followers(schedule: dict[int, Action], found: Found, bounds: Bounds) -> Iterator[dict[int, Action]]:

@@ -65,16 +65,12 @@ class Setting:
         self.job = tiny_job(ranks, options, snapshots)
         model = Tiny()
         extent = replace(self.job.extent(undo=True, spare=bool(snapshots)), seating=seating)
-        sections = plan_sections(model, options, extent)
-        self.memory = PausedMemory(sections.nbytes)
-        others = None if seating is None else (seating, model.layout.length)
-        self.shared = Shared(self.memory, sections, ranks, others)  # type: ignore[arg-type]
-        if self.shared.desk is not None:
-            self.shared.desk._words = self.memory.paused(self.shared.desk._words)
+        self._sections = plan_sections(model, options, extent)
+        self.memory = PausedMemory(self._sections.nbytes)
+        self.shared = self.attach()
         self.away = HERE if seating is None else Away(seating, ("here",) * seating.size)
         model.init(self.shared.params[: model.layout.length], self.shared.buffers, np.random.default_rng(7))
         self._fresh = self.memory.take()
-        self.restore: Callable[[protocol.View], Any] = self.shared.restore
         self.states: dict[int, list[bytes]] = {}
         """What each round leaves, by one rank that nobody disturbs; and what it told and returned."""
         self.expected: tuple[Any, Any] = ({}, {})
@@ -83,6 +79,15 @@ class Setting:
         if seating is None:
             with replaced():
                 self.walk_alone()
+
+    def attach(self) -> Shared:
+        """One process's hold on the memory."""
+        others = None if self.seating is None else (self.seating, Tiny.layout.length)
+        memory: Any = self.memory
+        shared = Shared(memory, self._sections, self.ranks, others)
+        if shared.desk is not None:
+            shared.desk._words = memory.paused(shared.desk._words)
+        return shared
 
     def walk_alone(self) -> None:
         """What a run with one rank, which nobody disturbs, leaves and tells."""
@@ -116,19 +121,14 @@ class Setting:
         self.memory.put_back(self._fresh)
 
     def told(self, found: Found) -> str:
-        """A run, point by point around its interventions."""
-        names = word_names(self.ranks)
+        """A run, point by point: the last ones, and those around its interventions."""
+        names, effects = word_names(self.ranks), {None: "", KILL: "   <- is killed here", HALT: "   <- a signal comes"}
+        near = {at + more for at in found.taken for more in range(-3, 4)}
         lines = [f"schedule {found.taken}, {self.ranks} ranks, {self.job.optimizer.name}"]
-        near = {at + more for at in found.taken for more in range(-3, 4)} | set(
-            range(max(0, len(found.points) - 12), 10**6)
-        )
         for number, point in enumerate(found.points):
-            if number in near:
-                action = found.taken.get(number)
-                what = {None: "", KILL: "   <- is killed here", HALT: "   <- a signal comes"}.get(
-                    action, "   <- another goes on"
-                )
-                lines.append(f"{number:5} {point.actor} {point.what} {names.get(point.at, '')}{what}")
+            if number in near or number > len(found.points) - 12:
+                effect = effects.get(found.taken.get(number), "   <- another goes on")
+                lines.append(f"{number:5} {point.actor} {point.what} {names.get(point.at, '')}{effect}")
         return "\n".join([*lines, f"FAULT: {found.fault}"])
 
 
@@ -148,7 +148,7 @@ class _Run:
     def make(self) -> str:
         setting, scheduler = self._setting, self.scheduler
         setting.reset()
-        care = Care(restore=setting.restore, signals=self._signals)
+        care = Care(restore=self._shared.restore, signals=self._signals)
         outcome: list[Any] = []
 
         def watch() -> None:
@@ -173,13 +173,15 @@ class _Run:
 
     def _live(self, slot: int, after: int, report: Callable[[Any], None]) -> Any:
         """As `Team._live`."""
-        setting, model = self._setting, Tiny()
+        setting, model, shared = self._setting, Tiny(), self._setting.attach()
         if after:
             report(READY)
-        member = Member(self._shared.words, slot, setting.ranks, crowded=True, after=after)
-        strategy = setting.job.on_arena(
-            self._shared, member, model, lambda position: report({"spare": position}), setting.away
-        )
+        member = Member(shared.words, slot, setting.ranks, crowded=True, after=after)
+
+        def on_spare(position: int) -> None:
+            report({"spare": position})
+
+        strategy = setting.job.on_arena(shared, member, model, on_spare, setting.away)
         return walk_through(strategy, model, setting.job, report, None)
 
     def _hear(self, slot: int, value: Any) -> None:
@@ -252,12 +254,14 @@ def _record(value: dict[str, Any]) -> dict[str, Any]:
 
 @contextmanager
 def replaced(wait: Callable[..., bool] | None = None) -> Iterator[None]:
-    """Real waiting is replaced by the scheduler's, and nothing is measured that takes time."""
+    """Real waiting is the scheduler's, nothing is measured that takes time, and Ctrl-C is not the supervisor's."""
     with ExitStack() as kept:
         kept.enter_context(patch("unisono.train.closing.pss_bytes", lambda: 0))
         kept.enter_context(patch("unisono.train.closing.shard_price", lambda *given: 1.0))
         kept.enter_context(patch("unisono.train.trainer.PROGRESS_S", 1e9))
         kept.enter_context(patch("unisono.launch.lookout.memory_kills", lambda: 0))
+        kept.enter_context(patch("unisono.launch.newcomers.FIRST_PAUSE_S", 0.0))
+        kept.enter_context(patch("unisono.launch.supervisor.heeding", lambda *given: nullcontext()))
         kept.enter_context(patch.object(Member, "pulsing", lambda self: nullcontext()))
         kept.enter_context(patch("unisono.launch.errand.readable", lambda fd, timeout_s: False))
         if wait is not None:

@@ -38,15 +38,16 @@ def check(setting: Setting, found: Found) -> None:
     assert not found.fault, setting.told(found)
 
 
+@pytest.mark.parametrize("part", range(3))
 @pytest.mark.parametrize(("name", "sample"), [("2 ranks", 1.0), ("3 ranks", 0.4), ("2 machines", 0.5)])
-def test_a_death_or_a_switch_at_any_point_and_some_pairs_of_them_change_nothing(name, sample):
+def test_a_death_or_a_switch_at_any_point_and_some_pairs_of_them_change_nothing(name, sample, part):
     setting, deaths = setting_of(name), [0, 0, 0]
-    bounds = Bounds(deaths=2, switches=2, most=2, sample=sample)
+    bounds = Bounds(deaths=2, switches=2, most=2, sample=sample, part=(part, 3))
     for found in every(setting.run, bounds, random.Random(another_seed())):
         check(setting, found)
         deaths[list(found.taken.values()).count(KILL)] += 1
-    assert deaths[1] > 200, "every point of a rank, at least"
-    assert deaths[2] > 10
+    assert deaths[1] > 60, "a third of all points of ranks, at least"
+    assert deaths[2]
 
 
 @pytest.mark.parametrize("name", SETTINGS)

@@ -43,7 +43,8 @@ def two_machines(ranks: int, optimizer: str = "momentum") -> Setting:
 
 
 def _serve(setting: Setting, comm: Any) -> None:
-    Rounds(setting.shared, Courier(setting.shared, comm, _NAMES), 0).serve(_LINE)
+    shared = setting.attach()
+    Rounds(shared, Courier(shared, comm, _NAMES), 0).serve(_LINE)
 
 
 def _record_both(settings: list[Setting]) -> list[list[np.ndarray]]:
