@@ -5,7 +5,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from node_words import WORDS, Recording, Write
+from recorded_words import WORDS, Recording, Write
 
 from unisono.arena import protocol
 from unisono.arena.requests import Requests

@@ -8,7 +8,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from node_words import CELLS, TWINS, WORDS, Recording, Write
+from recorded_words import CELLS, TWINS, WORDS, Recording, Write
 
 from unisono.arena import protocol
 from unisono.arena.undo import Undo
