@@ -22,7 +22,7 @@ with unisono.join() as world:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     model, optimizer = world.share(model, optimizer, clip=1.0)
 
-    for epoch in range(4):
+    for epoch in world.epochs(4):
         total = 0.0
         for batch in world.batches(dataset, batch_size=GLOBAL_BATCH):
             for x, y in batch:

@@ -21,7 +21,7 @@ with unisono.join() as world:
     model, optimizer = world.share(model, optimizer, clip=1.0)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=1, gamma=0.8)
 
-    for epoch in range(4):
+    for epoch in world.epochs(4):
         model.train()
         for batch in world.batches(train_set, batch_size=64):
             for x, y in batch:

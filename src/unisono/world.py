@@ -2,10 +2,11 @@
 
     def work(world):
         model, optimizer = world.share(model, optimizer)             # parameters move into memory that all ranks share
-        for batch in world.batches((x, y), batch_size=256, epochs=5):
-            for x, y in batch:                                       # this rank's shards
-                world.backward(F.cross_entropy(model(x), y))
-            optimizer.step()                                         # sum, update, commit
+        for epoch in world.epochs(5):
+            for batch in world.batches((x, y), batch_size=256):
+                for x, y in batch:                                   # this rank's shards
+                    world.backward(F.cross_entropy(model(x), y))
+                optimizer.step()                                     # sum, update, commit
 
     unisono.run(work, ranks=4)          # starts 4 processes here
     world = unisono.join()              # or: is one of those that mpirun, torchrun or srun started
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     import torch
 
     from unisono.loop.batches import Batches
+    from unisono.loop.epochs import Epochs
     from unisono.loop.sharing import Sharing
     from unisono.loop.stepping import SharedOptimizer
 
@@ -101,6 +103,19 @@ class World:
         self._sharing = Sharing(self.comm, model, optimizer, Terms(count, clip, sync_batchnorm), self._announce)
         return model, self._sharing.optimizer
 
+    def epochs(self, count: int) -> "Epochs":
+        """For `for epoch in world.epochs(5)`, around a loop over `batches`: range(5), less the epochs that are done.
+
+        A program that goes on from a snapshot of `unisono.keep` begins with the epoch that the snapshot was made in.
+        Nothing of those before it runs again; of this one, all but the batches that are done.
+        """
+        from unisono.loop.epochs import Epochs
+
+        self._check_open("epochs")
+        sharing = self._need_sharing("epochs")
+        _check_least("epochs", count, 0)
+        return Epochs(sharing, count)
+
     def batches(
         self,
         data: Any,
@@ -124,8 +139,7 @@ class World:
         self._check_open("batches")
         sharing = self._need_sharing("batches")
         for name, number, least in (("batch_size", batch_size, 1), ("epochs", epochs, 0), ("workers", workers, 0)):
-            if not isinstance(number, int) or number < least:
-                raise UserError(f"{name} is {number!r}", hint=f"give a whole number of {least} or more")
+            _check_least(name, number, least)
         samples = open_samples(data, workers)
         if batch_size < sharing.member.count:
             raise UserError(
@@ -179,7 +193,19 @@ class World:
     ) -> None:
         if error is not None and not isinstance(error, AskedToEnd):  # then all leave together
             self.comm.desert(error)
+        catching_up = self._sharing is not None and self._sharing.attendant.catching_up
         self.close()
+        if catching_up and isinstance(error, NameError):
+            raise UserError(
+                f"{error}: epochs that were done before the program was started again give no batch",
+                hint="`for epoch in world.epochs(n)` begins with the epoch that goes on, from the same snapshot; "
+                "elsewhere ask `keeper.catching_up` of `keeper = unisono.keep(...)`",
+            ).with_traceback(trace) from None
 
     def __repr__(self) -> str:
         return f"World(rank={self.rank}, size={self.size}, transport={self.comm.transport!r})"
+
+
+def _check_least(name: str, number: object, least: int) -> None:
+    if not isinstance(number, int) or number < least:
+        raise UserError(f"{name} is {number!r}", hint=f"give a whole number of {least} or more")

@@ -1,6 +1,6 @@
 """Memory that notes what is written to it, in order, so that a death between any two writes can be acted out.
 
-    log = []; publish(Recording(words, WORDS, log), view, size)         # log: (WORDS, index, value), ...
+log = []; publish(Recording(words, WORDS, log), view, size)         # log: (WORDS, index, value), ...
 """
 
 from collections.abc import Sequence

@@ -66,6 +66,17 @@ def refuse_negative_epochs(world: World) -> None:
     world.batches((X, Y), 32, epochs=-1)
 
 
+def refuse_fewer_epochs_than_none(world: World) -> None:
+    """epochs is -1"""
+    world.share(*made(CASE))
+    world.epochs(-1)
+
+
+def refuse_epochs_before_a_model_is_shared(world: World) -> None:
+    """world.epochs before world.share"""
+    world.epochs(3)
+
+
 def refuse_dropping_everything(world: World) -> None:
     """leaves no step when the last batch is dropped"""
     world.share(*made(CASE))

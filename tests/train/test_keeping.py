@@ -29,7 +29,6 @@ from unisono.launch.environments import child_environment, mpi_environment
 from unisono.train import keeper
 from unisono.train.fallback import NotWritten
 from unisono.train.snapshots.finding import listed, require_newest
-from unisono.train.writers import ThreadWriter
 from unisono.world import World
 
 torch = pytest.importorskip("torch")
@@ -39,18 +38,6 @@ STEPS, X, Y, Program, sha_of = cases.STEPS, cases.X, cases.Y, cases.Program, cas
 torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)  # imports half of torch, once for all ranks
 
 RANKS = 2
-
-
-@pytest.fixture
-def patient(monkeypatch) -> None:
-    """The loop waits for every snapshot: it would be over while the first one is being written."""
-    real = ThreadWriter.start
-
-    def start(writer: ThreadWriter, work: Callable[[], str]) -> None:
-        real(writer, work)
-        writer._thread.join()
-
-    monkeypatch.setattr(ThreadWriter, "start", start)
 
 
 @pytest.fixture(scope="module")

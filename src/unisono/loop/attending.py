@@ -3,13 +3,14 @@
 The one idea: the loop knows the moments at which its state is one and the same everywhere; what is done at them (a copy
 for a snapshot, an end that all ranks share, batches that were done before) is not its affair.
 
-    for batch in world.batches(...):      # enter; then for each batch: judge, and before it is given: head
-        for x, y in batch: ...            # open; at its end: settle, and when every gradient exists: ready
-        optimizer.step()
+    for epoch in world.epochs(5):             # epochs
+        for batch in world.batches(...):      # enter; then for each batch: judge, and before it is given: head
+            for x, y in batch: ...            # open; at its end: settle, and when every gradient exists: ready
+            optimizer.step()
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, final
 
 if TYPE_CHECKING:
@@ -21,6 +22,15 @@ GIVEN, PASSED, LEFT = range(3)
 
 class Attendant(ABC):
     """One rank's; every rank has one, and all are asked the same."""
+
+    @property
+    @abstractmethod
+    def catching_up(self) -> bool:
+        """Whether batches that a process before this one has done are still being passed over."""
+
+    @abstractmethod
+    def epochs(self, count: int) -> Iterator[int]:
+        """A loop over `count` epochs begins: those that are not done."""
 
     @abstractmethod
     def enter(self) -> None:
@@ -57,6 +67,13 @@ class Attendant(ABC):
 @final
 class Nobody(Attendant):
     """Does nothing."""
+
+    @property
+    def catching_up(self) -> bool:
+        return False
+
+    def epochs(self, count: int) -> Iterator[int]:
+        return iter(range(count))
 
     def enter(self) -> None:
         pass

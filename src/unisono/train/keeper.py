@@ -12,7 +12,7 @@ Limits: what is shared is in the arena and survives its ranks; a thread that wri
 import sys
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -25,7 +25,7 @@ from unisono.comm.arrival import lost
 from unisono.errors import AskedToEnd, UserError
 from unisono.launch.sharers import HALTS
 from unisono.launch.signals import heeding
-from unisono.loop.attending import GIVEN, LEFT, PASSED, Attendant
+from unisono.loop.attending import Attendant
 from unisono.loop.batches import Batch
 from unisono.loop.sharing import Sharing
 from unisono.loop.things import Arrays, pack, put_into, state_of, unpack
@@ -35,6 +35,7 @@ from unisono.train.every import Every
 from unisono.train.fallback import write_surely
 from unisono.train.fingerprint import fingerprint
 from unisono.train.finite import FiniteCheck
+from unisono.train.loop_progress import Progress
 from unisono.train.loop_state import KIND, arrays_of, terms_of
 from unisono.train.snapshots import manifest
 from unisono.train.snapshots.finding import Snapshot
@@ -70,12 +71,8 @@ class Keeper(Attendant):
         self._sharing, self._habits, self._things, self._begun = sharing, habits, things, begun
         self._requests = sharing.shared.requests
         self.resumed_from: str = begun.get("path", "")
-        self._done: int = begun.get("batches", 0)
+        self._progress = Progress(sharing, begun)
         sharing.steps_before = begun.get("steps", sharing.steps_before)
-        self._passed = 0
-        self._loops: list[int] = []  # batches of each loop so far
-        self._last: list[int] = []
-        self._coming: list[int] = []
         self._restored = False
         self._moment: Moment | str = Moment({}, {})  # or why there is none
         self._fingerprint: dict[str, Any] = {}
@@ -91,33 +88,19 @@ class Keeper(Attendant):
 
     @property
     def catching_up(self) -> bool:
-        """Whether the batches that were done are still being passed over: for code between two loops over batches."""
+        """Whether the batches that were done are still being passed over: for code outside `world.epochs`."""
         return bool(self.resumed_from) and not self._restored
 
     # --- the moments -------------------------------------------------------------------------------------------------
 
+    def epochs(self, count: int) -> Iterator[int]:
+        return self._progress.epochs(count)
+
     def enter(self) -> None:
-        self._loops.append(0)
+        self._progress.enter()
 
     def judge(self, terms: Sequence[int], epoch: int, step: int) -> int:
-        """Loops are left where they were left before: what made the program do so was in a batch that is not given."""
-        key = [*terms, epoch, step]
-        here, before = len(self._loops) - 1, self._begun.get("loops", [])
-        if here < len(before) - 1 and self._loops[here] == before[here]:
-            return LEFT
-        self._coming = key
-        if self._passed == self._done:
-            return GIVEN  # and counted when it has been gone through: a loop may be left before that
-        self._count()
-        self._passed += 1
-        if self._passed == self._done and key != (saved := self._begun["last"]):
-            raise UserError(
-                f"{self.resumed_from} was made after {self._done} batches, the last of them batch {saved[-1]} of epoch "
-                f"{saved[-2]}; now that is batch {step} of epoch {epoch}"
-                + ("" if saved[:-2] == key[:-2] else ", and of other data, size or seed"),
-                hint="go on with the program as it was, or give another directory to begin anew",
-            )
-        return PASSED
+        return self._progress.judge(terms, epoch, step)
 
     def head(self) -> None:
         if not self._restored:
@@ -140,19 +123,15 @@ class Keeper(Attendant):
     def settle(self, batch: Batch) -> None:
         if not self._sharing.member.first:
             return
-        every, number = self._habits.every, self._done + batch.position
+        every, number = self._habits.every, self._progress.done + batch.position
         due = every.due(number) or (batch.last and every.due_after(batch.epoch + 1))
         if every.seconds and time.monotonic() - self._saved > every.seconds:
             due, self._saved = True, time.monotonic()
         self._requests.settle(batch.position, due=due)
 
-    def _count(self) -> None:
-        self._loops[-1] += 1
-        self._last = self._coming
-
     def ready(self, position: int) -> None:
         """The copy is complete; told again by the next first member if the one before died meanwhile."""
-        self._count()
+        self._progress.count()
         spare = self._requests.spare_at
         if self._sharing.member.first and self._told != spare < position and self._requests.spare_after(spare):
             assert self._sharing.shared.spare is not None
@@ -203,10 +182,9 @@ class Keeper(Attendant):
         groups = [{k: v for k, v in group.items() if k != "params"} for group in sharing.optimizer.param_groups]
         facts = {
             "kind": KIND,
-            "batches": self._done + position,
+            "batches": self._progress.done + position,
             "steps": sharing.steps_before + position,
-            "last": self._last,
-            "loops": list(self._loops),
+            **self._progress.facts(),
             "terms": terms_of(sharing) | {"the things to keep": sorted(self._things)},
             "groups": pack(groups, arrays, "the optimizer's groups"),
             "things": state_of(self._things, arrays),
@@ -270,7 +248,7 @@ class Keeper(Attendant):
             if sharing.member.first and not path:
                 self._wait()
                 path = self._write_last(sharing.shared.lasting, moment)
-                told = f"asked to end after {self._done + position} steps; everything up to here is in {path}"
+                told = f"asked to end after {self._progress.done + position} steps; everything up to here is in {path}"
                 _say(f"{told}\nHINT: start the same program again, and it goes on")
             try:
                 sharing.meet(position + 1, READY)

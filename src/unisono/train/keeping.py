@@ -8,14 +8,16 @@ was at that very moment. So code after `step()` runs once for each step that a s
     model, optimizer = world.share(model, optimizer)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 100)
     unisono.keep(world, "runs/mine", every="500steps", scheduler=scheduler)
-    for batch in world.batches(dataset, batch_size=256, epochs=5): ...
+    for epoch in world.epochs(5):
+        for batch in world.batches(dataset, batch_size=256): ...
 
 SIGTERM, SIGUSR1, SIGHUP and Ctrl-C, to any rank or to the process that started them, end the loop of all ranks when
 the next batch is asked for, with a snapshot: `AskedToEnd`, exit code 75.
 
-Limits: batches must come in the same order again; loops that were left early are left there again. Code between two
-loops over batches runs for epochs that are passed over, too; `keeper = unisono.keep(...)` tells by
-`keeper.catching_up`. Ranks are not replaced: a new process would not know what the program has done so far.
+Limits: batches must come in the same order again; loops that were left early are left there again. Epochs that are done
+are not entered again by `world.epochs`. Other code between two loops over batches (of `range(5)`) runs for those that
+are passed over, too; `keeper = unisono.keep(...)` tells by `keeper.catching_up`. Ranks are not replaced: a new process
+would not know what the program has done so far.
 """
 
 from contextlib import closing
