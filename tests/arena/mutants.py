@@ -174,3 +174,8 @@ MUTANTS: dict[str, Mutant] = {
     "a replacement begins one round late": patched(Sync, "at", property(one_late)),
     "the spare copy is made of a later round": patched(Owner, "copy_chunk", lambda self, position: None),
 }
+
+BUFFERS_NOT_KEPT = edited(
+    Owner, "_update_buffers", ("shared.buffers_undo.keep(self._member.slot, position, 0, len(buffers))", "pass")
+)
+"""Does not show while somebody is left: new buffers do not depend on old ones."""

@@ -15,7 +15,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from mutants import MUTANTS, Mutant, makers_of_two_views, number_first, row_once
+from mutants import BUFFERS_NOT_KEPT, MUTANTS, Mutant, makers_of_two_views, number_first, row_once
 from paused_memory import PausedMemory
 from scheduler import KILL, Action, Scheduler
 from schedules import SETTINGS, Bounds, every, some
@@ -89,6 +89,15 @@ def test_every_fault_that_is_put_into_the_real_code_is_found(fault):
     found = first_fault(name, MUTANTS[fault])
     assert found is not None
     assert setting_of(name).run(found.taken).fault == "", "it is the fault's, not that of the schedule"
+
+
+def test_buffers_that_were_not_kept_are_missed_when_nobody_is_left():
+    setting = setting_of("2 ranks")
+    with BUFFERS_NOT_KEPT(setting):
+        update = [number for number, point in enumerate(setting.run({}).points) if point.what.startswith("writes (")]
+        pairs = ((first, second) for first in update for second in range(first + 1, first + 30))
+        runs = (setting.run({first: KILL, second: KILL}) for first, second in pairs)
+        assert "given up after round 0, and the buffers" in next(found.fault for found in runs if found.fault)
 
 
 def test_a_courier_that_does_not_look_whether_somebody_joined_is_found():
