@@ -347,7 +347,7 @@ REFUSED: dict[str, tuple[Callable[[World, Path], Any], str]] = {
         r"own\['set'\]: a set",
     ),
 }
-STATE: dict[str, Any] = {"state": {}, "param_groups": [{}], "steps": 0, "epochs": 0}
+STATE: dict[str, Any] = {"state": {}, "param_groups": [{"params": [0, 1]}]}
 
 
 def start(world: World, path: Path, **given: Any) -> Any:
