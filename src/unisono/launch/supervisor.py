@@ -1,7 +1,7 @@
 """Supervisor: forks the ranks of a node, watches them, and sees to it that the others go on when one is lost.
 
 The one idea: a death is a change of membership and nothing else. The supervisor lets everybody stand still, decides
-what was reached (`arena/protocol.py`), takes back what was begun, and publishes who is there now; then it forks a
+what was reached (`arena/protocol.py`), takes back what was begun, and publishes who is there now; it forks a
 replacement (`newcomers.py`), which joins the same way when it is ready. It alone decides, also when to give up
 (`losses.py`), computes nothing and starts no thread.
 
@@ -31,6 +31,9 @@ from unisono.launch.signals import heeding
 from unisono.launch.supervision import ASKED, NOBODY, OTHERS, READY, REPLACEMENT, Body, Care, Outcome
 
 TICK_S = 0.1
+HEAD_START_S = 0.05
+"""Replacements are forked after the survivors have re-formed, which to fork would delay; or meanwhile, if that takes
+longer: then they may be ready by the time, and everybody stands still once instead of twice."""
 SILENCE_S = 1.0
 """After a request to end that takes so long, it is said that it was heard."""
 
@@ -115,9 +118,18 @@ class Supervisor:
         """A new view, without those who are `lost` and with those who are ready to join."""
         begun, old = time.perf_counter(), self._view
         pulses = {slot: pulse_of(self._words, slot) for slot in old.members}
+        replaced: set[int] = set()
+
+        def replace_lost() -> None:
+            if not self._outcome.results:
+                self._newcomers.want(lost.keys() - replaced)
+                replaced.update(lost)
+            self._start_due()
 
         def staying() -> list[int] | None:
             members = self._working()
+            if members and time.perf_counter() - begun > HEAD_START_S:
+                replace_lost()
             # The last rank is not lost while a replacement is on its way.
             waited_for = not members and not self._outcome.results and (self._coming() or self._newcomers.wanted)
             alone = waited_for and not self._ready()
@@ -126,8 +138,9 @@ class Supervisor:
 
         def listen() -> bool:
             more = self._ranks.poll(0.0)
-            lost.update(self._judge(more))
-            self._forget_newcomers(lost)  # somebody may be waiting for them alone
+            fresh = self._judge(more)
+            self._forget_newcomers(fresh)  # somebody may be waiting for them alone
+            lost.update(fresh)
             return bool(more)
 
         def end_late(late: list[int] | None) -> None:
@@ -160,8 +173,7 @@ class Supervisor:
         self._view = view
         self._lookout.forget()
         if not over:
-            self._newcomers.want(lost)
-            self._start_due()
+            replace_lost()
 
     def _working(self) -> list[int]:
         """Members that live."""

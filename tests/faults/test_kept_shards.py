@@ -1,0 +1,149 @@
+"""A rank that dies costs the shard that it was computing, and the others the rest of theirs: no more is done again."""
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from plans import FROZEN, PULSED, Fault, kill_at
+from trials import CLOSING, SMALL, quiet, trial
+
+from unisono.arena.protocol import READY, freezing
+from unisono.arena.waiting import wait_until
+from unisono.launch.newcomers import Newcomers
+from unisono.models.chain import Chain
+from unisono.strategies import maker
+from unisono.strategies.journeys import Journeys
+from unisono.strategies.maker import Maker
+
+PAIR = replace(SMALL, ranks=2, respawn=False)
+SHARDS = 2 * (8 + 8 + 7)
+"""Of both epochs: 90 samples in batches of 32 and shards of 4."""
+WALKING = replace(PAIR, strategy="local", sync_every=3)
+"""Replicas meet once an epoch, in rounds 3 and 7."""
+JOURNEYS, BLOCKS = 2 * 8, 3 * 5
+
+
+class Tally:
+    """What all processes do together: a byte in a file for each."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        path.touch()
+
+    def add(self, count: int) -> None:
+        with open(self._path, "ab", buffering=0) as file:
+            file.write(b"." * count)
+
+    def __int__(self) -> int:
+        return self._path.stat().st_size
+
+
+def tally(monkeypatch: Any, path: Path, kind: type, name: str = "loss_and_grad") -> Tally:
+    """How many shards, or blocks, models of that kind have finished."""
+    found, method = Tally(path), getattr(kind, name)
+
+    def counted(model: Any, x: Any, *rest: Any) -> Any:
+        sums = method(model, x, *rest)
+        found.add(len(x))
+        return sums
+
+    monkeypatch.setattr(kind, name, counted)
+    return found
+
+
+def interrupt(monkeypatch: Any, path: Path, kind: type, work: Callable[[Maker], object]) -> Fault:
+    """`work` is done by rank 0 in the middle of its first shard of round 2; the fault is the death of rank 1 then."""
+    make, method, now = Maker.make, kind.loss_and_grad, []
+
+    def made(one: Maker, batch: Any, spent: Any) -> int:
+        now[:] = [one] if (one._member.slot, batch.position) == (0, 2) and not path.exists() else []
+        return make(one, batch, spent)
+
+    def worked(*given: Any) -> Any:
+        if now:
+            path.touch()
+            work(now.pop())
+        return method(*given)
+
+    def die(words: Any) -> None:
+        assert wait_until(path.exists, 20.0)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    monkeypatch.setattr(Maker, "make", made)
+    monkeypatch.setattr(kind, "loss_and_grad", worked)
+    return Fault(1, PULSED, position=2, act=die)
+
+
+FAULTS = {"after a shard": Fault(0, PULSED, position=2), "after all of them": kill_at(1, 2, READY, "before")}
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
+def test_every_shard_of_a_run_is_computed_once(monkeypatch, tmp_path, fault):
+    expected, computed = quiet(PAIR), tally(monkeypatch, tmp_path / "computed", Chain)
+    trial(monkeypatch, PAIR, fault).check(expected)
+    assert int(computed) == SHARDS
+
+
+def test_every_shard_of_a_torch_module_is_computed_once(monkeypatch, tmp_path):
+    pytest.importorskip("torch")
+    from unisono.models.torch.model import TorchModel
+
+    recipe = replace(PAIR, engine="torch", dropout=0.2)
+    expected, computed = quiet(recipe), tally(monkeypatch, tmp_path / "computed", TorchModel)
+    trial(monkeypatch, recipe, kill_at(1, 2, READY, "before")).check(expected)
+    assert int(computed) == SHARDS
+
+
+def test_every_journey_of_a_replica_is_made_once(monkeypatch, tmp_path):
+    expected, made = quiet(WALKING), tally(monkeypatch, tmp_path / "made", Journeys)
+    trial(monkeypatch, WALKING, kill_at(1, 3, READY, "before")).check(expected)
+    assert int(made) == JOURNEYS
+
+
+def test_every_block_of_an_evaluation_is_measured_once(monkeypatch, tmp_path):
+    expected, measured = quiet(PAIR), tally(monkeypatch, tmp_path / "measured", Chain, "evaluate")
+    trial(monkeypatch, PAIR, kill_at(0, CLOSING, READY, "before")).check(expected)
+    assert int(measured) == BLOCKS
+
+
+@pytest.mark.parametrize("engine", ["numpy", "torch"])
+def test_a_rank_stands_still_after_the_shard_that_it_computes(monkeypatch, tmp_path, engine):
+    kind: type = Chain
+    if engine == "torch":
+        pytest.importorskip("torch")
+        from unisono.models.torch.model import TorchModel as kind  # type: ignore[no-redef]
+    recipe, before, when_still = replace(PAIR, engine=engine), tmp_path / "before", tmp_path / "when still"
+    monkeypatch.setattr(maker, "LONG_S", -1.0)  # whatever a shard takes
+    expected, computed = quiet(recipe), tally(monkeypatch, tmp_path / "computed", kind)
+
+    def wait(one: Maker) -> None:
+        wait_until(lambda: freezing(one._member.words, one._member.view.number), 20.0)
+        before.write_text(str(int(computed)))  # rank 1 has died
+
+    death = interrupt(monkeypatch, tmp_path / "inside", kind, wait)
+    still = Fault(0, FROZEN, act=lambda words: when_still.write_text(str(int(computed))))
+    trial(monkeypatch, recipe, death, still).check(expected)
+    assert int(when_still.read_text()) == int(before.read_text()) + 1
+
+
+def test_a_replacement_that_is_ready_in_time_joins_when_the_others_re_form(monkeypatch, tmp_path):
+    """They stand still once, not twice."""
+    recipe, ready, hear = replace(PAIR, respawn=True), tmp_path / "ready", Newcomers.get_ready
+    expected = quiet(recipe)
+
+    def heard(newcomers: Newcomers, slot: int) -> None:
+        hear(newcomers, slot)
+        ready.touch()
+
+    monkeypatch.setattr(Newcomers, "get_ready", heard)
+    death = interrupt(monkeypatch, tmp_path / "inside", Chain, lambda one: wait_until(ready.exists, 20.0))
+    found = trial(monkeypatch, recipe, death)
+    found.check(expected)
+    assert [(event["kind"], event["ranks"]) for event in found.events] == [("death", 2), ("join", 2)]
