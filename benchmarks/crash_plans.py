@@ -57,7 +57,8 @@ class Plans:
     def draw(self) -> tuple[str, Trial] | None:
         """The kind and the plan of the next trial; None if there is none that was not drawn before."""
         while open_ := [at for at, places in self._places.items() if places]:
-            job, kind = min(open_, key=lambda at: (self._drawn[at] / JOBS[at[0]].kinds[at[1]], at))
+            # By chance, so that few points are not always of the same jobs.
+            job, kind = min(open_, key=lambda at: (self._drawn[at] + self._rng.random()) / JOBS[at[0]].kinds[at[1]])
             if (trial := self._draw(job, kind)) is not None:
                 self._drawn[job, kind] += 1
                 return kind, trial

@@ -3,15 +3,13 @@ bits of the quiet one. Other lines each time: the seed is printed."""
 
 import os
 import random
-import re
 import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
 
-import crash_plans
 import pytest
-from crash_jobs import DEATH, HALT, HALTING, JOBS, REPLACEMENT, RESUMED, SECOND
+from crash_jobs import DEATH, HALT, HALTING, REPLACEMENT, RESUMED, SECOND
 from crash_plans import Plans
 from crash_tracer import FILES, Fault, place
 from crash_trials import DIFFERENT, EQUAL, Outcome, Trial, quiet
@@ -19,19 +17,19 @@ from crash_trials import DIFFERENT, EQUAL, Outcome, Trial, quiet
 from unisono.strategies.shared import Shared
 
 COMMAND = Path(__file__).parents[2] / "benchmarks" / "crash_points.py"
-POINTS = 32
+POINTS = 24
 LINE = Fault.parse("r0.0@arena/member.py:7#1").line
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(600)
 def test_processes_that_are_killed_at_any_line_change_nothing():
     pytest.importorskip("torch")
     seed = int.from_bytes(os.urandom(3))
     command = [sys.executable, str(COMMAND), "--points", str(POINTS), "--seed", str(seed), "--workers", "2"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=390, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=580, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"seed {seed}" in done.stdout
-    assert re.search(rf"^{POINTS} points \(.*second death.*\)", done.stdout, re.MULTILINE), done.stdout
+    assert f"\n{POINTS} points (" in done.stdout
     assert done.stdout.endswith(f"{POINTS} equal, 0 different, 0 failed, 0 hung, 0 left processes behind\n")
 
 
@@ -95,5 +93,3 @@ def test_a_run_that_was_not_hit_leads_nowhere():
     missed = Outcome(EQUAL, 0, after={("r0", 0): Counter({LINE: 1})})
     plans.learn(DEATH, Trial("sync", (Fault("r1", 0, LINE, 99),)), missed)
     assert plans.draw() is None
-    assert set(JOBS["sync"].kinds) > {SECOND}
-    assert crash_plans.MOST_SOURCES > 1
