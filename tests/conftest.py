@@ -110,10 +110,11 @@ def _used_by_others(name: str) -> bool:
 @pytest.fixture(autouse=True)
 def heeding_signals() -> Iterator[None]:
     """A command that was asked to end ignores all further requests, for it leaves; pytest does not."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)}
+    numbers = signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP, signal.SIGINT
+    before = {number: signal.getsignal(number) for number in numbers}
     yield
     for number, handler in before.items():
-        if signal.getsignal(number) == signal.SIG_IGN:
+        if signal.getsignal(number) == signal.SIG_IGN or number == signal.SIGINT:
             signal.signal(number, handler)
 
 

@@ -8,7 +8,15 @@ from contextlib import suppress
 import pytest
 
 from unisono.launch.children import reap, signals_held
-from unisono.launch.signals import SIGNALS, as_ctrl_c, deaf_after, heeding, ignore_requests
+from unisono.launch.signals import (
+    SIGNALS,
+    as_ctrl_c,
+    deaf_after,
+    exit_undisturbed,
+    finish_undisturbed,
+    heeding,
+    ignore_requests,
+)
 
 
 def test_the_first_of_each_kind_asks_and_the_second_ends(monkeypatch):
@@ -63,6 +71,20 @@ def test_whoever_leaves_ignores_further_requests_but_for_ctrl_c():
     signal.raise_signal(signal.SIGUSR1)
     assert asked == [2]
     assert signal.getsignal(signal.SIGINT) == signal.default_int_handler
+
+
+def test_whoever_has_finished_ignores_all_but_a_second_ctrl_c_until_it_exits():
+    with heeding(lambda: pytest.fail("it was asked")):
+        finish_undisturbed()
+        for number in SIGNALS:
+            signal.raise_signal(number)
+    for number in SIGNALS[:-1]:
+        signal.raise_signal(number)
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
+    exit_undisturbed()
+    for number in SIGNALS:
+        signal.raise_signal(number)
 
 
 def test_what_is_ignored_stays_ignored():

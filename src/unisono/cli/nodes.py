@@ -21,7 +21,7 @@ from unisono.errors import RESUME_ME, RankFailed, UserError
 from unisono.launch.connect import require
 from unisono.launch.nodes import NodeOptions
 from unisono.launch.outpost import Outpost
-from unisono.launch.signals import ignore_requests
+from unisono.launch.signals import finish_undisturbed, ignore_requests
 from unisono.recipe import Recipe
 from unisono.report.train import event_line
 from unisono.strategies.farewell import Farewell
@@ -146,6 +146,7 @@ def _train(team: Team, post: Outpost, records: list[Recorder], options: NodeOpti
     record = records[0] if records else None
     report: Callable[[int, Any], None] = (lambda rank, value: None) if record is None else (lambda _, v: record.add(v))
     event = _say_event if record is None else record.add_event
+    team.on_finished = finish_undisturbed
     with record or nullcontext():
         try:
             tick = (lambda pids: None) if record is None else record.watch.tick

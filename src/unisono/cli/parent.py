@@ -19,7 +19,7 @@ from unisono.cli.watching import live_page
 from unisono.errors import RankFailed, UserError
 from unisono.launch.connect import connect_gloo, require
 from unisono.launch.local import run
-from unisono.launch.signals import heeding, ignore_requests
+from unisono.launch.signals import finish_undisturbed, heeding, ignore_requests
 from unisono.recipe import Recipe
 from unisono.strategies.peers import check_gpus, devices_of, transport_of, warm_up
 from unisono.strategies.wire import wire_notes
@@ -74,6 +74,7 @@ def as_parent(recipe: Recipe, restarts: int, beside: ExitStack | None) -> dict[s
 
 def _supervise(team: Team, record: Recorder) -> dict[str, Any]:
     team.places = Places(record.weights, record.path / "snapshots", record.log)
+    team.on_finished = finish_undisturbed
     with heeding(lambda: None, team.signals):  # beyond the run's own: no echo falls between it and the end
         try:
             outcome = team.train(lambda rank, value: record.add(value), record.add_event, on_tick=record.watch.tick)
@@ -93,4 +94,6 @@ def _run_without_take_over(job: Job, record: Recorder, transport: str) -> dict[s
             return train_rank(over_gloo, job, record.weights)
 
     warm_up(job.recipe)
-    return record.finish(run(work, job.recipe.ranks, on_report=lambda rank, value: record.add(value))[0])
+    found = run(work, job.recipe.ranks, on_report=lambda rank, value: record.add(value))[0]
+    finish_undisturbed()
+    return record.finish(found)

@@ -7,7 +7,7 @@ rank 0 where another launcher started them (`rank.py`), the supervisor of the fi
 others are silent. Which of these this process is, is decided here.
 """
 
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +18,7 @@ from unisono.comm.roll_call import Join
 from unisono.errors import UserError
 from unisono.launch.environments import detect
 from unisono.launch.nodes import NodeOptions
+from unisono.launch.signals import handlers_kept
 from unisono.launch.slurm.supervisors import as_supervisor, step_facts
 from unisono.recipe import Recipe
 
@@ -25,15 +26,16 @@ ONE_NODE = NodeOptions()
 
 
 def run_recipe(
-    recipe: Recipe, options: NodeOptions = ONE_NODE, asked_ranks: int = 0, *, watch: bool = False
+    recipe: Recipe, options: NodeOptions = ONE_NODE, asked_ranks: int = 0, *, watch: bool = False, last: bool = False
 ) -> dict[str, Any] | None:
     """Runs a recipe from start to verdict; the summary, on the process that writes it. watch: with a live page.
 
     Alone, this process starts the ranks. Started by mpirun, torchrun or srun, it is one of them. With `options` of
-    several machines it is the supervisor of one of them. asked_ranks: what the user gave on the command line.
+    several machines it is the supervisor of one of them. asked_ranks: what the user gave on the command line. last:
+    this process ends with the run, so signals that come too late stay ignored.
     """
     placement = detect()
-    with ExitStack() as pages:  # left after the run directory is complete
+    with nullcontext() if last else handlers_kept(), ExitStack() as pages:  # left after the run directory is complete
         beside = pages if watch else None
         here = as_supervisor(options, placement, step_facts(), recipe.threads)
         if here is not None and here.several:

@@ -139,8 +139,10 @@ def train(
     else:
         from unisono.cli.running import run_recipe
         from unisono.launch.environments import detect
+        from unisono.launch.signals import exit_undisturbed
 
         note = note_of_run(getattr(options, "ranks", None), found)
         if note and detect().rank == 0:
             print(note, file=sys.stderr, flush=True)
-        run_recipe(found, where, overrides.get("ranks", 0), watch=watch)
+        run_recipe(found, where, overrides.get("ranks", 0), watch=watch, last=True)
+        exit_undisturbed()

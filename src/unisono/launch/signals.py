@@ -19,7 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any
+from typing import Any, final
 
 ECHO_S = 5.0
 """Within this time a second signal of a kind is the same request."""
@@ -82,6 +82,45 @@ def ignore_requests() -> None:
         for number in SIGNALS:
             if number != signal.SIGINT:
                 signal.signal(number, signal.SIG_IGN)
+
+
+def finish_undisturbed() -> None:
+    """The run is finished, and what it found is being written down: requests to end come too late. From here on this
+    process ignores them, the first Ctrl-C too; pressed once more it is a KeyboardInterrupt, for a disk may hang."""
+    ignore_requests()
+    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
+        signal.signal(signal.SIGINT, _Patient())
+
+
+@final
+class _Patient:
+    """A handler that lets the first one pass."""
+
+    def __init__(self) -> None:
+        self._heard = False
+
+    def __call__(self, number: int, frame: object) -> None:
+        if self._heard:
+            raise KeyboardInterrupt
+        self._heard = True
+
+
+@contextmanager
+def handlers_kept() -> Iterator[None]:
+    """If the block ends well, signals are handled as before: for a process that goes on after a finished run."""
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    yield
+    if threading.current_thread() is threading.main_thread():
+        for number, handler in before.items():
+            if handler is not None:  # else not Python's
+                signal.signal(number, handler)
+
+
+def exit_undisturbed() -> None:
+    """All is written and said, and only the interpreter is left to end, which gives its handlers up first."""
+    ignore_requests()
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 @contextmanager

@@ -111,6 +111,8 @@ class Team:
             self._setup = set_up(model, job.terms(model), job.optimizer, job.updates, job.recipe.ranks)
         model.init(self._shared.params[: model.layout.length], self._shared.buffers, generator(job.recipe.seed, "init"))
         self._position = 0
+        self.on_finished: Callable[[], None] = lambda: None
+        """Called when the last round is done, before what is left is written."""
         self.signals: dict[int, float] = {}
         """When the first signal of each kind that asks for an end came."""
 
@@ -197,6 +199,7 @@ class Team:
                 except UnisonoError as error:
                     raise Halted(outcome, "", str(error)) from None
                 raise Halted(outcome, snapshot)
+            self.on_finished()
             if self._whole_here:
                 saver.save_end(self._shared.scores)
         return outcome

@@ -34,7 +34,7 @@ from unisono.comm.base import Communicator
 from unisono.comm.telling import told
 from unisono.comm.vigil import Vigil
 from unisono.errors import AskedToEnd, CommError, NodeLost, OtherFailed, RankLost, UnisonoError
-from unisono.launch.signals import deaf_after, heeding
+from unisono.launch.signals import deaf_after, finish_undisturbed, heeding
 from unisono.launch.supervision import Outcome
 from unisono.strategies.base import Strategy
 from unisono.strategies.farewell import Farewell
@@ -93,7 +93,9 @@ def train_unwatched(
         # Whatever ends this rank: closing, the strategy tells other machines why, and SIGTERM must not cut that short.
         with begun as strategy, deaf_after(Exception, SystemExit):
             if strategy.kept is None:
-                return walk_through(strategy, model, job, world.report, places.weights, on_tick)
+                found = walk_through(strategy, model, job, world.report, places.weights, on_tick)
+                finish_undisturbed()
+                return found
             folder = places.snapshots if comm.rank == 0 else None
             saver = Saver(job, model, strategy.kept, folder, on_event, ThreadWriter())
             strategy.tell_spares(saver.save_spare)
@@ -143,6 +145,7 @@ def train_unwatched(
                 asking.over = True
                 if "halted" in found:
                     _halt(world, partial(saver.save_last, strategy.left_at(found["halted"])))
+                finish_undisturbed()  # before the handlers are given back: what is left may take minutes
                 saver.save_end(strategy.scores)
             return found
 
