@@ -20,6 +20,9 @@ from unisono.models.base import Array, ShardSums
 from unisono.models.torch.task import Task
 from unisono.models.torch.vectors import Vectors
 
+MOST_AIMS = 64
+"""Arrays of gradients whose views are kept: shards that are computed one by one have one each, in turn."""
+
 
 @final
 class Plan:
@@ -41,6 +44,7 @@ class Plan:
         self.samples: list[Tensor] = []
         self.labels: list[Tensor] = []
         self.rows: list[list[Tensor]] = []
+        self._aims: dict[tuple[int, tuple[int, ...]], list[list[Tensor]]] = {}
 
     def read(self, x: Array, y: Array) -> None:
         """x (k, b, features) and y as tensors, one a shard; loaders fill the same arrays again and again."""
@@ -57,9 +61,13 @@ class Plan:
         """Gradients go into `grads` (k, length or more) from now on."""
         if len(grads) != len(self.loss_sum):
             raise ValueError(f"grads has {len(grads)} rows for {len(self.loss_sum)} shards")
-        rows = [vectors.layout.views(row[: vectors.layout.length]) for row in grads]
-        self.rows = [[torch.from_numpy(view) for view in views.values()] for views in rows]
-        self.grads = grads
+        key = grads.ctypes.data, grads.strides  # views of it keep its memory, so no other array comes to lie there
+        if key not in self._aims:
+            rows = [vectors.layout.views(row[: vectors.layout.length]) for row in grads]
+            if len(self._aims) == MOST_AIMS:
+                self._aims.clear()
+            self._aims[key] = [[torch.from_numpy(view) for view in views.values()] for views in rows]
+        self.rows, self.grads = self._aims[key], grads
 
 
 def _writable_stack(array: Array, dtype: np.dtype) -> Array:
