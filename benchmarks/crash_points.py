@@ -15,7 +15,7 @@ many runs were equal, different, failed or hung, and the share of the lines that
 all strike is no point.
 
 Limits: see `crash_tracer.py`. Runs take turns on the cores with whatever else is there; nothing printed depends on
-how long they take, but a run that takes 50 s counts as hung.
+how long they take, but a run that takes 150 s counts as hung.
 """
 
 import argparse

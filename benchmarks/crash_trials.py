@@ -25,7 +25,7 @@ from torment import Run
 from unisono.errors import RESUME_ME, UnisonoError
 
 EQUAL, DIFFERENT, FAILED, HUNG, LEFT = "equal", "different", "failed", "hung", "left processes behind"
-LIMIT_S = 50.0
+LIMIT_S = 150.0
 """A run of half a second that takes so long hangs: before the supervisor ends ranks that do not move, after 60 s."""
 _GONE_S = 10.0
 
