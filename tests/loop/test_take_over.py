@@ -12,7 +12,7 @@ import pytest
 import unisono
 from unisono.arena import protocol
 from unisono.arena.waiting import wait_until
-from unisono.errors import RankFailed
+from unisono.errors import RankFailed, RankLost
 from unisono.launch import local
 from unisono.optim.base import Optimizer
 
@@ -226,3 +226,68 @@ def test_before_a_model_is_shared_a_death_ends_the_run():
 
     with pytest.raises(RankFailed, match="rank 1: was killed by SIGKILL"):
         unisono.run(work, RANKS)
+
+
+def after_a_look(world: unisono.World, *, look: bool) -> list:
+    """Trains; before that, if `look`, two shards of other data are gone through and left without a step."""
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    model = torch.nn.Linear(12, 2)
+    model, optimizer = world.share(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    if look:
+        for batch in world.batches((X * 100, 1 - Y), batch_size=24):
+            for place, (x, y) in enumerate(batch):
+                world.backward(torch.nn.functional.cross_entropy(model(x), y))
+                if place == 1:
+                    break
+            break
+    losses = []
+    for batch in world.batches((X[:47], Y[:47]), batch_size=24, shuffle=False):
+        for x, y in batch:
+            world.backward(torch.nn.functional.cross_entropy(model(x), y))
+        optimizer.step()
+        losses.append(batch.loss)
+    return [losses, model.weight.detach().numpy().tolist()]
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_gradients_of_a_batch_that_was_left_do_not_count_in_the_next_one(ranks):
+    expected, found = (
+        unisono.run(lambda world, look=look: after_a_look(world, look=look), ranks)[0] for look in (False, True)
+    )
+    assert found[0][0] == expected[0][0], "the first loss: the data are in order"
+    assert found[1] == expected[1]
+
+
+def with_a_collective(world: unisono.World, dead: int) -> str:
+    """In its second step rank `dead` dies, while the others sum a number within their first shard. Rank 2, whose shard
+    becomes rank 1's, comes back from that when rank 1 has computed and added up all of its own."""
+    rank = world.rank
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    model = torch.nn.Linear(12, 2)
+    model, optimizer = world.share(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    labels = optimizer._sharing.shared.labels
+    for batch in world.batches((X, Y), batch_size=40):
+        for place, (x, y) in enumerate(batch):
+            loss = torch.nn.functional.cross_entropy(model(x), y)
+            if (batch.step, place) == (1, 0) and dead >= 0:
+                if rank == dead:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                try:
+                    world.comm.all_reduce(np.ones(1))
+                except RankLost:
+                    if rank == 2:
+                        assert wait_until(lambda: labels[4] % 2**20 == 2, 60.0)
+                dead = -1
+            world.backward(loss)
+        optimizer.step()
+    return model.weight.detach().numpy().tobytes().hex()
+
+
+@pytest.mark.filterwarnings("ignore:rank 3 was killed")
+def test_a_gradient_that_comes_late_does_not_overwrite_what_was_dealt_anew():
+    quiet = unisono.run(lambda world: with_a_collective(world, -1), 4)
+    found = unisono.run(lambda world: with_a_collective(world, 3), 4)
+    assert found[3] is None
+    assert set(found[:3]) == set(quiet)

@@ -125,6 +125,9 @@ class Batch:
         self.ready = False
         self._batches, self._sharing, self._plan = batches, sharing, plan
         self.position = 0
+        self._serial = 0
+        """Among all batches that were begun: one that is left early has the position of the next one."""
+        self._makers: tuple[int, ...] = ()
         self._begun = False
         self._open: int | None = None
         self._row = np.zeros(0, np.float32)
@@ -142,7 +145,7 @@ class Batch:
             raise UserError("a batch was gone through twice", hint="once for each batch of world.batches")
         sharing.optimizer.check_stepped()
         sharing.guard.check()
-        self._begun, self.position = True, sharing.steps + 1
+        self._begun, self.position, self._serial = True, sharing.steps + 1, sharing.begin_batch()
         sharing.turn_to(self)
         sharing.tell_batch(self._batches.terms, self.epoch, self.step)
         while True:
@@ -169,7 +172,7 @@ class Batch:
         sharing, member, dealing = self._sharing, self._sharing.member, self._sharing.owner.dealing
         makers = member.view.members
         mine = dealing.share(self.live, makers, member.slot)
-        kept = dealing.begin(self.live, self.position, mine)
+        self._makers, kept = makers, dealing.begin(self.live, self._serial, mine)
         done = {shard for span in kept for shard in range(*span)}
         missing = [shard for shard in mine if shard not in done]
         for shard in missing:
@@ -180,8 +183,7 @@ class Batch:
             self._open, self._row = shard, dealing.rows(self.live, range(shard, shard + 1))[0]
             if sharing.meetings is not None:
                 sharing.meetings.open(self.position, self.live)
-            with sharing.call_check.watching():
-                yield sample
+            yield sample
             if member.view.members is not makers:
                 raise Regrouped  # in a collective that the body called
             if sharing.meetings is not None:
@@ -192,10 +194,10 @@ class Batch:
                     hint="call world.backward(loss) once for every (x, y) of a batch",
                 )
             sharing.vectors.leave(sharing.shared.new_buffers[shard])
-            dealing.label(self.live, self.position, shard, 1)
+            dealing.label(self.live, self._serial, shard, 1)
             member.pulse()
         if len(mine) > 1:
-            dealing.leave(self.live, makers, member.slot, self.position, kept)
+            dealing.leave(self.live, makers, member.slot, self._serial, kept)
 
     def backward(self, loss: torch.Tensor, weight: float | None) -> None:
         """The gradient of the open shard's loss goes to the arena."""
@@ -205,6 +207,10 @@ class Batch:
                 hint="call it once for every (x, y) of a batch; add losses up first",
             )
         sharing, shard = self._sharing, self._open
+        if sharing.member.view.members is not self._makers:
+            # Dealt anew while the body was in a collective: the row is another rank's, or will be computed again.
+            self._open = None
+            return
         found = weight_of(loss, self._plan.shard_samples(self.step, shard), weight)
         views = sharing.vectors.layout.views(self._row[: sharing.vectors.layout.length])
         if sharing.meetings is not None:

@@ -29,7 +29,6 @@ from unisono.comm.vigil import Vigil
 from unisono.errors import UserError
 from unisono.loop.agreement import WIDTH, Agreement
 from unisono.loop.attending import NOBODY, Attendant
-from unisono.loop.call_check import CallCheck
 from unisono.loop.checks import check_batchnorm, check_equal, check_given, check_one_node
 from unisono.loop.given_state import GivenState, check_state, read_state
 from unisono.loop.guard import Guard
@@ -148,8 +147,8 @@ class Sharing:
         self.optimizer = SharedOptimizer(optimizer, self)
         self._timeout_s = comm.timeout_s
         self.guard, self.watch = Guard(model), Watch(len(self._trained))
-        self.call_check = CallCheck(model, enabled=self.meetings is None)
         self.agreement = Agreement(self.shared.agreement, self.member)
+        self._begun = 0
         self.steps = 0
         """Rounds that were committed here."""
         self.steps_before = given.steps
@@ -160,6 +159,11 @@ class Sharing:
         self.attendant: Attendant = NOBODY
         self.guard.check()
         self.guard.check_gradients()
+
+    def begin_batch(self) -> int:
+        """The number of a batch that is begun, the same on all ranks; never used again."""
+        self._begun += 1
+        return self._begun
 
     def begin_epoch(self, epoch: int) -> None:
         """A batch of it (from 0) has been gone through, here or before."""
@@ -222,7 +226,7 @@ class Sharing:
         self.agreement.check_rates()
         if self._comm is not None:
             # Not those of the newest view: whoever came last to COMMIT does not know of that one yet.
-            self._comm.count(stepping)
+            self._comm.renumber(stepping)
         self.steps = position
         self.guard.settle()
         self.vectors.follow()  # whoever looks at the module's buffers now sees the committed ones
