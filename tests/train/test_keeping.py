@@ -165,6 +165,31 @@ def test_what_is_drawn_between_batches_goes_on_where_it_was(tmp_path, patient):
     resumed_like(tmp_path, program, [3])
 
 
+def test_buffers_that_the_program_writes_after_a_step_are_kept_as_written(tmp_path, patient):
+    class Cooled(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = torch.nn.Linear(12, 2)
+            self.register_buffer("temperature", torch.tensor(4.0))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.linear(x) / self.temperature
+
+    def program(world: World, folder: Path, stop: int) -> Any:
+        torch.manual_seed(0)
+        model = Cooled()
+        model, optimizer = world.share(model, torch.optim.SGD(model.parameters(), lr=0.1))
+        unisono.keep(world, folder, every="1steps")
+        for number, batch in enumerate(world.batches((X, Y), batch_size=40, epochs=2), 1):
+            go_through(world, batch, model, optimizer)
+            model.temperature.mul_(0.9)
+            if number == stop:
+                return None
+        return sha_of(model)
+
+    resumed_like(tmp_path, program, [3, 4])
+
+
 def test_a_loop_left_at_the_end_of_an_epoch_has_not_begun_the_next(tmp_path, patient):
     """Early stopping, then a second phase; ended at the border, and later."""
 

@@ -14,10 +14,12 @@ import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, final
+
+import numpy as np
 
 from unisono.arena.member import Regrouped
 from unisono.arena.protocol import READY
@@ -51,6 +53,8 @@ class Moment:
     facts: dict[str, Any]
     arrays: Arrays
     """Of the things."""
+    buffers: np.ndarray
+    """Of the model, those that may change."""
 
 
 @final
@@ -74,7 +78,7 @@ class Keeper(Attendant):
         self._progress = Progress(sharing, begun)
         sharing.steps_before = begun.get("steps", sharing.steps_before)
         self._restored = False
-        self._moment: Moment | str = Moment({}, {})  # or why there is none
+        self._moment: Moment | str = "none was made yet"  # or why there is none
         self._fingerprint: dict[str, Any] = {}
         self._told = 0
         self._saved = time.monotonic()
@@ -191,7 +195,7 @@ class Keeper(Attendant):
             "generators": pack(places(), arrays, "the random generators"),
             "fingerprint": self._fingerprint,
         }
-        return Moment(facts, arrays)
+        return Moment(facts, arrays, sharing.vectors.current())
 
     def _check(self, lasting: Lasting, moment: Moment) -> None:
         """A `NotFiniteTensor` instead of a snapshot that nobody could go on from."""
@@ -205,7 +209,9 @@ class Keeper(Attendant):
         return str(self._write_into(lasting, moment, self._habits.folder))
 
     def _write_into(self, lasting: Lasting, moment: Moment, folder: Path) -> Path:
-        groups, facts = arrays_of(self._sharing, lasting) | {"things": moment.arrays}, moment.facts
+        facts, buffers = moment.facts, lasting.buffers.copy()
+        buffers[: len(moment.buffers)] = moment.buffers  # the program may have written to them after the step
+        groups = arrays_of(self._sharing, replace(lasting, buffers=buffers)) | {"things": moment.arrays}
         habits = self._habits
         return write(folder, facts["steps"], groups, facts, keep=habits.copies, after=habits.folder).path
 

@@ -97,6 +97,11 @@ class Vectors:
         pairs = zip(self._pieces(self._room).items(), self._pieces(self._start).values(), strict=True)
         return [name for (name, now), before in pairs if now.tobytes() != before.tobytes()]
 
+    def current(self) -> Array:
+        """A copy (width,) of the module's buffers as they are now, with what was written since `enter`."""
+        self._gather()
+        return self._room.copy()
+
     def adopt(self) -> bytes:
         """Shards start from the buffers as they are now, until `follow`; the bits, none if they are the committed.
 
