@@ -1,5 +1,7 @@
 """A module whose calls depend on those before is refused by name; one that only shows its last call is taken."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 import torch
@@ -76,6 +78,22 @@ def draws(module, x):
     return x + torch.rand(x.shape, generator=module.kept)
 
 
+def draws_once(module, x):
+    """For each number of samples: whichever shard comes first decides what all of them see."""
+    if len(x) not in module.kept:
+        module.kept[len(x)] = torch.rand(len(x), 1)
+    return x + module.kept[len(x)]
+
+
+@cache
+def drawn_once(rows):
+    return torch.rand(rows, 1)
+
+
+def draws_once_outside(module, x):
+    return x + drawn_once(len(x))
+
+
 def counts_outside(module, x):
     COUNTED[0] += 1
     return x * COUNTED[0]
@@ -91,12 +109,15 @@ REFUSED = [
     (made(compares), "gave two outputs for the same samples"),
     (made(starts), KEEPS + r"None before a call, 0\.\d+ after it"),
     (made(draws, torch.Generator), KEEPS + ".* with other values after a call"),
+    (made(draws_once, dict), "Sequential draws random numbers in one call and not in the next"),
+    (made(draws_once_outside), "Sequential draws random numbers in one call and not in the next"),
     (made(counts_outside), "Sequential gave two outputs for the same samples, parameters, buffers and random numbers"),
 ]
 
 
 @pytest.mark.parametrize(("make", "message"), REFUSED)
 def test_state_between_calls_is_refused_by_name(make, message):
+    drawn_once.cache_clear()
     with pytest.raises(UserError, match=f"(?s){message}.*HINT:.*register_buffer"):
         TorchModel(make, TASK)
 

@@ -18,7 +18,7 @@ from torch import nn
 
 from unisono.errors import UserError
 from unisono.models.torch.python_state import Change, State, bits_of, first_change, python_state
-from unisono.models.torch.seeding import places, return_to
+from unisono.models.torch.seeding import Kinds, moved, places, return_to
 
 _WHY = (
     "ranks call the module in different numbers and orders, so each number of ranks would train another network, and a "
@@ -35,6 +35,8 @@ class Outcome(NamedTuple):
 
     output: bytes
     state: State
+    draws: Kinds
+    """The generators of random numbers that it drew from."""
 
 
 @final
@@ -61,7 +63,7 @@ class Start:
         return_to(self._places)
 
     def outcome(self, output: Any) -> Outcome:
-        return Outcome(bits_of(output), python_state(self._module))
+        return Outcome(bits_of(output), python_state(self._module), moved(self._places))
 
     def run(self, *given: Any, **named: Any) -> Outcome:
         """One call with copies of these tensors: it may write into them."""
@@ -78,6 +80,12 @@ def check_same(module: nn.Module, start: Start, first: Outcome, again: Outcome) 
         before = first_change(start.state, first.state)
         told = before if before is not None and before.name == change.name else change
         raise _refusal(module, told)
+    if first.draws != again.draws:
+        raise UserError(
+            f"{type(module).__name__} draws random numbers in one call and not in the next with the same samples: it "
+            f"keeps what it has drawn, or counts its calls; {_WHY}",
+            hint=f"draw in every call, or once, in __init__. {_BUFFER}",
+        )
     if first.output != again.output:
         raise UserError(
             f"{type(module).__name__} gave two outputs for the same samples, parameters, buffers and random numbers: "
