@@ -102,3 +102,42 @@ def test_objects_that_know_each_other_and_long_chains_end():
     assert len(before) == MOST
     module.chain.next.next.value = 1
     assert first_change(before, python_state(module)) == ("chain.next.next.value", "0", "1")
+
+
+class Raising(dict):
+    """A mapping that does not show what it holds."""
+
+    def items(self):
+        raise RuntimeError("closed")
+
+
+@pytest.mark.parametrize(
+    "value", [lambda: Raising(a=1), lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])]
+)
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_what_cannot_be_looked_at_is_one_leaf(value):
+    module = nn.Linear(2, 2)
+    module.kept, module.calls = value(), 0
+    before = python_state(module)
+    module.calls += 1
+    assert first_change(before, python_state(module)).name == "calls"
+
+
+def test_of_a_long_container_only_the_first_are_named(monkeypatch):
+    """However long it is: names of all would take memory and seconds."""
+    monkeypatch.setattr("unisono.models.torch.python_state.MOST", 10)
+    named = []
+
+    class Counted(list):
+        def __iter__(self):
+            for number in range(10**9):
+                named.append(number)
+                yield number
+
+        def __len__(self):
+            return 10**9
+
+    module = nn.Linear(2, 2)
+    module.kept = Counted()
+    assert next(leaf for leaf in python_state(module) if leaf.name == "len(kept)").shown == str(10**9)
+    assert len(named) <= 11

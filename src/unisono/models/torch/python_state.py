@@ -104,27 +104,38 @@ def _walk(values: Iterable[tuple[str, Any]], known: set[int]) -> Iterator[Leaf]:
             continue
         if isinstance(value, _NUMBERS):
             yield Leaf(name, repr(value).encode(), repr(value)[:_SHOWN])
-        elif isinstance(value, Tensor | np.ndarray | np.generic):
-            yield _array(name, value)
         elif id(value) not in met:
             met.add(id(value))
             kept.append(value)
-            inner = _inside(name, value)
+            try:
+                inner = _inside(name, value)
+            except Exception:  # of an object that does not let itself be looked at
+                inner = Leaf(name, type(value).__qualname__.encode(), type(value).__qualname__)
             if isinstance(inner, Leaf):
                 yield inner
             else:
-                yield Leaf(f"len({name})", str(len(inner)).encode(), str(len(inner)))
-                left.extend(inner[::-1])
+                yield Leaf(f"len({name})", str(inner.length).encode(), str(inner.length))
+                left.extend(inner.first[::-1])
 
 
-def _inside(name: str, value: Any) -> Leaf | list[tuple[str, Any]]:
+class Inner(NamedTuple):
+    """What a container holds: how many, and the first of them, by name."""
+
+    length: int
+    first: list[tuple[str, Any]]
+
+
+def _inside(name: str, value: Any) -> Leaf | Inner:
     """What a value consists of, or a leaf if it cannot be looked into."""
+    if isinstance(value, Tensor | np.ndarray | np.generic):
+        return _array(name, value)
     if isinstance(value, Mapping):
-        return [(f"{name}[{_key(key)}]", each) for key, each in value.items()]
+        return Inner(len(value), [(f"{name}[{_key(key)}]", each) for key, each in islice(value.items(), MOST)])
     if isinstance(value, list | tuple | deque):
-        return [(f"{name}[{number}]", each) for number, each in enumerate(value)]
+        return Inner(len(value), [(f"{name}[{number}]", each) for number, each in enumerate(islice(value, MOST))])
     if isinstance(value, set | frozenset):
-        return [(f"{name}[...]", key) for key in sorted(map(_key, value))]
+        keys = sorted(map(_key, value)) if len(value) <= MOST else []
+        return Inner(len(value), [(f"{name}[...]", key) for key in keys])
     if isinstance(value, torch.Generator):
         return _array(name, value.get_state())
     if isinstance(value, random.Random | np.random.RandomState):
@@ -139,7 +150,7 @@ def _inside(name: str, value: Any) -> Leaf | list[tuple[str, Any]]:
     attributes = {} if opaque and not isinstance(value, nn.Module) else _attributes(value)
     if not attributes or len(name) > _LONGEST:
         return Leaf(name, kind.__qualname__.encode(), kind.__qualname__)
-    return [(f"{name}.{key}", each) for key, each in attributes.items()]
+    return Inner(len(attributes), [(f"{name}.{key}", each) for key, each in attributes.items()])
 
 
 def _attributes(value: Any) -> dict[str, Any]:
@@ -173,6 +184,6 @@ def _array(name: str, value: Any) -> Leaf:
 
 
 def _leaf_of_bytes(name: str, about: str, array: np.ndarray) -> Leaf:
-    digest = hashlib.blake2b(np.ascontiguousarray(array).tobytes(), digest_size=16)
+    digest = hashlib.blake2b(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data, digest_size=16)
     digest.update(about.encode())
     return Leaf(name, digest.digest(), about)
