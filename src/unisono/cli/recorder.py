@@ -102,9 +102,8 @@ class Recorder:
         self.path, self.weights = self._directory.path, self._directory.weights
         self.token = self._directory.token
         self.watch = Watch(self.path, devices, job.recipe.watts_per_core)
-        setting = Setting(
-            ENGINES[job.recipe.engine], transport, usable_cores(), hosts, devices, kernel_dependences(job)
-        )
+        tried = [] if self._is_rank else kernel_dependences(job)
+        setting = Setting(ENGINES[job.recipe.engine], transport, usable_cores(), hosts, devices, tried)
         with ExitStack() as kept:
             kept.enter_context(self._directory)
             self._screen.say(opening(job, setting))
