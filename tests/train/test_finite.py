@@ -196,6 +196,7 @@ def test_constants_that_were_never_finite_and_integers_are_no_divergence():
     from unisono.models.torch.vectors import Vectors
 
     module = torch.nn.Linear(13, 5)
+    module.norm = torch.nn.BatchNorm1d(7, affine=False)
     module.register_buffer("mask", torch.full((5, 5), -torch.inf).triu(1))
     module.register_buffer("unknown", torch.full((3,), torch.nan))
     module.register_buffer("last", torch.tensor([-1, -1]))  # as float32 words that is NaN
@@ -209,8 +210,14 @@ def test_constants_that_were_never_finite_and_integers_are_no_divergence():
     check(state=[np.array([1.0, np.inf], "f4")])
     with pytest.raises(NotFiniteTensor, match=r"the optimizer's state holds NaN after epoch 3\nHINT: stop"):
         check(state=[np.zeros(2, "f4"), np.array([1.0, np.nan], "f4")])
-    vectors.named(params, buffers)[1]["total"][1] = np.inf
+    vectors.named(params, buffers)[1]["total"][0] = -np.inf  # a mask that is filled later
+    check()
+    vectors.named(params, buffers)[1]["total"][1] = np.nan
     with pytest.raises(NotFiniteTensor, match="1 of 2 values of total are not finite after epoch 3"):
+        check()
+    vectors.named(params, buffers)[1]["total"][1] = 0.0
+    vectors.named(params, buffers)[1]["norm.running_var"][3] = np.inf
+    with pytest.raises(NotFiniteTensor, match=r"1 of 7 values of norm\.running_var are not finite after epoch 3"):
         check()
     vectors.named(params, buffers)[0]["weight"][1:] = np.nan
     with pytest.raises(NotFiniteTensor, match="52 of 65 values of weight are not finite"):

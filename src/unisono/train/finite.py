@@ -6,12 +6,13 @@ It is never done in a step.
 
     check = FiniteCheck(model, params, buffers); check(params, buffers, "after epoch 3", hint="lower --lr")
 
-Buffers that are not finite at the start (masks with -inf) may stay so. Integers are finite.
+Buffers that are not finite at the start may stay so, and infinities count in running statistics only: masks of -inf are
+no divergence. Integers are finite.
 
 Limits: of the optimizer's state only NaN counts, for an infinite second moment stops a parameter and spoils nothing.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Protocol, final
 
 import numpy as np
@@ -20,6 +21,8 @@ from unisono.errors import UnisonoError
 from unisono.models.base import Array, Layout
 from unisono.recipe import Recipe
 
+RUNNING = ("running_mean", "running_var")
+"""Buffers that follow what the network computes."""
 _PIECE = 1 << 16
 """Elements looked at in one call: what it makes of them stays in the cache."""
 
@@ -56,7 +59,8 @@ class FiniteCheck:
         trained, states = self._named(params, buffers)
         checked = {name: array for name, array in states.items() if name not in self._exempt}
         for name, array in (trained | checked).items():
-            if found := _count(array):
+            masks = name in checked and name.rpartition(".")[2] not in RUNNING
+            if found := _count(array, np.isnan if masks else _not_finite):
                 raise NotFiniteTensor(f"{found} of {array.size} values of {name} are not finite {when}", hint=hint)
         for vector in state:
             if any(np.isnan(piece).any() for piece in _pieces(vector)):
@@ -73,11 +77,16 @@ def lower_rate(recipe: Recipe) -> str:
     return f"lower --lr ({recipe.lr:g}), or use --clip 1 or --warmup-epochs 1"
 
 
-def _count(array: Array) -> int:
-    """How many values are not finite."""
+def _not_finite(piece: Array) -> Array:
+    found: Array = ~np.isfinite(piece)
+    return found
+
+
+def _count(array: Array, counts: Callable[[Array], Array] = _not_finite) -> int:
+    """How many values are not finite, or of another kind that `counts`."""
     if array.dtype.kind != "f":
         return 0
-    return array.size - sum(int(np.count_nonzero(np.isfinite(piece))) for piece in _pieces(array))
+    return sum(int(np.count_nonzero(counts(piece))) for piece in _pieces(array))
 
 
 def _pieces(array: Array) -> Iterable[Array]:
