@@ -46,3 +46,13 @@ def test_guesses():
     assert guess_of(load("digits")) == math.log(10)
     data = load("synthetic:regression,rows=50,features=3")
     assert guess_of(data) == pytest.approx(float(((data.train_y - data.train_y.mean(0)) ** 2).mean(0).sum()), rel=1e-5)
+
+
+@pytest.mark.parametrize("part", ["test", "validation"])
+@pytest.mark.parametrize("loss", [float("inf"), float("nan")])
+def test_a_loss_that_is_not_finite_after_the_last_update_is_warned_of_once(part, loss):
+    watch = Divergence(2.3026, lr=1e38, epochs=2)
+    told = watch.add({"epoch": 1, "train_loss": 2.0, f"{part}_loss": loss})
+    assert told.startswith(f"Warning: the training diverges: after epoch 1 the {part} loss is not finite")
+    assert "HINT: lower --lr" in told
+    assert watch.add({"epoch": 2, "train_loss": 1.9, f"{part}_loss": loss}) == ""

@@ -35,6 +35,13 @@ class Divergence:
         """A warning; empty if there is nothing to say. One that gets better may have begun badly: it has time."""
         loss, before = metrics["train_loss"], self._before
         self._before = loss
+        parts = [part for part in ("validation", "test") if not math.isfinite(metrics.get(f"{part}_loss", 0.0))]
+        if parts and not self._warned:
+            self._warned = True
+            return (
+                f"Warning: the training diverges: after epoch {metrics['epoch']} the {parts[0]} loss is not finite, "
+                f"though the weights are.\nHINT: lower --lr ({self._lr:g}), or use --clip 1 or --warmup-epochs 1"
+            )
         better = loss < before and metrics["epoch"] < self._epochs
         if self._warned or not self._guess or loss <= TIMES_WORSE * self._guess or better:
             return ""
