@@ -185,7 +185,7 @@ def main() -> None:
             tally = explore(names, options.points, random.Random(options.seed), folder, options.workers)
             print(f"{len(set(os.listdir('/dev/shm')) - files)} new files in /dev/shm, of all programs")
             tally.show()
-            well = set(tally.verdicts) <= {EQUAL}
+            well = set(tally.verdicts) == {EQUAL}
             if options.lines is not None:
                 options.lines.write_text(tally.lines())
     except UnisonoError as error:
@@ -199,7 +199,7 @@ def main() -> None:
 def _repeat(trial: Trial, folder: Path) -> bool:
     outcome = trial.run(quiet(trial.job, folder), folder)
     print(f"{trial}: {outcome.fired} of {len(trial.faults)} faults struck; {outcome.verdict} {outcome.told}")
-    return outcome.verdict == EQUAL
+    return outcome.verdict == EQUAL and outcome.fired == len(trial.faults)
 
 
 if __name__ == "__main__":

@@ -85,7 +85,9 @@ class Trial:
                 code = run.code()
             if left := _left(run.pid):
                 verdict, told = LEFT, f"{left}"
-            elif found := job.found(folder):
+            elif (found := job.found(folder)) and code not in (0, -signal.SIGKILL):
+                verdict, told = FAILED, f"exit code {code} of a finished run: {log.read_text()[-1500:]}"
+            elif found:
                 expected = job.expected(quiet, found, self.faults)
                 verdict = EQUAL if found == expected else DIFFERENT
                 told = "" if found == expected else _difference(found, expected)

@@ -114,7 +114,8 @@ def measure(folder: Path, options: argparse.Namespace, ranks: int, rng: random.R
         columns += [f"{median(times) / shard_s:>9.2f}", f"{max(times) / shard_s:>6.2f}"] if times else [f"{'-':>16}"]
     equal = found.sha256 == quiet.sha256
     print(*columns, f"{again:>10.2f}", f"{'equal' if equal else 'NOT EQUAL':>10}", flush=True)
-    return equal and all(taken <= shard_s + SLACK_S for taken in found.reforming_s)
+    struck = len(found.reforming_s) == options.kills
+    return equal and struck and all(taken <= shard_s + SLACK_S for taken in found.reforming_s)
 
 
 def main() -> None:
