@@ -22,7 +22,7 @@ from two_machines import two_machines
 
 SETTINGS: dict[str, Callable[[], Setting]] = {
     "2 ranks": lambda: Setting(2, "adam", clip=1.0, snapshots="1steps"),
-    "3 ranks": lambda: Setting(3, "momentum"),
+    "3 ranks": lambda: Setting(3, "momentum", early=True),
     "2 machines": lambda: two_machines(2),
 }
 

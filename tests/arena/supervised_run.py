@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Any, final
 from unittest.mock import patch
 
@@ -58,9 +59,12 @@ class Setting:
         clip: float | None = None,
         snapshots: str = "",
         seating: Seating | None = None,
+        *,
+        early: bool = False,
     ) -> None:
-        """seating: where there are several machines; then `ranks` is the number of those of this one."""
-        self.ranks, self.seating = ranks, seating
+        """seating: where there are several machines; then `ranks` is the number of those of this one. early: as if all
+        took long, so replacements are forked while the others come to rest, and shards are computed one by one."""
+        self.ranks, self.seating, self.early = ranks, seating, early
         options = OptimizerOptions(optimizer, lr=0.1, clip=clip)
         self.job = tiny_job(ranks, options, snapshots)
         model = Tiny()
@@ -155,7 +159,7 @@ class _Run:
             supervisor = Supervisor(self._shared.words, setting.ranks, self._live, care, self._hear, self._make_ranks)
             outcome.append(supervisor.run())
 
-        with replaced(scheduler.wait_until):
+        with replaced(scheduler.wait_until, early=setting.early):
             setting.memory.scheduler = scheduler
             try:
                 scheduler.start("the supervisor", watch)
@@ -253,7 +257,7 @@ def _record(value: dict[str, Any]) -> dict[str, Any]:
 
 
 @contextmanager
-def replaced(wait: Callable[..., bool] | None = None) -> Iterator[None]:
+def replaced(wait: Callable[..., bool] | None = None, *, early: bool = False) -> Iterator[None]:
     """Real waiting is the scheduler's, nothing is measured that takes time, and Ctrl-C is not the supervisor's."""
     with ExitStack() as kept:
         kept.enter_context(patch("unisono.train.closing.pss_bytes", lambda: 0))
@@ -261,6 +265,9 @@ def replaced(wait: Callable[..., bool] | None = None) -> Iterator[None]:
         kept.enter_context(patch("unisono.train.trainer.PROGRESS_S", 1e9))
         kept.enter_context(patch("unisono.launch.lookout.memory_kills", lambda: 0))
         kept.enter_context(patch("unisono.launch.newcomers.FIRST_PAUSE_S", 0.0))
+        # No clock decides: replacements are forked at once or afterwards, shards computed one by one or together.
+        kept.enter_context(patch("unisono.launch.supervisor.HEAD_START_S", -1.0 if early else inf))
+        kept.enter_context(patch("unisono.strategies.maker.LONG_S", -1.0 if early else inf))
         kept.enter_context(patch("unisono.launch.supervisor.heeding", lambda *given: nullcontext()))
         kept.enter_context(patch.object(Member, "pulsing", lambda self: nullcontext()))
         kept.enter_context(patch("unisono.launch.errand.readable", lambda fd, timeout_s: False))
