@@ -13,8 +13,8 @@
 
 When a rank of `unisono.run` dies after `share`, the others go on without it. From the next step on `rank`, `size` and
 `comm` are those of the ranks that made it, numbered from 0 without gaps. In between, a collective that needs the dead
-rank's part raises `RankLost`, on all others and at once; from then on they count anew, too. So all ranks count alike at
-any line of the program, and what was shared out by `rank` and `size` is never added up with a part missing.
+rank's part raises `RankLost`, on all others and at once; from then on ranks are renumbered, too. So all ranks count
+alike at any line of the program, and what was shared out by `rank` and `size` is never added up with a part missing.
 
 Limits: a world shares one model, whose ranks are on one node.
 """

@@ -2,8 +2,8 @@
 
 The one idea: ranks count who takes part at points that all of them pass alike, never at the moment when one of them
 hears of a death. `slots` are those who made the last step together, by rank; they may have died since. A collective
-that needs one of the dead raises `RankLost` on all others, and only then they count anew. So what ranks share out by
-`rank` and `size` is never added up with a part missing.
+that needs one of the dead raises `RankLost` on all others, and only then ranks are renumbered. So what ranks share out
+by `rank` and `size` is never added up with a part missing.
 
     membership = Membership(member, changed); comm.follow(membership)
     membership.pause()                # in every wait: stands still while the membership changes

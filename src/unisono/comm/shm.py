@@ -81,7 +81,7 @@ class ShmCommunicator(CheckedCommunicator):
         self._membership, self._version = membership, membership.version
         self._mail.pause = membership.await_peer
 
-    def count(self, slots: tuple[int, ...]) -> None:
+    def renumber(self, slots: tuple[int, ...]) -> None:
         """Those in `slots` take part from now on, numbered in this order; all of them call it at the same point."""
         membership = self._membership
         if membership is None or membership.slots == slots:
@@ -223,7 +223,7 @@ class ShmCommunicator(CheckedCommunicator):
             self.state = "broken: one of its ranks is gone"
         else:
             self._stage.rewind()
-            self.count(membership.living)
+            self.renumber(membership.living)
         raise error
 
     def _meanwhile(self) -> None:

@@ -46,7 +46,9 @@ def check_data_dir(spec: str, data_dir: str) -> None:
     if data_dir and spec not in IN_DATA_DIR:
         raise UserError(
             f"--data-dir {data_dir} with --data {spec}, which does not read it: only {' and '.join(IN_DATA_DIR)} do",
-            hint=f"did you mean --data {data_dir}? Else leave --data-dir out, or name the data that lie there",
+            hint="leave --data-dir out"
+            if spec == data_dir
+            else f"did you mean --data {data_dir}? Else leave --data-dir out, or name the data that lie there",
         )
 
 

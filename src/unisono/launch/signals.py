@@ -107,13 +107,15 @@ class _Patient:
 
 @contextmanager
 def handlers_kept() -> Iterator[None]:
-    """If the block ends well, signals are handled as before: for a process that goes on after a finished run."""
+    """After the block signals are handled as before: for a process that goes on after a run."""
     before = {number: signal.getsignal(number) for number in SIGNALS}
-    yield
-    if threading.current_thread() is threading.main_thread():
-        for number, handler in before.items():
-            if handler is not None:  # else not Python's
-                signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            for number, handler in before.items():
+                if handler is not None:  # else not Python's
+                    signal.signal(number, handler)
 
 
 def exit_undisturbed() -> None:

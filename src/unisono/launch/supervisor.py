@@ -32,8 +32,8 @@ from unisono.launch.supervision import ASKED, NOBODY, OTHERS, READY, REPLACEMENT
 
 TICK_S = 0.1
 HEAD_START_S = 0.05
-"""Replacements are forked after the survivors have re-formed, which to fork would delay; or meanwhile, if that takes
-longer: then they may be ready by the time, and everybody stands still once instead of twice."""
+"""Replacements are forked after the survivors have re-formed, since forking would delay that. If re-forming takes
+longer than this, they are forked meanwhile: they may be ready by then, and all stand still once instead of twice."""
 SILENCE_S = 1.0
 """After a request to end that takes so long, it is said that it was heard."""
 

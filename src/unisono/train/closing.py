@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from shlex import quote
 from typing import Any, final
 
 import numpy as np
@@ -191,7 +192,7 @@ class Closing:
             older = f", {name} there holds those of epoch {before}" if (before := epoch_in(self._weights)) else ""
             trouble = (
                 f"{kept.cause}{older}; the weights that the run ended with are in {kept.path}\n"
-                f"HINT: make room, then: cp {kept.path} {self._weights}"
+                f"HINT: make room, then: cp {quote(str(kept.path))} {quote(str(self._weights))}"
             )
         self._report({"trouble": trouble, "weights_path": str(kept.path)})
 

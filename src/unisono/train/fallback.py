@@ -100,21 +100,27 @@ def places(home: Path) -> Iterator[Path]:
     folder = next(one for one in (home, *home.parents, Path("/")) if one.is_dir())
     own = os.stat(folder).st_dev
     around = [parent for parent in folder.resolve().parents if parent != parent.parent]
-    nearest = [parent for parent in around if os.stat(parent).st_dev != own][:1]
+    nearest = [parent for parent in around if _device(parent) not in (own, None)][:1]
     with suppress(RuntimeError):
         nearest.append(Path.home())
     for place in dict.fromkeys([*nearest, Path(tempfile.gettempdir()), Path("/var/tmp"), _MEMORY]):
-        with suppress(OSError):
-            if os.stat(place).st_dev != own and os.access(place, os.W_OK | os.X_OK):
-                yield place
+        if _device(place) not in (own, None) and os.access(place, os.W_OK | os.X_OK):
+            yield place
+
+
+def _device(place: Path) -> int | None:
+    """None: it cannot be looked at, or is not there."""
+    with suppress(OSError):
+        return os.stat(place).st_dev
+    return None
 
 
 def _write_elsewhere(write: Callable[[Path], Path], home: Path, nbytes: int) -> tuple[Path | None, Path | None]:
     """(the directory that was made for it, where it is); None: no place takes it."""
     for place in places(home):
-        if _free_bytes(place) < nbytes + _ROOM_BYTES:
-            continue
         with suppress(OSError, NotWritten), ExitStack() as left:
+            if _free_bytes(place) < nbytes + _ROOM_BYTES:
+                continue
             made = Path(tempfile.mkdtemp(prefix="unisono-kept-", dir=place))
             left.callback(shutil.rmtree, made, ignore_errors=True)
             folder = made / home.resolve().name

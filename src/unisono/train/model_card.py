@@ -38,7 +38,8 @@ _PLAIN: dict[str, type] = {
 @final
 @dataclass(frozen=True, eq=False)
 class ModelCard:
-    """`model`, `engine`, `precision`, `dropout` and `data` are those of the recipe."""
+    """`model`, `engine`, `precision`, `dropout` and `data` are those of the recipe, files without
+    their folder: the same run elsewhere has the same card."""
 
     model: str
     engine: str
@@ -64,8 +65,8 @@ class ModelCard:
         activation = recipe.activation or OWN_ACTIVATIONS.get(recipe.model.partition(":")[0], "")
         kept = data.normalisation if len(data.normalisation.scale) <= MOST else None
         return ModelCard(
-            recipe.model, recipe.engine, recipe.precision, activation, recipe.dropout, recipe.data, data.outputs,
-            data.classes, data.vocabulary, data.shape, data.tokens, kept,
+            _short(recipe.model), recipe.engine, recipe.precision, activation, recipe.dropout, _short(recipe.data),
+            data.outputs, data.classes, data.vocabulary, data.shape, data.tokens, kept,
         )  # fmt: skip
 
     @property
@@ -137,3 +138,8 @@ class ModelCard:
 
         name, _, arguments = self.model.partition(":")
         return build(name, arguments, self.shape, self.outputs, self.activation, self.dropout)
+
+
+def _short(name: str) -> str:
+    """A file's name without its folder, whatever follows it: /home/me/mine.py:net, data.txt:context=64."""
+    return name.rpartition("/")[2]

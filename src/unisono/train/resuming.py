@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, final
 
+from unisono.data.sources import IN_DATA_DIR
 from unisono.errors import UserError, unknown_name
 from unisono.recipe import ONE_RUNS, Recipe, option
 from unisono.recipe_reading import changed, load
@@ -40,13 +41,20 @@ def recipe_of(run: str, overrides: dict[str, Any]) -> Recipe:
     """The recipe of a run directory, with what is given on top; if its file is gone, that of the newest snapshot."""
     path = Path(run).expanduser() / "recipe.toml"
     if path.is_file() and path.stat().st_size:
-        return load(str(path), {**overrides, "resume": run})
+        return _without_idle_directory(load(str(path), {**overrides, "resume": run}), overrides)
     if (snapshot := newest(path.parent / SNAPSHOTS).snapshot) is None:
         if not path.parent.exists():
             raise UserError(f"--resume {run}: there is no such directory", hint="give that of a run, such as runs/NAME")
         raise UserError(f"--resume {run} is not a run directory: it has no recipe.toml", hint="give that of a run")
     saved = {name: value for name, value in snapshot.facts["recipe"].items() if name not in ONE_RUNS}
-    return changed(saved, {**overrides, "resume": run}, str(snapshot.path))
+    return _without_idle_directory(changed(saved, {**overrides, "resume": run}, str(snapshot.path)), overrides)
+
+
+def _without_idle_directory(recipe: Recipe, overrides: dict[str, Any]) -> Recipe:
+    """Earlier versions took a --data-dir that the data do not read: a run that has one goes on without it."""
+    if recipe.data_dir and not overrides.get("data_dir") and recipe.data not in IN_DATA_DIR:
+        return replace(recipe, data_dir="")
+    return recipe
 
 
 @final

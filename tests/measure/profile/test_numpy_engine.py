@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from unisono.aligned import ALIGNMENT_BYTES
 from unisono.measure.profile.layers import Stamps, held_bytes
 from unisono.measure.profile.numpy_engine import NumpyInstrument
 from unisono.models.layer import Room
@@ -143,5 +144,6 @@ def test_memory_is_what_a_layer_holds_without_parameters():
     params = np.zeros(layer.layout.length, np.float32)
     none, rows = np.zeros(0, np.float32), np.zeros((2, 0), np.float32)
     opened = layer.open(Room((2, BATCH, FEATURES), params, none, rows, []))
-    outputs, back, ones = 2 * BATCH * 4, 2 * BATCH * FEATURES, BATCH
-    assert held_bytes(opened, [params, none, rows]) == 4 * (outputs + back + ones)
+    outputs, back = (2 * (-(-4 * BATCH * width // ALIGNMENT_BYTES) * ALIGNMENT_BYTES) for width in (4, FEATURES))
+    borders = 3 * ALIGNMENT_BYTES  # what aligned memory takes to begin on one: outputs, back, a row of ones
+    assert held_bytes(opened, [params, none, rows]) == outputs + back + 4 * BATCH + borders
