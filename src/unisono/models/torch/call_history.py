@@ -65,11 +65,10 @@ class Start:
     def outcome(self, output: Any) -> Outcome:
         return Outcome(bits_of(output), python_state(self._module), moved(self._places))
 
-    def run(self, *given: Any, **named: Any) -> Outcome:
-        """One call with copies of these tensors: it may write into them."""
+    def run(self, x: torch.Tensor) -> Outcome:
+        """One call with a copy of these samples: it may write into them."""
         self.restore()
-        copies = [_copy(each) for each in given]
-        return self.outcome(self._call(*copies, **{name: _copy(each) for name, each in named.items()}))
+        return self.outcome(self._call(x.clone()))
 
 
 def check_same(module: nn.Module, start: Start, first: Outcome, again: Outcome) -> None:
@@ -108,12 +107,3 @@ def _refusal(module: nn.Module, change: Change) -> UserError:
         values = f"{change.before}, with other values after a call"
     attribute = name.removeprefix(f"{path}.") if path else name
     return UserError(f"{where} keeps state in the attribute {attribute!r}: {values}; {_WHY}", hint=_BUFFER)
-
-
-def _copy(value: Any) -> Any:
-    if isinstance(value, torch.Tensor):
-        # A copy of a result of other layers has their graph.
-        return value.clone()
-    if isinstance(value, tuple | list) and type(value) in (tuple, list):
-        return type(value)(_copy(each) for each in value)
-    return {name: _copy(each) for name, each in value.items()} if type(value) is dict else value
