@@ -32,6 +32,7 @@ from unisono.loop.samples import Samples, Wanted, seed_all
 from unisono.loop.sharing import WEIGHT, Sharing
 from unisono.models.torch.graphs import explained
 from unisono.rng import generator
+from unisono.strategies.dealing import unfinished
 from unisono.strategies.shared import LOSS
 
 
@@ -173,8 +174,7 @@ class Batch:
         makers = member.view.members
         mine = dealing.share(self.live, makers, member.slot)
         self._makers, kept = makers, dealing.begin(self.live, self._serial, mine)
-        done = {shard for span in kept for shard in range(*span)}
-        missing = [shard for shard in mine if shard not in done]
+        missing = unfinished(mine, kept)
         for shard in missing:
             member.pause()
             sample = self._batches.next_shard(self.epoch, self.step, missing)

@@ -17,7 +17,7 @@ Where there are several machines, makers, finishers and rows are those of one; w
 (`nodes/desk.py`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import TypeAlias, final
@@ -166,6 +166,12 @@ class Dealing:
     def _first(self, live: int) -> int:
         """The shard whose row is the first."""
         return 0 if self._seating is None else self._seating.part(live).start
+
+
+def unfinished(shards: range, kept: Iterable[Span]) -> list[int]:
+    """Those of `shards` that no node in `kept` holds."""
+    done = {shard for span in kept for shard in range(*span)}
+    return [shard for shard in shards if shard not in done]
 
 
 def _part(live: int, seating: Seating | None) -> range:

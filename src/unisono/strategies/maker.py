@@ -26,7 +26,7 @@ from unisono.arena.member import Member
 from unisono.data.loader import Group
 from unisono.models.base import Model, Noise, Part, ShardSums
 from unisono.strategies.base import Batch
-from unisono.strategies.dealing import Dealing
+from unisono.strategies.dealing import Dealing, unfinished
 from unisono.strategies.exchange import ArenaExchange
 from unisono.strategies.shared import CORRECT, LOSS, Shared
 
@@ -141,12 +141,8 @@ def _missing(group: Group, kept: Collection[Span]) -> list[Group]:
     """The shards of a group one by one, without those that are `kept`."""
     if len(group.x) == 1 and not kept:
         return [group]
-    done = {shard for span in kept for shard in range(*span)}
-    return [
-        Group(group.first + at, group.x[at : at + 1], group.y[at : at + 1])
-        for at in range(len(group.x))
-        if group.first + at not in done
-    ]
+    left = (shard - group.first for shard in unfinished(range(group.first, group.first + len(group.x)), kept))
+    return [Group(group.first + at, group.x[at : at + 1], group.y[at : at + 1]) for at in left]
 
 
 def _noise_of(group: Group, noise: Noise | None) -> Noise | None:
