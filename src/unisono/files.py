@@ -1,0 +1,220 @@
+"""The one module that opens files for writing, and the one way to read a file that somebody else may have made.
+
+The one idea: a path is opened once, checked through its descriptor, and used through that. Pipes and devices are
+refused, so nothing waits and nothing is endless. Links are refused for everything that is written, and for what is read
+inside a run directory: a stranger's run must neither change a file of yours nor copy one into a report.
+
+    write_file(Path("runs/mine/summary.json"), text)                  # whole or not at all
+    with append_file(Path("runs/mine/events.jsonl")) as file: file.write(line)
+    with lock_file(Path("runs/mine/.lock")) as file: fcntl.flock(file, fcntl.LOCK_EX)
+    text = read_file(Path("recipe.toml"), most_bytes=1 << 20)
+
+What goes wrong is an `OSError` with a plain `strerror` and the file's name. Limits: a process that is killed while it
+writes leaves its draft; `remove_drafts` clears a directory that is locked. A program that changes a directory while we
+write there can still make us fail, but cannot lead us out of it.
+"""
+
+import errno
+import io
+import os
+import re
+import secrets
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+Content = bytes | memoryview | str | Callable[[BinaryIO], None]
+"""What a file is to hold, or a function that writes it. Text is written as UTF-8."""
+
+_PIECE_BYTES = 1 << 24
+_DRAFT = re.compile(r"\..+\.[0-9a-f]{16}\.part")
+_NEW = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_CHECKED = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # opening a pipe would wait for its other end
+
+
+def open_file(path: Path | str, *, follow_links: bool = True, folder: int | None = None) -> BinaryIO:
+    """A regular file, to be read. folder: a descriptor of the directory that a relative path starts from."""
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow_links else os.O_NOFOLLOW)
+    return open(_regular(os.fspath(path), flags, folder), "rb")
+
+
+def read_file(path: Path | str, most_bytes: int, *, follow_links: bool = True, folder: int | None = None) -> bytes:
+    """The whole of a regular file; an error with errno EFBIG if it is longer than `most_bytes`."""
+    with open_file(path, follow_links=follow_links, folder=folder) as file:
+        data = file.read(most_bytes + 1)
+    if len(data) > most_bytes:
+        raise OSError(errno.EFBIG, f"is longer than the {most_bytes:,} bytes that are read of such a file", str(path))
+    return data
+
+
+@contextmanager
+def open_folder(path: Path, *, within: Path | None = None) -> Iterator[int]:
+    """The descriptor of a directory. within: no part of the path beneath that directory may be a link."""
+    start = within or path
+    fd = os.open(start, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for part in path.relative_to(start).parts:
+            below = _folder(part, fd, path)
+            os.close(fd)
+            fd = below
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def make_folder(path: Path, *, within: Path | None = None) -> None:
+    """Makes a directory unless there is one. The directory that it lies in exists; see `open_folder` for `within`."""
+    with open_folder(path.parent, within=within) as parent:
+        with suppress(FileExistsError):
+            os.mkdir(path.name, dir_fd=parent)
+        os.close(_folder(path.name, parent, path))
+
+
+def write_file(
+    path: Path, content: Content, *, within: Path | None = None, durable: bool = True, mode: int = 0o666
+) -> None:
+    """Makes a file anew, whole or not at all: what was there stays until the new one is complete.
+
+    within: no directory of the path beneath that one may be a link. durable: on the disk when this returns. A link, a
+    pipe, a device or a directory of that name is refused.
+    """
+    with open_folder(path.parent, within=within) as folder:
+        _refuse_other_kinds(path, folder)
+        draft = f".{path.name[:200]}.{secrets.token_hex(8)}.part"
+        with naming(path):
+            fd = os.open(draft, os.O_WRONLY | _NEW, mode, dir_fd=folder)
+        try:
+            _fill(fd, path, content, durable)
+            with naming(path):
+                os.replace(draft, path.name, src_dir_fd=folder, dst_dir_fd=folder)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(draft, dir_fd=folder)
+            raise
+        if durable:
+            sync_folder(folder, path.parent)
+
+
+def create_file(
+    path: Path, content: Content = b"", *, within: Path | None = None, durable: bool = False, mode: int = 0o666
+) -> None:
+    """Makes a file that must not exist yet; `FileExistsError` otherwise. Nothing is left if it cannot be written."""
+    with open_folder(path.parent, within=within) as folder:
+        fd = os.open(path.name, os.O_WRONLY | _NEW, mode, dir_fd=folder)
+        try:
+            _fill(fd, path, content, durable)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(path.name, dir_fd=folder)
+            raise
+
+
+def append_file(path: Path, *, within: Path | None = None) -> io.FileIO:
+    """A file to add to, unbuffered; made if it is missing. A file with a second name (a hard link) is refused."""
+    with open_folder(path.parent, within=within) as folder:
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | _CHECKED
+        return io.FileIO(_own(path, flags, folder), "ab")
+
+
+def lock_file(path: Path, *, within: Path | None = None) -> io.FileIO:
+    """A file to be locked, for reading and writing (else NFS gives no lock); made if it is missing.
+
+    Only its owner may open it: a reader could hold the lock as well.
+    """
+    with open_folder(path.parent, within=within) as folder:
+        fd = _own(path, os.O_RDWR | os.O_CREAT | _CHECKED, folder, 0o600)
+        with suppress(OSError):  # one that is not ours, or a file system without modes
+            os.fchmod(fd, 0o600)
+        return io.FileIO(fd, "r+")
+
+
+def remove_drafts(path: Path) -> None:
+    """Removes what killed writers left in a directory. Only for whoever holds its lock."""
+    with suppress(OSError), open_folder(path) as folder:
+        for name in os.listdir(folder):
+            if _DRAFT.fullmatch(name):
+                with suppress(OSError):
+                    os.unlink(name, dir_fd=folder)
+
+
+def sync_folder(folder: int, path: Path) -> None:
+    """The names in a directory are on the disk when this returns."""
+    try:
+        os.fsync(folder)
+    except OSError as error:
+        # Some network file systems cannot, and say so; there a rename is durable by itself or not at all.
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """An error of calls with a descriptor names no file, or the draft: name the file that was asked for."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def _fill(fd: int, path: Path, content: Content, durable: bool) -> None:
+    with naming(path), open(fd, "wb") as file:
+        if callable(content):
+            content(file)
+        else:
+            view = memoryview(content.encode() if isinstance(content, str) else content).cast("B")
+            for start in range(0, len(view), _PIECE_BYTES):
+                file.write(view[start : start + _PIECE_BYTES])
+        file.flush()
+        if durable:
+            os.fsync(fd)
+
+
+def _folder(name: str, parent: int, path: Path) -> int:
+    try:
+        return os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENOTDIR):
+            link = stat.S_ISLNK(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode)
+            reason = "is a link, which is not followed" if link else "is not a directory"
+            raise OSError(error.errno, reason, str(path)) from None
+        raise OSError(error.errno, error.strerror, str(path)) from None
+
+
+def _regular(path: str, flags: int, folder: int | None, mode: int = 0o666) -> int:
+    try:
+        fd = os.open(path, flags, mode, dir_fd=folder)
+    except OSError as error:
+        if error.errno == errno.ELOOP and flags & os.O_NOFOLLOW:
+            raise OSError(errno.ELOOP, "is a link, which is not followed", path) from None
+        if error.errno == errno.ENXIO:  # writing to a pipe that nobody reads; a socket
+            raise OSError(errno.EINVAL, "is not a regular file", path) from None
+        raise
+    kind = os.fstat(fd).st_mode
+    if not stat.S_ISREG(kind):
+        os.close(fd)
+        if stat.S_ISDIR(kind):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        raise OSError(errno.EINVAL, "is not a regular file", path)
+    return fd
+
+
+def _own(path: Path, flags: int, folder: int, mode: int = 0o666) -> int:
+    with naming(path):
+        fd = _regular(path.name, flags, folder, mode)
+    if os.fstat(fd).st_nlink > 1:
+        os.close(fd)
+        raise OSError(errno.EMLINK, "has a second name (a hard link), so writing would change another file", str(path))
+    return fd
+
+
+def _refuse_other_kinds(path: Path, folder: int) -> None:
+    with suppress(FileNotFoundError):
+        kind = os.stat(path.name, dir_fd=folder, follow_symlinks=False).st_mode
+        if stat.S_ISLNK(kind):
+            raise OSError(errno.ELOOP, "is a link, which is not followed", str(path))
+        if stat.S_ISDIR(kind):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        if not stat.S_ISREG(kind):
+            raise OSError(errno.EINVAL, "is not a regular file", str(path))
