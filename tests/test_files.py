@@ -8,13 +8,17 @@ from pathlib import Path
 import pytest
 
 from unisono.files import (
+    WRONG_KINDS,
     append_file,
+    check_entry,
     create_file,
     lock_file,
     make_folder,
+    move_file,
     open_file,
     read_file,
     remove_drafts,
+    write_all,
     write_file,
 )
 
@@ -201,3 +205,57 @@ def test_reading_goes_by_the_descriptor_of_a_folder(run, outside):
             assert file.read() == b"1"
     finally:
         os.close(folder)
+
+
+@pytest.mark.parametrize(
+    ("kind", "wanted", "told"),
+    [
+        ("link", "", "is a link"),
+        ("dangling link", "folder", "is a link"),
+        ("pipe", "", "is not a regular file"),
+        ("socket", "file", "is not a regular file"),
+        ("directory", "file", "is a directory"),
+        ("directory", "", ""),
+        ("directory", "folder", ""),
+        ("nothing", "file", ""),
+    ],
+)
+def test_an_entry_is_what_it_is_to_be(kind, wanted, told, run, outside):
+    put(kind, run / "entry", outside)
+    if not told:
+        check_entry(run / "entry", wanted)
+        return
+    with pytest.raises(OSError, match=told) as found:
+        check_entry(run / "entry", wanted)
+    assert found.value.errno in WRONG_KINDS
+    assert found.value.filename == str(run / "entry")
+
+
+def test_an_entry_that_grows_has_one_name(run, outside):
+    os.link(outside, run / "events.jsonl")
+    check_entry(run / "events.jsonl", "file")
+    with pytest.raises(OSError, match="second name"):
+        check_entry(run / "events.jsonl", "file", grows=True)
+    with pytest.raises(OSError, match="is not a directory"):
+        check_entry(run / "events.jsonl", "folder")
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe", "directory"])
+def test_a_file_is_moved_over_a_file_only(kind, run, outside):
+    (run / "part").write_text("new")
+    put(kind, run / "whole", outside)
+    with pytest.raises(OSError, match=r"link|regular|directory"):
+        move_file(run / "part", run / "whole")
+    (run / "old").write_text("old")
+    move_file(run / "part", run / "old")
+    assert (run / "old").read_text() == "new"
+    assert outside.read_bytes() == SECRET
+
+
+def test_a_file_that_takes_a_part_at_a_time_gets_all(run, monkeypatch):
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda fd, data: write(fd, data[:3]))
+    with append_file(run / "a") as file:
+        write_all(file, b"0123456789\n")
+        write_all(file, b"")
+    assert (run / "a").read_bytes() == b"0123456789\n"

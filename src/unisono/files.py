@@ -6,7 +6,7 @@ inside a run directory: a stranger's run must neither change a file of yours nor
 
     write_file(Path("runs/mine/summary.json"), text)                  # whole or not at all
     with append_file(Path("runs/mine/events.jsonl")) as file: file.write(line)
-    with lock_file(Path("runs/mine/.lock")) as file: fcntl.flock(file, fcntl.LOCK_EX)
+    with lock_file(Path("runs/mine/.lock")) as file: fcntl.flock(file, fcntl.LOCK_EX)        # `locks.py`
     text = read_file(Path("recipe.toml"), most_bytes=1 << 20)
 
 What goes wrong is an `OSError` with a plain `strerror` and the file's name. Limits: a process that is killed while it
@@ -25,12 +25,17 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
+WRONG_KINDS = frozenset((errno.ELOOP, errno.ENXIO, errno.EISDIR, errno.ENOTDIR, errno.EMLINK))
+"""Errors of what is there but is no regular file, or no directory, of its own."""
 Content = bytes | memoryview | str | Callable[[BinaryIO], None]
 """What a file is to hold, or a function that writes it. Text is written as UTF-8."""
 
 _PIECE_BYTES = 1 << 24
 _DRAFT = re.compile(r"\..+\.[0-9a-f]{16}\.part")
 _NEW = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_LINK, _IRREGULAR = "is a link, which is not followed", "is not a regular file"
+_DIRECTORY, _NO_DIRECTORY = "is a directory", "is not a directory"
+_SECOND_NAME = "has a second name (a hard link), so writing would change another file"
 _CHECKED = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # opening a pipe would wait for its other end
 
 
@@ -81,7 +86,7 @@ def write_file(
     pipe, a device or a directory of that name is refused.
     """
     with open_folder(path.parent, within=within) as folder:
-        _refuse_other_kinds(path, folder)
+        _check_kind(path, folder, "file")
         draft = f".{path.name[:200]}.{secrets.token_hex(8)}.part"
         with naming(path):
             fd = os.open(draft, os.O_WRONLY | _NEW, mode, dir_fd=folder)
@@ -102,7 +107,7 @@ def create_file(
 ) -> None:
     """Makes a file that must not exist yet; `FileExistsError` otherwise. Nothing is left if it cannot be written."""
     with open_folder(path.parent, within=within) as folder:
-        fd = os.open(path.name, os.O_WRONLY | _NEW, mode, dir_fd=folder)
+        fd = _new(path, folder, mode)
         try:
             _fill(fd, path, content, durable)
         except BaseException:
@@ -111,11 +116,24 @@ def create_file(
             raise
 
 
+def new_file(path: Path, *, within: Path | None = None, mode: int = 0o666) -> int:
+    """The descriptor of a file that must not exist yet, for writing."""
+    with open_folder(path.parent, within=within) as folder:
+        return _new(path, folder, mode)
+
+
 def append_file(path: Path, *, within: Path | None = None) -> io.FileIO:
     """A file to add to, unbuffered; made if it is missing. A file with a second name (a hard link) is refused."""
     with open_folder(path.parent, within=within) as folder:
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | _CHECKED
         return io.FileIO(_own(path, flags, folder), "ab")
+
+
+def write_all(file: io.FileIO, data: bytes | memoryview) -> None:
+    """All of it: an unbuffered file may take a part, as a disk does that becomes full."""
+    left = memoryview(data)
+    while left:
+        left = left[os.write(file.fileno(), left) :]
 
 
 def lock_file(path: Path, *, within: Path | None = None) -> io.FileIO:
@@ -130,11 +148,32 @@ def lock_file(path: Path, *, within: Path | None = None) -> io.FileIO:
         return io.FileIO(fd, "r+")
 
 
+def move_file(old: Path, new: Path) -> None:
+    """Gives a complete file another name in its directory; what has that name is replaced, if it is a regular file."""
+    with open_folder(new.parent) as folder, naming(new):
+        _check_kind(new, folder, "file")
+        os.replace(old.name, new.name, src_dir_fd=folder, dst_dir_fd=folder)
+
+
+def check_entry(path: Path, kind: str = "", *, grows: bool = False, within: Path | None = None) -> None:
+    """An error, one of `WRONG_KINDS`, if this is a link, a pipe or a device, or not of its kind. It may be missing.
+
+    kind: "file" or "folder"; empty: either. grows: a file that is added to, and must not have a second name.
+    """
+    with suppress(FileNotFoundError), open_folder(path.parent, within=within) as folder:
+        _check_kind(path, folder, kind, grows=grows)
+
+
+def is_draft(name: str) -> bool:
+    """Whether a file of this name is what `write_file` writes first; a killed writer leaves it."""
+    return _DRAFT.fullmatch(name) is not None
+
+
 def remove_drafts(path: Path) -> None:
     """Removes what killed writers left in a directory. Only for whoever holds its lock."""
     with suppress(OSError), open_folder(path) as folder:
         for name in os.listdir(folder):
-            if _DRAFT.fullmatch(name):
+            if is_draft(name):
                 with suppress(OSError):
                     os.unlink(name, dir_fd=folder)
 
@@ -177,7 +216,7 @@ def _folder(name: str, parent: int, path: Path) -> int:
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENOTDIR):
             link = stat.S_ISLNK(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode)
-            reason = "is a link, which is not followed" if link else "is not a directory"
+            reason = _LINK if link else _NO_DIRECTORY
             raise OSError(error.errno, reason, str(path)) from None
         raise OSError(error.errno, error.strerror, str(path)) from None
 
@@ -187,17 +226,24 @@ def _regular(path: str, flags: int, folder: int | None, mode: int = 0o666) -> in
         fd = os.open(path, flags, mode, dir_fd=folder)
     except OSError as error:
         if error.errno == errno.ELOOP and flags & os.O_NOFOLLOW:
-            raise OSError(errno.ELOOP, "is a link, which is not followed", path) from None
+            raise OSError(errno.ELOOP, _LINK, path) from None
+        if error.errno == errno.EISDIR:
+            raise IsADirectoryError(errno.EISDIR, _DIRECTORY, path) from None
         if error.errno == errno.ENXIO:  # writing to a pipe that nobody reads; a socket
-            raise OSError(errno.EINVAL, "is not a regular file", path) from None
+            raise OSError(errno.ENXIO, _IRREGULAR, path) from None
         raise
     kind = os.fstat(fd).st_mode
     if not stat.S_ISREG(kind):
         os.close(fd)
         if stat.S_ISDIR(kind):
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
-        raise OSError(errno.EINVAL, "is not a regular file", path)
+            raise IsADirectoryError(errno.EISDIR, _DIRECTORY, path)
+        raise OSError(errno.ENXIO, _IRREGULAR, path)
     return fd
+
+
+def _new(path: Path, folder: int, mode: int) -> int:
+    with naming(path):
+        return os.open(path.name, os.O_WRONLY | _NEW, mode, dir_fd=folder)
 
 
 def _own(path: Path, flags: int, folder: int, mode: int = 0o666) -> int:
@@ -205,16 +251,21 @@ def _own(path: Path, flags: int, folder: int, mode: int = 0o666) -> int:
         fd = _regular(path.name, flags, folder, mode)
     if os.fstat(fd).st_nlink > 1:
         os.close(fd)
-        raise OSError(errno.EMLINK, "has a second name (a hard link), so writing would change another file", str(path))
+        raise OSError(errno.EMLINK, _SECOND_NAME, str(path))
     return fd
 
 
-def _refuse_other_kinds(path: Path, folder: int) -> None:
+def _check_kind(path: Path, folder: int, kind: str, *, grows: bool = False) -> None:
     with suppress(FileNotFoundError):
-        kind = os.stat(path.name, dir_fd=folder, follow_symlinks=False).st_mode
-        if stat.S_ISLNK(kind):
-            raise OSError(errno.ELOOP, "is a link, which is not followed", str(path))
-        if stat.S_ISDIR(kind):
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-        if not stat.S_ISREG(kind):
-            raise OSError(errno.EINVAL, "is not a regular file", str(path))
+        found = os.stat(path.name, dir_fd=folder, follow_symlinks=False)
+        if stat.S_ISLNK(found.st_mode):
+            raise OSError(errno.ELOOP, _LINK, str(path))
+        if stat.S_ISDIR(found.st_mode):
+            if kind == "file":
+                raise IsADirectoryError(errno.EISDIR, _DIRECTORY, str(path))
+        elif not stat.S_ISREG(found.st_mode):
+            raise OSError(errno.ENXIO, _IRREGULAR, str(path))
+        elif kind == "folder":
+            raise NotADirectoryError(errno.ENOTDIR, _NO_DIRECTORY, str(path))
+        elif grows and found.st_nlink > 1:
+            raise OSError(errno.EMLINK, _SECOND_NAME, str(path))
