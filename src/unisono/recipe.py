@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import final
 
 from unisono.errors import UserError
+from unisono.files import write_file
 
 DEFAULT_SHARDS = 8
 MOST_THREADS = 1024
@@ -240,8 +241,9 @@ class Recipe:
         if not 0 <= self.target_accuracy <= 1:
             raise UserError(f"--target-accuracy is {self.target_accuracy}", hint="give a share such as 0.97")
 
-    def save(self, path: Path) -> None:
-        path.write_text(self.toml())
+    def save(self, path: Path, *, within: Path | None = None) -> None:
+        """Whole or not at all. within: see `write_file`."""
+        write_file(path, self.toml(), within=within)
 
     def toml(self) -> str:
         """As TOML; without what belongs to one run only, so that another can be made from it."""

@@ -1,5 +1,6 @@
 """`unisono submit`, `jobs` and `cancel` as a user meets them without a cluster; with one: tests/cluster."""
 
+import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -127,6 +128,8 @@ def test_a_dry_run_prints_and_leaves_nothing(tmp_path):
         (["submit", "--interface", "eth0 eth1"], "--interface is 'eth0 eth1'"),
         (["submit", "--script", "/proc/x", "--mem", "1G"], "/proc/x cannot be written"),
         (["submit", "--script", "notes.txt", "--mem", "1G"], "notes.txt exists and is no script of unisono submit's"),
+        (["submit", "--script", "link.sbatch", "--mem", "1G"], "link.sbatch cannot be written: is a link"),
+        (["submit", "--script", "pipe.sbatch", "--mem", "1G"], "pipe.sbatch cannot be written: is not a regular file"),
         (["submit", "--output", "notes.txt/x", "--mem", "1G"], "notes.txt cannot be made"),
         (["submit", "--resume", "nowhere"], "--resume nowhere: there is no such directory"),
         (["jobs"], "no SLURM on this machine"),
@@ -137,7 +140,10 @@ def test_a_dry_run_prints_and_leaves_nothing(tmp_path):
 )
 def test_mistakes_give_one_message_and_exit_code_2(arguments, told, tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
+    (tmp_path / "link.sbatch").symlink_to(tmp_path / "new")
+    os.mkfifo(tmp_path / "pipe.sbatch")
     ended = forked(*arguments, cwd=tmp_path)
+    assert not (tmp_path / "new").exists()
     assert ended.returncode == 2
     assert told in ended.stderr
     assert "HINT" in ended.stderr

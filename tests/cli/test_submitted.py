@@ -20,7 +20,6 @@ from unisono.launch.slurm.client import Job, NoSuchJob
 from unisono.launch.slurm.options import JobOptions
 from unisono.recipe import Recipe
 from unisono.study.cells import Cell
-from unisono.study.disk import end_if_refused
 
 JOB = Job("17", "x", "PENDING", "Resources", 0, 0, "", "", "", "", True)
 RUNNING, DONE = replace(JOB, state="RUNNING", nodes="n[1-2]"), replace(JOB, state="COMPLETED")
@@ -37,6 +36,7 @@ def cluster(monkeypatch, tmp_path):
             self.states: list[Job | UserError] = []
             self.asked: list[str] = []
 
+        (tmp_path / "study").mkdir(exist_ok=True)
         run = tmp_path / "study" / "runs" / "cell-0"
         recipe = tmp_path / "study" / "cells" / "cell.toml"
 
@@ -192,12 +192,11 @@ def test_mistakes_are_told_before_anything_runs(arguments, told, tmp_path, monke
 
 
 def test_a_full_disk_ends_the_study_before_a_job_is_submitted(cluster, monkeypatch):
-    def refuse(path: Path, text: str) -> None:
+    def refuse(fd: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as full:
-        full.setattr(Path, "write_text", refuse)
-        record = cluster.carry_out()
-    assert (record["status"], cluster.asked) == ("failed", [])
-    with pytest.raises(UserError, match=r"cell-0.job cannot be written: No space left on device"):
-        end_if_refused(record, cluster.run)
+        full.setattr(os, "fsync", refuse)
+        with pytest.raises(UserError, match=r"cell.toml cannot be written: No space left on device"):
+            cluster.carry_out()
+    assert cluster.asked == []

@@ -186,3 +186,34 @@ def test_a_lock_that_is_never_free_is_given_up(job):
             fetch(replace(job, limit_s=0.0), fine)
     finally:
         os.close(lock)
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("name", [".lock", "file.gz.part"])
+@pytest.mark.parametrize("kind", ["link", "dangling link", "pipe", "hard link"])
+def test_nothing_is_written_but_into_a_file_of_its_own(job, tmp_path, name, kind):
+    path, outside = job.path.with_name(name), tmp_path / "outside"
+    path.parent.mkdir()
+    outside.write_text("not yours")
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "hard link":
+        os.link(outside, path)
+    else:
+        path.symlink_to(outside if kind == "link" else tmp_path / "new")
+    with pytest.raises(UserError, match=rf"cannot write .*{name}: (is|has) .*\nHINT"):
+        fetch(job, fine)
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["deep", "outside"]
+    assert outside.read_text() == "not yours"
+
+
+def test_who_is_waited_for_is_said(job, capsys, monkeypatch):
+    monkeypatch.setattr(module, "TOLD_S", -1.0)
+    job.path.parent.mkdir()
+    lock = os.open(job.path.parent / ".lock", os.O_RDWR | os.O_CREAT)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    monkeypatch.setattr(module.time, "sleep", lambda _: os.close(lock))
+    fetch(job, fine)
+    told = capsys.readouterr().err
+    assert told.startswith(f"unisono: waiting for another download: process {os.getpid()} ")
+    assert told.endswith(f" holds {job.path.parent / '.lock'}\n")

@@ -225,3 +225,19 @@ def test_what_does_not_come_in_time_is_not_waited_for(tmp_path, monkeypatch, lif
 def test_no_folder_no_stack():
     with ranks(None, spinning) as (stacks, crew):
         assert stacks.save(crew, 0) is None
+
+
+def test_a_stack_goes_to_no_other_place_than_its_folder(tmp_path):
+    outside, log = tmp_path / "outside", tmp_path / "run" / "log"
+    outside.mkdir()
+    log.parent.mkdir()
+    log.symlink_to(outside)
+    with ranks(log, spinning) as (stacks, crew):
+        assert stacks.save(crew, 0) is None
+        log.unlink()
+        log.mkdir()
+        (log / "rank-0.stack").symlink_to(outside / "new")
+        assert stacks.save(crew, 0) is None
+        (log / "rank-0.stack").unlink()
+        assert stacks.save(crew, 0) == log / "rank-0.stack"
+    assert list(outside.iterdir()) == []

@@ -1,6 +1,7 @@
 """Records and their order, with runs that are made up."""
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -159,3 +160,36 @@ def test_an_estimate_counts_what_is_left():
     assert estimate_s(turns(cells, 1), [], trial, cores=1) == (1 + 20) + (1 + 20)
     known = [{"digest": cells[0].digest, "repeat": 0, "elapsed_s": 5.0}]
     assert estimate_s([Turn(cells[0], 0), Turn(cells[0], 1)], known, trial, cores=2) == 5.0
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("name", ["study.json", "cells.jsonl", "scale.csv", "about.json", "runs", "cells", ".lock"])
+def test_what_is_in_the_place_of_a_file_of_a_study_is_refused_at_its_start(tmp_path, name):
+    study, outside = tmp_path / "study", tmp_path / "outside"
+    outside.mkdir()
+    (outside / "file").write_text("not yours")
+    Records.open(study, "scale", STUDIED).close()
+    for kind in ("link", "dangling link", "link to a directory", "pipe"):
+        (study / name).unlink(missing_ok=True)
+        if kind == "pipe":
+            os.mkfifo(study / name)
+        else:
+            (study / name).symlink_to(outside / {"link": "file", "dangling link": "new"}.get(kind, ""))
+        with pytest.raises(UserError, match=rf"{name}: is .*\nHINT: remove it"):
+            Records.open(study, "scale", STUDIED)
+        assert [path.read_text() for path in outside.iterdir()] == ["not yours"]
+
+
+def test_a_folder_that_is_made_a_link_meanwhile_is_not_cleared(tmp_path):
+    (tmp_path / "outside" / "a-0").mkdir(parents=True)
+    with Records.open(tmp_path / "study", "scale", STUDIED) as records:
+        (tmp_path / "study" / "runs").symlink_to(tmp_path / "outside")
+        with pytest.raises(UserError, match="is a link"):
+            records.clear("runs/a-0")
+    assert (tmp_path / "outside" / "a-0").exists()
+
+
+def test_a_study_that_was_killed_before_it_was_named_is_begun_again(tmp_path):
+    (tmp_path / ".study.json.0123456789abcdef.part").touch()
+    Records.open(tmp_path, "scale", STUDIED).close()
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", "study.json"]

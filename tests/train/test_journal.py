@@ -1,13 +1,16 @@
 """The journal: lines that a disk does not take are written later, once, and no file ends in half of one."""
 
 import errno
+import io
 import os
 import shutil
 from pathlib import Path
 
 import pytest
 
-from unisono.train.journal import Journal, replace
+from unisono.files import append_file, write_file
+from unisono.train import journal as module
+from unisono.train.journal import Journal
 
 
 def add(journal: Journal, epoch: int) -> None:
@@ -81,14 +84,18 @@ def test_a_failure_that_is_told_late_does_not_double_lines(tmp_path, monkeypatch
     """Network file systems say on closing that there was no room; some of it may be there all the same."""
     journal = Journal(tmp_path)
     add(journal, 1)
-    close = os.close
 
-    def late(fd: int) -> None:
-        close(fd)
-        raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
+    class Late(io.FileIO):
+        def close(self) -> None:
+            super().close()
+            raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
+
+    def opened(path: Path) -> Late:
+        with append_file(path) as file:
+            return Late(os.dup(file.fileno()), "a")
 
     with monkeypatch.context() as patched:
-        patched.setattr(os, "close", late)
+        patched.setattr(module, "append_file", opened)
         add(journal, 2)
     assert "quota" in journal.trouble
     add(journal, 3)
@@ -125,9 +132,9 @@ def test_a_file_that_cannot_be_made_is_missing_and_the_old_one_stays(tmp_path, m
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     journal = Journal(tmp_path)
-    journal.keep("summary", lambda: replace(tmp_path / "summary", "old"))
+    journal.keep("summary", lambda: write_file(tmp_path / "summary", "old"))
     monkeypatch.setattr(os, "fsync", full)
-    journal.keep("summary", lambda: replace(tmp_path / "summary", "new"))
+    journal.keep("summary", lambda: write_file(tmp_path / "summary", "new"))
     assert journal.missing == ["summary"]
     assert "make room" in journal.trouble
     assert contents(tmp_path) == {"summary": "old"}

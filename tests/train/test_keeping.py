@@ -500,3 +500,13 @@ def test_asked_to_end_on_a_full_disk_it_leaves_its_snapshot_on_another(tmp_path,
     path.rename(folder / path.name)
     (found, *_) = unisono.run(Program(folder, ""), RANKS)
     check(found, quiet)
+
+
+@pytest.mark.parametrize("kind", ["a link", "a pipe"])
+def test_a_lock_that_is_no_file_is_refused_before_the_first_step(tmp_path, kind):
+    (tmp_path / "run").mkdir()
+    lock = tmp_path / "run" / ".lock"
+    lock.symlink_to(tmp_path / "new") if kind == "a link" else os.mkfifo(lock)
+    with pytest.raises(RankFailed, match=r"run/\.lock: is (a link|not a regular).*\nHINT: remove it"):
+        unisono.run(Program(tmp_path / "run", every=""), 1)
+    assert not (tmp_path / "new").exists()

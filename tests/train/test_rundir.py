@@ -16,6 +16,7 @@ import pytest
 
 from unisono.errors import UserError
 from unisono.launch.children import fork_child, reap, signals_held
+from unisono.locks import FileLock
 from unisono.recipe import Recipe
 from unisono.train import rundir as module
 from unisono.train.journal import Journal
@@ -140,15 +141,15 @@ def test_a_lock_of_ranks_that_are_dying_is_waited_for(tmp_path, monkeypatch):
     with signals_held():
         child = fork_child(lambda: signal.pause() or 0)
     directory.release()
-    attempt = module._locked
+    attempt = FileLock.acquire
 
-    def attempt_and_kill(file: io.FileIO) -> bool:
-        if found := attempt(file):
+    def attempt_and_kill(lock: FileLock) -> bool:
+        if found := attempt(lock):
             return found
         os.kill(child, signal.SIGKILL)
         return False
 
-    monkeypatch.setattr(module, "_locked", attempt_and_kill)
+    monkeypatch.setattr(FileLock, "acquire", attempt_and_kill)
     monkeypatch.setattr(module, "DYING_S", 60.0)
     assert held(tmp_path / "run")
     try:
@@ -165,7 +166,7 @@ def test_one_run_at_a_time_writes_into_a_directory(tmp_path, make, monkeypatch):
     directory = make(run)
     directory.add(record(1), ["W"])
     before = (run / "metrics.jsonl").read_bytes()
-    with pytest.raises(UserError, match="run is in use by another unisono train\nHINT: wait for it to end"):
+    with pytest.raises(UserError, match=rf"unisono train: process {os.getpid()} .*/run/.lock\nHINT: wait for"):
         RunDirectory.reopen(run, 0, RECIPE)
     assert (run / "metrics.jsonl").read_bytes() == before
     directory.release()
@@ -208,7 +209,7 @@ def test_the_lock_is_one_that_network_file_systems_give(tmp_path, monkeypatch):
         asked.append(operation)
 
     asked: list[int] = []
-    monkeypatch.setattr(module.fcntl, "flock", flock)
+    monkeypatch.setattr(fcntl, "flock", flock)
     with RunDirectory.make(str(tmp_path / "run"), RECIPE):
         assert asked == [fcntl.LOCK_EX | fcntl.LOCK_NB]
 
@@ -218,7 +219,7 @@ def test_only_a_file_system_without_locks_is_done_without(tmp_path, monkeypatch,
     def flock(file: io.FileIO, operation: int) -> None:
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(module.fcntl, "flock", flock)
+    monkeypatch.setattr(fcntl, "flock", flock)
     refused = pytest.raises(UserError, match="Input/output error") if number == errno.EIO else nullcontext()
     with refused, RunDirectory.make(str(tmp_path / "run"), RECIPE):
         assert names(tmp_path / "run") == ["recipe.toml"]
@@ -226,10 +227,10 @@ def test_only_a_file_system_without_locks_is_done_without(tmp_path, monkeypatch,
 
 def test_what_is_discarded_is_released(tmp_path, make):
     directory = make(tmp_path / "run")
-    os.link(tmp_path / "run" / LOCK, tmp_path / LOCK)
-    assert held(tmp_path)
-    directory.discard()
-    assert not held(tmp_path)
+    with open(tmp_path / "run" / LOCK) as file:
+        assert held(tmp_path / "run")
+        directory.discard()
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def test_a_run_that_could_not_be_gone_on_with_is_as_it_was(tmp_path):
@@ -282,7 +283,7 @@ def test_a_lock_that_leads_elsewhere_is_refused_and_what_is_there_stays(tmp_path
     precious.write_text("mine")
     lock.unlink()
     lock.symlink_to(precious) if kind == "a link" else os.mkfifo(lock)
-    with pytest.raises(UserError, match="symbolic links" if kind == "a link" else "is not a file"):
+    with pytest.raises(UserError, match=".lock is a link" if kind == "a link" else ".lock is not a regular file"):
         RunDirectory.reopen(directory.path, 1, RECIPE)
     assert precious.read_text() == "mine"
 

@@ -17,9 +17,10 @@ from dataclasses import asdict
 from pathlib import Path
 
 from unisono import __version__
+from unisono.files import write_file
 from unisono.recipe import ONE_RUNS, Recipe
 from unisono.resources import machine
-from unisono.train.journal import replace
+from unisono.study.disk import writing
 from unisono.train.libraries import libraries_of
 
 ABOUT = "about.json"
@@ -42,4 +43,5 @@ def write_about(path: Path, recipes: Sequence[Recipe], *, here: bool = True) -> 
         "varied": [name for name in names if name not in common],
         "machine": machine(*libraries_of(recipes)) if here else {},
     }
-    replace(path / ABOUT, json.dumps(about, indent=1) + "\n")
+    with writing(path / ABOUT):
+        write_file(path / ABOUT, json.dumps(about, indent=1) + "\n")

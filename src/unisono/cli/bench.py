@@ -1,5 +1,6 @@
 """`unisono bench`: plan, measure with progress, show, write."""
 
+import os
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -79,7 +80,7 @@ def prepare_out(out: str, files: Sequence[str]) -> Path | None:
     path = Path(out).expanduser()
     try:
         path.mkdir(parents=True, exist_ok=True)
-        taken = [name for name in files if (path / name).exists()]
+        taken = [name for name in files if os.path.lexists(path / name)]
         with tempfile.TemporaryFile(dir=path):
             pass
     except OSError as error:

@@ -9,6 +9,7 @@ from cyclopts import Group, Parameter
 from unisono.cli.submitted import JobChoices, Waiting, runner_of
 from unisono.cli.train import given_options, options_of_recipe
 from unisono.errors import UserError
+from unisono.files import write_file
 from unisono.measure.study_options import StudyOptions
 
 Options = options_of_recipe("out", "resume", "allow_change")
@@ -74,5 +75,5 @@ def show(cells: Sequence[Any], options: Sequence[str], records: Sequence[dict[st
     words = words_of(rows)
     print("\n".join(words))
     written = made.write(rows, path, "compare")
-    (path / "compare.txt").write_text("\n".join(words) + "\n")
+    write_file(path / "compare.txt", "\n".join(words) + "\n")
     print(f"Written: {', '.join(one.name for one in written)}, compare.txt in {path}")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Group, Parameter
 
 from unisono.cli.train import given_options, options_of_recipe
+from unisono.files import write_file
 from unisono.measure.prediction.predict import PredictOptions
 from unisono.measure.study_options import StudyOptions
 
@@ -111,6 +112,6 @@ def show(
         with writing(path):
             path.mkdir(parents=True, exist_ok=True)
             written = table(rows).write(rows, path, "predict")
-            (path / "predict.txt").write_text("\n".join(words) + "\n")
-            (path / "model.json").write_text(json.dumps(model, indent=1) + "\n")
+            write_file(path / "predict.txt", "\n".join(words) + "\n")
+            write_file(path / "model.json", json.dumps(model, indent=1) + "\n")
         print(f"Written: {', '.join(one.name for one in written)}, predict.txt, model.json in {path}")

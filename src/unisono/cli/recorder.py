@@ -23,6 +23,7 @@ from typing import Any, Self, final
 
 from unisono import __version__
 from unisono.errors import RESUME_ME, RankFailed, UnisonoError, UserError
+from unisono.files import WRONG_KINDS
 from unisono.own_code import file_in
 from unisono.report.divergence import Divergence, guess_of
 from unisono.report.loss import plot_loss
@@ -37,7 +38,7 @@ from unisono.tracebacks import told as traceback_of
 from unisono.train.fallback import FULL
 from unisono.train.fingerprint import differences, fingerprint
 from unisono.train.job import Job
-from unisono.train.journal import HINTS
+from unisono.train.journal import hint_of
 from unisono.train.kernel_trial import kernel_dependences
 from unisono.train.libraries import libraries_of
 from unisono.train.resuming import SNAPSHOTS, check_newest, passed_over
@@ -191,10 +192,10 @@ class Recorder:
             try:
                 write(self._events)
             except OSError as error:
-                hint = HINTS.get(error.errno or 0, "make the run directory writable again")
-                self._tell_trouble(
-                    "events", f"events for TensorBoard cannot be written: {error.strerror}\nHINT: {hint}"
-                )
+                hint = hint_of(error, "make the run directory writable again")
+                where = f"{error.filename} " if error.errno in WRONG_KINDS else ""
+                told = f"events for TensorBoard cannot be written: {where}{error.strerror}"
+                self._tell_trouble("events", f"{told}\nHINT: {hint}")
             else:
                 self._tell_trouble("events", "")
 
@@ -237,7 +238,8 @@ class Recorder:
         if self._weights_path and Path(self._weights_path) != self.weights:
             summary["weights_path"] = self._weights_path
         directory.finish(summary)
-        if (error := directory.journal.error) is not None and error.errno in FULL and thin_out(self.path / SNAPSHOTS):
+        full = (error := directory.journal.error) is not None and error.errno in FULL
+        if full and thin_out(self.path / SNAPSHOTS, within=self.path):
             directory.finish(summary)
         directory.journal.keep("loss.png", lambda: plot_loss(self.path))
         missing = [self._troubles.get("rank", ""), directory.journal.trouble, self._troubles.get("events", "")]

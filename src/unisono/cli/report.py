@@ -3,9 +3,6 @@
 unisono report runs/mine; unisono report runs/a runs/b --out compared.html
 """
 
-import os
-import stat
-import tempfile
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
@@ -13,6 +10,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from unisono.errors import UserError
+from unisono.files import check_entry, open_file, write_file
 
 NAME = "report.html"
 
@@ -57,41 +55,25 @@ def check(target: Path, *, given: bool) -> None:
 
     if target.is_dir():
         raise UserError(f"--out {target} is a directory", hint="give the name of a file, such as report.html")
+    named, hint = f"{'--out ' if given else ''}{target}", "give another name with --out, or remove it"
     with suppress(FileNotFoundError, NotADirectoryError):
-        strange = not stat.S_ISREG(os.stat(target).st_mode)  # a pipe would keep us waiting, a device would be replaced
-        first = b"" if strange else _first(target)
-        if strange or (first and MARKER.encode() not in first):
-            raise UserError(
-                f"{'--out ' if given else ''}{target} exists and is no report of unisono's",
-                hint="give another name with --out, or remove it",
-            )
-
-
-def _first(target: Path) -> bytes:
-    with open(target, "rb") as file:
-        return file.read(200)
+        try:
+            check_entry(target, "file")
+        except NotADirectoryError:
+            raise
+        except OSError as error:
+            raise UserError(f"{named} {error.strerror}", hint=hint) from None
+        with open_file(target, follow_links=False) as file:
+            first = file.read(200)
+        if first and MARKER.encode() not in first:
+            raise UserError(f"{named} exists and is no report of unisono's", hint=hint)
 
 
 def write(target: Path, page: str) -> None:
     """The whole file or none."""
     try:
-        handle, draft = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-        try:
-            with open(handle, "w", encoding="utf-8") as file:
-                file.write(page)
-            os.chmod(draft, 0o666 & ~_umask())
-            os.replace(draft, target)
-        except BaseException:
-            os.unlink(draft)
-            raise
+        write_file(target, page, durable=False)
     except OSError as error:
         raise UserError(
             f"{target} cannot be written: {error.strerror}", hint="give a place that you may write to with --out"
         ) from None
-
-
-def _umask() -> int:
-    """It can only be read by setting it."""
-    mask = os.umask(0o022)
-    os.umask(mask)
-    return mask

@@ -9,6 +9,7 @@ from cyclopts import Group, Parameter
 from unisono.cli.submitted import JobChoices, Waiting, runner_of
 from unisono.cli.train import given_options, options_of_recipe
 from unisono.errors import UserError
+from unisono.files import write_file
 from unisono.measure.scale import ScaleOptions
 from unisono.measure.study_options import StudyOptions
 
@@ -75,6 +76,6 @@ def show(cells: Sequence[Any], records: Sequence[dict[str, Any]], path: Path, *,
     words = words_of(rows)
     print("\n".join(words))
     written = made.write(rows, path, "scale")
-    (path / "scale.txt").write_text("\n".join(words) + "\n")
+    write_file(path / "scale.txt", "\n".join(words) + "\n")
     plot(rows, path / "scale.svg")
     print(f"Written: {', '.join(one.name for one in written)}, scale.txt, scale.svg in {path}")

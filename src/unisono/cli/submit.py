@@ -14,6 +14,7 @@ from cyclopts import Group, Parameter
 from unisono.cli.gpus import note_of_job
 from unisono.cli.train import Options, given_options
 from unisono.errors import UserError
+from unisono.files import check_entry, write_file
 from unisono.launch.slurm.options import JobOptions
 
 _NOTHING, _PLAIN = Options(), JobOptions()
@@ -99,9 +100,10 @@ def note_of_venv(venv: str) -> str:
 def write(path: Path, text: str) -> None:
     """Replaces a script of ours, nothing else."""
     try:
+        check_entry(path, "file")
         if path.exists() and MADE_BY not in path.read_text(errors="replace"):
             raise UserError(f"{path} exists and is no script of unisono submit's", hint="give another: --script FILE")
-        path.write_text(text)
+        write_file(path, text)
     except OSError as error:
         raise UserError(f"{path} cannot be written: {error.strerror}", hint="give a place with --script") from None
 

@@ -18,12 +18,13 @@ from typing import Annotated, Any, final
 from cyclopts import Group, Parameter
 
 from unisono.errors import UnisonoError, UserError
+from unisono.files import make_folder, write_file
 from unisono.launch.slurm import client
 from unisono.launch.slurm.client import Job, NoSuchJob
 from unisono.launch.slurm.following import Output, ask, exit_code, told
 from unisono.launch.slurm.options import JobOptions
 from unisono.study.cells import Cell
-from unisono.study.disk import writing
+from unisono.study.disk import DiskRefused, writing
 from unisono.study.process import FINISHED, outcome, read_summary
 from unisono.study.study import Record, Tell
 
@@ -121,6 +122,8 @@ class Submitted:
             again = "unisono jobs, whether a job got there all the same; then the same command goes on"
             left = "the study ends here, and what was finished is kept"
             raise client.NoAnswer(error.reason, left=left, hint=f"{client.AWAY}; {again}") from None
+        except DiskRefused:
+            raise
         except UnisonoError as error:  # the job may go on: with the note, --retry goes on with it
             code, said = error.exit_code, f"unisono: {error}"
         elapsed_s = time.perf_counter() - begun
@@ -130,10 +133,10 @@ class Submitted:
     def _submit(self, cell: Cell, recipe: Path, run: Path) -> str:
         from unisono.cli.submission import Submission
 
-        folder = _note(run).parent
-        folder.mkdir(parents=True, exist_ok=True)
-        recipe.parent.mkdir(parents=True, exist_ok=True)
-        cell.recipe.save(recipe)
+        study = run.parent.parent
+        for folder in (_note(run).parent, recipe.parent):
+            make_folder(folder, within=study)
+        cell.recipe.save(recipe, within=study)
         job = replace(
             self.job,
             nodes=cell.nodes,
@@ -145,12 +148,12 @@ class Submitted:
         )
         asked = Submission(str(recipe.resolve()), {"out": str(run.resolve())}, job)
         script = _said(run, "sbatch")
-        script.write_text(asked.script())
+        write_file(script, asked.script(), within=study)
         asked.check_cluster()
         for kind in ("out", "err"):
             _said(run, kind).unlink(missing_ok=True)  # jobs append to what an earlier one has left
         number = client.submit(script)
-        _note(run).write_text(number + "\n")
+        write_file(_note(run), number + "\n", within=study)
         return number
 
     def _wait(self, number: str, run: Path, timeout_s: float, on_line: Tell) -> tuple[int | None, str]:

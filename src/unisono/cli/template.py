@@ -9,11 +9,11 @@ special about a run, and what else there is. It is made of the recipe's fields: 
 import json
 import textwrap
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import asdict, fields
 from pathlib import Path
 
 from unisono.errors import UserError
+from unisono.files import create_file
 from unisono.recipe import Recipe
 
 WIDTH = 100
@@ -42,14 +42,7 @@ def write_template(path: str, text: str) -> None:
     """Makes the file; never over another."""
     target = Path(path).expanduser()
     try:
-        with open(target, "x") as file:
-            try:
-                file.write(text)
-                file.flush()
-            except OSError:
-                with suppress(OSError):
-                    target.unlink()
-                raise
+        create_file(target, text)
     except FileExistsError:
         raise UserError(f"--write-recipe {path} exists", hint="give another name, or remove it") from None
     except OSError as error:

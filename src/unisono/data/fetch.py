@@ -10,8 +10,8 @@ Limits: http and https. Proxies and certificates as Python's urllib finds them. 
 flock (NFS has; some Lustre mounts do not: an error says so).
 """
 
-import fcntl
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,8 +24,12 @@ from urllib.request import Request, urlopen
 
 from unisono.data.options import Progress
 from unisono.errors import UserError
+from unisono.files import append_file, move_file, write_all
+from unisono.locks import FileLock
 
 ATTEMPTS = 3
+TOLD_S = 5.0
+"""After so long it is said who is waited for."""
 _PIECE_BYTES = 1 << 16
 _PARTIAL_CONTENT, _RANGE_NOT_SATISFIABLE = 206, 416
 
@@ -62,7 +66,7 @@ def fetch(job: Download, verify: Callable[[Path], str]) -> None:
                     f"{job.url}: not the file that was expected: {problem}",
                     hint="try another address with --base-url, or put the files into --data-dir yourself",
                 )
-            os.replace(part, job.path)
+            move_file(part, job.path)
     except OSError as error:
         raise UserError(
             f"cannot write {error.filename or part}: {error.strerror or error}",
@@ -95,7 +99,7 @@ def _attempt(job: Download, part: Path, verify: Callable[[Path], str]) -> str:
 
 def _transfer(job: Download, part: Path, deadline: float) -> None:
     """One request: appends to `part` what is missing."""
-    with part.open("ab") as file:
+    with append_file(part) as file:
         have = file.tell()
         response = _ask(job, have)
         if response is None:  # nothing after `have`: complete, or not the same file; the check will tell
@@ -115,12 +119,11 @@ def _transfer(job: Download, part: Path, deadline: float) -> None:
                     raise UserError(
                         f"{job.url}: more than {job.most_bytes} bytes came", hint="is this the right --base-url?"
                     )
-                file.write(piece)
+                write_all(file, piece)
                 if job.progress is not None:
                     job.progress(job.path.name, have, total)
                 if time.monotonic() > deadline:
                     raise _Interrupted(f"not complete after {job.limit_s:g} s")
-        file.flush()
         os.fsync(file.fileno())
     if have < total:
         raise _Interrupted(f"the connection ended after {have} of {total} bytes")
@@ -168,20 +171,17 @@ class _Interrupted(Exception):
 @contextmanager
 def _alone(directory: Path, limit_s: float) -> Iterator[None]:
     """Holds the directory's lock; waits for whoever has it."""
-    deadline = time.monotonic() + limit_s
-    fd = os.open(directory / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-    try:
-        while True:
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise UserError(
-                        f"another process has been fetching into {directory} for {limit_s:g} s",
-                        hint="is it stuck? end it, or give another directory as --data-dir",
-                    ) from None
-                time.sleep(0.05)
+    begun, told = time.monotonic(), False
+    with FileLock(directory / ".lock") as lock:
+        while not lock.acquire():
+            waited_s = time.monotonic() - begun
+            if waited_s > limit_s:
+                raise UserError(
+                    f"another process has been fetching into {directory} for {limit_s:g} s: {lock.told()}",
+                    hint="is it stuck? end it, or give another directory as --data-dir",
+                )
+            if waited_s > TOLD_S and not told:
+                told = True
+                print(f"unisono: waiting for another download: {lock.told()}", file=sys.stderr, flush=True)
+            time.sleep(0.05)
         yield
-    finally:
-        os.close(fd)

@@ -24,6 +24,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import final
 
+from unisono.files import append_file, make_folder, write_all
 from unisono.launch.children import readable
 from unisono.launch.crew import Crew
 
@@ -74,9 +75,9 @@ class Stacks:
                     break
             whole, end, _ = text.replace(_HEARD, b"").partition(END)
             if whole:
-                self._folder.mkdir(exist_ok=True)
-                with open(path, "ab") as file:
-                    file.write(whole if end else whole + INCOMPLETE)
+                make_folder(self._folder, within=self._folder.parent)
+                with append_file(path, within=self._folder.parent) as file:
+                    write_all(file, whole if end else whole + INCOMPLETE)
                 return path
         return None
 

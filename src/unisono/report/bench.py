@@ -6,6 +6,7 @@ Reads records (see `measure/bench_worker.record`) and nothing else.
 """
 
 import csv
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
+from unisono.files import write_file
 from unisono.resources import readable_bytes
 
 Record = dict[str, Any]
@@ -92,11 +94,12 @@ def verdict(records: list[Record]) -> str:
 def write(records: list[Record], out: Path) -> list[Path]:
     """bench.csv, bench.json and bench.png in `out`, which exists."""
     columns = [name for name in records[0] if name != "samples_us"]
-    with open(out / "bench.csv", "w", newline="") as file:
-        writer = csv.DictWriter(file, columns, extrasaction="ignore")
-        writer.writeheader()
-        writer.writerows(records)
-    (out / "bench.json").write_text(json.dumps(records, indent=1))
+    table = io.StringIO()
+    writer = csv.DictWriter(table, columns, extrasaction="ignore")
+    writer.writeheader()
+    writer.writerows(records)
+    write_file(out / "bench.csv", table.getvalue())
+    write_file(out / "bench.json", json.dumps(records, indent=1))
     plot(records, out / "bench.png")
     return [out / name for name in ("bench.csv", "bench.json", "bench.png")]
 
@@ -136,4 +139,5 @@ def plot(records: list[Record], path: Path) -> None:
         panel.grid(True, which="major", alpha=0.3)
     panels[0].set_ylabel("median time (microseconds)")
     panels[-1].legend(fontsize="small", loc="upper left", bbox_to_anchor=(1, 1))
-    figure.savefig(path, dpi=130)
+    figure.savefig(memory := io.BytesIO(), format="png", dpi=130)
+    write_file(path, memory.getbuffer())

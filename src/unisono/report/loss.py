@@ -1,9 +1,12 @@
 """loss.png: the losses of a run against the epoch. Reads metrics.jsonl and nothing else; damaged lines are left out."""
 
+import io
 import json
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+from unisono.files import open_file, write_file
 
 
 def plot_loss(run: Path) -> None:
@@ -12,7 +15,9 @@ def plot_loss(run: Path) -> None:
     from matplotlib.ticker import MaxNLocator
 
     epochs: list[dict[str, Any]] = []
-    for line in (run / "metrics.jsonl").read_text(errors="replace").splitlines():
+    with open_file(run / "metrics.jsonl", follow_links=False) as file:
+        text = file.read().decode(errors="replace")
+    for line in text.splitlines():
         with suppress(ValueError):
             entry = json.loads(line)
             if isinstance(entry, dict) and "epoch" in entry:
@@ -28,4 +33,5 @@ def plot_loss(run: Path) -> None:
     panel.xaxis.set_major_locator(MaxNLocator(integer=True))
     panel.grid(True, alpha=0.3)
     panel.legend(loc="best")  # said, or else matplotlib warns on a busy machine that it takes long
-    figure.savefig(run / "loss.png", dpi=120)
+    figure.savefig(memory := io.BytesIO(), format="png", dpi=120)
+    write_file(run / "loss.png", memory.getbuffer(), durable=False)

@@ -14,6 +14,7 @@ from typing import Any, final
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
+from unisono.files import write_file
 from unisono.report.others import columns as others_columns
 from unisono.report.others import line as others_line
 from unisono.report.others import others_of
@@ -227,7 +228,7 @@ def sentences(record: Record) -> list[str]:
 def write(records: Sequence[Record], out: Path) -> list[Path]:
     """profile.json, a list of records without their spans, and trace.json of the first, in `out`, which exists."""
     kept = [{name: value for name, value in record.items() if name != "spans"} for record in records]
-    (out / "profile.json").write_text(json.dumps(kept, indent=1) + "\n")
+    write_file(out / "profile.json", json.dumps(kept, indent=1) + "\n")
     write_trace(records[0]["spans"], out / "trace.json")
     return [out / name for name in FILES]
 

@@ -5,12 +5,14 @@ plot(rows, Path("studies/mine/scale.svg"))
 A colour for each number of nodes, so that 1x2 and 2x1 can be told apart; bars are ranges over the repeats.
 """
 
+import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from unisono.files import write_file
 from unisono.report.limits import laws_of
 from unisono.report.scale import baseline_of
 from unisono.study.tables import Row
@@ -46,7 +48,8 @@ def plot(rows: Sequence[Row], path: Path) -> None:
             panel.legend(fontsize="small", loc="best")  # said: see loss.py
     time.set_ylim(bottom=0)
     with mpl.rc_context({"svg.hashsalt": "unisono"}):  # the same file for the same rows
-        figure.savefig(path, format="svg", metadata={"Date": None})
+        figure.savefig(memory := io.BytesIO(), format="svg", metadata={"Date": None})
+    write_file(path, memory.getbuffer())
 
 
 def _draw_gain(panel: Any, rows: Sequence[Row]) -> None:

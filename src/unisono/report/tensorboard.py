@@ -11,8 +11,10 @@ Limits: numbers only, a value an epoch. A run that is resumed adds a file; epoch
 TensorBoard shows the later ones over the earlier.
 """
 
+import io
 import os
 import platform
+import struct
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -21,6 +23,7 @@ from typing import Any, final
 
 from unisono.errors import UserError
 from unisono.extras import how_to_install
+from unisono.files import append_file, create_file, make_folder, write_all
 
 PAUSE_S = 1.0
 """Between two writings, for each of them waits for the disk."""
@@ -34,15 +37,15 @@ class EventFile:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         """A `UserError` where tensorboardX is not installed."""
         try:
-            from tensorboardX.record_writer import RecordWriter
+            from tensorboardX.record_writer import masked_crc32c
         except ImportError:
             raise UserError(
                 "--tensorboard needs tensorboardX, which is not installed",
                 hint=f"{how_to_install('tensorboard')}, or leave --tensorboard out",
             ) from None
         self._clock, self._written = clock, float("-inf")
-        self._new: Callable[[str], Any] = RecordWriter
-        self._writer: Any = None
+        self._checksum: Callable[[bytes], int] = masked_crc32c
+        self._writer: io.FileIO | None = None
         self._files = 0
         self._unwritten: list[bytes] = []
         self._folder = Path()
@@ -70,10 +73,9 @@ class EventFile:
     def _write(self) -> None:
         try:
             if self._writer is None:
-                self._open()
-            for data in self._unwritten:
-                self._writer.write(data)
-            self._writer.flush()
+                self._writer = self._open()
+            write_all(self._writer, b"".join(map(self._framed, self._unwritten)))
+            os.fsync(self._writer.fileno())
         except OSError:
             # What comes after half a record could not be read: this file ends here.
             writer, self._writer = self._writer, None
@@ -84,15 +86,25 @@ class EventFile:
         self._unwritten.clear()
         self._written = self._clock()
 
-    def _open(self) -> None:
+    def _open(self) -> io.FileIO:
         from tensorboardX.proto.event_pb2 import Event
 
-        self._folder.mkdir(exist_ok=True)
+        run = self._folder.parent
+        make_folder(self._folder, within=run)
         # Process and number are part of the name: two files within a second are two files.
         self._files += 1
         name = f"events.out.tfevents.{time.time():.0f}.{platform.node()}.{os.getpid()}.{self._files}"
-        self._writer = self._new(str(self._folder / name))
-        self._writer.write(Event(wall_time=time.time(), file_version="brain.Event:2").SerializeToString())
+        begin = Event(wall_time=time.time(), file_version="brain.Event:2").SerializeToString()
+        # Not by tensorboardX's RecordWriter, which would follow a link.
+        create_file(self._folder / name, self._framed(begin), within=run)
+        return append_file(self._folder / name, within=run)
+
+    def _framed(self, data: bytes) -> bytes:
+        """A record of TensorBoard's: length, checksum, data, checksum."""
+        length = struct.pack("<Q", len(data))
+        return b"".join(
+            (length, struct.pack("<I", self._checksum(length)), data, struct.pack("<I", self._checksum(data)))
+        )
 
 
 def scalars(record: dict[str, Any]) -> dict[str, float]:

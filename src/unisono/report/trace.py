@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from unisono.files import write_file
+
 COLOURS = {
     "data": "yellow",
     "forward": "good",
@@ -44,4 +46,4 @@ def events_of(spans: Sequence[Sequence[Sequence[Any]]]) -> list[dict[str, Any]]:
 
 def write_trace(spans: Sequence[Sequence[Sequence[Any]]], path: Path) -> None:
     """The file that the viewers open."""
-    path.write_text(json.dumps({"displayTimeUnit": "ms", "traceEvents": events_of(spans)}))
+    write_file(path, json.dumps({"displayTimeUnit": "ms", "traceEvents": events_of(spans)}))

@@ -14,23 +14,29 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, final
 
 from unisono.errors import UserError
-from unisono.train.journal import HINTS
+from unisono.files import WRONG_KINDS
+from unisono.train.journal import HINTS, hint_of
 
 KEPT = "what was finished is kept, and the same command goes on"
 
 
+@final
+class DiskRefused(UserError):
+    """The disk of the study did not take something, or what is in the way is no regular file."""
+
+
 @contextmanager
 def writing(path: Path, after: str = KEPT) -> Iterator[None]:
-    """Within it, an error of the disk is a `UserError`. path: what is written, if the error does not say it."""
+    """Within it, an error of the disk is a `DiskRefused`. path: what is written, if the error does not say it."""
     try:
         yield
     except OSError as error:
-        if error.errno not in HINTS:
+        if error.errno not in HINTS and error.errno not in WRONG_KINDS:
             raise  # of something else: a process, a pipe
-        raise _refusal(f"{error.filename or path} cannot be written: {error.strerror}", error.errno, after) from None
+        raise _refusal(f"{error.filename or path} cannot be written: {error.strerror}", error, after) from None
 
 
 def end_if_refused(record: Mapping[str, Any], run: Path) -> None:
@@ -38,9 +44,9 @@ def end_if_refused(record: Mapping[str, Any], run: Path) -> None:
     for number in HINTS:
         for line in record.get("error", "").splitlines():
             if os.strerror(number) in line and run.name in line:
-                raise _refusal(line.removeprefix("unisono: "), number, KEPT)
+                raise _refusal(line.removeprefix("unisono: "), OSError(number, ""), KEPT)
 
 
-def _refusal(what: str, number: int, after: str) -> UserError:
-    kept = after and number != errno.ENOENT  # what was removed was not kept
-    return UserError(what, hint=f"{HINTS[number]}; {after}" if kept else HINTS[number])
+def _refusal(what: str, error: OSError, after: str) -> DiskRefused:
+    kept = after and error.errno != errno.ENOENT  # what was removed was not kept
+    return DiskRefused(what, hint=f"{hint_of(error)}; {after}" if kept else hint_of(error))

@@ -20,6 +20,7 @@ from typing import Any
 
 from unisono.energy.others import Others
 from unisono.errors import CommTimeout, UserError
+from unisono.files import make_folder
 from unisono.launch.children import Subprocess
 from unisono.launch.commands import mpirun
 from unisono.launch.environments import child_environment, mpi_environment
@@ -41,8 +42,8 @@ def run_cell(
     summary (of the run directory; empty if it failed); of a finished one also what `outcome_of` says.
     """
     with writing(recipe):
-        recipe.parent.mkdir(parents=True, exist_ok=True)
-        cell.recipe.save(recipe)
+        make_folder(recipe.parent, within=recipe.parent.parent)
+        cell.recipe.save(recipe, within=recipe.parent.parent)
     begun, others = time.perf_counter(), Others()
     code, said = _run(cell, [str(recipe), "--out", str(run)], timeout_s, on_line)
     elapsed_s = time.perf_counter() - begun

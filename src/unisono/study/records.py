@@ -1,7 +1,7 @@
 """The study directory: what was run, one line each, as soon as it is over.
 
 study.json (what is studied, where) · cells.jsonl (a line a run) · cells/ (a recipe a cell) · runs/ (a run directory a
-run) · the tables and plots that a command writes at its end.
+run) · .lock (held by whoever writes here) · the tables and plots that a command writes at its end.
 
     with Records.open(Path("studies/mine"), "scale", {"grid": "1x1,1x2"}) as records: records.add(record)
 
@@ -13,8 +13,6 @@ something else.
 Limits: a study that went on later was not measured in one go; the times of one round may then lie hours apart.
 """
 
-import fcntl
-import io
 import json
 import os
 import shutil
@@ -25,11 +23,27 @@ from types import TracebackType
 from typing import Any, Self, final
 
 from unisono.errors import UserError
+from unisono.files import (
+    WRONG_KINDS,
+    append_file,
+    check_entry,
+    is_draft,
+    read_file,
+    remove_drafts,
+    write_all,
+    write_file,
+)
+from unisono.locks import FileLock
 from unisono.recipe import Recipe
 from unisono.resources import machine
 from unisono.study.cells import digest_of
 from unisono.study.disk import writing
+from unisono.train.journal import hint_of
 
+LOCK = ".lock"
+FOLDERS = {"cells", "runs", "jobs"}
+MOST_BYTES = 1 << 26
+"""Of study.json."""
 PLACE = ("host", "cpu", "cores")
 """Of the machine, what makes times comparable."""
 
@@ -38,7 +52,7 @@ PLACE = ("host", "cpu", "cores")
 class Records:
     """Of one study; nobody else writes to its directory meanwhile."""
 
-    def __init__(self, path: Path, held: io.FileIO) -> None:
+    def __init__(self, path: Path, held: FileLock) -> None:
         """Use `open`."""
         self.path = path
         self._held = held
@@ -53,14 +67,17 @@ class Records:
         wanted = {"kind": kind, "studied": dict(studied), "machine": here}
         try:
             path.mkdir(parents=True, exist_ok=True)
-            if not (path / "study.json").exists() and any(path.iterdir()):
-                raise UserError(f"--out {path} holds something that is no study", hint="give another directory")
-            held = io.FileIO(path / "study.json", "a+")
+            _check(path)
+            held = FileLock(path / LOCK)
         except OSError as error:
-            raise UserError(f"--out {path}: {error.strerror}", hint="give a directory that you may write to") from None
+            where = f"{error.filename}: " if error.filename not in (None, str(path)) else ""
+            hint = hint_of(error) if error.errno in WRONG_KINDS else "give a directory that you may write to"
+            raise UserError(f"--out {path}: {where}{error.strerror}", hint=hint) from None
         try:
             _lock(held, path)
-            _agree(held, wanted, path)
+            for folder in (path, path / "cells", path / "jobs"):
+                remove_drafts(folder)
+            _agree(wanted, path)
             return cls(path, held)
         except BaseException:
             held.close()
@@ -74,7 +91,8 @@ class Records:
         data = file.read_bytes()
         whole = data[: data.rfind(b"\n") + 1]
         if len(whole) < len(data):
-            os.truncate(file, len(whole))
+            with append_file(file) as end:
+                end.truncate(len(whole))
         try:
             return [json.loads(line) for line in whole.splitlines()]
         except ValueError:
@@ -85,11 +103,10 @@ class Records:
     def add(self, record: Mapping[str, Any]) -> None:
         """On the disk when this returns, or not at all: a `UserError` if there is no room."""
         path = self.path / "cells.jsonl"
-        with writing(path), io.FileIO(path, "a") as file:
-            length, left = file.seek(0, os.SEEK_END), memoryview(f"{json.dumps(record)}\n".encode())
+        with writing(path), append_file(path) as file:
+            length = file.tell()
             try:
-                while left:
-                    left = left[file.write(left) :]
+                write_all(file, f"{json.dumps(record)}\n".encode())
                 os.fsync(file.fileno())
             except OSError:
                 with suppress(OSError):
@@ -101,6 +118,7 @@ class Records:
         """Where a run may write: what one that was interrupted left there is removed."""
         path = self.path / run
         with writing(path):
+            check_entry(path, "folder", within=self.path)
             if path.exists():
                 shutil.rmtree(path)
         return path
@@ -124,19 +142,26 @@ def default_path(kind: str, recipe: Recipe, studied: Mapping[str, Any]) -> Path:
     return Path("studies") / "-".join([kind, *words, digest_of(studied)[:6]])
 
 
-def _lock(held: io.FileIO, path: Path) -> None:
-    try:
-        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise UserError(f"{path} is in use by another study", hint="wait for it to end, or end it first") from None
-    except OSError:
-        pass  # a file system without locks
+def _check(path: Path) -> None:
+    """A `UserError` if the directory is no study's; an `OSError` if something in it is a link, a pipe or a device."""
+    names = {name for name in os.listdir(path) if name != LOCK and not is_draft(name)}
+    if names and "study.json" not in names:
+        raise UserError(f"--out {path} holds something that is no study", hint="give another directory")
+    for name in sorted(names | {LOCK}):
+        check_entry(path / name, "folder" if name in FOLDERS else "", grows=name in (LOCK, "cells.jsonl"))
 
 
-def _agree(held: io.FileIO, wanted: dict[str, Any], path: Path) -> None:
+def _lock(held: FileLock, path: Path) -> None:
+    with suppress(OSError):  # a file system without locks
+        if not held.acquire():
+            raise UserError(f"{path} is in use by another study: {held.told()}", hint=held.hint())
+
+
+def _agree(wanted: dict[str, Any], path: Path) -> None:
     """Writes what is studied, or compares it with what is there."""
-    held.seek(0)
-    text = held.read()
+    text = b""
+    with suppress(FileNotFoundError):
+        text = read_file(path / "study.json", MOST_BYTES, follow_links=False)
     try:
         found = json.loads(text)
     except ValueError:
@@ -147,12 +172,8 @@ def _agree(held: io.FileIO, wanted: dict[str, Any], path: Path) -> None:
                 f"{path / 'study.json'} is damaged, and there are runs in cells.jsonl: what of, nobody can tell",
                 hint="put that file back, or give another directory",
             )
-        held.truncate(0)  # a kill in the middle of the only write: nothing was run then
-        left = memoryview((json.dumps(wanted, indent=1) + "\n").encode())
-        with writing(path / "study.json", after=""):
-            while left:
-                left = left[held.write(left) :]
-            os.fsync(held.fileno())
+        with writing(path / "study.json", after=""):  # one that is damaged: nothing was run
+            write_file(path / "study.json", json.dumps(wanted, indent=1) + "\n")
         return
     for name in ("kind", "studied", "machine"):
         if found.get(name) != wanted[name]:

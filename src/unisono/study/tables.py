@@ -21,6 +21,8 @@ from typing import Any, TypeAlias, final
 from rich.box import SIMPLE_HEAD
 from rich.table import Table as Shown
 
+from unisono.files import write_file
+
 Row: TypeAlias = Mapping[str, Any]
 REASON = "reason"
 """Why a row has no numbers."""
@@ -132,7 +134,7 @@ class Table:
             "tex": f"{self.latex(rows)}\n",
         }
         for ending, text in texts.items():
-            (folder / f"{stem}.{ending}").write_text(text)
+            write_file(folder / f"{stem}.{ending}", text)
         return [folder / f"{stem}.{ending}" for ending in texts]
 
 

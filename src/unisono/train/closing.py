@@ -181,7 +181,7 @@ class Closing:
             return folder / name
 
         nbytes = sum(array.nbytes for array in weights.arrays.values())
-        make_room = partial(thin_out, home / SNAPSHOTS)
+        make_room = partial(thin_out, home / SNAPSHOTS, within=home)
         try:
             kept = write_surely(write, home, nbytes, make_room, lambda text: self._report({"note": text}))
         except NotWritten as error:

@@ -16,6 +16,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import final
 
+from unisono.files import WRONG_KINDS, append_file, write_all, write_file
+
 HINTS = {
     errno.ENOSPC: "make room on that disk",
     errno.EDQUOT: "make room within your quota on that disk",
@@ -25,6 +27,13 @@ HINTS = {
     errno.EIO: "the disk or the network to it fails: look into the system's log",
 }
 """What helps against an error of the disk."""
+
+
+def hint_of(error: OSError, usual: str = "make the directory writable again") -> str:
+    """What helps against an error of writing a file. usual: if nothing better is known."""
+    if error.errno in WRONG_KINDS:
+        return "remove it: only regular files are written, never what a link leads to"
+    return HINTS.get(error.errno or 0, usual)
 
 
 @final
@@ -68,7 +77,7 @@ class Journal:
         if not path.exists():
             return
         lines = path.read_text(errors="replace").splitlines(keepends=True)
-        replace(path, "".join(line for at, line in enumerate(lines) if line.endswith("\n") and kept(at, line)))
+        write_file(path, "".join(line for at, line in enumerate(lines) if line.endswith("\n") and kept(at, line)))
         self._lengths[name] = path.stat().st_size
 
     @property
@@ -77,8 +86,9 @@ class Journal:
         if self.error is None:
             return ""
         reason = self.error.strerror or str(self.error)
-        hint = HINTS.get(self.error.errno or 0, "make the directory writable again")
-        return f"{self._path} cannot be written: {reason}; missing: {', '.join(self.missing)}\nHINT: {hint}"
+        place = self.error.filename if self.error.errno in WRONG_KINDS else self._path
+        missing = ", ".join(self.missing)
+        return f"{place} cannot be written: {reason}; missing: {missing}\nHINT: {hint_of(self.error)}"
 
     @property
     def missing(self) -> list[str]:
@@ -99,35 +109,16 @@ class Journal:
     def _append(self, name: str, text: str) -> None:
         """All of `text`, or nothing: a full disk takes the half of what it is given before it refuses."""
         path = self._path / name
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
-        try:
-            size = os.fstat(fd).st_size
+        with append_file(path) as file:  # network file systems say only when it is closed that there was no room
+            size = os.fstat(file.fileno()).st_size
             start = min(size, self._lengths.get(name, 0))
             if start < size:  # left by a write whose failure was told too late, when it was closed
-                os.ftruncate(fd, start)
-            data = memoryview(((self._headers.get(name, "") if start == 0 else "") + text).encode())
-            length = start + len(data)
+                file.truncate(start)
+            data = ((self._headers.get(name, "") if start == 0 else "") + text).encode()
             try:
-                while data:
-                    data = data[os.write(fd, data) :]
+                write_all(file, data)
             except OSError:
                 with suppress(OSError):
-                    os.ftruncate(fd, start) if start else path.unlink()
+                    file.truncate(start) if start else path.unlink()
                 raise
-        finally:
-            os.close(fd)  # network file systems say only here that there was no room
-        self._lengths[name] = length
-
-
-def replace(path: Path, content: str | bytes) -> None:
-    """Makes a file anew, whole or not at all: what was there stays until the new one is on the disk."""
-    draft = path.with_name(path.name + ".part")
-    try:
-        with open(draft, "wb") as file:
-            file.write(content.encode() if isinstance(content, str) else content)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.rename(path)
-    finally:
-        with suppress(OSError):
-            draft.unlink(missing_ok=True)
+        self._lengths[name] = start + len(data)

@@ -28,11 +28,14 @@ from unisono.arena.layout import Sections
 from unisono.comm.node import share_segment
 from unisono.comm.telling import told
 from unisono.errors import UserError
+from unisono.files import WRONG_KINDS, check_entry
 from unisono.loop.attending import NOBODY
 from unisono.loop.sharing import Sharing
 from unisono.loop.things import check_thing, state_of
 from unisono.strategies.shared import Lasting
+from unisono.train.entries import LOCK
 from unisono.train.every import Every
+from unisono.train.journal import hint_of
 from unisono.train.keeper import Habits, Keeper
 from unisono.train.loop_state import find, put_back
 from unisono.world import World
@@ -58,8 +61,9 @@ def keep(world: World, folder: str | Path, *, every: str = "", copies: int = 2, 
     def look() -> dict[str, Any]:
         try:
             habits.folder.mkdir(parents=True, exist_ok=True)
+            check_entry(habits.folder / LOCK, "file", grows=True)
         except OSError as error:
-            raise UserError(f"{folder}: {error.strerror}", hint="give a directory that you may write to") from None
+            raise UserError(f"{error.filename or folder}: {error.strerror}", hint=_hint_of(error)) from None
         snapshot = find(habits.folder, sharing, sorted(things))
         if snapshot is None:
             return {}
@@ -72,6 +76,10 @@ def keep(world: World, folder: str | Path, *, every: str = "", copies: int = 2, 
         sharing.shared.spare = _spare(world, sharing)
     keeper = sharing.attendant = Keeper(sharing, habits, things, begun)
     return keeper
+
+
+def _hint_of(error: OSError) -> str:
+    return hint_of(error) if error.errno in WRONG_KINDS else "give a directory that you may write to"
 
 
 def _spare(world: World, sharing: Sharing) -> Lasting:

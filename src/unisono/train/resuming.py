@@ -20,6 +20,7 @@ from unisono.errors import UserError, unknown_name
 from unisono.recipe import ONE_RUNS, Recipe, option
 from unisono.recipe_reading import changed, load
 from unisono.strategies.peers import resolve
+from unisono.train.entries import check_run_directory
 from unisono.train.located import FILES, inside, located
 from unisono.train.snapshots.files import Damaged
 from unisono.train.snapshots.finding import Snapshot, listed, newest, number_of, verified
@@ -40,6 +41,7 @@ SNAPSHOTS = "snapshots"
 def recipe_of(run: str, overrides: dict[str, Any]) -> Recipe:
     """The recipe of a run directory, with what is given on top; if its file is gone, that of the newest snapshot."""
     path = Path(run).expanduser() / "recipe.toml"
+    check_run_directory(path.parent)
     if path.is_file() and path.stat().st_size:
         return _without_idle_directory(load(str(path), {**overrides, "resume": run}), overrides)
     if (snapshot := newest(path.parent / SNAPSHOTS).snapshot) is None:
@@ -86,6 +88,7 @@ def after_restart(recipe: Recipe, count: int) -> Again:
     run = Path(recipe.out).expanduser()
     if not (run / "recipe.toml").is_file():
         return Again(recipe, f"{begins} {recipe.out} was not begun.")
+    check_run_directory(run)
     # Nothing says who began the directory: one of another recipe is another run's, finished or not.
     saved = asdict(load(str(run / "recipe.toml"), {}))
     check_recipe(replace(resolve(recipe), resume=recipe.out, allow_change="ranks,shards"), saved)

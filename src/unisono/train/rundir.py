@@ -3,7 +3,7 @@
 recipe.toml (resolved) · metrics.jsonl (a line an epoch) · ranks.csv (a line per epoch and rank: where it ran, its
 samples and times, and of the epoch's last step what it contributed to each parameter) · sync_time.csv (the mean over
 ranks) · contributions.csv · pushes.csv (asynchronous runs: every push, in order; `--order` takes it) · loss.png ·
-energy.json, utilisation.csv (see `watching.py`) · summary.json · weights.safetensors · log/rank-N.log · .lock (a
+energy.json, utilisation.csv (see `watching.py`) · summary.json · weights.safetensors · log/rank-N.stack · .lock (a
 token, held by whoever writes here). Units are in names; every number is global unless its name says rank; numbers that
 JSON cannot hold (nan, infinities) are null.
 
@@ -18,12 +18,9 @@ trusted; events are not written again when the disk did not take them.
 """
 
 import errno
-import fcntl
-import io
 import json
 import os
 import secrets
-import stat
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
@@ -34,12 +31,15 @@ from typing import Any, Self, final
 
 from unisono.arena.waiting import wait_until
 from unisono.errors import UserError
+from unisono.files import append_file, create_file, remove_drafts, write_all, write_file
+from unisono.locks import FileLock
+from unisono.locks import token_in as token_of
 from unisono.recipe import Recipe
 from unisono.strategies.asynchronous.recordings import mark_of
-from unisono.train.journal import HINTS, Journal, replace
+from unisono.train.entries import LOCK, check_run_directory
+from unisono.train.journal import HINTS, Journal, hint_of
 from unisono.train.tables import TABLES, epoch_of, headers, lines, plain
 
-LOCK = ".lock"
 DYING_S = 3.0
 """How long a lock is waited for: ranks that were killed hold their parent's until they are gone."""
 
@@ -54,7 +54,7 @@ class RunDirectory:
         self.journal = Journal(path)
         """How what is written here fares: `error`, `trouble`, `missing`."""
         self._made: list[Path] = []
-        self._held: io.FileIO | None = None
+        self._held: FileLock | None = None
         self._mark = ""
         self._before: dict[str, bytes] = {}
         self._token_before = ""
@@ -102,47 +102,42 @@ class RunDirectory:
         with ExitStack() as kept:
             directory = kept.enter_context(cls(path.expanduser()))
             directory._mark = mark_of(recipe)
+            check_run_directory(directory.path)
             try:
                 directory._lock()
                 check()
+                remove_drafts(directory.path)
                 directory._remember()
                 directory._leave_token()
-                replace(directory.path / "recipe.toml", recipe.toml())
+                write_file(directory.path / "recipe.toml", recipe.toml())
                 for name in TABLES:
                     directory.journal.cut(name, partial(_stays, epochs, name.endswith(".csv")))
                 directory.lacking = directory._count_lacking(epochs)
                 (directory.path / "summary.json").unlink(missing_ok=True)
             except OSError as error:
                 directory.discard()
-                hint = HINTS.get(error.errno or 0, "make it writable again")
-                raise UserError(f"--resume {path}: {error.strerror}", hint=hint) from None
+                hint = hint_of(error, "make it writable again, or go on with a copy of it")
+                where = f"{error.filename}: " if error.filename else ""
+                raise UserError(f"--resume {path}: {where}{error.strerror}", hint=hint) from None
             kept.pop_all()
         return directory
 
     def _lock(self) -> None:
         """Until `release`, or the end of this process, nobody else writes here. On a file that is never replaced."""
-        # For writing: else NFS gives no lock. No link: somebody else's directory may lead to any file of ours.
-        fd = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
-        self._held = io.FileIO(fd, "r+")
+        self._held = FileLock(self.path / LOCK)
         try:
-            if not stat.S_ISREG(os.fstat(fd).st_mode):
-                raise OSError(errno.EINVAL, f"{LOCK} is not a file")
-            if not wait_until(partial(_locked, self._held), DYING_S):
+            if not wait_until(self._held.acquire, DYING_S):
+                told, hint = self._held.told(), self._held.hint()
                 self.release()
-                raise UserError(
-                    f"{self.path} is in use by another unisono train", hint="wait for it to end, or end it first"
-                )
+                raise UserError(f"{self.path} is in use by another unisono train: {told}", hint=hint)
         except OSError as error:
             if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP):  # a file system without locks
                 raise
 
     def _leave_token(self, token: str = "") -> None:
+        """Other machines are to see it, should this one be lost."""
         assert self._held is not None
-        self._held.truncate(0)
-        self._held.seek(0)
-        self._held.write((token or self.token).encode())
-        with suppress(OSError):
-            os.fsync(self._held.fileno())  # other machines are to see it, should this one be lost
+        self._held.sign(token or self.token)
 
     def release(self) -> None:
         """Others may go on with the run. Leaving the `with` block does it, whatever happened in it."""
@@ -160,8 +155,8 @@ class RunDirectory:
 
     def add_event(self, event: dict[str, Any]) -> None:
         """Something that happened to the ranks or to a snapshot, in events.jsonl; not worth stopping for."""
-        with suppress(OSError), open(self.path / "events.jsonl", "a") as file:
-            file.write(json.dumps(plain(event)) + "\n")
+        with suppress(OSError), append_file(self.path / "events.jsonl") as file:
+            write_all(file, (json.dumps(plain(event)) + "\n").encode())
 
     def _create(self, recipe: Recipe) -> None:
         path = self.path
@@ -170,11 +165,11 @@ class RunDirectory:
         self._made = [folder for folder in (path, *path.parents) if not folder.exists()]
         path.mkdir(parents=True, exist_ok=True)
         # Two runs that start in the same second may both get here: the file is made by one of them.
-        (path / LOCK).touch(exist_ok=False)
+        create_file(path / LOCK, mode=0o600)
         self._made[:0] = [path / "recipe.toml", path / LOCK]
         self._lock()
         self._leave_token()
-        replace(path / "recipe.toml", recipe.toml())
+        write_file(path / "recipe.toml", recipe.toml())
 
     def _remember(self) -> None:
         for name in ("recipe.toml", "summary.json", *TABLES):
@@ -194,7 +189,7 @@ class RunDirectory:
         with; nobody is kept from it any more."""
         for name, content in self._before.items():
             with suppress(OSError):
-                replace(self.path / name, content)
+                write_file(self.path / name, content)
         if self._before and self._held is not None:
             with suppress(OSError):
                 self._leave_token(self._token_before)
@@ -213,15 +208,8 @@ class RunDirectory:
         """The outcome, whole or not at all, and what could not be written before."""
         self.journal.flush()
         text = json.dumps(plain(summary), indent=1) + "\n"
-        self.journal.keep("summary.json", lambda: replace(self.path / "summary.json", text))
-
-
-def _locked(file: io.FileIO) -> bool:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+        self.journal.keep("summary.json", lambda: write_file(self.path / "summary.json", text))
+        remove_drafts(self.path)
 
 
 def _stays(epochs: int, headed: bool, number: int, line: str) -> bool:
@@ -233,9 +221,7 @@ def _stays(epochs: int, headed: bool, number: int, line: str) -> bool:
 
 def token_in(path: Path) -> str:
     """That of whoever wrote last in a run directory; empty if there is none."""
-    with suppress(OSError):
-        return (path / LOCK).read_bytes().decode(errors="replace")
-    return ""
+    return token_of(path / LOCK)
 
 
 def _name(recipe: Recipe) -> str:

@@ -109,7 +109,7 @@ class Saver:
         else:
             nbytes = sum(array.nbytes for array in lasting.arrays)
             say = partial(self._say_refused, position)
-            place = write_surely(write, folder, nbytes, partial(thin_out, folder), say)
+            place = write_surely(write, folder, nbytes, partial(thin_out, folder, within=folder.parent), say)
         self._tell(position, str(place.path), place.cause)
         return str(place.path)
 
@@ -160,7 +160,8 @@ class Saver:
         self._finite(params, lasting.buffers, when, state=state, hint=lower_rate(self._job.recipe))
         groups = gather(self._model, self._job.optimizer, lasting)
         known = facts | (self._data or {"data": self._job.data_sha256, EVALUATION: self._job.evaluation_sha256})
-        return str(write(folder, position, groups, known, keep=self._job.recipe.keep, after=self._folder).path)
+        keep, run = self._job.recipe.keep, folder.parent
+        return str(write(folder, position, groups, known, keep=keep, after=self._folder, within=run).path)
 
     def _write_into(self, position: int, facts: dict[str, Any], lasting: Lasting, folder: Path) -> Path:
         return Path(self._write(folder, position, facts, lasting))

@@ -25,6 +25,7 @@ from unisono.comm.base import Communicator
 from unisono.energy.meter import Meter, Reading, find_counters, together
 from unisono.energy.others import Others, cpu_s
 from unisono.energy.sampler import EVERY_S, HEADER, Sampler
+from unisono.files import append_file, open_file, write_all, write_file
 from unisono.launch.environments import visible_gpus
 
 NOTE_BYTES = 256
@@ -40,7 +41,7 @@ def meter_of(devices: Sequence[str], watts_per_core: float) -> Meter:
 
 def counted_s(path: Path) -> float:
     """When the last sample of a file was taken; 0 if there is none, or none that can be read."""
-    with suppress(OSError, ValueError), open(path, "rb") as file:
+    with suppress(OSError, ValueError), open_file(path, follow_links=False) as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - 4096))
         lines = file.read(4096).split(b"\n")
         last = float(lines[-2].partition(b",")[0]) if len(lines) > 1 else 0.0
@@ -64,8 +65,8 @@ class Watch:
         """Why the energy of the whole run cannot be told, if it cannot: a part of it would be taken for all."""
 
     def _write(self, text: str) -> None:
-        with suppress(OSError), open(self._path / "utilisation.csv", "a") as file:
-            file.write(text if file.tell() else HEADER + text)
+        with suppress(OSError), append_file(self._path / "utilisation.csv") as file:
+            write_all(file, (text if file.tell() else HEADER + text).encode())
 
     def see(self, rank: int, pid: int) -> None:
         """A rank of this node has that process now."""
@@ -102,7 +103,7 @@ class Watch:
         with suppress(OSError):
             more = {"samples": samples, "seconds": found.seconds, "idle_w": found.idle_w, "parts": found.parts}
             told = found.facts(samples) | more | idle
-            (self._path / "energy.json").write_text(json.dumps(told, indent=1) + "\n")
+            write_file(self._path / "energy.json", json.dumps(told, indent=1) + "\n", durable=False)
         return found.facts(samples) | idle
 
 

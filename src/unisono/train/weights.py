@@ -22,6 +22,7 @@ import zipfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, final
@@ -32,6 +33,7 @@ from safetensors.numpy import save as safetensors_bytes
 
 from unisono.errors import UnisonoError, UserError, unknown_name
 from unisono.extras import how_to_install
+from unisono.files import write_file
 from unisono.models.base import Array, Model
 from unisono.models.torch_names import torch_state
 from unisono.train.fallback import NotWritten
@@ -168,11 +170,8 @@ def verify(run: str | Path, weights: Weights) -> bool:
 
 
 def save(weights: Weights, path: Path) -> None:
-    """The safetensors file of a run, whole or not at all; a file that is there is replaced.
-
-    One writer at a time: its draft has one name, so that whoever is killed leaves none that nobody clears.
-    """
-    _write(weights, path, _safetensors, path.with_name(f".{path.name}.part"))
+    """The safetensors file of a run, whole or not at all; a file that is there is replaced."""
+    _write(weights, path, _safetensors)
 
 
 def export(weights: Weights, path: Path, *, force: bool = False) -> None:
@@ -184,7 +183,7 @@ def export(weights: Weights, path: Path, *, force: bool = False) -> None:
         raise UserError(f"{path} is a directory", hint="give the name of a file")
     if os.path.lexists(path) and not force:
         raise UserError(f"{path} exists", hint="give another name, or --force to replace it")
-    _write(weights, path, FORMATS[ending], path.with_name(f".{path.name}.{os.getpid()}.part"))
+    _write(weights, path, FORMATS[ending])
 
 
 def _npz(weights: Weights, file: BinaryIO) -> None:
@@ -234,16 +233,9 @@ FORMATS: dict[str, Callable[[Weights, BinaryIO], None]] = {
 }
 
 
-def _write(weights: Weights, path: Path, write: Callable[[Weights, BinaryIO], None], draft: Path) -> None:
+def _write(weights: Weights, path: Path, write: Callable[[Weights, BinaryIO], None]) -> None:
     try:
-        try:
-            with open(draft, "wb") as file:
-                write(weights, file)
-                file.flush()
-                os.fsync(file.fileno())
-            draft.rename(path)
-        finally:
-            draft.unlink(missing_ok=True)
+        write_file(path, partial(write, weights))
     except OSError as error:
         raise NotWritten(
             f"{path} cannot be written: {error.strerror}",

@@ -15,6 +15,8 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import final
 
+from unisono.files import new_file
+
 PIECE_BYTES = 1 << 24
 
 
@@ -49,7 +51,7 @@ class RealDisk(Disk):
         os.mkdir(path)
 
     def create(self, path: Path) -> int:
-        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+        return new_file(path)
 
     def write(self, fd: int, data: memoryview) -> int:
         return os.write(fd, data)

@@ -13,10 +13,8 @@ Limits: a file system with rename and flock (some Lustre mounts lack flock: an e
 once more while it is written. A child forked by another thread during a write holds the lock if the writer is killed.
 """
 
-import fcntl
 import hashlib
 import io
-import os
 import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -27,6 +25,8 @@ from typing import Any, final
 from safetensors import SafetensorError
 
 from unisono.errors import UserError
+from unisono.files import check_entry
+from unisono.locks import FileLock
 from unisono.models.base import Array
 from unisono.train import weights
 from unisono.train.fallback import NotWritten
@@ -56,12 +56,14 @@ def write(
     *,
     keep: int = 2,
     after: Path | None = None,
+    within: Path | None = None,
     disk: Disk = REAL,
 ) -> Written:
     """A new snapshot, durable when this returns; then all are removed that are older than the `keep` newest whole ones.
 
     `arrays`: group -> name -> array ("params", "state" ...). `folder` is made if only its last part is missing. after:
-    another folder, to which it may be moved: there too it will be the newest.
+    another folder, to which it may be moved: there too it will be the newest. within: the run directory of `folder`,
+    beneath which nothing may be a link: what is old in there would be removed where it leads to.
     """
     if keep < 2:
         raise UserError(f"--keep is {keep}", hint="give 2 or more: the newest may turn out to be damaged")
@@ -71,7 +73,7 @@ def write(
         manifests.check_group(group)
     manifests.sealed(Manifest(position, facts, {}))  # a mistake in the facts is said before anything is written
     try:
-        with _alone(folder, disk):
+        with _alone(folder, disk, within):
             problems = _remove(disk, [path for path in folder.iterdir() if path.name.startswith((_DRAFT, _REMOVING))])
             number = 1 + max((number_of(path) for one in (folder, after or folder) for path in listed(one)), default=0)
             path = folder / f"{number:06d}-{position:012d}"
@@ -86,9 +88,9 @@ def write(
         ) from None
 
 
-def thin_out(folder: Path, *, disk: Disk = REAL) -> bool:
+def thin_out(folder: Path, *, within: Path | None = None, disk: Disk = REAL) -> bool:
     """Removes all but the newest whole snapshot, for a disk that is full; whether there was any to remove."""
-    with suppress(OSError, NotWritten), _alone(folder, disk):
+    with suppress(OSError, NotWritten), _alone(folder, disk, within):
         before = listed(folder)
         _thin_out(disk, folder, None, keep=1)
         return len(listed(folder)) < len(before)
@@ -167,23 +169,21 @@ def _remove(disk: Disk, paths: list[Path]) -> list[str]:
 
 
 @contextmanager
-def _alone(folder: Path, disk: Disk) -> Iterator[None]:
+def _alone(folder: Path, disk: Disk, within: Path | None) -> Iterator[None]:
     """Makes the folder, and holds its lock."""
+    if within is not None:
+        check_entry(folder, "folder", within=within)
     if not folder.is_dir():
         disk.mkdir(folder)
         sync_directory(disk, folder.parent)
-    fd = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
-    try:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+    with FileLock(folder / _LOCK, within=within) as lock:
+        if not lock.acquire():
             raise NotWritten(
-                f"another process is writing a snapshot into {folder}", hint="give each run a directory of its own"
-            ) from None
+                f"another process is writing a snapshot into {folder}: {lock.told()}",
+                hint=f"give each run a directory of its own; {lock.hint()}",
+            )
         try:
             yield
         finally:
             # Closing would not do: a child forked meanwhile has the same lock.
-            fcntl.flock(fd, fcntl.LOCK_UN)
-    finally:
-        os.close(fd)
+            lock.unlock()

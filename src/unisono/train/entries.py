@@ -1,0 +1,54 @@
+"""The entries of a run directory: the files and folders that a run writes, and a check that they are nothing else.
+
+The one idea: a run directory may come from somebody else. A link, a pipe or a device in it is refused by name before
+anything is trained or written, so nothing outside is changed and nothing waits.
+
+    check_run_directory(Path("runs/mine"))
+
+Limits: what is put there after the check is refused by `files.py` when its turn comes, which may be at the end.
+"""
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from unisono.errors import UserError
+from unisono.files import WRONG_KINDS, check_entry
+from unisono.train.tables import TABLES
+
+LOCK = ".lock"
+GROWING = {LOCK, "events.jsonl", "utilisation.csv"}
+"""Files that are added to while a run goes on, and not made anew when it is resumed."""
+FILES = {
+    "recipe.toml", "summary.json", "weights.safetensors", "energy.json", "loss.png", "report.html", *TABLES, *GROWING,
+}  # fmt: skip
+FOLDERS = {"snapshots", "tensorboard", "log"}
+
+
+def check_run_directory(path: Path) -> None:
+    """A `UserError` that names an entry which is a link, a pipe or a device, or a directory in place of a file."""
+    try:
+        _check_all(path)
+    except OSError as error:
+        if error.errno not in WRONG_KINDS:
+            return  # it cannot be looked at: whoever uses it will say so
+        raise UserError(
+            f"{error.filename} {error.strerror}: a run writes to regular files of its own directory, and nowhere else",
+            hint="nothing was changed; remove it, or put a copy of what it leads to in its place",
+        ) from None
+
+
+def _check_all(path: Path) -> None:
+    for name in _names(path):
+        kind = "folder" if name in FOLDERS else "file" if name in FILES else ""
+        check_entry(path / name, kind, grows=name in GROWING)
+    for name in _names(path / "log"):
+        check_entry(path / "log" / name, "file" if name.endswith(".stack") else "", grows=True, within=path)
+    # Of snapshots, those that are no directories are passed over; those of TensorBoard get new names.
+    check_entry(path / "snapshots" / LOCK, "file", grows=True, within=path)
+
+
+def _names(folder: Path) -> list[str]:
+    with suppress(FileNotFoundError, NotADirectoryError):
+        return sorted(os.listdir(folder))
+    return []
