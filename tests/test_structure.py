@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
 from functools import cache
 from importlib.metadata import packages_distributions
 from pathlib import Path
@@ -98,6 +99,138 @@ def test_heavy_packages_are_imported_in_one_place(package, home):
 def test_only_one_file_reads_the_environment():
     readers = [path.name for path in FILES if "environ" in path.read_text() and "os.environ" in path.read_text()]
     assert readers == ["environments.py"]
+
+
+WRITES_ELSEWHERE = {
+    ("cli/bench.py", "TemporaryFile"): "a file without a name, to try the directory",
+    ("cli/main.py", "os.open"): "/dev/null",
+    ("doctor/examining.py", "TemporaryFile"): "a file without a name, for what a probe says",
+    ("doctor/probes/training.py", "TemporaryDirectory"): "a new private directory, for a run",
+    ("launch/connect.py", "TemporaryDirectory"): "a new private directory, in which ranks meet",
+    ("launch/crew.py", "open"): "a pipe's descriptor",
+    ("launch/environments.py", "os.open"): "/dev/tty",
+    ("launch/sharers.py", "os.open"): "/proc/PID/fd: the arena of another process",
+    ("launch/torch_group.py", "TemporaryDirectory"): "a new private directory, in which ranks meet",
+    ("measure/bench.py", "TemporaryFile"): "a file without a name, for what ranks say",
+    ("measure/tune/tuning.py", "TemporaryFile"): "a file without a name, for what a trial says",
+    ("report/live/opening.py", "TemporaryDirectory"): "a new private directory, for a page",
+    ("study/estimate.py", "TemporaryDirectory"): "a new private directory, for a run",
+    ("study/process.py", "TemporaryFile"): "a file without a name, for what a run says",
+    ("train/fallback.py", "mkdtemp"): "a new private directory, on another disk",
+    ("train/snapshots/disk.py", "os.rename"): "a snapshot's directory, whole, to its name",
+    ("train/weights.py", "ZipFile"): "into a file that is open",
+    ("train/weights.py", "savetxt"): "into a file that is open",
+}
+"""(file, call): why it may. All else that is written goes through files.py."""
+WRITING_METHODS = {"write_text", "write_bytes", "touch", "rename", "symlink_to", "hardlink_to", "tofile", "to_csv"}
+WRITING_CALLS = {
+    "os": {"replace", "rename", "renames", "link", "symlink", "truncate", "mkfifo", "mknod"},
+    "shutil": {"copy", "copy2", "copyfile", "copytree", "move", "make_archive"},
+    "tempfile": {"mkstemp", "mkdtemp", "TemporaryFile", "NamedTemporaryFile", "TemporaryDirectory"},
+    "np": {"save", "savez", "savez_compressed", "savetxt", "memmap"},
+    "torch": {"save"},
+    "tarfile": {"open", "TarFile"},
+    "logging": {"FileHandler", "basicConfig"},
+    "safetensors": {"save_file"},
+}
+OPENERS = {"": 1, "io": 1, "gzip": 1, "zipfile": 1}
+"""What has an `open`, a `FileIO` or a `ZipFile`, and which of its arguments is the mode; of methods it is the first."""
+OURS = {"disk", "self._mail"}
+"""Objects that have a `rename` of their own: snapshots/disk.py, comm/mail.py."""
+READ_FLAGS = {"O_RDONLY", "O_DIRECTORY", "O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC"}
+
+
+def calls_in(tree: ast.AST) -> Iterator[tuple[str, str, ast.Call]]:
+    """(what it is called of, name, call): ("os", "replace", ...), also after `from os import replace as r`."""
+    names = {
+        alias.asname or alias.name: (node.module.partition(".")[0], alias.name)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.module
+        for alias in node.names
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            yield *names.get(node.func.id, ("", node.func.id)), node
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            yield ast.unparse(node.func.value), node.func.attr, node
+
+
+def writes_in(source: str) -> set[str]:
+    """The calls of a module by which it could open a file for writing, make one or rename one."""
+    found = set()
+    for home, name, node in calls_in(ast.parse(source)):
+        if (home, name) == ("os", "open"):
+            if {part.attr for part in ast.walk(node.args[1]) if isinstance(part, ast.Attribute)} - READ_FLAGS:
+                found.add("os.open")
+        elif name in ("open", "FileIO", "ZipFile") and home != "tarfile":
+            if opened_for_writing(node, OPENERS.get(home, 0)):
+                found.add(name)
+        elif name in WRITING_CALLS.get(home, ()) or name == "savefig":
+            if not any(map(is_memory, node.args)):
+                found.add(f"os.{name}" if home == "os" else name)
+        elif (name in WRITING_METHODS and home not in OURS) or (name == "replace" and home and is_of_path(node)):
+            found.add(name)
+    return found
+
+
+def opened_for_writing(node: ast.Call, place: int) -> bool:
+    """place: of the mode, among the arguments. One that is not written out might be any."""
+    for mode in [key.value for key in node.keywords if key.arg == "mode"] + node.args[place : place + 1]:
+        if isinstance(mode, ast.Constant):
+            if isinstance(mode.value, str) and set(mode.value) <= set("rwaxbt+") and set(mode.value) & set("wax+"):
+                return True
+        elif place:
+            return True
+    return False
+
+
+def is_of_path(node: ast.Call) -> bool:
+    """Path.replace; that of strings has two arguments, that of dataclasses has keywords."""
+    return len(node.args) == 1 and not node.keywords
+
+
+def is_memory(node: ast.expr) -> bool:
+    return isinstance(node, ast.NamedExpr) and ast.unparse(node.value) == "io.BytesIO()"
+
+
+def test_only_one_file_opens_files_for_writing():
+    """What it does for others: links, pipes and devices refused, whole files or none. See files.py."""
+    found = {
+        (str(path.relative_to(SOURCE)), call)
+        for path in FILES
+        for call in writes_in(path.read_text())
+        if path != SOURCE / "files.py"
+    }
+    assert found == set(WRITES_ELSEWHERE)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "open(p, 'w')", "open(p, mode='ab')", "open(p, kind)", "p.open('x')", "io.open(p, 'r+')", "io.FileIO(p, 'a')",
+        "p.write_text(t)", "p.write_bytes(t)", "p.touch()", "p.rename(q)", "p.replace(q)", "os.open(p, os.O_WRONLY)",
+        "os.open(p, os.O_RDWR | os.O_CLOEXEC)", "os.open(p, os.O_RDONLY | os.O_CREAT)", "os.replace(p, q)",
+        "os.link(p, q)", "figure.savefig(p)", "np.save(p, a)", "np.savez(p, a)", "torch.save(a, p)",
+        "shutil.copy(p, q)", "shutil.move(p, q)", "tempfile.mkstemp()", "tempfile.NamedTemporaryFile()",
+        "from os import replace\nreplace(p, q)", "from shutil import copyfile as c\nc(p, q)", "gzip.open(p, 'wb')",
+        "zipfile.ZipFile(p, 'w')",
+    ],
+)  # fmt: skip
+def test_what_writes_is_seen(line):
+    assert writes_in(line)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "open(p)", "open(p, 'rb')", "p.open('rb')", "worker.open(batch, 0)", "text.replace('a', 'b')", "gzip.open(p)",
+        "os.open(p, os.O_RDONLY | os.O_NOFOLLOW)", "torch.save(a, memory := io.BytesIO())", "zipfile.ZipFile(p)",
+        "from dataclasses import replace\nreplace(recipe, out='')", "webbrowser.open(address)",
+        "from unisono.files import write_file\nwrite_file(p, t)",
+    ],
+)  # fmt: skip
+def test_what_reads_is_let_pass(line):
+    assert not writes_in(line)
 
 
 def test_files_are_short():
