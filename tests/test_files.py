@@ -172,6 +172,8 @@ def test_drafts_of_the_killed_are_cleared(run):
     (run / ".mine.part").write_text("no draft")
     (left,) = [name for name in os.listdir(run) if name != ".mine.part"]
     assert left.startswith(".weights.safetensors.")
+    remove_drafts(run, but="weights.safetensors")
+    assert left in os.listdir(run)
     remove_drafts(run)
     assert os.listdir(run) == [".mine.part"]
 

@@ -169,11 +169,14 @@ def is_draft(name: str) -> bool:
     return _DRAFT.fullmatch(name) is not None
 
 
-def remove_drafts(path: Path) -> None:
-    """Removes what killed writers left in a directory. Only for whoever holds its lock."""
+def remove_drafts(path: Path, *, but: str = "") -> None:
+    """Removes what killed writers left in a directory. Only for whoever holds its lock.
+
+    but: the name of a file that is written without it: its draft may be in the making.
+    """
     with suppress(OSError), open_folder(path) as folder:
         for name in os.listdir(folder):
-            if is_draft(name):
+            if is_draft(name) and not (but and name.startswith(f".{but}.")):
                 with suppress(OSError):
                     os.unlink(name, dir_fd=folder)
 

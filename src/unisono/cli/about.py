@@ -20,7 +20,6 @@ from unisono import __version__
 from unisono.files import write_file
 from unisono.recipe import ONE_RUNS, Recipe
 from unisono.resources import machine
-from unisono.study.disk import writing
 from unisono.train.libraries import libraries_of
 
 ABOUT = "about.json"
@@ -43,5 +42,4 @@ def write_about(path: Path, recipes: Sequence[Recipe], *, here: bool = True) -> 
         "varied": [name for name in names if name not in common],
         "machine": machine(*libraries_of(recipes)) if here else {},
     }
-    with writing(path / ABOUT):
-        write_file(path / ABOUT, json.dumps(about, indent=1) + "\n")
+    write_file(path / ABOUT, json.dumps(about, indent=1) + "\n")

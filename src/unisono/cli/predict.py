@@ -51,6 +51,7 @@ def predict(
     from unisono.measure.prediction.points import calibration, usual_batch, usual_shards
     from unisono.measure.prediction.predict import Request, node_counts
     from unisono.recipe_reading import load
+    from unisono.study.disk import writing
     from unisono.train.job import prepare
 
     loaded = load(recipe, given_options(options))
@@ -70,7 +71,8 @@ def predict(
         out = Path(study.out).expanduser() if study.out else None
         show(costs, work, request, [], out)
         if out is not None:
-            write_about(out, [loaded])
+            with writing(out, after=""):
+                write_about(out, [loaded])
         return
     cells = calibration(loaded, samples)
     carry_out(Plan("predict", cells, study), lambda records, path: calibrated(cells, records, path, work, request))

@@ -12,8 +12,6 @@ from cyclopts import Parameter
 from unisono.errors import UserError
 from unisono.files import check_entry, open_file, write_file
 
-NAME = "report.html"
-
 
 def report(
     run: str,
@@ -38,9 +36,10 @@ def report(
     """
     from unisono.report.page.document import document
     from unisono.report.run import load
+    from unisono.train.entries import REPORT
 
     found = [load(path) for path in (run, *runs)]
-    target = Path(out).expanduser() if out else (Path(NAME) if runs else found[0].path / NAME)
+    target = Path(out).expanduser() if out else (Path(REPORT) if runs else found[0].path / REPORT)
     check(target, given=bool(out))
     write(target, document(found))
     for one in found:

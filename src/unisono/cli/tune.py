@@ -75,7 +75,8 @@ def tune(
     told = f"unisono tune: {plural(len(cells), 'setting')} on {plural(usable_cores(), 'core')}, in {path}"
     print(told, file=sys.stderr, flush=True)
     with Records.open(path, "tune", studied) as records, as_ctrl_c():
-        write_about(path, [cell.recipe for cell in cells])
+        with writing(path):
+            write_about(path, [cell.recipe for cell in cells])
         # With an accuracy to reach, half of the time is for getting there.
         short = replace(search, seconds=search.seconds / 2) if loaded.target_accuracy else search
         try:

@@ -38,6 +38,7 @@ from unisono.recipe import Recipe
 from unisono.resources import machine
 from unisono.study.cells import digest_of
 from unisono.study.disk import writing
+from unisono.train.entries import REPORT
 from unisono.train.journal import hint_of
 
 LOCK = ".lock"
@@ -76,7 +77,7 @@ class Records:
         try:
             _lock(held, path)
             for folder in (path, path / "cells", path / "jobs"):
-                remove_drafts(folder)
+                remove_drafts(folder, but=REPORT)
             _agree(wanted, path)
             return cls(path, held)
         except BaseException:

@@ -17,10 +17,12 @@ from unisono.files import WRONG_KINDS, check_entry
 from unisono.train.tables import TABLES
 
 LOCK = ".lock"
+REPORT = "report.html"
+"""Made by `unisono report`, which does not ask for the lock."""
 GROWING = {LOCK, "events.jsonl", "utilisation.csv"}
 """Files that are added to while a run goes on, and not made anew when it is resumed."""
 FILES = {
-    "recipe.toml", "summary.json", "weights.safetensors", "energy.json", "loss.png", "report.html", *TABLES, *GROWING,
+    "recipe.toml", "summary.json", "weights.safetensors", "energy.json", "loss.png", REPORT, *TABLES, *GROWING,
 }  # fmt: skip
 FOLDERS = {"snapshots", "tensorboard", "log"}
 

@@ -36,7 +36,7 @@ from unisono.locks import FileLock
 from unisono.locks import token_in as token_of
 from unisono.recipe import Recipe
 from unisono.strategies.asynchronous.recordings import mark_of
-from unisono.train.entries import LOCK, check_run_directory
+from unisono.train.entries import LOCK, REPORT, check_run_directory
 from unisono.train.journal import HINTS, Journal, hint_of
 from unisono.train.tables import TABLES, epoch_of, headers, lines, plain
 
@@ -106,7 +106,7 @@ class RunDirectory:
             try:
                 directory._lock()
                 check()
-                remove_drafts(directory.path)
+                remove_drafts(directory.path, but=REPORT)
                 directory._remember()
                 directory._leave_token()
                 write_file(directory.path / "recipe.toml", recipe.toml())
@@ -209,7 +209,7 @@ class RunDirectory:
         self.journal.flush()
         text = json.dumps(plain(summary), indent=1) + "\n"
         self.journal.keep("summary.json", lambda: write_file(self.path / "summary.json", text))
-        remove_drafts(self.path)
+        remove_drafts(self.path, but=REPORT)
 
 
 def _stays(epochs: int, headed: bool, number: int, line: str) -> bool:
