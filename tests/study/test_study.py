@@ -169,10 +169,12 @@ def test_what_is_in_the_place_of_a_file_of_a_study_is_refused_at_its_start(tmp_p
     outside.mkdir()
     (outside / "file").write_text("not yours")
     Records.open(study, "scale", STUDIED).close()
-    for kind in ("link", "dangling link", "link to a directory", "pipe"):
+    for kind in ("link", "dangling link", "link to a directory", "pipe", "another kind"):
         (study / name).unlink(missing_ok=True)
         if kind == "pipe":
             os.mkfifo(study / name)
+        elif kind == "another kind":
+            (study / name).touch() if name in ("runs", "cells") else (study / name).mkdir()
         else:
             (study / name).symlink_to(outside / {"link": "file", "dangling link": "new"}.get(kind, ""))
         with pytest.raises(UserError, match=rf"{name}: is .*\nHINT: remove it"):

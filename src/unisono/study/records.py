@@ -43,6 +43,8 @@ from unisono.train.journal import hint_of
 
 LOCK = ".lock"
 FOLDERS = {"cells", "runs", "jobs"}
+ENDINGS = {".json", ".jsonl", ".csv", ".md", ".tex", ".txt", ".svg", ".toml", ".html"}
+"""Of files that commands write to a study."""
 MOST_BYTES = 1 << 26
 """Of study.json."""
 PLACE = ("host", "cpu", "cores")
@@ -149,7 +151,8 @@ def _check(path: Path) -> None:
     if names and "study.json" not in names:
         raise UserError(f"--out {path} holds something that is no study", hint="give another directory")
     for name in sorted(names | {LOCK}):
-        check_entry(path / name, "folder" if name in FOLDERS else "", grows=name in (LOCK, "cells.jsonl"))
+        kind = "folder" if name in FOLDERS else "file" if name == LOCK or Path(name).suffix in ENDINGS else ""
+        check_entry(path / name, kind, grows=name in (LOCK, "cells.jsonl"))
 
 
 def _lock(held: FileLock, path: Path) -> None:
