@@ -35,7 +35,7 @@ from unisono.study.plan import Turn, turns
 from unisono.study.process import FAILED
 from unisono.study.records import Records, default_path
 from unisono.study.study import Record, Terms, carry_out, counted, latest
-from unisono.train.enough import check_shards
+from unisono.train.enough import check_machine, check_shards
 
 TRIAL_TIMEOUT_S = 120.0
 PIPED_WIDTH = 160
@@ -89,6 +89,8 @@ def study(plan: Plan, show: Callable[[Sequence[Record], Path], None]) -> None:
         )
     for recipe in (cell.recipe for cell in plan.cells):
         check_data_dir(recipe.data, recipe.data_dir)
+        if plan.elsewhere is None:
+            check_machine(recipe)
     terms = Terms(plan.options.timeout_s, plan.options.retry, elsewhere=plan.elsewhere)
     if plan.options.dry_run:
         _refuse_idle_ranks(plan)

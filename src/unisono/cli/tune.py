@@ -52,6 +52,7 @@ def tune(
     from unisono.study.disk import writing
     from unisono.study.inputs import inputs_of
     from unisono.study.records import Records, default_path
+    from unisono.train.enough import check_machine
 
     loaded = load(recipe, given_options(options))
     check_data_dir(loaded.data, loaded.data_dir)
@@ -68,6 +69,8 @@ def tune(
     if (size := detect().size) > 1:
         raise UserError(f"tune was started as {size} ranks, and starts its own", hint="run it once: unisono tune")
     cells = candidates_of(loaded, search, usable_cores())
+    for cell in cells:
+        check_machine(cell.recipe)
     limit = sizes(search.memory, "--memory")[0] if search.memory else int(FREE * available_bytes())
     studied: dict[str, Any] = {"cells": {cell.name: cell.digest for cell in cells}, "objective": search.objective}
     studied |= inputs_of([loaded])
