@@ -4,6 +4,7 @@ import errno
 import os
 import resource
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -209,6 +210,28 @@ def test_a_home_that_is_not_there(command, tmp_path):
     ended = forked(*command, cwd=tmp_path)
     assert (ended.returncode, list(tmp_path.iterdir())) == (2, [])
     assert ended.stderr.startswith("unisono: Could not determine home directory.\nHINT: ")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["compare", *TRAIN[1:], "--over", "ranks=1,2"],
+        ["tune", *TRAIN[1:], "--ranks", "1"],
+        ["bench", "--ranks", "2", "--sizes", "1KiB", "--out", "run", "--transports", "shm"],
+    ],
+    ids=lambda command: command[0],
+)
+def test_no_temporary_directory_is_said_before_anything_is_made(command, tmp_path, monkeypatch):
+    places = tempfile.gettempdir()
+
+    def without() -> None:
+        raise FileNotFoundError(errno.ENOENT, f"No usable temporary directory found in ['{places}']")
+
+    monkeypatch.setattr(tempfile, "_get_default_tempdir", without)
+    ended = forked(*command, cwd=tmp_path, before=lambda: setattr(tempfile, "tempdir", None))
+    assert (ended.returncode, list(tmp_path.iterdir())) == (2, []), ended.stderr
+    assert "No usable temporary directory found in " in ended.stderr
+    assert "HINT: set TMPDIR to a directory that you may write to" in ended.stderr
 
 
 def test_a_working_directory_that_is_no_more(tmp_path, in_child):

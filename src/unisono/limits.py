@@ -13,6 +13,7 @@ network needs, is looked at where it is known (`arena/segment.py`). Others may t
 import errno
 import os
 import resource
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -71,6 +72,11 @@ def check_limits(
             f"{option} {ranks} needs about {files} open files, and this process may have {most} (ulimit -Hn)",
             hint=f"use fewer ranks, or raise the limit: ulimit -n {files}",
         )
+
+
+def check_temporary_directory() -> None:
+    """An `OSError` of Python's if there is none: what runs say is kept there while they last."""
+    tempfile.gettempdir()
 
 
 def crowd_note(ranks: int, threads: int = 1) -> str:

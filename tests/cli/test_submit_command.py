@@ -177,6 +177,7 @@ def test_a_dry_run_prints_and_leaves_nothing(tmp_path):
         (["submit", "--join-timeout", "nan"], "--join-timeout is nan"),
         (["submit", "--join-timeout", "inf"], "--join-timeout is inf"),
         (["submit", "--job-name=--wrap=id"], "the job's name is '--wrap=id'"),
+        (["submit", "--script=a\udcff", "--mem", "1G"], "--script is b'a\\xff': more than a line of plain text"),
         (["submit", "--module=-x"], "--module is '-x'"),
         (["submit", "line\n#SBATCH --wrap=id.toml", "--mem", "1G"], "recipe"),
         (["submit", "--out", "line\n#SBATCH --wrap=id", "--mem", "1G"], "more than a line of plain text"),

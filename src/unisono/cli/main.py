@@ -60,9 +60,9 @@ EXAMPLES = {
 """For each command that is a function; one that has commands of its own brings its example."""
 
 _ADVICE = {
-    "home directory": "there is no such home: set HOME, or give paths without ~ (data: --data-dir)",
-    "start new thread": "no more threads may be started (ulimit -u, pids.max of the container or job)",
-    "usable temporary directory": "set TMPDIR to a directory that you may write to",
+    "Could not determine home directory": "there is no such home: set HOME, or give paths without ~ (data: --data-dir)",
+    "can't start new thread": "no more threads may be started (ulimit -u, pids.max of the container or job)",
+    "No usable temporary directory": "set TMPDIR to a directory that you may write to",
 }
 """What Python says of a machine that lacks something -> what to do about it."""
 
@@ -99,25 +99,15 @@ def main() -> None:
     except BrokenPipeError:  # before OSError, of which it is one
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
-    except OSError as error:  # a full disk, a directory that vanished: nothing of ours
-        fail(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}{_hint(error)}", 1)
     except MemoryError:
         fail("there is not enough memory\nHINT: use fewer ranks or a smaller batch, or raise the limit (ulimit -v)", 1)
-    except RuntimeError as error:
-        if not (hint := _hint(error)):
-            fail(told(error).rstrip(), 1)
-        fail(f"{error}{hint}", 2)
-    except Exception as error:  # of the user's own code, or a bug of ours
-        fail(told(error).rstrip(), 1)
-
-
-def _hint(error: OSError | RuntimeError) -> str:
-    """What to do about an error of Python's own that says nothing of the kind; empty if nobody knows."""
-    hint = shortage_hint(error) if isinstance(error, OSError) else ""
-    for words, advice in _ADVICE.items():
-        if words in str(error):
-            hint = advice
-    return f"\nHINT: {hint}" if hint else ""
+    except Exception as error:
+        if advice := next((_ADVICE[words] for words in _ADVICE if words in str(error)), ""):
+            fail(f"{error.strerror if isinstance(error, OSError) else error}\nHINT: {advice}", 2)
+        if isinstance(error, OSError):  # a full disk, a directory that vanished: nothing of ours
+            hint = f"\nHINT: {shortage_hint(error)}" if shortage_hint(error) else ""
+            fail(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}{hint}", 1)
+        fail(told(error).rstrip(), 1)  # of the user's own code, or a bug of ours
 
 
 def fail(message: str, exit_code: int) -> None:

@@ -23,6 +23,7 @@ from unisono.data.sources import check_data_dir
 from unisono.errors import Interrupted, UnisonoError, UserError
 from unisono.launch.environments import detect
 from unisono.launch.signals import as_ctrl_c
+from unisono.limits import check_temporary_directory
 from unisono.measure.study_options import StudyOptions
 from unisono.report.verdict import plural, readable_s
 from unisono.resources import usable_cores
@@ -87,6 +88,7 @@ def study(plan: Plan, show: Callable[[Sequence[Record], Path], None]) -> None:
         raise UserError(
             f"{plan.kind} was started as {size} ranks, and starts its own", hint=f"run it once: unisono {plan.kind}"
         )
+    check_temporary_directory()
     for recipe in (cell.recipe for cell in plan.cells):
         check_data_dir(recipe.data, recipe.data_dir)
         if plan.elsewhere is None:

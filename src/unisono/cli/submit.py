@@ -17,7 +17,7 @@ from unisono.cli.train import Options, given_options
 from unisono.errors import UserError
 from unisono.files import read_file, write_file
 from unisono.launch.slurm.options import JobOptions
-from unisono.launch.slurm.quoting import as_path
+from unisono.launch.slurm.quoting import as_path, check_plain
 
 _NOTHING, _PLAIN = Options(), JobOptions()
 _JOB, _HERE = Group("The job", sort_key=-1), Group("Here", sort_key=-2)
@@ -72,7 +72,7 @@ def submit(
                 print(f"Note: {unclear}", file=sys.stderr, flush=True)
         except client.NoAnswer as error:
             unanswered = error
-    path = Path(script or f"{asked.name}.sbatch").expanduser()
+    path = Path(check_plain("--script", script) or f"{asked.name}.sbatch").expanduser()
     write(path, text)
     for file in (job.output, job.error):
         make_folder(file)

@@ -42,6 +42,7 @@ def tune(
     from unisono.energy.meter import find_counters
     from unisono.launch.environments import detect
     from unisono.launch.signals import as_ctrl_c
+    from unisono.limits import check_temporary_directory
     from unisono.measure.options import sizes
     from unisono.measure.tune.candidates import candidates_of
     from unisono.measure.tune.tuning import Terms
@@ -69,6 +70,7 @@ def tune(
     if (size := detect().size) > 1:
         raise UserError(f"tune was started as {size} ranks, and starts its own", hint="run it once: unisono tune")
     cells = candidates_of(loaded, search, usable_cores())
+    check_temporary_directory()
     for cell in cells:
         check_machine(cell.recipe)
     limit = sizes(search.memory, "--memory")[0] if search.memory else int(FREE * available_bytes())
