@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from unisono import resources
-from unisono.resources import available_bytes, readable_bytes, usable_cores
+from unisono.resources import available_bytes, group_task_room, readable_bytes, usable_cores
 
 GIB = 2**30
 
@@ -38,6 +38,19 @@ def test_the_smallest_limit_on_the_way_up_counts(groups):
     groups("slurm/job_7/cpu.max", "max 100000\n")
     assert available_bytes() == 5 * GIB
     assert usable_cores() == 4
+
+
+def test_the_groups_tell_how_many_processes_may_still_be_started(groups):
+    assert group_task_room() is None
+    groups("own", "0::/slurm/job_7\n3:pids:/old\n")
+    groups("slurm/pids.max", "400\n")
+    groups("slurm/pids.current", "371\n")
+    groups("slurm/job_7/pids.max", "max\n")
+    groups("slurm/job_7/pids.current", "5\n")
+    assert group_task_room() == 29
+    groups("pids/old/pids.max", "17\n")
+    groups("pids/old/pids.current", "19\n")
+    assert group_task_room() == 0
 
 
 def test_cached_files_do_not_count_as_used(groups):

@@ -51,6 +51,16 @@ def available_bytes() -> int:
     return max(0, free)
 
 
+def group_task_room() -> int | None:
+    """How many processes and threads this process's groups may still start; None: as many as the machine can."""
+    rooms = []
+    for group in _groups("pids"):
+        most, used = _read(group / "pids.max"), _read(group / "pids.current")
+        if most.isdigit() and used.isdigit():
+            rooms.append(max(0, int(most) - int(used)))
+    return min(rooms, default=None)
+
+
 def memory_kills() -> int:
     """How many processes of this process's groups the kernel has killed for memory; grows."""
     kills = 0

@@ -11,6 +11,7 @@ import select
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from unisono.cli.main import main
@@ -19,7 +20,10 @@ from unisono.launch import children
 TIMEOUT_S = 60.0
 
 
-def forked(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+def forked(
+    *arguments: str, cwd: Path | None = None, before: Callable[[], None] = lambda: None
+) -> subprocess.CompletedProcess[str]:
+    """before: called in the forked process, before the command."""
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
 
         def body() -> int:
@@ -27,6 +31,7 @@ def forked(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProc
                 os.dup2(file.fileno(), fd)
             sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)  # noqa: SIM115
             os.chdir(cwd or Path())
+            before()
             sys.argv = ["unisono", *arguments]
             try:
                 main()

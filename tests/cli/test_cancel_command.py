@@ -26,7 +26,7 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
             "sbatch": "exit 1",
             "scontrol": f"echo '{line}'",
             "scancel": f'echo "$*" > {tmp_path}/ended',
-            "squeue": '[ "$2" = big ] && echo "17 unisono"',
+            "squeue": '[ "$1" = --clusters=big ] && echo "17 unisono"',
         }
         for name, body in scripts.items():
             (tmp_path / name).write_text(f"#!/bin/bash\n{body}\n")
@@ -36,7 +36,7 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     return put
 
 
-@pytest.mark.parametrize(("number", "words"), [("17", "17\n"), ("17@big", "-M big 17\n")])
+@pytest.mark.parametrize(("number", "words"), [("17", "17\n"), ("17@big", "--clusters=big 17\n")])
 def test_a_job_of_ones_own_is_ended_on_its_cluster(slurm, number, words, capsys):
     ended = slurm()
     cancel(number)

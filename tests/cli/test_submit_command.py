@@ -1,6 +1,7 @@
 """`unisono submit`, `jobs` and `cancel` as a user meets them without a cluster; with one: tests/cluster."""
 
 import os
+import resource
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -104,6 +105,56 @@ def test_an_mpi_that_ranks_would_not_find_is_said(words, starts, tmp_path, monke
     assert (told in ended.stderr) if starts else ended.stderr == ""
 
 
+def test_a_full_disk_leaves_the_script_that_was_there(tmp_path, monkeypatch):
+    """A file may not become longer than its limit: as on a disk that is full, part of it would be written."""
+    words = ["submit", "--mem", "1G", "--job-name", "mine"]
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+        ended = forked(*words, cwd=tmp_path)
+        assert (ended.returncode, list(tmp_path.iterdir())) == (2, [])
+        assert "mine.sbatch cannot be written: File too large\nHINT: give a place with --script" in ended.stderr
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe"])
+def test_a_link_or_a_pipe_in_the_place_of_the_script_is_refused(kind, tmp_path):
+    (tmp_path / "precious").write_text("# Made by: unisono submit, mine all the same\n")
+    if kind == "link":
+        (tmp_path / "mine.sbatch").symlink_to("precious")
+    else:
+        os.mkfifo(tmp_path / "mine.sbatch")
+    ended = forked("submit", "--mem", "1G", "--job-name", "mine", cwd=tmp_path)
+    assert ended.returncode == 2
+    assert "mine.sbatch cannot be written: is " in ended.stderr
+    assert (tmp_path / "precious").read_text().endswith("mine all the same\n")
+
+
+def test_modules_do_not_take_the_environment_away(monkeypatch, tmp_path):
+    """It is activated after them, and only if there is something to activate."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/activate").touch()
+    monkeypatch.setattr("sys.prefix", str(tmp_path))
+    lines = script(job=JobOptions(mem="1G", module=("gcc/12",))).splitlines()
+    assert lines.index("module load gcc/12") < lines.index(f". {tmp_path}/bin/activate || {{")
+    assert "python=python" in lines
+    (tmp_path / "bin/activate").unlink()
+    assert "activate" not in script(job=JobOptions(mem="1G", module=("gcc/12",)))
+    assert f"python={sys.executable}\n" in script()
+
+
+def test_an_answer_of_sinfo_that_is_not_understood_is_said_once(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for name, body in (("sbatch", "echo 17"), ("sinfo", "echo 'main*|two|2|4000'; echo what")):
+        (tmp_path / name).write_text(f"#!/bin/bash\n{body}\n")
+        (tmp_path / name).chmod(0o755)
+    app(["submit", "--mem", "1G"], exit_on_error=False, result_action="return_value")
+    told = capsys.readouterr()
+    assert told.err.count("sinfo answered, but not as expected: main*|two|2|4000 what; whether the cluster") == 1
+    assert "Submitted: job 17 (unisono)" in told.out
+
+
 def test_a_dry_run_prints_and_leaves_nothing(tmp_path):
     ended = forked("submit", "--ranks-per-node", "3", "--dry-run", cwd=tmp_path)
     assert ended.returncode == 0, ended.stderr
@@ -125,6 +176,11 @@ def test_a_dry_run_prints_and_leaves_nothing(tmp_path):
         (["submit", "--join-timeout", "-1"], "--join-timeout is -1"),
         (["submit", "--join-timeout", "nan"], "--join-timeout is nan"),
         (["submit", "--join-timeout", "inf"], "--join-timeout is inf"),
+        (["submit", "--job-name=--wrap=id"], "the job's name is '--wrap=id'"),
+        (["submit", "--script=a\udcff", "--mem", "1G"], "--script is b'a\\xff': more than a line of plain text"),
+        (["submit", "--module=-x"], "--module is '-x'"),
+        (["submit", "line\n#SBATCH --wrap=id.toml", "--mem", "1G"], "recipe"),
+        (["submit", "--out", "line\n#SBATCH --wrap=id", "--mem", "1G"], "more than a line of plain text"),
         (["submit", "--interface", "eth0 eth1"], "--interface is 'eth0 eth1'"),
         (["submit", "--script", "/proc/x", "--mem", "1G"], "/proc/x cannot be written"),
         (["submit", "--script", "notes.txt", "--mem", "1G"], "notes.txt exists and is no script of unisono submit's"),
@@ -181,7 +237,7 @@ def test_the_network_is_passed_on_to_train(launcher):
 
 def test_tasks_of_an_array_get_their_number():
     text = script(job=JobOptions(mem="1G", array="1-3", array_option="batch-size-per-rank"))
-    assert 'launch --out "$run" --batch-size-per-rank "$SLURM_ARRAY_TASK_ID" &\n' in text
+    assert 'launch --out="$run" --batch-size-per-rank "$SLURM_ARRAY_TASK_ID" &\n' in text
 
 
 def test_a_resumed_run_stays_where_it_is(tmp_path, monkeypatch):

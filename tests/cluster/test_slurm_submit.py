@@ -17,6 +17,7 @@ DATA = "synthetic:classes=20,rows=3000,features=512,difficulty=0.5"
 RECIPE = load("r4", {"batch_size": 1024, "epochs": 2, "data": DATA})
 OPTIONS = ["r4", "--batch-size", "1024", "--epochs", "2", "--data", DATA, "--mem", "500M"]
 """With a fixed batch, and fewer rows."""
+NASTY = 'mine $(touch hacked) "it\'s" \\n #1 `id`; caf\u00e9 %j'
 ONE_NODE = [("unisono", 1, 1), ("srun", 1, 2), ("mpirun", 1, 2), ("torchrun", 1, 2), ("accelerate", 1, 2)]
 TWO_NODES = [("unisono", 2, 2), ("srun", 2, 1), ("mpirun", 2, 2), ("torchrun", 2, 2), ("accelerate", 2, 1)]
 """Launcher, nodes, ranks on each."""
@@ -47,20 +48,25 @@ def ring_sha256(tmp_path_factory) -> str:
 
 @pytest.mark.timeout(240)
 def test_a_job_is_followed_to_its_end(desk, sync_sha256):
-    code, out, err = desk.unisono("submit", *OPTIONS, "--job-name", "mine", "--time", "10", "--follow", *QUICK)
+    """Whatever it is called: neither sbatch nor a shell takes a part of its name for anything else."""
+    name = NASTY
+    options = ["--job-name", name, "--script=--wrap=id", "--time", "10", "--follow", *QUICK]
+    code, out, err = desk.unisono("submit", *OPTIONS, *options)
     assert code == 0, err
+    assert not (desk.place / "hacked").exists()
     job = out.split("Submitted: job ")[1].split()[0]
     lines = out.splitlines()
     assert f"unisono: job {job} on n1, start 1" in lines
-    assert f"main address: n1:{20000 + int(job)}, run directory: runs/mine-{job}" in lines
+    assert f"main address: n1:{20000 + int(job)}, run directory: runs/{name}-{job}" in lines
     assert [line.split()[1] for line in lines if line.startswith("epoch ")] == ["1/2", "2/2"]
     assert f"unisono: job {job}: RUNNING on n1\n" in err
     assert err.endswith(f"unisono: job {job}: COMPLETED\n")
-    assert desk.summary(f"runs/mine-{job}")["weights_sha256"] == sync_sha256
+    assert desk.summary(f"runs/{name}-{job}")["weights_sha256"] == sync_sha256
     code, out, err = desk.unisono("jobs")
     assert (code, err) == (0, "")
-    (row,) = [line.split() for line in out.splitlines() if line.startswith(job)]
-    assert row[1:4] == ["mine", "COMPLETED", "n1"]
+    (row,) = [line for line in out.splitlines() if line.startswith(job)]
+    assert "  COMPLETED  n1  " in row
+    assert f" JobName={name} UserId=" in desk.slurm.call(["scontrol", "--oneliner", "show", "job", job]).stdout
     assert desk.unisono("cancel", job)[1] == f"job {job} is over already: COMPLETED\n"
 
 

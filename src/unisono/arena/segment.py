@@ -40,13 +40,15 @@ class Segment:
         # The kernel does not limit a memfd: it would kill somebody instead of refusing.
         if nbytes > (free := available_bytes()):
             raise not_enough_memory(nbytes, free)
-        fd = os.memfd_create("unisono", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        fd = -1
         try:
+            fd = os.memfd_create("unisono", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
             os.posix_fallocate(fd, 0, nbytes)
             fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
             return cls(fd)
         except OSError as error:
-            os.close(fd)
+            if fd >= 0:
+                os.close(fd)
             if error.errno == errno.ENOMEM:
                 raise not_enough_memory(nbytes, free) from error
             raise UserError(
@@ -82,5 +84,5 @@ def not_enough_memory(needed: int, free: int) -> UserError:
     """The error for shared memory that is not there."""
     return UserError(
         f"{readable_bytes(needed)} of shared memory are needed, {readable_bytes(free)} are available",
-        hint="use fewer ranks or smaller arrays, or raise the memory limit of the job",
+        hint="use fewer ranks or shards, or smaller arrays, or raise the memory limit of the job",
     )

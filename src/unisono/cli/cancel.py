@@ -15,7 +15,7 @@ def cancel(job: str, /, *jobs: str) -> None:
     """
     from unisono.launch.slurm import client
 
-    found = {number: client.jobs_of(_checked(number)) for number in (job, *jobs)}
+    found = {number: client.jobs_of(number) for number in (job, *jobs)}
     for number, parts in found.items():
         if not all(part.ours for part in parts):
             raise UserError(f"job {number} was not submitted by unisono", hint=f"end it with scancel {number}")
@@ -30,10 +30,3 @@ def cancel(job: str, /, *jobs: str) -> None:
             continue
         client.cancel(number)
         print(f"job {number} was asked to end; unisono jobs tells when it has")
-
-
-def _checked(number: str) -> str:
-    bare, at, cluster = number.partition("@")
-    if not bare.replace("_", "", 1).isdecimal() or (at and not cluster):
-        raise UserError(f"{number!r} is no number of a job", hint="such as 17, or 17_3 in an array: unisono jobs")
-    return number

@@ -12,6 +12,7 @@ from cyclopts import App, CycloptsError, UnusedCliTokensError
 
 from unisono import __version__
 from unisono.errors import UnisonoError
+from unisono.limits import shortage_hint
 from unisono.tracebacks import told
 
 app = App(
@@ -58,6 +59,13 @@ EXAMPLES = {
 }
 """For each command that is a function; one that has commands of its own brings its example."""
 
+_ADVICE = {
+    "Could not determine home directory": "there is no such home: set HOME, or give paths without ~ (data: --data-dir)",
+    "can't start new thread": "no more threads may be started (ulimit -u, pids.max of the container or job)",
+    "No usable temporary directory": "set TMPDIR to a directory that you may write to",
+}
+"""What Python says of a machine that lacks something -> what to do about it."""
+
 for _number, (_name, _help) in enumerate(COMMANDS.items()):
     _more = {"help_epilogue": f"Example: {EXAMPLES[_name]}"} if _name in EXAMPLES else {}
     app.command(f"unisono.cli.{_name}:{_name}", name=_name, help=_help, sort_key=_number, **_more)
@@ -91,10 +99,15 @@ def main() -> None:
     except BrokenPipeError:  # before OSError, of which it is one
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
-    except OSError as error:  # a full disk, a directory that vanished: nothing of ours
-        fail(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}", 1)
-    except Exception as error:  # of the user's own code, or a bug of ours
-        fail(told(error).rstrip(), 1)
+    except MemoryError:
+        fail("there is not enough memory\nHINT: use fewer ranks or a smaller batch, or raise the limit (ulimit -v)", 1)
+    except Exception as error:
+        if advice := next((_ADVICE[words] for words in _ADVICE if words in str(error)), ""):
+            fail(f"{error.strerror if isinstance(error, OSError) else error}\nHINT: {advice}", 2)
+        if isinstance(error, OSError):  # a full disk, a directory that vanished: nothing of ours
+            hint = f"\nHINT: {shortage_hint(error)}" if shortage_hint(error) else ""
+            fail(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}{hint}", 1)
+        fail(told(error).rstrip(), 1)  # of the user's own code, or a bug of ours
 
 
 def fail(message: str, exit_code: int) -> None:

@@ -30,6 +30,7 @@ from unisono.strategies.nodes.names import name_of
 from unisono.strategies.nodes.seating import Seating
 from unisono.strategies.wire import wire_notes
 from unisono.train.alike import check_same_code, check_same_data, check_same_run, facts_of, unlike
+from unisono.train.enough import check_machine
 from unisono.train.job import Job, prepare
 from unisono.train.precision_trial import precision_notes
 from unisono.train.rescuing import Refuge
@@ -45,6 +46,7 @@ def run_on_nodes(
     restarts: how often a batch system has started the job again; None: by hand, so each machine has its terminal."""
     _check(recipe)
     recipe = replace(recipe, ranks=options.ranks_per_node or recipe.ranks)
+    check_machine(recipe)
     facts = facts_of(recipe) | {"ranks": recipe.ranks}
     by_hand = restarts is None
     if by_hand:

@@ -9,6 +9,7 @@ Limits: take-over and snapshots need the arena; without it (gloo, the strategies
 
 import os
 import platform
+import sys
 from contextlib import ExitStack
 from typing import Any
 
@@ -20,9 +21,11 @@ from unisono.errors import RankFailed, UserError
 from unisono.launch.connect import connect_gloo, require
 from unisono.launch.local import run
 from unisono.launch.signals import finish_undisturbed, heeding, ignore_requests
+from unisono.limits import crowd_note
 from unisono.recipe import Recipe
 from unisono.strategies.peers import check_gpus, devices_of, transport_of, warm_up
 from unisono.strategies.wire import wire_notes
+from unisono.train.enough import check_machine
 from unisono.train.job import Job, prepare
 from unisono.train.precision_trial import precision_notes
 from unisono.train.resuming import find_snapshot
@@ -43,6 +46,9 @@ def as_parent(recipe: Recipe, restarts: int, beside: ExitStack | None) -> dict[s
             "--transport nccl, but no torchrun started this process",
             hint=f"torchrun --nproc-per-node {recipe.ranks} -m unisono train --transport nccl ...; or use gloo",
         )
+    check_machine(recipe)
+    if note := crowd_note(recipe.ranks, recipe.threads):
+        print(note, file=sys.stderr, flush=True)
     transport = "shm" if recipe.transport == "auto" else recipe.transport
     require(transport)
     again = go_on(recipe, restarts)

@@ -23,6 +23,7 @@ from unisono.data.sources import check_data_dir
 from unisono.errors import Interrupted, UnisonoError, UserError
 from unisono.launch.environments import detect
 from unisono.launch.signals import as_ctrl_c
+from unisono.limits import check_temporary_directory
 from unisono.measure.study_options import StudyOptions
 from unisono.report.verdict import plural, readable_s
 from unisono.resources import usable_cores
@@ -35,7 +36,7 @@ from unisono.study.plan import Turn, turns
 from unisono.study.process import FAILED
 from unisono.study.records import Records, default_path
 from unisono.study.study import Record, Terms, carry_out, counted, latest
-from unisono.train.enough import check_shards
+from unisono.train.enough import check_machine, check_shards
 
 TRIAL_TIMEOUT_S = 120.0
 PIPED_WIDTH = 160
@@ -87,8 +88,11 @@ def study(plan: Plan, show: Callable[[Sequence[Record], Path], None]) -> None:
         raise UserError(
             f"{plan.kind} was started as {size} ranks, and starts its own", hint=f"run it once: unisono {plan.kind}"
         )
+    check_temporary_directory()
     for recipe in (cell.recipe for cell in plan.cells):
         check_data_dir(recipe.data, recipe.data_dir)
+        if plan.elsewhere is None:
+            check_machine(recipe)
     terms = Terms(plan.options.timeout_s, plan.options.retry, elsewhere=plan.elsewhere)
     if plan.options.dry_run:
         _refuse_idle_ranks(plan)

@@ -5,7 +5,6 @@
 Limits: what is checked is checked here, on the login node: the environment that the job sets up may lack something.
 """
 
-import shlex
 import sys
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
@@ -18,7 +17,8 @@ from unisono.launch.commands import find_program, is_open_mpi
 from unisono.launch.connect import installed, require
 from unisono.launch.libmpi import why_not
 from unisono.launch.slurm import client
-from unisono.launch.slurm.options import JobOptions, check
+from unisono.launch.slurm.options import JobOptions, check, check_name
+from unisono.launch.slurm.quoting import as_path, check_plain, quote
 from unisono.launch.slurm.room import Wanted, check_room, megabytes
 from unisono.launch.slurm.script import Script, run_directory, write_script
 from unisono.launch.slurm.steps import Layout, Step, make_step
@@ -54,16 +54,16 @@ class Submission:
     def script(self) -> str:
         """The text; a `UserError` if something does not fit."""
         job, step = self.job, self._step
-        here = sys.prefix if sys.prefix != sys.base_prefix and not job.module else ""
-        filled = replace(job, job_name=self.name, mem=self._memory, venv=job.venv or here)
+        check_name(self.name)
+        filled = replace(job, job_name=self.name, mem=self._memory, venv=job.venv or environment_here())
         if self._resumes:
-            run = shlex.quote(self._resumes)
+            run = quote("--resume", self._resumes)
         else:
             run = run_directory(self.name, self.overrides.get("out", ""), job.array)
         return write_script(Script(filled, self._layout, step, command_line(), run, self._arguments()))
 
-    def check_cluster(self) -> None:
-        """A `UserError` if the cluster here lacks what the job needs."""
+    def check_cluster(self) -> str:
+        """A `UserError` if the cluster here lacks what the job needs. What to say if it does not tell."""
         launcher, plugin, _ = self._launching
         if launcher == "srun" and (found := client.plugins()) and plugin not in found:
             raise UserError(
@@ -71,7 +71,7 @@ class Submission:
                 hint="use --launcher mpirun or torchrun; --mpi pmi2 is for MPICH, pmix for Open MPI",
             )
         cores = self._step.tasks_per_node * self._step.cpus_per_task
-        check_room(Wanted(self.job.partition, self.job.nodes, cores, megabytes(self._memory)))
+        return check_room(Wanted(self.job.partition, self.job.nodes, cores, megabytes(self._memory)))
 
     @property
     def mpi_note(self) -> str:
@@ -130,8 +130,9 @@ class Submission:
 
     def _words(self) -> list[str]:
         """The arguments of `unisono train` that are the same whatever job it is."""
-        words = [self.source] if self.source else []
+        words = [as_path(check_plain("the recipe's name", self.source))] if self.source else []
         for name, value in self.overrides.items():
+            check_plain(option(name), str(value))
             if name in ("ranks", "out"):
                 continue
             if isinstance(value, bool):
@@ -146,7 +147,7 @@ class Submission:
 
     def _arguments(self) -> tuple[str, ...]:
         """Those that differ from job to job."""
-        arguments = () if self._resumes else ('--out "$run"',)
+        arguments = () if self._resumes else ('--out="$run"',)
         if not self.job.array:
             return arguments
         if self._resumes:
@@ -161,6 +162,12 @@ class Submission:
                 hint="leave it out, or give another --array-option",
             )
         return (*arguments, f'{option(name)} "$SLURM_ARRAY_TASK_ID"')
+
+
+def environment_here() -> str:
+    """The virtual environment that this process is in; empty if there is none that can be activated."""
+    inside = sys.prefix != sys.base_prefix and (Path(sys.prefix) / "bin/activate").exists()
+    return sys.prefix if inside else ""
 
 
 def how_to_launch(job: JobOptions) -> tuple[str, str, str]:

@@ -5,6 +5,7 @@
 The options are those of `unisono train` and those of the job.
 """
 
+import shlex
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -14,12 +15,14 @@ from cyclopts import Group, Parameter
 from unisono.cli.gpus import note_of_job
 from unisono.cli.train import Options, given_options
 from unisono.errors import UserError
-from unisono.files import check_entry, write_file
+from unisono.files import check_entry, read_file, write_file
 from unisono.launch.slurm.options import JobOptions
+from unisono.launch.slurm.quoting import as_path, check_plain
 
 _NOTHING, _PLAIN = Options(), JobOptions()
 _JOB, _HERE = Group("The job", sort_key=-1), Group("Here", sort_key=-2)
-MADE_BY = "# Made by: unisono submit"
+MADE_BY = b"# Made by: unisono submit"
+_MOST_SCRIPT_BYTES = 1 << 20
 
 
 def submit(
@@ -65,22 +68,24 @@ def submit(
     unanswered: client.NoAnswer | None = None
     if client.available():
         try:
-            asked.check_cluster()
+            if unclear := asked.check_cluster():
+                print(f"Note: {unclear}", file=sys.stderr, flush=True)
         except client.NoAnswer as error:
             unanswered = error
-    path = Path(script or f"{asked.name}.sbatch").expanduser()
+    path = Path(check_plain("--script", script) or f"{asked.name}.sbatch").expanduser()
     write(path, text)
     for file in (job.output, job.error):
         make_folder(file)
     print(f"Written: {path}", flush=True)
+    later = f"sbatch {shlex.quote(as_path(str(path)))}"
     if not client.available():
         raise UserError(
             "there is no SLURM on this machine (sbatch is not on PATH): the script was written, nothing was submitted",
-            hint=f"on a login node: sbatch {path}",
+            hint=f"on a login node: {later}",
         )
     if unanswered is not None:
         left = "the script was written, nothing was submitted"
-        raise client.NoAnswer(unanswered.reason, left=left, hint=f"{client.AWAY}; later: sbatch {path}")
+        raise client.NoAnswer(unanswered.reason, left=left, hint=f"{client.AWAY}; later: {later}")
     number = client.submit(path)
     cluster = number.partition("@")[2]
     listing = f"unisono jobs --clusters {cluster}" if cluster else "unisono jobs"
@@ -98,10 +103,10 @@ def note_of_venv(venv: str) -> str:
 
 
 def write(path: Path, text: str) -> None:
-    """Replaces a script of ours, nothing else."""
+    """Replaces a script of ours, nothing else; the new one is whole, or the old one stays."""
     try:
         check_entry(path, "file")
-        if path.exists() and MADE_BY not in path.read_text(errors="replace"):
+        if path.exists() and MADE_BY not in read_file(path, _MOST_SCRIPT_BYTES, follow_links=False):
             raise UserError(f"{path} exists and is no script of unisono submit's", hint="give another: --script FILE")
         write_file(path, text)
     except OSError as error:

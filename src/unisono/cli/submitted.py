@@ -18,7 +18,7 @@ from typing import Annotated, Any, final
 from cyclopts import Group, Parameter
 
 from unisono.errors import UnisonoError, UserError
-from unisono.files import make_folder, write_file
+from unisono.files import make_folder, read_file, write_file
 from unisono.launch.slurm import client
 from unisono.launch.slurm.client import Job, NoSuchJob
 from unisono.launch.slurm.following import Output, ask, exit_code, told
@@ -28,6 +28,7 @@ from unisono.study.disk import DiskRefused, writing
 from unisono.study.process import FINISHED, outcome, read_summary
 from unisono.study.study import Record, Tell
 
+_MOST_SAID_BYTES, _MOST_NOTE_BYTES = 1 << 24, 1000
 LEAVING_S = 60.0
 """For a job that was cancelled to end."""
 _DECIDED = (
@@ -105,14 +106,14 @@ class Submitted:
         note = _note(run)
         if not note.exists():
             return False
-        return read_summary(run).get("status") == FINISHED or _state(note.read_text().strip()) is not None
+        return read_summary(run).get("status") == FINISHED or _state(_number(note)) is not None
 
     def __call__(self, cell: Cell, recipe: Path, run: Path, timeout_s: float, on_line: Tell, /) -> Record:
         """One job, to its end; what became of it."""
         begun, note = time.perf_counter(), _note(run)
         number = ""
         try:
-            number = note.read_text().strip() if note.exists() else ""
+            number = _number(note) if note.exists() else ""
             if not number:
                 with writing(note):
                     number = self._submit(cell, recipe, run)
@@ -149,7 +150,7 @@ class Submitted:
         asked = Submission(str(recipe.resolve()), {"out": str(run.resolve())}, job)
         script = _said(run, "sbatch")
         write_file(script, asked.script(), within=study)
-        asked.check_cluster()
+        asked.check_cluster()  # what it could not find out would be said for every run: sbatch will say it
         for kind in ("out", "err"):
             _said(run, kind).unlink(missing_ok=True)  # jobs append to what an earlier one has left
         number = client.submit(script)
@@ -174,9 +175,9 @@ class Submitted:
             time.sleep(self.waiting.poll_s)
         output.show_new(on_line, last=True)
         try:
-            said = _said(run, "err").read_text(errors="replace")
-        except OSError:
-            said = ""
+            said = read_file(_said(run, "err"), _MOST_SAID_BYTES).decode(errors="replace")
+        except OSError as error:
+            said = "" if isinstance(error, FileNotFoundError) else f"{_said(run, 'err')} {error.strerror}"
         if job is None:  # SLURM has forgotten it
             finished = read_summary(run).get("status") == FINISHED
             return (0 if finished else 1), said or f"SLURM knows nothing of job {number} any more"
@@ -202,6 +203,11 @@ def _state(number: str) -> Job | None:
 
 def _note(run: Path) -> Path:
     return _said(run, "job")
+
+
+def _number(note: Path) -> str:
+    """Of the job that was noted."""
+    return read_file(note, _MOST_NOTE_BYTES).decode(errors="replace").strip()
 
 
 def _said(run: Path, kind: str) -> Path:

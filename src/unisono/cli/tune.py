@@ -42,6 +42,7 @@ def tune(
     from unisono.energy.meter import find_counters
     from unisono.launch.environments import detect
     from unisono.launch.signals import as_ctrl_c
+    from unisono.limits import check_temporary_directory
     from unisono.measure.options import sizes
     from unisono.measure.tune.candidates import candidates_of
     from unisono.measure.tune.tuning import Terms
@@ -52,6 +53,7 @@ def tune(
     from unisono.study.disk import writing
     from unisono.study.inputs import inputs_of
     from unisono.study.records import Records, default_path
+    from unisono.train.enough import check_machine
 
     loaded = load(recipe, given_options(options))
     check_data_dir(loaded.data, loaded.data_dir)
@@ -68,6 +70,9 @@ def tune(
     if (size := detect().size) > 1:
         raise UserError(f"tune was started as {size} ranks, and starts its own", hint="run it once: unisono tune")
     cells = candidates_of(loaded, search, usable_cores())
+    check_temporary_directory()
+    for cell in cells:
+        check_machine(cell.recipe)
     limit = sizes(search.memory, "--memory")[0] if search.memory else int(FREE * available_bytes())
     studied: dict[str, Any] = {"cells": {cell.name: cell.digest for cell in cells}, "objective": search.objective}
     studied |= inputs_of([loaded])

@@ -68,6 +68,11 @@ def visible_gpus(environ: Mapping[str, str] | None = None) -> list[int] | None:
     return [int(field) for field in fields] if all(field.isdecimal() for field in fields) else None
 
 
+def untranslated(environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The environment of a command whose answer is to be understood: the same words and numbers in every locale."""
+    return {**(os.environ if environ is None else environ), "LC_ALL": "C"}
+
+
 def mpi_environment(environ: Mapping[str, str] | None = None) -> dict[str, str]:
     """The environment to start `mpirun` in: nothing of an outer job, and leave to run as root.
 

@@ -39,8 +39,11 @@ from unisono.launch.crew import Crew, Ended, answer
 from unisono.launch.environments import enter_rank
 from unisono.launch.sharers import NEWS, Sharers
 from unisono.launch.signals import heeding
+from unisono.limits import check_limits, naming_shortage
 from unisono.world import World
 
+PARENT_FILES = 2
+"""Descriptors for each rank: what it tells, and its end."""
 STARTS = ("auto", "fork", "fresh")
 LOOK_S = 0.2
 """How often ranks are looked at once the first has returned."""
@@ -78,6 +81,7 @@ def run(
             "torch has started threads in this process: a forked rank that uses torch would hang",
             hint='use start="auto" or "fresh", or call unisono.run before using torch',
         )
+    check_limits(ranks, rank_files=PARENT_FILES, option="ranks")
     reference = _reference(work, threads) if threads or start == "fresh" else None
     if threads:
         warnings.warn(
@@ -97,11 +101,12 @@ def run(
     with closing(Segment.create(ShmPlan(ranks).nbytes)) as segment, closing(Crew(hear)) as crew, heeds:
         sharers = Sharers(ranks, segment.words(0, Barrier.words_needed(ranks)))
         for rank in range(ranks):
-            if reference is None:
-                crew.start(rank, partial(serve, work, segment, rank, ranks, timeout_s))
-            else:
-                job = {"work": reference, "segment": segment.fd, "rank": rank, "ranks": ranks, "timeout_s": timeout_s}
-                crew.start(rank, partial(_become_fresh, job))
+            with naming_shortage(f"rank {rank} of {ranks} could not be started"):
+                if reference is None:
+                    crew.start(rank, partial(serve, work, segment, rank, ranks, timeout_s))
+                else:
+                    job = {"work": reference, "segment": segment.fd, "rank": rank, "ranks": ranks}
+                    crew.start(rank, partial(_become_fresh, job | {"timeout_s": timeout_s}))
         results: list[Any] = [None] * ranks
         lost: list[Ended] = []
         returned: list[int] = []

@@ -15,6 +15,7 @@ from unisono.errors import UserError
 
 DEFAULT_PORT = 29500
 MOST_JOIN_S = 86400.0
+MOST_NODES = 10_000
 _PORTS = range(1024, 65536)
 
 
@@ -47,6 +48,8 @@ class NodeOptions:
     def __post_init__(self) -> None:
         if self.num_nodes < 1:
             raise UserError(f"--num-nodes is {self.num_nodes}", hint="give 1 or more")
+        if self.num_nodes > MOST_NODES:
+            raise UserError(f"--num-nodes is {self.num_nodes}", hint=f"give {MOST_NODES:,} or fewer")
         if not 0 <= self.node_id < self.num_nodes:
             raise UserError(
                 f"--node-id {self.node_id} of --num-nodes {self.num_nodes}",

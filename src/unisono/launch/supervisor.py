@@ -29,6 +29,7 @@ from unisono.launch.rank_processes import RankProcesses, Ranks
 from unisono.launch.reforming import Roll, come_to_rest
 from unisono.launch.signals import heeding
 from unisono.launch.supervision import ASKED, NOBODY, OTHERS, READY, REPLACEMENT, Body, Care, Outcome
+from unisono.limits import naming_shortage
 
 TICK_S = 0.1
 HEAD_START_S = 0.05
@@ -71,7 +72,8 @@ class Supervisor:
         self._view = protocol.first_view(self._words, range(self._size), self._size, position)
         with closing(self._ranks), self.halting():
             for slot in range(self._size):
-                self._ranks.start(slot, after=0)
+                with naming_shortage(f"rank {self._care.rank_of(slot)} could not be started"):
+                    self._ranks.start(slot, after=0)
             while self._living and not self._outcome.lost:
                 lost = self._judge(self._ranks.poll(TICK_S))
                 # Once somebody has come to the end, whoever dies is not missed, and whoever comes is not needed.

@@ -23,6 +23,7 @@ from unisono.launch.children import Subprocess
 from unisono.launch.commands import mpirun
 from unisono.launch.connect import installed, require, require_launcher
 from unisono.launch.environments import child_environment, mpi_environment
+from unisono.limits import check_limits, check_temporary_directory
 from unisono.measure.bench_options import BenchOptions
 from unisono.measure.options import choices, numbers, sizes, words
 from unisono.resources import available_bytes, readable_bytes
@@ -30,6 +31,8 @@ from unisono.resources import available_bytes, readable_bytes
 TRANSPORTS = ["shm", "mpi", "gloo"]
 
 METHODS = [*ALGORITHMS, "native", "arena"]
+LIBRARY_THREADS = 4
+"""Of a rank of MPI or gloo: its own, and those that move messages."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,8 @@ def plan(options: BenchOptions) -> list[WorldSpec]:
         lengths = [_elements(nbytes, itemsize, options.dtype) for nbytes in sizes(options.sizes, "--sizes")]
     counts = numbers(options.ranks, "--ranks")
     check_memory(max(counts), max(lengths) * itemsize, methods)
+    check_temporary_directory()
+    check_limits(max(counts), threads=1 if transports == ["shm"] else LIBRARY_THREADS)
     return [
         WorldSpec(
             transport,

@@ -1,4 +1,4 @@
-"""Whether there is enough for every rank: samples in a batch, shards in a run.
+"""Whether there is enough for every rank: samples in a batch, shards in a run, room on this machine.
 
 The one idea: what a run refuses for want of work is told in the same words before its data are loaded, too: whoever
 plans runs asks here.
@@ -8,8 +8,24 @@ plans runs asks here.
 Limits: without the data nobody knows how large a batch is; `check_samples` is told.
 """
 
+import os
+
 from unisono.errors import UserError
+from unisono.limits import MIB, check_limits
 from unisono.recipe import Recipe
+
+RANK_BYTES = {"torch": 15 * MIB}
+USUAL_BYTES = 6 * MIB
+"""What a rank that trains takes for itself at least, by its engine: measured with a few hundred parameters."""
+
+
+def check_machine(recipe: Recipe, ranks: int = 0) -> None:
+    """A `UserError` if this machine cannot run its ranks. ranks: those here, if they are not all."""
+    try:
+        os.getcwd()
+    except OSError:
+        raise UserError("the working directory is no more", hint="change to another one: cd ~") from None
+    check_limits(ranks or recipe.ranks, threads=recipe.threads, rank_bytes=RANK_BYTES.get(recipe.engine, USUAL_BYTES))
 
 
 def check_samples(recipe: Recipe, size: int, samples: int) -> None:

@@ -1,15 +1,22 @@
 """What each probe makes of machines that are not this one; what it says of this one is `tests/cli`'s affair."""
 
+import re
 import shutil
 import socket
 import subprocess
+import sys
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "launch/slurm"))
+from mutations import mutations
 
 from unisono.doctor.finding import Finding
 from unisono.doctor.probes import accelerate, arithmetic, energy, gloo, machine, mpi, network, slurm, torch, training
 from unisono.errors import UnisonoError
+from unisono.launch.slurm.command import Answer, plain
 
 
 def told(finding) -> tuple[str, str]:
@@ -248,6 +255,13 @@ class TestSlurm:
         monkeypatch.setattr(slurm, "ANSWER_S", 0.2)
         commands(sinfo="exec /bin/sleep 60", srun="")
         assert slurm.cluster()[0].told.endswith("does not answer: no answer")
+
+    def test_whatever_it_answers_is_shown_as_lines(self, monkeypatch):
+        monkeypatch.setattr(slurm.shutil, "which", lambda name: name)
+        for answer in mutations("debug* 4 idle*\nfat 2 down~\n" * 20, seed=41, count=100):
+            monkeypatch.setattr(slurm, "run_command", lambda words, s, answer=answer: Answer(0, plain(answer), ""))
+            assert not any(re.search(r"[\x00-\x1f\x7f-\x9f]", finding.told) for finding in slurm.cluster())
+            assert len(slurm.cluster()[0].told) < 10_000
 
     def test_inside_a_job(self, monkeypatch):
         monkeypatch.setenv("SLURM_JOB_ID", "7")

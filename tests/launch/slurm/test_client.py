@@ -1,12 +1,18 @@
 """What SLURM says, understood: real lines of it, and small scripts in the place of its commands."""
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
 
-from unisono.errors import UserError
+sys.path.insert(0, str(Path(__file__).parent))
+from mutations import mutations
+
+from unisono.errors import UnisonoError, UserError
 from unisono.launch.slurm import client
+from unisono.launch.slurm.command import Answer, plain
+from unisono.launch.slurm.following import exit_code, told
 
 RUNNING = (
     "JobId=12 ArrayJobId=12 ArrayTaskId=3 JobName=my job UserId=root(0) GroupId=root(0) MCS_label=N/A JobState=RUNNING "
@@ -72,13 +78,13 @@ def test_a_number_comes_back_also_from_one_of_several_clusters(commands):
 
 def test_that_cluster_is_asked_for_the_job(commands, tmp_path):
     told = tmp_path / "told"
-    commands("scontrol", f'[ "$1 $2 $6" = "-M big 12" ] && echo "{RUNNING}"')
+    commands("scontrol", f'[ "$1 $5" = "--clusters=big 12" ] && echo "{RUNNING}"')
     commands("scancel", f'echo "$*" > {told}')
-    commands("squeue", '[ "$1 $2" = "-M big" ] && printf "CLUSTER: big\\nCLUSTER: unisono\\n12 unisono\\n"')
+    commands("squeue", '[ "$1" = "--clusters=big" ] && printf "CLUSTER: big\\nCLUSTER: unisono\\n12 unisono\\n"')
     assert [job.number for job in client.jobs_of("12@big")] == ["12_3@big"]
     assert [job.number for job in client.my_jobs(["big"])] == ["12_3@big"]
     client.cancel("12_3@big")
-    assert told.read_text() == "-M big 12_3\n"
+    assert told.read_text() == "--clusters=big 12_3\n"
 
 
 def test_whose_job_it_is(commands):
@@ -162,3 +168,67 @@ def test_without_slurm_that_is_said(monkeypatch, tmp_path):
     assert not client.available()
     with pytest.raises(UserError, match="no SLURM on this machine"):
         client.my_jobs()
+
+
+@pytest.fixture
+def answers(commands, monkeypatch):
+    """Has commands answer with bytes, without starting one."""
+    said = {}
+    monkeypatch.setattr(client, "run_command", lambda words, timeout_s: Answer(0, plain(said[words[0]]), ""))
+    return said
+
+
+def test_no_answer_of_scontrol_is_a_traceback(answers):
+    jobs, refusals = 0, []
+    for answers["scontrol"] in mutations(f"{RUNNING}\n{KILLED}\n", seed=17, count=400):
+        try:
+            for job in client.jobs_of("12"):
+                jobs += 1
+                assert 0 <= exit_code(job) <= 255
+                assert told(job)
+                assert all(
+                    "\n" not in text and "\x1b" not in text for text in vars(job).values() if isinstance(text, str)
+                )
+        except UnisonoError as error:
+            refusals.append(len(str(error)))
+    assert jobs > 100, "most of them still have jobs"
+    assert 0 < max(refusals) < 400, "an excerpt is shown, however long the answer"
+
+
+def test_no_answer_of_squeue_or_sbatch_is_a_traceback(answers):
+    answers["scontrol"] = RUNNING.encode()
+    refusals = []
+    for answers["squeue"] in mutations("13 (null)\n12 unisono\n", seed=18, count=200):
+        try:
+            client.my_jobs()
+        except client.NoAnswer as error:
+            refusals.append(error.reason.split(":")[0])
+    assert set(refusals) == {"squeue answered, but not as expected"}
+    refusals.clear()
+    for answers["sbatch"] in mutations("17;big\n", seed=19, count=200):
+        try:
+            assert client.split_number(client.submit(Path("-x.sbatch")))
+        except client.NoAnswer as error:
+            refusals.append(str(error).split("HINT: ")[1])
+    again = "unisono jobs tells whether it got there all the same; if not, later: sbatch ./-x.sbatch"
+    assert set(refusals) == {again}
+
+
+def test_a_job_whose_line_is_not_understood_is_not_taken_for_one_that_is_gone(answers):
+    answers["scontrol"] = b"JobId=12 JobNa"
+    with pytest.raises(client.NoAnswer, match="scontrol answered, but not as expected: JobId=12 JobNa"):
+        client.jobs_of("12")
+
+
+def test_what_is_no_number_of_a_job_or_name_of_a_cluster_is_not_asked_for(commands):
+    for number in ("", "--help", "1_2_3", "\uff11", "17@", "17@-x", "9" * 99, "17\n"):
+        with pytest.raises(UserError, match="is no number of a job"):
+            client.jobs_of(number)
+    with pytest.raises(UserError, match="'--help' is no name of a cluster"):
+        client.my_jobs(["--help"])
+
+
+def test_a_script_is_never_an_option_of_sbatch(commands, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    commands("sbatch", f'[ "$*" = "--parsable {tmp_path}/--wrap=id" ] && echo 17')
+    assert client.submit(Path("--wrap=id")) == "17"

@@ -1,5 +1,6 @@
 """Following a job through what SLURM says of it, one answer after the other."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 from unisono.errors import UserError
 from unisono.launch.slurm import following
 from unisono.launch.slurm.client import Job, NoAnswer
-from unisono.launch.slurm.following import exit_code, follow
+from unisono.launch.slurm.following import Output, exit_code, follow
 
 JOB = Job("17", "x", "PENDING", "Resources", 0, 0, "", "", "", "", True)
 
@@ -110,3 +111,15 @@ def test_one_that_stays_away_is_left(slurm, monkeypatch):
 def test_a_job_that_is_forgotten_is_an_error(slurm):
     with pytest.raises(UserError, match="forgotten"):
         slurm(UserError("forgotten"))
+
+
+def test_an_output_that_is_no_file_is_not_waited_for_and_a_long_one_is_read_in_pieces(tmp_path, monkeypatch):
+    monkeypatch.setattr(following, "_MOST_BYTES", 7)
+    os.mkfifo(tmp_path / "pipe")
+    shown: list[str] = []
+    Output(tmp_path / "pipe").show_new(shown.append, last=True)
+    assert shown == []
+    (tmp_path / "out").write_bytes(b"one\ntwo\nthree, which is longer\nlast")
+    Output(tmp_path / "out").show_new(shown.append, last=True)
+    assert shown[:2] == ["one", "two"]
+    assert "".join(shown) == "onetwothree, which is longerlast"

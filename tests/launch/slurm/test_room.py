@@ -1,9 +1,16 @@
 """Jobs that could never start are refused, by what sinfo says."""
 
+import sys
+from pathlib import Path
+
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from mutations import mutations
 
 from unisono.errors import UserError
 from unisono.launch.slurm import room
+from unisono.launch.slurm.command import plain
 from unisono.launch.slurm.room import Wanted, check_room, megabytes
 
 SINFO = """\
@@ -53,3 +60,43 @@ def test_a_cluster_without_a_default_is_left_to_say_so_itself(monkeypatch):
 
 def test_sizes():
     assert [megabytes(size) for size in ("800", "800M", "4g", "1T", "2048K")] == [800, 800, 4096, 1048576, 2]
+
+
+def test_no_answer_of_sinfo_is_a_traceback(monkeypatch):
+    refusals = []
+    for answer in mutations(SINFO, seed=31, count=400):
+        monkeypatch.setattr(room, "call", lambda words, answer=answer: plain(answer))
+        for partition in ("", "fat"):
+            try:
+                check_room(Wanted(partition, 1, 1, 1))
+            except UserError as error:
+                refusals.append(str(error))
+    assert refusals
+    assert all("would wait for ever" in told or "there is no partition" in told for told in refusals)
+
+
+@pytest.mark.parametrize(
+    ("line", "asked"),
+    [
+        ("fat|1|n/a|500000", Wanted("fat", 99, 1, 1)),
+        ("fat|UNLIMITED|64|1+", Wanted("fat", 99, 1, 1)),
+        ("fat|1", Wanted("fat", 99, 1, 1)),
+        ("garbage", Wanted("tiny", 1, 1, 1)),
+        ("|1|2|3", Wanted("tiny", 1, 1, 1)),
+    ],
+)
+def test_what_is_not_understood_proves_nothing_and_is_said(monkeypatch, line, asked):
+    monkeypatch.setattr(room, "call", lambda words: f"small*|4|2|4000\n{line}\n")
+    assert check_room(asked).startswith("sinfo answered, but not as expected: small*|4|2|4000 ")
+
+
+def test_columns_that_came_since_and_thousands_are_understood(monkeypatch):
+    monkeypatch.setattr(room, "call", lambda words: "small*|1.5K|2|4000|new\n\n")
+    assert check_room(Wanted("", 1536, 2, 1)) == ""
+    with pytest.raises(UserError, match="would wait for ever: small has 1536 nodes"):
+        check_room(Wanted("small", 1537, 2, 1))
+
+
+def test_a_cluster_without_partitions_is_left_to_say_so_itself(monkeypatch):
+    monkeypatch.setattr(room, "call", lambda words: "")
+    assert check_room(Wanted("", 1, 1, 1)) == ""

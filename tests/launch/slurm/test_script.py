@@ -14,6 +14,7 @@ from unisono.launch.slurm.options import LAUNCHERS, JobOptions
 from unisono.launch.slurm.script import Script, run_directory, write_script
 from unisono.launch.slurm.steps import Layout, make_step
 
+PYTHON = sys.executable
 VARIABLES = {
     "SLURM_JOB_ID": "17",
     "SLURM_JOB_NODELIST": "n[1-2]",
@@ -28,6 +29,8 @@ COMMANDS = {
     "squeue": 'echo "$STATE"',
     "scontrol": 'if [ "$1" = show ]; then printf "n1\\nn2\\n"; else echo "scontrol $*"; fi',
     "scancel": 'echo "scancel $*"',
+    "sleep": "exec /bin/sleep 0.02",
+    "python": '[ "$*" = "-m unisono --version" ] && exit "${WITHOUT_UNISONO:-0}"',
 }
 
 
@@ -39,7 +42,8 @@ def made(launcher: str = "srun", words: tuple[str, ...] = ("r2",), **options: ob
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Path:
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr("unisono.launch.slurm.script.sys.executable", str(tmp_path / "python"))
     for name, body in COMMANDS.items():
         (tmp_path / name).write_text(f"#!/bin/bash\n{body}\n")
         (tmp_path / name).chmod(0o755)
@@ -115,14 +119,35 @@ def test_a_job_shows_where_it_is_and_starts_its_ranks(place):
     assert code == 0
     assert "unisono: job 17 on n[1-2], start 1\nnodes: 2, tasks: 4, cpus per task: 1, ranks: 4\n" in said
     assert "main address: n1:20017, run directory: runs/mine-17\n" in said
-    assert "train a file.toml --model mlp:$x --ranks 4 --out runs/mine-17\n" in said
+    assert "train a file.toml --model mlp:$x --ranks 4 --out=runs/mine-17\n" in said
     assert "scontrol" not in said
+
+
+def test_modules_are_loaded_before_the_environment_is_activated(place):
+    """And before either of them is of use, that unisono can be run is looked at."""
+    (place / "my venv/bin").mkdir(parents=True)
+    (place / "my venv/bin/activate").write_text("echo activated\n")
+    load = 'module() { echo "module $*"; }; export -f module'
+    text = made(module=("gcc/12", "mpi"), venv=str(place / "my venv"), setup=("echo set up",))
+    code, said = ended(place, f"{load}\n{text}")
+    assert code == 0, said
+    assert said.startswith("module load gcc/12\nmodule load mpi\nactivated\nset up\nunisono: job 17 on n[1-2]")
+
+
+def test_a_job_that_cannot_run_unisono_says_so_before_it_starts_anything(place):
+    code, said = ended(place, made(), WITHOUT_UNISONO="3")
+    assert code == 2
+    assert f"unisono: {place}/python cannot run unisono on " in said
+    assert "HINT: name an environment that has it: --venv DIR, " in said
+    assert "srun" not in said
+    code, said = ended(place, made(venv="/nowhere"))
+    assert (code, "environment of /nowhere/bin/activate cannot be activated" in said, "HINT: " in said) == (2, 1, 1)
 
 
 def test_tasks_of_an_array_have_directories_of_their_own(place):
     """And are requeued alone: the number of one of them is that of the whole array."""
     _, said = ended(place, made(array="0-3"), 75)
-    assert "--out runs/mine-16_3\n" in said
+    assert "--out=runs/mine-16_3\n" in said
     assert "scontrol requeue 16_3\n" in said
     assert run_directory("mine", "out/x", "0-3") == '"out/x-$SLURM_ARRAY_TASK_ID"'
     assert run_directory("mine", "out/x", "") == '"out/x"'
@@ -163,7 +188,7 @@ def test_a_job_that_fails_where_it_failed_before_is_left(place):
 def test_a_requeue_that_slurm_refuses_is_said_and_keeps_the_exit_code(place):
     (place / "scontrol").write_text('#!/bin/bash\n[ "$1" = show ] && echo n1 || exit 3\n')
     code, said = ended(place, made(), 75)
-    assert (code, "SLURM refused that; to go on: unisono submit --resume runs/mine-17" in said) == (75, True)
+    assert (code, "SLURM refused that; to go on: unisono submit --resume=runs/mine-17" in said) == (75, True)
 
 
 @pytest.mark.parametrize(
@@ -199,7 +224,7 @@ sys.exit(int(os.environ["CODE"]))
 
 
 def test_a_warning_that_comes_while_the_launcher_is_being_started_reaches_the_ranks(place):
-    (place / "srun").write_text(RANKS.format(python=sys.executable).replace('print("ready"', "print(open('up', 'w')"))
+    (place / "srun").write_text(RANKS.format(python=PYTHON).replace('print("ready"', "print(open('up', 'w')"))
     (place / "sleep").write_text("#!/bin/bash\nuntil [ -e up ]; do /bin/sleep 0.02; done\n")
     (place / "sleep").chmod(0o755)
     text = made().replace("launched=$!", "kill -USR1 $$; launched=$!")
@@ -214,7 +239,7 @@ def test_a_warning_that_comes_while_the_launcher_is_being_started_reaches_the_ra
 @pytest.mark.parametrize("code", [75, 1])
 def test_the_warning_before_the_time_limit_reaches_the_ranks(place, launcher, asked_by, code):
     """An agent of torch's ends with a code of its own: it counts that its ranks were asked."""
-    (place / "srun").write_text(RANKS.format(python=sys.executable))
+    (place / "srun").write_text(RANKS.format(python=PYTHON))
     (place / "scancel").write_text('#!/bin/bash\necho "scancel $*"\nkill -USR1 "$LAUNCHED"\n')
     text = made(launcher).replace("scancel --signal", 'LAUNCHED="$launched" scancel --signal')
     with subprocess.Popen(

@@ -1,13 +1,14 @@
 """SLURM: whether its commands are there, whether the cluster answers, and what job and launcher we are in."""
 
 import shutil
-import subprocess
 
 from unisono.doctor.finding import Finding
 from unisono.errors import UnisonoError
 from unisono.launch.environments import detect, said
+from unisono.launch.slurm.command import Answer, run_command
 
 ANSWER_S = 10.0
+MOST_LINES, MOST_CHARACTERS = 20, 300
 JOB = ("SLURM_JOB_ID", "SLURM_JOB_NUM_NODES", "SLURM_NTASKS", "SLURM_CPUS_PER_TASK", "SLURM_STEP_ID")
 
 
@@ -23,11 +24,14 @@ def cluster() -> list[Finding]:
         return [Finding("SLURM", "missing", told, "on a cluster: `module load slurm`, or log in to its login node")]
     try:
         version, partitions, kinds = asked("sinfo", "--version"), asked("sinfo", "-h", "-o", "%P %D %T"), mpi_kinds()
-    except (OSError, subprocess.SubprocessError) as error:
-        reason = last(error.stderr) if isinstance(error, subprocess.CalledProcessError) else "no answer"
+    except OSError as error:
+        reason = error.strerror or "no answer"
         told = f"its commands are here, but the cluster does not answer: {reason}"
         return [Finding("SLURM", "warning", told, "is this a login or compute node? `scontrol ping`, slurm.conf")]
-    lines = partitions.splitlines()
+    lines = [cut(line) for line in partitions.splitlines()]
+    if len(lines) > MOST_LINES:
+        lines = [*lines[:MOST_LINES], f"and {len(lines) - MOST_LINES} more"]
+    version = cut(version)
     facts = {"version": version, "partitions": lines, "mpi": kinds}
     found = [Finding("SLURM", "ok", f"{version}; partition, nodes, state: {', '.join(lines) or 'none'}", facts=facts)]
     if not any(kind.startswith("pmix") for kind in kinds):
@@ -37,29 +41,37 @@ def cluster() -> list[Finding]:
 
 
 def asked(*command: str) -> str:
-    """What a command says; an error if it fails or says nothing for `ANSWER_S`."""
-    return ran(*command, check=True).stdout.strip()
+    """What a command says; an `OSError` if it fails or says nothing for `ANSWER_S`."""
+    answer = ran(*command)
+    if answer.code:
+        raise OSError(answer.code, last(answer.err))
+    return answer.out.strip()
 
 
-def ran(*command: str, check: bool) -> "subprocess.CompletedProcess[str]":
+def ran(*command: str) -> Answer:
     """A command of SLURM's, which may wait for a controller that is not there."""
-    return subprocess.run(
-        command, capture_output=True, text=True, errors="replace", timeout=ANSWER_S, check=check,
-        stdin=subprocess.DEVNULL,
-    )  # fmt: skip
+    try:
+        return run_command(list(command), ANSWER_S)
+    except TimeoutError:
+        raise TimeoutError("no answer") from None
 
 
 def mpi_kinds() -> list[str]:
     """How srun can tell ranks of MPI who they are; some versions answer on standard error."""
     if shutil.which("srun") is None:
         return []
-    ended = ran("srun", "--mpi=list", check=False)
-    return [word for word in (ended.stdout + ended.stderr).replace(",", " ").split() if word.startswith(("pm", "none"))]
+    ended = ran("srun", "--mpi=list")
+    return [word for word in (ended.out + ended.err).replace(",", " ").split() if word.startswith(("pm", "none"))]
 
 
 def last(text: str) -> str:
     """The last line that says something."""
-    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "no answer")
+    return next((cut(line) for line in reversed(text.splitlines()) if line.strip()), "no answer")
+
+
+def cut(text: str) -> str:
+    """One line that can be shown."""
+    return " ".join(text.split())[:MOST_CHARACTERS]
 
 
 def job() -> list[Finding]:

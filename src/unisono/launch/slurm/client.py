@@ -1,7 +1,7 @@
 """SLURM as a user has it: sbatch, scontrol, squeue, scancel, each called with a time-out, each answer checked.
 
-The one idea: a call gives text or raises: no SLURM here, and it does not answer, and it refuses, are three errors that
-say so in its own words.
+The one idea: a call gives text or raises: no SLURM here, and it does not answer (or not as expected), and it refuses,
+are three errors that say so in its own words.
 
     number = submit(Path("r2.sbatch")); jobs_of(number)
 
@@ -12,8 +12,8 @@ Limits: reads `scontrol show job`, which knows a finished job for some minutes (
 
 import os
 import re
+import shlex
 import shutil
-import subprocess
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,6 +21,8 @@ from pathlib import Path
 from typing import final
 
 from unisono.errors import UnisonoError, UserError
+from unisono.launch.slurm.command import Answer, run_command
+from unisono.launch.slurm.quoting import as_path
 from unisono.launch.slurm.script import MARK
 
 CALL_S, ASK_S = 60.0, 15.0
@@ -36,7 +38,9 @@ OVER = frozenset(
     }
 )  # fmt: skip
 """States after which nothing comes."""
-
+_NUMBER = r"\d{1,18}(?:_\d{1,18})?"
+_CLUSTER = r"\w[\w.-]{0,99}"
+_NO_JOB = "Invalid job id|No jobs in the system"
 
 AWAY = "scontrol ping tells whether its controller is up; unisono doctor, what else is here"
 
@@ -90,26 +94,33 @@ def available() -> bool:
 
 def submit(script: Path) -> str:
     """Submits a script; the job's number."""
+    later = f"sbatch {shlex.quote(as_path(str(script)))}"
+    again = f"unisono jobs tells whether it got there all the same; if not, later: {later}"
     try:
-        told = call(["sbatch", "--parsable", str(script)], CALL_S)
+        told = call(["sbatch", "--parsable", os.path.abspath(script)], CALL_S)  # never an option of sbatch's
     except UserError as error:
         raise UserError(str(error), hint=f"what was asked for is in {script}") from None
     except NoAnswer as error:
-        again = f"unisono jobs tells whether it got there all the same; if not, later: sbatch {script}"
         raise NoAnswer(error.reason, hint=again) from None
-    return told.strip().replace(";", "@")  # of several clusters it tells which: 17;big
+    # Of several clusters it tells which: 17;big. A site's own sbatch may say more before.
+    for line in reversed(told.split("\n")):
+        if found := re.fullmatch(rf"({_NUMBER})(?:;({_CLUSTER}))?", line.strip(), re.ASCII):
+            return _joined(found[1], found[2] or "")
+    raise NoAnswer(not_understood("sbatch", told), hint=again)
 
 
 def jobs_of(number: str) -> list[Job]:
     """A job, or all tasks of an array, at least one; `NoSuchJob` if there is none."""
+    bare, cluster = split_number(number)
     try:
-        bare, cluster = _split(number)
         told = call(["scontrol", *_on(cluster), "--oneliner", "show", "job", bare])
     except UserError as error:
-        if "Invalid job id" not in str(error):
+        if not re.search(_NO_JOB, str(error)):
             raise
         told = ""
-    found = [_parse(line, cluster) for line in told.splitlines() if line.startswith("JobId=")]
+    found = [job for line in told.split("\n") if (job := _parse(line, cluster))]
+    if not found and told.strip() and not re.search(_NO_JOB, told):
+        raise NoAnswer(not_understood("scontrol", told))  # the job may be there, and run
     if not found:
         raise NoSuchJob(
             f"SLURM knows no job {number}", hint="unisono jobs lists yours; those that ended long ago are forgotten"
@@ -123,9 +134,10 @@ def my_jobs(clusters: Sequence[str] = ("",)) -> list[Job]:
     for cluster in clusters:
         # %F: of an array its number, by which scontrol tells of all its tasks; %A would be each task's own.
         told = call(["squeue", *_on(cluster), "--me", "--noheader", "--states=all", "--format=%F %k"])
-        rows = [line.split() for line in told.splitlines()]  # of a cluster that was named, also its name
-        numbers = {row[0] for row in rows if row[1:] == [MARK] and row[0].isdecimal()}
-        for number in sorted(numbers, key=int):
+        rows = [line.split() for line in told.split("\n") if re.match(r"\s*\d{1,18}(\s|$)", line, re.ASCII)]
+        if not rows and told.strip() and "CLUSTER: " not in told:  # of a cluster that was named, also its name
+            raise NoAnswer(not_understood("squeue", told))
+        for number in sorted({row[0] for row in rows if row[1:] == [MARK]}, key=int):
             with suppress(NoSuchJob):  # forgotten since
                 found += jobs_of(_joined(number, cluster))
     return found
@@ -133,14 +145,14 @@ def my_jobs(clusters: Sequence[str] = ("",)) -> list[Job]:
 
 def cancel(number: str) -> None:
     """Ends a job: its ranks are asked to, and killed after a while."""
-    bare, cluster = _split(number)
+    bare, cluster = split_number(number)
     call(["scancel", *_on(cluster), bare], CALL_S)
 
 
 def plugins() -> list[str]:
     """What may stand after srun's --mpi=."""
     told = _run(["srun", "--mpi=list"], ASK_S)
-    return re.findall(r"^\s+(\w+)$", told.stdout + told.stderr, re.MULTILINE)
+    return re.findall(r"^\s+(\w+)$", told.out + told.err, re.MULTILINE)
 
 
 def call(words: list[str], timeout_s: float = 0.0) -> str:
@@ -148,33 +160,45 @@ def call(words: list[str], timeout_s: float = 0.0) -> str:
     if not available():
         raise UserError("there is no SLURM on this machine: sbatch is not on PATH", hint="run this on a login node")
     ended = _run(words, timeout_s or ASK_S)
-    if ended.returncode == 0:
-        return ended.stdout
-    told = " ".join(ended.stderr.split()) or f"exit code {ended.returncode}"
+    if ended.code == 0:
+        return ended.out
+    told = _excerpt(ended.err) or f"exit code {ended.code}"
     if re.search(ABSENT, told, re.IGNORECASE):
-        raise NoAnswer(f"{words[0]}: {_essential(words[0], ended.stderr)}")
+        raise NoAnswer(f"{words[0]}: {_essential(words[0], ended.err)}")
     raise UserError(f"{words[0]} refused: {told}")
 
 
-def _run(words: list[str], timeout_s: float) -> "subprocess.CompletedProcess[str]":
+def not_understood(program: str, told: str) -> str:
+    """What to say of an answer that is not one of SLURM's, or of a SLURM that we do not know."""
+    return f"{program} answered, but not as expected: {_excerpt(told, 80) or 'nothing'}"
+
+
+def split_number(number: str) -> tuple[str, str]:
+    """17@big -> 17, big; a `UserError` if it is no number of a job."""
+    found = re.fullmatch(rf"({_NUMBER})(?:@({_CLUSTER}))?", number, re.ASCII)
+    if found is None:
+        raise UserError(f"{number!r} is no number of a job", hint="such as 17, or 17_3 in an array: unisono jobs")
+    return found[1], found[2] or ""
+
+
+def _run(words: list[str], timeout_s: float) -> Answer:
     try:
-        return subprocess.run(
-            words, capture_output=True, text=True, timeout=timeout_s, check=False, stdin=subprocess.DEVNULL
-        )
-    except subprocess.TimeoutExpired:
-        raise NoAnswer(f"{words[0]} said nothing for {timeout_s:g} s") from None
+        return run_command(words, timeout_s)
+    except TimeoutError as error:
+        raise NoAnswer(f"{words[0]} {error.strerror}") from None
+    except OSError as error:
+        raise NoAnswer(f"{words[0]}: {error.strerror or error}") from None
+
+
+def _excerpt(told: str, most: int = 500) -> str:
+    line = " ".join(told.split())
+    return line if len(line) <= most else f"{line[:most]}..."
 
 
 def _essential(program: str, told: str) -> str:
     """The last line of several tries, which says what came of them, without the program's name and what kind it is."""
     last = next(line.strip() for line in reversed(told.splitlines()) if line.strip())
-    return re.sub(rf"^({re.escape(program)}: )?((error|fatal): )?", "", last)
-
-
-def _split(number: str) -> tuple[str, str]:
-    """17@big -> 17, big."""
-    bare, _, cluster = number.partition("@")
-    return bare, cluster
+    return _excerpt(re.sub(rf"^({re.escape(program)}: )?((error|fatal): )?", "", last))
 
 
 def _joined(number: str, cluster: str) -> str:
@@ -182,26 +206,31 @@ def _joined(number: str, cluster: str) -> str:
 
 
 def _on(cluster: str) -> list[str]:
-    return ["-M", cluster] if cluster else []
+    if cluster and not re.fullmatch(_CLUSTER, cluster, re.ASCII):
+        raise UserError(f"{cluster!r} is no name of a cluster", hint="sacctmgr show clusters lists them")
+    return [f"--clusters={cluster}"] if cluster else []
 
 
-def _parse(line: str, cluster: str = "") -> Job:
-    """A line of `scontrol --oneliner show job`."""
+def _parse(line: str, cluster: str = "") -> Job | None:
+    """A line of `scontrol --oneliner show job`; None if it lacks what a job has: a number and a state."""
 
     def value(key: str) -> str:
         found = re.search(rf"(?:^| ){key}=(.*?)(?= [A-Z]\w*(?:[/:]\w+)*=|$)", line)
         return found[1].strip() if found and found[1] != "(null)" else ""
 
+    number, state = value("JobId"), value("JobState")
+    if not line.startswith("JobId=") or not re.fullmatch(_NUMBER, number, re.ASCII) or not state:
+        return None
     code, _, signal = value("ExitCode").partition(":")
     array, task = value("ArrayJobId"), value("ArrayTaskId")
-    user = re.fullmatch(r"(.*)\((\d+)\)", value("UserId"))
+    user = re.fullmatch(r"(.*)\((\d{1,18})\)", value("UserId"), re.ASCII)
     return Job(
-        number=_joined(f"{array}_{task}" if array else value("JobId"), cluster),
+        number=_joined(f"{array}_{task}" if array else number, cluster),
         name=value("JobName"),
-        state=value("JobState"),
+        state=state,
         reason=value("Reason"),
-        exit_code=int(code or 0) or (128 + int(signal) if int(signal or 0) else 0),
-        restarts=int(value("Restarts") or 0),
+        exit_code=min(255, _whole(code) or (128 + _whole(signal) if _whole(signal) else 0)),
+        restarts=_whole(value("Restarts")),
         nodes=value("NodeList"),
         run_time=value("RunTime"),
         time_limit=value("TimeLimit"),
@@ -209,3 +238,8 @@ def _parse(line: str, cluster: str = "") -> Job:
         ours=value("Comment") == MARK,
         owner="" if not user or int(user[2]) == os.getuid() else user[1],
     )
+
+
+def _whole(text: str) -> int:
+    """0 for what is no number: UNLIMITED, n/a, nothing."""
+    return int(text) if re.fullmatch(r"\d{1,9}", text, re.ASCII) else 0

@@ -13,11 +13,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import final
 
+from unisono.files import open_file
 from unisono.launch.slurm.client import Job, NoAnswer, jobs_of
 
 MOST_FAILURES = 30
 """So many questions without an answer, and nobody is asked any more."""
 _LOOK_S = 0.2
+_MOST_BYTES = 1 << 24
+"""Read at one look; the rest at the next."""
 
 Say = Callable[[str], None]
 
@@ -97,15 +100,22 @@ class Output:
 
     def show_new(self, show: Say, *, last: bool) -> None:
         """Lines that are whole, since the last call; at the last also what is not."""
+        while self._show_piece(show, last=last) and last:
+            pass
+
+    def _show_piece(self, show: Say, *, last: bool) -> bool:
+        """Whether there may be more."""
         try:
-            with self._path.open("rb") as file:
+            with open_file(self._path) as file:
                 file.seek(self._read)
-                found = file.read()
+                found = file.read(_MOST_BYTES)
         except OSError:
-            return  # not there yet
+            return False  # not there yet
         self._read += len(found)
         *whole, self._rest = (self._rest + found).split(b"\n")
-        if last and self._rest:
+        more = len(found) == _MOST_BYTES
+        if self._rest and (len(self._rest) > _MOST_BYTES or (last and not more)):
             whole, self._rest = [*whole, self._rest], b""
         for line in whole:
             show(self._prefix + line.decode(errors="replace"))
+        return more

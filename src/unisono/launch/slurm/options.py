@@ -9,11 +9,13 @@ Limits: whether the cluster has such nodes is SLURM's to say, when the job is su
 """
 
 import re
+import shlex
 from dataclasses import dataclass, fields
 from typing import final
 
 from unisono.errors import UserError, unknown_name
 from unisono.launch.nodes import MOST_JOIN_S
+from unisono.launch.slurm.quoting import is_plain
 
 LAUNCHERS = ("auto", "unisono", "srun", "mpirun", "torchrun", "accelerate")
 PLUGINS = ("auto", "pmix", "pmi2", "none")
@@ -112,25 +114,26 @@ def check(options: JobOptions) -> None:
         raise UserError(f"--mpi {options.mpi} with --launcher {options.launcher}", hint="--mpi is an option of srun's")
     if not options.interface.isprintable() or " " in options.interface:
         raise UserError(f"--interface is {options.interface!r}", hint="a name such as ib0: `ip address` shows them")
-    if options.array and not re.fullmatch(r"\d+(-\d+(:\d+)?)?(,\d+(-\d+(:\d+)?)?)*(%\d+)?", options.array):
+    if options.array and not re.fullmatch(r"\d+(-\d+(:\d+)?)?(,\d+(-\d+(:\d+)?)?)*(%\d+)?", options.array, re.ASCII):
         raise UserError(f"--array is {options.array!r}", hint="give numbers such as 0-3, 1,2,5 or 0-9%2")
-    if options.mem and not re.fullmatch(r"\d+[KMGT]?", options.mem, re.IGNORECASE):
+    if options.mem and not re.fullmatch(r"\d+[KMGT]?", options.mem, re.IGNORECASE | re.ASCII):
         raise UserError(f"--mem is {options.mem!r}", hint="give a size such as 800M or 4G")
-    if "/" in options.job_name:
-        raise UserError(f"--job-name is {options.job_name!r}", hint="files are named after it: give one without /")
+    check_name(options.job_name)
+    for name in options.module:
+        if not name or name.startswith("-"):
+            raise UserError(
+                f"--module is {name!r}", hint=f"a name such as gcc/12; or --setup {shlex.quote(f'module load {name}')}"
+            )
     for field in fields(options):
         value = getattr(options, field.name)
         for text in value if isinstance(value, tuple) else (value,) if isinstance(value, str) else ():
             # Every one of them is part of a line of the script: after a line break it would be another directive.
-            if not text.isprintable():
+            if not is_plain(text):
                 option = "--" + field.name.replace("_", "-")
                 hint = f"give {option} once for each line" if isinstance(value, tuple) else "leave line breaks out"
                 raise UserError(f"{option} is {text!r}: more than a line of plain text", hint=hint)
     for line in options.sbatch:
-        if not line.startswith("-"):
-            raise UserError(f"--sbatch {line!r} is no option", hint="as sbatch has it: --sbatch=--constraint=avx512")
-        if line.startswith("--comment"):
-            raise UserError(f"--sbatch {line!r}: unisono jobs knows its jobs by their comment", hint="use --job-name")
+        sbatch_words(line)
     limit_s = seconds(options.time)
     if options.max_requeues and options.warn_s and limit_s and limit_s < options.warn_s + EARLIEST_S:
         raise UserError(
@@ -138,6 +141,33 @@ def check(options: JobOptions) -> None:
             f"may warn {EARLIEST_S} s earlier still, so nothing would be trained",
             hint="give more --time, or a smaller --warn-s; or --max-requeues 0",
         )
+
+
+def check_name(name: str) -> None:
+    """Refuses a job's name that is no name of files as well."""
+    if "/" in name or name.startswith("-"):
+        raise UserError(
+            f"the job's name is {name!r}",
+            hint="files are named after it: give one without / that does not begin with a dash: --job-name NAME",
+        )
+
+
+def sbatch_words(line: str) -> list[str]:
+    """One option of sbatch's, with its value if that is a word of its own; `UserError` if it is anything else."""
+    hint = "one option as sbatch has it, once for each: --sbatch=--constraint=avx512"
+    try:
+        words = shlex.split(line)
+    except ValueError as error:
+        raise UserError(f"--sbatch {line!r}: {str(error).lower()}", hint=hint) from None
+    name = words[0].partition("=")[0] if words else ""
+    if len(words) > 2 or not re.fullmatch(r"-\w.*|--\w.*", name) or (len(words) == 2 and words[1].startswith("-")):
+        raise UserError(f"--sbatch {line!r} is no option", hint=hint)
+    # sbatch takes the beginning of a name for the whole.
+    if len(name) > 4 and "--comment".startswith(name):
+        raise UserError(f"--sbatch {line!r}: unisono jobs knows its jobs by their comment", hint="use --job-name")
+    if len(name) > 3 and "--wrap".startswith(name):
+        raise UserError(f"--sbatch {line!r}: the job would be another program", hint="use --setup for a line of shell")
+    return words
 
 
 def warning_s(options: JobOptions) -> int:
@@ -158,7 +188,7 @@ def seconds(time: str) -> int | None:
     """
     if time in ("", "UNLIMITED", "INFINITE", "0"):
         return None
-    match = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", time)
+    match = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", time, re.ASCII)
     if match is None:
         raise UserError(f"--time is {time!r}", hint="give minutes, hours:minutes:seconds or days-hours")
     days, first, second, third = (int(part or 0) for part in match.groups())

@@ -13,13 +13,13 @@ fail again.
 """
 
 import re
-import shlex
 import sys
 from dataclasses import dataclass
 from typing import final
 
 from unisono.launch.environments import THREADS
-from unisono.launch.slurm.options import JobOptions, warning_s
+from unisono.launch.slurm.options import JobOptions, sbatch_words, warning_s
+from unisono.launch.slurm.quoting import as_path, check_plain, is_plain, quote, quote_directive
 from unisono.launch.slurm.steps import Layout, Step
 from unisono.launch.slurm.supervisors import FIRST_PORT, PORTS
 
@@ -31,12 +31,26 @@ echo "unisono: job $job on $SLURM_JOB_NODELIST, start $((${{SLURM_RESTART_COUNT:
 echo "nodes: $SLURM_JOB_NUM_NODES, tasks: ${{SLURM_NTASKS:-?}}, cpus per task: $SLURM_CPUS_PER_TASK, ranks: {ranks}"
 echo "main address: $MASTER_ADDR:$MASTER_PORT, run directory: $run\""""
 
+_ACTIVATE = """\
+. {activate} || {{
+    echo "unisono: the environment of "{activate}" cannot be activated on ${{HOSTNAME:-this node}}" >&2
+    echo "HINT: give one that its nodes have: --venv DIR" >&2
+    exit 2
+}}"""
+
+_CHECK = """\
+if ! "$python" -m unisono --version >/dev/null; then  # before nodes are held for ranks that would all fail
+    echo "unisono: $python cannot run unisono on ${HOSTNAME:-this node}: see why above" >&2
+    echo "HINT: name an environment that has it: --venv DIR, --module NAME, --setup LINE" >&2
+    exit 2
+fi"""
+
 _RUN = """\
 # Ranks that are asked to end save a snapshot and leave with exit code 75. This shell is asked by USR1, before the time
 # limit; when the job is cancelled or preempted, ranks get TERM from SLURM itself, and this shell waits for them.
 asked='' launched='' late=''
 running() {{ [ "$(squeue -h -j "$job" -o %T)" = RUNNING ]; }}  # a job that was cancelled is called that no more
-newest() {{ ls "$run/snapshots" 2>/dev/null | sed -nE 's/^[0-9]+-([0-9]+)$/\\1/p' | sort | tail -n 1; }}
+newest() {{ ls -- "$run/snapshots" 2>/dev/null | sed -nE 's/^[0-9]+-([0-9]+)$/\\1/p' | sort | tail -n 1; }}
 trap 'asked=yes; if [ -n "$launched" ]; then {asks} || true; else late=yes; fi' USR1
 trap '' TERM
 before=$(newest)
@@ -68,7 +82,8 @@ if [ "$code" = 75 ] || {{ [ "$code" != 0 ] && [ -n "$asked" ]; }}; then
         echo "unisono: job $job got no further since its last start, and is not queued again: see why above" >&2
     elif [ "${{SLURM_RESTART_COUNT:-0}}" -lt {most} ] && running; then
         echo "unisono: job $job is queued again, and will go on in $run"
-        scontrol requeue "$job" || echo "unisono: no, SLURM refused that; to go on: unisono submit --resume $run" >&2
+        scontrol requeue "$job" ||
+            printf 'unisono: no, SLURM refused that; to go on: unisono submit --resume=%q\\n' "$run" >&2
     fi
 fi"""
 
@@ -85,14 +100,15 @@ class Script:
     """By which it was made."""
     run: str
     """The run directory, as a word of shell."""
-    arguments: tuple[str, ...] = ('--out "$run"',)
+    arguments: tuple[str, ...] = ('--out="$run"',)
     """More arguments of `unisono train`, as words of shell: they differ from job to job."""
 
 
 def write_script(script: Script) -> str:
     """The text."""
     options, arguments = script.options, " ".join(script.arguments)
-    head = ["#!/bin/bash", f"# Made by: {script.command}", *(f"#SBATCH {line}" for line in _directives(script))]
+    command = "".join(char if is_plain(char) else "?" for char in script.command)
+    head = ["#!/bin/bash", f"# Made by: {command}", *(f"#SBATCH {line}" for line in _directives(script))]
     parts = [
         "\n".join(head),
         "\n".join(["set -eu", *_environment(script)]),
@@ -124,17 +140,12 @@ def _directives(script: Script) -> list[str]:
         "error": options.error,
         "open-mode": "append",
     }
-    lines = [f"--{name}={_quoted(str(value))}" for name, value in values.items() if value != ""]
+    lines = [f"--{name}={quote_directive(str(value))}" for name, value in values.items() if value != ""]
     if options.max_requeues:
         lines += ["--requeue", f"--signal=B:USR1@{warning_s(options)}"]
     else:
         lines.append("--no-requeue")
-    return [*lines, *options.sbatch]
-
-
-def _quoted(value: str) -> str:
-    """sbatch reads such a line much as a shell does."""
-    return value if re.fullmatch(r"[\w@%+=:,./-]+", value) else '"' + re.sub(r'(["\\])', r"\\\1", value) + '"'
+    return [*lines, *(" ".join(map(quote_directive, sbatch_words(line))) for line in options.sbatch)]
 
 
 def _environment(script: Script) -> list[str]:
@@ -142,13 +153,14 @@ def _environment(script: Script) -> list[str]:
     lines = []
     if options.module:
         # Code of modules is not written for shells that refuse names without a value.
-        lines += ["set +u", *(f"module load {shlex.quote(name)}" for name in options.module), "set -u"]
+        lines += ["set +u", *(f"module load {quote('--module', name)}" for name in options.module), "set -u"]
     if options.venv:
-        lines.append(f". {shlex.quote(options.venv + '/bin/activate')}")
+        lines.append(_ACTIVATE.format(activate=quote("--venv", as_path(options.venv) + "/bin/activate")))
     return [
         *lines,
         *options.setup,
-        f"python={'python' if options.venv or options.module else shlex.quote(sys.executable)}",
+        f"python={'python' if options.venv or options.module else quote('the path of Python', sys.executable)}",
+        _CHECK,
         "export " + " ".join(f"{name}={script.layout.threads}" for name in THREADS),
         'MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)',
         f"MASTER_PORT=$(({FIRST_PORT} + SLURM_JOB_ID % {PORTS}))  # jobs that share a node do not share it",
@@ -165,5 +177,5 @@ def _number(array: str) -> str:
 def run_directory(name: str, out: str, array: str) -> str:
     """As a word of shell: `out`, or one named after the job; in arrays with the number of the task."""
     number = "$job" if not out else "$SLURM_ARRAY_TASK_ID" if array else ""
-    place = re.sub(r'(["\\$`])', r"\\\1", out or f"runs/{name}")
+    place = re.sub(r'(["\\$`])', r"\\\1", check_plain("--out", out or f"runs/{name}"))
     return f'"{place}{number and f"-{number}"}"'

@@ -10,9 +10,10 @@ Limits: accelerate is started for CPUs; on one node with one rank it starts a pl
 """
 
 import os
-import shlex
 from dataclasses import dataclass
 from typing import final
+
+from unisono.launch.slurm.quoting import quote
 
 
 @final
@@ -58,13 +59,15 @@ def make_step(launcher: str, layout: Layout, words: list[str], plugin: str, prog
     """`words`: arguments of `unisono train`; `plugin`: srun's --mpi; `program`: which mpirun."""
     # A task that starts the ranks of its node is told of those; a rank takes part in as many as there are.
     count = ["--ranks-per-node", str(layout.ranks)] if launcher == "unisono" else ["--ranks", str(layout.size)]
-    train = f'"$python" -m unisono train {shlex.join([*words, *count])} "$@"'
+    arguments = " ".join(quote("an argument of unisono train", word) for word in [*words, *count])
+    train = f'"$python" -m unisono train {arguments} "$@"'
     if launcher in ("srun", "mpirun"):
         if launcher == "srun":
             lines = [f"exec srun --mpi={plugin} {_STAY} {_CPUS} \\", f"    {train}"]
         else:
             root = [_AS_ROOT] if os.geteuid() == 0 else []
-            lines = [*root, f"exec {shlex.quote(program)} -n {layout.size} --bind-to none \\", f"    {train}"]
+            mpirun = quote("the path of mpirun", program)
+            lines = [*root, f"exec {mpirun} -n {layout.size} --bind-to none \\", f"    {train}"]
         return Step(layout.ranks, layout.threads, lines, _PASSED_ON)
     srun, cpus = f"exec srun {_STAY} {_CPUS}", layout.ranks * layout.threads
     if launcher == "unisono":
