@@ -2,6 +2,7 @@
 scripts that write down how they were called."""
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -117,6 +118,17 @@ def test_a_job_shows_where_it_is_and_starts_its_ranks(place):
     assert "main address: n1:20017, run directory: runs/mine-17\n" in said
     assert "train a file.toml --model mlp:$x --ranks 4 --out runs/mine-17\n" in said
     assert "scontrol" not in said
+
+
+def test_nodes_of_a_job_get_a_secret_that_is_never_shown(place):
+    (place / "srun").write_text('#!/bin/bash\nprintf %s "$UNISONO_SECRET" >> secrets; echo >> secrets; exit "$CODE"\n')
+    told = [ended(place, made("unisono", setup=("set -x",)), UNISONO_SECRET="of the login node") for _ in range(2)]
+    secrets = (place / "secrets").read_text().splitlines()
+    assert len(set(secrets)) == 2, "each start has its own"
+    assert all(re.fullmatch("[0-9a-f]{64}", secret) for secret in secrets)
+    assert all(
+        code == 0 and "+ export" in said and secrets[number] not in said for number, (code, said) in enumerate(told)
+    )
 
 
 def test_tasks_of_an_array_have_directories_of_their_own(place):

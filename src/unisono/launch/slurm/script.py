@@ -18,7 +18,7 @@ import sys
 from dataclasses import dataclass
 from typing import final
 
-from unisono.launch.environments import THREADS
+from unisono.launch.environments import SECRET, THREADS
 from unisono.launch.slurm.options import JobOptions, warning_s
 from unisono.launch.slurm.steps import Layout, Step
 from unisono.launch.slurm.supervisors import FIRST_PORT, PORTS
@@ -71,6 +71,11 @@ if [ "$code" = 75 ] || {{ [ "$code" != 0 ] && [ -n "$asked" ]; }}; then
         scontrol requeue "$job" || echo "unisono: no, SLURM refused that; to go on: unisono submit --resume $run" >&2
     fi
 fi"""
+
+_SECRET = [
+    "# Nodes prove it to each other. Made anew at each start; neither in a file nor on a command line, nor in a trace.",
+    f"{{ {SECRET}=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \\n'); export {SECRET}; }} 2>/dev/null",
+]
 
 
 @final
@@ -153,6 +158,7 @@ def _environment(script: Script) -> list[str]:
         'MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)',
         f"MASTER_PORT=$(({FIRST_PORT} + SLURM_JOB_ID % {PORTS}))  # jobs that share a node do not share it",
         "export MASTER_ADDR MASTER_PORT",
+        *(_SECRET if script.layout.nodes > 1 else []),
         f"job={_number(options.array)}",
         f"run={script.run}",
     ]
