@@ -3,12 +3,17 @@
 import os
 import stat
 import threading
+from contextlib import closing
 
 import pytest
 
+import unisono
 from unisono.errors import UserError
 from unisono.launch import secret
+from unisono.launch.environments import child_environment, given_secret
+from unisono.launch.rank_processes import RankProcesses
 from unisono.launch.secret import find_secret
+from unisono.launch.supervision import Care
 
 WORDS = "known to all machines"
 
@@ -102,6 +107,20 @@ def test_a_short_variable_is_refused_without_being_shown(monkeypatch):
     with pytest.raises(UserError, match="the variable UNISONO_SECRET has 6 bytes") as caught:
         find_secret()
     assert "sesame" not in str(caught.value)
+
+
+def test_neither_ranks_nor_other_programs_get_the_variable(monkeypatch):
+    monkeypatch.setenv("UNISONO_SECRET", WORDS)
+    found = []
+    ranks = RankProcesses(1, lambda slot, after, report: given_secret(), Care(), print)
+    with closing(ranks):
+        ranks.start(0, after=0)
+        while not found:
+            found = ranks.poll(60.0)
+    assert found[0].result == ""
+    assert unisono.run(lambda world: given_secret(), 1, start="fork") == [""]
+    assert "UNISONO_SECRET" not in child_environment(1)
+    assert given_secret() == WORDS
 
 
 def test_a_home_that_cannot_be_written_is_told(tmp_path):
