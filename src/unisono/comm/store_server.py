@@ -154,7 +154,7 @@ class _Loop:
         for listener in self._listeners:
             with suppress(OSError):
                 listener.shutdown(socket.SHUT_RDWR)  # wakes the thread
-        if threading.current_thread() is not self.thread:
+        if self.thread.is_alive() and threading.current_thread() is not self.thread:
             self.thread.join(PROVE_S)
 
     def _run(self) -> None:
