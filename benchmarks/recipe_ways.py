@@ -15,6 +15,7 @@ import json
 import os
 import random
 import re
+import secrets
 import signal
 import socket
 import time
@@ -155,6 +156,9 @@ def _start(
 ) -> int:
     """A process for each machine; the first exit code that is not 0."""
     port, deadline = _free_port() if len(ranks) > 1 else 0, time.monotonic() + LIMIT_S
+    secret = folder / "secret"
+    secret.touch(0o600)
+    secret.write_text(secrets.token_hex(32))
 
     def live(node: int) -> None:
         _lighten()
@@ -164,7 +168,9 @@ def _start(
         if not port:
             run_recipe(recipe)
             return
-        where = NodeOptions(num_nodes=len(ranks), node_id=node, main_address="127.0.0.1", main_port=port)
+        where = NodeOptions(
+            num_nodes=len(ranks), node_id=node, main_address="127.0.0.1", main_port=port, secret_file=str(secret)
+        )
         run_recipe(recipe, where)
 
     with ExitStack() as stack:

@@ -107,6 +107,18 @@ def _used_by_others(name: str) -> bool:
     return False
 
 
+@pytest.fixture(scope="session", autouse=True)
+def config_home(tmp_path_factory) -> Iterator[None]:
+    """Machines that tests start make their secret here, not in the home of whoever starts the tests."""
+    before = os.environ.get("XDG_CONFIG_HOME")
+    os.environ["XDG_CONFIG_HOME"] = str(tmp_path_factory.mktemp("config"))
+    yield
+    if before is None:
+        del os.environ["XDG_CONFIG_HOME"]
+    else:
+        os.environ["XDG_CONFIG_HOME"] = before
+
+
 @pytest.fixture(autouse=True)
 def heeding_signals() -> Iterator[None]:
     """A command that was asked to end ignores all further requests, for it leaves; pytest does not."""

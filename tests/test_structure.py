@@ -16,7 +16,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "unisono"
 LAYERS = [
     "cli", "doctor", "measure", "report", "study", "train", "launch", "world", "loop", "strategies", "data", "models",
     "optim", "comm", "arena", "recipe_reading", "recipe", "rng", "energy", "limits", "resources", "own", "own_code",
-    "tracebacks", "extras", "errors", "locks", "files", "aligned",
+    "tracebacks", "extras", "errors", "locks", "parsing", "files", "aligned",
 ]  # fmt: skip
 """From top to bottom: a file may import from its own layer and from those below."""
 

@@ -3,6 +3,7 @@
 import socket
 import subprocess
 import sys
+from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from edited_network import OPTIONS, REFUSAL, machines
 from ports import free_port
 
+from unisono.comm.route import no_answer
 from unisono.launch.environments import child_environment
 
 pytestmark = [
@@ -63,6 +65,35 @@ def test_machines_that_read_other_data_under_one_name_are_refused(tmp_path, port
     assert [job.returncode for job in jobs] == [2, 2], told
     assert all("the data of --data d.npz are not the same everywhere: '" in said for said in told), told
     assert not any((folder / "run").exists() for folder in folders)
+
+
+def test_another_secret_is_refused_by_name_and_the_right_machine_can_still_come(tmp_path, port):
+    for name in ("right", "wrong"):
+        (tmp_path / name).touch(0o600)
+        (tmp_path / name).write_text(f"the secret of the {name} machine\n")
+    with ExitStack() as left:
+        jobs = [left.enter_context(start(tmp_path, 0, port, "--out", "run", "--secret-file", "right"))]
+        left.callback(jobs[0].kill)
+        assert not no_answer("127.0.0.1", port, 60)
+        for data in (b"", b"\xff" * 200, b"unisono\n"):
+            stranger = left.enter_context(socket.create_connection(("127.0.0.1", port), 60))
+            stranger.sendall(data)
+        refused = start(tmp_path, 1, port, "--secret-file", "wrong")
+        said = refused.communicate(timeout=110)
+        assert refused.returncode == 2, said
+        assert said[1].splitlines()[1:2] == [
+            f"unisono: node 1 on {socket.gethostname()}: refused at 127.0.0.1:{port}: it has another secret than this "
+            "machine (here it is from wrong)"
+        ]
+        assert "HINT: every machine needs the secret of the machine that has 127.0.0.1: copy the file" in said[1]
+        jobs.append(start(tmp_path, 1, port, "--secret-file", "right"))
+        told = [job.communicate(timeout=110) for job in jobs]
+    assert [job.returncode for job in jobs] == [0, 0], told
+    assert [line for line in told[0][1].splitlines() if "refused" in line] == [
+        "unisono: node 0: refused 127.0.0.1: it does not speak unisono's protocol",
+        f"unisono: node 0: refused 127.0.0.1: ({socket.gethostname()}) it has another secret",
+    ]
+    assert not any(b"the secret of" in path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file())
 
 
 def test_without_the_first_machine_ours_is_the_only_message(tmp_path, port):

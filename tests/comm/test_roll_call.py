@@ -1,10 +1,11 @@
 """Who came, who is missing, who came twice: said by everybody who came. The store is a dictionary here."""
 
+import json
 from threading import Thread
 
 import pytest
 
-from unisono.comm.roll_call import Join, NotAllCame, call
+from unisono.comm.roll_call import Join, NotAllCame, call, names_of
 from unisono.errors import UserError
 
 
@@ -14,6 +15,12 @@ class Dictionary:
     def __init__(self, calls: float = float("inf")) -> None:
         self.values: dict[str, str] = {}
         self.calls = calls
+
+    @classmethod
+    def holding(cls, values: dict[str, str]) -> "Dictionary":
+        made = cls()
+        made.values = {key: value for key, value in values.items() if value}
+        return made
 
     def _count(self) -> None:
         self.calls -= 1
@@ -69,6 +76,51 @@ def test_a_number_that_came_twice_is_refused():
         UserError, match=r"node 1 is here already, on (.|\n)*give each node a number of its own, from 0 to 1"
     ):
         call(store, 1, 2, Join(timeout_s=0.0, noun="node"))
+
+
+@pytest.mark.parametrize(
+    "card",
+    [
+        "",
+        "no JSON",
+        "[" * 5000,
+        "null",
+        "[1, 2]",
+        '"host"',
+        "13",
+        "{}",
+        '{"host": "n2"}',
+        '{"host": 7, "address": "10.0.0.3"}',
+        '{"host": "n2\\u001b[31m", "address": "10.0.0.3"}',
+        '{"host": "n2\\nunisono: all is well", "address": "10.0.0.3"}',
+        '{"host": "n2", "address": "10.0.0.300"}',
+        '{"host": "n2", "address": ""}',
+        '{"host": "n2", "address": ["10.0.0.3"]}',
+        '{"host": "n2", "address": "10.0.0.3", "address": "10.0.0.4"}',
+        '{"host": "%s", "address": "10.0.0.3"}' % ("n" * 256),
+        '{"host": "n2", "address": "10.0.0.3", "id": "%s"}' % ("0" * 5000),
+    ],
+    ids=lambda card: card[:30],
+)
+def test_a_card_that_no_rank_wrote_is_refused_by_name(card):
+    store = Dictionary()
+    store.values |= {"roll/1": card or " ", "roll/0": '{"host": "near", "address": "10.0.0.1"}'}
+    asked = Join(timeout_s=0.0, noun="node", interface="lo")
+    for read in (
+        lambda: call(Dictionary.holding(store.values | {"roll/0": ""}), 0, 2, asked),
+        lambda: call(store, 1, 2, asked),
+        lambda: call(Dictionary.holding(store.values | {"roll/0": ""}), 0, 3, asked),
+        lambda: names_of(store, 2, asked),
+    ):
+        with pytest.raises(UserError, match=r"^the card of node 1 in the rendezvous is not valid: .+") as caught:
+            read()
+        assert str(caught.value).partition("\nHINT: ")[0].isprintable()
+
+
+@pytest.mark.parametrize("address", ["10.0.0.3", "fd00::3", "fe80::1%eth0"])
+def test_addresses_that_are_some(address):
+    store = Dictionary.holding({"roll/0": json.dumps({"host": "near", "address": address})})
+    assert names_of(store, 1, Join()) == [f"rank 0 (near, {address})"]
 
 
 @pytest.mark.parametrize(

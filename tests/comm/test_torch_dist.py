@@ -66,6 +66,13 @@ def test_a_rank_that_leaves_is_noticed_at_once(part, code):
     assert "PASSED" in told[0][0]
 
 
+def test_whoever_takes_a_ranks_place_is_found_out():
+    words, environment = [sys.executable, WORKER, "stranger"], child_environment(threads=1)
+    ended = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=100, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.startswith("PASSED"), ended.stdout
+
+
 def test_what_cannot_be_connected_is_refused():
     """In a process of its own: importing torch here would start threads in the process that other tests fork."""
     words, environment = [sys.executable, WORKER, "refusals"], child_environment(threads=1)

@@ -3,13 +3,17 @@
 torchrun --nproc-per-node=3 torch_worker.py                 every check
 python torch_worker.py RANK SIZE HOST:PORT                  our own store; rank 1 is killed in the middle
 python torch_worker.py refusals                             what cannot be connected
+python torch_worker.py stranger                             somebody who takes a rank's place
 """
 
 import os
+import re
 import signal
 import sys
 from functools import partial
 from pathlib import Path
+from threading import Thread
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -20,11 +24,16 @@ import torch
 import torch.distributed as dist
 from backend_checks import CHECKS, Check, Make, run
 
+from unisono.comm.authentication import Secret
 from unisono.comm.base import Communicator
 from unisono.comm.roll_call import Join
 from unisono.comm.torch_dist import TorchCommunicator, world
+from unisono.comm.torch_gloo import connect
+from unisono.comm.torch_store import prefixed, reach_store, serve_store
 from unisono.errors import CommError, CommTimeout, UserError
 from unisono.launch.environments import detect
+
+SECRET = Secret(b"known to all ranks here", "the test")
 
 
 def half_precision_is_reduced(comm: Communicator, make: Make) -> None:
@@ -84,7 +93,7 @@ EXTRA: list[Check] = [
 
 def lose_a_rank(rank: int, size: int, address: str) -> None:
     """Rank 1 writes, and dies: the message is still there, and the next meeting fails long before the time-out."""
-    with world(rank, size, address, timeout_s=30.0) as comm:
+    with world(rank, size, address, timeout_s=30.0, join=Join("127.0.0.1", timeout_s=30.0, secret=SECRET)) as comm:
         if rank == 1:
             comm.send(np.array([7]), 0)
             comm.recv(np.empty(5000), 0)
@@ -98,7 +107,7 @@ def lose_a_rank(rank: int, size: int, address: str) -> None:
 
 def take_leave(rank: int, size: int, address: str) -> None:
     """Rank 1 says why it leaves, and does: whoever waits for it, in whatever, learns it when the wait fails."""
-    with world(rank, size, address, timeout_s=30.0) as comm:
+    with world(rank, size, address, timeout_s=30.0, join=Join("127.0.0.1", timeout_s=30.0, secret=SECRET)) as comm:
         comm.checked = False
         if rank == 1:
             return comm.take_leave(b"no label")
@@ -116,18 +125,51 @@ def take_leave(rank: int, size: int, address: str) -> None:
 
 def refusals() -> None:
     with pytest.raises(UserError, match="'here' is no address"):
-        world(0, 2, "here")
+        world(0, 2, "here", join=Join(secret=SECRET))
     with pytest.raises(CommTimeout, match=r"no store at 127.0.0.1:1:(.|\n)*is rank 0 running") as caught:
-        world(1, 2, "127.0.0.1:1", timeout_s=0.5)
+        world(1, 2, "127.0.0.1:1", join=Join(timeout_s=0.5, secret=SECRET))
     assert caught.value.missing == (0,)
+    with pytest.raises(UserError, match="no secret"):
+        world(0, 2, "127.0.0.1:1")
     if not dist.is_nccl_available():
         with pytest.raises(UserError, match="no NCCL for cuda:0"):
             TorchCommunicator(dist.HashStore(), 0, 1, "cuda:0")
 
 
+def stranger() -> None:
+    """Whoever is in rank 1's place, as gloo lets anybody be who connects before that, has to know the secret."""
+    first = serve_store(["127.0.0.1"], 0, SECRET, "rank 0")
+    second = reach_store("127.0.0.1", first.port, SECRET, 30.0, "rank 1")
+    for number, (wrong, reason) in enumerate(
+        [
+            (Secret(b"of somebody else", "elsewhere"), "whoever connected as rank 1 does not know the secret"),
+            (None, "rank 1 did not prove the secret over its connection; did somebody else take its place?"),
+        ]
+    ):
+        theirs = prefixed(f"world{number}", second)
+        theirs.secret = wrong  # type: ignore[attr-defined]
+        theirs.set("nonce/1", "as the true rank 1 did")
+        found = []
+
+        def live(store: Any = theirs, found: list[Any] = found) -> None:
+            try:
+                found.append(connect(store, 1, 2, "127.0.0.1", 5.0))  # kept: the connection is not closed
+            except RuntimeError as error:
+                found.append(error)
+
+        other = Thread(target=live)
+        other.start()
+        with pytest.raises(RuntimeError, match=re.escape(reason)):
+            connect(prefixed(f"world{number}", first), 0, 2, "127.0.0.1", 5.0 if wrong else 1.5)
+        other.join()
+    print("PASSED", flush=True)
+
+
 if __name__ == "__main__":
     if sys.argv[1:] == ["refusals"]:
         refusals()
+    elif sys.argv[1:] == ["stranger"]:
+        stranger()
     elif len(sys.argv) > 1:
         part = {"lose_a_rank": lose_a_rank, "take_leave": take_leave}[sys.argv[4]]
         part(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])

@@ -19,7 +19,7 @@ import numpy as np
 import torch.distributed as dist
 import torch
 import unisono
-from unisono.launch.torch_group import default_group, meet
+from unisono.launch.torch_group import _connect, default_group, meet
 
 def by_file(world):
     before = dict(os.environ)
@@ -34,6 +34,11 @@ def by_tcp(world):
     store.set(str(world.rank), "here")
     world.comm.barrier()
     found = store.get(str((world.rank + 1) % world.size)).decode()
+    _connect(world.comm, "gloo", store)
+    value = torch.tensor([float(world.rank + 1)])
+    dist.all_reduce(value)
+    dist.destroy_process_group()
+    assert float(value) == 3
     world.comm.barrier()
     return [found, address, own]
 

@@ -18,6 +18,7 @@ from unisono.comm.roll_call import Join
 from unisono.errors import UserError
 from unisono.launch.environments import detect
 from unisono.launch.nodes import NodeOptions
+from unisono.launch.secret import find_secret
 from unisono.launch.signals import handlers_kept
 from unisono.launch.slurm.supervisors import as_supervisor, step_facts
 from unisono.recipe import Recipe
@@ -52,5 +53,6 @@ def run_recipe(
             return as_parent(recipe, placement.restarts, beside)
         note = f"Note: --ranks {asked_ranks} has no effect: {placement.source} started {placement.size} ranks."
         notes = [note] if asked_ranks not in (0, placement.size) else []
-        join = Join(interface=options.interface, timeout_s=options.join_timeout)
+        secret = find_secret(options.secret_file) if options.secret_file else None
+        join = Join(interface=options.interface, timeout_s=options.join_timeout, secret=secret)
         return as_rank(recipe, placement, join, notes, beside)

@@ -5,6 +5,8 @@ time is up is named to everybody who came, instead of a silence of half an hour.
 
     addresses = call(store, rank, size, Join(main="10.0.0.1"))
 
+Only machines that know the secret reach our own store; a card is checked all the same, for torchrun's store is open.
+
 Limits: whoever serves the store must come; without it nobody knows anything.
 """
 
@@ -12,15 +14,18 @@ import json
 import secrets
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, final
+from typing import Protocol, final
 
+from unisono.comm.authentication import Secret
 from unisono.comm.base import DEFAULT_JOIN_S
 from unisono.comm.route import address_of, is_loopback, own_address
 from unisono.errors import CommTimeout, UserError
+from unisono.parsing import parse_json
 
 _LOOK_S = 0.05
+_CARD_BYTES, _NAME_LENGTH = 1 << 12, 255
 
 
 class Board(Protocol):
@@ -51,6 +56,35 @@ class Join:
     """Whether nobody comes a second time, so that two of one number can be told from two worlds of one process."""
     at: str = ""
     """'host:port' of a store that neither rank serves, but whoever started them: torchrun's agent."""
+    secret: Secret | None = None
+    """What every rank proves to rank 0, and rank 0 to it; needed where rank 0 serves the store."""
+
+
+@final
+@dataclass(frozen=True)
+class Card:
+    """What a rank says of itself."""
+
+    host: str
+    address: str
+
+    @classmethod
+    def read(cls, text: bytes, who: str) -> "Card":
+        """A `UserError` if it is none that a rank could have written. who: whose it should be."""
+        try:
+            found = parse_json(text, most_bytes=_CARD_BYTES, strict=True)
+            host, address = found["host"], found["address"]
+            if not (isinstance(host, str) and host.isprintable() and len(host) <= _NAME_LENGTH):
+                raise ValueError("no host name")
+            if not (isinstance(address, str) and address.isprintable() and len(address) <= _NAME_LENGTH):
+                raise ValueError("no address")
+            is_loopback(address)  # a ValueError if it is no IP address
+        except (ValueError, TypeError, KeyError) as error:
+            raise UserError(
+                f"the card of {who} in the rendezvous is not valid: {error}",
+                hint="does another program, or another version of unisono, use the same address and port?",
+            ) from None
+        return cls(host, address)
 
 
 @final
@@ -67,16 +101,16 @@ def call(store: Board, rank: int, size: int, join: Join) -> str:
     if not is_loopback(mine) or join.interface:
         return mine
     # This rank is where the main address is: the others tell from where they reach it.
-    away = next((card["address"] for card in cards if not is_loopback(card["address"])), "")
+    away = next((card.address for card in cards if not is_loopback(card.address)), "")
     return own_address(away) if away else mine
 
 
 def names_of(store: Board, size: int, join: Join) -> list[str]:
     """What all who have come are called when something is said of them: node 1 (n2, 10.0.0.2)."""
-    cards = [json.loads(store.get(f"roll/{other}")) for other in range(size)]
-    places = [join.main if is_loopback(card["address"]) else card["address"] for card in cards]
+    cards = _cards(store, range(size), join)
+    places = [join.main if is_loopback(card.address) else card.address for card in cards]
     return [
-        f"{join.noun} {other} ({', '.join(filter(None, (card['host'], place)))})"
+        f"{join.noun} {other} ({', '.join(filter(None, (card.host, place)))})"
         for other, (card, place) in enumerate(zip(cards, places, strict=True))
     ]
 
@@ -92,7 +126,7 @@ def unconnected(names: Sequence[str], rank: int, join: Join, reason: str) -> Not
     )
 
 
-def _gather(store: Board, rank: int, size: int, join: Join, card: dict[str, str]) -> list[dict[str, Any]]:
+def _gather(store: Board, rank: int, size: int, join: Join, card: dict[str, str]) -> list[Card]:
     deadline = time.monotonic() + join.timeout_s
     missing = list(range(size))
     try:
@@ -101,7 +135,7 @@ def _gather(store: Board, rank: int, size: int, join: Join, card: dict[str, str]
             if time.monotonic() > deadline:
                 raise _not_all(store, rank, size, missing, join)
             time.sleep(_LOOK_S)
-        return [json.loads(store.get(f"roll/{other}")) for other in range(size)]
+        return _cards(store, range(size), join)
     except RuntimeError as error:
         # Whoever serves the store gave up a moment ago: what it last said is all there is to say.
         raise NotAllCame(
@@ -115,23 +149,28 @@ def _gather(store: Board, rank: int, size: int, join: Join, card: dict[str, str]
 def _lay(store: Board, rank: int, size: int, join: Join, card: dict[str, str]) -> None:
     """Puts a card down where none is: of two with one number, either is told where the other is."""
     own = json.dumps(card | {"id": secrets.token_hex(8)})
-    found = store.compare_set(f"roll/{rank}", "", own).decode()
-    if found != own:
+    found = store.compare_set(f"roll/{rank}", "", own)
+    if found != own.encode():
+        there = Card.read(found, f"{join.noun} {rank}")
         raise UserError(
-            f"{join.noun} {rank} is here already, on {json.loads(found)['host']}: this one is on {card['host']}",
+            f"{join.noun} {rank} is here already, on {there.host}: this one is on {card['host']}",
             hint=f"give each {join.noun} a number of its own, from 0 to {size - 1}",
         )
 
 
 def _not_all(store: Board, rank: int, size: int, missing: Sequence[int], join: Join) -> NotAllCame:
-    cards = {other: json.loads(store.get(f"roll/{other}")) for other in range(size) if other not in missing}
-    here = ", ".join(f"{other} on {card['host']}" for other, card in cards.items())
+    came = [other for other in range(size) if other not in missing]
+    here = ", ".join(f"{other} on {card.host}" for other, card in zip(came, _cards(store, came, join), strict=True))
     return NotAllCame(
         f"{join.noun} {rank}: after {join.timeout_s:g} s {_listed(join.noun, missing)} of {size} had not come; "
         f"here: {join.noun} {here}",
         missing=missing,
         hint="was it started, with the same main address and port, and can it reach them? --join-timeout waits longer",
     )
+
+
+def _cards(store: Board, ranks: Iterable[int], join: Join) -> list[Card]:
+    return [Card.read(store.get(f"roll/{rank}"), f"{join.noun} {rank}") for rank in ranks]
 
 
 def _listed(noun: str, numbers: Sequence[int]) -> str:

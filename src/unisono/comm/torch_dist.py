@@ -23,7 +23,7 @@ from typing import Any, final
 import numpy as np
 import torch
 import torch.distributed as dist
-from torch.distributed import PrefixStore, Store  # type: ignore[attr-defined]  # public all the same
+from torch.distributed import Store  # type: ignore[attr-defined]  # public all the same
 
 from unisono.comm.arrival import Row, row
 from unisono.comm.base import ANY, DEFAULT_TIMEOUT_S, Array, Envelope, Request
@@ -31,7 +31,7 @@ from unisono.comm.checked import CheckedCommunicator, as_bytes
 from unisono.comm.post import Post
 from unisono.comm.roll_call import Join, names_of, unconnected
 from unisono.comm.torch_gloo import GlooWire, as_tensor, connect
-from unisono.comm.torch_store import open_store
+from unisono.comm.torch_store import open_store, prefixed
 from unisono.errors import CommError, CommTimeout, UserError
 
 _OPS = {
@@ -75,7 +75,7 @@ def world(
 
 def pair(store: Any, name: str, member: int, timeout_s: float, at: str) -> "TorchCommunicator":
     """Two ranks of a store alone, number 0 and 1. name: the same for both, and used once. at: see the class."""
-    return TorchCommunicator(PrefixStore(name, store), member, 2, "cpu", timeout_s, at=at)
+    return TorchCommunicator(prefixed(name, store), member, 2, "cpu", timeout_s, at=at)
 
 
 def host_of(address: str | None) -> str:
@@ -153,7 +153,7 @@ class TorchCommunicator(CheckedCommunicator):
         colours = self.gather_colours(colour)
         members = [rank for rank in range(self.size) if colours[rank] == colours[self.rank]]
         self._splits += 1
-        store = PrefixStore(f"split{self._splits}/{members[0]}", self._store)
+        store = prefixed(f"split{self._splits}/{members[0]}", self._store)
         me = members.index(self.rank)
         device, join_s = str(self._device), min(self.join_s, self.timeout_s)
         made = TorchCommunicator(store, me, len(members), device, join_s, checked=self.checked, at=self.address)
@@ -243,7 +243,7 @@ class TorchCommunicator(CheckedCommunicator):
             )
         options = dist.ProcessGroupNCCL.Options()
         options._timeout = timedelta(seconds=self.timeout_s)
-        return dist.ProcessGroupNCCL(PrefixStore("nccl", self._store), self.rank, self.size, options)
+        return dist.ProcessGroupNCCL(prefixed("nccl", self._store), self.rank, self.size, options)
 
     def _unconnected(self, error: RuntimeError) -> CommError:
         try:

@@ -1,13 +1,17 @@
 """gloo: a process group that torch's default group neither sees nor disturbs, and its messages as a wire for `Post`.
 
 Its one idea: what gloo needs to be told before it connects (which address, how long, how its threads and connections
-are to behave), and what it says when a message fails, is known here; the communicator only waits.
+are to behave), and what it says when a message fails, is known here; the communicator only waits. gloo takes whoever
+connects first for the rank that it waits for; so, where the store has a secret, ranks prove it over each connection
+before anything else is sent (`prove_pairs`).
 
     wire = GlooWire(rank, size, connect(store, rank, size, at="10.0.0.2", timeout_s=30), fail)
 
 Limits: an error on starting a message is kept until somebody waits for it; a transfer can be waited for once.
 """
 
+import hmac
+import secrets
 import time
 from collections.abc import Callable
 from datetime import timedelta
@@ -18,9 +22,11 @@ import torch
 import torch.distributed as dist
 from torch.distributed import PrefixStore, Store  # type: ignore[attr-defined]  # public all the same
 
+from unisono.comm.authentication import MAC_BYTES, pair_proof
 from unisono.comm.base import Array
 from unisono.comm.calm import calm_threads
 from unisono.comm.keepalive import kept_alive
+from unisono.comm.torch_store import secret_of
 from unisono.errors import CommError
 
 Fail: TypeAlias = Callable[[str, RuntimeError, list[int]], CommError]
@@ -29,13 +35,50 @@ Fail: TypeAlias = Callable[[str, RuntimeError, list[int]], CommError]
 _TRIES, _LEAST_TRY_S = 5, 2.0
 """So often gloo tries to connect, each time for as long as its time-out; what a try needs at least on busy machines."""
 
+_PROOF_SLOT = 1
+"""Frames and the data of messages use others (`frames.py`)."""
+
 
 def connect(store: Store, rank: int, size: int, at: str, timeout_s: float) -> Any:
     """The group, once all ranks have come; RuntimeError if they cannot. at: as in `TorchCommunicator`."""
     with calm_threads(), kept_alive():
         gloo = dist.ProcessGroupGloo(PrefixStore("gloo", store), rank, size, _options(at, timeout_s))
     gloo._set_default_timeout(timedelta(seconds=timeout_s))
+    prove_pairs(gloo, store, rank, size, timeout_s)
     return gloo
+
+
+def prove_pairs(group: Any, store: Store, rank: int, size: int, timeout_s: float) -> None:
+    """Returns when every other rank of a gloo group has proved, over its connection, that it knows the secret of the
+    store, or if that has none; else a RuntimeError."""
+    secret = secret_of(store)
+    if secret is None:
+        return
+    store.set(f"nonce/{rank}", secrets.token_hex(32))
+    keys = [f"nonce/{other}" for other in range(size)]
+    store.wait(keys, timedelta(seconds=timeout_s))
+    nonces = [store.get(key) for key in keys]
+    others = [other for other in range(size) if other != rank]
+
+    def proof(sender: int, receiver: int) -> Array:
+        found = pair_proof(secret, sender, receiver, nonces[sender] + nonces[receiver])
+        return np.frombuffer(found, np.uint8).copy()
+
+    deadline = time.monotonic() + timeout_s
+    arriving = {other: np.zeros(MAC_BYTES, np.uint8) for other in others}
+    receives = {other: group.recv([torch.from_numpy(arriving[other])], other, _PROOF_SLOT) for other in others}
+    sends = [group.send([torch.from_numpy(proof(rank, other))], other, _PROOF_SLOT) for other in others]
+    for other, work in receives.items():
+        try:
+            work.wait(timedelta(seconds=max(deadline - time.monotonic(), 0.001)))
+        except RuntimeError as error:
+            raise RuntimeError(
+                f"rank {other} did not prove the secret over its connection; did somebody else take its place? {error}"
+            ) from None
+        if not hmac.compare_digest(arriving[other].tobytes(), proof(other, rank).tobytes()):
+            raise RuntimeError(f"whoever connected as rank {other} does not know the secret")
+    for work in sends:
+        work.wait()
 
 
 def try_s(timeout_s: float) -> float:

@@ -26,6 +26,7 @@ from unisono.extras import how_to_install
 from unisono.launch.commands import mpirun
 from unisono.launch.environments import detect, tidy_lone_mpi
 from unisono.launch.placement import Placement, check_world
+from unisono.launch.secret import find_secret
 from unisono.world import World
 
 TRANSPORTS = {"shm": "", "mpi": "mpi4py", "gloo": "torch", "nccl": "torch"}
@@ -114,7 +115,10 @@ def connect(placement: Placement, transport: str, timeout_s: float, join: Join =
     from unisono.comm import torch_dist
 
     device = f"cuda:{placement.local_rank or 0}" if transport == "nccl" else "cpu"
-    join = replace(join, main=join.main or torch_dist.host_of(placement.address), at=placement.address)
+    # torchrun's own store knows no secret.
+    secret = None if address is None else join.secret or find_secret()
+    main = join.main or torch_dist.host_of(placement.address)
+    join = replace(join, main=main, at=placement.address, secret=secret)
     return torch_dist.world(placement.rank, placement.size, address, device, timeout_s, join)
 
 

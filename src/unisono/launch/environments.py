@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from dataclasses import astuple
+from pathlib import Path
 
 from unisono.errors import UserError
 from unisono.launch.launchers import ENVIRONMENTS, OPEN_MPI, PMIX, TORCHRUN, placement_of
@@ -18,6 +19,9 @@ from unisono.launch.placement import Placement
 
 OWN_RANK = "UNISONO_RANK"
 """Set in ranks of `unisono.run`."""
+
+SECRET = "UNISONO_SECRET"
+"""What machines prove to each other; see `secret.py`. Programs that are started from here do not get it."""
 
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 _LAUNCH_NAMES = frozenset(
@@ -51,9 +55,26 @@ def has_desktop(environ: Mapping[str, str] | None = None) -> bool:
     return "SSH_CONNECTION" not in environ and bool(environ.get("DISPLAY") or environ.get("WAYLAND_DISPLAY"))
 
 
+def given_secret(environ: Mapping[str, str] | None = None) -> str:
+    """The secret between machines, if a variable holds one."""
+    return (os.environ if environ is None else environ).get(SECRET, "")
+
+
+def forget_secret() -> None:
+    """Called in ranks, which run the user's code: the secret is between their supervisors."""
+    os.environ.pop(SECRET, None)
+
+
+def config_folder(environ: Mapping[str, str] | None = None) -> Path:
+    """Where programs keep what a user set: XDG_CONFIG_HOME, or ~/.config."""
+    given = (os.environ if environ is None else environ).get("XDG_CONFIG_HOME", "")
+    return Path(given) if os.path.isabs(given) else Path("~/.config").expanduser()
+
+
 def enter_rank(rank: int, size: int) -> None:
     """Called in a rank that our own launcher started, so that it, and what it starts, is not taken for one alone."""
     os.environ[OWN_RANK] = f"{rank} of {size}"
+    forget_secret()
 
 
 def silence_kineto() -> None:

@@ -27,6 +27,7 @@ from unisono.comm.telling import all_told
 from unisono.errors import NodeLost, UnisonoError, UserError
 from unisono.launch.children import readable
 from unisono.launch.nodes import NodeOptions
+from unisono.launch.secret import find_secret
 from unisono.strategies.dealing import Slots
 from unisono.strategies.farewell import Farewell
 from unisono.strategies.nodes.courier import Courier
@@ -62,7 +63,8 @@ def _meet(options: NodeOptions) -> Communicator:
     from unisono.comm.roll_call import Join
 
     where = meeting_point(options)
-    join = Join(torch_dist.host_of(where), options.interface, options.join_timeout, "node", once=True)
+    secret = find_secret(options.secret_file)
+    join = Join(torch_dist.host_of(where), options.interface, options.join_timeout, "node", once=True, secret=secret)
     return torch_dist.world(options.node_id, options.num_nodes, where, "cpu", _PATIENCE_S, join)
 
 
@@ -71,6 +73,8 @@ def meeting_point(options: NodeOptions) -> str:
     address, port = resolve(options.main_address), options.main_port
     if options.node_id == 0:
         _check_main(options, address)
+        if is_loopback(address) and options.main_address not in ("localhost", address):
+            return f"{options.main_address}:{port}"  # its own name means nothing to others' machines as an address
     elif is_loopback(address) and options.main_address not in ("localhost", address):
         raise UserError(
             f"--main-address {options.main_address} is {address} on {socket.gethostname()}: this machine itself",

@@ -42,6 +42,10 @@ class NodeOptions:
     interface: str = ""
     """The network interface between machines, such as eth0; the one on the way to the main address if empty."""
 
+    secret_file: str = ""
+    """A file of yours, mode 0600, with the same secret on every machine, which each proves to the first one; if empty,
+    the variable UNISONO_SECRET, else ~/.config/unisono/secret, which is made if it is missing."""
+
     join_timeout: float = 60.0
     """Seconds within which all must have come; who is missing then is named, and the run ends with exit code 2."""
 

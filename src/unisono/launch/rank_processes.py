@@ -15,6 +15,7 @@ from typing import Any, Protocol, final
 
 from unisono.launch.children import name_rank
 from unisono.launch.crew import Crew, Ended, answer
+from unisono.launch.environments import forget_secret
 from unisono.launch.signals import SIGNALS
 from unisono.launch.stacks import Stacks
 from unisono.launch.supervision import Body, Care
@@ -58,6 +59,7 @@ class RankProcesses:
     def start(self, slot: int, after: int) -> None:
         def live(report: Callable[[Any], None]) -> Any:
             name_rank(self._rank_of(slot))
+            forget_secret()
             # The parent alone decides what a signal means, though SLURM may send it to everybody.
             for number in SIGNALS:
                 signal.signal(number, signal.SIG_IGN)

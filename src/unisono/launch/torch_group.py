@@ -5,8 +5,9 @@ be configured: no address, no port, no variables that must be right.
 
     with default_group(comm, "cpu", threads=1) as device: DistributedDataParallel(module)
 
-On one node the store is a file, so nothing listens; over several it is a TCP store on rank 0's host, at a free port and
-at whichever of its addresses the others reach, for host names may resolve to nothing, or to 127.0.0.1.
+On one node the store is a file, so nothing listens; over several it is a store on rank 0's host, at a free port and at
+whichever of its addresses the others reach, for host names may resolve to nothing, or to 127.0.0.1. Rank 0 makes a
+secret for it, which the others hear over the communicator that they have.
 One process per device: the local rank picks it, before any other call of CUDA.
 
 Limits: gloo's threads are left as torch makes them, unlike those of `comm/torch_dist.py`, for this is the peer that
@@ -14,6 +15,7 @@ others are compared with. The path on GPUs follows torch's documentation but has
 tests walk it with torch's calls replaced. See `strategies/devices.py` for who gets which device.
 """
 
+import secrets
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -25,18 +27,23 @@ import numpy as np
 import torch
 import torch.distributed as dist
 import torch.distributed.nn  # before there is a group: its functions have the one that they find for a default
-from torch.distributed import FileStore, PrefixStore, Store, TCPStore  # type: ignore[attr-defined]  # public all the same
+from torch.distributed import FileStore, Store  # type: ignore[attr-defined]  # public all the same
 
+from unisono.comm.authentication import Secret
 from unisono.comm.base import Communicator
 from unisono.comm.node import node_colour
 from unisono.comm.roll_call import Join, call
 from unisono.comm.route import interface_of, own_addresses, way_to
+from unisono.comm.store_client import Unreachable
 from unisono.comm.telling import all_told, told
-from unisono.comm.torch_gloo import try_s
+from unisono.comm.torch_gloo import prove_pairs, try_s
+from unisono.comm.torch_store import SecretStore, prefixed, reach_store, serve_store
 from unisono.errors import UserError
 from unisono.launch.environments import torch_variables
 from unisono.launch.placement import Placement
 from unisono.strategies.devices import BACKENDS, check_devices, check_one_kind, device_of, local_ranks
+
+_TOLD = "rank 0"
 
 
 @contextmanager
@@ -83,6 +90,8 @@ def _connect(comm: Communicator, backend: str, store: Store) -> None:
     limit = timedelta(seconds=try_s(join_s)) if backend == "gloo" else wait
     try:
         dist.init_process_group(backend, store=store, rank=comm.rank, world_size=comm.size, timeout=limit)
+        if backend == "gloo":
+            prove_pairs(_gloo(), prefixed("unisono/pairs", store), comm.rank, comm.size, join_s)
     except RuntimeError as error:
         failure = str(error).partition("\n")[0]
     if failed := [(rank, found) for rank, found in enumerate(all_told(comm, failure)) if found]:
@@ -93,26 +102,30 @@ def _connect(comm: Communicator, backend: str, store: Store) -> None:
             "lead there? unisono doctor --nodes shows who reaches whom",
         )
     if backend == "gloo":
-        group = dist.group.WORLD
-        assert group is not None
-        group._get_backend(torch.device("cpu"))._set_default_timeout(wait)
+        _gloo()._set_default_timeout(wait)
+
+
+def _gloo() -> Any:
+    group = dist.group.WORLD
+    assert group is not None
+    return group._get_backend(torch.device("cpu"))
 
 
 def meet(comm: Communicator, directory: str, *, one_node: bool, near: bool) -> tuple[Store, str | None, str]:
     """A store that all ranks of `comm` reach; "host:port" of it, None if it is a file in rank 0's `directory`; and this
     rank's address for the others, empty with a file. near: rank 0 is on this node."""
-    wait = timedelta(seconds=comm.timeout_s)
     if one_node:
         return FileStore(told(comm, lambda: str(Path(directory) / "store")), comm.size), None, ""
-    kept: list[Store] = []
+    kept: list[SecretStore] = []
 
     def serve() -> list[Any]:
         addresses = [comm.address] if comm.address else own_addresses() or ["127.0.0.1"]
-        served = TCPStore(addresses[0], 0, comm.size, True, wait, wait_for_workers=False)
+        key = secrets.token_hex(32)
+        served = serve_store(addresses, 0, Secret(key.encode(), _TOLD), "rank 0")
         kept.append(served)
-        return [addresses, served.port]
+        return [addresses, served.port, key]
 
-    addresses, port = told(comm, serve)
+    addresses, port, key = told(comm, serve)
     host = addresses[0] if near else way_to(addresses, port)
     lost = [rank for rank, found in enumerate(all_told(comm, host)) if not found]
     if lost:
@@ -121,7 +134,13 @@ def meet(comm: Communicator, directory: str, *, one_node: bool, near: bool) -> t
             hint="ports above 1023 must be open between the machines; --interface names the network to use; "
             "unisono doctor --nodes shows who reaches whom",
         )
-    store = kept[0] if kept else TCPStore(host, port, comm.size, False, wait, wait_for_workers=False)
     join = Join(main=host, timeout_s=min(comm.join_s, comm.timeout_s))
-    own = comm.address or call(PrefixStore("unisono/roll", store), comm.rank, comm.size, join)
+    if not kept:
+        try:
+            kept.append(reach_store(host, port, Secret(key.encode(), _TOLD), join.timeout_s, f"rank {comm.rank}"))
+        except Unreachable as error:
+            raise UserError(f"rank {comm.rank}: no store at {host}:{port}: {error}") from None
+    store = kept[0]
+    store.set_timeout(timedelta(seconds=comm.timeout_s))
+    own = comm.address or call(prefixed("unisono/roll", store), comm.rank, comm.size, join)
     return store, f"{host}:{port}", own

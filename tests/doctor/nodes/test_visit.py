@@ -10,9 +10,10 @@ import unisono
 from unisono.doctor.nodes import visit as visiting
 from unisono.doctor.nodes.facts import facts_here
 from unisono.doctor.nodes.line import FIRST_BYTES, MOST_BYTES, Line, _ask, meet
-from unisono.doctor.nodes.switchboard import MessageBoard
+from unisono.doctor.nodes.switchboard import MessageBoard, Switchboard
+from unisono.doctor.nodes.telling import report
 from unisono.doctor.nodes.visit import dismiss, follow, lead
-from unisono.errors import CommTimeout
+from unisono.errors import CommError, CommTimeout
 
 
 class Dog:
@@ -84,6 +85,71 @@ def test_a_rank_that_falls_silent_is_named_and_the_others_go_on(silent):
     rest = [rank for rank in range(4) if rank != silent]
     assert found["speeds"] == [[one, other] for one in rest for other in rest if one != other]
     assert found["failed"] == []
+
+
+class Told(Switchboard):
+    """Other ranks say what is given here, whatever they are asked."""
+
+    transport, size = "gloo", 2
+
+    def __init__(self, rank, news):
+        self.rank, self.news = rank, news
+
+    def tell(self, dest, news):
+        pass
+
+    def hear(self, source, timeout_s):
+        return self.news.pop(0)
+
+    def line(self, peer, patience_s):
+        raise CommTimeout("in a test")
+
+
+MINE = facts_here("gloo", "10.0.0.1")
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        "facts",
+        [],
+        {},
+        MINE | {"host": 7},
+        MINE | {"packages": None},
+        MINE | {"fingerprint": "cpu"},
+        MINE | {"fingerprint": {}},
+        MINE | {"affinity": 3},
+        MINE | {"affinity": ["3"]},
+        MINE | {"cores": True},
+        MINE | {"address": "1" * 1000},
+        {name: value for name, value in MINE.items() if name != "MPI"},
+    ],
+    ids=lambda facts: str(facts)[-25:],
+)
+def test_a_rank_that_tells_nonsense_about_itself_is_named(facts):
+    found = lead(Told(0, [facts]), MINE, Dog())
+    assert found.silent == {1: "told about itself what cannot be"}
+    assert "rank 1" in report(found)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    ["", [1], {}, {"failed": 3}, {"latency_s": 0.1}, {"latency_s": 0.1, "bytes_per_s": 0.0}, {"latency_s": "a"}],
+    ids=str,
+)
+def test_a_rank_that_answers_nonsense_is_named(answer):
+    found = lead(Told(0, [MINE, answer]), MINE, Dog())
+    assert found.silent == {1: "answered what cannot be when it was to meet rank 0"}
+
+
+@pytest.mark.parametrize(
+    "order",
+    ["over", {"over": True}, {"meet": 0}, {"meet": 1, "seconds": 0.1}, {"meet": 2, "seconds": 0.1}, {"seconds": 0.1}],
+    ids=str,
+)
+def test_an_order_that_cannot_be_is_refused(order):
+    with pytest.raises(CommError, match="rank 1: what rank 0 asked for is not valid"):
+        follow(Told(1, [order]), MINE, Dog())
 
 
 def test_a_pair_that_cannot_connect_is_told_and_nobody_else_suffers():

@@ -2,6 +2,7 @@
 scripts that write down how they were called."""
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -142,6 +143,17 @@ def test_a_job_that_cannot_run_unisono_says_so_before_it_starts_anything(place):
     assert "srun" not in said
     code, said = ended(place, made(venv="/nowhere"))
     assert (code, "environment of /nowhere/bin/activate cannot be activated" in said, "HINT: " in said) == (2, 1, 1)
+
+
+def test_nodes_of_a_job_get_a_secret_that_is_never_shown(place):
+    (place / "srun").write_text('#!/bin/bash\nprintf %s "$UNISONO_SECRET" >> secrets; echo >> secrets; exit "$CODE"\n')
+    told = [ended(place, made("unisono", setup=("set -x",)), UNISONO_SECRET="of the login node") for _ in range(2)]
+    secrets = (place / "secrets").read_text().splitlines()
+    assert len(set(secrets)) == 2, "each start has its own"
+    assert all(re.fullmatch("[0-9a-f]{64}", secret) for secret in secrets)
+    assert all(
+        code == 0 and "+ export" in said and secrets[number] not in said for number, (code, said) in enumerate(told)
+    )
 
 
 def test_tasks_of_an_array_have_directories_of_their_own(place):

@@ -17,6 +17,7 @@ from unisono.launch.environments import detect
 from unisono.launch.errand import meeting_point
 from unisono.launch.nodes import NodeOptions
 from unisono.launch.placement import Placement
+from unisono.launch.secret import find_secret
 from unisono.launch.slurm.supervisors import SOURCES, step_facts
 
 TRANSPORTS = ("auto", "mpi", "gloo")
@@ -75,6 +76,8 @@ def call_together(options: NodeOptions, placement: Placement, transport: str, do
             f"--transport gloo needs the address of rank 0, and {placement.source} gives none",
             hint="set MASTER_ADDR and MASTER_PORT, or leave --transport out",
         )
+    # torchrun's agent serves the store itself, and torch knows where.
+    at = None if placement.source == "torchrun" else address
     join = Join(
         main=host_of(address),
         at=address,
@@ -82,8 +85,7 @@ def call_together(options: NodeOptions, placement: Placement, transport: str, do
         timeout_s=options.join_timeout,
         noun="node" if by_hand else "rank",
         once=by_hand,
+        secret=None if at is None else find_secret(options.secret_file),
     )
-    # torchrun's agent serves the store itself, and torch knows where.
-    at = None if placement.source == "torchrun" else address
     store, own = open_store(placement.rank, placement.size, at, join)
     return StoreBoard(store, placement.rank, placement.size, own)

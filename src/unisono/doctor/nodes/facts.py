@@ -16,6 +16,7 @@ from unisono.resources import available_bytes, usable_cores
 from unisono.train.fingerprint import fingerprint
 
 PACKAGES = ("numpy", "torch", "mpi4py")
+_MOST_LETTERS = 1000
 
 
 def facts_here(transport: str, address: str) -> dict[str, Any]:
@@ -35,6 +36,21 @@ def facts_here(transport: str, address: str) -> dict[str, Any]:
         "available_bytes": available_bytes(),
         "threads": said(*THREADS),
     }
+
+
+def are_facts(told: Any) -> bool:
+    """Whether another rank, of whatever version, can have told this of itself; what it says more is not looked at."""
+    try:
+        texts = [told[name] for name in ("host", "node", "address", "unisono", "Python", "MPI")]
+        texts += [told["packages"][name] for name in PACKAGES]
+        return (
+            all(isinstance(text, str) and len(text) < _MOST_LETTERS for text in texts)
+            and isinstance(told["fingerprint"], dict)
+            and isinstance(told["fingerprint"]["cpu"], str)
+            and all(type(core) is int for core in [*told["affinity"], told["cores"]])
+        )
+    except (TypeError, KeyError):
+        return False
 
 
 def _version(package: str) -> str:

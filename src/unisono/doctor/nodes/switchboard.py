@@ -26,10 +26,19 @@ from unisono.comm.roll_call import Board
 from unisono.doctor.nodes.knocking import knock, listen
 from unisono.doctor.nodes.line import Line
 from unisono.errors import CommError
+from unisono.parsing import parse_json
 
 TALK = 1
 """The tag of news."""
 _LOOK_S = 0.005
+_NEWS_BYTES = 1 << 20
+
+
+def _read(news: bytes, source: int) -> Any:
+    try:
+        return parse_json(news, most_bytes=_NEWS_BYTES)
+    except ValueError as error:
+        raise CommError(f"what rank {source} told is not valid: {error}") from None
 
 
 class Switchboard(ABC):
@@ -81,7 +90,7 @@ class MessageBoard(Switchboard):
         assert waiting is not None
         words = np.empty(waiting.nbytes, np.uint8)
         arriving = self._comm.irecv(words, source, TALK)
-        return json.loads(words.tobytes()) if wait_until(arriving.test, max(timeout_s, _LOOK_S)) else None
+        return _read(words.tobytes(), source) if wait_until(arriving.test, max(timeout_s, _LOOK_S)) else None
 
     @contextmanager
     def line(self, peer: int, patience_s: float) -> Iterator[Line]:
@@ -119,7 +128,7 @@ class StoreBoard(Switchboard):
                     return None
                 time.sleep(_LOOK_S)
             self._heard[source] += 1
-            return json.loads(self._store.get(key))
+            return _read(self._store.get(key), source)
         except RuntimeError as error:
             raise CommError(f"rank {self.rank}: the store is gone, and with it whoever served it") from error
 

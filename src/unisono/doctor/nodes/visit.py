@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, final
 
+from unisono.doctor.nodes.facts import are_facts
 from unisono.doctor.nodes.line import Speed, meet
 from unisono.doctor.nodes.switchboard import Switchboard
 from unisono.doctor.nodes.turns import turns
@@ -56,8 +57,11 @@ def lead(board: Switchboard, facts: dict[str, Any], dog: Watchdog) -> Visit:
     dog.allow(_ARRIVING_S + _TURN_S, "waiting for the others to tell about themselves")
     deadline = time.monotonic() + _ARRIVING_S
     others = {rank: board.hear(rank, max(0.0, deadline - time.monotonic())) for rank in range(1, board.size)}
-    visit = Visit(board.transport, board.size, {0: facts} | {rank: told for rank, told in others.items() if told})
-    visit.silent.update({rank: f"did not answer within {_ARRIVING_S:g} s" for rank, told in others.items() if not told})
+    known_facts = {rank: told for rank, told in others.items() if are_facts(told)}
+    visit = Visit(board.transport, board.size, {0: facts} | known_facts)
+    for rank in others.keys() - known_facts.keys():
+        late = others[rank] is None
+        visit.silent[rank] = f"did not answer within {_ARRIVING_S:g} s" if late else "told about itself what cannot be"
     colours = visit.colours()
     known = sorted(colours)
     plan = turns([colours[rank] for rank in known])
@@ -88,6 +92,8 @@ def follow(board: Switchboard, facts: dict[str, Any], dog: Watchdog) -> bool:
         order = board.hear(0, patience_s)
         if order is None:
             raise CommTimeout(f"rank {board.rank}: rank 0 said nothing for {patience_s:g} s", missing=[0])
+        if not _is_order(order, board):
+            raise CommError(f"rank {board.rank}: what rank 0 asked for is not valid")
         if "over" in order:
             board.tell(0, {"bye": True})
             return bool(order["complete"])
@@ -105,8 +111,9 @@ def _take_turn(board: Switchboard, visit: Visit, pairs: list[tuple[int, int]], s
     answers = {0: _meet(board, partner[0], seconds)} if 0 in partner else {}
     for rank in sorted(partner.keys() - {0}):
         told = board.hear(rank, max(0.0, deadline - time.monotonic()))
-        if told is None:
-            visit.silent[rank] = f"stopped to answer when it was to meet rank {partner[rank]}"
+        if told is None or not _is_answer(told):
+            what = "stopped to answer" if told is None else "answered what cannot be"
+            visit.silent[rank] = f"{what} when it was to meet rank {partner[rank]}"
         else:
             answers[rank] = told
     for rank, told in answers.items():
@@ -114,6 +121,24 @@ def _take_turn(board: Switchboard, visit: Visit, pairs: list[tuple[int, int]], s
             visit.speeds[rank, partner[rank]] = Speed(told["latency_s"], told["bytes_per_s"])
         elif partner[rank] not in visit.silent:
             visit.failed.setdefault((min(rank, partner[rank]), max(rank, partner[rank])), told["failed"])
+
+
+def _is_order(told: Any, board: Switchboard) -> bool:
+    if not isinstance(told, dict):
+        return False
+    if "over" in told:
+        return isinstance(told.get("complete"), bool)
+    peer = told.get("meet", board.rank)
+    known = peer is None or (type(peer) is int and 0 <= peer < board.size and peer != board.rank)
+    return known and isinstance(told.get("seconds"), float)
+
+
+def _is_answer(told: Any) -> bool:
+    if not isinstance(told, dict):
+        return False
+    if "failed" in told:
+        return isinstance(told["failed"], str)
+    return all(isinstance(told.get(name), float) and told[name] > 0 for name in ("latency_s", "bytes_per_s"))
 
 
 def _meet(board: Switchboard, peer: int, seconds: float) -> dict[str, Any]:

@@ -17,7 +17,7 @@ import sys
 from dataclasses import dataclass
 from typing import final
 
-from unisono.launch.environments import THREADS
+from unisono.launch.environments import SECRET, THREADS
 from unisono.launch.slurm.options import JobOptions, sbatch_words, warning_s
 from unisono.launch.slurm.quoting import as_path, check_plain, is_plain, quote, quote_directive
 from unisono.launch.slurm.steps import Layout, Step
@@ -86,6 +86,11 @@ if [ "$code" = 75 ] || {{ [ "$code" != 0 ] && [ -n "$asked" ]; }}; then
             printf 'unisono: no, SLURM refused that; to go on: unisono submit --resume=%q\\n' "$run" >&2
     fi
 fi"""
+
+_SECRET = [
+    "# Nodes prove it to each other. Made anew at each start; neither in a file nor on a command line, nor in a trace.",
+    f"{{ {SECRET}=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \\n'); export {SECRET}; }} 2>/dev/null",
+]
 
 
 @final
@@ -165,6 +170,7 @@ def _environment(script: Script) -> list[str]:
         'MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)',
         f"MASTER_PORT=$(({FIRST_PORT} + SLURM_JOB_ID % {PORTS}))  # jobs that share a node do not share it",
         "export MASTER_ADDR MASTER_PORT",
+        *(_SECRET if script.layout.nodes > 1 else []),
         f"job={_number(options.array)}",
         f"run={script.run}",
     ]

@@ -1,0 +1,93 @@
+"""The secret that machines of a run prove to each other: where it comes from, and that nobody else can read it.
+
+    secret = find_secret("")              # or find_secret("run.secret"), a file of the user's choice
+
+The one idea: a user who does nothing has one. Without a file or a variable it is ~/.config/unisono/secret, made by the
+first machine that needs it: with a home directory that all machines share, that is all. Where homes differ, the file is
+copied once. It is never an argument of a command, and stands in no message, recipe or run directory.
+
+Limits: whoever may read the user's files, as root, has it.
+"""
+
+import os
+import secrets
+import stat
+import time
+from pathlib import Path
+
+from unisono.comm.authentication import Secret
+from unisono.errors import UserError
+from unisono.files import create_file, open_file
+from unisono.launch.environments import SECRET, config_folder, given_secret
+
+LEAST_BYTES, MOST_BYTES = 16, 4096
+_MADE_BYTES = 32
+_WRITING_S = 3.0
+"""For another machine that makes the file at this moment."""
+_LOOK_S = 0.05
+
+
+def find_secret(path: str = "") -> Secret:
+    """The one of a file, if one is given; of the environment; of the user's own file. A `UserError` if it is none."""
+    if path:
+        return _read(Path(path).expanduser(), "--secret-file")
+    if given := given_secret():
+        return Secret(_checked(given.encode().strip(), f"the variable {SECRET}"), f"the variable {SECRET}")
+    return _own()
+
+
+def _own() -> Secret:
+    file = config_folder() / "unisono" / "secret"
+    try:
+        if not file.exists():
+            file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            create_file(file, secrets.token_hex(_MADE_BYTES) + "\n", durable=True, mode=0o600)
+            return _read(file, "the secret", made=True)
+    except FileExistsError:
+        _wait_for_writer(file)  # another process was first
+    except OSError as error:
+        raise UserError(
+            f"the secret of this user, {file}, cannot be made: {error.strerror}",
+            hint=f"set {SECRET}, or give --secret-file, the same on every machine",
+        ) from None
+    return _read(file, "the secret")
+
+
+def _wait_for_writer(file: Path) -> None:
+    deadline = time.monotonic() + _WRITING_S
+    while time.monotonic() < deadline:
+        try:
+            if file.stat().st_size >= LEAST_BYTES:
+                return
+        except OSError:
+            pass  # a network file system may show it late
+        time.sleep(_LOOK_S)
+
+
+def _read(file: Path, what: str, *, made: bool = False) -> Secret:
+    try:
+        with open_file(file) as opened:
+            facts = os.fstat(opened.fileno())
+            data = opened.read(MOST_BYTES + 1)
+    except OSError as error:
+        raise UserError(
+            f"{what} {file} cannot be read: {error.strerror}",
+            hint="make one on one machine (umask 077; openssl rand -hex 32 > FILE) and copy it to the others",
+        ) from None
+    if facts.st_uid != os.geteuid():
+        raise UserError(f"{what} {file} belongs to another user", hint="copy it to a file of your own, with mode 0600")
+    if loose := stat.S_IMODE(facts.st_mode) & ~0o700:
+        raise UserError(
+            f"{what} {file} may be used by others: its mode is {stat.S_IMODE(facts.st_mode):04o}, {loose:04o} too much",
+            hint=f"chmod 600 {file}; if others could read it, make a new one",
+        )
+    return Secret(_checked(data.strip(), f"{what} {file}"), f"{file}{', which was made just now' if made else ''}")
+
+
+def _checked(key: bytes, what: str) -> bytes:
+    if not LEAST_BYTES <= len(key) <= MOST_BYTES:
+        raise UserError(
+            f"{what} has {len(key) if len(key) <= MOST_BYTES else f'more than {MOST_BYTES}'} bytes",
+            hint=f"a secret has {LEAST_BYTES} to {MOST_BYTES}, made at random: openssl rand -hex 32",
+        )
+    return key

@@ -1,0 +1,129 @@
+"""Where the secret between machines comes from, and files that are refused as one."""
+
+import os
+import stat
+import threading
+from contextlib import closing
+
+import pytest
+
+import unisono
+from unisono.errors import UserError
+from unisono.launch import secret
+from unisono.launch.environments import child_environment, given_secret
+from unisono.launch.rank_processes import RankProcesses
+from unisono.launch.secret import find_secret
+from unisono.launch.supervision import Care
+
+WORDS = "known to all machines"
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.delenv("UNISONO_SECRET", raising=False)
+
+
+def test_one_is_made_for_this_user_alone_and_found_again(tmp_path):
+    before = os.umask(0)
+    try:
+        made = find_secret()
+    finally:
+        os.umask(before)
+    file = tmp_path / "config/unisono/secret"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert made.key == file.read_bytes().strip()
+    assert len(made.key) == 64
+    assert made.source == f"{file}, which was made just now"
+    again = find_secret()
+    assert (again.key, again.source) == (made.key, str(file))
+
+
+def test_a_file_goes_before_the_variable_and_that_before_the_users_own(tmp_path, monkeypatch):
+    own = find_secret()
+    monkeypatch.setenv("UNISONO_SECRET", WORDS)
+    assert (find_secret().key, find_secret().source) == (WORDS.encode(), "the variable UNISONO_SECRET")
+    file = tmp_path / "mine"
+    file.touch(0o400)
+    file.chmod(0o600)
+    file.write_text(f"{WORDS}, too\n")
+    file.chmod(0o400)
+    assert (find_secret(str(file)).key, find_secret(str(file)).source) == (f"{WORDS}, too".encode(), str(file))
+    assert own.key not in (find_secret().key, find_secret(str(file)).key)
+
+
+def test_what_another_process_is_writing_is_waited_for(tmp_path, monkeypatch):
+    file = tmp_path / "config/unisono/secret"
+    found = []
+
+    def create(path, content, **more):  # as if another process had been a moment quicker
+        file.touch(0o600)
+        thread = threading.Thread(target=lambda: file.write_text(WORDS))
+        found.append(thread)
+        thread.start()
+        raise FileExistsError
+
+    monkeypatch.setattr(secret, "create_file", create)
+    assert find_secret().key == WORDS.encode()
+    found[0].join()
+
+
+@pytest.mark.parametrize(
+    ("mode", "text", "reason"),
+    [
+        (0o640, WORDS, "may be used by others: its mode is 0640, 0040 too much(.|\n)*HINT: chmod 600"),
+        (0o602, WORDS, "may be used by others"),
+        (0o600, "fifteen letters", "has 15 bytes(.|\n)*HINT: a secret has 16 to 4096, made at random"),
+        (0o600, "\n\n", "has 0 bytes"),
+        (0o600, "x" * 4097, "has more than 4096 bytes"),
+    ],
+)
+def test_files_that_are_refused(tmp_path, mode, text, reason):
+    file = tmp_path / "mine"
+    file.write_text(text)
+    file.chmod(mode)
+    with pytest.raises(UserError, match=f"--secret-file {file} {reason}"):
+        find_secret(str(file))
+
+
+def test_neither_a_missing_file_nor_a_pipe_nor_a_folder_is_one(tmp_path):
+    os.mkfifo(tmp_path / "pipe", 0o600)
+    for name, reason in (("none", "No such file"), ("pipe", "is not a regular file"), ("", "Is a directory")):
+        with pytest.raises(UserError, match=f"cannot be read: {reason}"):
+            find_secret(str(tmp_path / name) if name else str(tmp_path))
+
+
+def test_the_file_of_another_user_is_refused(tmp_path, monkeypatch):
+    file = tmp_path / "mine"
+    file.write_text(WORDS)
+    file.chmod(0o600)
+    monkeypatch.setattr(os, "geteuid", lambda: file.stat().st_uid + 1)
+    with pytest.raises(UserError, match="belongs to another user"):
+        find_secret(str(file))
+
+
+def test_a_short_variable_is_refused_without_being_shown(monkeypatch):
+    monkeypatch.setenv("UNISONO_SECRET", "sesame")
+    with pytest.raises(UserError, match="the variable UNISONO_SECRET has 6 bytes") as caught:
+        find_secret()
+    assert "sesame" not in str(caught.value)
+
+
+def test_neither_ranks_nor_other_programs_get_the_variable(monkeypatch):
+    monkeypatch.setenv("UNISONO_SECRET", WORDS)
+    found = []
+    ranks = RankProcesses(1, lambda slot, after, report: given_secret(), Care(), print)
+    with closing(ranks):
+        ranks.start(0, after=0)
+        while not found:
+            found = ranks.poll(60.0)
+    assert found[0].result == ""
+    assert unisono.run(lambda world: given_secret(), 1, start="fork") == [""]
+    assert "UNISONO_SECRET" not in child_environment(1)
+    assert given_secret() == WORDS
+
+
+def test_a_home_that_cannot_be_written_is_told(tmp_path):
+    (tmp_path / "config").write_text("a file")
+    with pytest.raises(UserError, match=r"cannot be made: Not a directory(.|\n)*set UNISONO_SECRET"):
+        find_secret()
