@@ -100,6 +100,31 @@ def test_only_one_file_reads_the_environment():
     assert readers == ["environments.py"]
 
 
+OWN_WORDS = {
+    "parsing.py": "the one place",
+    "comm/telling.py": "what a rank of the same run said, over its communicator",
+    "data/sharing.py": "what a rank of the same run wrote to their shared memory",
+    "doctor/examining.py": "what our own probe said, in a pipe",
+    "launch/errand.py": "what the other machine of the same run said",
+    "launch/fresh.py": "what our own parent gave us",
+    "launch/values.py": "what our own child said, in a pipe",
+    "measure/bench.py": "what our own child said, in a pipe",
+    "measure/bench_worker.py": "what our own parent gave us",
+    "measure/tune/tuning.py": "what our own child said, in a pipe",
+    "measure/tune/worker.py": "what our own parent gave us",
+    "train/snapshots/manifest.py": "what it has just made itself",
+}
+"""Files that parse JSON or TOML by themselves, and whose words it is: nobody else's."""
+
+
+def test_strangers_texts_are_parsed_in_one_place():
+    """`parsing` bounds what a text may make of memory and stack; json and tomllib do not."""
+    direct = re.compile(r"\b(json|tomllib)\.loads?\(")
+    users = {str(path.relative_to(SOURCE)) for path in FILES if direct.search(path.read_text())}
+    later = {"comm/roll_call.py", "train/resuming.py", "train/snapshots/files.py", "train/weights.py"}  # to be changed
+    assert users - OWN_WORDS.keys() - later == set(), "use unisono.parsing, or say here whose words it parses"
+
+
 def test_files_are_short():
     long = {str(path.relative_to(SOURCE)): n for path in FILES if (n := len(path.read_text().splitlines())) > 400}
     assert long == {}

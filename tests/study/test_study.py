@@ -1,6 +1,7 @@
 """Records and their order, with runs that are made up."""
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -159,3 +160,28 @@ def test_an_estimate_counts_what_is_left():
     assert estimate_s(turns(cells, 1), [], trial, cores=1) == (1 + 20) + (1 + 20)
     known = [{"digest": cells[0].digest, "repeat": 0, "elapsed_s": 5.0}]
     assert estimate_s([Turn(cells[0], 0), Turn(cells[0], 1)], known, trial, cores=2) == 5.0
+
+
+@pytest.mark.parametrize("text", ["[1]\n", "7\n", "{\n", '{"a":' * 1000 + "\n", "9" * 5000 + "\n", "\xff\n"])
+def test_lines_that_are_no_records_are_refused(text, tmp_path, runs):
+    conduct(tmp_path / "s", CELLS, 1)
+    (tmp_path / "s" / "cells.jsonl").write_bytes(text.encode("latin-1"))
+    with pytest.raises(UserError, match="is damaged: a line is no record"):
+        conduct(tmp_path / "s", CELLS, 1)
+
+
+def test_records_are_not_read_from_a_pipe_or_through_a_link(tmp_path, runs):
+    conduct(tmp_path / "s", CELLS, 1)
+    cells = tmp_path / "s" / "cells.jsonl"
+    cells.rename(tmp_path / "mine")
+    with open(tmp_path / "mine", "a") as file:
+        file.write("not a whole line")
+    before = (tmp_path / "mine").read_bytes()
+    cells.symlink_to(tmp_path / "mine")
+    with pytest.raises(UserError, match="is a link, which is not followed"):
+        conduct(tmp_path / "s", CELLS, 1)
+    assert (tmp_path / "mine").read_bytes() == before
+    cells.unlink()
+    os.mkfifo(cells)
+    with pytest.raises(UserError, match="is not a regular file"):
+        conduct(tmp_path / "s", CELLS, 1)

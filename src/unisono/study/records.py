@@ -25,6 +25,8 @@ from types import TracebackType
 from typing import Any, Self, final
 
 from unisono.errors import UserError
+from unisono.files import open_file
+from unisono.parsing import parse_json
 from unisono.recipe import Recipe
 from unisono.resources import machine
 from unisono.study.cells import digest_of
@@ -69,14 +71,21 @@ class Records:
     def _read(self) -> list[dict[str, Any]]:
         """The lines that are whole; what follows them is cut off, so that the next one starts a line."""
         file = self.path / "cells.jsonl"
-        if not file.exists():
+        try:
+            with open_file(file, follow_links=False) as opened:
+                data = opened.read()
+        except FileNotFoundError:
             return []
-        data = file.read_bytes()
+        except OSError as error:
+            raise UserError(f"{file}: {error.strerror}", hint="give another directory") from None
         whole = data[: data.rfind(b"\n") + 1]
         if len(whole) < len(data):
             os.truncate(file, len(whole))
         try:
-            return [json.loads(line) for line in whole.splitlines()]
+            found = [parse_json(line) for line in whole.split(b"\n")[:-1]]
+            if not all(isinstance(record, dict) for record in found):
+                raise ValueError
+            return found
         except ValueError:
             raise UserError(
                 f"{file} is damaged: a line is no record", hint="remove that line, or the directory to start anew"
@@ -138,7 +147,7 @@ def _agree(held: io.FileIO, wanted: dict[str, Any], path: Path) -> None:
     held.seek(0)
     text = held.read()
     try:
-        found = json.loads(text)
+        found = parse_json(text)
     except ValueError:
         found = None
     if not isinstance(found, dict):

@@ -26,6 +26,7 @@ from unisono.comm.roll_call import Board
 from unisono.doctor.nodes.knocking import knock, listen
 from unisono.doctor.nodes.line import Line
 from unisono.errors import CommError
+from unisono.parsing import parse_json
 
 TALK = 1
 """The tag of news."""
@@ -81,7 +82,7 @@ class MessageBoard(Switchboard):
         assert waiting is not None
         words = np.empty(waiting.nbytes, np.uint8)
         arriving = self._comm.irecv(words, source, TALK)
-        return json.loads(words.tobytes()) if wait_until(arriving.test, max(timeout_s, _LOOK_S)) else None
+        return _news(words.tobytes(), source) if wait_until(arriving.test, max(timeout_s, _LOOK_S)) else None
 
     @contextmanager
     def line(self, peer: int, patience_s: float) -> Iterator[Line]:
@@ -119,7 +120,7 @@ class StoreBoard(Switchboard):
                     return None
                 time.sleep(_LOOK_S)
             self._heard[source] += 1
-            return json.loads(self._store.get(key))
+            return _news(self._store.get(key), source)
         except RuntimeError as error:
             raise CommError(f"rank {self.rank}: the store is gone, and with it whoever served it") from error
 
@@ -135,3 +136,10 @@ class StoreBoard(Switchboard):
             listen(self._store, f"door/{low}/{high}", self.address, patience_s)
         with pair(self._store, f"line/{low}/{high}", me, patience_s, self.address) as comm:
             yield Line(comm, 1 - me, patience_s, own=True)
+
+
+def _news(text: bytes, source: int) -> Any:
+    try:
+        return parse_json(text)
+    except ValueError as error:
+        raise CommError(f"rank {source} said what is no news: {error}") from None
