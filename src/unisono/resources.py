@@ -129,6 +129,6 @@ def readable_bytes(count: float) -> str:
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text().strip()
+        return path.read_text("utf-8", "replace").strip()
     except OSError:
         return ""

@@ -11,6 +11,7 @@ from unisono.cli.train import given_options, options_of_recipe
 from unisono.errors import UserError
 from unisono.measure.scale import ScaleOptions
 from unisono.measure.study_options import StudyOptions
+from unisono.terminal import print
 
 OWN = ("out", "resume", "allow_change", "ranks")
 """Options of a recipe that a study decides itself."""

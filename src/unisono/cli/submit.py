@@ -15,6 +15,7 @@ from unisono.cli.gpus import note_of_job
 from unisono.cli.train import Options, given_options
 from unisono.errors import UserError
 from unisono.launch.slurm.options import JobOptions
+from unisono.terminal import print
 
 _NOTHING, _PLAIN = Options(), JobOptions()
 _JOB, _HERE = Group("The job", sort_key=-1), Group("Here", sort_key=-2)

@@ -44,7 +44,7 @@ def examine_one(name: str, probe: Probe, command: list[str] | None = None) -> li
     """What one probe finds. command: what to start instead, for tests."""
     late = False
     command = command or [sys.executable, "-m", "unisono.doctor.probe", name]
-    with tempfile.TemporaryFile("w+", errors="replace") as noise:
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as noise:
         started = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,

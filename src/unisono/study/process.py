@@ -72,7 +72,7 @@ def _run(cell: Cell, arguments: list[str], timeout_s: float, on_line: Callable[[
         except UserError as error:
             return error.exit_code, str(error)
     deadline = time.monotonic() + timeout_s
-    with tempfile.TemporaryFile("w+", errors="replace") as noise:
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as noise:
         with Subprocess(command, environment, stderr=noise.fileno(), with_signal=dies_by) as process:
             try:
                 for line in process.lines(silence_s=timeout_s):

@@ -23,6 +23,7 @@ from unisono.report.page.sampling import quiet, stretches
 from unisono.report.page.sections.time import PARTS, times_of
 from unisono.report.recount import findings_of, hosts_of, last_size
 from unisono.report.run import Run
+from unisono.terminal import printable
 from unisono.tracebacks import ending
 
 STEPS = "▁▂▃▄▅▆▇█"
@@ -58,7 +59,7 @@ def _title(run: Run, age_s: float | None) -> str:
     found = run.recipe | run.summary
     what = f"{found.get('model', '?')} on {found.get('data', '?')}, {counted(found.get('ranks', run.size), 'rank')}"
     age = "" if age_s is None or run.summary else f", last written {_ago(age_s)}"
-    return plain(f"{run.name}: {what}; {status_of(run)}{age}")
+    return printable(plain(f"{run.name}: {what}; {status_of(run)}{age}"))
 
 
 def _ago(age_s: float) -> str:
@@ -124,7 +125,7 @@ def bar_of(lengths: Sequence[float] | np.ndarray, width: int = BAR) -> Text:
     total = float(np.sum(lengths))
     if not 0 < total < np.inf:
         return Text()
-    counts = [int(width * float(value) / total) for value in lengths]
+    counts = [int(width * (float(value) / total)) for value in lengths]
     counts[int(np.argmax(lengths))] += width - sum(counts)
     bar = Text()
     for count, (letter, colour) in zip(counts, LETTERS.values(), strict=True):

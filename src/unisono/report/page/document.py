@@ -81,7 +81,7 @@ def _section(name: str, runs: Sequence[Run]) -> Section | None:
 
 def asset(name: str) -> str:
     """A file of `assets/`."""
-    return (resources.files("unisono.report.page") / "assets" / name).read_text()
+    return (resources.files("unisono.report.page") / "assets" / name).read_text("utf-8")
 
 
 def _hash(text: str) -> str:

@@ -60,7 +60,7 @@ def _charts(run: Run, *, several: bool) -> list[Block]:
             if len(y) >= LEAST:
                 kept = thin(y)
                 longest = max(longest, (len(y), len(kept)))
-                series.append(Series(str(whose), [x[kept]], y[kept], number, dashed=whose == "node"))
+                series.append(Series(str(whose), [x[kept]], y[kept], number, dashed=bool(whose == "node")))
         if series:
             left = len(series) - MOST_LINES
             note = f"{NOTE} " if name == "utilisation" and ALL_RANKS in what else ""
