@@ -16,7 +16,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "unisono"
 LAYERS = [
     "cli", "doctor", "measure", "report", "study", "train", "launch", "world", "loop", "strategies", "data", "models",
     "optim", "comm", "arena", "recipe_reading", "recipe", "rng", "energy", "limits", "resources", "own", "own_code",
-    "tracebacks", "extras", "errors", "locks", "parsing", "files", "aligned",
+    "tracebacks", "extras", "errors", "terminal", "locks", "parsing", "files", "aligned",
 ]  # fmt: skip
 """From top to bottom: a file may import from its own layer and from those below."""
 
@@ -231,6 +231,70 @@ def test_what_writes_is_seen(line):
 )  # fmt: skip
 def test_what_reads_is_let_pass(line):
     assert not writes_in(line)
+
+
+OWN_WORDS = {
+    "parsing.py": "the one place",
+    "comm/telling.py": "what a rank of the same run said, over its communicator",
+    "data/sharing.py": "what a rank of the same run wrote to their shared memory",
+    "doctor/examining.py": "what our own probe said, in a pipe",
+    "launch/errand.py": "what the other machine of the same run said",
+    "launch/fresh.py": "what our own parent gave us",
+    "launch/values.py": "what our own child said, in a pipe",
+    "measure/bench.py": "what our own child said, in a pipe",
+    "measure/bench_worker.py": "what our own parent gave us",
+    "measure/tune/tuning.py": "what our own child said, in a pipe",
+    "measure/tune/worker.py": "what our own parent gave us",
+    "train/snapshots/manifest.py": "what it has just made itself",
+}
+"""Files that parse JSON or TOML by themselves, and whose words it is: nobody else's."""
+
+
+def test_strangers_texts_are_parsed_in_one_place():
+    """`parsing` bounds what a text may make of memory and stack; json and tomllib do not."""
+    direct = re.compile(r"\b(json|tomllib)\.loads?\(")
+    users = {str(path.relative_to(SOURCE)) for path in FILES if direct.search(path.read_text())}
+    later = {"comm/roll_call.py", "train/resuming.py", "train/snapshots/files.py", "train/weights.py"}  # to be changed
+    assert users - OWN_WORDS.keys() - later == set(), "use unisono.parsing, or say here whose words it parses"
+
+
+@cache
+def calls(path: Path) -> list[tuple[str, ast.Call]]:
+    """(name of the function or method, the call)."""
+    found = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
+    return [(getattr(call.func, "attr", getattr(call.func, "id", "")), call) for call in found]
+
+
+def reads_as_the_locale(name: str, call: ast.Call) -> bool:
+    """Whether a call reads text in the encoding of the locale, which on a cluster may be ASCII."""
+    words = {word.arg: word.value for word in call.keywords}
+    if name == "read_text":
+        return not call.args and "encoding" not in words
+    if name == "TemporaryFile":
+        return bool(call.args) and "encoding" not in words
+    text = words.get("text")
+    return isinstance(text, ast.Constant) and text.value is True and not {"errors", "encoding"} & words.keys()
+
+
+def test_texts_are_not_read_in_the_encoding_of_the_locale():
+    later = {
+        "cli/submit.py", "cli/submitted.py", "launch/slurm/client.py", "train/journal.py", "train/resuming.py",
+        "train/rundir.py", "train/weights.py",
+    }  # to be changed  # fmt: skip
+    found = {str(path.relative_to(SOURCE)) for path in FILES for call in calls(path) if reads_as_the_locale(*call)}
+    assert found - later == set()
+
+
+def test_texts_are_printed_in_one_place():
+    """`terminal` shows what would write to the terminal: names and messages may be a stranger's."""
+    plain = {"doctor/probe.py", "measure/bench_worker.py", "measure/tune/worker.py", "terminal.py"}  # JSON, in a pipe
+    for path in FILES:
+        name, text = str(path.relative_to(SOURCE)), path.read_text()
+        prints = any(called == "print" and isinstance(call.func, ast.Name) for called, call in calls(path))
+        if prints and name not in plain:
+            assert re.search(r"from unisono\.terminal import .*\bprint\b", text), f"{name} prints by itself"
+        if name != "report/console.py":
+            assert "rich.console.Console" not in imported(path), f"{name}: use unisono.report.console"
 
 
 def test_files_are_short():

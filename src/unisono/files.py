@@ -227,6 +227,8 @@ def _folder(name: str, parent: int, path: Path) -> int:
 def _regular(path: str, flags: int, folder: int | None, mode: int = 0o666) -> int:
     try:
         fd = os.open(path, flags, mode, dir_fd=folder)
+    except ValueError:  # a zero byte, or a half of a surrogate pair
+        raise OSError(errno.EINVAL, "is no name that a file can have", path) from None
     except OSError as error:
         if error.errno == errno.ELOOP and flags & os.O_NOFOLLOW:
             raise OSError(errno.ELOOP, _LINK, path) from None

@@ -6,13 +6,14 @@ looked at in one place: unknown keys and wrong types are refused by name.
     load("r2", {"epochs": 3}); load("mine.toml", {}); from_values({"lr": 0.1}, "mine.json")
 """
 
-import tomllib
+import os
 from dataclasses import fields, replace
 from importlib import resources
-from pathlib import Path
 from typing import Any, get_args
 
 from unisono.errors import UserError, unknown_name
+from unisono.files import read_file
+from unisono.parsing import MOST_TOML_BYTES, parse_toml
 from unisono.recipe import Recipe, option
 
 ALIASES = {"base_lr": "lr", "num_gpus": "ranks"}
@@ -54,6 +55,8 @@ def from_values(values: dict[str, Any], source: str) -> Recipe:
             )
         if name not in known:
             raise unknown_name(f"key in {source}:", name, known)
+        if isinstance(value, str) and not _is_name(value):
+            raise UserError(f"{name} in {source} is {value!r}", hint="leave zero bytes and half characters out")
         if isinstance(value, int) and abs(value) >= MOST:
             raise UserError(f"{name} in {source} is a number of more than 64 bits", hint="give a smaller one")
         kinds = get_args(known[name].type) or (known[name].type,)
@@ -63,6 +66,14 @@ def from_values(values: dict[str, Any], source: str) -> Recipe:
             wanted = " or ".join(kind.__name__ for kind in kinds)
             raise UserError(f"{name} in {source} is {value!r}", hint=f"give a value of type {wanted}")
     return replace(Recipe(), **values)
+
+
+def _is_name(text: str) -> bool:
+    """Whether it could be the name of a file: most texts of a recipe are, or hold one."""
+    try:
+        return b"\0" not in os.fsencode(text)
+    except UnicodeEncodeError:  # a half of a surrogate pair
+        return False
 
 
 def _plain(values: dict[str, Any], source: str) -> dict[str, Any]:
@@ -75,17 +86,16 @@ def _plain(values: dict[str, Any], source: str) -> dict[str, Any]:
 
 def _read(source: str) -> dict[str, Any]:
     if source in shipped():
-        text = (resources.files("unisono") / "recipes" / f"{source}.toml").read_text()
+        text = (resources.files("unisono") / "recipes" / f"{source}.toml").read_bytes()
     else:
         try:
-            text = Path(source).read_text()
-        except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "not a text file"
+            text = read_file(source, MOST_TOML_BYTES)
+        except OSError as error:
             raise UserError(
-                f"recipe {source!r}: {reason}; shipped recipes: {', '.join(shipped())}",
+                f"recipe {source!r}: {error.strerror}; shipped recipes: {', '.join(shipped())}",
                 hint="give one of these names, or the path of a TOML file",
             ) from None
     try:
-        return tomllib.loads(text)
-    except (ValueError, RecursionError) as error:  # ValueError: TOML's own, and that of numbers with too many digits
+        return parse_toml(text)
+    except ValueError as error:
         raise UserError(f"recipe {source!r} is not TOML: {error}", hint='lines look like: model = "mlp:64"') from None

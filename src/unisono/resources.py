@@ -16,6 +16,8 @@ import psutil
 
 _CGROUP = Path("/sys/fs/cgroup")
 _OWN = Path("/proc/self/cgroup")
+UNREADABLE = (psutil.Error, OSError, ValueError, LookupError, NotImplementedError)
+"""What psutil raises where /proc is missing, in part or as a whole."""
 
 
 _together = 0
@@ -39,9 +41,33 @@ def usable_cores() -> int:
     return max(1, int(cores))
 
 
+def memory_bytes() -> int:
+    """Of the whole machine."""
+    try:
+        return int(psutil.virtual_memory().total)
+    except UNREADABLE:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _free_bytes() -> int:
+    """Of the whole machine; without /proc, what the C library says, which counts caches as used."""
+    try:
+        return int(psutil.virtual_memory().available)
+    except UNREADABLE:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
+
+
+def load_average() -> float | None:
+    """Processes that want to run, over the last minute; None where /proc does not tell."""
+    try:
+        return os.getloadavg()[0]
+    except OSError:
+        return None
+
+
 def available_bytes() -> int:
     """Memory that can still be taken without swapping or being killed for it."""
-    free = int(psutil.virtual_memory().available)
+    free = _free_bytes()
     for group in _groups("memory"):
         most = _read(group / "memory.max") or _read(group / "memory.limit_in_bytes")
         used = _read(group / "memory.current") or _read(group / "memory.usage_in_bytes")
@@ -90,7 +116,7 @@ def machine(*libraries: str) -> dict[str, str | int]:
         "host": platform.node(),
         "cpu": models[0] if models else platform.machine(),
         "cores": usable_cores(),
-        "memory_bytes": int(psutil.virtual_memory().total),
+        "memory_bytes": memory_bytes(),
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
         "numpy": metadata.version("numpy"),
@@ -139,6 +165,6 @@ def readable_bytes(count: float) -> str:
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text().strip()
+        return path.read_text("utf-8", "replace").strip()
     except OSError:
         return ""

@@ -1,5 +1,7 @@
 """Probes that crash, talk nonsense or do not answer are findings, and nothing of theirs is left."""
 
+import shutil
+import subprocess
 import sys
 import time
 from contextlib import suppress
@@ -67,7 +69,7 @@ def test_a_probe_that_fails_is_a_finding(code, told):
 def test_a_probe_that_does_not_answer_is_given_up_with_all_that_it_started(load, status, monkeypatch):
     """A machine that is too busy to answer is not one on which something is broken."""
     monkeypatch.setattr("unisono.doctor.examining.GRACE_S", 1.0)
-    monkeypatch.setattr("unisono.doctor.examining.getloadavg", lambda: (load, load, load))
+    monkeypatch.setattr("unisono.doctor.examining.load_average", lambda: load)
     (finding,) = examine_one("mpi", Probe("mpi:probe", "MPI", timeout_s=4.0), python(HANGS))
     assert finding.told.startswith("the probe gave no answer within 4 s")
     assert finding.status == status
@@ -109,3 +111,40 @@ def test_without_the_self_test_nothing_is_trained(monkeypatch):
 def test_statuses_are_four():
     with pytest.raises(ValueError, match="status 'fine'"):
         Finding("x", "fine", "")
+
+
+HIDDEN = """
+mount -t tmpfs none /proc && mount -t tmpfs none /sys && mount -t tmpfs -o size=4k none /dev/shm || exit 99
+exec "$@"
+"""
+EXAMINED = """
+import sys
+from unisono.doctor.examining import examine_one
+from unisono.doctor.probes import PROBES, Probe
+for name in ("machine", "arithmetic", "energy"):
+    for finding in examine_one(name, PROBES[name]):
+        print(finding.name, finding.status, finding.told, sep=": ")
+pausing = [sys.executable, "-c", "import signal; signal.pause()"]
+print(examine_one("silent", Probe("a probe", "", timeout_s=0.5), pausing)[0].told)
+"""
+
+
+def has_name_spaces() -> bool:
+    program = shutil.which("unshare")
+    return (
+        program is not None
+        and not subprocess.run([program, "-rm", "true"], capture_output=True, check=False).returncode
+    )
+
+
+@pytest.mark.skipif(not has_name_spaces(), reason="no name spaces here")
+def test_without_proc_and_sys_every_probe_says_what_it_could_not_learn(tmp_path):
+    ended = subprocess.run(
+        ["unshare", "-rm", "sh", "-c", HIDDEN, "sh", sys.executable, "-c", EXAMINED],
+        cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert "kernel files: warning: /proc/self/stat, /proc/meminfo" in ended.stdout
+    assert "/proc/cpuinfo does not tell" in ended.stdout
+    assert "the probe gave no answer within 0.5 s" in ended.stdout
+    assert ": failed: " not in ended.stdout

@@ -1,8 +1,10 @@
 """What a run left for a study: scores by epoch, cores in use; nothing of files that are damaged or not there."""
 
 import json
+import os
 
 from unisono.study.outcome import outcome_of
+from unisono.study.process import read_summary
 
 USED = """s_after_start,what,utilisation,memory_bytes,power_w,temperature_c
 0.25,rank 0,0.9,1,,
@@ -37,3 +39,10 @@ def test_what_is_missing_or_damaged_says_nothing(tmp_path):
     assert outcome_of(tmp_path) == {}
     metrics(tmp_path, {"train_accuracy": None, "train_loss": 0.3})
     assert outcome_of(tmp_path) == {}
+
+
+def test_pipes_say_nothing(tmp_path):
+    for name in ("metrics.jsonl", "utilisation.csv", "summary.json"):
+        os.mkfifo(tmp_path / name)  # reading one would wait for a writer
+    assert outcome_of(tmp_path) == {}
+    assert read_summary(tmp_path) == {}

@@ -195,3 +195,28 @@ def test_a_study_that_was_killed_before_it_was_named_is_begun_again(tmp_path):
     (tmp_path / ".study.json.0123456789abcdef.part").touch()
     Records.open(tmp_path, "scale", STUDIED).close()
     assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", "study.json"]
+
+
+@pytest.mark.parametrize("text", ["[1]\n", "7\n", "{\n", '{"a":' * 1000 + "\n", "9" * 5000 + "\n", "\xff\n"])
+def test_lines_that_are_no_records_are_refused(text, tmp_path, runs):
+    conduct(tmp_path / "s", CELLS, 1)
+    (tmp_path / "s" / "cells.jsonl").write_bytes(text.encode("latin-1"))
+    with pytest.raises(UserError, match="is damaged: a line is no record"):
+        conduct(tmp_path / "s", CELLS, 1)
+
+
+def test_records_are_not_read_from_a_pipe_or_through_a_link(tmp_path, runs):
+    conduct(tmp_path / "s", CELLS, 1)
+    cells = tmp_path / "s" / "cells.jsonl"
+    cells.rename(tmp_path / "mine")
+    with open(tmp_path / "mine", "a") as file:
+        file.write("not a whole line")
+    before = (tmp_path / "mine").read_bytes()
+    cells.symlink_to(tmp_path / "mine")
+    with pytest.raises(UserError, match="is a link, which is not followed"):
+        conduct(tmp_path / "s", CELLS, 1)
+    assert (tmp_path / "mine").read_bytes() == before
+    cells.unlink()
+    os.mkfifo(cells)
+    with pytest.raises(UserError, match="is not a regular file"):
+        conduct(tmp_path / "s", CELLS, 1)

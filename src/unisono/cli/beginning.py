@@ -10,6 +10,7 @@ from typing import Any
 
 from unisono.errors import UserError
 from unisono.recipe import Recipe, option
+from unisono.terminal import print
 from unisono.train.located import FILES
 from unisono.train.resuming import Again, after_restart, as_saved, find_snapshot
 from unisono.train.snapshots.finding import Snapshot

@@ -10,6 +10,7 @@ from cyclopts import Parameter
 
 from unisono.errors import UnisonoError, UserError
 from unisono.measure.bench_options import BenchOptions
+from unisono.terminal import print
 
 _DEFAULTS = BenchOptions()
 FILES = ("bench.csv", "bench.json", "bench.png")
@@ -23,7 +24,6 @@ def bench(options: Annotated[BenchOptions, Parameter(name="*")] = _DEFAULTS) -> 
 
     Naive against ring, as a table: unisono bench --algorithms naive,ring --elements 4096,8192,16384 --ranks 2,4,8
     """
-    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
     from unisono.cli.about import write_about
@@ -31,6 +31,7 @@ def bench(options: Annotated[BenchOptions, Parameter(name="*")] = _DEFAULTS) -> 
     from unisono.launch.signals import as_ctrl_c
     from unisono.measure.bench import measure, plan
     from unisono.report.bench import tables, verdict, write
+    from unisono.report.console import Console
     from unisono.resources import readable_bytes, usable_cores
     from unisono.study.disk import writing
 

@@ -1,6 +1,7 @@
 """`unisono cancel`: ends jobs that `unisono submit` submitted."""
 
 from unisono.errors import UserError
+from unisono.terminal import print
 
 
 def cancel(job: str, /, *jobs: str) -> None:

@@ -11,6 +11,7 @@ from unisono.cli.train import given_options, options_of_recipe
 from unisono.errors import UserError
 from unisono.files import write_file
 from unisono.measure.study_options import StudyOptions
+from unisono.terminal import print
 
 Options = options_of_recipe("out", "resume", "allow_change")
 _STUDY, _NOTHING, _JOBS, _WAITING = StudyOptions(), Options(), JobChoices(), Waiting()

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
+from unisono.terminal import print
+
 if TYPE_CHECKING:
     from unisono.data.dataset import Dataset
     from unisono.data.options import Progress
@@ -72,13 +74,13 @@ def check(name: str, *, data_dir: DataDir = "") -> None:
     name
         A name from `unisono data list`, a directory of .npy files, an .npz file, or FILE.py:FUNCTION.
     """
-    from rich.console import Console
     from rich.table import Table
 
     from unisono.data.dataset import PARTS
     from unisono.data.doubts import doubts
     from unisono.data.options import DataOptions
     from unisono.data.sources import load, origin
+    from unisono.report.console import Console
 
     options = DataOptions(data_dir=data_dir, download=False)
     dataset = load(name, options)
@@ -121,9 +123,10 @@ def _facts(dataset: "Dataset") -> list[str]:
 @contextmanager
 def _progress() -> Iterator["Progress"]:
     """A bar for each file on a terminal, a line for each elsewhere."""
-    from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, TaskID, TextColumn, TransferSpeedColumn
     from rich.progress import Progress as Bars
+
+    from unisono.report.console import Console
 
     status = Console(stderr=True)
     columns = (TextColumn("{task.description:<28}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())

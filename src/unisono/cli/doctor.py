@@ -13,6 +13,7 @@ from cyclopts import Parameter
 from unisono.cli.train import node_options
 from unisono.errors import UnisonoError, UserError
 from unisono.launch.nodes import NodeOptions
+from unisono.terminal import print
 
 JOIN_S = 20.0
 """Nobody waits for a doctor as long as for a training."""
@@ -54,10 +55,9 @@ def doctor(
         return
     if where != NodeOptions(join_timeout=where.join_timeout) or transport != "auto":
         raise UserError("options of several machines, without --nodes", hint="give --nodes, too")
-    from rich.console import Console
-
     from unisono.doctor.examining import examine
     from unisono.doctor.telling import line, record, sentence
+    from unisono.report.console import Console
 
     _refuse_ranks()
     findings = []

@@ -1,5 +1,7 @@
 """`unisono jobs`: what became of the jobs that `unisono submit` submitted."""
 
+from unisono.terminal import print
+
 
 def jobs(*, clusters: str = "") -> None:
     """List your SLURM jobs that unisono submitted: those that wait or run, and those that ended lately.
@@ -10,10 +12,10 @@ def jobs(*, clusters: str = "") -> None:
         Of these clusters, separated by commas, where jobs were submitted with --sbatch=--clusters=...; the one here if
         empty.
     """
-    from rich.console import Console
     from rich.table import Table
 
     from unisono.launch.slurm import client
+    from unisono.report.console import Console
 
     found = client.my_jobs(clusters.split(","))
     if not found:

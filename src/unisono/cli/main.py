@@ -13,6 +13,7 @@ from cyclopts import App, CycloptsError, UnusedCliTokensError
 from unisono import __version__
 from unisono.errors import UnisonoError
 from unisono.limits import shortage_hint
+from unisono.terminal import accept_any_text, print, printable
 from unisono.tracebacks import told
 
 app = App(
@@ -76,6 +77,7 @@ app.register_install_completion_command(
 
 def main() -> None:
     """The entry point of the command."""
+    accept_any_text()
     try:
         app(sys.argv[1:], exit_on_error=False, print_error=False)
     except UnisonoError as error:
@@ -111,5 +113,7 @@ def main() -> None:
 
 
 def fail(message: str, exit_code: int) -> None:
+    for name in {part for word in sys.argv[1:] for part in word.split("/") if not part.isprintable()}:
+        message = message.replace(name, printable(name))  # a name with line breaks must not look like words of ours
     print(f"unisono: {message}", file=sys.stderr)
     sys.exit(exit_code)

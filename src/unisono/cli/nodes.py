@@ -29,6 +29,7 @@ from unisono.strategies.nodes.away import Away
 from unisono.strategies.nodes.names import name_of
 from unisono.strategies.nodes.seating import Seating
 from unisono.strategies.wire import wire_notes
+from unisono.terminal import print
 from unisono.train.alike import check_same_code, check_same_data, check_same_run, facts_of, unlike
 from unisono.train.enough import check_machine
 from unisono.train.job import Job, prepare

@@ -10,6 +10,7 @@ from unisono.cli.train import given_options, options_of_recipe
 from unisono.files import write_file
 from unisono.measure.prediction.predict import PredictOptions
 from unisono.measure.study_options import StudyOptions
+from unisono.terminal import print
 
 if TYPE_CHECKING:
     from unisono.measure.prediction.cost import Costs, Work

@@ -12,6 +12,7 @@ from unisono.errors import UnisonoError
 from unisono.measure.profile.options import ProfileOptions
 from unisono.recipe import Recipe
 from unisono.recipe_reading import load
+from unisono.terminal import print
 
 _DEFAULTS = ProfileOptions()
 _NOTHING = Options()
@@ -36,11 +37,10 @@ def profile(
     recipe
         A TOML file, or the name of a shipped recipe (r4). Options given here go before it.
     """
-    from rich.console import Console
-
     from unisono.cli.about import write_about
     from unisono.launch.signals import as_ctrl_c
     from unisono.measure.profile.study import measure, plan
+    from unisono.report.console import Console
     from unisono.report.profile import FILES, Shown, activations, sentences, tables, write
     from unisono.report.verdict import plural
     from unisono.study.disk import writing

@@ -33,6 +33,7 @@ from unisono.resources import count_together
 from unisono.strategies.devices import local_ranks
 from unisono.strategies.peers import PEERS, devices_of, transport_of
 from unisono.strategies.wire import wire_notes
+from unisono.terminal import print
 from unisono.train.alike import check_same_code, check_same_data, check_same_run, facts_of, unlike
 from unisono.train.job import Job, load_data, prepare
 from unisono.train.precision_trial import precision_notes

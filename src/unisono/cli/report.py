@@ -11,6 +11,7 @@ from cyclopts import Parameter
 
 from unisono.errors import UserError
 from unisono.files import check_entry, open_file, write_file
+from unisono.terminal import print, printable
 
 
 def report(
@@ -44,8 +45,8 @@ def report(
     write(target, document(found))
     for one in found:
         for problem in one.problems:
-            print(f"{one.path}: {problem}")
-    print(f"Written: {target}, {target.stat().st_size / 1e3:,.0f} kB; open it in a browser")
+            print(printable(f"{one.path}: {problem}"))
+    print(f"Written: {printable(str(target))}, {target.stat().st_size / 1e3:,.0f} kB; open it in a browser")
 
 
 def check(target: Path, *, given: bool) -> None:

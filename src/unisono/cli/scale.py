@@ -12,6 +12,7 @@ from unisono.errors import UserError
 from unisono.files import write_file
 from unisono.measure.scale import ScaleOptions
 from unisono.measure.study_options import StudyOptions
+from unisono.terminal import print
 
 OWN = ("out", "resume", "allow_change", "ranks")
 """Options of a recipe that a study decides itself."""

@@ -14,7 +14,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, final
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from unisono.cli.about import write_about
@@ -25,6 +24,7 @@ from unisono.launch.environments import detect
 from unisono.launch.signals import as_ctrl_c
 from unisono.limits import check_temporary_directory
 from unisono.measure.study_options import StudyOptions
+from unisono.report.console import Console
 from unisono.report.verdict import plural, readable_s
 from unisono.resources import usable_cores
 from unisono.strategies.peers import resolve
@@ -36,6 +36,7 @@ from unisono.study.plan import Turn, turns
 from unisono.study.process import FAILED
 from unisono.study.records import Records, default_path
 from unisono.study.study import Record, Terms, carry_out, counted, latest
+from unisono.terminal import print
 from unisono.train.enough import check_machine, check_shards
 
 TRIAL_TIMEOUT_S = 120.0

@@ -18,6 +18,7 @@ from unisono.errors import UserError
 from unisono.files import check_entry, read_file, write_file
 from unisono.launch.slurm.options import JobOptions
 from unisono.launch.slurm.quoting import as_path, check_plain
+from unisono.terminal import print
 
 _NOTHING, _PLAIN = Options(), JobOptions()
 _JOB, _HERE = Group("The job", sort_key=-1), Group("Here", sort_key=-2)

@@ -12,6 +12,7 @@ from unisono.cli.gpus import Gpus, note_of_run
 from unisono.launch.nodes import NodeOptions
 from unisono.recipe import Recipe, option
 from unisono.recipe_reading import ALIASES, load
+from unisono.terminal import print
 
 GROUPS = {
     "model": "The network",

@@ -11,6 +11,7 @@ from cyclopts import Group, Parameter
 from unisono.cli.train import given_options, options_of_recipe
 from unisono.errors import Interrupted, UnisonoError, UserError
 from unisono.measure.tune.options import TuneOptions
+from unisono.terminal import print
 
 OWN = ("out", "resume", "allow_change", "ranks", "threads", "shards")
 """Options of a recipe that tuning decides itself."""
@@ -137,8 +138,7 @@ def _say(record: dict[str, Any]) -> None:
 
 def _show(records: Sequence[dict[str, Any]], best: str | None, path: Path, known: dict[str, Any]) -> None:
     """known: what every row says of the search: its objective, whether it is complete, how many candidates it has."""
-    from rich.console import Console
-
+    from unisono.report.console import Console
     from unisono.report.tune import rows_of, table, words_of
     from unisono.resources import usable_cores
     from unisono.study.disk import writing

@@ -16,6 +16,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from unisono.errors import UserError
+from unisono.terminal import print
 
 POLITE = 10
 """How much this process steps back (see nice(2)): a run on the same cores comes first."""
@@ -74,9 +75,9 @@ def _end_in_order() -> None:
 
 def _on_terminal(paths: list[Path]) -> None:
     """Until the run has ended; not on a terminal: once."""
-    from rich.console import Console
     from rich.live import Live
 
+    from unisono.report.console import Console
     from unisono.report.live.dashboard import dashboard
     from unisono.report.live.following import SHARE, age_s, current
 

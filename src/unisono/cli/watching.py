@@ -16,6 +16,7 @@ from pathlib import Path
 from unisono.errors import CommTimeout
 from unisono.launch.children import Subprocess
 from unisono.launch.environments import child_environment
+from unisono.terminal import print
 
 START_S = 20.0
 END_S = 15.0

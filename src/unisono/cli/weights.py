@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from unisono.terminal import print, printable
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -40,8 +42,7 @@ def weights(
     """
     from pathlib import Path
 
-    from rich.console import Console
-
+    from unisono.report.console import Console
     from unisono.train.weights import export as write
     from unisono.train.weights import load, verify
 
@@ -68,8 +69,7 @@ def lines_of(card: "ModelCard") -> list[str]:
     from textwrap import wrap
 
     activation = f", {card.activation}" if card.activation else ""
-    # A file of somebody else's may hold anything: repr for what cannot be printed.
-    model, data = (text if text.isprintable() else repr(text) for text in (card.model, card.data))
+    model, data = printable(card.model), printable(card.data)  # of a file that may be somebody else's
     shape = " x ".join(map(str, card.shape))
     outputs = f"{card.classes:,} classes" if card.classes else f"{card.outputs:,} numbers"
     told = [

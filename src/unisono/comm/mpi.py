@@ -35,6 +35,7 @@ from unisono.comm.mpi_mail import Mail
 from unisono.comm.notices import Notices
 from unisono.errors import CommTimeout, RankLost, UnisonoError, UserError
 from unisono.resources import usable_cores
+from unisono.terminal import print
 from unisono.tracebacks import told
 
 _TYPES = {

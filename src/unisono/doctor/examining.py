@@ -15,8 +15,8 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
-from os import cpu_count, getloadavg, getpgid, getpid
-from signal import SIGTERM
+from os import cpu_count, getpgid, getpid, killpg
+from signal import SIGKILL, SIGTERM
 from typing import Any
 
 import psutil
@@ -24,6 +24,7 @@ import psutil
 from unisono.doctor.finding import Finding
 from unisono.doctor.probes import PROBES, Probe
 from unisono.launch.children import die_with_parent, how_it_ended
+from unisono.resources import UNREADABLE, load_average
 
 GRACE_S = 7.0
 """For what a probe has started, to end in good order before it is killed: an MPI that is killed leaves files behind."""
@@ -44,7 +45,7 @@ def examine_one(name: str, probe: Probe, command: list[str] | None = None) -> li
     """What one probe finds. command: what to start instead, for tests."""
     late = False
     command = command or [sys.executable, "-m", "unisono.doctor.probe", name]
-    with tempfile.TemporaryFile("w+", errors="replace") as noise:
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as noise:
         started = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
@@ -73,7 +74,7 @@ def examine_one(name: str, probe: Probe, command: list[str] | None = None) -> li
     facts: dict[str, Any] = {"probe": name, "last_words": last[-5:]}
     told = f"the probe {problem}" + (f"; its last words: {last[-1]}" if last else "")
     fix = f"see what it says: python -m unisono.doctor.probe {name}"
-    if late and (load := getloadavg()[0]) > BUSY * (cpu_count() or 1):
+    if late and (load := load_average() or 0.0) > BUSY * (cpu_count() or 1):
         told = f"{told}; {load:.0f} processes want the {cpu_count()} cores"
         return [
             Finding(probe.about, "warning", told, "ask again when the machine is less busy", facts | {"load": load})
@@ -85,21 +86,36 @@ def _how(code: int) -> str:
     return how_it_ended(-code if code < 0 else code << 8)
 
 
-def _group(number: int) -> set[psutil.Process]:
-    """The processes of a group."""
+def _tree(number: int) -> set[psutil.Process] | None:
+    """The processes of a group, and what its leader has started; None where /proc does not tell."""
     found = set()
-    for process in psutil.process_iter():
-        with suppress(ProcessLookupError):
-            if getpgid(process.pid) == number:
-                found.add(process)
+    try:
+        for process in psutil.process_iter():
+            with suppress(ProcessLookupError):
+                if getpgid(process.pid) == number:
+                    found.add(process)
+        with suppress(psutil.NoSuchProcess):
+            found |= set(psutil.Process(number).children(recursive=True))
+    except UNREADABLE:
+        return None
     return found
+
+
+def _end_group(started: "subprocess.Popen[str]") -> None:
+    """Where nobody tells who is in it: what a probe has started is in its group, unless it went elsewhere."""
+    for sign, patience_s in ((SIGTERM, GRACE_S), (SIGKILL, 0.8)):
+        with suppress(ProcessLookupError, PermissionError):
+            killpg(started.pid, sign)
+        with suppress(subprocess.TimeoutExpired):
+            started.wait(patience_s)
 
 
 def _end(started: "subprocess.Popen[str]") -> None:
     """Ends a probe and all that it has started, which may be there when it has ended by itself."""
-    tree = _group(started.pid)
-    with suppress(psutil.NoSuchProcess):
-        tree |= set(psutil.Process(started.pid).children(recursive=True))
+    tree = _tree(started.pid)
+    if tree is None:
+        _end_group(started)
+        tree = set()
     for process in tree if started.poll() is not None else [started]:  # a probe that is there ends its own in order
         with suppress(psutil.NoSuchProcess):
             process.terminate()

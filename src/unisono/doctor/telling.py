@@ -9,6 +9,7 @@ from typing import Any
 
 from unisono import __version__
 from unisono.doctor.finding import SAME_BITS, Finding
+from unisono.terminal import printable
 
 MARKS = {"ok": "ok", "warning": "warning", "missing": "missing", "failed": "FAILED"}
 WIDTH = max(map(len, MARKS.values()))
@@ -17,13 +18,8 @@ NAME_WIDTH = 16
 
 def line(finding: Finding) -> str:
     """'ok       cores            2, all usable', and the fix below it."""
-    head = f"{MARKS[finding.status]:<{WIDTH}}  {plain(finding.name):<{NAME_WIDTH}}  {plain(finding.told)}"
-    return head if not finding.fix else f"{head}\n{'':{WIDTH + NAME_WIDTH + 4}}-> {plain(finding.fix)}"
-
-
-def plain(text: str) -> str:
-    """One line that cannot write to the terminal: host names and messages of other programs are strangers' texts."""
-    return "".join(letter if letter.isprintable() else " " for letter in text)
+    head = f"{MARKS[finding.status]:<{WIDTH}}  {printable(finding.name):<{NAME_WIDTH}}  {printable(finding.told)}"
+    return head if not finding.fix else f"{head}\n{'':{WIDTH + NAME_WIDTH + 4}}-> {printable(finding.fix)}"
 
 
 def sentence(findings: Sequence[Finding]) -> str:

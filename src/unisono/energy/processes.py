@@ -34,8 +34,8 @@ def look(pid: int, proc: Path = PROC) -> Process | None:
     """None if it has ended."""
     try:
         # The name, in brackets, may hold spaces: fields are counted from behind it.
-        fields = (proc / str(pid) / "stat").read_text().rpartition(")")[2].split()
-        resident = int((proc / str(pid) / "statm").read_text().split()[1])
+        fields = (proc / str(pid) / "stat").read_text("utf-8", "replace").rpartition(")")[2].split()
+        resident = int((proc / str(pid) / "statm").read_text("ascii").split()[1])
         return Process((int(fields[11]) + int(fields[12])) * _TICK_S, resident * _PAGE)
     except (OSError, IndexError, ValueError):
         return None

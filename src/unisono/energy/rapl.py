@@ -28,11 +28,11 @@ class Zone(Counter):
 
     def __init__(self, path: Path, name: str) -> None:
         self.name, self._path = name, path / "energy_uj"
-        self._range_uj = int((path / "max_energy_range_uj").read_text())
+        self._range_uj = int((path / "max_energy_range_uj").read_text("ascii"))
         self._last_uj = self._read()
 
     def _read(self) -> int:
-        return int(self._path.read_text())
+        return int(self._path.read_text("ascii"))
 
     def _used(self, seconds: float | None, now: float) -> float:
         try:
@@ -54,7 +54,7 @@ def find_zones(root: Path = POWERCAP) -> tuple[list[Counter], str]:
         folders = []
     for folder in folders:
         try:
-            name = (folder / "name").read_text().strip()
+            name = (folder / "name").read_text("utf-8", "replace").strip()
             inside = folder.name.count(":") > 1
             if name == "psys" or (inside and name != "dram"):
                 continue

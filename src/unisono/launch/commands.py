@@ -34,5 +34,7 @@ def is_open_mpi(program: str) -> bool:
     """Whether an mpirun is that of Open MPI."""
     import subprocess
 
-    told = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=30, check=False)
+    told = subprocess.run(
+        [program, "--version"], capture_output=True, text=True, errors="replace", timeout=30, check=False
+    )
     return "Open MPI" in told.stdout or "open-mpi" in told.stdout

@@ -33,7 +33,13 @@ def why_not(launcher: Sequence[str] = ()) -> str:
     command = [*launcher, sys.executable, "-c", _LOOK]
     try:
         ended = subprocess.run(
-            command, env=mpi_environment(), capture_output=True, text=True, timeout=PATIENCE_S, check=False
+            command,
+            env=mpi_environment(),
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=PATIENCE_S,
+            check=False,
         )
     except subprocess.TimeoutExpired:
         return f"no answer within {PATIENCE_S:g} s"

@@ -201,7 +201,7 @@ def _strange_threads() -> bool:
     known = {thread.native_id for thread in threading.enumerate()} | {os.getpid()}
     for path in _TASKS.iterdir():
         with suppress(FileNotFoundError, ProcessLookupError):  # ended meanwhile
-            name, _, fields = (path / "stat").read_text().partition("(")[2].rpartition(") ")
+            name, _, fields = (path / "stat").read_text("utf-8", "replace").partition("(")[2].rpartition(") ")
             if int(path.name) not in known and not name.startswith("ZMQ") and not int(fields.split()[6]) & _EXITING:
                 return True
     return False

@@ -129,7 +129,10 @@ def _run_world(world: WorldSpec) -> Iterator[dict[str, Any]]:
     by_mpi = world.transport == "mpi"
     command = mpirun(world.ranks, worker) if by_mpi else worker
     environment = mpi_environment() if by_mpi else child_environment(threads=1)
-    with tempfile.TemporaryFile("w+") as noise, Subprocess(command, environment, stderr=noise.fileno()) as process:
+    with (
+        tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as noise,
+        Subprocess(command, environment, stderr=noise.fileno()) as process,
+    ):
         for line in process.lines(silence_s=2 * world.timeout_s + 4 * world.seconds + 60):
             record = json.loads(line) if line.startswith("{") else {}
             if "error" in record:

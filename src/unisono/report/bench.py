@@ -8,6 +8,7 @@ Reads records (see `measure/bench_worker.record`) and nothing else.
 import csv
 import io
 import json
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -76,8 +77,9 @@ def _figure(value: float, decimals: int = 1) -> str:
 def verdict(records: list[Record]) -> str:
     """What the table means, and the outcome in a sentence per number of ranks."""
     lines = ["* fastest. GB/s: size / median; bus: times 2(n-1)/n. sent/rank: counted, beside the formula."]
-    for ranks in sorted({record["ranks"] for record in records}):
-        best = [record for (n, _), record in sorted(fastest(records).items()) if n == ranks]
+    ordered = sorted(fastest(records).items(), key=lambda entry: entry[0])
+    for ranks, found in groupby(ordered, key=lambda entry: entry[0][0]):
+        best = [record for _, record in found]
         runs: list[tuple[str, list[str]]] = []
         for record in best:
             name = f"{record['transport']} {record['algorithm']}"

@@ -20,7 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from unisono.report.reading import open_own, read_json
+from unisono.files import open_file
+from unisono.report.reading import read_json
 from unisono.train.tables import epoch_of
 
 TAIL_BYTES = 1 << 20
@@ -88,11 +89,11 @@ def _tell_missing(name: str, last: float | None, epochs: int, problems: list[str
 def _tail(path: Path, problems: list[str]) -> bytes | None:
     """The end of a file; None if it is not there or cannot be read."""
     try:
-        with open_own(path) as file:
+        with open_file(path, follow_links=False) as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES))
             return file.read(TAIL_BYTES)
     except FileNotFoundError:
         return None
     except OSError as error:
-        problems.append(f"{path.name} cannot be read: {error.strerror}")
+        problems.append(f"{path.name}: {error.strerror}")
         return None

@@ -1,12 +1,10 @@
 """loss.png: the losses of a run against the epoch. Reads metrics.jsonl and nothing else; damaged lines are left out."""
 
 import io
-import json
-from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
-from unisono.files import open_file, write_file
+from unisono.files import write_file
+from unisono.report.reading import is_number, read_rows
 
 
 def plot_loss(run: Path) -> None:
@@ -14,18 +12,12 @@ def plot_loss(run: Path) -> None:
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
-    epochs: list[dict[str, Any]] = []
-    with open_file(run / "metrics.jsonl", follow_links=False) as file:
-        text = file.read().decode(errors="replace")
-    for line in text.splitlines():
-        with suppress(ValueError):
-            entry = json.loads(line)
-            if isinstance(entry, dict) and "epoch" in entry:
-                epochs.append(entry)
+    epochs = read_rows(run / "metrics.jsonl", [])
     figure = Figure(figsize=(7, 4.5), layout="constrained")
     panel = figure.subplots()
     for part in ("train", "validation", "test"):
-        points = [(entry["epoch"], entry[f"{part}_loss"]) for entry in epochs if f"{part}_loss" in entry]
+        both = [(entry.get("epoch"), entry.get(f"{part}_loss")) for entry in epochs]
+        points = [point for point in both if all(is_number(value) for value in point)]
         if points:
             panel.plot(*zip(*points, strict=True), marker="o", markersize=3, label=part)
     panel.set_xlabel("epoch")

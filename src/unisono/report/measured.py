@@ -66,7 +66,7 @@ def short_line(rows: Sequence[Row], name: str) -> str:
 
 def plain_numbers(row: Row, *names: str) -> bool:
     """Whether what a row of a file has under these names, and where tables look, is nothing or a number."""
-    named = (*names, *TIMES, *OTHERS, "sync_share")
+    named = (*names, *TIMES, *OTHERS, "sync_share", "failed")
     return others_plain(row) and all(row.get(name) is None or is_number(row[name]) for name in named)
 
 

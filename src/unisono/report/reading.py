@@ -7,50 +7,40 @@ The one idea: nothing in these files is believed. A run may be going on, may hav
 may come from somebody else: no content of theirs raises here, and a problem is a sentence for the reader of a report.
 Links are not followed: a stranger's recipe.toml that leads to a file of yours would put it into the page you pass on.
 
+What a table may grow to is bounded as well: by the values that it would have, not by what the file says.
+
 Limits: of a file of more than 64 MiB the middle is left out. A hard link looks like any other file.
 """
 
 import csv
-import errno
-import json
 import os
-import stat
-import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
 
 import numpy as np
 
+from unisono.files import open_file
+from unisono.parsing import parse_json, parse_toml
+
 Columns: TypeAlias = dict[str, np.ndarray]
 """By name, all of one length: int64, float64 (nan: nothing there), or object for what is not numbers."""
 
 MOST_BYTES = 64 << 20
 """More of a file is not read: it would take minutes, and the memory of whoever trains beside."""
-_MALFORMED = (ValueError, RecursionError, OverflowError)
-
-
-def open_own(path: Path | str, folder: int | None = None) -> BinaryIO:
-    """A file of the directory's own, to be read; an `OSError` for links, pipes, devices and directories.
-
-    folder: a descriptor of the directory that a relative path starts from."""
-    try:
-        found = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)  # a pipe waits
-    except OSError as error:
-        if error.errno == errno.ELOOP:
-            raise OSError(errno.ELOOP, "it is a link, which is not followed") from None
-        raise
-    mode = os.fstat(found).st_mode
-    if not stat.S_ISREG(mode):
-        os.close(found)
-        raise OSError(errno.EINVAL, "Is a directory" if stat.S_ISDIR(mode) else "it is no file")
-    return open(found, "rb")
+MOST_COLUMNS = 1 << 12
+MOST_VALUES = 1 << 22
+"""Of a table with a column for each name that any of its records has: records of a few bytes, each with a name of its
+own, would have the square of them."""
+_HUGE = 10**308
+MOST_PROBLEMS = 20
+"""Lines of one file that are named one by one."""
 
 
 def read_text(path: Path, problems: list[str]) -> str | None:
     """None if it is not there or cannot be read; what is no UTF-8 is replaced."""
     try:
-        with open_own(path) as file:
+        with open_file(path, follow_links=False) as file:
             size = os.fstat(file.fileno()).st_size
             data = file.read(min(size, MOST_BYTES)) if size <= MOST_BYTES else _ends(file, size)
         if size > MOST_BYTES:
@@ -59,7 +49,7 @@ def read_text(path: Path, problems: list[str]) -> str | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        problems.append(f"{path.name} cannot be read: {error.strerror}")
+        problems.append(f"{path.name}: {error.strerror}")
         return None
 
 
@@ -73,12 +63,12 @@ def _ends(file: BinaryIO, size: int) -> bytes:
 
 def read_toml(path: Path, problems: list[str]) -> dict[str, Any]:
     """A TOML file; empty if it is missing or none."""
-    return _whole(path, problems, tomllib.loads, "TOML")
+    return _whole(path, problems, parse_toml, "TOML")
 
 
 def read_json(path: Path, problems: list[str]) -> dict[str, Any]:
     """A JSON object; empty if it is missing or none."""
-    return _whole(path, problems, json.loads, "JSON")
+    return _whole(path, problems, parse_json, "JSON")
 
 
 def _whole(path: Path, problems: list[str], parse: Callable[[str], Any], kind: str) -> dict[str, Any]:
@@ -87,7 +77,7 @@ def _whole(path: Path, problems: list[str], parse: Callable[[str], Any], kind: s
         return {}
     try:
         found = parse(text)
-    except _MALFORMED as error:
+    except ValueError as error:
         problems.append(f"{path.name} is no {kind}, or cut short: {error}")
         return {}
     if not isinstance(found, dict):
@@ -99,21 +89,31 @@ def _whole(path: Path, problems: list[str], parse: Callable[[str], Any], kind: s
 def read_rows(path: Path, problems: list[str]) -> list[dict[str, Any]]:
     """JSON objects, one a line."""
     text = read_text(path, problems) or ""
-    rows, lines = [], text.split("\n")
+    rows, lines, bad = [], text.split("\n"), 0
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
-        try:
-            row = json.loads(line)
-        except _MALFORMED:
-            row = None
+        row = _record(line)
         if isinstance(row, dict):
             rows.append(row)
         elif number == len(lines):
             problems.append(f"{path.name}: the last line is cut short and left out")
         else:
-            problems.append(f"{path.name}: line {number} is no record and left out")
+            bad += 1
+            if bad <= MOST_PROBLEMS:
+                problems.append(f"{path.name}: line {number} is no record and left out")
+    if bad > MOST_PROBLEMS:
+        problems.append(f"{path.name}: so are {bad - MOST_PROBLEMS} more lines")
     return rows
+
+
+def _record(line: str) -> Any:
+    if not line.lstrip().startswith("{"):  # a parser's error takes ten times as long
+        return None
+    try:
+        return parse_json(line)
+    except ValueError:
+        return None
 
 
 def read_records(path: Path, problems: list[str]) -> list[dict[str, Any]]:
@@ -122,8 +122,8 @@ def read_records(path: Path, problems: list[str]) -> list[dict[str, Any]]:
     if text is None:
         return []
     try:
-        found = json.loads(text)
-    except _MALFORMED as error:
+        found = parse_json(text)
+    except ValueError as error:
         problems.append(f"{path.name} is no JSON, or cut short: {error}")
         return []
     if not isinstance(found, list) or not all(isinstance(entry, dict) for entry in found):
@@ -149,13 +149,20 @@ def read_table(path: Path, problems: list[str]) -> Columns:
     kept = [row for row in whole if len(row) == len(header)]
     if lost := sum(bool(row) for row in rows) - len(kept):
         problems.append(f"{path.name}: {lost} of {lost + len(kept)} lines are cut short and left out")
-    return {name: _column([row[at] for row in kept]) for at, name in enumerate(header)}
+    if len(header) > MOST_COLUMNS:
+        problems.append(f"{path.name} has {len(header):,} columns: those after the first {MOST_COLUMNS:,} are left out")
+    return {name: _column([row[at] for row in kept]) for at, name in enumerate(header[:MOST_COLUMNS])}
 
 
-def columns_of(rows: Sequence[Mapping[str, Any]]) -> Columns:
-    """Records as columns; what a record lacks is nan, or None where the others are not numbers."""
-    names = dict.fromkeys(name for row in rows for name in row)
-    return {name: _typed([row.get(name) for row in rows]) for name in names}
+def columns_of(rows: Sequence[Mapping[str, Any]], problems: list[str] | None = None, name: str = "") -> Columns:
+    """Records as columns; what a record lacks is nan, or None where the others are not numbers.
+
+    problems: where it is said if there are too many columns. name: of the file that they are of."""
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    most = min(MOST_COLUMNS, MOST_VALUES // max(1, len(rows)))
+    if len(names) > most and problems is not None:
+        problems.append(f"{name} has {len(names):,} names in {len(rows):,} records: only {most:,} of them are read")
+    return {name: _typed([row.get(name) for row in rows]) for name in names[:most]}
 
 
 def _column(texts: list[str]) -> np.ndarray:
@@ -188,5 +195,5 @@ def _objects(values: Iterable[Any]) -> np.ndarray:
 
 
 def is_number(value: Any) -> bool:
-    """True and False are none, though Python thinks so."""
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    """True and False are none, though Python thinks so; nor are whole numbers that no float can hold."""
+    return isinstance(value, float) or (isinstance(value, int) and not isinstance(value, bool) and abs(value) < _HUGE)

@@ -18,8 +18,9 @@ from safetensors import SafetensorError, safe_open
 
 from unisono.data.shards import Plan
 from unisono.errors import UserError
-from unisono.report.reading import is_number, open_own
-from unisono.report.run import Run
+from unisono.files import open_file
+from unisono.report.reading import is_number
+from unisono.report.run import CONTRIBUTION, MOST_RANKS, Run
 from unisono.report.staleness import Staleness
 from unisono.report.tally import TIMES, Tally, dealt_of
 from unisono.report.verdict import findings
@@ -32,7 +33,6 @@ NEEDED = (
 """Numbers without which a summary is no summary."""
 MOST_SHARDS = 1 << 16
 """In a step, or in all steps that replicas walk alone; more are a damaged file, or not worth counting."""
-_CONTRIBUTION = "contribution:"
 
 
 def findings_of(run: Run) -> list[str]:
@@ -42,7 +42,7 @@ def findings_of(run: Run) -> list[str]:
         return []
     if not all(is_number(summary.get(name)) for name in NEEDED):
         return []
-    if masters_of(run) and not isinstance(summary.get("staleness_counts"), list):
+    if masters_of(run) and not _tells_staleness(summary):
         return []
     words = {"stopped_early": "", "allreduce": "", "batch_size_per_rank": 0, "shard_price": None} | summary
     machine = summary.get("machine")
@@ -52,6 +52,12 @@ def findings_of(run: Run) -> list[str]:
         return findings(words, tally, cores if is_number(cores) and cores else summary["ranks"], told)
     except (TypeError, ValueError, LookupError, ArithmeticError):
         return []  # somebody wrote other things into the summary than unisono does
+
+
+def _tells_staleness(summary: dict[str, Any]) -> bool:
+    counts = [summary.get(name) for name in ("masters", "workers")]
+    plausible = all(type(count) is int and 0 <= count <= MOST_RANKS for count in counts)
+    return plausible and isinstance(summary.get("staleness_counts"), list)
 
 
 def tally_of(run: Run) -> Tally | None:
@@ -135,18 +141,14 @@ def masters_of(run: Run) -> int:
 
 def contributions_of(run: Run) -> dict[str, np.ndarray]:
     """(epoch, rank) for each parameter, in the model's order."""
-    return {
-        name.removeprefix(_CONTRIBUTION): run.by_rank(name)
-        for name, column in run.ranks.items()
-        if name.startswith(_CONTRIBUTION) and column.dtype != object
-    }
+    return {name: run.by_rank(f"{CONTRIBUTION}{name}") for name in run.contributions}
 
 
 def sizes_of(run: Run) -> dict[str, int]:
     """Elements of each parameter, as the weights say; 1 where they do not."""
-    names, path = list(contributions_of(run)), run.path / "weights.safetensors"
+    names, path = run.contributions, run.path / "weights.safetensors"
     try:
-        open_own(path).close()  # a pipe would keep us waiting
+        open_file(path, follow_links=False).close()  # a pipe would keep us waiting
         with safe_open(path, "np") as file:
             shapes = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118 (not a dict)
     except (OSError, SafetensorError):

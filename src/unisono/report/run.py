@@ -29,6 +29,10 @@ POINTS = "points"
 """The runs that a prediction was made of and checked by, from model.json beside predict.json."""
 MOST_RANKS = 4096
 """More than that are a damaged file, not a run."""
+MOST_PLACES = 1 << 22
+"""Values of tables by epoch and rank (`by_rank`) that are held at once; of a run with more, they are not shown."""
+CONTRIBUTION = "contribution:"
+"""Begins the name of a column of `ranks`: what a rank contributed to a parameter."""
 OF_EPOCHS = (
     "epoch", "epoch_s", "total_s", "samples_per_s", "lr", "train_loss", "train_accuracy", "validation_loss",
     "validation_accuracy", "test_loss", "test_accuracy", "staleness_mean", "staleness_max",
@@ -111,12 +115,18 @@ class Run:
 
     @property
     def size(self) -> int:
-        """Ranks that reported."""
-        ranks = self.ranks.get("rank")
-        if ranks is None or ranks.dtype != np.int64 or not len(ranks):
-            return 0
-        size = int(ranks.max()) + 1
-        return size if 0 < size <= MOST_RANKS else 0
+        """Ranks that reported; 0 if a table of what each did would be too large."""
+        ranks = size_in(self.ranks)
+        return ranks if 0 < ranks <= MOST_RANKS and ranks * len(self.numbers("epoch")) <= MOST_PLACES else 0
+
+    @property
+    def contributions(self) -> list[str]:
+        """The parameters of which `ranks` has contributions; none if tables of all of them would be too large."""
+        names = [
+            name for name, values in self.ranks.items() if name.startswith(CONTRIBUTION) and values.dtype != object
+        ]
+        fits = len(names) * len(self.numbers("epoch")) * self.size <= MOST_PLACES
+        return [name.removeprefix(CONTRIBUTION) for name in names] if fits else []
 
     def frame(self, name: str) -> Any:
         """metrics, ranks, events, utilisation or a study as a pandas DataFrame."""
@@ -132,6 +142,12 @@ class Run:
         import pandas
 
         return pandas.DataFrame(tables[name])
+
+
+def size_in(ranks: Columns) -> int:
+    """How many ranks the highest one in `ranks` speaks of."""
+    found = ranks.get("rank")
+    return int(found.max()) + 1 if found is not None and found.dtype == np.int64 and len(found) else 0
 
 
 def _require_column(name: str, table: Columns, usual: Iterable[str], where: str) -> None:
@@ -153,7 +169,7 @@ def load(run: str | Path) -> Run:
         studies[POINTS] = points
     if not any((path / name).exists() for name in TRAINING):
         return Run(path, studies=studies, about=read_json(path / "about.json", problems), problems=problems)
-    metrics = columns_of(_epochs(path / "metrics.jsonl", problems))
+    metrics = columns_of(_epochs(path / "metrics.jsonl", problems), problems, "metrics.jsonl")
     read = Run(
         path,
         read_toml(path / "recipe.toml", problems),
@@ -175,6 +191,11 @@ def load(run: str | Path) -> Run:
             problems.append(f"{name} is missing: {meaning}")
     shown = {"metrics.jsonl": metrics.get("epoch"), "ranks.csv": read.ranks.get("epoch")}
     look_for_damage(path, read.summary, shown, problems)
+    much = f"{len(read.numbers('epoch')):,} epochs of {size_in(read.ranks):,} ranks are more than a report can hold"
+    if size_in(read.ranks) > read.size:
+        problems.append(f"ranks.csv: {much}: what each rank did is left out")
+    elif not read.contributions and (names := [name for name in read.ranks if name.startswith(CONTRIBUTION)]):
+        problems.append(f"ranks.csv: {len(names):,} parameters in {much}: contributions are left out")
     if lost := _lacking(read):
         problems.append(f"ranks.csv: {lost} of {len(read.numbers('epoch'))} epochs lack a rank")
     return read

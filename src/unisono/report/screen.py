@@ -20,11 +20,13 @@ from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Any, Self, TextIO, final
 
-from rich.console import Console
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
+
+from unisono.report.console import Console
+from unisono.terminal import print
 
 PAUSE_S = 0.1
 """Between two drawings of the bar: nobody reads faster."""

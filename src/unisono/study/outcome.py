@@ -9,9 +9,12 @@ Limits: utilisation is sampled every two seconds, and that of the node which wro
 """
 
 import csv
-import json
+import io
 from pathlib import Path
 from typing import Any
+
+from unisono.files import open_file, read_file
+from unisono.parsing import MOST_JSON_BYTES, parse_json
 
 PARTS = ("test", "validation", "train")
 """Whose accuracy it is: the first of these that the run measured."""
@@ -34,7 +37,7 @@ def outcome_of(run: Path) -> dict[str, Any]:
 
 def _epochs(path: Path) -> list[dict[str, Any]]:
     try:
-        found = [json.loads(line) for line in path.read_text().splitlines()]
+        found = [parse_json(line) for line in read_file(path, MOST_JSON_BYTES, follow_links=False).splitlines()]
     except (OSError, ValueError):
         return []
     return found if all(isinstance(epoch, dict) for epoch in found) else []
@@ -43,7 +46,7 @@ def _epochs(path: Path) -> list[dict[str, Any]]:
 def _node_cores(path: Path) -> list[float]:
     """What the ranks used in each sample."""
     try:
-        with open(path, newline="") as file:
+        with io.TextIOWrapper(open_file(path, follow_links=False), "utf-8", newline="") as file:
             return [float(line["utilisation"]) for line in csv.DictReader(file) if line.get("what") == "all ranks"]
     except (OSError, ValueError, KeyError, TypeError, csv.Error):
         return []

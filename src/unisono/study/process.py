@@ -9,7 +9,6 @@ Limits: `timeout_s` is looked at when the run says something, and when it has sa
 speaks can take up to twice as long before it is ended.
 """
 
-import json
 import signal
 import sys
 import tempfile
@@ -20,10 +19,11 @@ from typing import Any
 
 from unisono.energy.others import Others
 from unisono.errors import CommTimeout, UserError
-from unisono.files import make_folder
+from unisono.files import make_folder, read_file
 from unisono.launch.children import Subprocess
 from unisono.launch.commands import mpirun
 from unisono.launch.environments import child_environment, mpi_environment
+from unisono.parsing import MOST_JSON_BYTES, parse_json
 from unisono.study.cells import Cell
 from unisono.study.disk import writing
 from unisono.study.outcome import outcome_of
@@ -72,7 +72,7 @@ def _run(cell: Cell, arguments: list[str], timeout_s: float, on_line: Callable[[
         except UserError as error:
             return error.exit_code, str(error)
     deadline = time.monotonic() + timeout_s
-    with tempfile.TemporaryFile("w+", errors="replace") as noise:
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as noise:
         with Subprocess(command, environment, stderr=noise.fileno(), with_signal=dies_by) as process:
             try:
                 for line in process.lines(silence_s=timeout_s):
@@ -91,7 +91,7 @@ def _run(cell: Cell, arguments: list[str], timeout_s: float, on_line: Callable[[
 def read_summary(run: Path) -> dict[str, Any]:
     """Empty if there is none."""
     try:
-        found = json.loads((run / "summary.json").read_text())
+        found = parse_json(read_file(run / "summary.json", MOST_JSON_BYTES, follow_links=False))
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}

@@ -28,12 +28,14 @@ from unisono.files import (
     append_file,
     check_entry,
     is_draft,
+    open_file,
     read_file,
     remove_drafts,
     write_all,
     write_file,
 )
 from unisono.locks import FileLock
+from unisono.parsing import parse_json
 from unisono.recipe import Recipe
 from unisono.resources import machine
 from unisono.study.cells import digest_of
@@ -89,15 +91,22 @@ class Records:
     def _read(self) -> list[dict[str, Any]]:
         """The lines that are whole; what follows them is cut off, so that the next one starts a line."""
         file = self.path / "cells.jsonl"
-        if not file.exists():
+        try:
+            with open_file(file, follow_links=False) as opened:
+                data = opened.read()
+        except FileNotFoundError:
             return []
-        data = file.read_bytes()
+        except OSError as error:
+            raise UserError(f"{file}: {error.strerror}", hint="give another directory") from None
         whole = data[: data.rfind(b"\n") + 1]
         if len(whole) < len(data):
             with append_file(file) as end:
                 end.truncate(len(whole))
         try:
-            return [json.loads(line) for line in whole.splitlines()]
+            found = [parse_json(line) for line in whole.split(b"\n")[:-1]]
+            if not all(isinstance(record, dict) for record in found):
+                raise ValueError
+            return found
         except ValueError:
             raise UserError(
                 f"{file} is damaged: a line is no record", hint="remove that line, or the directory to start anew"
@@ -167,7 +176,7 @@ def _agree(wanted: dict[str, Any], path: Path) -> None:
     with suppress(FileNotFoundError):
         text = read_file(path / "study.json", MOST_BYTES, follow_links=False)
     try:
-        found = json.loads(text)
+        found = parse_json(text)
     except ValueError:
         found = None
     if not isinstance(found, dict):

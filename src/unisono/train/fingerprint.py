@@ -98,7 +98,7 @@ def _words(value: Any) -> str:
 def cpu_flags() -> set[str]:
     """The instructions that this processor has, by the kernel's names; empty where it does not tell."""
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        lines = Path("/proc/cpuinfo").read_text("utf-8", "replace").splitlines()
     except OSError:
         return set()
     # "flags" on x86, "Features" on ARM; the first core stands for all.

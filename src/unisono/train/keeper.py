@@ -33,6 +33,7 @@ from unisono.loop.sharing import Sharing
 from unisono.loop.things import Arrays, pack, put_into, state_of, unpack
 from unisono.models.torch.seeding import places, return_to
 from unisono.strategies.shared import Lasting
+from unisono.terminal import print
 from unisono.train.every import Every
 from unisono.train.fallback import write_surely
 from unisono.train.fingerprint import fingerprint

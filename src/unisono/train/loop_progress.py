@@ -20,6 +20,7 @@ from typing import Any, final
 from unisono.errors import UserError
 from unisono.loop.attending import GIVEN, LEFT, PASSED
 from unisono.loop.sharing import Sharing
+from unisono.terminal import print
 
 _AS_IT_WAS = "go on with the program as it was, or give another directory to begin anew"
 

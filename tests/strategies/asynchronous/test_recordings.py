@@ -1,5 +1,6 @@
 """Recordings: what a file of pushes may say, and which runs it repeats."""
 
+import os
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
@@ -185,3 +186,9 @@ def test_the_rules_of_an_epoch_are_asked_for(tmp_path):
     terms = job.terms(job.model())
     read(Path(order), job.recipe, PUSHES, lambda epoch: asked.append(epoch) or terms.rules(epoch))
     assert asked == [1, 2]
+
+
+def test_a_pipe_is_no_recording(tmp_path):
+    os.mkfifo(tmp_path / "pushes.csv")  # reading it would wait for a writer
+    with pytest.raises(UserError, match=r"--order .*: is not a regular file"):
+        read(tmp_path / "pushes.csv", RECIPE, PUSHES, lambda epoch: None)

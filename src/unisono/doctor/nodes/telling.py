@@ -11,7 +11,8 @@ from unisono import __version__
 from unisono.doctor.nodes.judging import judge, nodes_of, sentence
 from unisono.doctor.nodes.line import Speed
 from unisono.doctor.nodes.visit import Visit
-from unisono.doctor.telling import line, plain
+from unisono.doctor.telling import line
+from unisono.terminal import printable
 
 WIDEST = 16
 """Ranks that a matrix has room for; of more, nodes are shown, and of more of these nothing: --json has them all."""
@@ -35,7 +36,7 @@ def matrix(visit: Visit, title: str, show: Callable[[Speed], float], worst: Call
     if len(groups) > WIDEST or not visit.speeds:
         return ""
     noun = "rank" if visit.size <= WIDEST else "from rank"
-    hosts = {first: plain(visit.facts[first]["host"]) if first in visit.facts else "" for first in groups}
+    hosts = {first: printable(visit.facts[first]["host"]) if first in visit.facts else "" for first in groups}
     width = max(map(len, hosts.values()))
     lines = [title, f"{noun:>9}  {'':{width}}" + "".join(f"{first:>8}" for first in groups)]
     for first, ranks in groups.items():

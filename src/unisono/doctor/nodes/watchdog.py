@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Self, final
 
 from unisono.launch import children
+from unisono.terminal import print
 
 _PATIENCE_S = 60.0
 

@@ -19,7 +19,12 @@ def probe() -> list[Finding]:
 
     flags = cpu_flags()
     name = str(machine()["cpu"])
-    return [processor(name, flags), *(sixteen(kind, flags) for kind in INSTRUCTIONS), blas(), threads(said(*THREADS))]
+    if not flags:
+        told = f"{name}: what it can do is not known, for /proc/cpuinfo does not tell"
+        here = [Finding("processor", "warning", told, "mount /proc", {"name": name, "flags": []})]
+    else:
+        here = [processor(name, flags), *(sixteen(kind, flags) for kind in INSTRUCTIONS)]
+    return [*here, blas(), threads(said(*THREADS))]
 
 
 def processor(name: str, flags: set[str]) -> Finding:

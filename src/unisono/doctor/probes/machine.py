@@ -5,17 +5,28 @@ import platform
 import shutil
 import sys
 
-import psutil
-
 from unisono import __version__
 from unisono.doctor.finding import Finding
-from unisono.resources import available_bytes, machine, memory_kills, readable_bytes, usable_cores
+from unisono.resources import (
+    available_bytes,
+    load_average,
+    machine,
+    memory_bytes,
+    memory_kills,
+    readable_bytes,
+    usable_cores,
+)
 
 GIB = 1 << 30
 LITTLE_BYTES = GIB // 2
 """A rank with torch takes 0.2 to 0.5 GiB."""
 SHM_BYTES = 256 << 20
 """Open MPI and torch's data loaders want some; containers give 64 MiB."""
+
+KERNEL_FILES = {
+    "/proc/self/stat": "processes", "/proc/meminfo": "memory", "/proc/self/cgroup": "limits of the group",
+    "/proc/cpuinfo": "abilities of the processor", "/sys/devices/system/cpu": "its caches",
+}  # fmt: skip
 
 
 def probe() -> list[Finding]:
@@ -24,13 +35,24 @@ def probe() -> list[Finding]:
     facts = {"unisono": __version__, "python": sys.version, "prefix": sys.prefix, "libc": " ".join(platform.libc_ver())}
     here = Finding("software", "ok", python, facts=facts)
     allowed = len(os.sched_getaffinity(0))
-    found = cores(os.cpu_count() or 1, allowed, usable_cores(), os.getloadavg()[0])
-    return [here, *found, memory(), shm(), disk()]
+    found = cores(os.cpu_count() or 1, allowed, usable_cores(), load_average())
+    return [here, *kernel_files(), *found, memory(), shm(), disk()]
 
 
-def cores(there: int, allowed: int, usable: int, load: float) -> list[Finding]:
-    """there: of the machine; allowed: by the affinity mask; usable: within quotas, too; load: who waits for them."""
-    facts = {"there": there, "affinity": allowed, "usable": usable, "load": round(load, 2)}
+def kernel_files() -> list[Finding]:
+    """What the kernel tells in files, of which containers may hide some; nothing to say where all is there."""
+    lacking = {path: what for path, what in KERNEL_FILES.items() if not os.access(path, os.R_OK)}
+    if not lacking:
+        return []
+    told = f"{', '.join(lacking)} cannot be read: {', '.join(lacking.values())} are guessed, or not known"
+    fix = "mount /proc and /sys: trainings need them"
+    return [Finding("kernel files", "warning", told, fix, {"lacking": [*lacking]})]
+
+
+def cores(there: int, allowed: int, usable: int, load: float | None) -> list[Finding]:
+    """there: of the machine; allowed: by the affinity mask; usable: within quotas, too; load: who waits for them, if
+    that is known."""
+    facts = {"there": there, "affinity": allowed, "usable": usable, "load": None if load is None else round(load, 2)}
     told = f"{usable} of {there} usable" if usable < there else f"{there}, all usable"
     if allowed < there:
         told += f"; the affinity mask leaves {allowed} (taskset, or the batch system)"
@@ -42,7 +64,7 @@ def cores(there: int, allowed: int, usable: int, load: float) -> list[Finding]:
         found = [Finding("cores", "warning", told, fix or "nothing is wrong, but speed needs a second core", facts)]
     else:
         found = [Finding("cores", "ok", told, facts=facts)]
-    if load > there:
+    if load is not None and load > there:
         told = f"{load:.1f} processes want the {there} cores: times measured now say little"
         found.append(Finding("load", "warning", told, "look with `top` who they are, or measure later", {"load": load}))
     return found
@@ -50,7 +72,7 @@ def cores(there: int, allowed: int, usable: int, load: float) -> list[Finding]:
 
 def memory() -> Finding:
     """What can be taken, with the limits of the group."""
-    total, free, kills = int(psutil.virtual_memory().total), available_bytes(), memory_kills()
+    total, free, kills = memory_bytes(), available_bytes(), memory_kills()
     facts = {"total_bytes": total, "available_bytes": free, "kills": kills}
     told = f"{readable_bytes(free)} of {readable_bytes(total)} available"
     if kills:
@@ -77,7 +99,10 @@ def shm(path: str = "/dev/shm") -> Finding:
 
 def disk() -> Finding:
     """Where runs/ would be made."""
-    size = shutil.disk_usage(".")
+    try:
+        size = shutil.disk_usage(".")
+    except OSError as error:
+        return Finding("disk", "warning", f"this directory: {error.strerror}", "go to one that is there")
     told = f"{readable_bytes(size.free)} free in this directory"
     facts = {"free_bytes": size.free, "writable": os.access(".", os.W_OK)}
     if not facts["writable"]:

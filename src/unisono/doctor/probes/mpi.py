@@ -41,7 +41,13 @@ def of_srun(why: str) -> Finding:
 def version(program: str) -> str:
     """What an mpirun calls itself: 'mpirun (Open MPI) 5.0.11'."""
     said = subprocess.run(
-        [program, "--version"], capture_output=True, text=True, timeout=10, check=False, env=mpi_environment()
+        [program, "--version"],
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=10,
+        check=False,
+        env=mpi_environment(),
     ).stdout
     lines = [line.strip() for line in said.splitlines()]
     named = next((line for line in lines if line.startswith("Version:")), "")  # MPICH's second line

@@ -5,7 +5,6 @@
 The one idea: run the command as a user would, in directories of its own, and compare the hashes that it leaves.
 """
 
-import json
 import os
 import subprocess
 import sys
@@ -18,8 +17,10 @@ from unisono.doctor.exchange import last_line
 from unisono.doctor.finding import SAME_BITS, Finding
 from unisono.doctor.probes import PATIENCE_S
 from unisono.errors import UnisonoError
+from unisono.files import read_file
 from unisono.launch.children import die_with_parent
 from unisono.launch.environments import child_environment
+from unisono.parsing import MOST_JSON_BYTES, parse_json
 
 RANKS = (1, 2)
 OPTIONS = ("--epochs", "3", "--batch-size", "256")
@@ -69,4 +70,4 @@ def train(out: Path, options: list[str]) -> str:
         raise UnisonoError(f"a training did not end within {PATIENCE_S:g} s: {' '.join(options)}") from None
     if ended.returncode:
         raise UnisonoError(f"a training failed ({' '.join(options)}): {last_line(ended.stderr or ended.stdout)}")
-    return str(json.loads((out / "summary.json").read_text())["weights_sha256"])
+    return str(parse_json(read_file(out / "summary.json", MOST_JSON_BYTES))["weights_sha256"])

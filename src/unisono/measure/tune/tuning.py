@@ -101,7 +101,7 @@ def run_trial(cell: Cell, seconds: float, limit_bytes: int) -> Record:
     spec = json.dumps({"recipe": values_of(cell.recipe), "seconds": seconds, "limit_bytes": limit_bytes})
     command = [sys.executable, "-m", "unisono.measure.tune.worker", spec]
     found: Record = {}
-    with tempfile.TemporaryFile("w+", errors="replace") as noise:
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as noise:
         try:
             with Subprocess(command, child_environment(threads=None), stderr=noise.fileno()) as process:
                 for line in process.lines(silence_s=PATIENCE_S + 4 * seconds):

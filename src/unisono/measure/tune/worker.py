@@ -74,7 +74,7 @@ def _timed(steps: Steps, count: int) -> float:
 
 def limit_memory(more_bytes: int) -> None:
     """This process may have so much more private memory than now."""
-    now = int(Path("/proc/self/statm").read_text().split()[5]) * resource.getpagesize()
+    now = int(Path("/proc/self/statm").read_text("ascii").split()[5]) * resource.getpagesize()
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     limit = now + more_bytes
     resource.setrlimit(resource.RLIMIT_DATA, (limit if hard < 0 else min(limit, hard), hard))

@@ -19,10 +19,11 @@ from rich.text import Text
 from unisono.report.page.figures import counted, number_of, percent_of, score_of, seconds_of, status_of
 from unisono.report.page.happenings import Line, lines_of
 from unisono.report.page.markup import plain
-from unisono.report.page.sampling import stretches
+from unisono.report.page.sampling import quiet, stretches
 from unisono.report.page.sections.time import PARTS, times_of
 from unisono.report.recount import findings_of, hosts_of, last_size
 from unisono.report.run import Run
+from unisono.terminal import printable
 from unisono.tracebacks import ending
 
 STEPS = "▁▂▃▄▅▆▇█"
@@ -38,6 +39,11 @@ LETTERS = {"compute_s": ("█", "blue"), "data_s": ("▓", "green"), "update_s":
 
 def dashboard(run: Run, age_s: float | None = None) -> RenderableType:
     """age_s: since something was written."""
+    with quiet():
+        return _dashboard(run, age_s)
+
+
+def _dashboard(run: Run, age_s: float | None) -> RenderableType:
     parts: list[RenderableType] = [Text(_title(run, age_s), style="bold"), _progress(run), _curves(run)]
     if run.size and len(run.numbers("epoch")):
         parts.append(_ranks(run))
@@ -53,7 +59,7 @@ def _title(run: Run, age_s: float | None) -> str:
     found = run.recipe | run.summary
     what = f"{found.get('model', '?')} on {found.get('data', '?')}, {counted(found.get('ranks', run.size), 'rank')}"
     age = "" if age_s is None or run.summary else f", last written {_ago(age_s)}"
-    return plain(f"{run.name}: {what}; {status_of(run)}{age}")
+    return printable(plain(f"{run.name}: {what}; {status_of(run)}{age}"))
 
 
 def _ago(age_s: float) -> str:
@@ -69,7 +75,7 @@ def _told(line: Line) -> str:
 
 def _progress(run: Run) -> RenderableType:
     done, wanted = len(run.numbers("epoch")), run.recipe.get("epochs")
-    most = wanted if isinstance(wanted, int) and wanted > 0 else max(1, done)
+    most = wanted if isinstance(wanted, int) and 0 < wanted < 2**53 else max(1, done)
     part, accuracy, loss = score_of(run)
     line = Table.grid(padding=(0, 2, 0, 0))
     scores = f"{part} loss {number_of(loss)}" if loss is not None else ""
@@ -96,7 +102,7 @@ def spark(values: np.ndarray, width: int = WIDTH) -> str:
     """A curve in one line of at most `width` letters; each stands for the mean of its stretch."""
     means = np.array([values[piece].mean() for piece in stretches(len(values), width)])
     low, high = means.min(), means.max()
-    heights = np.zeros(len(means)) if high == low else (means - low) / (high - low)
+    heights = np.zeros(len(means)) if high == low else np.nan_to_num((means - low) / (high - low))
     return "".join(STEPS[round(float(height) * (len(STEPS) - 1))] for height in heights)
 
 
@@ -116,9 +122,11 @@ def _ranks(run: Run) -> RenderableType:
 
 def bar_of(lengths: Sequence[float] | np.ndarray, width: int = BAR) -> Text:
     """Parts of a whole as letters; what is rounded away is given to the largest."""
-    total = float(np.sum(lengths)) or 1.0
-    counts = [int(width * float(value) / total) for value in lengths]
-    counts[int(np.argmax(lengths))] += width - sum(counts) if np.sum(lengths) > 0 else 0
+    total = float(np.sum(lengths))
+    if not 0 < total < np.inf:
+        return Text()
+    counts = [int(width * (float(value) / total)) for value in lengths]
+    counts[int(np.argmax(lengths))] += width - sum(counts)
     bar = Text()
     for count, (letter, colour) in zip(counts, LETTERS.values(), strict=True):
         bar.append(letter * count, colour)

@@ -11,6 +11,7 @@ never joined) has no place and stands in the table of events only.
 """
 
 from collections.abc import Callable
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,8 @@ from unisono.train.walk import Walk
 AXES = [Axis("epoch", counted=True), Axis("time since the first epoch began", "s")]
 LOST, STALLED, BACK, UNSAVED = "rank lost", "rank stalled", "rank back", "snapshot failed"
 SIGNS = {LOST: "lost", STALLED: "stalled", BACK: "back", UNSAVED: "unsaved"}
+MOST_MARKS = 500
+"""In a chart: the first ones."""
 STALL = "did not move"
 """How the cause of a stalled rank's end begins."""
 
@@ -45,7 +48,8 @@ def marks_of(run: Run) -> list[Mark]:
     """Take-overs, stalls, returns and snapshots that failed, on both axes."""
     place = places_of(run)
     found = ((kind_of(event), place(event), event) for event in run.events)
-    return [Mark(at, told(event), kind, SIGNS[kind]) for kind, at, event in found if kind and at is not None]
+    marks = (Mark(at, told(event), kind, SIGNS[kind]) for kind, at, event in found if kind and at is not None)
+    return list(islice(marks, MOST_MARKS))
 
 
 def kind_of(event: dict[str, Any]) -> str:

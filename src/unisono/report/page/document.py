@@ -15,16 +15,14 @@ Limits: without JavaScript there are texts and tables, no charts.
 
 import base64
 import hashlib
-import warnings
 from collections.abc import Sequence
 from importlib import import_module, resources
 from typing import Any
 
-import numpy as np
-
 from unisono import __version__
 from unisono.report.page.blocks import Section, Text
 from unisono.report.page.markup import anchor, escape, html_of
+from unisono.report.page.sampling import quiet
 from unisono.report.page.sections import SECTIONS
 from unisono.report.run import Run
 
@@ -73,8 +71,7 @@ def sections_of(runs: Sequence[Run]) -> list[Section]:
 def _section(name: str, runs: Sequence[Run]) -> Section | None:
     module: Any = import_module(f"unisono.report.page.sections.{name}")
     try:
-        with warnings.catch_warnings(), np.errstate(all="ignore"):
-            warnings.simplefilter("ignore", RuntimeWarning)  # numbers that overflow, means of nothing: shown as gaps
+        with quiet():
             found: Section | None = module.section(runs)
     except Exception as error:  # records nobody thought of: the other sections are shown
         told = f"This section could not be made of these records: {type(error).__name__}: {error}"
@@ -84,7 +81,7 @@ def _section(name: str, runs: Sequence[Run]) -> Section | None:
 
 def asset(name: str) -> str:
     """A file of `assets/`."""
-    return (resources.files("unisono.report.page") / "assets" / name).read_text()
+    return (resources.files("unisono.report.page") / "assets" / name).read_text("utf-8")
 
 
 def _hash(text: str) -> str:

@@ -20,6 +20,8 @@ COLOURS = {"forward": 0, "data": 1, "summing": 2, "waiting": 3, "backward": 4, "
 """Of phases, as the style numbers them."""
 ORDER = ("data", "forward", "backward", "waiting", "summing", "optimizer", "other")
 LEAST = 0.001
+MOST_LEVELS = 32
+"""Of names of modules; what lies deeper keeps the rest of its name."""
 
 
 @final
@@ -83,7 +85,7 @@ def _place(top: Node, row: Mapping[str, Any], whole: str | None, *, nested: bool
     name, node = row["module"], top
     if whole is not None and name not in (whole, "loss"):
         node = top.into(whole)
-    parts = name.split(".") if nested else [name]
+    parts = name.split(".", MOST_LEVELS - 1) if nested else [name]
     for at in range(len(parts)):
         node = node.into(".".join(parts[: at + 1]))
     if row["kind"] != name:

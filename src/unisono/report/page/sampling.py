@@ -10,12 +10,24 @@ last of all; so a single spike among thousands is seen. Bars and heat maps merge
 their extremes beside them.
 """
 
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import numpy as np
 
 POINTS = 600
 """Of a line: about one a pixel."""
 CELLS = 100
 """Of a row of bars or of a heat map."""
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Within it, numbers that overflow and means of nothing are gaps, and not worth a warning."""
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore", RuntimeWarning)
+        yield
 
 
 def thin(y: np.ndarray, most: int = POINTS) -> np.ndarray:

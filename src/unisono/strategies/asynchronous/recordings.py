@@ -14,6 +14,7 @@ Limits: data of the same name are taken for the same data, and so is a model's f
 
 import csv
 import hashlib
+import io
 import json
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, final
 
 from unisono.errors import UserError
+from unisono.files import open_file
 from unisono.recipe import Recipe, option
 from unisono.recipe_reading import load
 from unisono.strategies.asynchronous.clerk import PUSH, Clerk, Rules
@@ -93,7 +95,7 @@ def read(path: Path, recipe: Recipe, pushes: int, rules: Callable[[int], Rules])
 def _parsed(path: Path) -> tuple[list[Row], bool]:
     """The lines, and whether a run has recorded them."""
     try:
-        with open(path, newline="") as file:
+        with io.TextIOWrapper(open_file(path), "utf-8", newline="") as file:
             reader = csv.reader(file)
             try:
                 head = next(reader, [])

@@ -9,6 +9,8 @@ from unisono.report.page.figures import bytes_of, finite, number_of
 from unisono.report.run import Run
 
 NEEDED = ("ranks", "nbytes", "median_us", "p95_us", "algorithm_gb_per_s", "bus_gb_per_s")
+MOST_CHARTED, MOST_SERIES = 12, 24
+"""Numbers of ranks that have charts, and lines in each; the table has all."""
 HEAD = ("ranks", "size", "transport", "algorithm", "median us", "p95 us", "GB/s", "bus GB/s", "right")
 
 
@@ -22,7 +24,7 @@ def section(runs: Sequence[Run]) -> Section | None:
         if len(runs) > 1:
             blocks.append(Text(run.name, "lead"))
         blocks += [Text(line) for line in verdict(records).splitlines()[1:]]
-        for ranks in sorted({record["ranks"] for record in records}):
+        for ranks in sorted({record["ranks"] for record in records})[:MOST_CHARTED]:
             mine = [record for record in records if record["ranks"] == ranks]
             blocks.append(_chart(mine, f"Time on {ranks} ranks", Axis("median time", "s", log=True), "median_us", 1e-6))
             blocks.append(
@@ -45,7 +47,8 @@ def _chart(records: list[dict[str, Any]], title: str, y: Axis, name: str, scale:
     """A colour an algorithm; mpi and gloo are dashed, so that ours stand out."""
     algorithms = sorted({record["algorithm"] for record in records})
     series = []
-    for transport, algorithm in dict.fromkeys((record["transport"], record["algorithm"]) for record in records):
+    every = dict.fromkeys((record["transport"], record["algorithm"]) for record in records)
+    for transport, algorithm in list(every)[:MOST_SERIES]:
         points = sorted(
             (record["nbytes"], record[name] * scale)
             for record in records

@@ -15,7 +15,7 @@ from unisono.report.run import Run
 
 NEEDED = ("train_s", "train_s_low", "train_s_high", "wall_s", "samples_per_s", "repeats")
 MOST = 24
-"""Combinations in a chart."""
+"""Combinations in a chart, and options in the table."""
 RATIO = ("ratio", "ratio_low", "ratio_high")
 
 
@@ -31,7 +31,7 @@ def section(runs: Sequence[Run]) -> Section | None:
         above, below = words_apart(words_of(rows), rows)
         blocks += above
         blocks += _charts([row for row in rows if not row.get("reason")])
-        made = table(rows, list(dict.fromkeys(option for row in rows for option in row["labels"])))
+        made = table(rows, list(dict.fromkeys(option for row in rows for option in row["labels"]))[:MOST])
         blocks += [table_of(made, rows), *below]
     return Section("Comparison", blocks) if blocks else None
 

@@ -48,16 +48,19 @@ def _charts(run: Run, *, several: bool) -> list[Block]:
         if values is None or values.dtype == object:
             continue
         series, longest = [], (0, 0)
-        every = sorted(dict.fromkeys(what.tolist()), key=_is_rank)
+        lines: dict[object, list[int]] = {}
+        for line in np.flatnonzero(np.isfinite(values) & np.isfinite(times)).tolist():
+            lines.setdefault(what[line], []).append(line)
+        every = sorted(lines, key=_is_rank)
         if sum(map(_is_rank, every)) < 2:  # their sum would hide the only one
             every = [whose for whose in every if whose != ALL_RANKS]
         for number, whose in enumerate(every):
-            mine = (what == whose) & np.isfinite(values) & np.isfinite(times)
+            mine = lines[whose]
             x, y = times[mine].astype(np.float64), values[mine].astype(np.float64)
             if len(y) >= LEAST:
                 kept = thin(y)
                 longest = max(longest, (len(y), len(kept)))
-                series.append(Series(str(whose), [x[kept]], y[kept], number, dashed=whose == "node"))
+                series.append(Series(str(whose), [x[kept]], y[kept], number, dashed=bool(whose == "node")))
         if series:
             left = len(series) - MOST_LINES
             note = f"{NOTE} " if name == "utilisation" and ALL_RANKS in what else ""

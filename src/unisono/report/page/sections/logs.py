@@ -1,12 +1,12 @@
-"""Logs: the last lines of what ranks wrote, and the error that ended a run. Links are not followed (`reading.py`)."""
+"""Logs: the last lines of what ranks wrote, and the error that ended a run. Links are not followed."""
 
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
+from unisono.files import open_file
 from unisono.report.page.blocks import Block, Code, Fold, Section
-from unisono.report.reading import open_own
 from unisono.report.run import Run
 
 MOST_FILES, MOST_LINES, MOST_BYTES = 16, 40, 8192
@@ -26,7 +26,7 @@ def section(runs: Sequence[Run]) -> Section | None:
 def _tails(folder: Path) -> Iterator[tuple[str, str]]:
     """(name, last lines) of each file. The directory is held open: nobody can put a link in its place meanwhile."""
     if folder.is_symlink():
-        yield folder.name, "cannot be read: it is a link, which is not followed"
+        yield folder.name, "is a link, which is not followed"
         return
     try:
         opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -43,10 +43,10 @@ def _tails(folder: Path) -> Iterator[tuple[str, str]]:
 
 def _tail(name: str, folder: int) -> str:
     try:
-        with open_own(name, folder) as file:
+        with open_file(name, follow_links=False, folder=folder) as file:
             return _last_lines(file)
     except OSError as error:
-        return f"cannot be read: {error.strerror}"
+        return f"not read: {error.strerror}"
 
 
 def _last_lines(file: BinaryIO) -> str:

@@ -14,6 +14,7 @@ NEEDED = ("step_s", "samples_per_s", "efficiency", "network_share", "local_sampl
 CHECKED = ("predicted_s", "measured_s", "error")
 STEP = "_step_s"
 """Ends the names of what a step takes by each all-reduce."""
+MOST_ALGORITHMS = 16
 Row = Mapping[str, Any]
 
 
@@ -94,7 +95,7 @@ def _throughput(network: str, rows: Sequence[Row]) -> Lines:
 
 def _steps(network: str, rows: Sequence[Row]) -> list[Lines]:
     """A step by each all-reduce, if there is more than one node."""
-    names = dict.fromkeys(name for row in rows for name in row if name.endswith(STEP))
+    names = list(dict.fromkeys(name for row in rows for name in row if name.endswith(STEP)))[:MOST_ALGORITHMS]
     series = []
     for colour, name in enumerate(names):
         known = [row for row in rows if (row.get(name) or 0) > 0]
