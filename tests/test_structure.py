@@ -100,6 +100,12 @@ def test_only_one_file_reads_the_environment():
     assert readers == ["environments.py"]
 
 
+def test_interpreters_are_started_in_one_way():
+    """By `python` of commands.py, which keeps strangers' modules out; scripts of jobs write its name down."""
+    naming = {str(path.relative_to(SOURCE)) for path in FILES if "sys.executable" in path.read_text()}
+    assert naming == {"launch/commands.py", "launch/local.py", "launch/slurm/script.py"}
+
+
 def test_files_are_short():
     long = {str(path.relative_to(SOURCE)): n for path in FILES if (n := len(path.read_text().splitlines())) > 400}
     assert long == {}

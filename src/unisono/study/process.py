@@ -11,7 +11,6 @@ speaks can take up to twice as long before it is ended.
 
 import json
 import signal
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -21,7 +20,7 @@ from typing import Any
 from unisono.energy.others import Others
 from unisono.errors import CommTimeout, UserError
 from unisono.launch.children import Subprocess
-from unisono.launch.commands import mpirun
+from unisono.launch.commands import mpirun, python
 from unisono.launch.environments import child_environment, mpi_environment
 from unisono.study.cells import Cell
 from unisono.study.disk import writing
@@ -63,7 +62,7 @@ def outcome(run: Path, code: int | None, said: str) -> dict[str, Any]:
 
 def _run(cell: Cell, arguments: list[str], timeout_s: float, on_line: Callable[[str], None]) -> tuple[int | None, str]:
     """(exit code, what was said on standard error); None: it was ended because it took too long."""
-    command = [sys.executable, "-m", "unisono", "train", *arguments]
+    command = python("-m", "unisono", "train", *arguments)
     environment, dies_by = child_environment(threads=None), signal.SIGKILL
     if cell.recipe.transport == "mpi":
         try:

@@ -18,6 +18,7 @@ import sys
 from dataclasses import dataclass
 from typing import final
 
+from unisono.launch.commands import imports_safely
 from unisono.launch.environments import THREADS
 from unisono.launch.slurm.options import JobOptions, warning_s
 from unisono.launch.slurm.steps import Layout, Step
@@ -149,6 +150,8 @@ def _environment(script: Script) -> list[str]:
         *lines,
         *options.setup,
         f"python={'python' if options.venv or options.module else shlex.quote(sys.executable)}",
+        # For ranks that torchrun starts, too, by an interpreter of its own: see `commands.py`.
+        *(["export PYTHONSAFEPATH=1  # nothing is imported from the directory it runs in"] if imports_safely() else []),
         "export " + " ".join(f"{name}={script.layout.threads}" for name in THREADS),
         'MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)',
         f"MASTER_PORT=$(({FIRST_PORT} + SLURM_JOB_ID % {PORTS}))  # jobs that share a node do not share it",
