@@ -14,7 +14,7 @@ import pytest
 SOURCE = Path(__file__).parents[1] / "src" / "unisono"
 LAYERS = [
     "cli", "doctor", "measure", "report", "study", "train", "launch", "world", "loop", "strategies", "data", "models",
-    "optim", "comm", "arena", "recipe_reading", "recipe", "rng", "energy", "resources", "own", "own_code",
+    "optim", "comm", "arena", "recipe_reading", "trust", "recipe", "rng", "energy", "resources", "own", "own_code",
     "tracebacks", "extras", "errors", "files", "aligned",
 ]  # fmt: skip
 """From top to bottom: a file may import from its own layer and from those below."""
@@ -98,6 +98,28 @@ def test_heavy_packages_are_imported_in_one_place(package, home):
 def test_only_one_file_reads_the_environment():
     readers = [path.name for path in FILES if "environ" in path.read_text() and "os.environ" in path.read_text()]
     assert readers == ["environments.py"]
+
+
+def called(path: Path) -> set[str]:
+    """What a file calls, as it is written there: np.load."""
+    return {ast.unparse(node.func) for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)}
+
+
+def test_text_becomes_code_in_two_places():
+    """The user's own code, after `trust.py` was asked; and, in `fresh.py`, the program that is running already."""
+    runs = {"exec", "eval", "compile", "__import__", "runpy.run_path", "runpy.run_module", "spec.loader.exec_module"}
+    assert {path.name for path in FILES if called(path) & runs} == {"own.py", "fresh.py"}
+
+
+def test_nothing_is_unpickled():
+    packages = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "marshal", "shelve", "yaml"}
+    calls = {"torch.load", "torch.jit.load", "np.load", "numpy.load"}
+    for path in FILES:
+        assert not {name.split(".")[0] for name in imported(path)} & packages, path
+        assert not called(path) & calls, path
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.keyword) and node.arg == "allow_pickle":
+                assert ast.unparse(node.value) == "False", path
 
 
 def test_interpreters_are_started_in_one_way():

@@ -26,6 +26,7 @@ from unisono.study.cells import Cell
 from unisono.study.disk import writing
 from unisono.study.process import FINISHED, outcome, read_summary
 from unisono.study.study import Record, Tell
+from unisono.trust import code_of
 
 LEAVING_S = 60.0
 """For a job that was cancelled to end."""
@@ -143,7 +144,7 @@ class Submitted:
             error=str(_said(run, "err").resolve()),
             max_requeues=0,
         )
-        asked = Submission(str(recipe.resolve()), {"out": str(run.resolve())}, job)
+        asked = Submission(str(recipe.resolve()), {"out": str(run.resolve())}, job, trusted=bool(code_of(cell.recipe)))
         script = _said(run, "sbatch")
         script.write_text(asked.script())
         asked.check_cluster()

@@ -9,8 +9,10 @@ from typing import Annotated, Any
 from cyclopts import Group, Parameter
 
 from unisono.cli.train import given_options, options_of_recipe
+from unisono.cli.trusting import TrustOption, confirm
 from unisono.errors import Interrupted, UnisonoError, UserError
 from unisono.measure.tune.options import TuneOptions
+from unisono.trust import Trust
 
 OWN = ("out", "resume", "allow_change", "ranks", "threads", "shards")
 """Options of a recipe that tuning decides itself."""
@@ -26,6 +28,8 @@ def tune(
     /,
     search: Annotated[TuneOptions, Parameter(name="*", group=Group("The search", sort_key=-1))] = _TUNE,
     options: Annotated[Options, Parameter(name="*")] = _NOTHING,  # type: ignore[valid-type]
+    *,
+    trust: TrustOption = False,
 ) -> None:
     """Find the ranks, threads, shards and batch with which a recipe is fastest on this machine.
 
@@ -67,6 +71,7 @@ def tune(
         )
     if (size := detect().size) > 1:
         raise UserError(f"tune was started as {size} ranks, and starts its own", hint="run it once: unisono tune")
+    confirm(Trust.of(loaded, given_options(options), recipe, trusted=trust), loaded)
     cells = candidates_of(loaded, search, usable_cores())
     limit = sizes(search.memory, "--memory")[0] if search.memory else int(FREE * available_bytes())
     studied: dict[str, Any] = {"cells": {cell.name: cell.digest for cell in cells}, "objective": search.objective}
