@@ -15,8 +15,8 @@ import pytest
 SOURCE = Path(__file__).parents[1] / "src" / "unisono"
 LAYERS = [
     "cli", "doctor", "measure", "report", "study", "train", "launch", "world", "loop", "strategies", "data", "models",
-    "optim", "comm", "arena", "recipe_reading", "recipe", "rng", "energy", "limits", "resources", "own", "own_code",
-    "tracebacks", "extras", "errors", "terminal", "locks", "parsing", "files", "aligned",
+    "optim", "comm", "arena", "recipe_reading", "trust", "recipe", "rng", "energy", "limits", "resources", "own",
+    "own_code", "tracebacks", "extras", "errors", "terminal", "locks", "parsing", "files", "aligned",
 ]  # fmt: skip
 """From top to bottom: a file may import from its own layer and from those below."""
 
@@ -295,6 +295,34 @@ def test_texts_are_printed_in_one_place():
             assert re.search(r"from unisono\.terminal import .*\bprint\b", text), f"{name} prints by itself"
         if name != "report/console.py":
             assert "rich.console.Console" not in imported(path), f"{name}: use unisono.report.console"
+
+
+def called(path: Path) -> set[str]:
+    """What a file calls, as it is written there: np.load."""
+    return {ast.unparse(node.func) for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)}
+
+
+def test_text_becomes_code_in_two_places():
+    """The user's own code, after `trust.py` was asked; and, in `fresh.py`, the program that is running already."""
+    runs = {"exec", "eval", "compile", "__import__", "runpy.run_path", "runpy.run_module", "spec.loader.exec_module"}
+    assert {path.name for path in FILES if called(path) & runs} == {"own.py", "fresh.py"}
+
+
+def test_nothing_is_unpickled():
+    packages = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "marshal", "shelve", "yaml"}
+    calls = {"torch.load", "torch.jit.load", "np.load", "numpy.load"}
+    for path in FILES:
+        assert not {name.split(".")[0] for name in imported(path)} & packages, path
+        assert not called(path) & calls, path
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.keyword) and node.arg == "allow_pickle":
+                assert ast.unparse(node.value) == "False", path
+
+
+def test_interpreters_are_started_in_one_way():
+    """By `python` of commands.py, which keeps strangers' modules out; scripts of jobs write its name down."""
+    naming = {str(path.relative_to(SOURCE)) for path in FILES if "sys.executable" in path.read_text()}
+    assert naming == {"launch/commands.py", "launch/local.py", "launch/slurm/script.py"}
 
 
 def test_files_are_short():

@@ -8,10 +8,12 @@ from cyclopts import Group, Parameter
 
 from unisono.cli.submitted import JobChoices, Waiting, runner_of
 from unisono.cli.train import given_options, options_of_recipe
+from unisono.cli.trusting import TrustOption, confirm
 from unisono.errors import UserError
 from unisono.files import write_file
 from unisono.measure.study_options import StudyOptions
 from unisono.terminal import print
+from unisono.trust import Trust
 
 Options = options_of_recipe("out", "resume", "allow_change")
 _STUDY, _NOTHING, _JOBS, _WAITING = StudyOptions(), Options(), JobChoices(), Waiting()
@@ -33,6 +35,7 @@ def compare(
     waiting: Annotated[Waiting, Parameter(name="*", group=STUDY_GROUP)] = _WAITING,
     *,
     grid: Annotated[str, Parameter(help=GRID, group=STUDY_GROUP)] = "",
+    trust: TrustOption = False,
 ) -> None:
     """Train the same over any option of the recipe: one table, ratios, equal bits, and why what failed did.
 
@@ -56,11 +59,14 @@ def compare(
         raise UserError("compare without --over: there is nothing to compare", hint="such as --over strategy=sync,ddp")
     runner = runner_of(jobs, waiting)
     overs = [parse(text) for text in over or []]
-    cells = cells_of(load(recipe, given_options(options)), overs)
+    loaded = load(recipe, given_options(options))
+    cells = cells_of(loaded, overs)
     names = [option for entry in overs for option in entry.options]
     if grid:
         names.append("grid")
         cells = cells_with_grid(cells, grid, several=runner is not None)
+    if not study.dry_run:
+        confirm(Trust.of(loaded, {*given_options(options), *names}, recipe, trusted=trust), loaded)
     carry_out(Plan("compare", cells, study, runner), lambda records, path: show(cells, names, records, path))
 
 

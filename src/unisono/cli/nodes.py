@@ -38,13 +38,19 @@ from unisono.train.rescuing import Refuge
 from unisono.train.resuming import SNAPSHOTS
 from unisono.train.snapshots.finding import Snapshot
 from unisono.train.team import Halted, Places, Team
+from unisono.trust import ANY, Trust
 
 
 def run_on_nodes(
-    recipe: Recipe, options: NodeOptions, beside: ExitStack | None = None, restarts: int | None = None
+    recipe: Recipe,
+    options: NodeOptions,
+    beside: ExitStack | None = None,
+    restarts: int | None = None,
+    trust: Trust = ANY,
 ) -> dict[str, Any] | None:
     """The ranks of this machine, to the end; the summary, on the first machine. beside: for a live page there.
-    restarts: how often a batch system has started the job again; None: by hand, so each machine has its terminal."""
+    restarts: how often a batch system has started the job again; None: by hand, so each machine has its terminal.
+    trust: which of its code may run; nobody is asked, for the others would wait for the answer."""
     _check(recipe)
     recipe = replace(recipe, ranks=options.ranks_per_node or recipe.ranks)
     check_machine(recipe)
@@ -70,6 +76,7 @@ def run_on_nodes(
 
         def read() -> list[str]:
             """The data of this machine, and its network if that is the user's own."""
+            trust.check(recipe)
             jobs.append(prepare(recipe))
             return [jobs[0].all_data_sha256, jobs[0].code_sha256]
 

@@ -16,6 +16,7 @@ from typing import Any
 from unisono.cli.beginning import go_on, refuse_faults, restored
 from unisono.cli.ending import fail_of
 from unisono.cli.recorder import Recorder
+from unisono.cli.trusting import confirm
 from unisono.cli.watching import live_page
 from unisono.errors import RankFailed, UserError
 from unisono.launch.connect import connect_gloo, require
@@ -31,11 +32,13 @@ from unisono.train.precision_trial import precision_notes
 from unisono.train.resuming import find_snapshot
 from unisono.train.team import Halted, Places, Team
 from unisono.train.trainer import train as train_rank
+from unisono.trust import ANY, Trust
 from unisono.world import World
 
 
-def as_parent(recipe: Recipe, restarts: int, beside: ExitStack | None) -> dict[str, Any] | None:
-    """The run, to the end; its summary. restarts: by a batch system. beside: for a live page."""
+def as_parent(recipe: Recipe, restarts: int, beside: ExitStack | None, trust: Trust = ANY) -> dict[str, Any] | None:
+    """The run, to the end; its summary. restarts: by a batch system. beside: for a live page. trust: which of its code
+    may run."""
     if recipe.transport == "mpi":
         raise UserError(
             "--transport mpi, but no MPI started this process",
@@ -55,7 +58,9 @@ def as_parent(recipe: Recipe, restarts: int, beside: ExitStack | None) -> dict[s
     if again.finished:
         return None
     snapshot = find_snapshot(again.recipe)
-    job = prepare(restored(again.recipe, snapshot))
+    recipe = restored(again.recipe, snapshot)
+    confirm(trust, recipe)
+    job = prepare(recipe)
     check_gpus(job.recipe)
     devices = devices_of(job.recipe, range(job.recipe.ranks))
     watched = job.recipe.allreduce == "arena" and transport == "shm"

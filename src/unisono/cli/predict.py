@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Group, Parameter
 
 from unisono.cli.train import given_options, options_of_recipe
+from unisono.cli.trusting import TrustOption, confirm
+from unisono.errors import UserError
 from unisono.files import write_file
 from unisono.measure.prediction.predict import PredictOptions
 from unisono.measure.study_options import StudyOptions
 from unisono.terminal import print
+from unisono.trust import Trust, code_of
 
 if TYPE_CHECKING:
     from unisono.measure.prediction.cost import Costs, Work
@@ -33,6 +36,8 @@ def predict(
     ] = None,
     study: Annotated[StudyOptions, Parameter(name="*", group=STUDY_GROUP)] = _STUDY,
     options: Annotated[Options, Parameter(name="*")] = _NOTHING,  # type: ignore[valid-type]
+    *,
+    trust: TrustOption = False,
 ) -> None:
     """Predict time, efficiency and the best strategy on clusters that are not here.
 
@@ -57,6 +62,13 @@ def predict(
 
     loaded = load(recipe, given_options(options))
     nodes, networks = node_counts(where.nodes), [parse(text) for text in network or ["10gbit,50us"]]
+    if study.dry_run and (code := code_of(loaded)):
+        raise UserError(
+            f"predict --dry-run would have to run {', '.join(map(repr, code.values()))}: its plan follows from the "
+            "data and the network",
+            hint="leave --dry-run out",
+        )
+    confirm(Trust.of(loaded, given_options(options), recipe, trusted=trust), loaded)
     job = prepare(loaded)
     ranks, samples, nbytes = where.ranks_per_node or loaded.ranks, job.plan.samples, 4 * sum(job.model().layout.sizes)
     batch = usual_batch(loaded, samples)

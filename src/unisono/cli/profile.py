@@ -8,11 +8,13 @@ from cyclopts import Group, Parameter
 
 from unisono.cli.bench import prepare_out
 from unisono.cli.train import Options, given_options
+from unisono.cli.trusting import TrustOption, confirm
 from unisono.errors import UnisonoError
 from unisono.measure.profile.options import ProfileOptions
 from unisono.recipe import Recipe
 from unisono.recipe_reading import load
 from unisono.terminal import print
+from unisono.trust import Trust
 
 _DEFAULTS = ProfileOptions()
 _NOTHING = Options()
@@ -26,6 +28,8 @@ def profile(
     /,
     look: Annotated[ProfileOptions, Parameter(name="*", group=_PROFILE)] = _DEFAULTS,
     options: Annotated[Options, Parameter(name="*")] = _NOTHING,  # type: ignore[valid-type]
+    *,
+    trust: TrustOption = False,
 ) -> None:
     """Show where the time of a recipe's steps goes: phases of every rank, modules, operators, memory.
 
@@ -46,6 +50,7 @@ def profile(
     from unisono.study.disk import writing
 
     asked = load(recipe, given_options(options))
+    confirm(Trust.of(asked, given_options(options), recipe, trusted=trust), asked)
     jobs = plan(asked, look)
     out = prepare_out(asked.out, FILES)
     if out is not None:

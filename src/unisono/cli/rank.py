@@ -44,13 +44,20 @@ from unisono.train.snapshots.finding import Snapshot
 from unisono.train.team import Halted, Places
 from unisono.train.unwatched import Origin, train_unwatched
 from unisono.train.watching import NodeEnergy
+from unisono.trust import ANY, Trust, refusal
 from unisono.world import World
 
 
 def as_rank(
-    recipe: Recipe, placement: Placement, join: Join, notes: Sequence[str], beside: ExitStack | None
+    recipe: Recipe,
+    placement: Placement,
+    join: Join,
+    notes: Sequence[str],
+    beside: ExitStack | None,
+    trust: Trust = ANY,
 ) -> dict[str, Any] | None:
-    """The run, to the end; its summary, on rank 0. notes: to be said before it starts. beside: for a live page."""
+    """The run, to the end; its summary, on rank 0. notes: to be said before it starts. beside: for a live page. trust:
+    which of its code may run."""
     transport = recipe.transport
     if transport == "auto" and recipe.strategy in PEERS and placement.local_size == placement.size:
         transport = "shm"  # for losses and scores: over gloo they would slow down whoever is to be compared
@@ -58,7 +65,7 @@ def as_rank(
         try:
             facts = all_told(comm, facts_of(recipe))
             check_same_run(facts, "rank")
-            begun = _begin(comm, replace(recipe, ranks=comm.size), placement.restarts)
+            begun = _begin(comm, replace(recipe, ranks=comm.size), placement.restarts, trust)
             if begun is None:
                 return None
             job, origin, again = begun
@@ -137,19 +144,26 @@ def _leave(comm: Communicator, exit_code: int, why: str) -> NoReturn:
     raise leaving
 
 
-def _begin(comm: Communicator, recipe: Recipe, restarts: int) -> tuple[Job, Origin, bool] | None:
+def _begin(comm: Communicator, recipe: Recipe, restarts: int, trust: Trust = ANY) -> tuple[Job, Origin, bool] | None:
     """Where the run begins; whether from the beginning, in its old directory. None: there is nothing left to do."""
     found: list[Snapshot] = []
     seen = told(comm, lambda: look(recipe, restarts, found))
     if not seen:
         return None
     recipe = replace(recipe, **seen["changed"])
+    _check_trust(comm, recipe, trust)
     check_layout(comm, recipe)
     if recipe.strategy == "local" and recipe.allreduce != "arena":
         refuse_faults(recipe)  # what makes up its state is in many places
     job = prepare(recipe, load_once(comm, lambda: load_data(recipe)))
     told(comm, lambda: check_data(job, found[0]) if found else None)
     return job, Origin(seen["position"], found[0] if found else None), seen["anew"]
+
+
+def _check_trust(comm: Communicator, recipe: Recipe, trust: Trust) -> None:
+    """Refuses code that a rank finds where it needs trust; on all of them. Nobody is asked: ranks have no terminal."""
+    if doubts := next(filter(None, all_told(comm, [] if trust.trusted else trust.doubts(recipe))), None):
+        raise refusal(doubts)
 
 
 def check_layout(comm: Communicator, recipe: Recipe) -> None:

@@ -22,14 +22,22 @@ from unisono.launch.secret import find_secret
 from unisono.launch.signals import handlers_kept
 from unisono.launch.slurm.supervisors import as_supervisor, step_facts
 from unisono.recipe import Recipe
+from unisono.trust import ANY, Trust
 
 ONE_NODE = NodeOptions()
 
 
 def run_recipe(
-    recipe: Recipe, options: NodeOptions = ONE_NODE, asked_ranks: int = 0, *, watch: bool = False, last: bool = False
+    recipe: Recipe,
+    options: NodeOptions = ONE_NODE,
+    asked_ranks: int = 0,
+    *,
+    watch: bool = False,
+    last: bool = False,
+    trust: Trust = ANY,
 ) -> dict[str, Any] | None:
     """Runs a recipe from start to verdict; the summary, on the process that writes it. watch: with a live page.
+    trust: which of its code may run.
 
     Alone, this process starts the ranks. Started by mpirun, torchrun or srun, it is one of them. With `options` of
     several machines it is the supervisor of one of them. asked_ranks: what the user gave on the command line. last:
@@ -40,19 +48,19 @@ def run_recipe(
         beside = pages if watch else None
         here = as_supervisor(options, placement, step_facts(), recipe.threads)
         if here is not None and here.several:
-            return run_on_nodes(recipe, here, beside, placement.restarts)
+            return run_on_nodes(recipe, here, beside, placement.restarts, trust)
         if options.several:
             if placement.source != "alone":
                 raise UserError(
                     f"--num-nodes {options.num_nodes}, but {placement.source} started this as one of {placement.size}",
                     hint=f"leave --num-nodes, --node-id and --main-address out: {placement.source} says who is where",
                 )
-            return run_on_nodes(recipe, options, beside)
+            return run_on_nodes(recipe, options, beside, trust=trust)
         if placement.size == 1:
             recipe = replace(recipe, ranks=options.ranks_per_node or recipe.ranks)
-            return as_parent(recipe, placement.restarts, beside)
+            return as_parent(recipe, placement.restarts, beside, trust)
         note = f"Note: --ranks {asked_ranks} has no effect: {placement.source} started {placement.size} ranks."
         notes = [note] if asked_ranks not in (0, placement.size) else []
         secret = find_secret(options.secret_file) if options.secret_file else None
         join = Join(interface=options.interface, timeout_s=options.join_timeout, secret=secret)
-        return as_rank(recipe, placement, join, notes, beside)
+        return as_rank(recipe, placement, join, notes, beside, trust)

@@ -8,11 +8,13 @@ from cyclopts import Group, Parameter
 
 from unisono.cli.submitted import JobChoices, Waiting, runner_of
 from unisono.cli.train import given_options, options_of_recipe
+from unisono.cli.trusting import TrustOption, confirm
 from unisono.errors import UserError
 from unisono.files import write_file
 from unisono.measure.scale import ScaleOptions
 from unisono.measure.study_options import StudyOptions
 from unisono.terminal import print
+from unisono.trust import Trust
 
 OWN = ("out", "resume", "allow_change", "ranks")
 """Options of a recipe that a study decides itself."""
@@ -30,6 +32,8 @@ def scale(
     options: Annotated[Options, Parameter(name="*")] = _NOTHING,  # type: ignore[valid-type]
     jobs: Annotated[JobChoices, Parameter(name="*")] = _JOBS,  # type: ignore[valid-type]
     waiting: Annotated[Waiting, Parameter(name="*", group=STUDY_GROUP)] = _WAITING,
+    *,
+    trust: TrustOption = False,
 ) -> None:
     """Train the same on more and more ranks: a table, speed-up and efficiency, the laws of Amdahl and Gustafson.
 
@@ -60,6 +64,8 @@ def scale(
     # A job has a core for every thread of its ranks.
     cores = usable_cores() if runner is None else max(cell.recipe.ranks * cell.recipe.threads for cell in cells)
     plan = Plan("scale", cells, study, runner)
+    if not study.dry_run:
+        confirm(Trust.of(loaded, given_options(options), recipe, trusted=trust), loaded)
     carry_out(plan, lambda records, path: show(cells, records, path, weak=grid.weak, cores=cores))
 
 

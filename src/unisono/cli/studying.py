@@ -38,6 +38,7 @@ from unisono.study.records import Records, default_path
 from unisono.study.study import Record, Terms, carry_out, counted, latest
 from unisono.terminal import print
 from unisono.train.enough import check_machine, check_shards
+from unisono.trust import code_of
 
 TRIAL_TIMEOUT_S = 120.0
 PIPED_WIDTH = 160
@@ -183,6 +184,9 @@ def show_plan(plan: Plan) -> None:
             print("How long they take, and wait, only the cluster knows.")
             return
         first = plan.cells[0]
+        if code := code_of(first.recipe):
+            print(f"No estimate, for one epoch of {first.name} would run {', '.join(map(repr, code.values()))}.")
+            return
         trial = try_out(first, min(TRIAL_TIMEOUT_S, plan.options.timeout_s))
         if trial.reason:
             print(f"No estimate, for one epoch of {first.name} failed: {trial.reason}")

@@ -26,7 +26,9 @@ from unisono.recipe import Recipe, option
 from unisono.recipe_reading import load
 from unisono.train.job import prepare
 from unisono.train.memory import MIB, estimate_bytes
-from unisono.train.resuming import recipe_of
+from unisono.train.resuming import SNAPSHOTS, as_saved, named_in, recipe_of
+from unisono.train.snapshots.finding import newest
+from unisono.trust import Trust, code_of
 
 _NEEDS = {"srun": "mpi", "mpirun": "mpi", "torchrun": "gloo", "accelerate": "gloo"}
 """Launcher -> the transport that its ranks use."""
@@ -40,6 +42,10 @@ class Submission:
     source: str
     overrides: dict[str, Any]
     job: JobOptions
+    trusted: bool = False
+    """The user trusts its code: the job is given --trust."""
+    dry_run: bool = False
+    """Code of the user's is not run, so memory that depends on it is not estimated."""
 
     @property
     def name(self) -> str:
@@ -102,7 +108,26 @@ class Submission:
 
     @cached_property
     def _memory(self) -> str:
-        return self.job.mem or _memory(replace(self.recipe, ranks=self._layout.size), self._layout.ranks)
+        if self.job.mem or (self.dry_run and self.code):
+            return self.job.mem
+        return _memory(replace(self.as_in_job, ranks=self._layout.size), self._layout.ranks)
+
+    @property
+    def code(self) -> list[str]:
+        """What the job runs of the user's own."""
+        return list(code_of(self.as_in_job).values())
+
+    @property
+    def trust(self) -> Trust:
+        """Which of its code may run."""
+        source = self.source or (named_in(self._resumes) if self._resumes else "")
+        return Trust.of(self.recipe, self.overrides, source, trusted=self.trusted)
+
+    @cached_property
+    def as_in_job(self) -> Recipe:
+        """With files where the job will find them: those of a run that is resumed may be elsewhere."""
+        run = self.recipe.resume
+        return as_saved(self.recipe, newest(Path(run).expanduser() / SNAPSHOTS).snapshot if run else None)
 
     @cached_property
     def recipe(self) -> Recipe:
@@ -141,6 +166,7 @@ class Submission:
                 words.append(f"{option(name)}={value}")
             else:
                 words += [option(name), str(value)]
+        words += ["--trust"] if self.trusted else []
         words += ["--interface", self.job.interface] if self.job.interface else []
         words += ["--join-timeout", f"{self.job.join_timeout:g}"] if self.job.join_timeout else []
         return words

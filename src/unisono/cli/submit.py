@@ -7,18 +7,23 @@ The options are those of `unisono train` and those of the job.
 
 import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Group, Parameter
 
 from unisono.cli.gpus import note_of_job
 from unisono.cli.train import Options, given_options
+from unisono.cli.trusting import TrustOption, confirm
 from unisono.errors import UserError
 from unisono.files import check_entry, read_file, write_file
 from unisono.launch.slurm.options import JobOptions
 from unisono.launch.slurm.quoting import as_path, check_plain
 from unisono.terminal import print
+
+if TYPE_CHECKING:
+    from unisono.cli.submission import Submission
 
 _NOTHING, _PLAIN = Options(), JobOptions()
 _JOB, _HERE = Group("The job", sort_key=-1), Group("Here", sort_key=-2)
@@ -33,13 +38,15 @@ def submit(
     job: Annotated[JobOptions, Parameter(name="*", group=_JOB, negative="", show_default=False)] = _PLAIN,
     *,
     dry_run: Annotated[
-        bool, Parameter(help="Print the script, and do nothing else.", negative="", group=_HERE)
+        bool,
+        Parameter(help="Print the script, and do nothing else: no code of yours is run.", negative="", group=_HERE),
     ] = False,
     follow: Annotated[
         bool, Parameter(help="Show states and output until the job ends.", negative="", group=_HERE)
     ] = False,
     poll_s: Annotated[float, Parameter(help="Seconds between two questions to SLURM.", group=_HERE)] = 2.0,
     script: Annotated[str, Parameter(help="Write the script here; NAME.sbatch if empty.", group=_HERE)] = "",
+    trust: TrustOption = False,
 ) -> None:
     """Train a recipe as a SLURM job.
 
@@ -57,13 +64,17 @@ def submit(
 
     if poll_s <= 0:
         raise UserError(f"--poll-s is {poll_s:g}", hint="give a number above 0")
-    asked = Submission(recipe, given_options(options), job)
+    asked = Submission(recipe, given_options(options), job, trusted=trust, dry_run=dry_run)
+    if not dry_run and confirm(asked.trust, asked.as_in_job):
+        asked = replace(asked, trusted=True)
     text = asked.script()
     gpus = note_of_job(getattr(options, "ranks", None), asked.recipe, job.sbatch)
     for note in (gpus, note_of_venv(job.venv), asked.mpi_note):
         if note:
             print(note, file=sys.stderr, flush=True)
     if dry_run:
+        if asked.code:
+            print(note_of_code(asked), file=sys.stderr, flush=True)
         print(text, end="")
         return
     unanswered: client.NoAnswer | None = None
@@ -93,6 +104,17 @@ def submit(
     print(f"Submitted: job {number} ({asked.name}); {listing} lists it, unisono cancel {number} ends it", flush=True)
     if follow:
         _follow(number, poll_s)
+
+
+def note_of_code(asked: "Submission") -> str:
+    """What a dry run leaves open, because it would have to run code."""
+    memory = "" if asked.job.mem else ", and the memory of the job is not estimated: the script has no --mem"
+    note = (
+        f"Note: {', '.join(map(repr, asked.code))} was not run, so it is not checked{memory}; unisono submit does that."
+    )
+    if asked.trusted or not (doubts := asked.trust.doubts(asked.as_in_job)):
+        return note
+    return "\n".join([note, "Note: the job needs --trust, or your yes, to run", *doubts])
 
 
 def note_of_venv(venv: str) -> str:

@@ -27,6 +27,7 @@ from unisono.study.cells import Cell
 from unisono.study.disk import DiskRefused, writing
 from unisono.study.process import FINISHED, outcome, read_summary
 from unisono.study.study import Record, Tell
+from unisono.trust import code_of
 
 _MOST_SAID_BYTES, _MOST_NOTE_BYTES = 1 << 24, 1000
 LEAVING_S = 60.0
@@ -147,7 +148,7 @@ class Submitted:
             error=str(_said(run, "err").resolve()),
             max_requeues=0,
         )
-        asked = Submission(str(recipe.resolve()), {"out": str(run.resolve())}, job)
+        asked = Submission(str(recipe.resolve()), {"out": str(run.resolve())}, job, trusted=bool(code_of(cell.recipe)))
         script = _said(run, "sbatch")
         write_file(script, asked.script(), within=study)
         asked.check_cluster()  # what it could not find out would be said for every run: sbatch will say it

@@ -9,10 +9,12 @@ from typing import Annotated, Any, get_args
 from cyclopts import Group, Parameter, Token
 
 from unisono.cli.gpus import Gpus, note_of_run
+from unisono.cli.trusting import TrustOption
 from unisono.launch.nodes import NodeOptions
 from unisono.recipe import Recipe, option
 from unisono.recipe_reading import ALIASES, load
 from unisono.terminal import print
+from unisono.trust import Trust
 
 GROUPS = {
     "model": "The network",
@@ -116,6 +118,7 @@ def train(
     write_recipe: Annotated[
         str, Parameter(help="Train nothing; write a TOML file with every option, explained.", group=_OUTPUT)
     ] = "",
+    trust: TrustOption = False,
 ) -> None:
     """Train a network on this machine, on as many ranks as asked: more ranks change nothing but the time.
 
@@ -127,11 +130,11 @@ def train(
     where = NodeOptions(**{entry.name: getattr(nodes, entry.name) for entry in fields(NodeOptions)})
     overrides = given_options(options)
     if "resume" in overrides and not recipe:
-        from unisono.train.resuming import recipe_of
+        from unisono.train.resuming import named_in, recipe_of
 
-        found = recipe_of(overrides["resume"], overrides)
+        found, source = recipe_of(overrides["resume"], overrides), named_in(overrides["resume"])
     else:
-        found = load(recipe, overrides)
+        found, source = load(recipe, overrides), recipe
     if write_recipe:
         from unisono.cli.template import template, write_template
 
@@ -145,5 +148,6 @@ def train(
         note = note_of_run(getattr(options, "ranks", None), found)
         if note and detect().rank == 0:
             print(note, file=sys.stderr, flush=True)
-        run_recipe(found, where, overrides.get("ranks", 0), watch=watch, last=True)
+        whose = Trust.of(found, overrides, source, trusted=trust)
+        run_recipe(found, where, overrides.get("ranks", 0), watch=watch, last=True, trust=whose)
         exit_undisturbed()

@@ -9,9 +9,11 @@ from typing import Annotated, Any
 from cyclopts import Group, Parameter
 
 from unisono.cli.train import given_options, options_of_recipe
+from unisono.cli.trusting import TrustOption, confirm
 from unisono.errors import Interrupted, UnisonoError, UserError
 from unisono.measure.tune.options import TuneOptions
 from unisono.terminal import print
+from unisono.trust import Trust
 
 OWN = ("out", "resume", "allow_change", "ranks", "threads", "shards")
 """Options of a recipe that tuning decides itself."""
@@ -27,6 +29,8 @@ def tune(
     /,
     search: Annotated[TuneOptions, Parameter(name="*", group=Group("The search", sort_key=-1))] = _TUNE,
     options: Annotated[Options, Parameter(name="*")] = _NOTHING,  # type: ignore[valid-type]
+    *,
+    trust: TrustOption = False,
 ) -> None:
     """Find the ranks, threads, shards and batch with which a recipe is fastest on this machine.
 
@@ -70,6 +74,7 @@ def tune(
         )
     if (size := detect().size) > 1:
         raise UserError(f"tune was started as {size} ranks, and starts its own", hint="run it once: unisono tune")
+    confirm(Trust.of(loaded, given_options(options), recipe, trusted=trust), loaded)
     cells = candidates_of(loaded, search, usable_cores())
     check_temporary_directory()
     for cell in cells:

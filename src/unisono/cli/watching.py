@@ -15,6 +15,7 @@ from pathlib import Path
 
 from unisono.errors import CommTimeout
 from unisono.launch.children import Subprocess
+from unisono.launch.commands import python
 from unisono.launch.environments import child_environment
 from unisono.terminal import print
 
@@ -25,7 +26,7 @@ END_S = 15.0
 @contextmanager
 def live_page(run: Path) -> Iterator[None]:
     """Prints the address of the page; leaving the block waits for the page's last look, a few seconds at most."""
-    command = [sys.executable, "-m", "unisono", "watch", "--until-end", "--", str(run)]
+    command = python("-m", "unisono", "watch", "--until-end", "--", str(run))
     with Subprocess(command, child_environment(None), stderr=subprocess.DEVNULL) as page:
         try:
             print(next(page.lines(START_S)), flush=True)

@@ -10,7 +10,6 @@ Limits: a process that the kernel does not let go (a dead network disk) is left 
 
 import json
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -24,6 +23,7 @@ import psutil
 from unisono.doctor.finding import Finding
 from unisono.doctor.probes import PROBES, Probe
 from unisono.launch.children import die_with_parent, how_it_ended
+from unisono.launch.commands import python
 from unisono.resources import UNREADABLE, load_average
 
 GRACE_S = 7.0
@@ -44,7 +44,7 @@ def examine(*, self_test: bool = True, tell: Callable[[str], None] = lambda abou
 def examine_one(name: str, probe: Probe, command: list[str] | None = None) -> list[Finding]:
     """What one probe finds. command: what to start instead, for tests."""
     late = False
-    command = command or [sys.executable, "-m", "unisono.doctor.probe", name]
+    command = command or python("-m", "unisono.doctor.probe", name)
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as noise:
         started = subprocess.Popen(
             command,

@@ -1,14 +1,32 @@
-"""The command lines that start other launchers.
+"""The command lines that start other interpreters and launchers.
 
-mpirun(2, [sys.executable, "script.py"])
+mpirun(2, python("-m", "unisono.measure.bench_worker", "{}"))
+
+The one idea: an interpreter that we start imports from the same places as this one. `python -m` and `python -c` by
+themselves put the working directory first, where a numpy.py of a stranger's would go before NumPy.
 """
 
+import os
 import shutil
 import sys
 from pathlib import Path
 
 from unisono.errors import UserError
 from unisono.extras import how_to_install
+
+
+def python(*arguments: str) -> list[str]:
+    """This interpreter with these arguments."""
+    return [sys.executable, *(["-P"] if imports_safely() else []), *arguments]
+
+
+def imports_safely() -> bool:
+    """Whether nothing is imported from the working directory, as in the command `unisono`; in `python -m` it is."""
+    try:
+        here = os.getcwd()
+    except OSError:  # removed
+        return True
+    return not {"", here}.intersection(sys.path)
 
 
 def mpirun(ranks: int, command: list[str]) -> list[str]:

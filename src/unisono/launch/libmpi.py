@@ -11,9 +11,9 @@ looked at, in the environment of this process.
 """
 
 import subprocess
-import sys
 from collections.abc import Sequence
 
+from unisono.launch.commands import python
 from unisono.launch.environments import mpi_environment
 
 PATIENCE_S = 20.0
@@ -30,7 +30,7 @@ except (ImportError, RuntimeError) as error:
 
 def why_not(launcher: Sequence[str] = ()) -> str:
     """Why a process that `launcher` starts cannot load an MPI library; empty if it can."""
-    command = [*launcher, sys.executable, "-c", _LOOK]
+    command = [*launcher, *python("-c", _LOOK)]
     try:
         ended = subprocess.run(
             command,

@@ -35,6 +35,7 @@ from unisono.comm.shm import ShmCommunicator
 from unisono.comm.shm_plan import ShmPlan
 from unisono.errors import AskedToEnd, UserError, unknown_name
 from unisono.launch import children
+from unisono.launch.commands import python
 from unisono.launch.crew import Crew, Ended, answer
 from unisono.launch.environments import enter_rank
 from unisono.launch.sharers import NEWS, Sharers
@@ -226,4 +227,4 @@ def _become_fresh(job: dict[str, Any], sink: int) -> int:
     for fd in (job["segment"], sink):
         os.set_inheritable(fd, True)
     spec = json.dumps(job | {"sink": sink, "parent": os.getppid(), "path": sys.path, "argv": sys.argv})
-    os.execv(sys.executable, [sys.executable, "-m", "unisono.launch.fresh", spec])
+    os.execv(sys.executable, python("-m", "unisono.launch.fresh", spec))

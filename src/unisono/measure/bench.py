@@ -8,7 +8,6 @@ launcher, mpi worlds by mpirun. `bench_worker.py` is what runs inside.
 """
 
 import json
-import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -20,7 +19,7 @@ from unisono.comm.base import DTYPES, OPS
 from unisono.comm.shm_plan import ShmPlan
 from unisono.errors import UnisonoError, UserError, unknown_name
 from unisono.launch.children import Subprocess
-from unisono.launch.commands import mpirun
+from unisono.launch.commands import mpirun, python
 from unisono.launch.connect import installed, require, require_launcher
 from unisono.launch.environments import child_environment, mpi_environment
 from unisono.limits import check_limits, check_temporary_directory
@@ -125,7 +124,7 @@ def measure(worlds: list[WorldSpec]) -> Iterator[dict[str, Any]]:
 
 
 def _run_world(world: WorldSpec) -> Iterator[dict[str, Any]]:
-    worker = [sys.executable, "-m", "unisono.measure.bench_worker", json.dumps(asdict(world))]
+    worker = python("-m", "unisono.measure.bench_worker", json.dumps(asdict(world)))
     by_mpi = world.transport == "mpi"
     command = mpirun(world.ranks, worker) if by_mpi else worker
     environment = mpi_environment() if by_mpi else child_environment(threads=1)

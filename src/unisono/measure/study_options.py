@@ -23,7 +23,8 @@ class StudyOptions:
     """Run again what failed when this study was carried out before."""
 
     dry_run: bool = False
-    """Show the plan and an estimate of the time, from one epoch; then end."""
+    """Show the plan and an estimate of the time, from one epoch; then end. A recipe with code of its own (FILE.py) gets
+    no estimate: that would run it."""
 
     out: str = ""
     """The study's directory; one under studies/ if empty. The same command finds it again, and goes on."""

@@ -42,7 +42,7 @@ def recipe_of(run: str, overrides: dict[str, Any]) -> Recipe:
     """The recipe of a run directory, with what is given on top; if its file is gone, that of the newest snapshot."""
     path = Path(run).expanduser() / "recipe.toml"
     check_run_directory(path.parent)
-    if path.is_file() and path.stat().st_size:
+    if named_in(run) == str(path):
         return _without_idle_directory(load(str(path), {**overrides, "resume": run}), overrides)
     if (snapshot := newest(path.parent / SNAPSHOTS).snapshot) is None:
         if not path.parent.exists():
@@ -50,6 +50,12 @@ def recipe_of(run: str, overrides: dict[str, Any]) -> Recipe:
         raise UserError(f"--resume {run} is not a run directory: it has no recipe.toml", hint="give that of a run")
     saved = {name: value for name, value in snapshot.facts["recipe"].items() if name not in ONE_RUNS}
     return _without_idle_directory(changed(saved, {**overrides, "resume": run}, str(snapshot.path)), overrides)
+
+
+def named_in(run: str) -> str:
+    """The file that a resumed run's recipe is read from; that of its snapshots if it is gone."""
+    path = Path(run).expanduser() / "recipe.toml"
+    return str(path) if path.is_file() and path.stat().st_size else str(path.parent / SNAPSHOTS)
 
 
 def _without_idle_directory(recipe: Recipe, overrides: dict[str, Any]) -> Recipe:

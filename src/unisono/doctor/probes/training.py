@@ -7,7 +7,6 @@ The one idea: run the command as a user would, in directories of its own, and co
 
 import os
 import subprocess
-import sys
 import tempfile
 from functools import partial
 from importlib.util import find_spec
@@ -19,6 +18,7 @@ from unisono.doctor.probes import PATIENCE_S
 from unisono.errors import UnisonoError
 from unisono.files import read_file
 from unisono.launch.children import die_with_parent
+from unisono.launch.commands import python
 from unisono.launch.environments import child_environment
 from unisono.parsing import MOST_JSON_BYTES, parse_json
 
@@ -59,7 +59,7 @@ def judge(name: str, hashes: dict[int, str]) -> Finding:
 
 def train(out: Path, options: list[str]) -> str:
     """The hash of the weights that a training ended with."""
-    command = [sys.executable, "-m", "unisono", "train", *OPTIONS, *options, "--out", str(out)]
+    command = python("-m", "unisono", "train", *OPTIONS, *options, "--out", str(out))
     try:
         ended = subprocess.run(
             command, capture_output=True, text=True, errors="replace", timeout=PATIENCE_S, check=False,

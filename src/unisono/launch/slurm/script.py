@@ -17,6 +17,7 @@ import sys
 from dataclasses import dataclass
 from typing import final
 
+from unisono.launch.commands import imports_safely
 from unisono.launch.environments import SECRET, THREADS
 from unisono.launch.slurm.options import JobOptions, sbatch_words, warning_s
 from unisono.launch.slurm.quoting import as_path, check_plain, is_plain, quote, quote_directive
@@ -165,6 +166,8 @@ def _environment(script: Script) -> list[str]:
         *lines,
         *options.setup,
         f"python={'python' if options.venv or options.module else quote('the path of Python', sys.executable)}",
+        # For ranks that torchrun starts, too, by an interpreter of its own: see `commands.py`.
+        *(["export PYTHONSAFEPATH=1  # nothing is imported from the directory it runs in"] if imports_safely() else []),
         _CHECK,
         "export " + " ".join(f"{name}={script.layout.threads}" for name in THREADS),
         'MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)',

@@ -10,7 +10,6 @@ limit is a row with that reason; the kernel holds each rank to its share of the 
 """
 
 import json
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -20,6 +19,7 @@ from typing import Any, final
 from unisono.energy.others import Others
 from unisono.errors import CommTimeout
 from unisono.launch.children import Subprocess
+from unisono.launch.commands import python
 from unisono.launch.environments import child_environment
 from unisono.measure.tune.halving import Outcome, halve
 from unisono.measure.tune.options import TuneOptions
@@ -99,7 +99,7 @@ def _tried(cell: Cell, seconds: float, limit_bytes: int, before: Sequence[Record
 def run_trial(cell: Cell, seconds: float, limit_bytes: int) -> Record:
     """Some seconds of steps in a process of its own; what became of it."""
     spec = json.dumps({"recipe": values_of(cell.recipe), "seconds": seconds, "limit_bytes": limit_bytes})
-    command = [sys.executable, "-m", "unisono.measure.tune.worker", spec]
+    command = python("-m", "unisono.measure.tune.worker", spec)
     found: Record = {}
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as noise:
         try:

@@ -1,0 +1,50 @@
+"""Interpreters that we start import from where this one does, and not from the working directory."""
+
+import subprocess
+import sys
+
+import pytest
+
+from unisono.launch.commands import python
+from unisono.launch.slurm.options import JobOptions
+from unisono.launch.slurm.script import Script, write_script
+from unisono.launch.slurm.steps import Layout, make_step
+
+
+@pytest.fixture
+def shadowed(tmp_path, monkeypatch) -> None:
+    """The working directory has a module of the name of one that every interpreter can import."""
+    (tmp_path / "colorsys.py").write_text("print('a stranger')\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [place for place in sys.path if place])
+
+
+def said(command: list[str]) -> str:
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+
+
+@pytest.mark.parametrize("words", [("-c", "import colorsys"), ("-m", "colorsys")])
+def test_modules_are_not_taken_from_the_working_directory(words, shadowed):
+    assert said(python(*words)) == ""
+
+
+@pytest.mark.parametrize("here", ["", "the whole path"])
+def test_they_are_where_this_process_takes_them_from_there(here, shadowed, tmp_path, monkeypatch):
+    """As in `python -m unisono`."""
+    monkeypatch.setattr(sys, "path", [here and str(tmp_path), *sys.path])
+    assert said(python("-c", "import colorsys")) == "a stranger\n"
+
+
+def test_a_removed_working_directory_is_no_place_to_import_from(shadowed, tmp_path):
+    (tmp_path / "colorsys.py").unlink()
+    tmp_path.rmdir()
+    assert "-P" in python("-c", "")
+
+
+@pytest.mark.parametrize("safely", [True, False])
+def test_a_job_imports_as_the_command_that_made_it(safely, monkeypatch, shadowed):
+    if not safely:
+        monkeypatch.setattr(sys, "path", ["", *sys.path])
+    layout = Layout(nodes=1, ranks=3, threads=1)
+    text = write_script(Script(JobOptions(), layout, make_step("torchrun", layout, ["r2"], "none"), "", "run"))
+    assert ("\nexport PYTHONSAFEPATH=1" in text) == safely
