@@ -15,7 +15,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "unisono"
 LAYERS = [
     "cli", "doctor", "measure", "report", "study", "train", "launch", "world", "loop", "strategies", "data", "models",
     "optim", "comm", "arena", "recipe_reading", "recipe", "rng", "energy", "resources", "own", "own_code",
-    "tracebacks", "extras", "errors", "parsing", "files", "aligned",
+    "tracebacks", "extras", "safetensors_file", "errors", "parsing", "shapes", "files", "aligned",
 ]  # fmt: skip
 """From top to bottom: a file may import from its own layer and from those below."""
 

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import psutil
 
+from unisono.errors import UserError
+
 _CGROUP = Path("/sys/fs/cgroup")
 _OWN = Path("/proc/self/cgroup")
 
@@ -49,6 +51,13 @@ def available_bytes() -> int:
             # Pages of files that nobody uses count as used, but are given back when asked for.
             free = min(free, int(most) - int(used) + _inactive_file(group))
     return max(0, free)
+
+
+def check_memory(what: str, nbytes: int, hint: str) -> None:
+    """A `UserError` if `what`, a plural, need more memory than is available."""
+    if nbytes > (free := available_bytes()):
+        needed = readable_bytes(nbytes) if nbytes < 1 << 60 else "more than 1 EiB"
+        raise UserError(f"{what} need {needed} of memory, {readable_bytes(free)} are available", hint=hint)
 
 
 def memory_kills() -> int:
