@@ -65,7 +65,7 @@ def read_header(file: BinaryIO, most_bytes: int = MOST_HEADER_BYTES) -> Header:
     length = int.from_bytes(file.read(8), "little")
     if not 2 <= length <= min(nbytes - 8, most_bytes):
         raise ValueError(
-            f"says that its header has {length:,} bytes; the file has {nbytes:,}, and headers of up to "
+            f"says that its header has {length} bytes; the file has {nbytes:,}, and headers of up to "
             f"{most_bytes:,} are read"
         )
     try:
@@ -73,10 +73,10 @@ def read_header(file: BinaryIO, most_bytes: int = MOST_HEADER_BYTES) -> Header:
     except ValueError as error:
         raise ValueError(f"has a header that is not plain JSON: {error}") from None
     if not isinstance(entries, dict):
-        raise ValueError("has a header that lists no arrays")
+        raise ValueError("is no safetensors file: its header lists no arrays")
     metadata = entries.pop(_METADATA, {})
     if not isinstance(metadata, dict) or not all(isinstance(text, str) for text in metadata.values()):
-        raise ValueError("has metadata that are not texts by name")
+        raise ValueError("is no safetensors file: its metadata are not texts by name")
     tensors = {name: _tensor(name, entry, 8 + length) for name, entry in entries.items()}
     _check_places(tensors, 8 + length, nbytes)
     return Header(dict(sorted(tensors.items())), metadata)
@@ -95,14 +95,14 @@ def _tensor(name: str, entry: Any, start: int) -> Tensor:
     told: dict[str, Any] = entry if isinstance(entry, dict) else {}
     kind, shape, offsets = told.get("dtype"), told.get("shape"), told.get("data_offsets")
     bits = _BITS.get(kind) if isinstance(kind, str) else None
-    if kind is None or bits is None or not _are_counts(shape) or not _are_counts(offsets) or len(offsets) != 2:
-        raise ValueError(f"does not say type, shape and place of {_shown(name)}")
+    if kind is None or bits is None or not _are_whole(shape) or not _are_whole(offsets) or len(offsets) != 2:
+        raise ValueError(f"is no safetensors file: it does not say type, shape and place of {_shown(name)}")
     try:
         count = count_elements(shape)
     except ValueError as error:
-        raise ValueError(f"holds {_shown(name)}, {error}") from None
+        raise ValueError(f"holds {error}: {_shown(name)}") from None
     if (count * bits + 7) // 8 != offsets[1] - offsets[0]:
-        raise ValueError(f"gives {_shown(name)}, {count:,} times {kind}, {offsets[1] - offsets[0]} bytes"[:300])
+        raise ValueError(f"is no safetensors file: {_shown(name)}, {count:,} times {kind}, has another number of bytes")
     return Tensor(kind, tuple(shape), start + offsets[0], start + offsets[1])
 
 
@@ -111,14 +111,15 @@ def _check_places(tensors: Mapping[str, Tensor], start: int, nbytes: int) -> Non
     end = start
     for name, tensor in sorted(tensors.items(), key=lambda item: (item[1].start, item[1].stop)):
         if tensor.start != end:
-            raise ValueError(f"has {'a gap before' if tensor.start > end else 'other arrays in'} {_shown(name)}")
+            where = "there is a gap before" if tensor.start > end else "another array lies in"
+            raise ValueError(f"is no safetensors file: {where} {_shown(name)}")
         end = tensor.stop
     if end != nbytes:
-        raise ValueError(f"has {nbytes:,} bytes; by its header it ends after {end}"[:300])
+        raise ValueError(f"is no safetensors file: it has {nbytes:,} bytes, and its arrays end elsewhere")
 
 
-def _are_counts(value: Any) -> TypeGuard[list[int]]:
-    return isinstance(value, list) and all(type(n) is int and n >= 0 for n in value)
+def _are_whole(value: Any) -> TypeGuard[list[int]]:
+    return isinstance(value, list) and all(type(n) is int for n in value)
 
 
 def _shown(name: str) -> str:

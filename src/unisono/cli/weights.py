@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from unisono.train.weights import Weights
 
 
+_MOST_LETTERS = 200
+
+
 def weights(
     run: str,
     /,
@@ -67,13 +70,15 @@ def lines_of(card: "ModelCard") -> list[str]:
     """What is built, and what new samples go through; at most 80 columns."""
     from textwrap import wrap
 
-    activation = f", {card.activation}" if card.activation else ""
-    # A file of somebody else's may hold anything: repr for what cannot be printed.
-    model, data = (text if text.isprintable() else repr(text) for text in (card.model, card.data))
+    # A file of somebody else's may hold anything: repr for what cannot be printed, and not all of what is long.
+    texts = (card.model, card.data, card.engine, card.precision, card.activation and f", {card.activation}")
+    model, data, engine, precision, activation = (
+        text if text.isprintable() and len(text) <= _MOST_LETTERS else repr(text[:_MOST_LETTERS]) for text in texts
+    )
     shape = " x ".join(map(str, card.shape))
     outputs = f"{card.classes:,} classes" if card.classes else f"{card.outputs:,} numbers"
     told = [
-        f"{model} ({card.engine}, {card.precision}{activation}), trained on {data}",
+        f"{model} ({engine}, {precision}{activation}), trained on {data}",
         f"a sample: {shape}{' tokens' if card.tokens else ''}; outputs: {outputs}",
         f"before the network: {_preprocessing(card)}",
     ]

@@ -86,7 +86,7 @@ def read(folder: Path) -> Manifest:
         nbytes = os.fstat(file.fileno()).st_size
         if nbytes > MOST_TEXT_BYTES:
             raise Damaged(path, f"is {nbytes} bytes long, which no manifest is")
-        whole = file.readall() or b""
+        whole = file.read()
     seal = len(whole) - 64 - len(_END)
     if seal < 0 or whole[seal:] != (hashlib.sha256(whole[:seal]).hexdigest() + _END).encode():
         raise Damaged(path, "does not hold what was written: it does not end with its own SHA-256")
