@@ -7,6 +7,7 @@ snapshot either way.
     recipe = located(recipe, "/home/me/project")            # data="rows.npz" -> "/home/me/project/rows.npz"
 """
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -44,7 +45,7 @@ def inside(name: str, value: str, directory: str) -> str:
 
 
 def _exists(name: str, value: str) -> bool:
-    return Path(FILES[name](value)).exists()
+    return os.path.exists(FILES[name](value))  # False for names that no file system takes
 
 
 def _data(value: str) -> str:
