@@ -111,3 +111,9 @@ def test_small_files_and_short_options_never_take_a_gigabyte(tmp_path):
     for line, words in zip(said[1:], expected, strict=True):
         assert line.startswith("refused "), line
         assert words in line
+
+
+@pytest.mark.parametrize("name", ["~nobody-of-that-name/x.npz", "~nobody-of-that-name/x.txt", "~nobody-of-that-name/x"])
+def test_the_home_of_a_user_who_is_not_there(name):
+    with pytest.raises(UserError, match=r"(?i)no such file"):
+        load(name)

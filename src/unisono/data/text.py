@@ -44,7 +44,7 @@ class TextOptions:
 def load_text(spec: str) -> Raw:
     """The windows of the file that `spec`, "path.txt" or "path.txt:context=64", names."""
     stem, _, rest = spec.rpartition(".txt")
-    path = Path(f"{stem}.txt").expanduser()
+    path = Path(os.path.expanduser(f"{stem}.txt"))
     options = parse(path.name, rest.removeprefix(":"), TextOptions)
     try:
         with open_file(path) as file:

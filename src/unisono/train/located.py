@@ -39,7 +39,7 @@ def located(recipe: Recipe, directory: str) -> Recipe:
 def inside(name: str, value: str, directory: str) -> str:
     """The option with its file in `directory`, if it names one by a relative path."""
     file = FILES[name](value)
-    if not file or not directory or Path(file).expanduser().is_absolute():
+    if not file or not directory or Path(os.path.expanduser(file)).is_absolute():
         return value
     return f"{Path(directory) / file}{value[len(file) :]}"
 

@@ -9,6 +9,7 @@ A launcher that starts all ranks again after one of them died (torchrun --max-re
 `after_restart` finds out what it goes on with.
 """
 
+import os
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -42,7 +43,7 @@ _MOST_SUMMARY_BYTES = 16 << 20
 
 def recipe_of(run: str, overrides: dict[str, Any]) -> Recipe:
     """The recipe of a run directory, with what is given on top; if its file is gone, that of the newest snapshot."""
-    path = Path(run).expanduser() / "recipe.toml"
+    path = Path(os.path.expanduser(run)) / "recipe.toml"
     if path.is_file() and path.stat().st_size:
         return _without_idle_directory(load(str(path), {**overrides, "resume": run}), overrides)
     if (snapshot := newest(path.parent / SNAPSHOTS).snapshot) is None:
@@ -86,7 +87,7 @@ def after_restart(recipe: Recipe, count: int) -> Again:
     begins = f"Started again by the launcher (restart {count}), from the beginning:"
     if not recipe.out:
         return Again(recipe, f"{begins} without --out nobody knows where its snapshots are.")
-    run = Path(recipe.out).expanduser()
+    run = Path(os.path.expanduser(recipe.out))
     if not (run / "recipe.toml").is_file():
         return Again(recipe, f"{begins} {recipe.out} was not begun.")
     # Nothing says who began the directory: one of another recipe is another run's, finished or not.
@@ -117,7 +118,7 @@ def find_snapshot(recipe: Recipe) -> Snapshot | None:
             f"--out {recipe.out} with --resume {recipe.resume}: a run goes on in its own directory",
             hint="leave --out out; to keep the old one, copy it first",
         )
-    run = Path(recipe.resume).expanduser()
+    run = Path(os.path.expanduser(recipe.resume))
     if (epochs := _finished(run)) is not None:
         _check_going_on(recipe, run, epochs)
     snapshot = check_run(newest(run / SNAPSHOTS).require())
