@@ -79,7 +79,7 @@ def test_a_data_dir_that_the_data_do_not_read_is_refused(spec):
 
 
 def test_small_files_and_short_options_never_take_a_gigabyte(tmp_path):
-    x, y = np.zeros((1 << 20, 61), np.uint8), np.arange(2, dtype=np.uint8).repeat(1 << 19)
+    x, y = np.zeros((1 << 19, 61), np.uint8), np.arange(2, dtype=np.uint8).repeat(1 << 18)
     np.savez_compressed(tmp_path / "most.npz", train_x=x, train_y=y)
     np.savez_compressed(tmp_path / "more.npz", train_x=np.zeros((70 << 20, 1), np.uint8), train_y=y)
     np.save(tmp_path / "train_y.npy", np.arange(13))
@@ -99,7 +99,7 @@ def test_small_files_and_short_options_never_take_a_gigabyte(tmp_path):
     )
     assert done.stderr == ""
     said = done.stdout.splitlines()
-    assert said[0] == f"loaded ({1 << 20}, 61)"
+    assert said[0] == f"loaded ({1 << 19}, 61)"
     expected = [
         "to be unpacked to",
         "but 104 follow",

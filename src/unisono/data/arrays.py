@@ -25,7 +25,7 @@ from unisono.data.raw import Raw, collect
 from unisono.errors import UserError
 from unisono.files import open_file
 
-MOST_UNPACKED, MOST_RATIO = 64 << 20, 100
+MOST_UNPACKED, MOST_RATIO = 32 << 20, 100
 """An .npz is unpacked to that many bytes, or so many times its own length, whichever is more."""
 _ENCRYPTED = 1
 _MALFORMED = (
