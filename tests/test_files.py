@@ -192,6 +192,12 @@ def test_content_of_each_kind_and_modes(run):
     assert modes == {"s": "0o640", ".lock": "0o600", "secret": "0o600"}
 
 
+@pytest.mark.parametrize("name", ["a" * 255, "ä" * 127, "字" * 85, os.fsdecode(b"\xff" * 255)])
+def test_the_longest_names_have_drafts(name, run):
+    write_file(run / name, "1")
+    assert os.listdir(run) == [name]
+
+
 def test_a_lock_that_others_could_read_becomes_private(run):
     (run / ".lock").write_text("")
     (run / ".lock").chmod(0o644)

@@ -31,7 +31,7 @@ Content = bytes | memoryview | str | Callable[[BinaryIO], None]
 """What a file is to hold, or a function that writes it. Text is written as UTF-8."""
 
 _PIECE_BYTES = 1 << 24
-_DRAFT = re.compile(r"\..+\.[0-9a-f]{16}\.part")
+_DRAFT = re.compile(r"\..*\.[0-9a-f]{16}\.part")
 _NEW = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _LINK, _IRREGULAR = "is a link, which is not followed", "is not a regular file"
 _DIRECTORY, _NO_DIRECTORY = "is a directory", "is not a directory"
@@ -87,7 +87,7 @@ def write_file(
     """
     with open_folder(path.parent, within=within) as folder:
         _check_kind(path, folder, "file")
-        draft = f".{path.name[:200]}.{secrets.token_hex(8)}.part"
+        draft = f".{_cut(path.name)}.{secrets.token_hex(8)}.part"
         with naming(path):
             fd = os.open(draft, os.O_WRONLY | _NEW, mode, dir_fd=folder)
         try:
@@ -198,6 +198,11 @@ def naming(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def _cut(name: str) -> str:
+    """At most 200 bytes of a name: a draft's is longer, and file systems take 255."""
+    return os.fsencode(name)[:200].decode("utf-8", "ignore")
 
 
 def _fill(fd: int, path: Path, content: Content, durable: bool) -> None:

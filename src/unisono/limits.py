@@ -97,7 +97,7 @@ def task_room(needed: int) -> tuple[int, str]:
     rooms = [(group_task_room(), "pids.max of the container or job")]
     for name in ("threads-max", "pid_max"):
         with suppress(OSError, ValueError):
-            rooms.append((int((_PROC / "sys/kernel" / name).read_text()) - everybody, f"kernel.{name}"))
+            rooms.append((int((_PROC / "sys/kernel" / name).read_text(encoding="utf-8")) - everybody, f"kernel.{name}"))
     if os.geteuid() != 0:  # root is not bound by it
         # To count a user's tasks takes long where there are many: not if there is room for everybody's.
         most = _raise_soft_limit(resource.RLIMIT_NPROC, needed + everybody)
@@ -145,7 +145,7 @@ def _open_files() -> int:
 def _all_tasks() -> int:
     """Of the machine: the second number of '3/517'."""
     try:
-        return int((_PROC / "loadavg").read_text().split()[3].partition("/")[2])
+        return int((_PROC / "loadavg").read_text(encoding="utf-8").split()[3].partition("/")[2])
     except (OSError, ValueError, IndexError):
         return 0
 

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import psutil
 
+from unisono.errors import UserError
+
 _CGROUP = Path("/sys/fs/cgroup")
 _OWN = Path("/proc/self/cgroup")
 UNREADABLE = (psutil.Error, OSError, ValueError, LookupError, NotImplementedError)
@@ -85,6 +87,13 @@ def group_task_room() -> int | None:
         if most.isdigit() and used.isdigit():
             rooms.append(max(0, int(most) - int(used)))
     return min(rooms, default=None)
+
+
+def check_memory(what: str, nbytes: int, hint: str) -> None:
+    """A `UserError` if `what`, a plural, need more memory than is available."""
+    if nbytes > (free := available_bytes()):
+        needed = readable_bytes(nbytes) if nbytes < 1 << 60 else "more than 1 EiB"
+        raise UserError(f"{what} need {needed} of memory, {readable_bytes(free)} are available", hint=hint)
 
 
 def memory_kills() -> int:

@@ -1,6 +1,8 @@
 """`unisono weights` as a user meets it: from a real run to the table and the files."""
 
 import json
+import math
+import os
 import re
 import resource
 import shlex
@@ -189,6 +191,12 @@ def file_of(kind: str, elements: int, name: str = "W", order: str = "") -> bytes
     return len(text).to_bytes(8, "little") + text + bytes(8)
 
 
+def carded(**changed: object) -> str:
+    """The order of such a file, with a card in which something is changed."""
+    card = ModelCard("mlp:7", "numpy", "fp32", "relu", 0.0, "digits", 3, 3, "", (13,), False, Normalisation()).plain
+    return json.dumps({"parameters": ["W"], "buffers": [], "card": card | changed})
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -203,6 +211,13 @@ def file_of(kind: str, elements: int, name: str = "W", order: str = "") -> bytes
         (file_of("F32", 2, order='{"parameters": ["W"]}'), "damaged: the order"),
         (file_of("F32", 2, order='{"parameters": [1], "buffers": []}'), "damaged: the order"),
         (file_of("F32", 2, order='{"parameters": ["W"], "buffers": ["W"]}'), "damaged: the order"),
+        (file_of("F32", 2, order="[" * 90_000), "damaged: the order"),
+        (file_of("F32", 2, order='{"parameters": ["W"], "buffers": [], "torch": {"a": []}}'), "damaged: the order"),
+        (file_of("F32", 2, order=carded(classes=1e400)), "damaged: the order"),
+        (file_of("F32", 2, order=carded(shape=[math.nan])), "damaged: the order"),
+        (file_of("F32", 2, order=carded(normalisation={"kind": "unit", "shift": 1, "scale": 2})), "damaged: the order"),
+        (file_of("F32", 2, order=carded(normalisation=None, outputs=None)), "damaged: the order"),
+        (file_of("F32", 2)[:8] + b"{" * 60 + bytes(20), "cannot be read: it has a header that is not plain JSON"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -232,3 +247,34 @@ def test_the_commands_of_the_readme_are_valid():
     assert commands
     for command in commands:
         app.parse_args(shlex.split(command)[1:], exit_on_error=False, print_error=False)
+
+
+def test_texts_of_a_card_do_not_write_to_the_terminal(called, tmp_path):
+    (tmp_path / "w.safetensors").write_bytes(
+        file_of("F32", 2, order=carded(engine="\x1b[2J", precision="\x07", activation="\x1b[31m", model="m" * 9999))
+    )
+    code, shown, errors = called(tmp_path / "w.safetensors")
+    assert (code, errors) == (0, "")
+    assert not set(shown) & set("\x1b\x07")
+    assert len(shown) < 3000
+
+
+def test_only_regular_files_and_no_links_of_a_run(called, run, tmp_path):
+    weights, elsewhere = run / "weights.safetensors", tmp_path / "elsewhere.safetensors"
+    weights.rename(elsewhere)
+    weights.symlink_to(elsewhere)
+    assert "weights.safetensors cannot be read: is a link, which is not followed" in called(run)[2]
+    assert called(weights)[0] == 0, "a link that is named is followed"
+    weights.unlink()
+    os.mkfifo(weights)
+    for named in (run, weights):
+        code, _, errors = called(named)
+        assert code == 2
+        assert "weights.safetensors cannot be read: is not a regular file" in errors
+    weights.unlink()
+    elsewhere.rename(weights)
+    (run / "summary.json").unlink()
+    os.mkfifo(run / "summary.json")
+    code, _, errors = called(run)
+    assert code == 2
+    assert "summary.json is damaged" in errors

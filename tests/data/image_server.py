@@ -25,6 +25,7 @@ class Server(HTTPServer):
         self.lie = 0
         self.status = 200
         self.chunked = False
+        self.leads_to = ""
 
     @property
     def url(self) -> str:
@@ -39,6 +40,12 @@ class Handler(BaseHTTPRequestHandler):
         name, wanted = self.path.strip("/"), self.headers.get("Range", "")
         self.server.asked.append((name, wanted))
         self.close_connection = True
+        if self.server.leads_to and name != "led":
+            self.send_response(302)
+            self.send_header("Location", self.server.leads_to)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
         if name not in self.server.files or self.server.status != 200:
             self.send_error(404 if self.server.status == 200 else self.server.status)
             return

@@ -1,3 +1,12 @@
+import io
+import os
+import socket
+import struct
+import warnings
+import zipfile
+from contextlib import suppress
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -105,3 +114,114 @@ def test_other_files_are_refused(tmp_path):
     np.save(tmp_path / "x.npy", X)
     with pytest.raises(UserError, match="neither a directory nor an"):
         load(str(tmp_path / "x.npy"))
+
+
+def bundle(path, entries, method=zipfile.ZIP_DEFLATED):
+    with warnings.catch_warnings(action="ignore"), zipfile.ZipFile(path, "w", method) as archive:
+        for name, content in entries:
+            archive.writestr(name, content)
+    return str(path)
+
+
+def npy(array):
+    np.save(file := io.BytesIO(), array)
+    return file.getvalue()
+
+
+def zeros(count):
+    """An .npy of that many zero bytes."""
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, {"descr": "|u1", "fortran_order": False, "shape": (count, 1)})
+    return header.getvalue() + bytes(count)
+
+
+WHOLE = [(f"{name}.npy", npy(array)) for name, array in PARTS.items()]
+
+
+@pytest.mark.parametrize(
+    ("entries", "method", "message"),
+    [
+        ([*WHOLE, ("train_x.npy", npy(X))], zipfile.ZIP_STORED, "it holds train_x twice"),
+        ([*WHOLE, ("train_x", npy(X))], zipfile.ZIP_DEFLATED, "it holds train_x twice"),
+        (WHOLE, zipfile.ZIP_BZIP2, "train_x is compressed in a way"),
+        (WHOLE, zipfile.ZIP_LZMA, "train_x is compressed in a way"),
+        ([("train_x.npy", zeros(67 << 20)), *WHOLE[1:]], zipfile.ZIP_DEFLATED, r"to 70,25\d,\d{3}; at most 100"),
+        ([("train_x.npy", b"\x93NUMPY")], zipfile.ZIP_STORED, "starts with"),
+    ],
+)  # fmt: skip
+def test_archives_that_numpy_does_not_write(tmp_path, entries, method, message):
+    with pytest.raises(UserError, match=rf"mine\.npz: damaged, or not a NumPy file \(.*{message}"):
+        load(bundle(tmp_path / "mine.npz", entries, method))
+
+
+def test_an_encrypted_entry(tmp_path):
+    path = bundle(tmp_path / "mine.npz", WHOLE)
+    content = bytearray((tmp_path / "mine.npz").read_bytes())
+    place = content.index(b"PK\x01\x02")
+    content[place + 8] |= 1
+    (tmp_path / "mine.npz").write_bytes(content)
+    with pytest.raises(UserError, match="train_x is encrypted"):
+        load(path)
+
+
+def test_an_entry_that_says_less_than_it_holds(tmp_path):
+    path = tmp_path / "mine.npz"
+    bundle(path, WHOLE)
+    whole = path.read_bytes()
+    place = whole.index(b"PK\x01\x02") + 24
+    for declared in (150, 0):
+        path.write_bytes(whole[:place] + struct.pack("<I", declared) + whole[place + 4 :])
+        with pytest.raises(UserError, match="damaged, or not a NumPy file"):
+            load(str(path))
+
+
+def test_names_of_strangers_are_neither_read_nor_written_to_the_terminal(tmp_path):
+    odd = [(f"{number}\x1b[31m.npy", b"") for number in range(27)]
+    with pytest.raises(UserError, match=r"it holds '0\\x1b\[31m', .* and 7 others\nHINT") as caught:
+        load(bundle(tmp_path / "mine.npz", odd))
+    assert "\x1b" not in str(caught.value)
+
+
+def test_flipped_bytes_of_an_archive_never_give_a_traceback(tmp_path):
+    path = tmp_path / "mine.npz"
+    bundle(path, WHOLE[:2])
+    whole = path.read_bytes()
+    refused = 0
+    for place in range(len(whole)):
+        damaged = bytearray(whole)
+        damaged[place] ^= 1 << place % 8
+        path.write_bytes(damaged)
+        with suppress(UserError):
+            load(str(path))
+            continue
+        refused += 1
+    assert refused > len(whole) / 3
+
+
+@pytest.mark.parametrize("kind", ["pipe", "socket", "device", "directory"])
+@pytest.mark.parametrize("name", ["train_x.npy", "mine.npz", "mine.txt"])
+def test_only_regular_files_are_read(tmp_path, monkeypatch, kind, name):
+    monkeypatch.chdir(tmp_path)  # names of sockets are short
+    save(tmp_path, PARTS, flat=True)
+    path = Path(name)
+    path.unlink(missing_ok=True)
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "socket":
+        with socket.socket(socket.AF_UNIX) as made:
+            made.bind(name)
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    else:
+        path.mkdir()
+    told = "Is a directory|is not a regular file|not found"
+    if name == "mine.npz" and kind == "directory":
+        told = "not found: "  # a directory of .npy files may have any name
+    with pytest.raises(UserError, match=told):
+        load("." if name == "train_x.npy" else f"./{name}")
+
+
+def test_a_link_to_data_is_followed(tmp_path):
+    np.savez(tmp_path / "mine.npz", **PARTS)
+    (tmp_path / "link.npz").symlink_to(tmp_path / "mine.npz")
+    assert load(str(tmp_path / "link.npz")).train_x.shape == (8, 3)

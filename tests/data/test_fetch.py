@@ -1,8 +1,10 @@
 import fcntl
+import io
 import os
 import socket
 import threading
 from dataclasses import replace
+from email.message import Message
 
 import pytest
 
@@ -100,7 +102,7 @@ def test_a_wrong_file_is_refused_and_not_kept(job, server):
 
 def test_a_file_that_is_too_long_is_not_written_to_the_end(job, server):
     server.files["file.gz"] = BODY * 3
-    with pytest.raises(UserError, match="more than 256000 bytes came"):
+    with pytest.raises(UserError, match="768,000 bytes are to come; the file that is expected has at most 256,000"):
         fetch(job, fine)
     assert job.path.with_name("file.gz.part").stat().st_size == 0
 
@@ -217,3 +219,34 @@ def test_who_is_waited_for_is_said(job, capsys, monkeypatch):
     told = capsys.readouterr().err
     assert told.startswith(f"unisono: waiting for another download: process {os.getpid()} ")
     assert told.endswith(f" holds {job.path.parent / '.lock'}\n")
+
+
+def test_a_file_that_is_too_long_and_does_not_say_so(job, server):
+    server.files["file.gz"], server.chunked = BODY * 3, True
+    with pytest.raises(UserError, match="more than 256000 bytes came; the file that is expected has at most 256,000"):
+        fetch(job, fine)
+
+
+def test_a_redirect_to_the_same_scheme_is_followed(job, server):
+    server.files["led"], server.leads_to = BODY, f"{server.url}/led"
+    fetch(job, fine)
+    assert job.path.read_bytes() == BODY
+
+
+@pytest.mark.parametrize("where", ["ftp://127.0.0.1/file", "FILE:///etc/passwd", "data:,x"])
+def test_a_redirect_to_another_scheme_is_refused(job, server, where):
+    server.leads_to = where
+    with pytest.raises(UserError, match=r"the server leads to '.*', from http to something else|answers 302"):
+        fetch(job, fine)
+    assert len(server.asked) == 1
+
+
+@pytest.mark.parametrize(("where", "followed"), [("http://example.org/x", False), ("https://example.org/x", True)])
+def test_https_is_never_left(where, followed):
+    asked = module.Request("https://example.org/file.gz")
+    arguments = asked, io.BytesIO(), 302, "Found", Message(), where
+    if followed:
+        assert module._Redirects().redirect_request(*arguments).full_url == where
+    else:
+        with pytest.raises(UserError, match="from https to something else"):
+            module._Redirects().redirect_request(*arguments)

@@ -1,5 +1,6 @@
 import gzip
 import hashlib
+import os
 import struct
 
 import numpy as np
@@ -43,6 +44,11 @@ def test_every_element_type(tmp_path, code, kind):
         (idx_bytes(IMAGES)[:-1], "says 2 x 3 x 4 of 1 bytes, 24 in all, found 23: truncated"),
         (idx_bytes(IMAGES) + b"\0", "24 in all, found more"),
         (b"\0\0\x0e\x03" + b"\xff" * 12, "not believable"),
+        (b"\0\0\x08\xff" + bytes(4 * 255), "not believable: an array of 255 dimensions; at most 32 are read"),
+        (b"\0\0\x08\x04" + bytes(4) + b"\xff" * 12, "not believable: an array of shape"),
+        (struct.pack(">BBBBII", 0, 0, 8, 2, 1 << 13, (1 << 13) + 1), "not believable: at most 67,108,864 are read"),
+        (gzip.compress(idx_bytes(IMAGES))[:-8] + bytes(8), "compressed data are damaged .CRC"),
+        (gzip.compress(idx_bytes(IMAGES) + bytes(1 << 20)), "24 in all, found more"),
         (gzip.compress(idx_bytes(IMAGES))[:-9], "compressed data end too early: truncated"),
         (b"\x1f\x8b" + b"no" * 20, "compressed data are damaged"),
     ],
@@ -73,3 +79,11 @@ def test_a_flipped_byte_never_passes_for_the_same_file(tmp_path_factory, place, 
     except UserError:
         return
     assert found.sha256 == hashlib.sha256(idx_bytes(IMAGES)).hexdigest()
+
+
+def test_only_regular_files_are_read(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "endless").symlink_to("/dev/zero")
+    for name in ("pipe", "endless"):
+        with pytest.raises(UserError, match=f"{name}: is not a regular file"):
+            idx.read(tmp_path / name)

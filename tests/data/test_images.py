@@ -1,4 +1,6 @@
 import gzip
+import hashlib
+import struct
 from dataclasses import replace
 from pathlib import Path
 
@@ -82,6 +84,48 @@ def test_the_files_of_another_set_are_recognised(small_mnist, server, tmp_path, 
 def test_another_compression_of_the_same_images_is_right(small_mnist, server):
     server.files = image_files(small_mnist, level=1)
     assert load("mnist").test_x.shape == (10, 12)
+
+
+def as_it_comes(arrays):
+    return {
+        key: images.Packed(len(content), hashlib.sha256(content).hexdigest())
+        for key, content in zip(images.NAMES, image_files(arrays).values(), strict=True)
+    }
+
+
+def test_what_a_sets_own_address_serves_is_compared_before_it_is_unpacked(small_mnist, server, monkeypatch):
+    packed = as_it_comes(small_mnist)
+    monkeypatch.setitem(images.SETS, "mnist", replace(images.SETS["mnist"], packed=packed))
+    assert load("mnist").test_x.shape == (10, 12)
+    images.cache_dir("mnist").joinpath(f"{FIRST}.gz").unlink()
+    content = bytearray(server.files[f"{FIRST}.gz"])
+    content[-9] ^= 1
+    server.files[f"{FIRST}.gz"] = bytes(content)
+    monkeypatch.setattr(images.idx, "read", lambda path: pytest.fail("unpacked"))
+    with pytest.raises(UserError, match=f"SHA-256 as it came .*, expected {packed['train_x'].sha256}"):
+        load("mnist")
+    server.files[f"{FIRST}.gz"] = bytes(content) + b"more"
+    with pytest.raises(UserError, match=f"expected has at most {len(content):,}"):
+        load("mnist")
+
+
+def test_another_address_may_have_another_compression(small_mnist, server, monkeypatch):
+    own = replace(images.SETS["mnist"], base_url="http://127.0.0.1:1", packed=as_it_comes(small_mnist))
+    monkeypatch.setitem(images.SETS, "mnist", own)
+    server.files = image_files(small_mnist, level=1)
+    assert load("mnist", DataOptions(base_url=server.url)).test_x.shape == (10, 12)
+
+
+def test_a_bomb_from_another_address_is_not_unpacked(small_mnist, server):
+    server.files[f"{FIRST}.gz"] = gzip.compress(struct.pack(">BBBBI", 0, 0, 8, 1, 1 << 30) + bytes(1 << 22))
+    with pytest.raises(UserError, match="not believable: at most 67,108,864 are read"):
+        load("mnist")
+
+
+@pytest.mark.parametrize("name", images.SETS)
+def test_sets_come_over_https(name):
+    assert images.SETS[name].base_url.startswith("https://")
+    assert images.SETS[name].packed.keys() == images.SETS[name].sha256.keys() == images.NAMES.keys()
 
 
 def test_a_file_with_other_contents_is_refused_by_name_with_both_checksums(small_mnist, server, tmp_path):

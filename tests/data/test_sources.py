@@ -1,4 +1,8 @@
 import hashlib
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -72,3 +76,44 @@ def test_where_things_are(small_mnist):
 def test_a_data_dir_that_the_data_do_not_read_is_refused(spec):
     with pytest.raises(UserError, match=r"(?s)--data-dir ../mine with .*, which does not read it.*--data \.\./mine\?"):
         load(spec, DataOptions(data_dir="../mine"))
+
+
+def test_small_files_and_short_options_never_take_a_gigabyte(tmp_path):
+    x, y = np.zeros((1 << 19, 61), np.uint8), np.arange(2, dtype=np.uint8).repeat(1 << 18)
+    np.savez_compressed(tmp_path / "most.npz", train_x=x, train_y=y)
+    np.savez_compressed(tmp_path / "more.npz", train_x=np.zeros((70 << 20, 1), np.uint8), train_y=y)
+    np.save(tmp_path / "train_y.npy", np.arange(13))
+    (tmp_path / "train_x.npy").write_bytes(
+        (tmp_path / "train_y.npy").read_bytes().replace(b"(13,), }            ", b"(13, 13000000000), }")
+    )
+    for name in ("long.txt", "long.npz"):
+        with open(tmp_path / name, "wb") as file:
+            file.truncate(1 << 40)  # holes
+    assert all((tmp_path / name).stat().st_size < 1 << 20 for name in ("most.npz", "more.npz", "train_x.npy"))
+    specs = ["most.npz", "more.npz", "./", "long.txt", "long.npz"]
+    specs += ["synthetic-text:characters=1" + "0" * 14, "synthetic:rows=13,classes=1" + "0" * 14]
+    command = [sys.executable, Path(__file__).with_name("memory_bombs.py"), *specs]
+    environment = os.environ | {"OPENBLAS_NUM_THREADS": "1"}
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.stderr == ""
+    said = done.stdout.splitlines()
+    assert said[0] == f"loaded ({1 << 19}, 61)"
+    expected = [
+        "to be unpacked to",
+        "but 104 follow",
+        "TiB of memory",
+        "not a zip file",
+        "TiB of memory",
+        "TiB of memory",
+    ]
+    for line, words in zip(said[1:], expected, strict=True):
+        assert line.startswith("refused "), line
+        assert words in line
+
+
+@pytest.mark.parametrize("name", ["~nobody-of-that-name/x.npz", "~nobody-of-that-name/x.txt", "~nobody-of-that-name/x"])
+def test_the_home_of_a_user_who_is_not_there(name):
+    with pytest.raises(UserError, match=r"(?i)no such file"):
+        load(name)

@@ -95,8 +95,18 @@ def test_no_test_rows():
         ("noise=3", "noise has no meaning for classification"),
         ("test_rows=-3", "test_rows is -3"),
         ("classes=9,rows=1", "one class only"),
+        ("rows=1" + "0" * 30, r"1,200,000.* rows of 32 features in 10 classes need more than 1 EiB of memory"),
+        ("rows=13,features=1" + "0" * 30, r"15 rows of 1,000.* need more than 1 EiB"),
+        ("rows=13,test_rows=1" + "0" * 30, "need more than 1 EiB"),
+        ("rows=13,classes=1" + "0" * 15, r"in 1,000,000,000,000,000 classes need 698491\.9 TiB"),
+        ("rows=" + "9" * 5000, "is longer than 40 characters\nHINT: for example rows=10000"),
+        ("rows=1e400", "'1e400' is not a whole number"),
+        ("rows=-13", "rows is -13"),
+        ("rows=nan", "'nan' is not a whole number"),
+        ("regression,noise=1e400", "noise is inf"),
+        ("seed=1" + "0" * 30, "out of range"),
     ],
-)
+)  # fmt: skip
 def test_mistakes_are_refused(options, message):
     with pytest.raises(UserError, match=message):
         load(f"synthetic:{options}")

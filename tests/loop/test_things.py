@@ -70,7 +70,8 @@ def test_schedulers_and_averages_go_on():
                          torch.optim.lr_scheduler.MultiStepLR(fresh, [2, 4], 0.5)]  # fmt: skip
                 given["scheduler"], before = torch.optim.lr_scheduler.SequentialLR(fresh, parts, [3]), optimizer
                 given["own"]["best"] = 0.0
-                things.put_into(given, saved, arrays)
+                for name, thing in given.items():
+                    things.put_into(thing, saved[name], arrays)
                 fresh.param_groups[0].update(lr=before.param_groups[0]["lr"])
                 optimizer = fresh
                 assert given["own"] == {"best": math.inf}

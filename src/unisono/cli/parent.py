@@ -26,6 +26,7 @@ from unisono.limits import crowd_note
 from unisono.recipe import Recipe
 from unisono.strategies.peers import check_gpus, devices_of, transport_of, warm_up
 from unisono.strategies.wire import wire_notes
+from unisono.terminal import print
 from unisono.train.enough import check_machine
 from unisono.train.job import Job, prepare
 from unisono.train.precision_trial import precision_notes

@@ -39,7 +39,7 @@ from unisono.train.job import Job, load_data, prepare
 from unisono.train.precision_trial import precision_notes
 from unisono.train.rescuing import Refuge
 from unisono.train.resuming import SNAPSHOTS
-from unisono.train.saving import check_data
+from unisono.train.saving import check_snapshot
 from unisono.train.snapshots.finding import Snapshot
 from unisono.train.team import Halted, Places
 from unisono.train.unwatched import Origin, train_unwatched
@@ -156,7 +156,7 @@ def _begin(comm: Communicator, recipe: Recipe, restarts: int, trust: Trust = ANY
     if recipe.strategy == "local" and recipe.allreduce != "arena":
         refuse_faults(recipe)  # what makes up its state is in many places
     job = prepare(recipe, load_once(comm, lambda: load_data(recipe)))
-    told(comm, lambda: check_data(job, found[0]) if found else None)
+    told(comm, lambda: check_snapshot(job, found[0]) if found else None)
     return job, Origin(seen["position"], found[0] if found else None), seen["anew"]
 
 

@@ -13,6 +13,7 @@ from typing import Annotated
 from cyclopts import Group, Parameter
 
 from unisono.recipe import Recipe
+from unisono.terminal import print
 from unisono.trust import QUESTIONABLE, Trust, refusal
 
 TrustOption = Annotated[

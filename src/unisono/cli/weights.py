@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from unisono.train.weights import Weights
 
 
+_MOST_LETTERS = 200
+
+
 def weights(
     run: str,
     /,
@@ -68,12 +71,13 @@ def lines_of(card: "ModelCard") -> list[str]:
     """What is built, and what new samples go through; at most 80 columns."""
     from textwrap import wrap
 
-    activation = f", {card.activation}" if card.activation else ""
-    model, data = printable(card.model), printable(card.data)  # of a file that may be somebody else's
+    # A file of somebody else's may hold anything, and much of it.
+    texts = (card.model, card.data, card.engine, card.precision, card.activation and f", {card.activation}")
+    model, data, engine, precision, activation = (printable(text[:_MOST_LETTERS]) for text in texts)
     shape = " x ".join(map(str, card.shape))
     outputs = f"{card.classes:,} classes" if card.classes else f"{card.outputs:,} numbers"
     told = [
-        f"{model} ({card.engine}, {card.precision}{activation}), trained on {data}",
+        f"{model} ({engine}, {precision}{activation}), trained on {data}",
         f"a sample: {shape}{' tokens' if card.tokens else ''}; outputs: {outputs}",
         f"before the network: {_preprocessing(card)}",
     ]

@@ -1,23 +1,38 @@
 """The user's own arrays: a directory of .npy files, or one .npz.
 
-The one idea: the names say what is what, and Python objects are never unpacked (allow_pickle=False).
+The one idea: the names say what is what, and Python objects are never unpacked (`npy.py`).
 
     load_arrays(Path("my-data"))     # train_data/train_x.npy, train_data/train_y.npy, test_data/test_x.npy ...
     load_arrays(Path("my-data"))     # or flat: train_x.npy, train_y.npy, test_x.npy ...
     load_arrays(Path("my.npz"))      # with arrays of these names
 
-Limits: read into memory whole. Validation and test parts may be missing; other files and names are not looked at.
+Limits: regular files only, read into memory whole. What an .npz is unpacked to is bounded by its length. Validation and
+test parts may be missing; other files and names are not looked at.
 """
 
+import os
+import struct
 import zipfile
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from unisono.data.dataset import ARRAYS
+from unisono.data.npy import PythonObjects, read_array
 from unisono.data.raw import Raw, collect
 from unisono.errors import UserError
+from unisono.files import open_file
+
+MOST_UNPACKED, MOST_RATIO = 32 << 20, 100
+"""An .npz is unpacked to that many bytes, or so many times its own length, whichever is more."""
+_ENCRYPTED = 1
+_MALFORMED = (
+    ValueError, EOFError, OSError, RuntimeError, LookupError, ArithmeticError, zipfile.BadZipFile, zlib.error,
+    struct.error,
+)  # fmt: skip
+"""What zipfile raises for damaged archives."""
 
 
 def load_arrays(path: Path) -> Raw:
@@ -43,32 +58,68 @@ def _load_directory(path: Path) -> Raw:
 
 def _load_npy(path: Path) -> np.ndarray:
     try:
-        with path.open("rb") as file:
-            return np.lib.format.read_array(file, allow_pickle=False)
-    except (ValueError, EOFError, OSError) as error:
+        with open_file(path) as file:
+            return read_array(file, os.fstat(file.fileno()).st_size)
+    except (ValueError, OSError) as error:
         raise _unreadable(path, error) from None
 
 
 def _load_npz(path: Path) -> dict[str, np.ndarray]:
     try:
-        with zipfile.ZipFile(path) as archive:
-            return {name.removesuffix(".npy"): _load_member(archive, name) for name in archive.namelist()}
-    # The last two: encrypted, or compressed in a way that Python does not know.
-    except (ValueError, EOFError, OSError, zipfile.BadZipFile, zlib.error, RuntimeError, NotImplementedError) as error:
+        with open_file(path) as file, zipfile.ZipFile(file) as archive:
+            members = archive.infolist()
+            wanted = _wanted(members, os.fstat(file.fileno()).st_size)
+            arrays = {name: _load_member(archive, member) for name, member in wanted.items()}
+    except _MALFORMED as error:
         raise _unreadable(path, error) from None
+    others = {_shown(member.filename): np.empty(0) for member in members}  # only to be named, not read
+    return others | arrays
 
 
-def _load_member(archive: zipfile.ZipFile, name: str) -> np.ndarray:
-    if name.removesuffix(".npy") not in ARRAYS:  # only to be named, not read
-        return np.empty(0)
-    with archive.open(name) as file:
-        return np.lib.format.read_array(file, allow_pickle=False)
+def _wanted(members: Sequence[zipfile.ZipInfo], nbytes: int) -> dict[str, zipfile.ZipInfo]:
+    """The entries to read of an archive that is `nbytes` long; a `ValueError` for what numpy.savez does not write."""
+    wanted: dict[str, zipfile.ZipInfo] = {}
+    for member in members:
+        name = member.filename.removesuffix(".npy")
+        if name not in ARRAYS:
+            continue
+        if name in wanted:
+            raise ValueError(f"it holds {name} twice")
+        if member.flag_bits & _ENCRYPTED:
+            raise ValueError(f"{name} is encrypted")
+        if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise ValueError(f"{name} is compressed in a way that numpy.savez_compressed does not use")
+        wanted[name] = member
+    unpacked, most = sum(member.file_size for member in wanted.values()), max(MOST_UNPACKED, MOST_RATIO * nbytes)
+    if unpacked > most:
+        raise ValueError(
+            f"{nbytes:,} bytes are to be unpacked to {unpacked:,}; at most {MOST_RATIO} times as many, or "
+            f"{MOST_UNPACKED:,}, are believed: save such data with numpy.savez, not compressed"
+        )
+    return wanted
+
+
+def _load_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.ndarray:
+    with archive.open(member) as file:
+        array = read_array(file, member.file_size)
+        while file.read(1 << 20):  # to the end: only there zipfile compares the checksum
+            pass
+        return array
+
+
+def _shown(name: str) -> str:
+    """A stranger's name neither writes to the terminal nor fills it."""
+    name = name.removesuffix(".npy")
+    return name if name.isprintable() and len(name) <= 100 else ascii(name[:100])
 
 
 def _unreadable(path: Path, error: Exception) -> UserError:
-    if "allow_pickle" in str(error) or "Object arrays" in str(error):
+    if isinstance(error, PythonObjects):
         return UserError(
             f"{path}: holds Python objects, which are not unpacked",
             hint="save plain numbers: numpy.save(path, x.astype('float32'))",
         )
-    return UserError(f"{path}: damaged, or not a NumPy file ({error})", hint="save it again with numpy.save or savez")
+    if isinstance(error, OSError):
+        return UserError(f"{path}: {error.strerror or error}", hint="give a file that you may read")
+    told = str(error) or type(error).__name__
+    return UserError(f"{path}: damaged, or not a NumPy file ({told})", hint="save it again with numpy.save or savez")

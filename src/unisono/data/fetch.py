@@ -6,8 +6,8 @@ kernel drops when its holder dies); whoever waited finds the file there.
 
     fetch(Download("https://example.org/a.gz", Path("a.gz"), most_bytes=1 << 20), verify=lambda path: "")
 
-Limits: http and https. Proxies and certificates as Python's urllib finds them. The directory's file system must have
-flock (NFS has; some Lustre mounts do not: an error says so).
+Limits: http and https; a redirect leads to https, or from http to http. Proxies and certificates as Python's urllib
+finds them. The directory's file system must have flock (NFS has; some Lustre mounts do not: an error says so).
 """
 
 import os
@@ -16,11 +16,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from http.client import HTTPException, HTTPResponse
+from http.client import HTTPException, HTTPMessage, HTTPResponse
 from pathlib import Path
-from typing import final
+from typing import IO, final
 from urllib.error import HTTPError, URLError
-from urllib.request import Request, urlopen
+from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from unisono.data.options import Progress
 from unisono.errors import UserError
@@ -112,13 +112,14 @@ def _transfer(job: Download, part: Path, deadline: float) -> None:
                 file.truncate(0)
                 raise _Interrupted("the server sent another range than was asked for")
             total = 0 if response.length is None else have + response.length
+            if total > job.most_bytes:
+                file.truncate(0)
+                raise _too_long(job, f"{total:,} bytes are to come")
             while piece := _read(response, job.timeout_s):
                 have += len(piece)
                 if have > job.most_bytes:
                     file.truncate(0)
-                    raise UserError(
-                        f"{job.url}: more than {job.most_bytes} bytes came", hint="is this the right --base-url?"
-                    )
+                    raise _too_long(job, f"more than {job.most_bytes} bytes came")
                 write_all(file, piece)
                 if job.progress is not None:
                     job.progress(job.path.name, have, total)
@@ -132,7 +133,7 @@ def _transfer(job: Download, part: Path, deadline: float) -> None:
 def _ask(job: Download, have: int) -> HTTPResponse | None:
     headers = {"User-Agent": "unisono"} | ({"Range": f"bytes={have}-"} if have else {})
     try:
-        response: HTTPResponse = urlopen(Request(job.url, headers=headers), timeout=job.timeout_s)
+        response: HTTPResponse = build_opener(_Redirects).open(Request(job.url, headers=headers), timeout=job.timeout_s)
         return response
     except HTTPError as error:
         error.close()
@@ -161,6 +162,30 @@ def _why(error: Exception, timeout_s: float) -> str:
     if isinstance(error, TimeoutError):
         return f"the server was silent for {timeout_s:g} s"
     return f"the connection broke ({error or type(error).__name__})"
+
+
+def _too_long(job: Download, what: str) -> UserError:
+    return UserError(
+        f"{job.url}: {what}; the file that is expected has at most {job.most_bytes:,}",
+        hint="is this the right --base-url?",
+    )
+
+
+@final
+class _Redirects(HTTPRedirectHandler):
+    """Followed to https, or from http to http: whoever asked over https is not led to a connection that anybody can
+    change, nor to a file of this machine."""
+
+    def redirect_request(
+        self, req: Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
+    ) -> Request | None:
+        if not newurl.lower().startswith(("https:", f"{req.type}:")):
+            fp.close()
+            raise UserError(
+                f"{req.full_url}: the server leads to {newurl[:200]!a}, from {req.type} to something else",
+                hint="try another address with --base-url, or put the files into --data-dir yourself",
+            )
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
 @final

@@ -1,7 +1,7 @@
 """Reading idx files, the format of MNIST and its relatives, plain or gzipped.
 
 The one idea: the header says how long the file must be, so a truncated, padded or foreign file is refused before a
-single number of it is used. Never more than that length is unpacked.
+single number of it is used. Never more than that length is unpacked, and a length that is out of bounds not at all.
 
     images = read(Path("train-images-idx3-ubyte.gz")).array        # (60000, 28, 28) uint8
 
@@ -11,7 +11,6 @@ in C order, big-endian.
 
 import gzip
 import hashlib
-import math
 import struct
 import zlib
 from dataclasses import dataclass
@@ -21,10 +20,12 @@ from typing import BinaryIO, final
 import numpy as np
 
 from unisono.errors import UserError
+from unisono.files import open_file
+from unisono.shapes import count_elements
 
 TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
-MOST_BYTES = 1 << 33
-"""A header that promises more is not believed."""
+MOST_BYTES = 64 << 20
+"""No file of the sets that we know is longer; a header that promises more is not believed."""
 
 _HINT = "get the file again; unisono data fetch does it for mnist and fashion-mnist"
 
@@ -42,7 +43,7 @@ class IdxFile:
 def read(path: Path) -> IdxFile:
     """The file at `path`; a `UserError` that names it, with what was expected and found, if it is not whole."""
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             zipped = file.read(2) == b"\x1f\x8b"
             file.seek(0)
             if not zipped:
@@ -66,10 +67,13 @@ def _read(path: Path, file: BinaryIO | gzip.GzipFile) -> IdxFile:
     if len(sizes) < 4 * rank:
         raise UserError(f"{path}: the header of {rank} dimensions ends too early: truncated", hint=_HINT)
     shape = struct.unpack(f">{rank}I", sizes)
-    length = math.prod(shape) * dtype.itemsize
+    try:
+        length = count_elements(shape) * dtype.itemsize
+    except ValueError as error:
+        raise UserError(f"{path}: its header is not believable: {error}", hint=_HINT) from None
     told = f"its header says {' x '.join(map(str, shape))} of {dtype.itemsize} bytes"
     if length > MOST_BYTES:
-        raise UserError(f"{path}: {told}, which is not believable", hint=_HINT)
+        raise UserError(f"{path}: {told}, which is not believable: at most {MOST_BYTES:,} are read", hint=_HINT)
     data = file.read(length)
     if len(data) < length:
         raise UserError(f"{path}: {told}, {length} in all, found {len(data)}: truncated", hint=_HINT)

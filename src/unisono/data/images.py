@@ -1,7 +1,8 @@
 """mnist and fashion-mnist: four idx files each, found on this machine or fetched, always compared with their checksums.
 
 The one idea: the SHA-256 is that of the unpacked contents. The same images are around in several compressions
-(the authors', Debian's, recompressed mirrors, unpacked), and all of them are right.
+(the authors', Debian's, recompressed mirrors, unpacked), and all of them are right. What comes from a set's own address
+is compared as it came, too, before it is unpacked. Unpacking is bounded either way (`idx.py`).
 
     raw = load_images("mnist", DataOptions(data_dir="/scratch/mnist"))
 
@@ -10,11 +11,12 @@ the user's cache; then they are fetched, into --data-dir if that is given. A fil
 name: it is never passed over in silence.
 """
 
+import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import final
+from typing import NamedTuple, final
 
 import numpy as np
 
@@ -23,6 +25,7 @@ from unisono.data.fetch import Download, fetch
 from unisono.data.options import DataOptions
 from unisono.data.raw import Raw
 from unisono.errors import UserError
+from unisono.files import open_file
 
 NAMES = {
     "train_x": "train-images-idx3-ubyte",
@@ -31,8 +34,16 @@ NAMES = {
     "test_y": "t10k-labels-idx1-ubyte",
 }
 CLASSES = 10
-MOST_BYTES = 64 << 20
+MOST_BYTES = idx.MOST_BYTES
 """No file of a set is longer, packed or not."""
+
+
+@final
+class Packed(NamedTuple):
+    """A file as it comes from a set's own address."""
+
+    nbytes: int
+    sha256: str
 
 
 @final
@@ -43,6 +54,8 @@ class ImageSet:
     base_url: str
     system_dirs: tuple[str, ...]
     sha256: Mapping[str, str]
+    packed: Mapping[str, Packed] = field(default_factory=dict)
+    """What `base_url` serves; of other addresses nothing is known but the contents."""
 
 
 SETS = {
@@ -55,15 +68,29 @@ SETS = {
             "test_x": "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
             "test_y": "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
         },
+        {
+            "train_x": Packed(9_912_422, "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609"),
+            "train_y": Packed(28_881, "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c"),
+            "test_x": Packed(1_648_877, "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6"),
+            "test_y": Packed(4_542, "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6"),
+        },
     ),
     "fashion-mnist": ImageSet(
-        "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com",
+        # The authors' own files; the address that they name has no https.
+        "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/"
+        "b2617bb6d3ffa2e429640350f613e3291e10b141/data/fashion",
         ("/usr/share/datasets/fashion-mnist",),
         {
             "train_x": "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
             "train_y": "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
             "test_x": "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
             "test_y": "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
+        },
+        {
+            "train_x": Packed(26_421_880, "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84"),
+            "train_y": Packed(29_515, "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845"),
+            "test_x": Packed(4_422_102, "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073"),
+            "test_y": Packed(5_148, "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5"),
         },
     ),
 }
@@ -131,15 +158,16 @@ def fetch_images(name: str, options: DataOptions) -> Path:
     for key, stem in NAMES.items():
         if _file(place, stem):
             continue
+        packed = SETS[name].packed.get(key) if base_url == SETS[name].base_url else None
         job = Download(
             f"{base_url}/{stem}.gz",
             place / f"{stem}.gz",
-            MOST_BYTES,
+            MOST_BYTES if packed is None else packed.nbytes,
             timeout_s=options.timeout_s,
             progress=options.progress,
         )
         try:
-            fetch(job, partial(_problem, SETS[name].sha256[key]))
+            fetch(job, partial(_problem, packed, SETS[name].sha256[key]))
         except UserError as error:
             looked = ", ".join(map(str, places(name, options.data_dir)))
             raise UserError(f"{name} is not in {looked}, and could not be fetched.\n{error}") from None
@@ -165,8 +193,14 @@ def _sha256(problem: str) -> str:
     return problem.partition("contents ")[2].partition(",")[0]
 
 
-def _problem(sha256: str, path: Path) -> str:
+def _problem(packed: Packed | None, sha256: str, path: Path) -> str:
+    """What is wrong with a file that was fetched; it is unpacked only if it came as it should."""
     try:
+        if packed is not None:
+            with open_file(path) as file:
+                found = hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
+            if found != packed.sha256:
+                return f"SHA-256 as it came {found}, expected {packed.sha256}"
         return _read(path, sha256)[1]
     except UserError as error:
         return str(error).splitlines()[0]

@@ -14,6 +14,8 @@ import numpy as np
 from unisono.data.dataset import ARRAYS, PARTS
 from unisono.errors import UserError
 
+_MOST_NAMED = 20
+
 
 @final
 @dataclass(frozen=True, eq=False)
@@ -44,10 +46,15 @@ def collect(name: str, found: Mapping[str, Any]) -> dict[str, np.ndarray]:
             )
     if "train_x" not in found:
         raise UserError(
-            f"{name}: train_x and train_y are missing; it holds {', '.join(map(str, found)) or 'nothing'}",
+            f"{name}: train_x and train_y are missing; it holds {_listed(found) or 'nothing'}",
             hint=f"name the arrays {', '.join(ARRAYS)} (validation and test may be left out)",
         )
     return {key: _array(name, key, found[key]) for key in ARRAYS if key in found}
+
+
+def _listed(found: Mapping[str, Any]) -> str:
+    names = [str(key) for key in found]
+    return ", ".join(names[:_MOST_NAMED]) + f" and {len(names) - _MOST_NAMED:,} others" * (len(names) > _MOST_NAMED)
 
 
 def _array(name: str, key: str, value: Any) -> np.ndarray:

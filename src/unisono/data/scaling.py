@@ -45,8 +45,11 @@ class Normalisation:
 
     @staticmethod
     def read(plain: Mapping[str, Any]) -> "Normalisation":
-        """Back from `plain`."""
-        return Normalisation(str(plain["kind"]), *(np.array(plain[name], np.float32) for name in ("shift", "scale")))
+        """Back from `plain`; LookupError, TypeError or ValueError if it is damaged."""
+        shift, scale = (np.array(plain[name], np.float32) for name in ("shift", "scale"))
+        if plain["kind"] not in KINDS or shift.ndim != 1 or shift.shape != scale.shape or not len(shift):
+            raise ValueError("no normalisation that we know")
+        return Normalisation(plain["kind"], shift, scale)
 
     @property
     def _arrays(self) -> dict[str, np.ndarray]:

@@ -17,8 +17,9 @@ import numpy as np
 
 from unisono.data.options import DataOptions
 from unisono.data.raw import Raw
-from unisono.data.text import TextOptions, parse, windows
+from unisono.data.text import MEMORY_A_CHARACTER, TextOptions, parse, windows
 from unisono.errors import UserError
+from unisono.resources import check_memory
 from unisono.rng import generator
 
 NOUNS = [
@@ -61,6 +62,8 @@ def load_sentences(arguments: str, options: DataOptions) -> Raw:
     for key, least in (("characters", 1), ("seed", -1)):
         if getattr(made, key) < least:
             raise UserError(f"synthetic-text: {key} is {getattr(made, key)}", hint=f"give {max(least, 0)} or more")
+    needed = made.characters * MEMORY_A_CHARACTER
+    check_memory(f"synthetic-text: {made.characters:,} characters", needed, "ask for fewer characters")
     text = sentences(made.characters, options.seed if made.seed < 0 else made.seed)
     name = f"synthetic-text:{arguments}" if arguments else "synthetic-text"
     return windows(name, text, TextOptions(made.context, made.test))

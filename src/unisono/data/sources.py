@@ -7,6 +7,7 @@ The one idea: a table of names; each entry finds arrays, and `prepare` makes the
 the table wins over a directory of that name: write ./mnist for the directory.
 """
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -71,7 +72,7 @@ def find(spec: str) -> Callable[[DataOptions], Raw]:
     if spec.endswith((".npz", ".npy")) or "/" in spec or (spec and Path(spec).exists()):
         from unisono.data.arrays import load_arrays
 
-        return lambda options: load_arrays(Path(spec).expanduser())
+        return lambda options: load_arrays(Path(os.path.expanduser(spec)))
     raise unknown_name("data", spec, [*ABOUT, *OWN])
 
 

@@ -24,8 +24,9 @@ import numpy as np
 from unisono.data.options import DataOptions
 from unisono.data.raw import Raw
 from unisono.data.shards import blocks
+from unisono.data.text import number_of
 from unisono.errors import UserError, unknown_name
-from unisono.resources import available_bytes, readable_bytes
+from unisono.resources import check_memory
 from unisono.rng import generator
 
 KINDS = ("regression", "classification")
@@ -59,7 +60,7 @@ def load_synthetic(arguments: str, options: DataOptions) -> Raw:
     made = parse(arguments)
     seed = options.seed if made.seed < 0 else made.seed
     draw = _classes if made.kind == "classification" else _regression
-    test_rows = made.rows // 5 if made.test_rows < 0 else made.test_rows
+    test_rows = _test_rows(made)
     train_x, train_y = draw(made, seed, _TRAIN, made.rows)
     arrays = {"train_x": train_x, "train_y": train_y}
     if test_rows:
@@ -83,10 +84,9 @@ def parse(arguments: str) -> Synthetic:
         if key not in types:
             raise unknown_name("option of synthetic", key, types)
         try:
-            given[key] = types[key](text)
-        except ValueError:
-            kind = "a whole number" if types[key] is int else "a number"
-            raise UserError(f"synthetic: {word}: {text!r} is not {kind}", hint=f"for example {_example(key)}") from None
+            given[key] = number_of(types[key], text)
+        except ValueError as error:
+            raise UserError(f"synthetic: {word[:80]}: {error}", hint=f"for example {_example(key)}") from None
     made = Synthetic(**given)  # type: ignore[arg-type]  # each value was made by the type of its field
     _check(made, given)
     return made
@@ -108,17 +108,19 @@ def _check(made: Synthetic, given: dict[str, str | int | float]) -> None:
     for key in ("test_rows", "seed"):
         if key in given and getattr(made, key) < 0:
             raise UserError(f"synthetic: {key} is {given[key]}", hint="give 0 or more")
-    needed, free = (made.rows + max(0, made.test_rows)) * (4 * made.features + 16), available_bytes()
-    if needed > free:
-        raise UserError(
-            f"synthetic: {made.rows} rows of {made.features} features need {readable_bytes(needed)} of memory, "
-            f"{readable_bytes(free)} are available",
-            hint="ask for fewer rows or features",
-        )
+    rows, classes = made.rows + _test_rows(made), made.classes if made.kind == "classification" else 0
+    told = f"synthetic: {rows:,} rows of {made.features:,} features{f' in {classes:,} classes' * (classes > 0)}"
+    # Samples are there twice for a moment; a centre of each class is drawn in double precision.
+    needed = rows * (8 * made.features + 40) + classes * 24 * made.features
+    check_memory(told, needed, "ask for fewer rows, features or classes")
     if made.difficulty > 1:
         raise UserError(
             f"synthetic: difficulty is {made.difficulty}", hint="give a number from 0 (easy) to 1 (hopeless)"
         )
+
+
+def _test_rows(made: Synthetic) -> int:
+    return made.rows // 5 if made.test_rows < 0 else made.test_rows
 
 
 def _example(key: str) -> str:

@@ -8,10 +8,11 @@ means; windows do not overlap, and the target of each character is the one that 
 `context` is the length of a window (64), `test` the share of the text, from its end, that is the test part (0.1; 0: no
 test part). What does not fill a window at the end of a part is left out.
 
-Limits: the file is UTF-8 and read whole; each of its characters takes 16 bytes of memory as numbers. Characters that
-only the test part has are in the vocabulary, too.
+Limits: the file is a regular one, UTF-8, and read whole; each of its characters takes 16 bytes of memory as numbers.
+Characters that only the test part has are in the vocabulary, too.
 """
 
+import os
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar, final
@@ -20,8 +21,15 @@ import numpy as np
 
 from unisono.data.raw import Raw
 from unisono.errors import UserError, unknown_name
+from unisono.files import open_file
+from unisono.resources import check_memory
 
 _Options = TypeVar("_Options")
+
+
+_MOST_DIGITS = 40
+MEMORY_A_CHARACTER = 48
+"""Bytes, while windows are made: the text, its numbers, and windows of them."""
 
 
 @final
@@ -36,10 +44,13 @@ class TextOptions:
 def load_text(spec: str) -> Raw:
     """The windows of the file that `spec`, "path.txt" or "path.txt:context=64", names."""
     stem, _, rest = spec.rpartition(".txt")
-    path = Path(f"{stem}.txt").expanduser()
+    path = Path(os.path.expanduser(f"{stem}.txt"))
     options = parse(path.name, rest.removeprefix(":"), TextOptions)
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        with open_file(path) as file:
+            nbytes = os.fstat(file.fileno()).st_size
+            check_memory(f"{path}: {nbytes:,} bytes of text", nbytes * MEMORY_A_CHARACTER, "give a shorter text")
+            text = file.read().decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}", hint="is the path right, seen from here?") from None
     except UnicodeDecodeError as error:
@@ -100,13 +111,21 @@ def parse(name: str, arguments: str, kind: type[_Options]) -> _Options:
         if key not in types:
             raise unknown_name(f"option of {name}:", key, types)
         try:
-            given[key] = types[key](text)
-        except ValueError:
-            what = "a whole number" if types[key] is int else "a number"
-            raise UserError(
-                f"{name}: {word}: {text!r} is not {what}", hint=f"for example {key}={getattr(kind(), key)}"
-            ) from None
+            given[key] = number_of(types[key], text)
+        except ValueError as error:
+            raise UserError(f"{name}: {word[:80]}: {error}", hint=f"for example {key}={getattr(kind(), key)}") from None
     return kind(**given)
+
+
+def number_of(kind: type, text: str) -> Any:
+    """An option's value; a `ValueError` with a plain reason for what is no such number, or one of too many digits."""
+    if len(text) > _MOST_DIGITS:
+        raise ValueError(f"{text[:_MOST_DIGITS]!r}... is longer than {_MOST_DIGITS} characters")
+    try:
+        return kind(text)
+    except ValueError:
+        what = {int: "a whole number", float: "a number"}.get(kind, kind.__name__)
+        raise ValueError(f"{text!r} is not {what}") from None
 
 
 def _cut(name: str, part: str, tokens: np.ndarray, context: int) -> tuple[np.ndarray, np.ndarray]:

@@ -21,6 +21,7 @@ from unisono.errors import UserError
 
 Arrays: TypeAlias = dict[str, np.ndarray]
 _KIND = "kind"
+_HUGE = 1e300
 _VERBS = ("state_dict", "load_state_dict")
 
 
@@ -41,15 +42,38 @@ def state_of(things: Mapping[str, Any], arrays: Arrays) -> dict[str, Any]:
     }
 
 
-def put_into(things: Mapping[str, Any], saved: Mapping[str, Any], arrays: Arrays) -> None:
-    """They are again what they were."""
-    for name, thing in things.items():
-        state = unpack(saved[name], arrays)
-        if isinstance(thing, dict):
-            thing.clear()
-            thing.update(state)
-        else:
-            thing.load_state_dict(state)
+def put_into(thing: Any, saved: Any, arrays: Arrays) -> None:
+    """It is again what it was; any exception if `saved` is not what was packed of it."""
+    state = unpack(saved, arrays)
+    if isinstance(thing, dict):
+        kept = dict(state)
+        thing.clear()
+        thing.update(kept)
+    else:
+        if isinstance(thing, torch.optim.lr_scheduler.LRScheduler):  # takes over whatever it is given
+            check_alike(thing.state_dict(), state, "state")
+        thing.load_state_dict(state)
+
+
+def check_alike(now: Any, then: Any, where: str) -> None:
+    """A `ValueError` if numbers are no numbers there, or the like; what is None now may be anything then."""
+    if isinstance(now, dict):
+        fits = isinstance(then, dict)
+        parts = [(now[key], then[key], f"{where}[{key!r}]") for key in now if fits and key in then]
+    elif isinstance(now, list | tuple):
+        fits = isinstance(then, list | tuple) and len(now) == len(then)
+        parts = (
+            [(a, b, f"{where}[{place}]") for place, (a, b) in enumerate(zip(now, then, strict=True))] if fits else []
+        )
+    elif isinstance(now, int | float) and not isinstance(now, bool):
+        fits, parts = isinstance(then, int | float) and not isinstance(then, bool) and abs(then) < _HUGE, []
+        fits = fits or (isinstance(then, float) and not math.isfinite(now) and math.isinf(then))
+    else:
+        fits, parts = now is None or type(now) is type(then), []
+    if not fits:
+        raise ValueError(f"{where} is {ascii(then)[:100]}, expected is something like {ascii(now)[:100]}")
+    for part in parts:
+        check_alike(*part)
 
 
 def pack(value: Any, arrays: Arrays, where: str = "state") -> Any:
@@ -78,7 +102,7 @@ def pack(value: Any, arrays: Arrays, where: str = "state") -> Any:
 
 
 def unpack(told: Any, arrays: Mapping[str, np.ndarray]) -> Any:
-    """The value that was packed."""
+    """The value that was packed; LookupError, TypeError or ValueError if `told` is nothing that `pack` makes."""
     if isinstance(told, list):
         return [unpack(item, arrays) for item in told]
     if not isinstance(told, dict):
@@ -91,6 +115,8 @@ def unpack(told: Any, arrays: Mapping[str, np.ndarray]) -> Any:
     if kind in ("dict", "counter"):
         made = {unpack(key, arrays): unpack(item, arrays) for key, item in inner}
         return Counter(made) if kind == "counter" else made
+    if kind not in ("array", "tensor"):
+        raise ValueError(f"there is no kind {ascii(kind)[:100]}")
     array = arrays[inner].copy()
     return array if kind == "array" else torch.from_numpy(array)
 

@@ -14,7 +14,6 @@ far as the weights are there.
 from typing import Any
 
 import numpy as np
-from safetensors import SafetensorError, safe_open
 
 from unisono.data.shards import Plan
 from unisono.errors import UserError
@@ -24,6 +23,8 @@ from unisono.report.run import CONTRIBUTION, MOST_RANKS, Run
 from unisono.report.staleness import Staleness
 from unisono.report.tally import TIMES, Tally, dealt_of
 from unisono.report.verdict import findings
+from unisono.safetensors_file import read_header
+from unisono.shapes import count_elements
 from unisono.strategies.rhythm import DEFAULT_EVERY, Rhythm
 
 NEEDED = (
@@ -148,12 +149,11 @@ def sizes_of(run: Run) -> dict[str, int]:
     """Elements of each parameter, as the weights say; 1 where they do not."""
     names, path = run.contributions, run.path / "weights.safetensors"
     try:
-        open_file(path, follow_links=False).close()  # a pipe would keep us waiting
-        with safe_open(path, "np") as file:
-            shapes = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118 (not a dict)
-    except (OSError, SafetensorError):
-        shapes = {}
-    return {name: int(np.prod(shapes.get(name, []), dtype=np.int64)) or 1 for name in names}
+        with open_file(path, follow_links=False) as file:
+            tensors = read_header(file).tensors
+    except (OSError, ValueError):
+        tensors = {}
+    return {name: count_elements(tensors[name].shape) or 1 if name in tensors else 1 for name in names}
 
 
 def hosts_of(run: Run) -> list[str]:

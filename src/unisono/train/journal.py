@@ -76,7 +76,7 @@ class Journal:
         path = self._path / name
         if not path.exists():
             return
-        lines = path.read_text(errors="replace").splitlines(keepends=True)
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
         write_file(path, "".join(line for at, line in enumerate(lines) if line.endswith("\n") and kept(at, line)))
         self._lengths[name] = path.stat().st_size
 

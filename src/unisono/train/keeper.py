@@ -13,7 +13,7 @@ import sys
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -30,7 +30,7 @@ from unisono.launch.signals import heeding
 from unisono.loop.attending import Attendant
 from unisono.loop.batches import Batch
 from unisono.loop.sharing import Sharing
-from unisono.loop.things import Arrays, pack, put_into, state_of, unpack
+from unisono.loop.things import Arrays, check_alike, pack, put_into, state_of, unpack
 from unisono.models.torch.seeding import places, return_to
 from unisono.strategies.shared import Lasting
 from unisono.terminal import print
@@ -164,11 +164,29 @@ class Keeper(Attendant):
             return
         path = Path(self.resumed_from)
         arrays = Snapshot(path, manifest.read(path)).arrays("things")
-        optimizer = self._sharing.optimizer
-        for group, saved in zip(optimizer.param_groups, unpack(self._begun["groups"], arrays), strict=True):
-            group.update(saved)
-        put_into(self._things, self._begun["things"], arrays)
-        return_to(unpack(self._begun["generators"], arrays))  # last: loading may draw
+        with self._fitting("the optimizer's groups"):
+            groups = self._sharing.optimizer.param_groups
+            saved = [dict(group) for group in unpack(self._begun["groups"], arrays)]
+            own = [{name: value for name, value in group.items() if name != "params"} for group in groups]
+            check_alike(own, saved, "groups")
+            for group, state in zip(groups, saved, strict=True):
+                group.update({name: value for name, value in state.items() if name != "params"})
+        for name, thing in self._things.items():
+            with self._fitting(f"the state of {name}"):
+                put_into(thing, self._begun["things"][name], arrays)
+        with self._fitting("the random generators"):
+            return_to(unpack(self._begun["generators"], arrays))  # last: loading may draw
+
+    @contextmanager
+    def _fitting(self, what: str) -> Iterator[None]:
+        """A snapshot may come from anybody: what its facts do to libraries, and to the user's classes, is not known."""
+        try:
+            yield
+        except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+            raise UserError(
+                f"{self.resumed_from}: {what} cannot be put back: {type(error).__name__}: {str(error)[:300]}",
+                hint="give another directory to begin anew, or go on with the program as it was",
+            ) from error
 
     def _check_schedulers(self) -> None:
         """One that is not kept would begin anew, with other learning rates."""

@@ -7,6 +7,7 @@ snapshot either way.
     recipe = located(recipe, "/home/me/project")            # data="rows.npz" -> "/home/me/project/rows.npz"
 """
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -38,13 +39,13 @@ def located(recipe: Recipe, directory: str) -> Recipe:
 def inside(name: str, value: str, directory: str) -> str:
     """The option with its file in `directory`, if it names one by a relative path."""
     file = FILES[name](value)
-    if not file or not directory or Path(file).expanduser().is_absolute():
+    if not file or not directory or Path(os.path.expanduser(file)).is_absolute():
         return value
     return f"{Path(directory) / file}{value[len(file) :]}"
 
 
 def _exists(name: str, value: str) -> bool:
-    return Path(FILES[name](value)).exists()
+    return os.path.exists(FILES[name](value))  # False for names that no file system takes
 
 
 def _data(value: str) -> str:

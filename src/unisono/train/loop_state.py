@@ -22,9 +22,11 @@ from unisono.loop.sharing import Sharing
 from unisono.loop.things import pack
 from unisono.strategies.shared import Lasting
 from unisono.train.fingerprint import differences, fingerprint
+from unisono.train.snapshots.facts import check_loop, forms_of, shown
 from unisono.train.snapshots.finding import Snapshot, newest
 
 KIND = "loop"
+_MOST_LETTERS = 2000
 
 
 def arrays_of(sharing: Sharing, lasting: Lasting) -> dict[str, Mapping[str, np.ndarray]]:
@@ -60,13 +62,14 @@ def find(folder: Path, sharing: Sharing, names: list[str]) -> Snapshot | None:
     if found.snapshot is None and not found.rejected:
         return None
     snapshot = found.require()
-    facts = snapshot.facts
-    if facts.get("kind") != KIND:
+    if snapshot.facts.get("kind") != KIND:
         raise UserError(f"{snapshot.path} is not of a loop of one's own", hint="give each run a directory of its own")
+    facts = check_loop(snapshot).facts
     now = terms_of(sharing) | {"the things to keep": names}
     other = [name for name in now if facts["terms"].get(name) != now[name]]
     if other:
-        told = "\n".join(f"  {name}: {facts['terms'].get(name)} then, {now[name]} now" for name in other)
+        then = {name: _told(facts["terms"].get(name)) for name in other}
+        told = "\n".join(f"  {name}: {then[name]} then, {now[name]} now" for name in other)
         raise UserError(
             f"{snapshot.path} does not fit this loop:\n{told}",
             hint="give another directory to begin anew, or go on with the program as it was",
@@ -80,10 +83,20 @@ def find(folder: Path, sharing: Sharing, names: list[str]) -> Snapshot | None:
 
 
 def put_back(sharing: Sharing, snapshot: Snapshot) -> None:
-    """Into the arena; by one rank."""
+    """Into the arena; by one rank. A `UserError` if its arrays are not those of this loop."""
     for group, places in arrays_of(sharing, sharing.shared.lasting).items():
         if group == "tables" and group not in snapshot.manifest.files:  # of before steps were counted by parameter
             continue
         saved = snapshot.arrays(group)
+        if (found := forms_of(saved)) != (wanted := forms_of(places)):
+            raise UserError(
+                f"{snapshot.path} does not fit this loop: {group}: {found or 'none'} then, {wanted or 'none'} now",
+                hint="give another directory to begin anew, or go on with the program as it was",
+            )
         for name, place in places.items():
             place[...] = saved[name]
+
+
+def _told(value: Any) -> str:
+    text = str(value)
+    return text if text.isprintable() and len(text) <= _MOST_LETTERS else shown(value, _MOST_LETTERS)

@@ -9,7 +9,7 @@ A launcher that starts all ranks again after one of them died (torchrun --max-re
 `after_restart` finds out what it goes on with.
 """
 
-import json
+import os
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -17,11 +17,14 @@ from typing import Any, final
 
 from unisono.data.sources import IN_DATA_DIR
 from unisono.errors import UserError, unknown_name
+from unisono.files import read_file
+from unisono.parsing import parse_json
 from unisono.recipe import ONE_RUNS, Recipe, option
 from unisono.recipe_reading import changed, load
 from unisono.strategies.peers import resolve
 from unisono.train.entries import check_run_directory
 from unisono.train.located import FILES, inside, located
+from unisono.train.snapshots.facts import check_run
 from unisono.train.snapshots.files import Damaged
 from unisono.train.snapshots.finding import Snapshot, listed, newest, number_of, verified
 
@@ -36,11 +39,12 @@ FIXED = {
 }  # fmt: skip
 """Options that cannot change: what the snapshot holds, or where in the data it was made, would not fit."""
 SNAPSHOTS = "snapshots"
+_MOST_SUMMARY_BYTES = 16 << 20
 
 
 def recipe_of(run: str, overrides: dict[str, Any]) -> Recipe:
     """The recipe of a run directory, with what is given on top; if its file is gone, that of the newest snapshot."""
-    path = Path(run).expanduser() / "recipe.toml"
+    path = Path(os.path.expanduser(run)) / "recipe.toml"
     check_run_directory(path.parent)
     if named_in(run) == str(path):
         return _without_idle_directory(load(str(path), {**overrides, "resume": run}), overrides)
@@ -48,13 +52,13 @@ def recipe_of(run: str, overrides: dict[str, Any]) -> Recipe:
         if not path.parent.exists():
             raise UserError(f"--resume {run}: there is no such directory", hint="give that of a run, such as runs/NAME")
         raise UserError(f"--resume {run} is not a run directory: it has no recipe.toml", hint="give that of a run")
-    saved = {name: value for name, value in snapshot.facts["recipe"].items() if name not in ONE_RUNS}
+    saved = {name: value for name, value in check_run(snapshot).facts["recipe"].items() if name not in ONE_RUNS}
     return _without_idle_directory(changed(saved, {**overrides, "resume": run}, str(snapshot.path)), overrides)
 
 
 def named_in(run: str) -> str:
     """The file that a resumed run's recipe is read from; that of its snapshots if it is gone."""
-    path = Path(run).expanduser() / "recipe.toml"
+    path = Path(os.path.expanduser(run)) / "recipe.toml"
     return str(path) if path.is_file() and path.stat().st_size else str(path.parent / SNAPSHOTS)
 
 
@@ -91,7 +95,7 @@ def after_restart(recipe: Recipe, count: int) -> Again:
     begins = f"Started again by the launcher (restart {count}), from the beginning:"
     if not recipe.out:
         return Again(recipe, f"{begins} without --out nobody knows where its snapshots are.")
-    run = Path(recipe.out).expanduser()
+    run = Path(os.path.expanduser(recipe.out))
     if not (run / "recipe.toml").is_file():
         return Again(recipe, f"{begins} {recipe.out} was not begun.")
     check_run_directory(run)
@@ -106,7 +110,7 @@ def after_restart(recipe: Recipe, count: int) -> Again:
             found.require()
         return Again(recipe, f"{begins} no snapshot was written yet.", anew=True)
     told = f"Started again by the launcher (restart {count})."
-    if not _any_ranks(recipe) and (before := found.snapshot.facts["recipe"]["ranks"]) != recipe.ranks:
+    if not _any_ranks(recipe) and (before := check_run(found.snapshot).facts["recipe"]["ranks"]) != recipe.ranks:
         told += f" On {recipe.ranks} ranks instead of {before} the result is another one."
     # Whoever lets a launcher change the number of ranks wants replicas to go on all the same.
     return Again(replace(recipe, resume=recipe.out, out="", allow_change="ranks"), told)
@@ -123,10 +127,10 @@ def find_snapshot(recipe: Recipe) -> Snapshot | None:
             f"--out {recipe.out} with --resume {recipe.resume}: a run goes on in its own directory",
             hint="leave --out out; to keep the old one, copy it first",
         )
-    run = Path(recipe.resume).expanduser()
+    run = Path(os.path.expanduser(recipe.resume))
     if (epochs := _finished(run)) is not None:
         _check_going_on(recipe, run, epochs)
-    snapshot = newest(run / SNAPSHOTS).require()
+    snapshot = check_run(newest(run / SNAPSHOTS).require())
     check_same(recipe, snapshot)
     return snapshot
 
@@ -188,7 +192,7 @@ def passed_over(snapshot: Snapshot) -> list[str]:
 def _finished(run: Path) -> int | None:
     """How many epochs a finished run has trained, 0 if it does not say; None: it is not finished."""
     with suppress(OSError, ValueError, AttributeError):
-        summary = json.loads((run / "summary.json").read_text())
+        summary = parse_json(read_file(run / "summary.json", _MOST_SUMMARY_BYTES, follow_links=False))
         epochs = summary.get("epochs")
         if summary.get("status") == "finished":
             return epochs if isinstance(epochs, int) else 0

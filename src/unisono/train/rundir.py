@@ -179,10 +179,10 @@ class RunDirectory:
 
     def _count_lacking(self, epochs: int) -> int:
         try:
-            lines = (self.path / "metrics.jsonl").read_text(errors="replace").splitlines()
+            lines = (self.path / "metrics.jsonl").read_text(encoding="utf-8", errors="replace").splitlines()
         except FileNotFoundError:
             lines = []
-        return epochs - len({epoch_of(line) for line in lines} & set(range(1, epochs + 1)))
+        return epochs - len({epoch for line in lines if (epoch := epoch_of(line)) is not None and 1 <= epoch <= epochs})
 
     def discard(self) -> None:
         """Removes what `make` made, unless there is more in it by now, or gives the run back that `reopen` was to go on

@@ -33,6 +33,7 @@ from unisono.train.fingerprint import fingerprint
 from unisono.train.finite import FiniteCheck, NotFiniteTensor, lower_rate
 from unisono.train.job import Job
 from unisono.train.located import here
+from unisono.train.snapshots.facts import EVALUATION, forms_of
 from unisono.train.snapshots.files import Damaged
 from unisono.train.snapshots.finding import Snapshot, listed
 from unisono.train.snapshots.manifest import read
@@ -42,9 +43,6 @@ from unisono.train.writers import LAST_WAIT_S, WAIT_S, Writer
 
 LIMIT_S = 120.0
 """How long a snapshot may take before its writer is ended; twice as long after each that was."""
-
-EVALUATION = "evaluation_data"
-"""A snapshot's fact: the hash of validation and test data, on which early stopping depends."""
 
 Groups: TypeAlias = dict[str, Mapping[str, np.ndarray]]
 
@@ -232,7 +230,8 @@ def put_back(model: Model, options: OptimizerOptions, lasting: Lasting, snapshot
         saved = snapshot.arrays(group)
         # Snapshots of before they were counted have no `missed`.
         places = {name: array for name, array in arrays.items() if name in saved or name != "missed"}
-        wanted, found = _shapes(places), _shapes(saved)
+        # Of the scores, which have a row for each epoch, those of a row.
+        wanted, found = (forms_of(side, by_row=("scores",)) for side in (places, saved))
         if wanted != found:
             raise UserError(
                 f"{snapshot.path} does not fit this recipe: {group}: {found or 'none'} then, {wanted or 'none'} now",
@@ -243,9 +242,21 @@ def put_back(model: Model, options: OptimizerOptions, lasting: Lasting, snapshot
             place[:rows] = saved[name][:rows]
 
 
-def _shapes(arrays: Mapping[str, np.ndarray]) -> dict[str, tuple[int, ...]]:
-    """By name; of the scores, which have a row for each epoch, that of a row."""
-    return {name: array.shape[name == "scores" :] for name, array in sorted(arrays.items())}
+def check_snapshot(job: Job, snapshot: Snapshot) -> None:
+    """A `UserError` if `job` cannot go on from it: it is of no round of the run, or of other data or code."""
+    _check_place(job, snapshot)
+    check_data(job, snapshot)
+
+
+def _check_place(job: Job, snapshot: Snapshot) -> None:
+    epoch, step = snapshot.facts["epoch"], snapshot.facts["step"]
+    walk = Walk(job.plan.steps_per_epoch, job.recipe.epochs)
+    if snapshot.position != walk.position(epoch, step - 1) or step > walk.steps + 1:
+        raise UserError(
+            f"{snapshot.path}: position {snapshot.position} is not that of epoch {epoch}, step {step}, of "
+            f"{walk.steps} steps",
+            hint="it is not as unisono wrote it, or of other data: use another snapshot, or start again",
+        )
 
 
 def check_data(job: Job, snapshot: Snapshot) -> None:

@@ -40,7 +40,7 @@ from unisono.strategies.sync import Sync
 from unisono.train.homing import Homing
 from unisono.train.job import Job
 from unisono.train.rescuing import Refuge, rescue
-from unisono.train.saving import Saver, check_data, last_done, put_back
+from unisono.train.saving import Saver, check_snapshot, last_done, put_back
 from unisono.train.snapshots.finding import Snapshot
 from unisono.train.trainer import walk_through
 from unisono.train.walk import Walk
@@ -122,7 +122,7 @@ class Team:
 
     def resume(self, snapshot: Snapshot) -> None:
         """Starts from a snapshot instead of the recipe's starting values."""
-        check_data(self._job, snapshot)
+        check_snapshot(self._job, snapshot)
         put_back(self._model, self._job.optimizer, self._shared.lasting_at(snapshot.position), snapshot)
         self._position = snapshot.position
         if self._setup is not None:

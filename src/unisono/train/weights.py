@@ -28,20 +28,22 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, final
 
 import numpy as np
-from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save as safetensors_bytes
 
 from unisono.errors import UnisonoError, UserError, unknown_name
 from unisono.extras import how_to_install
-from unisono.files import write_file
+from unisono.files import open_file, read_file, write_file
 from unisono.models.base import Array, Model
 from unisono.models.torch_names import torch_state
+from unisono.parsing import parse_json
+from unisono.resources import check_memory
+from unisono.safetensors_file import MOST_HEADER_BYTES, read_header, read_tensor
+from unisono.safetensors_file import TYPES as TYPES  # who writes such files names them, too
 from unisono.train.fallback import NotWritten
 from unisono.train.model_card import ModelCard
 from unisono.train.rundir import RunDirectory
 
-TYPES = ("F64", "F32", "F16", "I64", "I32", "I16", "I8", "U64", "U32", "U16", "U8", "BOOL")
-"""Types of safetensors files that are NumPy's and real numbers."""
+_MOST_SUMMARY_BYTES = 16 << 20
 
 
 @final
@@ -107,33 +109,47 @@ def load(run: str | Path) -> Weights:
     path = Path(run)
     try:
         path = _find(path)
-        with safe_open(path, "np") as file:
-            metadata, names = file.metadata() or {}, list(file.keys())
-            for name in names:
-                _check(path, name, file.get_slice(name).get_dtype())
-            arrays = {name: file.get_tensor(name) for name in names}
-    except (OSError, SafetensorError) as error:
-        raise UserError(
-            f"{path} cannot be read: {error}", hint="copy or train it again if it is damaged: nothing can be recovered"
-        ) from None
-    if "order" in metadata:
-        order = _read_order(path, metadata["order"], names)
-    elif Path(run).is_dir():
+        with open_file(path, follow_links=not Path(run).is_dir()) as file:
+            return load_from(file, path, ordered=Path(run).is_dir())
+    except OSError as error:
+        reason = error.strerror
+    except ValueError as error:
+        reason = f"it {error}"
+    raise UserError(
+        f"{path} cannot be read: {reason}", hint="copy or train it again if it is damaged: nothing can be recovered"
+    )
+
+
+def load_from(file: BinaryIO, path: Path, *, ordered: bool = False) -> Weights:
+    """Those of an open safetensors file, which is at `path`; a `ValueError` with a plain reason if it is damaged.
+
+    ordered: the file must say in which order its arrays are.
+    """
+    header = read_header(file)
+    for name, tensor in header.tensors.items():
+        _check(path, name, tensor.type_name)
+    held = sum(tensor.stop - tensor.start for tensor in header.tensors.values())
+    check_memory(f"the arrays of {path}", held, "end other programs, or raise the memory limit of the job")
+    arrays = {name: read_tensor(file, tensor) for name, tensor in header.tensors.items()}
+    if "order" in header.metadata:
+        order = _read_order(path, header.metadata["order"], list(arrays))
+    elif ordered:
         raise UserError(
             f"{path} does not say the order of its arrays, so it cannot be compared with the run's summary",
             hint=f"name the file itself to have the arrays by name: {path}",
         )
     else:
-        order = _Order(names, [])
+        order = _Order(list(arrays), [])
     parameters, buffers = ({name: arrays[name] for name in part} for part in (order.parameters, order.buffers))
     return Weights(parameters, buffers, order.torch, order.card, order.epoch)
 
 
 def epoch_in(path: Path) -> int | None:
     """The epoch after which the weights of a run were saved; None if the file is not there, or does not say."""
-    with suppress(OSError, SafetensorError, ValueError, LookupError, TypeError, AttributeError):
-        with safe_open(path, "np") as file:
-            epoch = json.loads(file.metadata()["order"]).get("epoch")
+    with suppress(OSError, ValueError, LookupError, TypeError, AttributeError):
+        with open_file(path, follow_links=False) as file:
+            metadata = read_header(file).metadata
+        epoch = parse_json(metadata["order"], most_bytes=MOST_HEADER_BYTES).get("epoch")
         return epoch if isinstance(epoch, int) else None
     return None
 
@@ -145,7 +161,7 @@ def verify(run: str | Path, weights: Weights) -> bool:
     if not Path(run).is_dir() or not path.exists():
         return False
     try:
-        summary = json.loads(path.read_text())
+        summary = parse_json(read_file(path, _MOST_SUMMARY_BYTES, follow_links=False))
         if summary.get("status", "finished") != "finished":
             return False  # the weights are those of its last epoch, of which nobody has kept a hash
         told, ended, elsewhere = summary["weights_sha256"], summary.get("epochs"), summary.get("weights_path")
@@ -267,7 +283,7 @@ def _find(run: Path) -> Path:
 def _check(path: Path, name: str, type_name: str) -> None:
     # Names are shown on terminals and become lines of a text file.
     if not name.isprintable():
-        raise UserError(f"{path} holds an array called {name!r}", hint="give it a name that can be printed")
+        raise UserError(f"{path} holds an array called {name[:100]!r}", hint="give it a name that can be printed")
     if type_name not in TYPES:
         raise UserError(f"{path}: {name} has type {type_name}", hint=f"convert it to one of {', '.join(TYPES)}")
 
@@ -285,12 +301,13 @@ class _Order(NamedTuple):
 
 def _read_order(path: Path, text: str, names: list[str]) -> _Order:
     try:
-        order = json.loads(text)
+        order = parse_json(text, most_bytes=MOST_HEADER_BYTES, strict=True)
         parameters, buffers = list(order["parameters"]), list(order["buffers"])
         torch, epoch = order.get("torch"), order.get("epoch")
         card = ModelCard.read(order["card"]) if "card" in order else None  # files of older versions have none
-        if sorted([*parameters, *buffers]) == sorted(names) and set((torch or {}).values()) <= set(names):
+        known = sorted([*parameters, *buffers]) == sorted(names) and set((torch or {}).values()) <= set(names)
+        if known and (torch is None or isinstance(torch, dict)):
             return _Order(parameters, buffers, torch, card, epoch if isinstance(epoch, int) else None)
-    except (ValueError, LookupError, TypeError, AttributeError):
+    except (ValueError, LookupError, TypeError, AttributeError, OverflowError):
         pass
     raise UserError(f"{path} is damaged: the order it gives is not that of its arrays", hint="copy or train it again")

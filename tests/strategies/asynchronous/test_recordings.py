@@ -188,7 +188,31 @@ def test_the_rules_of_an_epoch_are_asked_for(tmp_path):
     assert asked == [1, 2]
 
 
-def test_a_pipe_is_no_recording(tmp_path):
-    os.mkfifo(tmp_path / "pushes.csv")  # reading it would wait for a writer
-    with pytest.raises(UserError, match=r"--order .*: is not a regular file"):
-        read(tmp_path / "pushes.csv", RECIPE, PUSHES, lambda epoch: None)
+@pytest.mark.parametrize("kind", ["pipe", "device", "directory"])
+def test_only_regular_files_are_read(tmp_path, kind):
+    path = tmp_path / "pushes.csv"
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    else:
+        path.mkdir()
+    assert f"--order {path}: {'Is a directory' if kind == 'directory' else 'is not a regular file'}" in refused(
+        str(path)
+    )
+
+
+@pytest.mark.parametrize("word", ["9" * 5000, "9" * 100_000, "\x1b[2J", "1" + "0" * 30])
+def test_numbers_that_are_none_are_told_in_short(tmp_path, word):
+    path = tmp_path / "mine.csv"
+    path.write_text(f"epoch,rank,batch\n1,1,{word}\n")
+    told = refused(str(path))
+    assert "line 2: batch is " in told
+    assert len(told) < 500
+    assert "\x1b" not in told
+
+
+def test_more_epochs_than_there_are_lines_take_no_memory(tmp_path):
+    order, job = record(tmp_path / "run", OF_ONE, OF_ONE), prepare(RECIPE)
+    with pytest.raises(UserError, match="ends with epoch 2, and 1000000000000 are asked for"):
+        read(Path(order), replace(job.recipe, epochs=10**12), PUSHES, job.terms(job.model()).rules)

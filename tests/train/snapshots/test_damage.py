@@ -11,8 +11,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from snapshot_cases import contents, is_exact, put
 
+from unisono import resources
 from unisono.errors import UserError
-from unisono.train.snapshots import files
 from unisono.train.snapshots.finding import newest, require_newest
 
 FILES = ["manifest.json", "params.safetensors", "state.safetensors", "buffers.safetensors"]
@@ -139,8 +139,8 @@ def test_damage_after_it_was_found_is_noticed_when_it_is_used(folder):
 
 
 def test_memory_is_looked_at_before_it_is_taken(folder, monkeypatch):
-    monkeypatch.setattr(files, "available_bytes", lambda: 100)
-    with pytest.raises(UserError, match=r"params\.safetensors needs .* of memory, 100 B are available"):
+    monkeypatch.setattr(resources, "available_bytes", lambda: 3)
+    with pytest.raises(UserError, match=r"params\.safetensors need .* of memory, 3 B are available"):
         require_newest(folder).arrays("params")
 
 

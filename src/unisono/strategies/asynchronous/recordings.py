@@ -38,6 +38,7 @@ FREE = {
     "allreduce", "wire", "eval_every", "target_accuracy", "patience",
 }  # fmt: skip
 """Options that do not change the bits of a run whose order is given."""
+_MOST_DIGITS = 20
 ALONE = f"to take its order alone, whatever comes of it, keep only its columns {', '.join(OWN)}"
 
 
@@ -76,14 +77,15 @@ def read(path: Path, recipe: Recipe, pushes: int, rules: Callable[[int], Rules])
     rows = [row for row in rows if row.epoch <= recipe.epochs]
     if recorded:
         _check_recipe(path, recipe, rows)
-    found: dict[int, list[Row]] = {epoch: [] for epoch in range(1, recipe.epochs + 1)}
+    # An epoch without a line is refused: one more than there can be shows it, whatever number is asked for.
+    found: dict[int, list[Row]] = {epoch: [] for epoch in range(1, min(recipe.epochs, len(rows) + 1) + 1)}
     seen: dict[tuple[int, int], int] = {}
     workers = range(recipe.masters, recipe.ranks)
     for row in rows:
         _check_row(path, row, workers, pushes)
         if (first := seen.setdefault((row.epoch, row.batch), row.line)) != row.line:
             raise _damaged(path, row.line, f"batch {row.batch} of epoch {row.epoch} is there already, in line {first}")
-        found[row.epoch].append(row)
+        found.setdefault(row.epoch, []).append(row)
     last = max((row.epoch for row in rows), default=0)
     for epoch, entries in found.items():
         _check_whole(path, recipe, epoch, last, (len(entries), pushes), recorded=recorded)
@@ -95,7 +97,7 @@ def read(path: Path, recipe: Recipe, pushes: int, rules: Callable[[int], Rules])
 def _parsed(path: Path) -> tuple[list[Row], bool]:
     """The lines, and whether a run has recorded them."""
     try:
-        with io.TextIOWrapper(open_file(path), "utf-8", newline="") as file:
+        with open_file(path) as raw, io.TextIOWrapper(raw, encoding="utf-8", newline="") as file:
             reader = csv.reader(file)
             try:
                 head = next(reader, [])
@@ -129,10 +131,17 @@ def _row(path: Path, number: int, line: Sequence[str], head: Sequence[str], plac
     for index, name in enumerate(FIELDS[: len(values)]):
         if name != "recipe":
             try:
-                values[index] = int(values[index])
+                values[index] = _whole(values[index])
             except ValueError:
-                raise _damaged(path, number, f"{name} is {values[index]!r}, not a whole number") from None
+                told = ascii(values[index][:_MOST_DIGITS])
+                raise _damaged(path, number, f"{name} is {told}, not a whole number") from None
     return Row(number, *values)
+
+
+def _whole(text: str) -> int:
+    if len(text) > _MOST_DIGITS:
+        raise ValueError("too long")
+    return int(text)
 
 
 def _check_row(path: Path, row: Row, workers: range, pushes: int) -> None:

@@ -6,6 +6,7 @@ The one idea: everything that can be refused is refused here, before any process
     resolve(recipe)                                         # what else such a recipe must, or must not, ask for
 """
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -64,7 +65,7 @@ class Terms:
             pushes, int(recipe.batch_size),
         )  # fmt: skip
         if orders.is_file(recipe.order):
-            path = Path(recipe.order).expanduser()
+            path = Path(os.path.expanduser(recipe.order))
             terms = replace(terms, planned=recordings.read(path, recipe, pushes, terms.rules))
         terms._check_order()
         return terms

@@ -8,7 +8,8 @@ with a length and a SHA-256 a file for the arrays too. Files are named by their 
 {"format": "unisono snapshot", "version": 1, "position": 120, "facts": {...},
  "files": {"params": {"bytes": 72, "sha256": "9f86d0..."}}, "manifest_sha256": "..."}
 
-Limits: facts are what JSON gives back unchanged (no NaN, no tuples, no keys but strings). The hash finds accidents, not
+Limits: facts are what JSON gives back unchanged (no NaN, no tuples, no keys but strings, nothing
+nested more deeply than 100 levels). The hash finds accidents, not
 forgers: whoever may write the directory may write a whole snapshot of his own.
 """
 
@@ -24,6 +25,7 @@ from typing import Any, TypeGuard, final
 import psutil
 
 from unisono.errors import UserError
+from unisono.parsing import parse_json
 from unisono.resources import readable_bytes
 from unisono.train.snapshots.files import MOST_TEXT_BYTES, Damaged, Record, plain_file, plain_json
 
@@ -62,7 +64,7 @@ def sealed(manifest: Manifest) -> bytes:
     }  # fmt: skip
     try:
         text = json.dumps(content, indent=1, allow_nan=False)
-        if json.loads(text) != content:
+        if parse_json(text, most_bytes=len(text), strict=True) != content:
             raise ValueError("JSON gives back something else (tuples? keys that are no strings?)")
     except (ValueError, TypeError, RecursionError) as error:
         raise UserError(
@@ -86,7 +88,7 @@ def read(folder: Path) -> Manifest:
         nbytes = os.fstat(file.fileno()).st_size
         if nbytes > MOST_TEXT_BYTES:
             raise Damaged(path, f"is {nbytes} bytes long, which no manifest is")
-        whole = file.readall() or b""
+        whole = file.read()
     seal = len(whole) - 64 - len(_END)
     if seal < 0 or whole[seal:] != (hashlib.sha256(whole[:seal]).hexdigest() + _END).encode():
         raise Damaged(path, "does not hold what was written: it does not end with its own SHA-256")
