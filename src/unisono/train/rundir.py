@@ -40,6 +40,8 @@ from unisono.train.journal import HINTS, Journal, replace
 from unisono.train.tables import TABLES, epoch_of, headers, lines, plain
 
 LOCK = ".lock"
+LIVE_PAGE = "live_page.txt"
+"""The address of a live page, with its token, while `report/live` serves one to a batch job."""
 DYING_S = 3.0
 """How long a lock is waited for: ranks that were killed hold their parent's until they are gone."""
 
@@ -171,7 +173,7 @@ class RunDirectory:
         path.mkdir(parents=True, exist_ok=True)
         # Two runs that start in the same second may both get here: the file is made by one of them.
         (path / LOCK).touch(exist_ok=False)
-        self._made[:0] = [path / "recipe.toml", path / LOCK]
+        self._made[:0] = [path / "recipe.toml", path / LOCK, path / LIVE_PAGE]
         self._lock()
         self._leave_token()
         replace(path / "recipe.toml", recipe.toml())

@@ -61,6 +61,7 @@ def test_files_that_have_not_changed_are_not_read_again(growing, monkeypatch):
     monkeypatch.setattr(following, "_content", lambda paths: pytest.fail("read again"))
     assert follower.look() == following.View(view.version, view.html, view.ended, pytest.approx(view.age_s, abs=60))
     (growing.path / "report.html").write_text("a report that somebody made meanwhile")
+    (growing.path / "live_page.txt").write_text("where it is served")
     follower.look()
 
 

@@ -23,6 +23,7 @@ from unisono.report.page.blocks import Section, Text
 from unisono.report.page.document import content, document
 from unisono.report.page.markup import html_of
 from unisono.report.run import STUDIES, TRAINING, Run, load
+from unisono.train.rundir import LIVE_PAGE
 
 PAUSE_S = 0.5
 SHARE = 10
@@ -137,6 +138,6 @@ def _files(paths: Sequence[Path]) -> tuple[tuple[str, int, int], ...]:
                 status = entry.stat()
             except OSError:
                 continue  # gone between the two calls
-            if not entry.name.startswith("report.html"):
+            if not entry.name.startswith(("report.html", LIVE_PAGE)):
                 found.append((str(entry), status.st_size, status.st_mtime_ns))
     return tuple(sorted(found))

@@ -6,17 +6,18 @@ The one idea: what is on a browser's command line can be read by every user of t
 file that only its owner may read, and that leads to the address. The file goes when the block is left.
 
 Limits: a browser that may not read temporary files (some that are packed as snaps) shows an error; the address is
-printed anyway.
+printed, or kept in a file, anyway.
 """
 
 import html
-import os
 import tempfile
 import threading
 import webbrowser
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from unisono.files import create_file
 
 
 @contextmanager
@@ -27,8 +28,8 @@ def opened(address: str, *, desktop: bool) -> Iterator[None]:
         return
     with tempfile.TemporaryDirectory(prefix="unisono-") as folder:
         page = Path(folder) / "watch.html"
-        with open(os.open(page, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(f'<!doctype html><meta http-equiv="refresh" content="0; url={html.escape(address)}">\n')
+        text = f'<!doctype html><meta http-equiv="refresh" content="0; url={html.escape(address)}">\n'
+        create_file(page, text, mode=0o600)
         # Some browsers are waited for until they are closed.
         threading.Thread(target=_open, args=(page.as_uri(),), daemon=True, name="browser").start()
         yield
