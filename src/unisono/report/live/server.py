@@ -11,6 +11,7 @@ read the page, too.
 """
 
 import json
+import os
 import re
 import secrets
 import time
@@ -87,15 +88,20 @@ class LiveServer:
         ended_at = None
         while True:
             self.step(TICK_S)
-            gone = not any(path.is_dir() for path in self.paths)  # a run that failed before it began
+            gone = not any(map(os.path.isdir, self.paths))  # a run that failed before it began
             if until_end and (gone or ended(self.paths)):
                 now = time.monotonic()
                 ended_at = ended_at or now
-                view = self.follower.look()
                 nobody = now - self.asked > AWAY_S and not self.http.is_sending
-                seen = view.fresh and view.version == self.seen
-                if nobody or seen or now - ended_at > GRACE_S:
+                if nobody or now - ended_at > GRACE_S or self._is_end_seen():
                     return
+
+    def _is_end_seen(self) -> bool:
+        try:
+            view = self.follower.look()
+        except OSError:  # no descriptors, say: it is tried again
+            return False
+        return view.fresh and view.version == self.seen
 
     def step(self, timeout_s: float) -> None:
         """Serves those who ask within `timeout_s`."""
