@@ -119,6 +119,15 @@ def test_a_run_that_cannot_be_read_now_is_asked_for_again(server, monkeypatch, e
     assert "cannot be read now" in text
 
 
+def test_records_nobody_thought_of_do_not_end_the_server(server, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(server.follower, "look", lambda: 13 // 0)
+        status, text, _ = ask(server, f"/{server.token}/content")
+        assert (status, "ZeroDivisionError" in text) == (500, True)
+        assert not server._is_end_seen()
+    assert ask(server, f"/{server.token}/content")[0] == 200
+
+
 def test_a_page_that_is_asked_for_again_is_not_made_again(server, monkeypatch):
     made = []
     monkeypatch.setattr("unisono.report.live.following.document", lambda runs, live: made.append(runs) or "a page")

@@ -46,6 +46,7 @@ PAUSE_S = 0.5
 """Without accepting, after descriptors or memory ran out."""
 BACKLOG = 1024
 """Connections that the kernel keeps while a response is made; they take no descriptor of ours."""
+_FEWEST = 4
 _ACCEPTED_AT_ONCE = 64
 _PIECE_BYTES = 1 << 18
 _MOST_DRAINED_BYTES = 1 << 20
@@ -139,14 +140,21 @@ class HttpServer:
             except (BlockingIOError, InterruptedError, ConnectionError):
                 return  # there is none, or it has gone already
             except OSError:  # no descriptors, no memory: trying again at once would take a core
-                self._make_room()
-                self._selector.unregister(self._listener)
-                self._accepts_from = monotonic() + PAUSE_S
+                self._pause()
                 return
             if len(self._connections) >= self._places and not self._make_room():
                 client.close()
             else:
                 self._admit(client)
+
+    def _pause(self) -> None:
+        """Accepts nobody for a while, and has fewer places from now on: else it would serve one client a pause."""
+        self._places = min(self._places, max(_FEWEST, len(self._connections) // 2))
+        self._make_room()
+        while len(self._connections) > self._places and self._make_room():
+            pass
+        self._selector.unregister(self._listener)
+        self._accepts_from = monotonic() + PAUSE_S
 
     def _admit(self, client: socket.socket) -> None:
         connection = _Connection(client)

@@ -99,7 +99,7 @@ class LiveServer:
     def _is_end_seen(self) -> bool:
         try:
             view = self.follower.look()
-        except OSError:  # no descriptors, say: it is tried again
+        except Exception:  # no descriptors, say, or records nobody thought of: readers are told, see `_shown`
             return False
         return view.fresh and view.version == self.seen
 
@@ -131,6 +131,9 @@ class LiveServer:
         except (OSError, MemoryError) as error:  # no descriptors, say: the page asks again
             reason = getattr(error, "strerror", None) or type(error).__name__
             return Response(HTTPStatus.SERVICE_UNAVAILABLE, f"503: the run cannot be read now: {reason}\n")
+        except Exception as error:  # records nobody thought of: the server goes on
+            told = f"500: no page could be made of these records: {type(error).__name__}: {error}\n"
+            return Response(HTTPStatus.INTERNAL_SERVER_ERROR, told)
         return Response(HTTPStatus.NOT_FOUND, "404: there is nothing here\n")
 
     def _content(self, seen: str) -> Response:
