@@ -114,6 +114,7 @@ WRITES_ELSEWHERE = {
     ("launch/torch_group.py", "TemporaryDirectory"): "a new private directory, in which ranks meet",
     ("measure/bench.py", "TemporaryFile"): "a file without a name, for what ranks say",
     ("measure/tune/tuning.py", "TemporaryFile"): "a file without a name, for what a trial says",
+    ("report/live/address_file.py", "TemporaryDirectory"): "a new private directory, for an address",
     ("report/live/opening.py", "TemporaryDirectory"): "a new private directory, for a page",
     ("study/estimate.py", "TemporaryDirectory"): "a new private directory, for a run",
     ("study/process.py", "TemporaryFile"): "a file without a name, for what a run says",

@@ -23,7 +23,8 @@ from terminals import on_terminal
 from unisono.cli.main import main
 
 COMMAND = [sys.executable, "-m", "unisono"]
-ADDRESS = re.compile(r"Live page, on this machine: (http://127\.0\.0\.1:(\d+)/([\w-]{32})/)")
+ADDRESS = re.compile(r"(http://127\.0\.0\.1:(\d+)/([\w-]{32})/)")
+PLACE = re.compile(r"Live page, on \S+: http://127\.0\.0\.1:\d+/ \(with a token; the whole address is in (.+)\)")
 LONG = [
     "train",
     "--epochs",
@@ -39,7 +40,7 @@ LONG = [
 
 @pytest.fixture
 def started() -> Iterator:
-    """Starts the command and gives it back with the match of its address."""
+    """Starts the command and gives it back with the match of its address, from the file that it names."""
     commands = []
 
     def start(*arguments: str):
@@ -48,8 +49,9 @@ def started() -> Iterator:
         )
         commands.append(command)
         for line in command.stdout:
-            if found := ADDRESS.search(line):
-                return command, found
+            assert not ADDRESS.search(line), "others may read the output"
+            if place := PLACE.fullmatch(line.rstrip("\n")):
+                return command, ADDRESS.fullmatch(Path(place[1]).read_text().rstrip("\n"))
         raise AssertionError(f"no address: {command.stderr.read()}")
 
     yield start
@@ -79,6 +81,48 @@ def test_a_run_that_has_ended_is_served_until_ctrl_c(started, tmp_path):
     assert command.wait(30) == 0
     assert command.stderr.read() == ""
     assert not is_listening(port)
+
+
+def test_output_that_others_may_read_names_a_file_for_its_owner_alone(started, tmp_path):
+    run = make(tmp_path / "a run")
+    command, found = started("watch", str(run))
+    kept = run / "live_page.txt"
+    assert kept.stat().st_mode & 0o777 == 0o600
+    assert kept.read_text() == f"{found[1]}\n"
+    assert found[3] not in " ".join(psutil.Process(command.pid).cmdline())
+    command.send_signal(signal.SIGTERM)
+    assert command.wait(30) == 0
+    assert found[3] not in command.stdout.read() + command.stderr.read()
+    assert not kept.exists()
+
+
+def test_a_terminal_shows_the_whole_address(tmp_path):
+    run = make(tmp_path / "run")
+    code, shown = on_terminal([*COMMAND, "watch", str(run), "--until-end"], "stdout")
+    assert code == 0
+    assert ADDRESS.search(shown.decode())
+    assert not (run / "live_page.txt").exists()
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_a_run_s_page_is_told_whether_it_may_print_the_token(monkeypatch, tmp_path, capsys, terminal):
+    from unisono.cli import watching
+
+    told = tmp_path / "told"
+    told.write_text('#!/bin/sh\necho "$@"\n')
+    told.chmod(0o755)
+    monkeypatch.setattr(watching.sys, "executable", str(told))
+    monkeypatch.setattr(watching.sys.stdout, "isatty", lambda: terminal)
+    with watching.live_page(tmp_path):
+        pass
+    assert ("--print-token" in capsys.readouterr().out) is terminal
+
+
+def test_a_closed_output_is_not_a_terminal(monkeypatch):
+    from unisono.cli import watching
+
+    monkeypatch.setattr(watching.sys, "stdout", None)
+    assert not watching.may_show_token()
 
 
 def test_the_curve_grows_while_a_run_trains(started, tmp_path):
@@ -124,7 +168,8 @@ def test_a_short_run_with_a_page_that_nobody_opens_ends_at_once(tmp_path):
         capture_output=True, text=True, timeout=100, check=False,
     )  # fmt: skip
     assert ended.returncode == 0, ended.stderr
-    assert ADDRESS.search(ended.stdout)
+    assert PLACE.search(ended.stdout)[1] == f"{tmp_path}/run/live_page.txt"
+    assert not (tmp_path / "run" / "live_page.txt").exists()
     assert "everything is in" in ended.stdout
     assert "watch" not in (tmp_path / "run" / "recipe.toml").read_text()
 
@@ -152,10 +197,11 @@ def test_a_desktop_s_browser_is_given_a_file_that_only_its_owner_may_read(starte
     assert not page.parent.exists()
 
 
-def test_a_page_that_cannot_be_served_does_not_stop_the_training(monkeypatch, tmp_path, capsys):
+@pytest.mark.parametrize("program", [shutil.which("false"), "/there/is/none"])
+def test_a_page_that_cannot_be_served_does_not_stop_the_training(program, monkeypatch, tmp_path, capsys):
     from unisono.cli import watching
 
-    monkeypatch.setattr(watching.sys, "executable", shutil.which("false"))
+    monkeypatch.setattr(watching.sys, "executable", program)
     with watching.live_page(tmp_path):
         pass
     assert "the live page could not be served" in capsys.readouterr().err

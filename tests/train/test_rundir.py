@@ -19,6 +19,7 @@ from unisono.launch.children import fork_child, reap, signals_held
 from unisono.locks import FileLock
 from unisono.recipe import Recipe
 from unisono.train import rundir as module
+from unisono.train.entries import LIVE_PAGE
 from unisono.train.journal import Journal
 from unisono.train.rundir import LOCK, RunDirectory, token_in
 
@@ -116,6 +117,13 @@ def test_nothing_is_left_of_a_directory_that_could_not_be_made(tmp_path, monkeyp
     with pytest.raises(UserError):
         RunDirectory.make(str(tmp_path / "mine"), RECIPE)
     assert names(tmp_path) == ["mine"]  # it was the user's
+
+
+def test_discarding_takes_the_address_of_a_live_page_along(tmp_path, make):
+    directory = make(tmp_path / "deep" / "run")
+    (tmp_path / "deep" / "run" / LIVE_PAGE).write_text("http://127.0.0.1:13/token/")
+    directory.discard()
+    assert names(tmp_path) == []
 
 
 def test_discarding_leaves_what_others_put_there(tmp_path, make):

@@ -6,15 +6,17 @@ Reads files only, so the run may be one on another machine whose directory is on
 """
 
 import os
+import platform
 import shlex
 import signal
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
+from unisono.cli.watching import may_show_token
 from unisono.errors import UserError
 from unisono.terminal import print
 
@@ -31,12 +33,16 @@ def watch(
     port: Annotated[int, Parameter(help="The port on this machine; 0: a free one.")] = 0,
     open_: Annotated[bool, Parameter(name="--open", help="Open a browser, where there is a desktop.")] = True,
     until_end: Annotated[bool, Parameter(help="Leave when the runs have ended.", negative="")] = False,
+    print_token: Annotated[
+        bool, Parameter(help="Print the token also where the output is not a terminal.", negative="")
+    ] = False,
 ) -> None:
     """Show runs as a live page: the page of `unisono report`, which follows them as they go on. Ctrl-C ends it.
 
-    The page is served on this machine alone, to those who know the address that is printed: it holds a token. From
-    another machine: ssh -L PORT:127.0.0.1:PORT HOST, and open the same address there. Runs that have ended are shown as
-    they are; a run that goes on is not slowed down, for only its files are read.
+    The page is served on this machine alone, to those who know its address, which holds a token. A terminal shows the
+    address; the output of a batch job, which others may read, names a file that only you may read. From another
+    machine: ssh -L PORT:127.0.0.1:PORT HOST, and open the same address there. Runs that have ended are shown as they
+    are; a run that goes on is not slowed down, for only its files are read.
 
     Parameters
     ----------
@@ -52,20 +58,38 @@ def watch(
         if terminal:
             _on_terminal(paths)
         else:
-            _in_browser(paths, port, until_end=until_end, show=open_)
+            _in_browser(paths, port, until_end=until_end, show=open_, print_token=print_token or may_show_token())
 
 
-def _in_browser(paths: list[Path], port: int, *, until_end: bool, show: bool) -> None:
+def _in_browser(paths: list[Path], port: int, *, until_end: bool, show: bool, print_token: bool) -> None:
     from unisono.launch.environments import has_desktop
     from unisono.report.live.opening import opened
     from unisono.report.live.server import LiveServer
 
-    with LiveServer(paths, port) as server:
+    with LiveServer(paths, port) as server, ExitStack() as stack:
         _end_in_order()
-        print(f"Live page, on this machine: {server.address}", flush=True)
+        if print_token:
+            print(f"Live page, on this machine: {server.address}", flush=True)
+        else:
+            whole = _keep(stack, server.address, paths[0])
+            where = f"Live page, on {platform.node()}: {server.origin}"
+            print(f"{where} (with a token; the whole address is in {whole})", flush=True)
         os.nice(POLITE)  # not before: whoever has started us waits for the address
         with opened(server.address, desktop=show and has_desktop()):
             server.serve(until_end=until_end)
+
+
+def _keep(stack: ExitStack, address: str, run: Path) -> str:
+    """The name, in one line, of the file that holds the address until the stack is left."""
+    from unisono.report.live.address_file import address_file
+    from unisono.report.page.markup import plain
+
+    try:
+        path = stack.enter_context(address_file(address, run))
+    except OSError as error:
+        hint = "make room, or use --print-token: whoever may read the output can then open the page"
+        raise UserError(f"the live page's address cannot be kept in a file: {error.strerror}", hint=hint) from None
+    return plain(path.absolute()).replace("\n", "\N{SYMBOL FOR NEWLINE}")
 
 
 def _end_in_order() -> None:

@@ -26,6 +26,7 @@ from unisono.comm.route import address_of, is_loopback, is_own, no_answer, own_a
 from unisono.comm.store_client import StoreClient, Unreachable
 from unisono.comm.store_server import StoreServer
 from unisono.errors import UserError
+from unisono.terminal import print
 
 _DEFAULT_WAIT_S = 300.0
 _servers: "WeakValueDictionary[tuple[str, int, bytes], StoreServer]" = WeakValueDictionary()

@@ -19,10 +19,13 @@ from unisono.train.tables import TABLES
 LOCK = ".lock"
 REPORT = "report.html"
 """Made by `unisono report`, which does not ask for the lock."""
+LIVE_PAGE = "live_page.txt"
+"""The address of a live page, with its token, while `report/live` serves one to a batch job."""
 GROWING = {LOCK, "events.jsonl", "utilisation.csv"}
 """Files that are added to while a run goes on, and not made anew when it is resumed."""
 FILES = {
-    "recipe.toml", "summary.json", "weights.safetensors", "energy.json", "loss.png", REPORT, *TABLES, *GROWING,
+    "recipe.toml", "summary.json", "weights.safetensors", "energy.json", "loss.png", REPORT, LIVE_PAGE, *TABLES,
+    *GROWING,
 }  # fmt: skip
 FOLDERS = {"snapshots", "tensorboard", "log"}
 

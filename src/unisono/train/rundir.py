@@ -36,7 +36,7 @@ from unisono.locks import FileLock
 from unisono.locks import token_in as token_of
 from unisono.recipe import Recipe
 from unisono.strategies.asynchronous.recordings import mark_of
-from unisono.train.entries import LOCK, REPORT, check_run_directory
+from unisono.train.entries import LIVE_PAGE, LOCK, REPORT, check_run_directory
 from unisono.train.journal import HINTS, Journal, hint_of
 from unisono.train.tables import TABLES, epoch_of, headers, lines, plain
 
@@ -166,7 +166,7 @@ class RunDirectory:
         path.mkdir(parents=True, exist_ok=True)
         # Two runs that start in the same second may both get here: the file is made by one of them.
         create_file(path / LOCK, mode=0o600)
-        self._made[:0] = [path / "recipe.toml", path / LOCK]
+        self._made[:0] = [path / "recipe.toml", path / LOCK, path / LIVE_PAGE]
         self._lock()
         self._leave_token()
         write_file(path / "recipe.toml", recipe.toml())

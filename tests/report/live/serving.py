@@ -5,24 +5,28 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from unisono.report.live.http_server import HttpServer
 from unisono.report.live.server import LiveServer
 
 
 @contextmanager
 def served(paths: Sequence[Path]) -> Iterator[LiveServer]:
-    with LiveServer(paths) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join()
-    join_requests()
+    with LiveServer(paths) as server, stepping(server):
+        yield server
 
 
-def join_requests() -> None:
-    """Threads of requests end by themselves, a moment after their reader has gone."""
-    for thread in threading.enumerate():
-        if "process_request_thread" in thread.name:
-            thread.join(40.0)
+@contextmanager
+def stepping(server: LiveServer | HttpServer) -> Iterator[threading.Thread]:
+    over = threading.Event()
+
+    def serve() -> None:
+        while not over.is_set():
+            server.step(0.01)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        yield thread
+    finally:
+        over.set()
+        thread.join(60.0)

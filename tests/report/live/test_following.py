@@ -1,3 +1,4 @@
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -61,6 +62,7 @@ def test_files_that_have_not_changed_are_not_read_again(growing, monkeypatch):
     monkeypatch.setattr(following, "_content", lambda paths: pytest.fail("read again"))
     assert follower.look() == following.View(view.version, view.html, view.ended, pytest.approx(view.age_s, abs=60))
     (growing.path / "report.html").write_text("a report that somebody made meanwhile")
+    (growing.path / "live_page.txt").write_text("where it is served")
     follower.look()
 
 
@@ -121,3 +123,32 @@ def test_a_run_that_is_removed_meanwhile_is_said_and_comes_back(tmp_path):
     assert not ended([run])
     shutil.move(tmp_path / "elsewhere", run)
     assert follower.look().version == first.version
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe", "directory"])
+def test_only_files_of_the_run_s_own_are_looked_at(growing, tmp_path, kind):
+    """A stranger's run: what its links lead to is no news of it, and a pipe is waited for by nobody."""
+    follower, outside = Follower([growing.path]), tmp_path / "outside"
+    outside.mkdir()
+    (outside / "summary.json").write_text("{}")
+    seen = following._state([growing.path])
+    for name in ("summary.json", "log"):
+        place = growing.path / name
+        if place.is_dir():
+            place.rmdir()
+        if kind == "link":
+            place.symlink_to(outside if name == "log" else outside / name)
+        elif kind == "pipe":
+            os.mkfifo(place)
+        else:
+            place.mkdir(exist_ok=True)
+    assert following._state([growing.path]) == seen
+    assert not ended([growing.path])
+    assert not follower.look().ended
+
+
+def test_a_directory_of_very_many_files_is_not_listed_whole(growing, monkeypatch):
+    monkeypatch.setattr(following, "MOST_FILES", 13)
+    for number in range(17):
+        (growing.path / f"{number}.csv").touch()
+    assert len(following._files([growing.path])) <= 13

@@ -44,7 +44,7 @@ def server(growing, monkeypatch) -> Iterator[LiveServer]:
 
 
 def test_the_curve_grows_and_the_reader_s_choices_stay(server, growing):
-    with browser_pages(f"http://127.0.0.1:{server.server_port}/") as open_page:
+    with browser_pages(f"http://127.0.0.1:{server.port}/") as open_page:
         page = open_page(server.address)
         loss = figure(page, "Loss")
         assert loss.locator("circle.dot").count() == 2  # test and train: a point an epoch each
@@ -73,7 +73,7 @@ def test_the_curve_grows_and_the_reader_s_choices_stay(server, growing):
 
 
 def test_what_somebody_points_at_is_not_taken_away(server, growing):
-    with browser_pages(f"http://127.0.0.1:{server.server_port}/") as open_page:
+    with browser_pages(f"http://127.0.0.1:{server.port}/") as open_page:
         page = open_page(server.address)
         loss = figure(page, "Loss")
         box = loss.locator("svg").bounding_box()
@@ -111,7 +111,7 @@ def test_the_end_of_a_run_is_still_told_when_its_server_has_gone(growing):
 
 def test_hostile_news_are_text(server, growing):
     evil = "<img src=x onerror=\"document.title='evil'\"><script>document.title='evil'</script>"
-    with browser_pages(f"http://127.0.0.1:{server.server_port}/") as open_page:
+    with browser_pages(f"http://127.0.0.1:{server.port}/") as open_page:
         page = open_page(server.address)
         growing.finish(summary_of(1, RANKS) | {"status": evil, "error": evil, "model": evil})
         page.get_by_text("Live: the run has ended").wait_for(timeout=30_000)
@@ -122,6 +122,6 @@ def test_hostile_news_are_text(server, growing):
 
 def test_several_runs_lie_over_each_other(tmp_path):
     runs = [make(tmp_path / name) for name in ("one", "two")]
-    with served(runs) as server, browser_pages(f"http://127.0.0.1:{server.server_port}/") as open_page:
+    with served(runs) as server, browser_pages(f"http://127.0.0.1:{server.port}/") as open_page:
         page = open_page(server.address)
         assert "All 2 runs ended with the same weights" in page.locator("#verdict").inner_text()

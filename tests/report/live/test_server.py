@@ -5,8 +5,8 @@ import json
 import socket
 import sys
 import threading
-import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +14,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parent))
 from made_run import make
-from serving import join_requests, served
+from serving import served
 
 from unisono.errors import UserError
 from unisono.report.live import server as serving_module
@@ -28,7 +28,7 @@ def server(tmp_path) -> Iterator[LiveServer]:
 
 
 def ask(server: LiveServer, path: str, method: str = "GET", **headers: str) -> tuple[int, str, dict[str, str]]:
-    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
     try:
         connection.request(method, path, headers={"Connection": "close", **headers})
         answer = connection.getresponse()
@@ -43,8 +43,11 @@ def test_the_page_for_those_who_know_the_token(server):
     assert "connect-src 'self'" in page
     assert "Verdict" in page
     assert server.token not in page
-    assert headers["Cache-Control"] == "no-store"
-    assert headers["Referrer-Policy"] == "no-referrer"
+    assert (headers["Cache-Control"], headers["Referrer-Policy"]) == ("no-store", "no-referrer")
+    told = headers["Content-Security-Policy"]
+    assert "script-src 'sha256-" in told
+    assert told.endswith("; frame-ancestors 'none'")
+    assert told.removesuffix("; frame-ancestors 'none'") in page
 
 
 @pytest.mark.parametrize(
@@ -73,10 +76,22 @@ def test_a_prefix_of_the_token_is_not_enough(server):
     assert ask(server, f"/{server.token}x/")[0] == 403
 
 
-@pytest.mark.parametrize("host", ["evil.example", "evil.example:80", ""])
+@pytest.mark.parametrize(
+    "host",
+    [
+        "evil.example",
+        "evil.example:80",
+        "",
+        "localhost:",
+        "localhost:1/",
+        "localhost.evil.example",
+        "a@localhost",
+        "[::1]",
+    ],
+)
 def test_a_name_that_was_made_to_lead_here_is_refused(server, host):
     assert ask(server, f"/{server.token}/", Host=host)[0] == 403
-    assert ask(server, f"/{server.token}/", Host="localhost:1234")[0] == 200
+    assert ask(server, f"/{server.token}/", Host="LocalHost:1234")[0] == 200
 
 
 def test_nothing_else_lies_under_the_token(server):
@@ -86,9 +101,31 @@ def test_nothing_else_lies_under_the_token(server):
 
 
 def test_there_is_nothing_that_a_reader_could_change(server):
-    assert ask(server, f"/{server.token}/", "POST")[0] == 501
-    status, text, _ = ask(server, f"/{server.token}/", "HEAD")
-    assert (status, text) == (200, "")
+    status, _, headers = ask(server, f"/{server.token}/", "POST")
+    assert (status, headers["Allow"]) == (405, "GET, HEAD")
+    _, page, _ = ask(server, f"/{server.token}/")
+    status, text, headers = ask(server, f"/{server.token}/", "HEAD")
+    assert (status, text, headers["Content-Length"]) == (200, "", str(len(page.encode())))
+
+
+@pytest.mark.parametrize("error", [OSError(24, "Too many open files"), MemoryError()])
+def test_a_run_that_cannot_be_read_now_is_asked_for_again(server, monkeypatch, error):
+    def failing() -> None:
+        raise error
+
+    monkeypatch.setattr(server.follower, "page", failing)
+    status, text, headers = ask(server, f"/{server.token}/")
+    assert (status, headers["Retry-After"]) == (503, "1")
+    assert "cannot be read now" in text
+
+
+def test_records_nobody_thought_of_do_not_end_the_server(server, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(server.follower, "look", lambda: 13 // 0)
+        status, text, _ = ask(server, f"/{server.token}/content")
+        assert (status, "ZeroDivisionError" in text) == (500, True)
+        assert not server._is_end_seen()
+    assert ask(server, f"/{server.token}/content")[0] == 200
 
 
 def test_a_page_that_is_asked_for_again_is_not_made_again(server, monkeypatch):
@@ -116,7 +153,7 @@ def test_a_run_that_is_removed_is_said(server):
 
 
 def test_it_listens_on_loopback_alone(server):
-    assert server.socket.getsockname()[0] == "127.0.0.1"
+    assert server.http._listener.getsockname()[0] == "127.0.0.1"
 
 
 def test_a_port_that_is_taken_or_none(tmp_path):
@@ -130,6 +167,18 @@ def test_a_port_that_is_taken_or_none(tmp_path):
 def test_until_the_end_leaves_at_once_if_nobody_looks(tmp_path):
     with LiveServer([make(tmp_path / "run")]) as server:
         server.serve(until_end=True)
+
+
+def test_until_the_end_leaves_when_the_run_was_removed(tmp_path, monkeypatch):
+    """As one is that fails before its first epoch."""
+    monkeypatch.setattr(serving_module, "TICK_S", 0.01)
+    run = make(tmp_path / "run")
+    with LiveServer([run]) as server:
+        run.rename(tmp_path / "elsewhere")
+        serving = threading.Thread(target=server.serve, kwargs={"until_end": True}, daemon=True)
+        serving.start()
+        serving.join(30.0)
+        assert not serving.is_alive()
 
 
 def test_until_the_end_lets_a_reader_see_the_end(tmp_path, monkeypatch):
@@ -151,36 +200,28 @@ def test_until_the_end_lets_a_reader_see_the_end(tmp_path, monkeypatch):
         assert news["ended"]
         thread.join(30.0)
         assert not thread.is_alive()
-    join_requests()
 
 
-@pytest.mark.parametrize("away_s", [60.0, 0.0], ids=["quick", "longer than readers are waited for"])
-def test_until_the_end_waits_while_the_last_answer_is_on_its_way(tmp_path, monkeypatch, away_s):
-    """The end of the process ends the threads that answer: an answer counts when it has been sent."""
-    monkeypatch.setattr(serving_module, "AWAY_S", 60.0)
+def test_until_the_end_waits_while_the_last_answer_is_on_its_way(tmp_path, monkeypatch):
+    """The end of the process ends the connections: an answer counts when it has been sent."""
+    monkeypatch.setattr(serving_module, "AWAY_S", 0.0)
     monkeypatch.setattr(serving_module, "GRACE_S", 60.0)
-    begun, go_on = threading.Event(), threading.Event()
-    send = serving_module._Handler._send
-
-    def slowly(handler, *arguments):
-        begun.set()
-        assert go_on.wait(30.0)
-        send(handler, *arguments)
-
     run = make(tmp_path / "run")
-    with LiveServer([run]) as server:
-        server.seen, server.asked = "an earlier version", time.monotonic()  # somebody is there
-        monkeypatch.setattr(serving_module._Handler, "_send", slowly)
+    with LiveServer([run]) as server, socket.socket() as reader:
+        contents = replace(server.follower.look(), html="x" * (64 << 20))  # more than the kernel keeps for a reader
+        monkeypatch.setattr(server.follower, "look", lambda: contents)
+        reader.settimeout(60.0)
+        reader.connect(("127.0.0.1", server.port))
+        reader.sendall(f"GET /{server.token}/content HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        while not server.http.is_sending:
+            server.step(60.0)
+        monkeypatch.setattr(serving_module, "TICK_S", 0.01)
         serving = threading.Thread(target=server.serve, kwargs={"until_end": True})
-        reading = threading.Thread(target=ask, args=(server, f"/{server.token}/content"))
         serving.start()
-        reading.start()
-        assert begun.wait(30.0)
-        monkeypatch.setattr(serving_module, "AWAY_S", away_s)
-        serving.join(1.0)  # several rounds of its loop
+        serving.join(0.2)  # several rounds of its loop
         assert serving.is_alive()
-        go_on.set()
-        serving.join(30.0)
+        received = 0
+        while received <= len(contents.html):
+            received += len(reader.recv(1 << 20))
+        serving.join(60.0)
         assert not serving.is_alive()
-        reading.join(30.0)
-    join_requests()

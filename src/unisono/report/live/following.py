@@ -10,25 +10,33 @@ Limits: what is written twice within the clock of a file system, in the same len
 `age_s` compares this machine's clock with that of the file system.
 """
 
+import os
+import stat
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import sha256
+from itertools import islice
 from pathlib import Path
 from typing import final
 
 from unisono.errors import UserError
+from unisono.files import open_folder
 from unisono.report.page.blocks import Section, Text
 from unisono.report.page.document import content, document
 from unisono.report.page.markup import html_of
 from unisono.report.run import STUDIES, TRAINING, Run, load
+from unisono.train.entries import LIVE_PAGE
 
 PAUSE_S = 0.5
 SHARE = 10
 """Reading and drawing take at most about a tenth of one core."""
 FRESH_S = 30.0
 """A run writes about every two seconds what its ranks do: one that wrote within this time goes on."""
+MOST_FILES = 10_000
+"""Of a directory; a stranger's may have millions, and it is listed every second."""
 _AWAITED = ("summary.json is missing", "metrics.jsonl is missing", "ranks.csv is missing")
 
 
@@ -97,12 +105,12 @@ def current(path: Path) -> Run:
 
 def ended(paths: Sequence[Path]) -> bool:
     """Whether all runs have written how they ended. One that was killed has not. Of a study, what it can show."""
-    return all(any((path / name).exists() for name in _last(path)) for path in paths)
+    return all(any(_is_file(path / name) for name in _last(path)) for path in paths)
 
 
 def _last(path: Path) -> list[str]:
     """The files of which one says that nothing more is waited for. A run's directory may hold a study of it, too."""
-    trained = any((path / name).exists() for name in TRAINING)
+    trained = any(_is_file(path / name) for name in TRAINING)
     return ["summary.json"] if trained else [f"{study}.json" for study in STUDIES]
 
 
@@ -129,14 +137,22 @@ def _state(paths: Sequence[Path]) -> tuple[object, ...]:
 
 
 def _files(paths: Sequence[Path]) -> tuple[tuple[str, int, int], ...]:
-    """(path, size, when it was changed) of what a page is made of."""
+    """(path, size, when it was changed) of what a page is made of: regular files of the directory's own."""
     found = []
     for path in paths:
-        for entry in (*path.glob("*.*"), *path.glob("log/*")):
-            try:
-                status = entry.stat()
-            except OSError:
-                continue  # gone between the two calls
-            if not entry.name.startswith("report.html"):
-                found.append((str(entry), status.st_size, status.st_mtime_ns))
+        for folder in (path, path / "log"):
+            with suppress(OSError), open_folder(folder, within=path) as fd, os.scandir(fd) as entries:
+                for entry in islice(entries, MOST_FILES):
+                    with suppress(OSError):  # gone between the two calls
+                        status = entry.stat(follow_symlinks=False)
+                        if stat.S_ISREG(status.st_mode) and not entry.name.startswith(("report.html", LIVE_PAGE)):
+                            found.append((str(folder / entry.name), status.st_size, status.st_mtime_ns))
     return tuple(sorted(found))
+
+
+def _is_file(path: Path) -> bool:
+    """A link is none: it is not read, either."""
+    try:
+        return stat.S_ISREG(os.lstat(path).st_mode)
+    except OSError:
+        return False

@@ -6,7 +6,7 @@ The one idea: what is on a browser's command line can be read by every user of t
 file that only its owner may read, and that leads to the address. The file goes when the block is left.
 
 Limits: a browser that may not read temporary files (some that are packed as snaps) shows an error; the address is
-printed anyway.
+printed, or kept in a file, anyway.
 """
 
 import html

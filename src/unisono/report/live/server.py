@@ -11,43 +11,39 @@ read the page, too.
 """
 
 import json
+import os
+import re
 import secrets
-import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from hmac import compare_digest
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from math import inf
 from pathlib import Path
-from typing import final
+from types import TracebackType
+from typing import Self, final
 
-from unisono import __version__
 from unisono.errors import UserError
 from unisono.report.live.following import Follower, ended
+from unisono.report.live.http_message import Request, Response
+from unisono.report.live.http_server import HttpServer
+from unisono.report.page.document import policy
 
 HOST = "127.0.0.1"
-NAMES = (HOST, "localhost")
+_NAMES = re.compile(rf"({re.escape(HOST)}|localhost)(:\d{{1,5}})?", re.IGNORECASE | re.ASCII)
 """Under which it may be asked for, with any port: `ssh -L` may lead here from another one."""
 AWAY_S = 3.0
 """A reader who has asked for nothing for this long has gone; pages ask every second."""
 GRACE_S = 10.0
 """How long a reader may take to fetch the end of a run."""
-HEADERS = {
-    "Cache-Control": "no-store",
-    "Referrer-Policy": "no-referrer",
-    "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "DENY",
-    "Cross-Origin-Resource-Policy": "same-origin",
-}
+TICK_S = 0.25
 
 
 @final
-class LiveServer(ThreadingHTTPServer):
+class LiveServer:
     """Serves the page of some runs. port: 0 takes a free one."""
-
-    daemon_threads = True
 
     def __init__(self, paths: Sequence[Path], port: int = 0) -> None:
         self.paths = [path.expanduser() for path in paths]
@@ -57,111 +53,106 @@ class LiveServer(ThreadingHTTPServer):
         """The last version of the contents of ended runs that has reached a reader."""
         self.asked = -inf
         """When a reader last asked, or got an answer."""
-        self.asking: set[int] = set()
-        """Threads that are about to answer."""
+        hint = "leave it out: a free one is taken"
+        if not 0 <= port < 1 << 16:
+            raise UserError(f"--port {port}: no such port", hint=hint)
         try:
-            super().__init__((HOST, port), _Handler)
-        except (OSError, OverflowError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "no such port"
-            raise UserError(f"--port {port}: {reason}", hint="leave it out: a free one is taken") from None
-        self.timeout = 0.25
+            self.http = HttpServer(HOST, port, self.respond)
+        except OSError as error:
+            raise UserError(f"--port {port}: {error.strerror}", hint=hint) from None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.http.__exit__(kind, error, trace)
+
+    @property
+    def port(self) -> int:
+        return self.http.port
+
+    @property
+    def origin(self) -> str:
+        """Where it listens: an address without the token, for everybody to read."""
+        return f"http://{HOST}:{self.port}/"
 
     @property
     def address(self) -> str:
         """What to open. Who knows it can read the runs."""
-        return f"http://{HOST}:{self.server_port}/{self.token}/"
+        return f"{self.origin}{self.token}/"
 
     def serve(self, *, until_end: bool = False) -> None:
         """Until Ctrl-C; or until the runs have ended and whoever looks at them has seen how."""
         ended_at = None
         while True:
-            self.handle_request()
-            if until_end and ended(self.paths):
+            self.step(TICK_S)
+            gone = not any(map(os.path.isdir, self.paths))  # a run that failed before it began
+            if until_end and (gone or ended(self.paths)):
                 now = time.monotonic()
                 ended_at = ended_at or now
-                view = self.follower.look()
-                nobody = now - self.asked > AWAY_S and not self.asking
-                seen = view.fresh and view.version == self.seen
-                if nobody or seen or now - ended_at > GRACE_S:
+                nobody = now - self.asked > AWAY_S and not self.http.is_sending
+                if nobody or now - ended_at > GRACE_S or self._is_end_seen():
                     return
 
-
-@final
-class _Handler(BaseHTTPRequestHandler):
-    """One request. Reads only: there is nothing that a reader could change."""
-
-    server: LiveServer
-    protocol_version = "HTTP/1.1"
-    server_version = f"unisono/{__version__}"
-    sys_version = ""
-    timeout = 5  # a connection that says nothing; pages ask every second
-
-    def do_GET(self) -> None:
-        path, _, query = self.path.partition("?")
-        _, given, *rest = [*path.split("/", 2), ""]
-        if self.headers.get("Host", "").partition(":")[0] not in NAMES:
-            self._refuse("asked for under another name than its address")
-        elif not compare_digest(given.encode(), self.server.token.encode()):
-            self._refuse("the token in the address is wrong")
-        elif rest[0] == "" and path.endswith("/"):
-            with self._asking():
-                self._send_page()
-        elif rest[0] == "content":
-            with self._asking():
-                self._send_content(query.removeprefix("seen="))
-        else:
-            self._send(HTTPStatus.NOT_FOUND, "text/plain", "there is nothing here\n")
-
-    do_HEAD = do_GET
-
-    @contextmanager
-    def _asking(self) -> Iterator[None]:
-        """A reader is there, and on a busy machine its answer may take longer than readers are waited for."""
-        server, thread = self.server, threading.get_ident()
-        server.asked = time.monotonic()
-        server.asking.add(thread)
+    def _is_end_seen(self) -> bool:
         try:
-            yield
-        finally:
-            server.asked = time.monotonic()
-            server.asking.discard(thread)
+            view = self.follower.look()
+        except Exception:  # no descriptors, say, or records nobody thought of: readers are told, see `_shown`
+            return False
+        return view.fresh and view.version == self.seen
 
-    def _send_page(self) -> None:
+    def step(self, timeout_s: float) -> None:
+        """Serves those who ask within `timeout_s`."""
+        self.http.step(timeout_s)
+
+    def respond(self, request: Request) -> Response:
+        """Reads only: there is nothing that a reader could change."""
+        _, given, *rest = [*request.path.split("/", 2), ""]
+        if not _NAMES.fullmatch(request.host):
+            return _refusal("asked for under another name than its address")
+        if not compare_digest(given.encode(), self.token.encode()):
+            return _refusal("the token in the address is wrong")
+        self._note_reader()
+        response = self._shown(rest[0], request)
+        return replace(response, trusted=True, on_sent=response.on_sent or self._note_reader)
+
+    def _shown(self, name: str, request: Request) -> Response:
+        """What lies under the token."""
         try:
-            page = self.server.follower.page()
+            if name == "" and request.path.endswith("/"):
+                page = self.follower.page()
+                return Response(HTTPStatus.OK, page, "text/html", f"{policy(live=True)}; frame-ancestors 'none'")
+            if name == "content":
+                return self._content(request.query.removeprefix("seen="))
         except UserError as error:  # moved or removed meanwhile
-            self._send(HTTPStatus.NOT_FOUND, "text/plain", f"{error}\n")
-        else:
-            self._send(HTTPStatus.OK, "text/html", page)
+            return Response(HTTPStatus.NOT_FOUND, f"404: {error}\n")
+        except (OSError, MemoryError) as error:  # no descriptors, say: the page asks again
+            reason = getattr(error, "strerror", None) or type(error).__name__
+            return Response(HTTPStatus.SERVICE_UNAVAILABLE, f"503: the run cannot be read now: {reason}\n")
+        except Exception as error:  # records nobody thought of: the server goes on
+            told = f"500: no page could be made of these records: {type(error).__name__}: {error}\n"
+            return Response(HTTPStatus.INTERNAL_SERVER_ERROR, told)
+        return Response(HTTPStatus.NOT_FOUND, "404: there is nothing here\n")
 
-    def _send_content(self, seen: str) -> None:
+    def _content(self, seen: str) -> Response:
         """`seen`: the version that the reader has."""
-        view = self.server.follower.look()
+        view = self.follower.look()
         html = None if seen == view.version else view.html
         news = {"version": view.version, "ended": view.ended, "age_s": view.age_s, "html": html}
-        self._send(HTTPStatus.OK, "application/json", json.dumps(news))
-        self.server.seen = view.version if view.ended else ""  # sent: the server may end now
+        on_sent = partial(self._note_seen, view.version if view.ended else "")
+        return Response(HTTPStatus.OK, json.dumps(news), "application/json", on_sent=on_sent)
 
-    def _refuse(self, why: str) -> None:
-        hint = "HINT: open the address that `unisono watch` printed, all of it"
-        self._send(HTTPStatus.FORBIDDEN, "text/plain", f"403: {why}\n{hint}\n")
+    def _note_reader(self) -> None:
+        self.asked = time.monotonic()
 
-    def _send(self, status: HTTPStatus, kind: str, text: str) -> None:
-        data = text.encode()
-        self.send_response(status)
-        for name, value in HEADERS.items():
-            self.send_header(name, value)
-        self.send_header("Content-Type", f"{kind}; charset=utf-8")
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(data)
+    def _note_seen(self, version: str) -> None:
+        """Sent: the server may end now."""
+        self._note_reader()
+        self.seen = version
 
-    def handle(self) -> None:
-        try:
-            super().handle()
-        except (ConnectionError, TimeoutError):  # a reader that went away
-            self.close_connection = True
 
-    def log_message(self, format: str, *arguments: object) -> None:
-        """Nothing: the address of each line would hold the token."""
+def _refusal(why: str) -> Response:
+    hint = "HINT: open the address that `unisono watch` gave you, all of it"
+    return Response(HTTPStatus.FORBIDDEN, f"403: {why}\n{hint}\n")

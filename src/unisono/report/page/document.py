@@ -16,6 +16,7 @@ Limits: without JavaScript there are texts and tables, no charts.
 import base64
 import hashlib
 from collections.abc import Sequence
+from functools import cache
 from importlib import import_module, resources
 from typing import Any
 
@@ -38,13 +39,11 @@ def document(runs: Sequence[Run], *, live: bool = False) -> str:
     sections = sections_of(runs)
     names = ", ".join(run.name for run in runs)
     links = "".join(f'<a href="#{anchor(section.title)}">{escape(section.title)}</a>' for section in sections)
-    style, script = asset("page.css"), "\n".join(asset(name) for name in (LIVE_SCRIPTS if live else SCRIPTS))
-    policy = f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}; img-src data:; base-uri 'none'"
-    policy += "; connect-src 'self'" if live else ""
+    style, script = _code(live)
     told = "This page is live." if live else "This page holds everything it shows and loads nothing."
     return (
         f'<!doctype html>{MARKER}\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy(live=live)}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f'<link rel="icon" href="data:,"><title>{escape(names)} - unisono</title><style>{style}</style></head>\n<body>'
         f"<header><h1><small>unisono {'watch' if live else 'report'}</small>{escape(names)}</h1>"
@@ -54,6 +53,17 @@ def document(runs: Sequence[Run], *, live: bool = False) -> str:
         f"<noscript><p>The charts need JavaScript; texts and tables do not.</p></noscript>"
         f"<footer>unisono {escape(__version__)}. {told}</footer>"
         f"<script>{script}</script></body></html>\n"
+    )
+
+
+def policy(*, live: bool) -> str:
+    """The page's Content-Security-Policy: nothing is executed but its own code, and nothing loaded or sent, but for the
+    news of a live page. Only a header can forbid frames around a page, so that is left to the server."""
+    style, script = _code(live)
+    news = "; connect-src 'self'" if live else ""
+    return (
+        f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}; img-src data:; base-uri 'none'; "
+        f"form-action 'none'{news}"
     )
 
 
@@ -79,9 +89,15 @@ def _section(name: str, runs: Sequence[Run]) -> Section | None:
     return found
 
 
+@cache
+def _code(live: bool) -> tuple[str, str]:
+    """Style and script."""
+    return asset("page.css"), "\n".join(asset(name) for name in (LIVE_SCRIPTS if live else SCRIPTS))
+
+
 def asset(name: str) -> str:
     """A file of `assets/`."""
-    return (resources.files("unisono.report.page") / "assets" / name).read_text("utf-8")
+    return (resources.files("unisono.report.page") / "assets" / name).read_text(encoding="utf-8")
 
 
 def _hash(text: str) -> str:
