@@ -47,11 +47,11 @@ class Sandbox(NamedTuple):
         return self
 
     def surroundings(self) -> dict[str, object]:
-        """Everything but the working directory, the cache and standard output."""
+        """Everything but the working directory, caches, settings and standard output."""
         found: dict[str, object] = {}
         for top in ("home", "tmp", "outside"):
-            for path in [self.root / top, *sorted((self.root / top).rglob("*"))]:
-                if ".cache" not in path.parts and path != self.root / "tmp" and path != self.root / "home":
+            for path in sorted((self.root / top).rglob("*")):
+                if not {".cache", ".config"} & {*path.parts}:
                     facts = path.lstat()
                     content = path.read_bytes() if path.is_file() and not path.is_symlink() else b""
                     found[str(path.relative_to(self.root))] = (facts.st_mode, facts.st_mtime_ns, content)

@@ -21,21 +21,23 @@ from fuzz_sandbox import Sandbox
 from fuzz_worker import ACCEPTED, Input
 
 try:
-    from fuzz_http import requests as _requests
+    from fuzz_http import requests as _others
 except ImportError:
-    _requests = None
+    _others = None
 
-TOKEN = b"TOKEN"
+TOKEN = "TOKEN"
 """Stands for the server's token in a request."""
 CONNECTIONS = 5
 ANSWER_S = 20.0
 
 
 def requests(random: Random) -> Iterator[bytes]:
-    """Requests without end, most of them damaged."""
-    if _requests is not None:
-        yield from _requests(random)
+    """Requests without end, most of them damaged; half of them `fuzz_http.py`'s, where it is there."""
+    others = None if _others is None else _others(random, TOKEN)
     while True:
+        if others is not None and random.random() < 0.5:
+            yield next(others)
+            continue
         path = random.choice(
             (
                 "/",
@@ -91,11 +93,11 @@ def _serve(run: Path, sent: list[bytes], hurried: list[bool]) -> None:
     with LiveServer([run]) as server:
         threading.Thread(target=server.serve, daemon=True).start()
         token = server.token.encode()
-        place = ("127.0.0.1", server.server_port)
+        place = ("127.0.0.1", int(server.address.split(":")[2].partition("/")[0]))
         for data, leave in zip(sent, hurried, strict=True):
             with socket.create_connection(place, ANSWER_S) as line:
                 try:
-                    line.sendall(data.replace(TOKEN, token))
+                    line.sendall(data.replace(TOKEN.encode(), token))
                     line.shutdown(socket.SHUT_WR)
                     while not leave and line.recv(1 << 16):
                         pass
