@@ -17,6 +17,7 @@ import gc
 import importlib
 import pkgutil
 import re
+import resource
 import secrets
 import shutil
 import signal
@@ -52,6 +53,8 @@ class Found(NamedTuple):
     seed: int
     about: str
     finding: Finding
+    whole: bool = False
+    """Whether the template has all studies."""
 
     @property
     def signature(self) -> tuple[str, str, str]:
@@ -61,7 +64,8 @@ class Found(NamedTuple):
         return self.kind, self.finding.heading, f"{place} {line}"[:90]
 
     def __str__(self) -> str:
-        again = f"python benchmarks/fuzz.py --replay {self.kind}:{self.seed}"
+        more = " --all-studies" if self.whole and self.kind in ("studies", "locale") else ""
+        again = f"python benchmarks/fuzz.py --replay {self.kind}:{self.seed}{more}"
         return f"{self.finding.heading}: {self.finding.line}\n    {self.about}\n    {again}"
 
 
@@ -105,7 +109,7 @@ def try_inputs(
         sandbox = Sandbox(root, template).make()
         given = draw_input(kind, seed, sandbox)
         findings = run_input(given, sandbox, limits)
-        found += [Found(kind, seed, given.about, each) for each in findings]
+        found += [Found(kind, seed, given.about, each, (template / "scale").is_dir()) for each in findings]
         if findings and keep is not None:
             root.rename(keep / f"{kind}-{seed}")
         else:
@@ -145,7 +149,9 @@ def show(found: list[Found], counts: dict[str, int], took: Counter[str], seed: i
         seen = Counter(each.finding.heading for each in found if kind in (each.kind, "all"))
         cells = "  ".join(f"{seen[heading] or '-':>{len(heading)}}" for heading in HEADINGS)
         print(f"{kind:<12}{count:>7}{1000 * (took[kind] if kind in took else took.total()) / count:>8.0f}  {cells}")
-    print(f"seed {seed}; {took_s:.0f} s; {len(found)} findings, {len(causes)} causes")
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    times = f"{took_s:.0f} s, {used.ru_utime + used.ru_stime:.0f} s of processor time"
+    print(f"seed {seed}; {times}; {len(found)} findings, {len(causes)} causes")
     return not found
 
 
@@ -178,6 +184,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2, help="inputs at a time (default: 2)")
     parser.add_argument("--deadline", type=float, default=Limits.seconds, help="seconds after which an input hangs")
     parser.add_argument("--replay", metavar="KIND:NUMBER", help="one input again")
+    parser.add_argument("--all-studies", action="store_true", help="also studies that take seconds to make")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep the files of findings")
     options = parser.parse_args()
     names = options.kinds.split(",")
@@ -196,7 +203,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="unisono-fuzz-", ignore_cleanup_errors=True) as made:
         import_unisono()
         adopt_orphans()
-        make_template(Path(made), whole=options.inputs >= 2000 or bool(options.replay))
+        make_template(Path(made), whole=options.all_studies or options.inputs >= 2000)
         if options.replay:
             sys.exit(0 if replay(options.replay, Path(made), limits, options.keep) else 1)
         found: list[Found] = []

@@ -189,7 +189,7 @@ def make_recipe(random: Random, sandbox: Sandbox) -> Input:
     lines = [line for line in data.decode().splitlines() if not line.startswith(("out =", "resume =", "tensorboard ="))]
     data = ("\n".join(lines) + "\n").encode()
     path = sandbox.work / "a.toml"
-    way = random.choice(("write", "write", "write", "submit", "missing", "train"))
+    way = random.choice(["write"] * 6 + ["submit", "submit", "missing", "train"])
     argv = {
         "write": ("train", "a.toml", "--write-recipe", "new.toml"), "submit": ("submit", "a.toml", "--mem", "1G",
         "--dry-run"),

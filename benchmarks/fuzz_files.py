@@ -111,7 +111,7 @@ def _read_idx(path: Path) -> None:
 
 
 def make_text(random: Random, sandbox: Sandbox) -> Input:
-    """A text, with options after its name."""
+    """A text, with options after its name; or the options of made-up data."""
     text = "".join(random.choice("abc é\n") for _ in range(random.choice((0, 1, 30, 900)))).encode()
     options, about, allowed = "context=8", "as it is", EITHER
     if random.random() < VALID:
@@ -125,6 +125,12 @@ def make_text(random: Random, sandbox: Sandbox) -> Input:
         ]
         options = ",".join(words[: random.randrange(3)]).replace("\0", "")
         about = options[:40]
+    if random.random() < 0.3:
+        keys = "rows", "features", "classes", "characters", "context", "test_rows", "noise", "difficulty", "seed"
+        numbers = [number for number in ODD_NUMBERS if not 256 < number < 2**40]  # what is large is absurd
+        words = [f"{random.choice(keys)}={random.choice(numbers)}" for _ in range(random.randint(1, 3))]
+        spec = f"{random.choice(('synthetic', 'synthetic-text'))}:{','.join(words)}"
+        return Input(("data", "check", spec), EITHER, spec[:80])
     (sandbox.work / "a.txt").write_bytes(text)
     return Input(("data", "check", f"a.txt:{options}" if options else "a.txt"), allowed, about)
 

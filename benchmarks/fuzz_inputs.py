@@ -39,7 +39,7 @@ KINDS = {
     "text": Kind(make_text, 400),
     "fetch": Kind(make_fetch, 150),
     "safetensors": Kind(make_safetensors, 1000),
-    "manifest": Kind(make_manifest, 400),
+    "manifest": Kind(make_manifest, 250),
     "rundir": Kind(make_rundir, 1400),
     "studies": Kind(make_study, 500),
     "orders": Kind(make_order, 200),
@@ -47,7 +47,7 @@ KINDS = {
     "slurm": Kind(make_slurm, 400),
     "http": Kind(make_http, 500),
     "rendezvous": Kind(make_rendezvous, 400),
-    "port": Kind(make_port, 20),
+    "port": Kind(make_port, 10),
     "locale": Kind(make_locale(_PLAIN), 300),
 }
 

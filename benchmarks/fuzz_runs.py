@@ -90,13 +90,18 @@ def make_rundir(random: Random, sandbox: Sandbox) -> Input:
     valid, damaged = random.random() < VALID, random.random() < 0.6
     ways = [("report",), ("watch", "--terminal"), ("weights",), ("weights", "--export", "x.npz")]
     # Going on writes to every file of a run, which matters where something else lies in their places.
-    way = "resume" if random.random() < (0.1 if damaged else 0.35) else random.choice([ways[0], *ways])
+    way = "resume" if random.random() < (0.05 if damaged else 0.3) else random.choice([ways[0], *ways])
     argv = ("train", "--resume", "run") if way == "resume" else (*way, "run")
     if way == "resume":
         (run / "summary.json").unlink()
     if valid:
         return Input(argv, ACCEPTED, "as it is")
-    if damaged:
+    if random.random() < 0.02:
+        path, about = run / "metrics.jsonl", "many epochs, a high rank"
+        path.write_text("".join(f'{{"epoch": {epoch}, "train_loss": 0.5}}\n' for epoch in range(1, 20_000)))
+        heads, _, row = (run / "ranks.csv").read_text().partition("\n")
+        (run / "ranks.csv").write_text(f"{heads}\n{row}{row.replace(',0,', f',{random.choice((4095, 2**31))},', 1)}")
+    elif damaged:
         path = random.choice(files_of(run))
         data, about = mutate_file(random, path.name, path.read_bytes(), RECIPE_KEYS)
         path.write_bytes(data)
