@@ -20,51 +20,23 @@ from fuzz_worker import ACCEPTED, EITHER, REFUSED, Input
 
 STUDIES = ("scale", "compare", "tune", "profile")
 AMOUNTS = (
-    "epochs", "ranks", "num-gpus", "repeat", "warmup", "seconds", "batches", "nodes", "sizes", "elements",
-    "timeout-s", "join-timeout", "poll-s",
-    "num-nodes", "ranks-per-node", "grid", "over", "max-requeues", "data", "stall-timeout", "shards", "slow",
-    "transport", "strategy", "model", "main-address",
+    "epochs", "ranks", "num-gpus", "repeat", "warmup", "seconds", "batches", "nodes", "sizes", "elements", "timeout-s",
+    "join-timeout", "poll-s", "num-nodes", "ranks-per-node", "grid", "over", "max-requeues", "data", "stall-timeout",
+    "shards", "slow", "transport", "strategy", "model", "main-address",
 )  # fmt: skip
 """Options of how much there is to do, or how long to wait."""
 WRONG = (
-    "-1",
-    "0",
-    "x",
-    "",
-    "1.5",
-    "nan",
-    "-",
-    "1e9",
-    "1,2,x",
-    "٣",
-    "\x1b[2J",
-    "--help",
-    "-h",
-    "=",
-    "'",
-    "1 2",
-    "\udcff",
-    "+",
-    "0x2",
-)
+    "-1", "0", "x", "", "1.5", "nan", "-", "1e9", "1,2,x", "٣", "\x1b[2J", "--help", "-h", "=", "'", "1 2", "\udcff",
+    "+", "0x2",
+)  # fmt: skip
 WORDS = (
-    "",
-    "train",
-    "report",
-    "data",
-    "run",
-    "r2",
-    "no-such.toml",
-    "--",
-    "-",
-    "--help",
-    "--version",
-    "-x",
-    "--no-such",
-    "\udcff",
-    "é",
+    "", "report", "data", "run", "no-such.toml", "--", "-", "--help", "--version", "-x", "--no-such", "\udcff", "é",
     "a" * 5000,
-)
+)  # fmt: skip
+SKIPPED = (
+    "watch", "until-end", "self-test", "open", "follow", "force", "tensorboard", "install-completion", "terminal",
+)  # fmt: skip
+"""Options that keep a command running, or allow what is looked for."""
 
 
 class Option(NamedTuple):
@@ -95,85 +67,71 @@ def odd_word(random: Random) -> str:
     return text.replace("\0", "").replace("\ud800", "\udc80")
 
 
-def _value(random: Random, option: Option) -> str:
-    name = option.name.removeprefix("--")
-    return random.choice(WRONG) if name in AMOUNTS else odd_word(random)
-
-
+_QUICK = ("--seconds", "0.01")
 _MISSING = ("--epochs", "1", "--data", "missing.npz")
 FAILING = (*STUDIES, "jobs", "cancel")
 """Commands that may fail whatever is asked for: runs fail, SLURM is not here. So does a run that diverges."""
 BASES: dict[str, tuple[str, ...]] = {
-    "train": ("train",), "submit": ("submit", "--mem", "1G", "--dry-run"), "jobs": ("jobs",), "cancel": ("cancel",
-    "17"),
-    "report": ("report", "run"), "watch": ("watch", "run", "--terminal"), "weights": ("weights", "run"),
-    "data check": ("data", "check", "synthetic:rows=7"), "data list": ("data", "list"), "data fetch": ("data",
-    "fetch", "digits"),
-    "bench": ("bench", "--transports", "shm", "--ranks", "1", "--sizes", "64", "--algorithms", "naive", "--seconds",
-    "0.01"),
+    "train": ("train", "--write-recipe", "new.toml"),
+    "submit": ("submit", "--mem", "1G", "--dry-run"),
+    "jobs": ("jobs",),
+    "cancel": ("cancel", "17"),
+    "report": ("report", "run"),
+    "watch": ("watch", "run", "--terminal"),
+    "weights": ("weights", "run"),
+    "data check": ("data", "check", "synthetic:rows=7"),
+    "data list": ("data", "list"),
+    "data fetch": ("data", "fetch", "digits"),
+    "bench": ("bench", "--transports", "shm", "--ranks", "1", "--sizes", "64", "--algorithms", "naive", *_QUICK),
     "predict": ("predict", *TINY, "--epochs", "1", "--samples-per-s", "1000", "--nodes", "2"),
     "doctor": ("doctor", "no-such-word"),
-    "scale": ("scale", *_MISSING, "--grid", "1x1", "--repeat", "1"), "compare": ("compare", *_MISSING, "--over",
-    "seed=1", "--repeat", "1"),
-    "tune": ("tune", *_MISSING, "--ranks", "1", "--seconds", "1"), "profile": ("profile", *_MISSING, "--ranks", "1"),
-}  # fmt: skip
+    "scale": ("scale", *_MISSING, "--grid", "1x1", "--repeat", "1"),
+    "compare": ("compare", *_MISSING, "--over", "seed=1", "--repeat", "1"),
+    "tune": ("tune", *_MISSING, "--ranks", "1", "--seconds", "1"),
+    "profile": ("profile", *_MISSING, "--ranks", "1"),
+}
 """By command, what is given unless it is overridden."""
 
 
 def make_arguments(random: Random, sandbox: Sandbox) -> Input:
     """A command line; most have one to three odd options, some are nothing but words."""
     if random.random() < 0.07:
-        words = [
-            random.choice((*WORDS, *ODD_TEXTS)).replace("\0", "").replace("\ud800", "")
-            for _ in range(random.randrange(5))
-        ]
-        words = [word for word in words if word not in ("train", "r2")]  # which would train
+        some = [random.choice((*WORDS, *ODD_TEXTS)) for _ in range(random.randrange(5))]
+        words = [word.replace("\0", "").replace("\ud800", "") for word in some]
         return Input(tuple(words), EITHER, repr(words)[:80])
     command = random.choice(list(BASES))
-    base, tail = list(BASES[command]), []
+    words, trains = list(BASES[command]), command == "train" and random.random() < 0.2
     if command in ("report", "watch", "weights"):
         copied(sandbox, "sync")
-    trains = command == "train" and random.random() < 0.2
-    if command == "train":
-        tail = (
-            [*TINY, "--epochs", "1", "--ranks", str(random.choice((1, 2))), "--out", "run"]
-            if trains
-            else ["--write-recipe", "new.toml"]
-        )
-        if not trains and random.random() < 0.3:
-            tail = ["--data", "missing.npz"]
+    if trains:
+        words = ["train", *TINY, "--epochs", "1", "--ranks", random.choice("12"), "--out", "run"]
+    elif command == "train" and random.random() < 0.3:
+        words = ["train", *_MISSING]
     valid = random.random() < VALID
-    table = [option for option in options_of(command) if option.name.removeprefix("--no-") not in _SKIPPED]
-    for option in random.sample(table, 0 if valid else min(len(table), random.choice((1, 1, 2, 3)))):
-        given = option.name.removeprefix("--no-").removeprefix("--")
-        if any(word == f"--{given}" for word in (*base, *tail)) and not option.flag:
-            place = (base if f"--{given}" in base else tail).index(f"--{given}") + 1
-            (base if f"--{given}" in base else tail)[place] = _value(random, option)
-        elif option.flag:
-            base.append(option.name)
-        else:
-            value = _value(random, option)
-            base += random.choice(([option.name, value], [f"{option.name}={value}"], [option.name]))
-    bad = command == "doctor" or "missing.npz" in (*base, *tail)
-    shown = any(word in ("-h", "--help", "--version") for word in (*base, *tail))
-    allowed = EITHER if shown or not valid else REFUSED if bad else ACCEPTED
+    if not valid:
+        table = [option for option in options_of(command) if _bare(option) not in SKIPPED]
+        for option in random.sample(table, min(len(table), random.choice((1, 1, 2, 3)))):
+            _give(random, words, option)
+    allowed = EITHER if not valid else REFUSED if command == "doctor" or "missing.npz" in words else ACCEPTED
     if (trains and not valid) or command in FAILING:
         allowed = allowed | {1, 2}
-    return Input((*base, *tail), allowed, " ".join((*base, *tail))[:120])
+    return Input(tuple(words), allowed, " ".join(words)[:120])
 
 
-_SKIPPED = (
-    "--watch",
-    "--until-end",
-    "watch",
-    "--self-test",
-    "--open",
-    "--follow",
-    "--force",
-    "--tensorboard",
-    "--install-completion",
-    "--terminal",
-)
+def _bare(option: Option) -> str:
+    return option.name.removeprefix("--").removeprefix("no-")
+
+
+def _give(random: Random, words: list[str], option: Option) -> None:
+    """An odd value, instead of the one that is there if there is one; seldom none at all."""
+    odd = (*WRONG, "3000", "100000") if option.name == "--ranks" else WRONG
+    value = random.choice(odd) if _bare(option) in AMOUNTS else odd_word(random)
+    if option.flag:
+        words.append(option.name)
+    elif option.name in words:
+        words[words.index(option.name) + 1] = value
+    else:
+        words += random.choice(([option.name, value], [f"{option.name}={value}"], [option.name]))
 
 
 @cache
