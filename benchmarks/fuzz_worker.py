@@ -38,7 +38,18 @@ GIB = 1 << 30
 _DUMP = signal.SIGRTMIN + 7  # type: ignore[operator]
 _TRACEBACK = "Traceback (most recent call last)"
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
-_LAUNCHERS = ("SLURM_", "OMPI_", "PMI", "PMIX", "TORCHELASTIC_", "GROUP_", "LOCAL_", "MASTER_", "PYTHON")
+_LAUNCHERS = (
+    "SLURM_",
+    "OMPI_",
+    "PMI",
+    "PMIX",
+    "TORCHELASTIC_",
+    "GROUP_",
+    "LOCAL_",
+    "MASTER_",
+    "PYTHONIO",
+    "PYTHONUTF8",
+)
 _PR_SET_CHILD_SUBREAPER = 36
 
 
