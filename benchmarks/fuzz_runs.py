@@ -160,7 +160,7 @@ def replace_file(random: Random, path: Path, sandbox: Sandbox) -> str:
             made.bind(path.name)
             os.chdir(here)
     else:
-        os.link(sandbox.outside / "secret.txt", path)
+        os.link(sandbox.outside / "plain.txt", path)
     return kind
 
 

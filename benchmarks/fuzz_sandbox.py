@@ -43,6 +43,7 @@ class Sandbox(NamedTuple):
             (self.root / name).mkdir(parents=True)
         (self.outside / "secret.txt").write_text(f"{SECRET}\n")
         (self.outside / "secret.json").write_text(f'{{"format": "{SECRET}", "order": "{SECRET}"}}\n')
+        (self.outside / "plain.txt").write_text("7\n")  # for hard links: whoever has one has the contents
         (self.outside / "folder").mkdir()
         return self
 
