@@ -26,6 +26,7 @@ from unisono.data.options import Progress
 from unisono.errors import UserError
 from unisono.files import append_file, move_file, write_all
 from unisono.locks import FileLock
+from unisono.terminal import print
 
 ATTEMPTS = 3
 TOLD_S = 5.0
