@@ -162,7 +162,19 @@ def test_an_estimate_counts_what_is_left():
     assert estimate_s([Turn(cells[0], 0), Turn(cells[0], 1)], known, trial, cores=2) == 5.0
 
 
-@pytest.mark.parametrize("text", ["[1]\n", "7\n", "{\n", '{"a":' * 1000 + "\n", "9" * 5000 + "\n", "\xff\n"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[1]\n",
+        "7\n",
+        "{\n",
+        '{"run": "/etc"}\n',
+        '{"run": "../x"}\n',
+        '{"a":' * 1000 + "\n",
+        "9" * 5000 + "\n",
+        "\xff\n",
+    ],
+)
 def test_lines_that_are_no_records_are_refused(text, tmp_path, runs):
     conduct(tmp_path / "s", CELLS, 1)
     (tmp_path / "s" / "cells.jsonl").write_bytes(text.encode("latin-1"))

@@ -31,6 +31,7 @@ from unisono.recipe import Recipe
 from unisono.resources import machine
 from unisono.study.cells import digest_of
 from unisono.study.disk import writing
+from unisono.study.record_types import is_record
 
 PLACE = ("host", "cpu", "cores")
 """Of the machine, what makes times comparable."""
@@ -83,7 +84,7 @@ class Records:
             os.truncate(file, len(whole))
         try:
             found = [parse_json(line) for line in whole.split(b"\n")[:-1]]
-            if not all(isinstance(record, dict) for record in found):
+            if not all(map(is_record, found)):
                 raise ValueError
             return found
         except ValueError:
