@@ -197,7 +197,19 @@ def test_a_study_that_was_killed_before_it_was_named_is_begun_again(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", "study.json"]
 
 
-@pytest.mark.parametrize("text", ["[1]\n", "7\n", "{\n", '{"a":' * 1000 + "\n", "9" * 5000 + "\n", "\xff\n"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[1]\n",
+        "7\n",
+        "{\n",
+        '{"run": "/etc"}\n',
+        '{"run": "../x"}\n',
+        '{"a":' * 1000 + "\n",
+        "9" * 5000 + "\n",
+        "\xff\n",
+    ],
+)
 def test_lines_that_are_no_records_are_refused(text, tmp_path, runs):
     conduct(tmp_path / "s", CELLS, 1)
     (tmp_path / "s" / "cells.jsonl").write_bytes(text.encode("latin-1"))

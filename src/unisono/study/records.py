@@ -40,6 +40,7 @@ from unisono.recipe import Recipe
 from unisono.resources import machine
 from unisono.study.cells import digest_of
 from unisono.study.disk import writing
+from unisono.study.record_types import is_record
 from unisono.train.entries import REPORT
 from unisono.train.journal import hint_of
 
@@ -104,7 +105,7 @@ class Records:
                 end.truncate(len(whole))
         try:
             found = [parse_json(line) for line in whole.split(b"\n")[:-1]]
-            if not all(isinstance(record, dict) for record in found):
+            if not all(map(is_record, found)):
                 raise ValueError
             return found
         except ValueError:
