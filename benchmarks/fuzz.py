@@ -199,6 +199,7 @@ def main() -> None:
     random.shuffle(drawn)
     limits = replace(Limits(), seconds=options.deadline)
     print(f"seed {seed}", flush=True)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="unisono-fuzz-", ignore_cleanup_errors=True) as made:
         import_unisono()
