@@ -89,6 +89,14 @@ EXPECTED = {
 }
 
 
+@pytest.mark.timeout(600)
+def test_a_short_run_finds_nothing():
+    """Of all kinds, a new seed each time: what it prints says it, and how to repeat each finding."""
+    command = [sys.executable, str(BENCHMARKS / "fuzz.py"), "--inputs", "150", "--deadline", "60"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=500, check=False)
+    assert ended.returncode == 0, f"{ended.stdout[-6000:]}\n{ended.stderr[-2000:]}"
+
+
 @pytest.fixture(scope="module")
 def planted(tmp_path_factory) -> dict[str, list[list[str]]]:
     """What was found of each."""
