@@ -12,6 +12,7 @@ from unisono.files import (
     append_file,
     check_entry,
     create_file,
+    expand_user,
     lock_file,
     make_folder,
     move_file,
@@ -65,6 +66,12 @@ WRITERS = {
     "append": lambda path: append_file(path).close(),
     "lock": lambda path: lock_file(path).close(),
 }
+
+
+def test_homes_are_found_and_those_of_nobody_left_alone(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert expand_user("~/a") == tmp_path / "a"
+    assert expand_user(Path("~nobody-at-all/a")) == Path("~nobody-at-all/a")
 
 
 @pytest.mark.timeout(20)

@@ -1,5 +1,9 @@
 """The user's own code: run again as it was read; files of which no function is named, and what is suggested then."""
 
+import os
+
+import pytest
+
 from unisono.errors import UserError
 from unisono.own import OwnFunction, read, without_function
 
@@ -29,3 +33,9 @@ def test_a_file_that_was_edited_is_run_as_it_was_read_also_by_those_who_look_at_
     for given, number in ((source, 1), (None, 2), (source, 1)):
         found = OwnFunction(f"{path}:text", given)()
         assert found == (number, f"def text(): return {number}, inspect.getsource(text)\n")
+
+
+@pytest.mark.timeout(20)
+def test_a_pipe_in_place_of_code_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "net.py")
+    assert "names a file and no function" in str(without_function("--model", str(tmp_path / "net.py")))

@@ -322,6 +322,12 @@ def test_interpreters_are_started_in_one_way():
     assert naming == {"launch/commands.py", "launch/local.py", "launch/slurm/script.py"}
 
 
+def test_homes_of_nobody_are_no_error():
+    """`Path.expanduser` raises RuntimeError for ~nobody; `files.expand_user` does not."""
+    users = {str(path.relative_to(SOURCE)) for path in FILES if re.search(r"(?<!path)\.expanduser\(", path.read_text())}
+    assert users == {"launch/environments.py"}  # where a missing home is told
+
+
 def test_files_are_short():
     long = {str(path.relative_to(SOURCE)): n for path in FILES if (n := len(path.read_text().splitlines())) > 400}
     assert long == {}

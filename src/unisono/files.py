@@ -39,6 +39,11 @@ _SECOND_NAME = "has a second name (a hard link), so writing would change another
 _CHECKED = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # opening a pipe would wait for its other end
 
 
+def expand_user(path: Path | str) -> Path:
+    """~ and ~name are home directories. Unlike `Path.expanduser`, a name that nobody has is left as it is."""
+    return Path(os.path.expanduser(path))
+
+
 def open_file(path: Path | str, *, follow_links: bool = True, folder: int | None = None) -> BinaryIO:
     """A regular file, to be read. folder: a descriptor of the directory that a relative path starts from."""
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow_links else os.O_NOFOLLOW)

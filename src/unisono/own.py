@@ -24,7 +24,10 @@ from types import MappingProxyType, ModuleType
 from typing import Any, final
 
 from unisono.errors import UnisonoError, UserError, unknown_name
+from unisono.files import expand_user, read_file
 from unisono.tracebacks import own_frame
+
+_MOST_SOURCE_BYTES = 1 << 24
 
 
 @final
@@ -34,7 +37,7 @@ class OwnFunction:
     def __init__(self, spec: str, source: bytes | None = None) -> None:
         """source: what the file held when it was first read, to run that again; None: what it holds now."""
         file, _, name = spec.rpartition(":")
-        self.spec, self._path = spec, Path(file).expanduser()
+        self.spec, self._path = spec, expand_user(file)
         source = read(spec) if source is None else source
         with self.explained(repeat="running the file"):
             self._function = _find(self._path, source, name)
@@ -98,7 +101,7 @@ class OwnFunction:
 
 def read(spec: str) -> bytes:
     """What the file of `path.py:function` holds."""
-    path = Path(spec.rpartition(":")[0]).expanduser()
+    path = expand_user(spec.rpartition(":")[0])
     if not path.is_file():
         raise UserError(f"{spec}: there is no file {path}", hint="is the path right, seen from here?")
     try:
@@ -121,8 +124,8 @@ def _place(error: BaseException) -> str:
 def without_function(option: str, file: str) -> UserError:
     """The error for a file after `option` of which no function is named; it is read for those it has, not run."""
     try:
-        tree = ast.parse(Path(file).expanduser().read_bytes())
-    except (OSError, SyntaxError, ValueError):  # of which OwnFunction will say more
+        tree = ast.parse(read_file(expand_user(file), _MOST_SOURCE_BYTES))
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):  # of which OwnFunction will say more
         functions = []
     else:
         named = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]

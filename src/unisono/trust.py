@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import final
 
 from unisono.errors import UserError
+from unisono.files import expand_user
 from unisono.own_code import file_in, files_of
 from unisono.recipe import Recipe
 
@@ -94,7 +95,7 @@ def refusal(doubts: Collection[str]) -> UserError:
 
 def _existing_files(spec: str) -> list[Path]:
     """The file and what it imports from beside it; none if there is no such file, which others report."""
-    path = Path(os.path.expanduser(file_in(spec)))
+    path = expand_user(file_in(spec))
     try:
         return files_of(path) if path.is_file() else []
     except (OSError, ValueError, RuntimeError):  # a name that is too long, a loop of links

@@ -127,3 +127,14 @@ def test_a_home_that_cannot_be_written_is_told(tmp_path):
     (tmp_path / "config").write_text("a file")
     with pytest.raises(UserError, match=r"cannot be made: Not a directory(.|\n)*set UNISONO_SECRET"):
         find_secret()
+
+
+def test_a_user_without_a_home_is_told(monkeypatch):
+    def raises(*_):
+        raise KeyError("13")
+
+    monkeypatch.delenv("XDG_CONFIG_HOME")
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr("pwd.getpwuid", raises)
+    with pytest.raises(UserError, match=r"no home directory.*\nHINT: set UNISONO_SECRET"):
+        find_secret()

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from unisono.errors import UnisonoError, UserError
+from unisono.files import expand_user
 from unisono.measure.bench_options import BenchOptions
 from unisono.terminal import print
 
@@ -78,7 +79,7 @@ def prepare_out(out: str, files: Sequence[str]) -> Path | None:
     """The directory for the files, made and tried now: not after minutes of measuring."""
     if not out:
         return None
-    path = Path(out).expanduser()
+    path = expand_user(out)
     try:
         path.mkdir(parents=True, exist_ok=True)
         taken = [name for name in files if os.path.lexists(path / name)]

@@ -9,7 +9,7 @@ from cyclopts import Group, Parameter
 from unisono.cli.train import given_options, options_of_recipe
 from unisono.cli.trusting import TrustOption, confirm
 from unisono.errors import UserError
-from unisono.files import write_file
+from unisono.files import expand_user, write_file
 from unisono.measure.prediction.predict import PredictOptions
 from unisono.measure.study_options import StudyOptions
 from unisono.terminal import print
@@ -81,7 +81,7 @@ def predict(
         sample_s = 1 / where.samples_per_s
         jitter_s = where.jitter * sample_s * batch / ranks
         costs = Costs(sample_s=sample_s, jitter_s=jitter_s, cores=ranks * loaded.threads)
-        out = Path(study.out).expanduser() if study.out else None
+        out = expand_user(study.out) if study.out else None
         show(costs, work, request, [], out)
         if out is not None:
             with writing(out, after=""):

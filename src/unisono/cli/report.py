@@ -10,7 +10,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from unisono.errors import UserError
-from unisono.files import check_entry, open_file, write_file
+from unisono.files import check_entry, expand_user, open_file, write_file
 from unisono.terminal import print, printable
 
 
@@ -40,7 +40,7 @@ def report(
     from unisono.train.entries import REPORT
 
     found = [load(path) for path in (run, *runs)]
-    target = Path(out).expanduser() if out else (Path(REPORT) if runs else found[0].path / REPORT)
+    target = expand_user(out) if out else (Path(REPORT) if runs else found[0].path / REPORT)
     check(target, given=bool(out))
     write(target, document(found))
     for one in found:

@@ -20,6 +20,7 @@ from unisono.cli.about import write_about
 from unisono.cli.submitted import Submitted
 from unisono.data.sources import check_data_dir
 from unisono.errors import Interrupted, UnisonoError, UserError
+from unisono.files import expand_user
 from unisono.launch.environments import detect
 from unisono.launch.signals import as_ctrl_c
 from unisono.limits import check_temporary_directory
@@ -70,7 +71,7 @@ class Plan:
     def path(self) -> Path:
         """Where its records are."""
         if self.options.out:
-            return Path(self.options.out).expanduser()
+            return expand_user(self.options.out)
         return default_path(self.kind, self.cells[0].recipe, self.studied)
 
     @property

@@ -13,6 +13,7 @@ from typing import Any, final
 
 from unisono.cli.about import command_line
 from unisono.errors import UserError, unknown_name
+from unisono.files import expand_user
 from unisono.launch.commands import find_program, is_open_mpi
 from unisono.launch.connect import installed, require
 from unisono.launch.libmpi import why_not
@@ -127,7 +128,7 @@ class Submission:
     def as_in_job(self) -> Recipe:
         """With files where the job will find them: those of a run that is resumed may be elsewhere."""
         run = self.recipe.resume
-        return as_saved(self.recipe, newest(Path(run).expanduser() / SNAPSHOTS).snapshot if run else None)
+        return as_saved(self.recipe, newest(expand_user(run) / SNAPSHOTS).snapshot if run else None)
 
     @cached_property
     def recipe(self) -> Recipe:

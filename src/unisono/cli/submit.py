@@ -17,7 +17,7 @@ from unisono.cli.gpus import note_of_job
 from unisono.cli.train import Options, given_options
 from unisono.cli.trusting import TrustOption, confirm
 from unisono.errors import UserError
-from unisono.files import check_entry, read_file, write_file
+from unisono.files import check_entry, expand_user, read_file, write_file
 from unisono.launch.slurm.options import JobOptions
 from unisono.launch.slurm.quoting import as_path, check_plain
 from unisono.terminal import print
@@ -84,7 +84,7 @@ def submit(
                 print(f"Note: {unclear}", file=sys.stderr, flush=True)
         except client.NoAnswer as error:
             unanswered = error
-    path = Path(check_plain("--script", script) or f"{asked.name}.sbatch").expanduser()
+    path = expand_user(check_plain("--script", script) or f"{asked.name}.sbatch")
     write(path, text)
     for file in (job.output, job.error):
         make_folder(file)

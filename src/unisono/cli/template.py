@@ -10,10 +10,9 @@ import json
 import textwrap
 from collections.abc import Mapping
 from dataclasses import asdict, fields
-from pathlib import Path
 
 from unisono.errors import UserError
-from unisono.files import create_file
+from unisono.files import create_file, expand_user
 from unisono.recipe import Recipe
 
 WIDTH = 100
@@ -40,7 +39,7 @@ def template(recipe: Recipe, groups: Mapping[str, str], help_of: Mapping[str, st
 
 def write_template(path: str, text: str) -> None:
     """Makes the file; never over another."""
-    target = Path(path).expanduser()
+    target = expand_user(path)
     try:
         create_file(target, text)
     except FileExistsError:

@@ -11,6 +11,7 @@ from cyclopts import Group, Parameter
 from unisono.cli.train import given_options, options_of_recipe
 from unisono.cli.trusting import TrustOption, confirm
 from unisono.errors import Interrupted, UnisonoError, UserError
+from unisono.files import expand_user
 from unisono.measure.tune.options import TuneOptions
 from unisono.terminal import print
 from unisono.trust import Trust
@@ -82,7 +83,7 @@ def tune(
     limit = sizes(search.memory, "--memory")[0] if search.memory else int(FREE * available_bytes())
     studied: dict[str, Any] = {"cells": {cell.name: cell.digest for cell in cells}, "objective": search.objective}
     studied |= inputs_of([loaded])
-    path = Path(search.out).expanduser() if search.out else default_path("tune", loaded, studied)
+    path = expand_user(search.out) if search.out else default_path("tune", loaded, studied)
     told = f"unisono tune: {plural(len(cells), 'setting')} on {plural(usable_cores(), 'core')}, in {path}"
     print(told, file=sys.stderr, flush=True)
     with Records.open(path, "tune", studied) as records, as_ctrl_c():

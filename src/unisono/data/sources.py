@@ -7,7 +7,6 @@ The one idea: a table of names; each entry finds arrays, and `prepare` makes the
 the table wins over a directory of that name: write ./mnist for the directory.
 """
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from unisono.data.options import DataOptions
 from unisono.data.prepare import prepare
 from unisono.data.raw import Raw
 from unisono.errors import UserError, unknown_name
+from unisono.files import expand_user
 from unisono.own import without_function
 
 ABOUT = {
@@ -72,7 +72,7 @@ def find(spec: str) -> Callable[[DataOptions], Raw]:
     if spec.endswith((".npz", ".npy")) or "/" in spec or (spec and Path(spec).exists()):
         from unisono.data.arrays import load_arrays
 
-        return lambda options: load_arrays(Path(os.path.expanduser(spec)))
+        return lambda options: load_arrays(expand_user(spec))
     raise unknown_name("data", spec, [*ABOUT, *OWN])
 
 

@@ -14,14 +14,13 @@ Characters that only the test part has are in the vocabulary, too.
 
 import os
 from dataclasses import dataclass, fields
-from pathlib import Path
 from typing import Any, TypeVar, final
 
 import numpy as np
 
 from unisono.data.raw import Raw
 from unisono.errors import UserError, unknown_name
-from unisono.files import open_file
+from unisono.files import expand_user, open_file
 from unisono.resources import check_memory
 
 _Options = TypeVar("_Options")
@@ -44,7 +43,7 @@ class TextOptions:
 def load_text(spec: str) -> Raw:
     """The windows of the file that `spec`, "path.txt" or "path.txt:context=64", names."""
     stem, _, rest = spec.rpartition(".txt")
-    path = Path(os.path.expanduser(f"{stem}.txt"))
+    path = expand_user(f"{stem}.txt")
     options = parse(path.name, rest.removeprefix(":"), TextOptions)
     try:
         with open_file(path) as file:

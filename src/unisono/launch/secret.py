@@ -17,7 +17,7 @@ from pathlib import Path
 
 from unisono.comm.authentication import Secret
 from unisono.errors import UserError
-from unisono.files import create_file, open_file
+from unisono.files import create_file, expand_user, open_file
 from unisono.launch.environments import SECRET, config_folder, given_secret
 
 LEAST_BYTES, MOST_BYTES = 16, 4096
@@ -30,14 +30,20 @@ _LOOK_S = 0.05
 def find_secret(path: str = "") -> Secret:
     """The one of a file, if one is given; of the environment; of the user's own file. A `UserError` if it is none."""
     if path:
-        return _read(Path(path).expanduser(), "--secret-file")
+        return _read(expand_user(path), "--secret-file")
     if given := given_secret():
         return Secret(_checked(given.encode().strip(), f"the variable {SECRET}"), f"the variable {SECRET}")
     return _own()
 
 
 def _own() -> Secret:
-    file = config_folder() / "unisono" / "secret"
+    try:
+        file = config_folder() / "unisono" / "secret"
+    except RuntimeError:  # nobody has this user's number, as in some containers
+        raise UserError(
+            "this user has no home directory, so no place for a secret",
+            hint=f"set {SECRET}, or give --secret-file, the same on every machine",
+        ) from None
     try:
         if not file.exists():
             file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

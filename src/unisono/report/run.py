@@ -20,6 +20,7 @@ from typing import Any, final
 import numpy as np
 
 from unisono.errors import UserError, unknown_name
+from unisono.files import expand_user
 from unisono.report.damage import look_for_damage
 from unisono.report.reading import Columns, columns_of, read_json, read_records, read_rows, read_table, read_toml
 
@@ -159,7 +160,7 @@ def _require_column(name: str, table: Columns, usual: Iterable[str], where: str)
 def load(run: str | Path) -> Run:
     """The records of a run directory, or of a study: a directory of `unisono bench --out`, `scale`, `compare`, `profile
     --out`, `predict` or `tune`, or its bench.json, scale.json ..."""
-    path = Path(run).expanduser()
+    path = expand_user(run)
     if path.is_file() and path.stem in STUDIES and path.suffix == ".json":
         path = path.parent
     _require(path)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from unisono import __version__
+from unisono.files import expand_user
 from unisono.own_code import files_of
 from unisono.recipe import Recipe
 
@@ -42,7 +43,7 @@ def _named(specs: Iterable[str]) -> Iterator[Path]:
     """The files among them: mine.py:net, corpus.txt:context=64, a directory."""
     for spec in specs:
         for text in dict.fromkeys([spec, spec.rpartition(":")[0], spec.partition(":")[0]]):
-            path = Path(text).expanduser()
+            path = expand_user(text)
             if not text or not path.exists():
                 continue
             if path.is_file():

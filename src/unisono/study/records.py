@@ -27,6 +27,7 @@ from unisono.files import (
     WRONG_KINDS,
     append_file,
     check_entry,
+    expand_user,
     is_draft,
     open_file,
     read_file,
@@ -68,7 +69,7 @@ class Records:
     @classmethod
     def open(cls, path: Path, kind: str, studied: Mapping[str, Any]) -> "Records":
         """A new directory, or that of the same study. kind: the command. studied: plain values that tell it apart."""
-        path = path.expanduser()
+        path = expand_user(path)
         here = {name: value for name, value in machine().items() if name in PLACE}
         wanted = {"kind": kind, "studied": dict(studied), "machine": here}
         try:

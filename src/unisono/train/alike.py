@@ -13,11 +13,11 @@ import platform
 import socket
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any, TypeAlias
 
 from unisono import __version__
 from unisono.errors import UserError
+from unisono.files import expand_user
 from unisono.own_code import file_in, sha256_of
 from unisono.recipe import Recipe, option
 from unisono.train.fingerprint import differences, fingerprint
@@ -47,7 +47,7 @@ def _code(given: str) -> str:
 
     Nothing, too, of a file that is not here: whoever looks for it knows where else it may be, or says so.
     """
-    file = Path(file_in(given)).expanduser()
+    file = expand_user(file_in(given))
     return sha256_of(file) if file.is_file() else ""
 
 

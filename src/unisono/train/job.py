@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, final
 
 import numpy as np
@@ -21,6 +20,7 @@ from unisono.data.options import DataOptions
 from unisono.data.shards import Plan
 from unisono.data.sources import load
 from unisono.errors import UserError, unknown_name
+from unisono.files import expand_user
 from unisono.models.base import Model
 from unisono.models.engines import choose_engine
 from unisono.models.nets import build
@@ -199,7 +199,7 @@ class Job:
     def code_sha256(self) -> str:
         """Of the file that a network of one's own is made in, and what it imports from beside it; empty for ours."""
         file = file_in(self.recipe.model)
-        return sha256_of(Path(file).expanduser(), self.own_source) if file else ""
+        return sha256_of(expand_user(file), self.own_source) if file else ""
 
     @cached_property
     def data_sha256(self) -> str:

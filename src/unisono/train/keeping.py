@@ -20,7 +20,6 @@ are passed over, too; `keeper = unisono.keep(...)` tells by `keeper.catching_up`
 would not know what the program has done so far.
 """
 
-import os
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -29,7 +28,7 @@ from unisono.arena.layout import Sections
 from unisono.comm.node import share_segment
 from unisono.comm.telling import told
 from unisono.errors import UserError
-from unisono.files import WRONG_KINDS, check_entry
+from unisono.files import WRONG_KINDS, check_entry, expand_user
 from unisono.loop.attending import NOBODY
 from unisono.loop.sharing import Sharing
 from unisono.loop.things import check_thing, state_of
@@ -49,7 +48,7 @@ def keep(world: World, folder: str | Path, *, every: str = "", copies: int = 2, 
     only when asked to end. copies: how many snapshots to keep. things: what has a `state_dict()`, or is a dict.
     """
     sharing, comm = world.sharing, world.comm
-    habits = Habits(Path(os.path.expanduser(folder)), Every.parse("every", every), copies)
+    habits = Habits(expand_user(folder), Every.parse("every", every), copies)
     if copies < 2:
         raise UserError(f"copies is {copies}", hint="give 2 or more: the newest may turn out to be damaged")
     if sharing.steps or sharing.attendant is not NOBODY:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from unisono.data.sources import ABOUT
+from unisono.files import expand_user
 from unisono.own_code import file_in
 from unisono.recipe import Recipe
 
@@ -39,7 +40,7 @@ def located(recipe: Recipe, directory: str) -> Recipe:
 def inside(name: str, value: str, directory: str) -> str:
     """The option with its file in `directory`, if it names one by a relative path."""
     file = FILES[name](value)
-    if not file or not directory or Path(os.path.expanduser(file)).is_absolute():
+    if not file or not directory or expand_user(file).is_absolute():
         return value
     return f"{Path(directory) / file}{value[len(file) :]}"
 

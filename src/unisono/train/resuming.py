@@ -9,7 +9,6 @@ A launcher that starts all ranks again after one of them died (torchrun --max-re
 `after_restart` finds out what it goes on with.
 """
 
-import os
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import Any, final
 
 from unisono.data.sources import IN_DATA_DIR
 from unisono.errors import UserError, unknown_name
-from unisono.files import read_file
+from unisono.files import expand_user, read_file
 from unisono.parsing import parse_json
 from unisono.recipe import ONE_RUNS, Recipe, option
 from unisono.recipe_reading import changed, load
@@ -44,7 +43,7 @@ _MOST_SUMMARY_BYTES = 16 << 20
 
 def recipe_of(run: str, overrides: dict[str, Any]) -> Recipe:
     """The recipe of a run directory, with what is given on top; if its file is gone, that of the newest snapshot."""
-    path = Path(os.path.expanduser(run)) / "recipe.toml"
+    path = expand_user(run) / "recipe.toml"
     check_run_directory(path.parent)
     if named_in(run) == str(path):
         return _without_idle_directory(load(str(path), {**overrides, "resume": run}), overrides)
@@ -58,7 +57,7 @@ def recipe_of(run: str, overrides: dict[str, Any]) -> Recipe:
 
 def named_in(run: str) -> str:
     """The file that a resumed run's recipe is read from; that of its snapshots if it is gone."""
-    path = Path(os.path.expanduser(run)) / "recipe.toml"
+    path = expand_user(run) / "recipe.toml"
     return str(path) if path.is_file() and path.stat().st_size else str(path.parent / SNAPSHOTS)
 
 
@@ -95,7 +94,7 @@ def after_restart(recipe: Recipe, count: int) -> Again:
     begins = f"Started again by the launcher (restart {count}), from the beginning:"
     if not recipe.out:
         return Again(recipe, f"{begins} without --out nobody knows where its snapshots are.")
-    run = Path(os.path.expanduser(recipe.out))
+    run = expand_user(recipe.out)
     if not (run / "recipe.toml").is_file():
         return Again(recipe, f"{begins} {recipe.out} was not begun.")
     check_run_directory(run)
@@ -127,7 +126,7 @@ def find_snapshot(recipe: Recipe) -> Snapshot | None:
             f"--out {recipe.out} with --resume {recipe.resume}: a run goes on in its own directory",
             hint="leave --out out; to keep the old one, copy it first",
         )
-    run = Path(os.path.expanduser(recipe.resume))
+    run = expand_user(recipe.resume)
     if (epochs := _finished(run)) is not None:
         _check_going_on(recipe, run, epochs)
     snapshot = check_run(newest(run / SNAPSHOTS).require())

@@ -31,7 +31,7 @@ from typing import Any, Self, final
 
 from unisono.arena.waiting import wait_until
 from unisono.errors import UserError
-from unisono.files import append_file, create_file, remove_drafts, write_all, write_file
+from unisono.files import append_file, create_file, expand_user, remove_drafts, write_all, write_file
 from unisono.locks import FileLock
 from unisono.locks import token_in as token_of
 from unisono.recipe import Recipe
@@ -66,7 +66,7 @@ class RunDirectory:
     @classmethod
     def make(cls, out: str, recipe: Recipe) -> "RunDirectory":
         """`out`, or a new directory under runs/; never one that holds something. Nothing is left if that fails."""
-        path = Path(out).expanduser() if out else Path("runs") / _name(recipe)
+        path = expand_user(out) if out else Path("runs") / _name(recipe)
         number = 1
         while True:
             directory = cls(path)
@@ -100,7 +100,7 @@ class RunDirectory:
         check: called once nobody else can write there, before anything is changed.
         """
         with ExitStack() as kept:
-            directory = kept.enter_context(cls(path.expanduser()))
+            directory = kept.enter_context(cls(expand_user(path)))
             directory._mark = mark_of(recipe)
             check_run_directory(directory.path)
             try:

@@ -26,6 +26,7 @@ from types import TracebackType
 from typing import Self, final
 
 from unisono.errors import UserError
+from unisono.files import expand_user
 from unisono.report.live.following import Follower, ended
 from unisono.report.live.http_message import Request, Response
 from unisono.report.live.http_server import HttpServer
@@ -46,7 +47,7 @@ class LiveServer:
     """Serves the page of some runs. port: 0 takes a free one."""
 
     def __init__(self, paths: Sequence[Path], port: int = 0) -> None:
-        self.paths = [path.expanduser() for path in paths]
+        self.paths = [expand_user(path) for path in paths]
         self.follower = Follower(self.paths)
         self.token = secrets.token_urlsafe(24)
         self.seen = ""

@@ -6,14 +6,13 @@ The one idea: everything that can be refused is refused here, before any process
     resolve(recipe)                                         # what else such a recipe must, or must not, ask for
 """
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, final
 
 from unisono.data.shards import Plan
 from unisono.errors import UserError
+from unisono.files import expand_user
 from unisono.models.slowed import parse_slow
 from unisono.optim.options import OptimizerOptions
 from unisono.recipe import Recipe, option
@@ -65,7 +64,7 @@ class Terms:
             pushes, int(recipe.batch_size),
         )  # fmt: skip
         if orders.is_file(recipe.order):
-            path = Path(os.path.expanduser(recipe.order))
+            path = expand_user(recipe.order)
             terms = replace(terms, planned=recordings.read(path, recipe, pushes, terms.rules))
         terms._check_order()
         return terms
