@@ -88,7 +88,7 @@ def test_files_that_are_refused(tmp_path, mode, text, reason):
 
 def test_neither_a_missing_file_nor_a_pipe_nor_a_folder_is_one(tmp_path):
     os.mkfifo(tmp_path / "pipe", 0o600)
-    for name, reason in (("none", "No such file"), ("pipe", "is not a regular file"), ("", "Is a directory")):
+    for name, reason in (("none", "No such file"), ("pipe", "is not a regular file"), ("", "is a directory")):
         with pytest.raises(UserError, match=f"cannot be read: {reason}"):
             find_secret(str(tmp_path / name) if name else str(tmp_path))
 
