@@ -214,7 +214,7 @@ def test_only_regular_files_are_read(tmp_path, monkeypatch, kind, name):
         path.symlink_to("/dev/zero")
     else:
         path.mkdir()
-    told = "Is a directory|is not a regular file|not found"
+    told = "is a directory|is not a regular file|not found"
     if name == "mine.npz" and kind == "directory":
         told = "not found: "  # a directory of .npy files may have any name
     with pytest.raises(UserError, match=told):

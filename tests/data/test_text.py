@@ -144,7 +144,7 @@ def test_mistakes_in_files_are_named(tmp_path, contents, says):
 
 def test_a_directory_is_no_text(tmp_path):
     (tmp_path / "folder.txt").mkdir()
-    with pytest.raises(UserError, match="Is a directory"):
+    with pytest.raises(UserError, match="is a directory"):
         load(str(tmp_path / "folder.txt"))
 
 

@@ -48,7 +48,7 @@ def test_a_missing_file_is_empty_and_a_directory_is_named(read, empty, tmp_path)
     assert read(tmp_path / "nothing", problems) == empty
     assert problems == []
     assert read(tmp_path, problems) == empty
-    assert problems == [f"{tmp_path.name}: Is a directory"]
+    assert problems == [f"{tmp_path.name}: is a directory"]
 
 
 def test_links_and_pipes_are_not_read(tmp_path):

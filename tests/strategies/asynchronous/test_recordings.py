@@ -197,7 +197,7 @@ def test_only_regular_files_are_read(tmp_path, kind):
         path.symlink_to("/dev/zero")
     else:
         path.mkdir()
-    assert f"--order {path}: {'Is a directory' if kind == 'directory' else 'is not a regular file'}" in refused(
+    assert f"--order {path}: {'is a directory' if kind == 'directory' else 'is not a regular file'}" in refused(
         str(path)
     )
 
