@@ -21,6 +21,8 @@ from ports import free_port
 from worker import MARK, TIMEOUT_S, run_checks
 
 import unisono
+from unisono.comm.authentication import Secret
+from unisono.comm.roll_call import Join
 from unisono.comm.serial import SerialCommunicator
 from unisono.launch.commands import mpirun
 from unisono.launch.environments import child_environment, mpi_environment
@@ -36,9 +38,10 @@ def forked_over_gloo(size: int) -> dict[str, str]:
     from unisono.comm.torch_dist import world  # torch, once for all ranks
 
     address = f"127.0.0.1:{free_port()}"
+    join = Join("127.0.0.1", timeout_s=TIMEOUT_S, secret=Secret(b"known to all ranks", "this test"))
 
     def work(forked: unisono.World) -> dict[str, str]:
-        with world(forked.rank, size, address, timeout_s=TIMEOUT_S) as comm:
+        with world(forked.rank, size, address, timeout_s=TIMEOUT_S, join=join) as comm:
             return run_checks(comm)
 
     found: dict[str, str] = unisono.run(work, size, timeout_s=TIMEOUT_S)[0]

@@ -58,11 +58,14 @@ def test_where_there_are_none_it_says_so(tmp_path, monkeypatch):
     (tmp_path / "intel-rapl:1" / "energy_uj").write_text("nonsense")
     assert [zone.name for zone in find_zones(tmp_path)[0]] == ["package-0"]
 
-    def refuse(path):
-        raise PermissionError(13, "Permission denied")
-
     read = Path.read_text
-    monkeypatch.setattr(Path, "read_text", lambda path: refuse(path) if path.name == "energy_uj" else read(path))
+
+    def refuse(path, *arguments, **options):
+        if path.name == "energy_uj":
+            raise PermissionError(13, "Permission denied")
+        return read(path, *arguments, **options)
+
+    monkeypatch.setattr(Path, "read_text", refuse)
     assert find_zones(tmp_path) == ([], f"{tmp_path} is readable by root only")
 
 

@@ -3,7 +3,7 @@
 import io
 from pathlib import Path
 
-from unisono.files import write_file
+from unisono.files import open_file, write_file
 from unisono.report.reading import is_number, read_rows
 
 
@@ -12,6 +12,7 @@ def plot_loss(run: Path) -> None:
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
+    open_file(run / "metrics.jsonl", follow_links=False).close()  # without it there is nothing to draw: an OSError
     epochs = read_rows(run / "metrics.jsonl", [])
     figure = Figure(figsize=(7, 4.5), layout="constrained")
     panel = figure.subplots()

@@ -109,4 +109,5 @@ def test_a_summary_that_is_no_file_neither_waits_nor_is_followed(run, kind):
         path.symlink_to("/dev/zero")
     else:
         path.mkdir()
-    resume(run)
+    with pytest.raises(UserError, match=r"summary\.json is .*\nHINT: nothing was changed; remove it"):
+        resume(run)

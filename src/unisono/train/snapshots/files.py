@@ -29,7 +29,7 @@ from unisono.train import weights
 MOST_TEXT_BYTES = 1 << 24
 """A manifest or a header that is longer is not ours."""
 _REASONS = {
-    errno.ENOENT: "is missing", errno.ELOOP: "is a symbolic link", errno.EINVAL: "is not a regular file",
+    errno.ENOENT: "is missing", errno.ELOOP: "is a symbolic link", errno.ENXIO: "is not a regular file",
     errno.EISDIR: "is not a regular file",
 }  # fmt: skip
 
