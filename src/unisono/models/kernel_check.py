@@ -20,6 +20,7 @@ from unisono.models.base import Array, Model
 from unisono.models.nets import build
 from unisono.rng import generator
 
+_PAGE_BYTES = 4096
 _SPARE = 64
 """Elements beyond an array, to place it elsewhere within them."""
 
@@ -105,8 +106,10 @@ class _Reference:
 
 
 def _place(length: int, border: int = 0) -> Array:
-    """A vector that begins on a 64-byte border, that many further on than the memory it lies in."""
-    return aligned.zeros(length + 16 * border)[16 * border :]
+    """A vector that begins so many 64-byte borders past the start of a page."""
+    memory = aligned.zeros(length + _PAGE_BYTES // 4 + 16 * border)
+    start = -memory.ctypes.data % _PAGE_BYTES // 4 + 16 * border
+    return memory[start : start + length]
 
 
 def _moved(array: Array, offset_bytes: int) -> Array:
