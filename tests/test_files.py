@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from unisono.errors import UserError
 from unisono.files import (
     WRONG_KINDS,
     append_file,
@@ -68,10 +69,11 @@ WRITERS = {
 }
 
 
-def test_homes_are_found_and_those_of_nobody_left_alone(monkeypatch, tmp_path):
+def test_homes_are_found_and_those_of_nobody_refused(monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))
     assert expand_user("~/a") == tmp_path / "a"
-    assert expand_user(Path("~nobody-at-all/a")) == Path("~nobody-at-all/a")
+    with pytest.raises(UserError, match=r"~nobody-at-all/a: there is no home directory ~nobody-at-all\nHINT: set HOME"):
+        expand_user("~nobody-at-all/a")
 
 
 @pytest.mark.timeout(20)

@@ -209,7 +209,7 @@ def test_what_python_says_of_a_poor_machine_gets_a_hint(error, told, monkeypatch
 def test_a_home_that_is_not_there(command, tmp_path):
     ended = forked(*command, cwd=tmp_path)
     assert (ended.returncode, list(tmp_path.iterdir())) == (2, [])
-    assert ended.stderr.startswith("unisono: Could not determine home directory.\nHINT: ")
+    assert "~nobody-of-that-name/x: there is no home directory ~nobody-of-that-name\nHINT: " in ended.stderr
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "unisono"
 LAYERS = [
     "cli", "doctor", "measure", "report", "study", "train", "launch", "world", "loop", "strategies", "data", "models",
     "optim", "comm", "arena", "recipe_reading", "trust", "recipe", "rng", "energy", "limits", "resources", "own",
-    "own_code", "tracebacks", "extras", "safetensors_file", "errors", "terminal", "locks", "parsing", "shapes", "files",
+    "own_code", "tracebacks", "extras", "safetensors_file", "terminal", "locks", "parsing", "shapes", "files", "errors",
     "aligned",
 ]  # fmt: skip
 """From top to bottom: a file may import from its own layer and from those below."""
@@ -323,7 +323,7 @@ def test_interpreters_are_started_in_one_way():
 
 
 def test_homes_of_nobody_are_no_error():
-    """`Path.expanduser` raises RuntimeError for ~nobody; `files.expand_user` does not."""
+    """`Path.expanduser` raises RuntimeError for ~nobody; `files.expand_user` a `UserError`."""
     users = {str(path.relative_to(SOURCE)) for path in FILES if re.search(r"(?<!path)\.expanduser\(", path.read_text())}
     assert users == {"launch/environments.py"}  # where a missing home is told
 

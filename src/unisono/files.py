@@ -25,6 +25,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from unisono.errors import UserError
+
 WRONG_KINDS = frozenset((errno.ELOOP, errno.ENXIO, errno.EISDIR, errno.ENOTDIR, errno.EMLINK))
 """Errors of what is there but is no regular file, or no directory, of its own."""
 Content = bytes | memoryview | str | Callable[[BinaryIO], None]
@@ -40,8 +42,14 @@ _CHECKED = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # opening a pipe would 
 
 
 def expand_user(path: Path | str) -> Path:
-    """~ and ~name are home directories. Unlike `Path.expanduser`, a name that nobody has is left as it is."""
-    return Path(os.path.expanduser(path))
+    """With ~ and ~name as home directories; a `UserError` if there is none. (`Path.expanduser` has a RuntimeError.)"""
+    found = os.path.expanduser(path)
+    if found.startswith("~"):
+        raise UserError(
+            f"{path}: there is no home directory {Path(found).parts[0]}",
+            hint="set HOME, or give a path without ~",
+        )
+    return Path(found)
 
 
 def open_file(path: Path | str, *, follow_links: bool = True, folder: int | None = None) -> BinaryIO:
