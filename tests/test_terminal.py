@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from unisono.report.console import Console
-from unisono.terminal import print, printable, visible
+from unisono.terminal import print, printable, shell_word, visible
 
 EVIL = "a\x1b[2J\x07\r\u202ez\u2028\x9b\udcff"
 SHOWN = r"a\x1b[2J\x07\r\u202ez\u2028\x9b\udcff"
@@ -71,3 +71,13 @@ def test_the_command_prints_every_name_in_every_locale(name, tmp_path):
     assert b"Traceback" not in ended.stderr
     assert b"\x1b[2J" not in ended.stdout + ended.stderr
     assert ended.stderr.count(rb"\x1b[2J\nunisono: all is well") >= 3
+
+
+@pytest.mark.parametrize(
+    "name", ["runs/mine", "with space", "it's", "-dash", "a\nb", "\x1b[2J'\\", "ä$(id)`id`", "*", "a\udcff b", "\u202e"]
+)
+def test_a_word_of_a_command_line_arrives_as_it_was(name):
+    word = shell_word(name)
+    assert printable(word) == word
+    found = subprocess.run(["bash", "-c", f"printf %s {word}"], capture_output=True, timeout=20, check=True).stdout
+    assert os.fsdecode(found).removeprefix("./") == name

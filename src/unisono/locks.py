@@ -51,6 +51,15 @@ class FileLock:
             self.sign(_first_word(self._content()))
         return True
 
+    def is_free(self) -> bool:
+        """Whether nobody holds it at this moment; nothing is written."""
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        self.unlock()
+        return True
+
     def sign(self, token: str = "") -> None:
         """Writes the token, and who we are; on the disk when this returns, where that is possible."""
         text = f"{token or _NO_TOKEN} {platform.node() or '?'} {os.getpid()}\n".encode()

@@ -13,7 +13,9 @@ line passes through `printable`. What the user's own code prints is not looked a
 
 import builtins
 import io
+import os
 import re
+import shlex
 import sys
 import unicodedata
 from typing import TextIO
@@ -35,6 +37,20 @@ def visible(text: str) -> str:
 def printable(text: str) -> str:
     """The same as one line: line breaks and tabs are shown as well."""
     return visible(text).replace("\n", "\\n").replace("\t", "\\t")
+
+
+def shell_word(text: str) -> str:
+    """As one word of a command line for bash, on one line; one that begins with a dash is no option."""
+    word = f"./{text}" if text.startswith("-") else text
+    if word.isprintable():
+        return shlex.quote(word)
+    quoted = "".join(
+        letter
+        if letter.isprintable() and letter not in "'\\"
+        else "".join(f"\\x{byte:02x}" for byte in os.fsencode(letter))
+        for letter in word
+    )
+    return f"$'{quoted}'"
 
 
 def accept_any_text() -> None:

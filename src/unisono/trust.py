@@ -67,10 +67,10 @@ class Trust:
             by += f" in {os.path.abspath(self.source)!r}"
         for file in _existing_files(spec):
             path = os.path.realpath(file)
-            if elsewhere:
-                why = "which is not here: a snapshot says that the run was started there"
-            elif self.run and _is_inside(path, os.path.realpath(os.path.expanduser(self.run))):
+            if self.run and _is_inside(path, os.path.realpath(os.path.expanduser(self.run))):
                 why = f"in the run that is resumed, {self.run!r}"
+            elif elsewhere:
+                why = "which is not here: a snapshot says that the run was started there"
             elif not _is_inside(path, here := _working_directory()):
                 why = f"outside the working directory, {here!r}"
             else:

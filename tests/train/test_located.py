@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from unisono.recipe import Recipe
-from unisono.train.located import FILES, here, inside, located
+from unisono.train.located import CARRIED, FILES, here, inside, located
 
 
 @pytest.mark.parametrize(
@@ -60,3 +60,14 @@ def test_a_working_directory_that_was_removed(tmp_path, monkeypatch):
     assert here() == ""
     assert inside("data", "rows.npz", here()) == "rows.npz"
     assert not Path("rows.npz").exists()
+
+
+def test_a_run_may_carry_its_code_and_data_but_no_order(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run").mkdir()
+    for name in ("net.py", "rows.npz", "pushes.csv"):
+        (tmp_path / "run" / name).touch()
+    recipe = Recipe(model="net.py:make", data="rows.npz", order="pushes.csv")
+    found = located(recipe, str(tmp_path / "run"), CARRIED)
+    assert (found.model, found.data) == (f"{tmp_path}/run/net.py:make", f"{tmp_path}/run/rows.npz")
+    assert found.order == "pushes.csv"

@@ -323,3 +323,17 @@ def test_lines_that_are_damaged_do_not_keep_a_run_from_going_on(tmp_path):
     ranks.write_bytes(ranks.read_bytes() + b"\xff,\0\n")
     RunDirectory.reopen(directory.path, 2, RECIPE).release()
     assert (metrics.read_text(), ranks.read_text()) == whole
+
+
+def test_a_run_that_is_going_on_is_found_in_use_and_left_as_it_is(tmp_path, monkeypatch):
+    monkeypatch.setattr("unisono.train.rundir.DYING_S", 0.0)
+    run = tmp_path / "run"
+    with RunDirectory.make(str(run), RECIPE) as directory:
+        token = token_in(run)
+        with pytest.raises(UserError, match=r"is in use by another unisono train: process \d+"):
+            RunDirectory.check_unused(run)
+        assert token_in(run) == token == directory.token
+    RunDirectory.check_unused(run)
+    assert token_in(run) == token
+    RunDirectory.check_unused(tmp_path / "no such run")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run"]

@@ -195,7 +195,7 @@ def test_a_file_that_exists_is_left_alone_unless_forced(tmp_path):
         assert same(dict(found), DEEP.arrays)
 
 
-UNWRITABLE = {"d.npz": "is a directory", "none/w.npz": "No such file", f"{'n' * 300}.npz": "name too long"}
+UNWRITABLE = {"d.npz": "is a directory", "none/w.npz": "there is no directory", f"{'n' * 300}.npz": "name too long"}
 
 
 @pytest.mark.parametrize(("name", "message"), UNWRITABLE.items(), ids=UNWRITABLE.values())

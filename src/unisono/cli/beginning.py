@@ -6,6 +6,7 @@ The one idea: the parent, another launcher's ranks and the supervisors of severa
 go on from or refuse, so each asks here.
 """
 
+from pathlib import Path
 from typing import Any
 
 from unisono.errors import UserError
@@ -13,6 +14,7 @@ from unisono.recipe import Recipe, option
 from unisono.terminal import print
 from unisono.train.located import FILES
 from unisono.train.resuming import Again, after_restart, as_saved, find_snapshot
+from unisono.train.rundir import RunDirectory
 from unisono.train.snapshots.finding import Snapshot
 
 
@@ -22,6 +24,12 @@ def go_on(recipe: Recipe, restarts: int) -> Again:
     if again.told:
         print(again.told, flush=True)
     return again
+
+
+def check_unused(recipe: Recipe) -> None:
+    """A `UserError` if the run that is resumed is going on: its snapshots come and go while one looks at them."""
+    if recipe.resume:
+        RunDirectory.check_unused(Path(recipe.resume))
 
 
 def restored(recipe: Recipe, snapshot: Snapshot | None) -> Recipe:
@@ -39,6 +47,7 @@ def look(recipe: Recipe, restarts: int, found: list[Snapshot]) -> dict[str, Any]
     again = go_on(recipe, restarts)
     if again.finished:
         return {}
+    check_unused(again.recipe)
     snapshot = find_snapshot(again.recipe)
     found.extend([snapshot] if snapshot else [])
     saved = restored(again.recipe, snapshot)

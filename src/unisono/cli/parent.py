@@ -13,7 +13,7 @@ import sys
 from contextlib import ExitStack
 from typing import Any
 
-from unisono.cli.beginning import go_on, refuse_faults, restored
+from unisono.cli.beginning import check_unused, go_on, refuse_faults, restored
 from unisono.cli.ending import fail_of
 from unisono.cli.recorder import Recorder
 from unisono.cli.trusting import confirm
@@ -58,6 +58,7 @@ def as_parent(recipe: Recipe, restarts: int, beside: ExitStack | None, trust: Tr
     again = go_on(recipe, restarts)
     if again.finished:
         return None
+    check_unused(again.recipe)
     snapshot = find_snapshot(again.recipe)
     recipe = restored(again.recipe, snapshot)
     confirm(trust, recipe)

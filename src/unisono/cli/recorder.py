@@ -34,7 +34,9 @@ from unisono.report.tensorboard import EventFile
 from unisono.report.train import Setting, epoch_line, event_line, opening, rank_lines
 from unisono.report.verdict import plural, verdict
 from unisono.resources import machine, usable_cores
+from unisono.terminal import printable
 from unisono.tracebacks import told as traceback_of
+from unisono.train.entries import resume_command
 from unisono.train.fallback import FULL
 from unisono.train.fingerprint import differences, fingerprint
 from unisono.train.job import Job
@@ -123,7 +125,7 @@ class Recorder:
         if not listed(self.path / SNAPSHOTS):
             return ""
         changed = " --allow-change model" if file_in(self._job.recipe.model) else ""
-        return f"unisono train --resume {self.path}{changed}"
+        return f"{resume_command(self.path)}{changed}"
 
     def say(self, notes: Sequence[str]) -> None:
         """What the user should know before it starts."""
@@ -245,7 +247,9 @@ class Recorder:
         missing = [self._troubles.get("rank", ""), directory.journal.trouble, self._troubles.get("events", "")]
         missing = [text for text in missing if text]
         told = None if self._staleness is None else self._staleness.told(summary)
-        self._screen.say(verdict(summary, tally, str(self.path), usable_cores(), complete=not missing, told=told))
+        self._screen.say(
+            verdict(summary, tally, printable(str(self.path)), usable_cores(), complete=not missing, told=told)
+        )
         if missing:
             raise UserError("\n".join(missing))
         return summary
@@ -253,7 +257,7 @@ class Recorder:
     def _unsaved(self) -> UnisonoError:
         """Nothing took the weights: whoever resumes the run computes them again, with the same bits."""
         kept = bool(listed(self.path / SNAPSHOTS))
-        again = f"make room, then unisono train --resume {self.path}" if kept else "make room, and train again"
+        again = f"make room, then {resume_command(self.path)}" if kept else "make room, and train again"
         cause = self._troubles.get("rank", "").partition("\nHINT:")[0]
         error = UnisonoError(f"{cause}: the run came to its end, and its weights could not be kept", hint=again)
         error.exit_code = RESUME_ME if kept else error.exit_code

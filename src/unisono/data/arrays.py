@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from unisono.data.dataset import ARRAYS
-from unisono.data.npy import PythonObjects, read_array
+from unisono.data.npy import NotNumbers, PythonObjects, read_array
 from unisono.data.raw import Raw, collect
 from unisono.errors import UserError
 from unisono.files import open_file
@@ -119,6 +119,8 @@ def _unreadable(path: Path, error: Exception) -> UserError:
             f"{path}: holds Python objects, which are not unpacked",
             hint="save plain numbers: numpy.save(path, x.astype('float32'))",
         )
+    if isinstance(error, NotNumbers):
+        return UserError(f"{path} {error}", hint="give whole or floating-point numbers: x.astype('float32')")
     if isinstance(error, OSError):
         return UserError(f"{path}: {error.strerror or error}", hint="give a file that you may read")
     told = str(error) or type(error).__name__

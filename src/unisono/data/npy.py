@@ -28,6 +28,11 @@ _ENTRY = re.compile(
 
 
 @final
+class NotNumbers(ValueError):
+    """Text, complex numbers, dates, records."""
+
+
+@final
 class PythonObjects(ValueError):
     """The array holds Python objects: to read them is to run what the file says."""
 
@@ -93,7 +98,7 @@ def _type(text: str) -> np.dtype:
     if re.fullmatch(r"[|=<>]?O\d*", text):
         raise PythonObjects("it holds Python objects")
     if not re.fullmatch(r"[|=<>]?[biuf]\d{1,2}", text):
-        raise ValueError(f"it is of type {text[:40]!a}, not numbers")
+        raise NotNumbers(f"is of type {text[:40]!a}, not numbers")
     try:
         return np.dtype(text)
     except TypeError:

@@ -241,7 +241,9 @@ def _require(path: Path) -> None:
         raise _unfinished(path)
     inside = sorted(entry.name for entry in path.iterdir() if any((entry / name).exists() for name in known))
     hint = (
-        f"give one of the runs in it: {', '.join(inside[-3:])}" if inside else "give a run directory of unisono train"
+        f"give one of the runs in it: {', '.join(inside[-3:])}{' ...' if inside[3:] else ''}"
+        if inside
+        else "give a run directory of unisono train"
     )
     raise UserError(
         f"{path} is no run: it has no {', no '.join(TRAINING)}, and of no study ({', '.join(STUDIES)}) a .json",

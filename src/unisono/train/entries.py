@@ -14,6 +14,7 @@ from pathlib import Path
 
 from unisono.errors import UserError
 from unisono.files import WRONG_KINDS, check_entry
+from unisono.terminal import shell_word
 from unisono.train.tables import TABLES
 
 LOCK = ".lock"
@@ -28,6 +29,11 @@ FILES = {
     *GROWING,
 }  # fmt: skip
 FOLDERS = {"snapshots", "tensorboard", "log"}
+
+
+def resume_command(run: Path) -> str:
+    """What to type to go on with a run."""
+    return f"unisono train --resume {shell_word(str(run))}"
 
 
 def check_run_directory(path: Path) -> None:

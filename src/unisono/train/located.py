@@ -1,14 +1,15 @@
 """Located: files that a recipe names by a relative path, found again when a run is resumed from another directory.
 
-The one idea: a snapshot knows the directory in which its run was started. A file that is not here is looked for there;
-one that is here is taken from here, as always. The data, and the code of a model, are compared with those of the
-snapshot either way.
+The one idea: a snapshot knows the directory in which its run was started. A file that is not here is looked for there,
+and code and data that are not there either are looked for in the run directory, where somebody may have put them for
+others; one that is here is taken from here, as always. The data, and the code of a model, are compared with those of
+the snapshot either way.
 
     recipe = located(recipe, "/home/me/project")            # data="rows.npz" -> "/home/me/project/rows.npz"
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,10 +28,11 @@ def here() -> str:
         return ""
 
 
-def located(recipe: Recipe, directory: str) -> Recipe:
-    """With the paths of files that are not here but in `directory`; empty: nobody knows where they were."""
+def located(recipe: Recipe, directory: str, names: Collection[str] = ()) -> Recipe:
+    """With the paths of files that are not here but in `directory`; empty: nobody knows where they were. names: of the
+    options that are looked at; all of `FILES` if there are none."""
     changed: dict[str, Any] = {}
-    for name in FILES:
+    for name in names or FILES:
         value, other = getattr(recipe, name), inside(name, getattr(recipe, name), directory)
         if value != other and not _exists(name, value) and _exists(name, other):
             changed[name] = other
@@ -63,3 +65,5 @@ def _order(value: str) -> str:
 
 FILES: dict[str, Callable[[str], str]] = {"model": file_in, "data": _data, "data_dir": str, "order": _order}
 """Options that may name a file, and how it is found in them: always at their beginning."""
+CARRIED = ("model", "data")
+"""Those whose files may lie in the run directory. (An order may not: a run writes one of its own there.)"""

@@ -9,6 +9,7 @@ A launcher that starts all ranks again after one of them died (torchrun --max-re
 `after_restart` finds out what it goes on with.
 """
 
+import os
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -22,7 +23,7 @@ from unisono.recipe import ONE_RUNS, Recipe, option
 from unisono.recipe_reading import changed, load
 from unisono.strategies.peers import resolve
 from unisono.train.entries import check_run_directory
-from unisono.train.located import FILES, inside, located
+from unisono.train.located import CARRIED, FILES, inside, located
 from unisono.train.snapshots.facts import check_run
 from unisono.train.snapshots.files import Damaged
 from unisono.train.snapshots.finding import Snapshot, listed, newest, number_of, verified
@@ -169,8 +170,9 @@ def as_saved(recipe: Recipe, snapshot: Snapshot | None) -> Recipe:
     if snapshot is None:
         return recipe
     saved = snapshot.facts["recipe"]
+    placed = located(recipe, snapshot.facts.get("directory", ""))
     return replace(
-        located(recipe, snapshot.facts.get("directory", "")),
+        located(placed, os.path.abspath(snapshot.path.parents[1]), CARRIED),
         shards=recipe.shards or saved["shards"],
         engine=saved["engine"] if recipe.engine == "auto" else recipe.engine,
     )
@@ -221,7 +223,8 @@ def check_recipe(recipe: Recipe, saved: dict[str, Any], directory: str = "") -> 
     given |= {name: saved.get(name) for name in ("shards", "engine") if not given[name] or given[name] == "auto"}
     # A run that was resumed from elsewhere has whole paths in its recipe; its older snapshots have not.
     for name in FILES.keys() & saved:
-        if given[name] == inside(name, saved[name], directory):
+        run = os.path.abspath(expand_user(recipe.resume)) if recipe.resume and name in CARRIED else ""
+        if given[name] in (inside(name, saved[name], directory), inside(name, saved[name], run)):
             given[name] = saved[name]
     fixed, free = set(FIXED), set(FREE)
     if recipe.batch_size_per_rank:  # the global batch follows the ranks

@@ -36,6 +36,7 @@ from unisono.locks import FileLock
 from unisono.locks import token_in as token_of
 from unisono.recipe import Recipe
 from unisono.strategies.asynchronous.recordings import mark_of
+from unisono.terminal import shell_word
 from unisono.train.entries import LIVE_PAGE, LOCK, REPORT, check_run_directory
 from unisono.train.journal import HINTS, Journal, hint_of
 from unisono.train.tables import TABLES, epoch_of, headers, lines, plain
@@ -79,7 +80,7 @@ class RunDirectory:
                     left = any((path / "snapshots").glob("*/manifest.json"))
                     raise UserError(
                         f"--out {path} exists and is not empty",
-                        hint=f"it holds a run: go on with --resume {path}, or give another directory"
+                        hint=f"it holds a run: go on with --resume {shell_word(str(path))}, or give another directory"
                         if left
                         else "give another directory, or remove it",
                     ) from None
@@ -122,14 +123,23 @@ class RunDirectory:
             kept.pop_all()
         return directory
 
+    @staticmethod
+    def check_unused(path: Path) -> None:
+        """A `UserError` if another process writes to a run; what cannot be locked is left to `reopen`."""
+        file = expand_user(path) / LOCK
+        with suppress(OSError):
+            if file.exists():
+                with FileLock(file) as lock:
+                    _await_free(lock, lock.is_free)
+
     def _lock(self) -> None:
         """Until `release`, or the end of this process, nobody else writes here. On a file that is never replaced."""
         self._held = FileLock(self.path / LOCK)
         try:
-            if not wait_until(self._held.acquire, DYING_S):
-                told, hint = self._held.told(), self._held.hint()
-                self.release()
-                raise UserError(f"{self.path} is in use by another unisono train: {told}", hint=hint)
+            _await_free(self._held, self._held.acquire)
+        except UserError:
+            self.release()
+            raise
         except OSError as error:
             if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP):  # a file system without locks
                 raise
@@ -210,6 +220,12 @@ class RunDirectory:
         text = json.dumps(plain(summary), indent=1) + "\n"
         self.journal.keep("summary.json", lambda: write_file(self.path / "summary.json", text))
         remove_drafts(self.path, but=REPORT)
+
+
+def _await_free(lock: FileLock, is_free: Callable[[], bool]) -> None:
+    if not wait_until(is_free, DYING_S):
+        where = lock.path.parent
+        raise UserError(f"{where} is in use by another unisono train: {lock.told()}", hint=lock.hint())
 
 
 def _stays(epochs: int, headed: bool, number: int, line: str) -> bool:

@@ -37,6 +37,8 @@ from unisono.strategies.asynchronous.setup import adopt, set_up, settle
 from unisono.strategies.nodes.away import HERE, Away
 from unisono.strategies.shared import Shared, plan_sections
 from unisono.strategies.sync import Sync
+from unisono.terminal import printable
+from unisono.train.entries import resume_command
 from unisono.train.homing import Homing
 from unisono.train.job import Job
 from unisono.train.rescuing import Refuge, rescue
@@ -60,8 +62,8 @@ class Halted(UnisonoError):
     def __init__(self, outcome: Outcome, snapshot: str, trouble: str = "") -> None:
         """trouble: why there is no snapshot; then it is a failure."""
         why = f"the run cannot go on: {outcome.lost}" if outcome.lost else "the run was asked to end"
-        kept = f"; everything up to here is in {snapshot}" if snapshot else "; nothing was to be kept"
-        hint = f"go on with unisono train --resume {Path(snapshot).parents[1]}" if snapshot else ""
+        kept = f"; everything up to here is in {printable(snapshot)}" if snapshot else "; nothing was to be kept"
+        hint = f"go on with {resume_command(Path(snapshot).parents[1])}" if snapshot else ""
         again = outcome.crashes > 1
         if again:
             hint = (

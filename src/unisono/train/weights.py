@@ -193,10 +193,12 @@ def save(weights: Weights, path: Path) -> None:
 def export(weights: Weights, path: Path, *, force: bool = False) -> None:
     """A file in the format of its ending (`FORMATS`), whole or not at all; `force`: one that is there is replaced."""
     ending = path.suffix.lower()
-    if ending not in FORMATS:
-        raise unknown_name(f"ending of {path.name!r}:", ending, FORMATS)
     if os.path.isdir(path):
         raise UserError(f"{path} is a directory", hint="give the name of a file")
+    if ending not in FORMATS:
+        raise unknown_name(f"ending of {path.name!r}:", ending, FORMATS)
+    if not os.path.isdir(path.parent):
+        raise UserError(f"there is no directory {path.parent}", hint="make it first, or give another file")
     if os.path.lexists(path) and not force:
         raise UserError(f"{path} exists", hint="give another name, or --force to replace it")
     _write(weights, path, FORMATS[ending])
