@@ -148,3 +148,30 @@ def test_a_lock_of_somebody_else_says_whose_it_is(tmp_path, monkeypatch):
             FileLock(Path("new"))
     finally:
         os.seteuid(0)
+
+
+def test_a_lock_with_a_second_name_is_replaced_by_a_copy_once_it_is_held(tmp_path):
+    """As after `cp -al` of a run: the backup stays as it is, and at no time do two hold the lock."""
+    path, backup = tmp_path / ".lock", tmp_path / "backup"
+    path.write_text("a1b2 elsewhere 13\n")
+    os.link(path, backup)
+    with FileLock(path) as first, FileLock(path) as second, FileLock(path) as third:
+        assert first.acquire()
+        assert not second.acquire()
+        first.sign("c3d4")
+        assert backup.read_text() == "a1b2 elsewhere 13\n"
+        assert token_in(path) == "c3d4"
+        first.close()
+        assert second.acquire()  # that of the copy, though the one that it had opened is free as well
+        assert not third.acquire()
+    assert token_in(path) == "c3d4"
+    assert backup.read_text() == "a1b2 elsewhere 13\n"
+
+
+def test_a_run_that_goes_on_keeps_its_lock_when_it_gets_a_second_name(tmp_path):
+    path = tmp_path / ".lock"
+    with FileLock(path) as first:
+        assert first.acquire()
+        os.link(path, tmp_path / "backup")
+        with FileLock(path) as second:
+            assert not second.acquire()

@@ -15,10 +15,12 @@ write there can still make us fail, but cannot lead us out of it.
 """
 
 import errno
+import fcntl
 import io
 import os
 import re
 import secrets
+import shutil
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -27,7 +29,7 @@ from typing import BinaryIO
 
 from unisono.errors import UserError
 
-WRONG_KINDS = frozenset((errno.ELOOP, errno.ENXIO, errno.EISDIR, errno.ENOTDIR, errno.EMLINK))
+WRONG_KINDS = frozenset((errno.ELOOP, errno.ENXIO, errno.EISDIR, errno.ENOTDIR))
 """Errors of what is there but is no regular file, or no directory, of its own."""
 Content = bytes | memoryview | str | Callable[[BinaryIO], None]
 """What a file is to hold, or a function that writes it. Text is written as UTF-8."""
@@ -37,7 +39,6 @@ _DRAFT = re.compile(r"\..*\.[0-9a-f]{16}\.part")
 _NEW = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _LINK, _IRREGULAR = "is a link, which is not followed", "is not a regular file"
 _DIRECTORY, _NO_DIRECTORY = "is a directory", "is not a directory"
-_SECOND_NAME = "has a second name (a hard link), so writing would change another file"
 _CHECKED = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # opening a pipe would wait for its other end
 
 
@@ -104,6 +105,8 @@ def write_file(
         with naming(path):
             fd = os.open(draft, os.O_WRONLY | _NEW, mode, dir_fd=folder)
         try:
+            with suppress(OSError):  # a file system without locks
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             _fill(fd, path, content, durable)
             with naming(path):
                 os.replace(draft, path.name, src_dir_fd=folder, dst_dir_fd=folder)
@@ -136,10 +139,19 @@ def new_file(path: Path, *, within: Path | None = None, mode: int = 0o666) -> in
 
 
 def append_file(path: Path, *, within: Path | None = None) -> io.FileIO:
-    """A file to add to, unbuffered; made if it is missing. A file with a second name (a hard link) is refused."""
-    with open_folder(path.parent, within=within) as folder:
+    """A file to add to, unbuffered; made if it is missing.
+
+    One with a second name (a hard link, such as a backup makes) is copied first: the other one stays as it is.
+    """
+    with open_folder(path.parent, within=within) as folder, naming(path):
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | _CHECKED
-        return io.FileIO(_own(path, flags, folder), "ab")
+        fd = _regular(path.name, flags, folder)
+        if os.fstat(fd).st_nlink > 1:
+            os.close(fd)
+            with open_file(path.name, follow_links=False, folder=folder) as shared:
+                write_file(path, lambda file: shutil.copyfileobj(shared, file), within=within)
+            fd = _regular(path.name, flags, folder)
+        return io.FileIO(fd, "ab")
 
 
 def write_all(file: io.FileIO, data: bytes | memoryview) -> None:
@@ -154,8 +166,8 @@ def lock_file(path: Path, *, within: Path | None = None) -> io.FileIO:
 
     Only its owner may open it: a reader could hold the lock as well.
     """
-    with open_folder(path.parent, within=within) as folder:
-        fd = _own(path, os.O_RDWR | os.O_CREAT | _CHECKED, folder, 0o600)
+    with open_folder(path.parent, within=within) as folder, naming(path):
+        fd = _regular(path.name, os.O_RDWR | os.O_CREAT | _CHECKED, folder, 0o600)
         with suppress(OSError):  # one that is not ours, or a file system without modes
             os.fchmod(fd, 0o600)
         return io.FileIO(fd, "r+")
@@ -168,13 +180,13 @@ def move_file(old: Path, new: Path) -> None:
         os.replace(old.name, new.name, src_dir_fd=folder, dst_dir_fd=folder)
 
 
-def check_entry(path: Path, kind: str = "", *, grows: bool = False, within: Path | None = None) -> None:
+def check_entry(path: Path, kind: str = "", *, within: Path | None = None) -> None:
     """An error, one of `WRONG_KINDS`, if this is a link, a pipe or a device, or not of its kind. It may be missing.
 
-    kind: "file" or "folder"; empty: either. grows: a file that is added to, and must not have a second name.
+    kind: "file" or "folder"; empty: either.
     """
     with suppress(FileNotFoundError), open_folder(path.parent, within=within) as folder:
-        _check_kind(path, folder, kind, grows=grows)
+        _check_kind(path, folder, kind)
 
 
 def is_draft(name: str) -> bool:
@@ -182,16 +194,13 @@ def is_draft(name: str) -> bool:
     return _DRAFT.fullmatch(name) is not None
 
 
-def remove_drafts(path: Path, *, but: str = "") -> None:
-    """Removes what killed writers left in a directory. Only for whoever holds its lock.
-
-    but: the name of a file that is written without it: its draft may be in the making.
-    """
+def remove_drafts(path: Path) -> None:
+    """Removes what killed writers left in a directory; whoever is alive holds a lock on its draft."""
     with suppress(OSError), open_folder(path) as folder:
-        for name in os.listdir(folder):
-            if is_draft(name) and not (but and name.startswith(f".{but}.")):
-                with suppress(OSError):
-                    os.unlink(name, dir_fd=folder)
+        for name in filter(is_draft, os.listdir(folder)):
+            with suppress(OSError), open_file(name, follow_links=False, folder=folder) as draft:
+                fcntl.flock(draft, fcntl.LOCK_SH | fcntl.LOCK_NB)  # NFS locks no reader exclusively
+                os.unlink(name, dir_fd=folder)
 
 
 def sync_folder(folder: int, path: Path) -> None:
@@ -269,16 +278,7 @@ def _new(path: Path, folder: int, mode: int) -> int:
         return os.open(path.name, os.O_WRONLY | _NEW, mode, dir_fd=folder)
 
 
-def _own(path: Path, flags: int, folder: int, mode: int = 0o666) -> int:
-    with naming(path):
-        fd = _regular(path.name, flags, folder, mode)
-    if os.fstat(fd).st_nlink > 1:
-        os.close(fd)
-        raise OSError(errno.EMLINK, _SECOND_NAME, str(path))
-    return fd
-
-
-def _check_kind(path: Path, folder: int, kind: str, *, grows: bool = False) -> None:
+def _check_kind(path: Path, folder: int, kind: str) -> None:
     with suppress(FileNotFoundError):
         found = os.stat(path.name, dir_fd=folder, follow_symlinks=False)
         if stat.S_ISLNK(found.st_mode):
@@ -290,5 +290,3 @@ def _check_kind(path: Path, folder: int, kind: str, *, grows: bool = False) -> N
             raise OSError(errno.ENXIO, _IRREGULAR, str(path))
         elif kind == "folder":
             raise NotADirectoryError(errno.ENOTDIR, _NO_DIRECTORY, str(path))
-        elif grows and found.st_nlink > 1:
-            raise OSError(errno.EMLINK, _SECOND_NAME, str(path))

@@ -21,7 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, final
 
-from unisono.files import lock_file, read_file
+from unisono.files import lock_file, read_file, write_file
 
 _MOST_BYTES = 1 << 10
 _NO_TOKEN = "-"
@@ -32,7 +32,7 @@ class FileLock:
     """Opened, and not yet held. An `OSError` if it cannot be opened, which says whose it is."""
 
     def __init__(self, path: Path, *, within: Path | None = None) -> None:
-        self.path = path
+        self.path, self._within = path, within
         try:
             self._file: io.FileIO = lock_file(path, within=within)
         except PermissionError as error:
@@ -43,19 +43,42 @@ class FileLock:
 
     def acquire(self) -> bool:
         """Tries once; False: somebody else holds it. An `OSError` where the file system has no locks."""
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not self._flock():
+            return False
+        if not self._has_one_name() and not self._make_anew():
             return False
         with suppress(OSError):
             self.sign(_first_word(self._content()))
         return True
 
-    def is_free(self) -> bool:
-        """Whether nobody holds it at this moment; nothing is written."""
+    def _flock(self) -> bool:
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
+            return False
+        return True
+
+    def _make_anew(self) -> bool:
+        """The file has a second name, as in a backup by hard links, and what is written must not show there: it is
+        replaced by a copy. Or another process has just done that: then the lock is that of the new one."""
+        content = self._content()
+        with self._file:
+            if self._is_at_path():
+                write_file(self.path, content, within=self._within, durable=False, mode=0o600)
+            self._file = lock_file(self.path, within=self._within)
+        return self._flock() and self._has_one_name()
+
+    def _has_one_name(self) -> bool:
+        return self._is_at_path() and os.fstat(self._file.fileno()).st_nlink == 1
+
+    def _is_at_path(self) -> bool:
+        with suppress(OSError):
+            return os.path.samestat(os.stat(self.path, follow_symlinks=False), os.fstat(self._file.fileno()))
+        return False
+
+    def is_free(self) -> bool:
+        """Whether nobody holds it at this moment; nothing is written."""
+        if not self._flock():
             return False
         self.unlock()
         return True

@@ -22,7 +22,7 @@ from unisono.errors import UserError
 from unisono.recipe import Recipe
 from unisono.report.loss import plot_loss
 from unisono.report.tensorboard import EventFile
-from unisono.train.entries import FILES, FOLDERS, GROWING, LIVE_PAGE, LOCK, check_run_directory
+from unisono.train.entries import FILES, FOLDERS, LIVE_PAGE, LOCK, check_run_directory
 from unisono.train.fallback import NotWritten
 from unisono.train.rundir import RunDirectory
 from unisono.train.snapshots.writing import thin_out, write
@@ -101,12 +101,10 @@ def plant(kind: str, path: Path, outside: Path) -> None:
 
 
 def is_fine(kind: str, name: str) -> bool:
-    """Whether a run may find that there. A file with a second name is made anew, unless it is one that grows."""
+    """Whether a run may find that there. A file with a second name is made anew."""
     if name in FOLDERS:
         return kind == "directory"
-    if kind == "hard link":
-        return name not in (*GROWING, *INNER)
-    return kind == "file" or (kind == "directory" and name in OLD_DRAFTS)
+    return kind in ("file", "hard link") or (kind == "directory" and name in OLD_DRAFTS)
 
 
 def test_every_file_that_a_run_leaves_has_a_place_in_the_list(trained):

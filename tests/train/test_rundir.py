@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from unisono.errors import UserError
+from unisono.files import remove_drafts
 from unisono.launch.children import fork_child, reap, signals_held
 from unisono.locks import FileLock
 from unisono.recipe import Recipe
@@ -211,15 +212,20 @@ def test_a_directory_that_cannot_be_gone_on_with_is_released(tmp_path, monkeypat
 
 
 def test_the_lock_is_one_that_network_file_systems_give(tmp_path, monkeypatch):
-    def flock(file: io.FileIO, operation: int) -> None:
-        if not file.writable():  # as NFS does for an exclusive lock
+    def flock(file: io.FileIO | int, operation: int) -> None:
+        number = file if isinstance(file, int) else file.fileno()
+        mode = fcntl.fcntl(number, fcntl.F_GETFL) & os.O_ACCMODE
+        if operation & fcntl.LOCK_EX and mode == os.O_RDONLY:  # as NFS does
             raise OSError(errno.EBADF, os.strerror(errno.EBADF))
-        asked.append(operation)
+        asked[Path(os.readlink(f"/proc/self/fd/{number}")).suffix] = operation
 
-    asked: list[int] = []
+    asked: dict[str, int] = {}
     monkeypatch.setattr(fcntl, "flock", flock)
     with RunDirectory.make(str(tmp_path / "run"), RECIPE):
-        assert asked == [fcntl.LOCK_EX | fcntl.LOCK_NB]
+        assert asked == dict.fromkeys(("", ".part"), fcntl.LOCK_EX | fcntl.LOCK_NB)  # of .lock, and of a draft
+        (tmp_path / "run" / ".a.0123456789abcdef.part").touch()
+        remove_drafts(tmp_path / "run")
+        assert names(tmp_path / "run") == ["recipe.toml"]
 
 
 @pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP, errno.EIO])

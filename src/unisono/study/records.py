@@ -42,7 +42,6 @@ from unisono.resources import machine
 from unisono.study.cells import digest_of
 from unisono.study.disk import writing
 from unisono.study.record_types import is_record
-from unisono.train.entries import REPORT
 from unisono.train.journal import hint_of
 
 LOCK = ".lock"
@@ -83,7 +82,7 @@ class Records:
         try:
             _lock(held, path)
             for folder in (path, path / "cells", path / "jobs"):
-                remove_drafts(folder, but=REPORT)
+                remove_drafts(folder)
             _agree(wanted, path)
             return cls(path, held)
         except BaseException:
@@ -163,7 +162,7 @@ def _check(path: Path) -> None:
         raise UserError(f"--out {path} holds something that is no study", hint="give another directory")
     for name in sorted(names | {LOCK}):
         kind = "folder" if name in FOLDERS else "file" if name == LOCK or Path(name).suffix in ENDINGS else ""
-        check_entry(path / name, kind, grows=name in (LOCK, "cells.jsonl"))
+        check_entry(path / name, kind)
 
 
 def _lock(held: FileLock, path: Path) -> None:

@@ -22,11 +22,9 @@ REPORT = "report.html"
 """Made by `unisono report`, which does not ask for the lock."""
 LIVE_PAGE = "live_page.txt"
 """The address of a live page, with its token, while `report/live` serves one to a batch job."""
-GROWING = {LOCK, "events.jsonl", "utilisation.csv"}
-"""Files that are added to while a run goes on, and not made anew when it is resumed."""
 FILES = {
     "recipe.toml", "summary.json", "weights.safetensors", "energy.json", "loss.png", REPORT, LIVE_PAGE, *TABLES,
-    *GROWING,
+    LOCK, "events.jsonl", "utilisation.csv",
 }  # fmt: skip
 FOLDERS = {"snapshots", "tensorboard", "log"}
 
@@ -52,11 +50,11 @@ def check_run_directory(path: Path) -> None:
 def _check_all(path: Path) -> None:
     for name in _names(path):
         kind = "folder" if name in FOLDERS else "file" if name in FILES else ""
-        check_entry(path / name, kind, grows=name in GROWING)
+        check_entry(path / name, kind)
     for name in _names(path / "log"):
-        check_entry(path / "log" / name, "file" if name.endswith(".stack") else "", grows=True, within=path)
+        check_entry(path / "log" / name, "file" if name.endswith(".stack") else "", within=path)
     # Of snapshots, those that are no directories are passed over; those of TensorBoard get new names.
-    check_entry(path / "snapshots" / LOCK, "file", grows=True, within=path)
+    check_entry(path / "snapshots" / LOCK, "file", within=path)
 
 
 def _names(folder: Path) -> list[str]:

@@ -61,7 +61,7 @@ def keep(world: World, folder: str | Path, *, every: str = "", copies: int = 2, 
     def look() -> dict[str, Any]:
         try:
             habits.folder.mkdir(parents=True, exist_ok=True)
-            check_entry(habits.folder / LOCK, "file", grows=True)
+            check_entry(habits.folder / LOCK, "file")
         except OSError as error:
             raise UserError(f"{error.filename or folder}: {error.strerror}", hint=_hint_of(error)) from None
         snapshot = find(habits.folder, sharing, sorted(things))

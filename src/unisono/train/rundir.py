@@ -37,7 +37,7 @@ from unisono.locks import token_in as token_of
 from unisono.recipe import Recipe
 from unisono.strategies.asynchronous.recordings import mark_of
 from unisono.terminal import shell_word
-from unisono.train.entries import LIVE_PAGE, LOCK, REPORT, check_run_directory
+from unisono.train.entries import LIVE_PAGE, LOCK, check_run_directory
 from unisono.train.journal import HINTS, Journal, hint_of
 from unisono.train.tables import TABLES, epoch_of, headers, lines, plain
 
@@ -107,7 +107,7 @@ class RunDirectory:
             try:
                 directory._lock()
                 check()
-                remove_drafts(directory.path, but=REPORT)
+                remove_drafts(directory.path)
                 directory._remember()
                 directory._leave_token()
                 write_file(directory.path / "recipe.toml", recipe.toml())
@@ -219,7 +219,7 @@ class RunDirectory:
         self.journal.flush()
         text = json.dumps(plain(summary), indent=1) + "\n"
         self.journal.keep("summary.json", lambda: write_file(self.path / "summary.json", text))
-        remove_drafts(self.path, but=REPORT)
+        remove_drafts(self.path)
 
 
 def _await_free(lock: FileLock, is_free: Callable[[], bool]) -> None:
