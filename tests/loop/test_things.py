@@ -103,3 +103,30 @@ def test_what_has_no_state_is_refused():
         with pytest.raises(UserError, match="state_dict"):
             things.check_thing("it", thing)
     things.check_thing("it", {})
+
+
+def test_schedulers_of_users_may_grow_and_change_their_types():
+    class Growing(torch.optim.lr_scheduler.LRScheduler):
+        def __init__(self, optimizer):
+            self.seen, self.best = [], None
+            super().__init__(optimizer)
+
+        def get_lr(self):
+            self.seen.append(self.last_epoch)
+            self.best = len(self.seen) if len(self.seen) > 1 else "none yet"
+            return [0.5 / len(self.seen) for _ in self.optimizer.param_groups]
+
+    def made():
+        return Growing(torch.optim.SGD([torch.nn.Parameter(torch.zeros(13))], 0.5))
+
+    first, second = made(), made()
+    for _ in range(3):
+        first.optimizer.step()
+        first.step()
+    arrays: dict[str, np.ndarray] = {}
+    saved = things.pack(first.state_dict(), arrays)
+    things.put_into(second, saved, arrays)
+    assert (second.seen, second.best, second.last_epoch) == ([0, 1, 2, 3], 4, 3)
+    for wrong in ("x", [0.1, 0.2], None):
+        with pytest.raises(ValueError, match="base_lrs"):
+            things.put_into(made(), things.pack({**first.state_dict(), "base_lrs": wrong}, arrays), arrays)

@@ -227,3 +227,10 @@ def test_report_and_export_write_to_nothing_but_files(kind, run, outside):
         assert "HINT" in ended.stderr
         assert "Traceback" not in ended.stderr
     assert contents(outside) == before
+
+
+def test_a_file_of_a_run_is_not_the_run(run):
+    with pytest.raises(
+        UserError, match=rf"is a file, not the directory of a run\nHINT: give the run directory: {run}$"
+    ):
+        check_run_directory(run / "recipe.toml")

@@ -16,6 +16,7 @@ import zipfile
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
+from typing import final
 
 import numpy as np
 
@@ -28,6 +29,13 @@ from unisono.files import open_file
 MOST_UNPACKED, MOST_RATIO = 32 << 20, 100
 """An .npz is unpacked to that many bytes, or so many times its own length, whichever is more."""
 _ENCRYPTED = 1
+
+
+@final
+class TooLarge(ValueError):
+    """An archive would be unpacked to more than is believed of a file of its length."""
+
+
 _MALFORMED = (
     ValueError, EOFError, OSError, RuntimeError, LookupError, ArithmeticError, zipfile.BadZipFile, zlib.error,
     struct.error,
@@ -92,9 +100,9 @@ def _wanted(members: Sequence[zipfile.ZipInfo], nbytes: int) -> dict[str, zipfil
         wanted[name] = member
     unpacked, most = sum(member.file_size for member in wanted.values()), max(MOST_UNPACKED, MOST_RATIO * nbytes)
     if unpacked > most:
-        raise ValueError(
+        raise TooLarge(
             f"{nbytes:,} bytes are to be unpacked to {unpacked:,}; at most {MOST_RATIO} times as many, or "
-            f"{MOST_UNPACKED:,}, are believed: save such data with numpy.savez, not compressed"
+            f"{MOST_UNPACKED:,}, are unpacked"
         )
     return wanted
 
@@ -119,6 +127,8 @@ def _unreadable(path: Path, error: Exception) -> UserError:
             f"{path}: holds Python objects, which are not unpacked",
             hint="save plain numbers: numpy.save(path, x.astype('float32'))",
         )
+    if isinstance(error, TooLarge):
+        return UserError(f"{path}: {error}", hint="save such data with numpy.savez, not compressed, or as .npy files")
     if isinstance(error, NotNumbers):
         return UserError(f"{path} {error}", hint="give whole or floating-point numbers: x.astype('float32')")
     if isinstance(error, OSError):

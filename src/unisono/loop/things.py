@@ -51,8 +51,13 @@ def put_into(thing: Any, saved: Any, arrays: Arrays) -> None:
         thing.update(kept)
     else:
         if isinstance(thing, torch.optim.lr_scheduler.LRScheduler):  # takes over whatever it is given
-            check_alike(thing.state_dict(), state, "state")
+            now = thing.state_dict()
+            check_alike({key: now[key] for key in _OF_SCHEDULERS if key in now}, state, "state")
         thing.load_state_dict(state)
+
+
+_OF_SCHEDULERS = ("base_lrs", "last_epoch", "_step_count", "_last_lr")
+"""Of torch's own schedulers, what all of them calculate with. Others' may grow, and change their type."""
 
 
 def check_alike(now: Any, then: Any, where: str) -> None:

@@ -36,6 +36,12 @@ def resume_command(run: Path) -> str:
 
 def check_run_directory(path: Path) -> None:
     """A `UserError` that names an entry which is a link, a pipe or a device, or a directory in place of a file."""
+    if path.exists() and not path.is_dir():
+        inside = path.name in FILES
+        raise UserError(
+            f"{path} is a file, not the directory of a run",
+            hint=f"give the run directory: {shell_word(str(path.parent))}" if inside else "give that of a run",
+        )
     try:
         _check_all(path)
     except OSError as error:
