@@ -16,8 +16,8 @@ SOURCE = Path(__file__).parents[1] / "src" / "unisono"
 LAYERS = [
     "cli", "doctor", "measure", "report", "study", "train", "launch", "world", "loop", "strategies", "data", "models",
     "optim", "comm", "arena", "recipe_reading", "trust", "recipe", "rng", "energy", "limits", "resources", "own",
-    "own_code", "tracebacks", "extras", "safetensors_file", "errors", "terminal", "locks", "parsing", "shapes", "files",
-    "aligned",
+    "own_code", "own_imports", "tracebacks", "extras", "safetensors_file", "errors", "terminal", "locks", "parsing",
+    "shapes", "files", "aligned",
 ]  # fmt: skip
 """From top to bottom: a file may import from its own layer and from those below."""
 
