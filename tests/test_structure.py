@@ -316,6 +316,18 @@ def test_nothing_is_unpickled():
                 assert ast.unparse(node.value) == "False", path
 
 
+def test_programs_are_started_with_an_environment_of_their_own():
+    """Of environments.py, which keeps the secret between machines out of it; others call `forget_secret` first."""
+    for path in FILES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.Call):
+                continue
+            if ast.unparse(node.func) in ("subprocess.run", "subprocess.Popen", "subprocess.check_output"):
+                assert "env" in [keyword.arg for keyword in node.keywords], f"{path}:{node.lineno}"
+            if re.fullmatch(r"os\.(exec|spawn|posix_spawn)\w*|webbrowser\.open", ast.unparse(node.func)):
+                assert "forget_secret" in called(path), f"{path}:{node.lineno}"
+
+
 def test_interpreters_are_started_in_one_way():
     """By `python` of commands.py, which keeps strangers' modules out; scripts of jobs write its name down."""
     naming = {str(path.relative_to(SOURCE)) for path in FILES if "sys.executable" in path.read_text()}

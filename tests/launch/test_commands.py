@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from unisono.launch.commands import python
+from unisono.launch.commands import is_open_mpi, python
 from unisono.launch.slurm.options import JobOptions
 from unisono.launch.slurm.script import Script, write_script
 from unisono.launch.slurm.steps import Layout, make_step
@@ -48,3 +48,11 @@ def test_a_job_imports_as_the_command_that_made_it(safely, monkeypatch, shadowed
     layout = Layout(nodes=1, ranks=3, threads=1)
     text = write_script(Script(JobOptions(), layout, make_step("torchrun", layout, ["r2"], "none"), "", "run"))
     assert ("\nexport PYTHONSAFEPATH=1" in text) == safely
+
+
+def test_mpirun_is_asked_for_its_version_without_the_secret(tmp_path, monkeypatch):
+    program = tmp_path / "mpirun"
+    program.write_text('#!/bin/sh\n[ -n "$UNISONO_SECRET" ] || echo "mpirun (Open MPI) 5.0.10"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("UNISONO_SECRET", "seventeen letters")
+    assert is_open_mpi(str(program))
