@@ -31,7 +31,7 @@ COMMANDS = {
     "scontrol": 'if [ "$1" = show ]; then printf "n1\\nn2\\n"; else echo "scontrol $*"; fi',
     "scancel": 'echo "scancel $*"',
     "sleep": "exec /bin/sleep 0.02",
-    "python": '[ "$*" = "-m unisono --version" ] && exit "${WITHOUT_UNISONO:-0}"',
+    "python": '[ "${*#-P }" = "-m unisono --version" ] && exit "${WITHOUT_UNISONO:-0}"',
 }
 
 
