@@ -156,6 +156,13 @@ def test_nodes_of_a_job_get_a_secret_that_is_never_shown(place):
     )
 
 
+def test_ranks_get_the_environment_of_the_script_whatever_the_job_was_given(place):
+    """sbatch --export=NONE sets this variable to NONE, and srun obeys it."""
+    (place / "srun").write_text('#!/bin/bash\necho "export: $SLURM_EXPORT_ENV"; exit "$CODE"\n')
+    code, said = ended(place, made("unisono"), SLURM_EXPORT_ENV="NONE")
+    assert (code, "export: ALL\n" in said) == (0, True)
+
+
 def test_tasks_of_an_array_have_directories_of_their_own(place):
     """And are requeued alone: the number of one of them is that of the whole array."""
     _, said = ended(place, made(array="0-3"), 75)

@@ -170,6 +170,7 @@ def _environment(script: Script) -> list[str]:
         'MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)',
         f"MASTER_PORT=$(({FIRST_PORT} + SLURM_JOB_ID % {PORTS}))  # jobs that share a node do not share it",
         "export MASTER_ADDR MASTER_PORT",
+        "export SLURM_EXPORT_ENV=ALL  # after sbatch --export=NONE, srun would keep from ranks what is set here",
         *(_SECRET if script.layout.nodes > 1 else []),
         f"job={_number(options.array)}",
         f"run={script.run}",
