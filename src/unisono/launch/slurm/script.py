@@ -155,15 +155,13 @@ def _directives(script: Script) -> list[str]:
 
 def _environment(script: Script) -> list[str]:
     options = script.options
-    lines = []
-    if options.module:
-        # Code of modules is not written for shells that refuse names without a value.
-        lines += ["set +u", *(f"module load {quote('--module', name)}" for name in options.module), "set -u"]
+    lines = [f"module load {quote('--module', name)}" for name in options.module]
     if options.venv:
         lines.append(_ACTIVATE.format(activate=quote("--venv", as_path(options.venv) + "/bin/activate")))
+    lines += options.setup
     return [
-        *lines,
-        *options.setup,
+        # Code of modules, conda and others is not written for shells that refuse names without a value.
+        *(["set +u", *lines, "set -u"] if lines else []),
         f"python={'python' if options.venv or options.module else quote('the path of Python', sys.executable)}",
         _CHECK.format(python=interpreter()),
         "export " + " ".join(f"{name}={script.layout.threads}" for name in THREADS),
