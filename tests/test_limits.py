@@ -106,9 +106,21 @@ def test_absurd_numbers_of_ranks_are_refused_at_once(ranks, tmp_path, monkeypatc
     monkeypatch.setattr(limits, "usable_cores", lambda: 2)
     ended = forked(*TRAIN, "--ranks", str(ranks), cwd=tmp_path)
     assert (ended.returncode, list(tmp_path.iterdir())) == (2, [])
-    assert f"--ranks {ranks} for 2 cores: more than 64 for each" in ended.stderr
+    assert f"--ranks {ranks} for 2 cores: more than 512\nHINT: give fewer: 2, one for each core" in ended.stderr
     with pytest.raises(UserError, match=f"ranks {ranks} for 2 cores"):
         unisono.run(print, ranks)
+
+
+@pytest.mark.parametrize(("cores", "most"), [(1, 512), (2, 512), (3, 768), (17, 4096), (5001, 5001)])
+def test_many_ranks_may_be_tried_if_files_tasks_and_memory_last(cores, most, monkeypatch):
+    """As after `taskset -c 0`."""
+    monkeypatch.setattr(limits, "usable_cores", lambda: cores)
+    monkeypatch.setattr(limits, "available_bytes", lambda: 2**40)
+    monkeypatch.setattr(limits, "task_room", lambda needed: (needed, ""))
+    monkeypatch.setattr(limits, "_raise_soft_limit", lambda kind, needed: needed)
+    check_limits(most)
+    with pytest.raises(UserError, match=f"--ranks {most + 1} for {cores} cores?: more than {most:,}\nHINT: give fewer"):
+        check_limits(most + 1)
 
 
 def test_absurd_shards_and_nodes_are_refused(tmp_path):

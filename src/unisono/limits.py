@@ -28,9 +28,11 @@ RANK_FILES = 6
 """Descriptors that a rank costs its parent: answers, its end, its stack; bells and pens of asynchronous ranks."""
 SPARE_FILES, SPARE_TASKS = 48, 8
 """For the run directory, the live page, who writes snapshots, a rank's replacement."""
-CROWD, MOST_PER_CORE = 16, 64
-"""More ranks for each core are hardly meant, and refused: those that have started wait for the others on their cores,
-so that the last ones take minutes to start, and the machine does nothing else."""
+CROWD = 16
+"""More ranks for each core are said to be many."""
+MOST_PER_CORE, MOST_ON_FEW_CORES, MOST_RANKS = 256, 512, 4096
+"""More for each core, if there are more than that many in all, are refused, and so are more on one machine: those that
+have started wait for the others on their cores, the last ones take minutes to start, and nothing else gets a turn."""
 _PROC = Path("/proc")
 _HINTS = {
     errno.EMFILE: "this process may not open more files: raise its limit (ulimit -n), or use fewer ranks",
@@ -47,10 +49,9 @@ def check_limits(
     """A `UserError` if so many ranks cannot run here. threads: of each. option: what the user gave."""
     cores = usable_cores()
     usual = f"give fewer: {cores}, one for each core, {'are' if cores > 1 else 'is'} usual here"
-    if ranks > MOST_PER_CORE * cores:
-        raise UserError(
-            f"{option} {ranks} for {cores} core{'s' * (cores > 1)}: more than {MOST_PER_CORE} for each", hint=usual
-        )
+    most = max(cores, min(MOST_RANKS, max(MOST_ON_FEW_CORES, MOST_PER_CORE * cores)))
+    if ranks > most:
+        raise UserError(f"{option} {ranks} for {cores} core{'s' * (cores > 1)}: more than {most:,}", hint=usual)
     needed_bytes, free = ranks * rank_bytes, available_bytes()
     if needed_bytes > free:
         raise UserError(
@@ -67,9 +68,9 @@ def check_limits(
             hint="use fewer ranks or threads, or raise that limit",
         )
     files = _open_files() + ranks * rank_files + SPARE_FILES
-    if files > (most := _raise_soft_limit(resource.RLIMIT_NOFILE, files)):
+    if files > (most_files := _raise_soft_limit(resource.RLIMIT_NOFILE, files)):
         raise UserError(
-            f"{option} {ranks} needs about {files} open files, and this process may have {most} (ulimit -Hn)",
+            f"{option} {ranks} needs about {files} open files, and this process may have {most_files} (ulimit -Hn)",
             hint=f"use fewer ranks, or raise the limit: ulimit -n {files}",
         )
 
