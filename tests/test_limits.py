@@ -145,15 +145,31 @@ def test_the_limit_of_a_user_is_counted_with_its_processes(monkeypatch, tmp_path
     monkeypatch.setattr(limits.os, "geteuid", lambda: 4711)
     monkeypatch.setattr(limits, "group_task_room", lambda: None)
     monkeypatch.setattr(limits, "_all_tasks", lambda: 1000)
-    monkeypatch.setattr(limits, "_own_tasks", lambda: 30)
+    monkeypatch.setattr(limits, "_count_tasks", lambda user=None: 30)
     monkeypatch.setattr(limits.resource, "getrlimit", lambda kind: (50, 50))
     assert task_room(25) == (20, "ulimit -u")
     monkeypatch.setattr(limits.resource, "getrlimit", lambda kind: (-1, -1))
     assert task_room(25)[0] >= 25
 
 
+@pytest.mark.parametrize(("pid_max", "room"), [("32768", 31768), ("997", 994), ("1013", 1010), ("no number", 99000)])
+def test_a_container_has_numbers_of_processes_of_its_own(pid_max, room, monkeypatch, tmp_path):
+    """The machine has 1000 tasks, of which a container with a limit of its own sees three."""
+    for name, text in {"threads-max": "100000", "pid_max": pid_max}.items():
+        (tmp_path / "sys/kernel").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "sys/kernel" / name).write_text(f"{text}\n")
+    for task in ("1/task/1", "7/task/7", "7/task/8", "self/task/7"):
+        (tmp_path / task).mkdir(parents=True)
+    (tmp_path / "loadavg").write_text("0.1 0.2 0.3 1/1000 8\n")
+    monkeypatch.setattr(limits, "_PROC", tmp_path)
+    monkeypatch.setattr(limits, "group_task_room", lambda: None)
+    monkeypatch.setattr(limits.os, "geteuid", lambda: 0)
+    assert task_room(25)[0] == room
+
+
 def test_tasks_are_counted():
-    assert limits._own_tasks() >= 1
+    assert limits._count_tasks() >= 1
+    assert limits._count_tasks(os.getuid()) >= 1
     assert limits._all_tasks() >= 1
     assert limits._open_files() >= 3
 

@@ -96,13 +96,16 @@ def task_room(needed: int) -> tuple[int, str]:
     """How many processes and threads may still be started, and what limits that. Only as exact as `needed` needs."""
     everybody = _all_tasks()
     rooms = [(group_task_room(), "pids.max of the container or job")]
-    for name in ("threads-max", "pid_max"):
-        with suppress(OSError, ValueError):
-            rooms.append((int((_PROC / "sys/kernel" / name).read_text(encoding="utf-8")) - everybody, f"kernel.{name}"))
+    with suppress(OSError, ValueError):
+        rooms.append((_kernel_limit("threads-max") - everybody, "kernel.threads-max"))
+    # To count tasks takes long where there are many: not if there is room for everybody's.
+    with suppress(OSError, ValueError):
+        most = _kernel_limit("pid_max")  # of a container, perhaps, whereas `everybody` are those of the machine
+        rooms.append((most - (everybody if most >= needed + everybody else _count_tasks()), "kernel.pid_max"))
     if os.geteuid() != 0:  # root is not bound by it
-        # To count a user's tasks takes long where there are many: not if there is room for everybody's.
         most = _raise_soft_limit(resource.RLIMIT_NPROC, needed + everybody)
-        rooms.append((most - (everybody if most >= needed + everybody else _own_tasks()), "ulimit -u"))
+        used = everybody if most >= needed + everybody else _count_tasks(os.getuid())
+        rooms.append((most - used, "ulimit -u"))
     room, limit = min(((room, limit) for room, limit in rooms if room is not None), default=(needed, ""))
     return max(0, room), limit
 
@@ -151,11 +154,15 @@ def _all_tasks() -> int:
         return 0
 
 
-def _own_tasks() -> int:
-    """Processes and threads of this user."""
-    count, user = 0, os.getuid()
+def _kernel_limit(name: str) -> int:
+    return int((_PROC / "sys/kernel" / name).read_text(encoding="utf-8"))
+
+
+def _count_tasks(user: int | None = None) -> int:
+    """Processes and threads that /proc shows, which are those of this container; of one user, if given."""
+    count = 0
     for process in _PROC.iterdir():
         with suppress(OSError):  # ended meanwhile
-            if process.name.isdecimal() and process.stat().st_uid == user:
+            if process.name.isdecimal() and user in (None, process.stat().st_uid):
                 count += len(os.listdir(process / "task"))
     return count
