@@ -205,6 +205,31 @@ def test_a_supervisor_whose_fork_fails_says_so(monkeypatch, tmp_path):
     assert "Traceback" not in ended.stderr
 
 
+@pytest.mark.parametrize(
+    ("raised", "told"),
+    [
+        (
+            "OSError(24, 'Too many open files')",
+            "a rank could not go on: Too many open files\nHINT: this process may not",
+        ),
+        ("MemoryError()", "there is not enough memory for a rank\nHINT: there is not enough memory: use fewer ranks"),
+        (
+            'RuntimeError("can\'t start new thread")',
+            "a rank could not start a thread\nHINT: no more processes or threads",
+        ),
+    ],
+)
+def test_a_rank_that_lacks_something_says_what(raised, told, monkeypatch, tmp_path):
+    """Where it is in unisono's own code. The code of the user's has its traceback."""
+    for file, ours in ((unisono.__file__, True), (str(tmp_path / "mine.py"), False)):
+        made: dict[str, Callable[..., None]] = {}
+        exec(compile(f"def groups(*_): raise {raised}", file, "exec"), made)
+        monkeypatch.setattr("unisono.data.loader.Loader.groups", made["groups"])
+        ended = forked(*TRAIN[:-1], str(tmp_path / f"run-{ours}"), "--ranks", "3")
+        assert (ended.returncode, "Traceback" in ended.stderr) == ((2, False) if ours else (1, True)), ended.stderr
+        assert (told in ended.stderr) == ours
+
+
 def test_what_is_no_shortage_stays_what_it_is():
     with pytest.raises(FileNotFoundError), naming_shortage("x"):
         raise FileNotFoundError(errno.ENOENT, "gone")

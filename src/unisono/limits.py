@@ -20,6 +20,7 @@ from pathlib import Path
 
 from unisono.errors import UserError
 from unisono.resources import available_bytes, group_task_room, readable_bytes, usable_cores
+from unisono.tracebacks import own_frame
 
 MIB = 2**20
 RANK_BYTES = 2 * MIB
@@ -119,6 +120,20 @@ def naming_shortage(what: str) -> Iterator[None]:
         if not (hint := shortage_hint(error)):
             raise
         raise UserError(f"{what}: {error.strerror}", hint=hint) from None
+
+
+def as_shortage(error: BaseException) -> UserError | None:
+    """What a rank tells of its end for want of files, processes or memory; None if it was something else. Of the user's
+    own code, too, it is None: there a traceback says more."""
+    if own_frame(error) is not None:
+        return None
+    if isinstance(error, MemoryError):
+        return UserError("there is not enough memory for a rank", hint=_HINTS[errno.ENOMEM])
+    if isinstance(error, RuntimeError) and "can't start new thread" in str(error):
+        return UserError("a rank could not start a thread", hint=_HINTS[errno.EAGAIN])
+    if isinstance(error, OSError) and (hint := shortage_hint(error)):
+        return UserError(f"a rank could not go on: {error.strerror}", hint=hint)
+    return None
 
 
 def shortage_hint(error: OSError) -> str:
