@@ -106,9 +106,21 @@ def test_absurd_numbers_of_ranks_are_refused_at_once(ranks, tmp_path, monkeypatc
     monkeypatch.setattr(limits, "usable_cores", lambda: 2)
     ended = forked(*TRAIN, "--ranks", str(ranks), cwd=tmp_path)
     assert (ended.returncode, list(tmp_path.iterdir())) == (2, [])
-    assert f"--ranks {ranks} for 2 cores: more than 64 for each" in ended.stderr
+    assert f"--ranks {ranks} for 2 cores: more than 512\nHINT: give fewer: 2, one for each core" in ended.stderr
     with pytest.raises(UserError, match=f"ranks {ranks} for 2 cores"):
         unisono.run(print, ranks)
+
+
+@pytest.mark.parametrize(("cores", "most"), [(1, 512), (2, 512), (3, 768), (17, 4096), (5001, 5001)])
+def test_many_ranks_may_be_tried_if_files_tasks_and_memory_last(cores, most, monkeypatch):
+    """As after `taskset -c 0`."""
+    monkeypatch.setattr(limits, "usable_cores", lambda: cores)
+    monkeypatch.setattr(limits, "available_bytes", lambda: 2**40)
+    monkeypatch.setattr(limits, "task_room", lambda needed: (needed, ""))
+    monkeypatch.setattr(limits, "_raise_soft_limit", lambda kind, needed: needed)
+    check_limits(most)
+    with pytest.raises(UserError, match=f"--ranks {most + 1} for {cores} cores?: more than {most:,}\nHINT: give fewer"):
+        check_limits(most + 1)
 
 
 def test_absurd_shards_and_nodes_are_refused(tmp_path):
@@ -133,15 +145,31 @@ def test_the_limit_of_a_user_is_counted_with_its_processes(monkeypatch, tmp_path
     monkeypatch.setattr(limits.os, "geteuid", lambda: 4711)
     monkeypatch.setattr(limits, "group_task_room", lambda: None)
     monkeypatch.setattr(limits, "_all_tasks", lambda: 1000)
-    monkeypatch.setattr(limits, "_own_tasks", lambda: 30)
+    monkeypatch.setattr(limits, "_count_tasks", lambda user=None: 30)
     monkeypatch.setattr(limits.resource, "getrlimit", lambda kind: (50, 50))
     assert task_room(25) == (20, "ulimit -u")
     monkeypatch.setattr(limits.resource, "getrlimit", lambda kind: (-1, -1))
     assert task_room(25)[0] >= 25
 
 
+@pytest.mark.parametrize(("pid_max", "room"), [("32768", 31768), ("997", 994), ("1013", 1010), ("no number", 99000)])
+def test_a_container_has_numbers_of_processes_of_its_own(pid_max, room, monkeypatch, tmp_path):
+    """The machine has 1000 tasks, of which a container with a limit of its own sees three."""
+    for name, text in {"threads-max": "100000", "pid_max": pid_max}.items():
+        (tmp_path / "sys/kernel").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "sys/kernel" / name).write_text(f"{text}\n")
+    for task in ("1/task/1", "7/task/7", "7/task/8", "self/task/7"):
+        (tmp_path / task).mkdir(parents=True)
+    (tmp_path / "loadavg").write_text("0.1 0.2 0.3 1/1000 8\n")
+    monkeypatch.setattr(limits, "_PROC", tmp_path)
+    monkeypatch.setattr(limits, "group_task_room", lambda: None)
+    monkeypatch.setattr(limits.os, "geteuid", lambda: 0)
+    assert task_room(25)[0] == room
+
+
 def test_tasks_are_counted():
-    assert limits._own_tasks() >= 1
+    assert limits._count_tasks() >= 1
+    assert limits._count_tasks(os.getuid()) >= 1
     assert limits._all_tasks() >= 1
     assert limits._open_files() >= 3
 
@@ -177,6 +205,31 @@ def test_a_supervisor_whose_fork_fails_says_so(monkeypatch, tmp_path):
     assert "Traceback" not in ended.stderr
 
 
+@pytest.mark.parametrize(
+    ("raised", "told"),
+    [
+        (
+            "OSError(24, 'Too many open files')",
+            "a rank could not go on: Too many open files\nHINT: this process may not",
+        ),
+        ("MemoryError()", "there is not enough memory for a rank\nHINT: there is not enough memory: use fewer ranks"),
+        (
+            'RuntimeError("can\'t start new thread")',
+            "a rank could not start a thread\nHINT: no more processes or threads",
+        ),
+    ],
+)
+def test_a_rank_that_lacks_something_says_what(raised, told, monkeypatch, tmp_path):
+    """Where it is in unisono's own code. The code of the user's has its traceback."""
+    for file, ours in ((unisono.__file__, True), (str(tmp_path / "mine.py"), False)):
+        made: dict[str, Callable[..., None]] = {}
+        exec(compile(f"def groups(*_): raise {raised}", file, "exec"), made)
+        monkeypatch.setattr("unisono.data.loader.Loader.groups", made["groups"])
+        ended = forked(*TRAIN[:-1], str(tmp_path / f"run-{ours}"), "--ranks", "3")
+        assert (ended.returncode, "Traceback" in ended.stderr) == ((2, False) if ours else (1, True)), ended.stderr
+        assert (told in ended.stderr) == ours
+
+
 def test_what_is_no_shortage_stays_what_it_is():
     with pytest.raises(FileNotFoundError), naming_shortage("x"):
         raise FileNotFoundError(errno.ENOENT, "gone")
@@ -203,11 +256,8 @@ def test_what_python_says_of_a_poor_machine_gets_a_hint(error, told, monkeypatch
     assert "Traceback" not in ended.stderr
 
 
-@pytest.mark.parametrize(
-    "command", [["train", "--out", "~nobody-of-that-name/x"], ["report", "~nobody-of-that-name/x"]]
-)
-def test_a_home_that_is_not_there(command, tmp_path):
-    ended = forked(*command, cwd=tmp_path)
+def test_a_home_of_nobody_is_a_name_like_any_other(tmp_path):
+    ended = forked("report", "~nobody-of-that-name/x", cwd=tmp_path)
     assert (ended.returncode, list(tmp_path.iterdir())) == (2, [])
     assert "~nobody-of-that-name/x: there is no home directory ~nobody-of-that-name\nHINT: " in ended.stderr
 

@@ -1,6 +1,7 @@
 """Which files belong to a file of the user's, and that a change in any of them changes its hash."""
 
 import hashlib
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 import pytest
@@ -79,3 +80,14 @@ def test_nor_does_what_is_nested_too_deeply_to_be_read(tmp_path, value):
     deep.write_text(f"import layers\nx = {value}\n")
     (tmp_path / "layers.py").write_text("")
     assert files_of(deep) == [deep]
+
+
+def test_a_compiled_module_that_is_imported_instead_of_the_source_belongs_to_it(code):
+    before, suffix = sha256_of(code), EXTENSION_SUFFIXES[0]
+    (code.parent / f"layers{suffix}").write_bytes(b"\x7fELF\0")
+    (code.parent / f"others{suffix}").write_bytes(b"\x7fELF\0")
+    (code.parent / f"parts/heads{EXTENSION_SUFFIXES[-1]}").write_bytes(b"\x7fELF\0")
+    found = names(code)
+    assert {f"layers{suffix}", f"parts/heads{EXTENSION_SUFFIXES[-1]}"} < set(found)
+    assert not {"layers.py", "parts/heads.py", f"others{suffix}"} & set(found)
+    assert sha256_of(code) != before

@@ -16,8 +16,8 @@ SOURCE = Path(__file__).parents[1] / "src" / "unisono"
 LAYERS = [
     "cli", "doctor", "measure", "report", "study", "train", "launch", "world", "loop", "strategies", "data", "models",
     "optim", "comm", "arena", "recipe_reading", "trust", "recipe", "rng", "energy", "limits", "resources", "own",
-    "own_code", "tracebacks", "extras", "safetensors_file", "terminal", "locks", "parsing", "shapes", "files", "errors",
-    "aligned",
+    "own_code", "own_imports", "tracebacks", "extras", "safetensors_file", "terminal", "locks", "parsing", "shapes",
+    "files", "errors", "aligned",
 ]  # fmt: skip
 """From top to bottom: a file may import from its own layer and from those below."""
 
@@ -314,6 +314,18 @@ def test_nothing_is_unpickled():
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.keyword) and node.arg == "allow_pickle":
                 assert ast.unparse(node.value) == "False", path
+
+
+def test_programs_are_started_with_an_environment_of_their_own():
+    """Of environments.py, which keeps the secret between machines out of it; others call `forget_secret` first."""
+    for path in FILES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.Call):
+                continue
+            if ast.unparse(node.func) in ("subprocess.run", "subprocess.Popen", "subprocess.check_output"):
+                assert "env" in [keyword.arg for keyword in node.keywords], f"{path}:{node.lineno}"
+            if re.fullmatch(r"os\.(exec|spawn|posix_spawn)\w*|webbrowser\.open", ast.unparse(node.func)):
+                assert "forget_secret" in called(path), f"{path}:{node.lineno}"
 
 
 def test_interpreters_are_started_in_one_way():

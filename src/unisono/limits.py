@@ -20,6 +20,7 @@ from pathlib import Path
 
 from unisono.errors import UserError
 from unisono.resources import available_bytes, group_task_room, readable_bytes, usable_cores
+from unisono.tracebacks import own_frame
 
 MIB = 2**20
 RANK_BYTES = 2 * MIB
@@ -28,9 +29,11 @@ RANK_FILES = 6
 """Descriptors that a rank costs its parent: answers, its end, its stack; bells and pens of asynchronous ranks."""
 SPARE_FILES, SPARE_TASKS = 48, 8
 """For the run directory, the live page, who writes snapshots, a rank's replacement."""
-CROWD, MOST_PER_CORE = 16, 64
-"""More ranks for each core are hardly meant, and refused: those that have started wait for the others on their cores,
-so that the last ones take minutes to start, and the machine does nothing else."""
+CROWD = 16
+"""More ranks for each core are said to be many."""
+MOST_PER_CORE, MOST_ON_FEW_CORES, MOST_RANKS = 256, 512, 4096
+"""More for each core, if there are more than that many in all, are refused, and so are more on one machine: those that
+have started wait for the others on their cores, the last ones take minutes to start, and nothing else gets a turn."""
 _PROC = Path("/proc")
 _HINTS = {
     errno.EMFILE: "this process may not open more files: raise its limit (ulimit -n), or use fewer ranks",
@@ -47,10 +50,9 @@ def check_limits(
     """A `UserError` if so many ranks cannot run here. threads: of each. option: what the user gave."""
     cores = usable_cores()
     usual = f"give fewer: {cores}, one for each core, {'are' if cores > 1 else 'is'} usual here"
-    if ranks > MOST_PER_CORE * cores:
-        raise UserError(
-            f"{option} {ranks} for {cores} core{'s' * (cores > 1)}: more than {MOST_PER_CORE} for each", hint=usual
-        )
+    most = max(cores, min(MOST_RANKS, max(MOST_ON_FEW_CORES, MOST_PER_CORE * cores)))
+    if ranks > most:
+        raise UserError(f"{option} {ranks} for {cores} core{'s' * (cores > 1)}: more than {most:,}", hint=usual)
     needed_bytes, free = ranks * rank_bytes, available_bytes()
     if needed_bytes > free:
         raise UserError(
@@ -67,9 +69,9 @@ def check_limits(
             hint="use fewer ranks or threads, or raise that limit",
         )
     files = _open_files() + ranks * rank_files + SPARE_FILES
-    if files > (most := _raise_soft_limit(resource.RLIMIT_NOFILE, files)):
+    if files > (most_files := _raise_soft_limit(resource.RLIMIT_NOFILE, files)):
         raise UserError(
-            f"{option} {ranks} needs about {files} open files, and this process may have {most} (ulimit -Hn)",
+            f"{option} {ranks} needs about {files} open files, and this process may have {most_files} (ulimit -Hn)",
             hint=f"use fewer ranks, or raise the limit: ulimit -n {files}",
         )
 
@@ -95,13 +97,16 @@ def task_room(needed: int) -> tuple[int, str]:
     """How many processes and threads may still be started, and what limits that. Only as exact as `needed` needs."""
     everybody = _all_tasks()
     rooms = [(group_task_room(), "pids.max of the container or job")]
-    for name in ("threads-max", "pid_max"):
-        with suppress(OSError, ValueError):
-            rooms.append((int((_PROC / "sys/kernel" / name).read_text(encoding="utf-8")) - everybody, f"kernel.{name}"))
+    with suppress(OSError, ValueError):
+        rooms.append((_kernel_limit("threads-max") - everybody, "kernel.threads-max"))
+    # To count tasks takes long where there are many: not if there is room for everybody's.
+    with suppress(OSError, ValueError):
+        most = _kernel_limit("pid_max")  # of a container, perhaps, whereas `everybody` are those of the machine
+        rooms.append((most - (everybody if most >= needed + everybody else _count_tasks()), "kernel.pid_max"))
     if os.geteuid() != 0:  # root is not bound by it
-        # To count a user's tasks takes long where there are many: not if there is room for everybody's.
         most = _raise_soft_limit(resource.RLIMIT_NPROC, needed + everybody)
-        rooms.append((most - (everybody if most >= needed + everybody else _own_tasks()), "ulimit -u"))
+        used = everybody if most >= needed + everybody else _count_tasks(os.getuid())
+        rooms.append((most - used, "ulimit -u"))
     room, limit = min(((room, limit) for room, limit in rooms if room is not None), default=(needed, ""))
     return max(0, room), limit
 
@@ -115,6 +120,20 @@ def naming_shortage(what: str) -> Iterator[None]:
         if not (hint := shortage_hint(error)):
             raise
         raise UserError(f"{what}: {error.strerror}", hint=hint) from None
+
+
+def as_shortage(error: BaseException) -> UserError | None:
+    """What a rank tells of its end for want of files, processes or memory; None if it was something else. Of the user's
+    own code, too, it is None: there a traceback says more."""
+    if own_frame(error) is not None:
+        return None
+    if isinstance(error, MemoryError):
+        return UserError("there is not enough memory for a rank", hint=_HINTS[errno.ENOMEM])
+    if isinstance(error, RuntimeError) and "can't start new thread" in str(error):
+        return UserError("a rank could not start a thread", hint=_HINTS[errno.EAGAIN])
+    if isinstance(error, OSError) and (hint := shortage_hint(error)):
+        return UserError(f"a rank could not go on: {error.strerror}", hint=hint)
+    return None
 
 
 def shortage_hint(error: OSError) -> str:
@@ -150,11 +169,15 @@ def _all_tasks() -> int:
         return 0
 
 
-def _own_tasks() -> int:
-    """Processes and threads of this user."""
-    count, user = 0, os.getuid()
+def _kernel_limit(name: str) -> int:
+    return int((_PROC / "sys/kernel" / name).read_text(encoding="utf-8"))
+
+
+def _count_tasks(user: int | None = None) -> int:
+    """Processes and threads that /proc shows, which are those of this container; of one user, if given."""
+    count = 0
     for process in _PROC.iterdir():
         with suppress(OSError):  # ended meanwhile
-            if process.name.isdecimal() and process.stat().st_uid == user:
+            if process.name.isdecimal() and user in (None, process.stat().st_uid):
                 count += len(os.listdir(process / "task"))
     return count

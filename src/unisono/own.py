@@ -25,6 +25,7 @@ from typing import Any, final
 
 from unisono.errors import UnisonoError, UserError, unknown_name
 from unisono.files import expand_user, read_file
+from unisono.own_imports import import_from_source
 from unisono.tracebacks import own_frame
 
 _MOST_SOURCE_BYTES = 1 << 24
@@ -60,6 +61,7 @@ class OwnFunction:
         where it was raised if that is in none of it, with the call that `offered` makes, and with what to `repeat` to
         see all of it."""
         directory = str(self._path.resolve().parent)
+        import_from_source(directory)
         sys.path.insert(0, directory)
         try:
             yield

@@ -3,16 +3,21 @@
     files_of(Path("mine.py"))        # [mine.py, layers.py, parts/__init__.py, parts/attention.py]
 
 The one idea: who edits a helper edits the network. So what a file imports from its own directory (which is importable
-while it runs, see `own.py`), and what that imports in turn, belongs to it. The files are read, never run.
+while it runs, see `own.py`), and what that imports in turn, belongs to it, also a compiled module (.so), which Python
+prefers to a source of the same name. The files are read, never run.
 
-Limits: imports that are made by calls (importlib), compiled modules, packages that are installed and files of data that
-the code opens are not seen.
+Limits: imports that are made by calls (importlib), what a compiled module imports, packages that are installed and
+files of data that the code opens are not seen.
 """
 
 import ast
 import hashlib
 from collections.abc import Iterator
+from importlib.machinery import EXTENSION_SUFFIXES, SOURCE_SUFFIXES
 from pathlib import Path
+
+_SUFFIXES = (*EXTENSION_SUFFIXES, *SOURCE_SUFFIXES)
+"""In the order in which they are looked for: see `own_imports.py`."""
 
 
 def file_in(spec: str) -> str:
@@ -78,7 +83,8 @@ def _modules(base: Path, dotted: str) -> Iterator[Path]:
     """Of a.b.c those of a, a.b and a.b.c that are files under `base`: all of them are run."""
     folder = base
     for name in dotted.split("."):
-        for candidate in (folder / name / "__init__.py", folder / f"{name}.py"):
+        packages = (folder / name / f"__init__{suffix}" for suffix in _SUFFIXES)
+        for candidate in (*packages, *(folder / f"{name}{suffix}" for suffix in _SUFFIXES)):
             if candidate.is_file():
                 yield candidate
                 break

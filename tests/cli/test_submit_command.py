@@ -163,6 +163,22 @@ def test_a_dry_run_prints_and_leaves_nothing(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_dry_run_fetches_no_data(tmp_path, monkeypatch):
+    def fetches(*_):
+        raise AssertionError("it asked a server")
+
+    monkeypatch.setattr("unisono.data.images.find", lambda *_: None)
+    monkeypatch.setattr("unisono.data.images.fetch", fetches)
+    ended = forked("submit", "--data", "mnist", "--ranks-per-node", "3", "--dry-run", cwd=tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stderr.startswith(
+        "Note: mnist is not here, and a dry run fetches nothing, so the memory of the job is"
+    )
+    assert "#SBATCH --mem" not in ended.stdout
+    ended = forked("submit", "--data", "mnist", "--mem", "1G", "--dry-run", cwd=tmp_path)
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [

@@ -87,6 +87,18 @@ def test_a_job_is_submitted_waited_for_and_its_run_read(cluster):
     assert "#SBATCH --no-requeue\n" in text
 
 
+def test_a_percent_sign_in_a_studys_name_is_none_of_slurms(cluster, tmp_path):
+    study = tmp_path / "half %j"
+    study.mkdir()
+    cluster.run, cluster.recipe = study / "runs" / "cell-0", study / "cells" / "cell.toml"
+    cluster.states = [DONE]
+    cluster.finish()
+    assert cluster.carry_out()["status"] == "finished"
+    text = (study / "jobs" / "cell-0.sbatch").read_text()
+    assert f'--output="{study.parent}/half %%j/jobs/cell-0.out"\n' in text
+    assert f'--error="{study.parent}/half %%j/jobs/cell-0.err"\n' in text
+
+
 def test_a_job_that_fails_is_a_record_with_its_words(cluster, monkeypatch):
     cluster.states = [replace(JOB, state="FAILED", exit_code=2)]
     monkeypatch.setattr(

@@ -1,12 +1,13 @@
 """Interpreters that we start import from where this one does, and not from the working directory."""
 
+import re
 import subprocess
 import sys
 
 import pytest
 
-from unisono.launch.commands import python
-from unisono.launch.slurm.options import JobOptions
+from unisono.launch.commands import is_open_mpi, python
+from unisono.launch.slurm.options import LAUNCHERS, JobOptions
 from unisono.launch.slurm.script import Script, write_script
 from unisono.launch.slurm.steps import Layout, make_step
 
@@ -41,10 +42,23 @@ def test_a_removed_working_directory_is_no_place_to_import_from(shadowed, tmp_pa
     assert "-P" in python("-c", "")
 
 
+@pytest.mark.parametrize("launcher", LAUNCHERS[1:])
 @pytest.mark.parametrize("safely", [True, False])
-def test_a_job_imports_as_the_command_that_made_it(safely, monkeypatch, shadowed):
+def test_a_job_imports_as_the_command_that_made_it(launcher, safely, monkeypatch, shadowed):
+    """And what its ranks start, such as python tools/prep.py, as it does anywhere: no variable is set for that."""
     if not safely:
         monkeypatch.setattr(sys, "path", ["", *sys.path])
     layout = Layout(nodes=1, ranks=3, threads=1)
-    text = write_script(Script(JobOptions(), layout, make_step("torchrun", layout, ["r2"], "none"), "", "run"))
-    assert ("\nexport PYTHONSAFEPATH=1" in text) == safely
+    text = write_script(Script(JobOptions(), layout, make_step(launcher, layout, ["r2"], "none"), "", "run"))
+    assert "PYTHONSAFEPATH" not in text
+    started = re.findall(r'("\$(?:python|0)"(?: -P)?)(?: -u)? -m', text)
+    assert len(started) == (3 if launcher in ("torchrun", "accelerate") else 2)
+    assert all(("-P" in words) == safely for words in started)
+
+
+def test_mpirun_is_asked_for_its_version_without_the_secret(tmp_path, monkeypatch):
+    program = tmp_path / "mpirun"
+    program.write_text('#!/bin/sh\n[ -n "$UNISONO_SECRET" ] || echo "mpirun (Open MPI) 5.0.10"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("UNISONO_SECRET", "seventeen letters")
+    assert is_open_mpi(str(program))

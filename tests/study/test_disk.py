@@ -39,7 +39,8 @@ def add_many(records: Records, record: dict) -> None:
 
 def test_a_record_for_which_there_is_no_room_leaves_the_others_whole(small_disk):
     disk = small_disk(64)
-    record = {"digest": "1", "text": "x" * 700}
+    record = {"digest": "1", "text": "x" * 700, "cell": "a", "labels": {}, "status": "failed", "reason": "", "run": "r"}
+    record |= {"elapsed_s": 1.5, "exit_code": 1, "repeat": 0, "summary": {}}
     with Records.open(disk / "s", "scale", {}) as records:
         records.add(record)
         ballast = fill(disk)
@@ -80,7 +81,8 @@ def test_a_full_disk_is_no_fault_of_the_cell(tmp_path, monkeypatch):
         if len(done) == 2:
             said = f"unisono: {path}/weights.safetensors cannot be written: No space left on device"
             return {"status": "failed", "reason": "x", "error": f"{said}\nHINT: x", "exit_code": 2, "summary": {}}
-        return {"status": "finished", "reason": "", "error": "", "exit_code": 0, "elapsed_s": 2.0, "summary": {}}
+        summary = {"train_s": 1.5, "wall_s": 1.75, "samples_per_s": 13.0, "weights_sha256": "7"}
+        return {"status": "finished", "reason": "", "error": "", "exit_code": 0, "elapsed_s": 2.0, "summary": summary}
 
     monkeypatch.setattr("unisono.study.study.run_cell", run)
 

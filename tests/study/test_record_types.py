@@ -2,7 +2,7 @@
 
 import pytest
 
-from unisono.study.record_types import is_record
+from unisono.study.record_types import is_record, lacking
 
 RECORD = {
     "cell": "ranks=2", "labels": {"ranks": "2"}, "digest": "ab", "repeat": 0, "run": "runs/a-0", "elapsed_s": 1.5,
@@ -28,3 +28,42 @@ def test_what_studies_write_is_a_record():
 )  # fmt: skip
 def test_a_value_that_is_not_what_its_name_says(changed):
     assert not is_record(RECORD | changed)
+
+
+FINISHED = {
+    "cell": "ranks=3", "labels": {"ranks": "3"}, "digest": "ab", "status": "finished", "reason": "", "elapsed_s": 1,
+    "exit_code": 0,
+}  # fmt: skip
+RUN = {
+    "repeat": -1,
+    "run": "runs/a",
+    "summary": {"train_s": 1, "wall_s": 2, "samples_per_s": 7, "weights_sha256": None},
+}
+TRIAL = {"what": "trial", "seconds": 1.5, "samples_per_s": 7, "shards": 8, "global_batch": 24, "memory_bytes": 13,
+         "energy_source": "none", "joules_per_sample": None}  # fmt: skip
+TRAINING = {"what": "training", "train_s": None}
+
+
+@pytest.mark.parametrize(
+    ("kind", "more"), [("scale", RUN), ("compare", RUN), ("predict", RUN), ("tune", TRIAL), ("tune", TRAINING)]
+)
+def test_everything_that_is_used_is_needed(kind, more):
+    whole = FINISHED | more
+    assert lacking(whole, kind) == ""
+    for name in whole:
+        found = lacking({key: value for key, value in whole.items() if key != name}, kind)
+        assert found.partition(".")[0] == name or name == "status" == found, (name, found)
+    for name in more.get("summary", ()):
+        less = {key: value for key, value in more["summary"].items() if key != name}
+        assert lacking(whole | {"summary": less}, kind) == f"summary.{name}"
+
+
+def test_what_failed_has_less():
+    failed = FINISHED | {"status": "failed", "exit_code": None}
+    assert lacking(failed | {"repeat": 0, "run": "r", "summary": {}}, "scale") == ""
+    assert lacking(failed | {"what": "trial", "seconds": 1.5}, "tune") == ""
+
+
+@pytest.mark.parametrize("labels", [{}, {"ranks": "0"}, {"ranks": "x"}, {"ranks": "3", "batch_size": "all"}])
+def test_trials_are_compared_by_numbers(labels):
+    assert lacking(FINISHED | TRIAL | {"labels": labels}, "tune").startswith("labels")

@@ -36,10 +36,11 @@ def run(done, cell, recipe, path, timeout_s, on_line):
         return {"status": "failed", "reason": "no fp8", "error": "no fp8", "exit_code": 2, "elapsed_s": 0.1} | NOTHING
     if cell.recipe.seed == 9:
         return {"status": "failed", "reason": "killed", "error": "", "exit_code": -9, "elapsed_s": 0.1} | NOTHING
-    return {"status": "finished", "reason": "", "error": "", "exit_code": 0, "elapsed_s": 2.0, "summary": {"n": 1}}
+    return {"status": "finished", "reason": "", "error": "", "exit_code": 0, "elapsed_s": 2.0, "summary": SUMMARY}
 
 
 NOTHING: dict = {"summary": {}}
+SUMMARY = {"train_s": 1.5, "wall_s": 1.75, "samples_per_s": 13.0, "weights_sha256": "7"}
 
 
 def conduct(path, cells, repeat: int, **terms) -> list[dict]:
@@ -213,7 +214,18 @@ def test_a_study_that_was_killed_before_it_was_named_is_begun_again(tmp_path):
 def test_lines_that_are_no_records_are_refused(text, tmp_path, runs):
     conduct(tmp_path / "s", CELLS, 1)
     (tmp_path / "s" / "cells.jsonl").write_bytes(text.encode("latin-1"))
-    with pytest.raises(UserError, match="is damaged: a line is no record"):
+    with pytest.raises(UserError, match=r"cells.jsonl, line 1 is damaged: it is no record\nHINT: remove that line"):
+        conduct(tmp_path / "s", CELLS, 1)
+
+
+@pytest.mark.parametrize("name", ["digest", "repeat", "status", "elapsed_s", "summary"])
+def test_a_record_that_lacks_something_is_named_by_its_line(name, tmp_path, runs):
+    conduct(tmp_path / "s", CELLS, 1)
+    file = tmp_path / "s" / "cells.jsonl"
+    first, second = map(json.loads, file.read_text().splitlines())
+    del second[name]
+    file.write_text(f"{json.dumps(first)}\n{json.dumps(second)}\n")
+    with pytest.raises(UserError, match=f"cells.jsonl, line 2 is damaged: a record without {name}\nHINT: remove that"):
         conduct(tmp_path / "s", CELLS, 1)
 
 

@@ -28,6 +28,7 @@ from unisono.data.sharing import load_once
 from unisono.errors import CommError, NodeLost, OtherFailed, RankLost, UnisonoError, UserError
 from unisono.launch.connect import connect
 from unisono.launch.placement import Placement
+from unisono.limits import as_shortage
 from unisono.recipe import Recipe
 from unisono.resources import count_together
 from unisono.strategies.devices import local_ranks
@@ -121,7 +122,7 @@ def _nobody_left_waiting(comm: Communicator) -> Iterator[None]:
     except BaseException as error:
         shared = isinstance(error, (UnisonoError, SystemExit)) and not isinstance(error, CommError)
         if not shared:  # what all ranks find out alike (a mistake, a loss that is no number) all leave with
-            comm.desert(error)
+            comm.desert(as_shortage(error) or error)
         raise
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, final
 
 from unisono.cli.about import command_line
+from unisono.data.sources import must_be_fetched
 from unisono.errors import UserError, unknown_name
 from unisono.files import expand_user
 from unisono.launch.commands import find_program, is_open_mpi
@@ -46,7 +47,7 @@ class Submission:
     trusted: bool = False
     """The user trusts its code: the job is given --trust."""
     dry_run: bool = False
-    """Code of the user's is not run, so memory that depends on it is not estimated."""
+    """Code of the user's is not run, and no data are fetched, so memory that depends on them is not estimated."""
 
     @property
     def name(self) -> str:
@@ -109,7 +110,7 @@ class Submission:
 
     @cached_property
     def _memory(self) -> str:
-        if self.job.mem or (self.dry_run and self.code):
+        if self.job.mem or (self.dry_run and (self.code or self.data_away)):
             return self.job.mem
         return _memory(replace(self.as_in_job, ranks=self._layout.size), self._layout.ranks)
 
@@ -117,6 +118,11 @@ class Submission:
     def code(self) -> list[str]:
         """What the job runs of the user's own."""
         return list(code_of(self.as_in_job).values())
+
+    @property
+    def data_away(self) -> bool:
+        """Whether its data would have to be fetched to be looked at."""
+        return must_be_fetched(self.as_in_job.data, self.as_in_job.data_dir)
 
     @property
     def trust(self) -> Trust:

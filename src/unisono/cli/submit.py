@@ -39,7 +39,9 @@ def submit(
     *,
     dry_run: Annotated[
         bool,
-        Parameter(help="Print the script, and do nothing else: no code of yours is run.", negative="", group=_HERE),
+        Parameter(
+            help="Print the script, and do nothing else: no code is run, no data are fetched.", negative="", group=_HERE
+        ),
     ] = False,
     follow: Annotated[
         bool, Parameter(help="Show states and output until the job ends.", negative="", group=_HERE)
@@ -75,6 +77,8 @@ def submit(
     if dry_run:
         if asked.code:
             print(note_of_code(asked), file=sys.stderr, flush=True)
+        elif asked.data_away and not job.mem:
+            print(note_of_data(asked.as_in_job.data), file=sys.stderr, flush=True)
         print(text, end="")
         return
     unanswered: client.NoAnswer | None = None
@@ -115,6 +119,14 @@ def note_of_code(asked: "Submission") -> str:
     if asked.trusted or not (doubts := asked.trust.doubts(asked.as_in_job)):
         return note
     return "\n".join([note, "Note: the job needs --trust, or your yes, to run", *doubts])
+
+
+def note_of_data(data: str) -> str:
+    """What a dry run leaves open, because it would have to fetch data."""
+    return (
+        f"Note: {data} is not here, and a dry run fetches nothing, so the memory of the job is not estimated: the "
+        "script has no --mem; unisono submit fetches the data and does that."
+    )
 
 
 def note_of_venv(venv: str) -> str:

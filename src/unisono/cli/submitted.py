@@ -144,8 +144,8 @@ class Submitted:
             nodes=cell.nodes,
             ranks_per_node=cell.recipe.ranks // cell.nodes,
             job_name=cell.slug,
-            output=str(_said(run, "out").resolve()),
-            error=str(_said(run, "err").resolve()),
+            output=_literal(_said(run, "out").resolve()),
+            error=_literal(_said(run, "err").resolve()),
             max_requeues=0,
         )
         asked = Submission(str(recipe.resolve()), {"out": str(run.resolve())}, job, trusted=bool(code_of(cell.recipe)))
@@ -209,6 +209,11 @@ def _note(run: Path) -> Path:
 def _number(note: Path) -> str:
     """Of the job that was noted."""
     return read_file(note, _MOST_NOTE_BYTES).decode(errors="replace").strip()
+
+
+def _literal(path: Path) -> str:
+    """For sbatch, which takes %j and the like for numbers of the job."""
+    return str(path).replace("%", "%%")
 
 
 def _said(run: Path, kind: str) -> Path:

@@ -85,6 +85,15 @@ def whereabouts(name: str, data_dir: str = "") -> str:
     return str(images.find(name, data_dir) or f"not here: {images.how_to_get(name)}")
 
 
+def must_be_fetched(spec: str, data_dir: str = "") -> bool:
+    """Whether loading them would ask a server; nothing is read."""
+    if spec not in IN_DATA_DIR:
+        return False
+    from unisono.data import images
+
+    return images.find(spec, data_dir) is None
+
+
 def origin(spec: str, options: DataOptions) -> str:
     """Where data that were loaded came from."""
     if spec == "digits":

@@ -24,6 +24,7 @@ from unisono.doctor.finding import Finding
 from unisono.doctor.probes import PROBES, Probe
 from unisono.launch.children import die_with_parent, how_it_ended
 from unisono.launch.commands import python
+from unisono.launch.environments import without_secret
 from unisono.resources import UNREADABLE, load_average
 
 GRACE_S = 7.0
@@ -48,6 +49,7 @@ def examine_one(name: str, probe: Probe, command: list[str] | None = None) -> li
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as noise:
         started = subprocess.Popen(
             command,
+            env=without_secret(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=noise,

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from unisono.errors import UserError
 from unisono.extras import how_to_install
+from unisono.launch.environments import untranslated
 
 
 def python(*arguments: str) -> list[str]:
@@ -53,6 +54,12 @@ def is_open_mpi(program: str) -> bool:
     import subprocess
 
     told = subprocess.run(
-        [program, "--version"], capture_output=True, text=True, errors="replace", timeout=30, check=False
+        [program, "--version"],
+        env=untranslated(),
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=30,
+        check=False,
     )
     return "Open MPI" in told.stdout or "open-mpi" in told.stdout

@@ -19,6 +19,7 @@ from typing import Any, final
 
 from unisono.errors import RESUME_ME, AskedToEnd, RankFailed, UnisonoError
 from unisono.launch import children, values
+from unisono.limits import as_shortage
 from unisono.tracebacks import told, where
 
 _REPORT, _RESULT, _FAILURE = b"~", b"=", b"!"
@@ -48,6 +49,9 @@ def answer(work: Callable[[Callable[[Any], None]], Any], sink: int) -> int:
             tell(_FAILURE, [type(error).__name__, f"{error}{where(error)}"])
             return error.exit_code
         except BaseException as error:
+            if shortage := as_shortage(error):
+                tell(_FAILURE, [type(shortage).__name__, str(shortage)])
+                return shortage.exit_code
             tell(_FAILURE, [type(error).__name__, told(error)])
             return 1
 

@@ -60,8 +60,15 @@ def given_secret(environ: Mapping[str, str] | None = None) -> str:
     return (os.environ if environ is None else environ).get(SECRET, "")
 
 
+def without_secret(environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The environment of any other program: all but what it need not know."""
+    environ = os.environ if environ is None else environ
+    return {name: value for name, value in environ.items() if name != SECRET}
+
+
 def forget_secret() -> None:
-    """Called in ranks, which run the user's code: the secret is between their supervisors."""
+    """Called in ranks, which run the user's code: the secret is between their supervisors. Also where nobody needs it
+    and others start programs."""
     os.environ.pop(SECRET, None)
 
 
@@ -91,7 +98,7 @@ def visible_gpus(environ: Mapping[str, str] | None = None) -> list[int] | None:
 
 def untranslated(environ: Mapping[str, str] | None = None) -> dict[str, str]:
     """The environment of a command whose answer is to be understood: the same words and numbers in every locale."""
-    return {**(os.environ if environ is None else environ), "LC_ALL": "C"}
+    return {**without_secret(environ), "LC_ALL": "C"}
 
 
 def mpi_environment(environ: Mapping[str, str] | None = None) -> dict[str, str]:

@@ -37,7 +37,7 @@ from unisono.errors import AskedToEnd, UserError, unknown_name
 from unisono.launch import children
 from unisono.launch.commands import python
 from unisono.launch.crew import Crew, Ended, answer
-from unisono.launch.environments import enter_rank
+from unisono.launch.environments import enter_rank, forget_secret
 from unisono.launch.sharers import NEWS, Sharers
 from unisono.launch.signals import heeding
 from unisono.limits import check_limits, naming_shortage
@@ -227,4 +227,5 @@ def _become_fresh(job: dict[str, Any], sink: int) -> int:
     for fd in (job["segment"], sink):
         os.set_inheritable(fd, True)
     spec = json.dumps(job | {"sink": sink, "parent": os.getppid(), "path": sys.path, "argv": sys.argv})
+    forget_secret()
     os.execv(sys.executable, python("-m", "unisono.launch.fresh", spec))

@@ -17,6 +17,7 @@ import numpy as np
 
 from unisono.arena.fence import fence
 from unisono.errors import RESUME_ME, NodeLost, OtherFailed, UnisonoError
+from unisono.limits import as_shortage
 from unisono.tracebacks import told, where
 
 ROOM_BYTES = 1600
@@ -41,6 +42,7 @@ class Farewell:
     @classmethod
     def of(cls, error: Exception, who: str) -> Self:
         """Of whoever leaves with that error."""
+        error = as_shortage(error) or error
         if isinstance(error, UnisonoError):
             return cls(f"{who}: {error}{where(error)}", error.exit_code)
         return cls(f"{who}: {told(error).rstrip()}", UnisonoError.exit_code)

@@ -2,12 +2,16 @@
 
     is_record({"cell": "ranks=2", "status": "finished", "summary": {"train_s": 1.5}})
 
-The one idea: units are in names (`_s`, `_bytes`, `_j`), so a name tells what its value is. Tables calculate with these
-values and join texts, and a directory may be a stranger's; so it is looked at once, when it is read.
+    lacking({"cell": "ranks=2", "status": "failed"}, "scale")                                       # "labels"
 
-Limits: whether the numbers are true is not known, nor whether what a table needs is there.
+The one idea: units are in names (`_s`, `_bytes`, `_j`), so a name tells what its value is. Tables calculate with these
+values and join texts, and a directory may be a stranger's; so it is looked at once, when it is read, and so is whether
+all is there that whoever goes on with a study uses without asking.
+
+Limits: whether the numbers are true is not known.
 """
 
+import re
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -23,6 +27,10 @@ _TEXTS = {
 _TABLES = {"labels", "summary", "machine"}
 _NEEDED = ("train_s", "wall_s", "samples_per_s")
 _MOST = 10**300
+_ALWAYS = ("cell", "labels", "digest", "status", "reason", "elapsed_s")
+_OF_RUN, _OF_TRIAL = ("repeat", "run", "summary"), ("seconds",)
+_OF_FINISHED_TRIAL = ("samples_per_s", "shards", "global_batch", "memory_bytes", "energy_source")
+_COUNT = re.compile("[1-9][0-9]{0,8}")
 
 
 def is_record(record: Any) -> bool:
@@ -37,6 +45,29 @@ def is_record(record: Any) -> bool:
         return False
     labels, run = record.get("labels") or {}, PurePosixPath(record.get("run") or "")
     return all(isinstance(text, str) for text in labels.values()) and not run.is_absolute() and ".." not in run.parts
+
+
+def lacking(record: dict[str, Any], kind: str) -> str:
+    """What a record of a study (`unisono KIND`) needs, and has not or has as null; empty if it is complete."""
+    needed, keys = [*_ALWAYS], ["exit_code"]  # keys: what may be null
+    finished, found = record.get("status") == "finished", dict(record)
+    if kind != "tune":
+        needed += _OF_RUN
+        if finished:
+            summary = record.get("summary") or {}
+            found |= {f"summary.{name}": value for name, value in summary.items()}
+            needed += [f"summary.{name}" for name in _NEEDED]
+            keys.append("summary.weights_sha256")
+    elif record.get("what") == "training":
+        keys.append("train_s")
+    else:
+        needed += ("what", *_OF_TRIAL, *(_OF_FINISHED_TRIAL if finished else ()))
+        keys += ["joules_per_sample"] if finished else []
+        labels = {"ranks": "", "batch_size": "1"} | (record.get("labels") or {})
+        found |= {f"labels.{name}": labels[name] if _COUNT.fullmatch(labels[name]) else None for name in labels}
+        needed += ("labels.ranks", "labels.batch_size")
+    absent = [name for name in needed if found.get(name) is None]
+    return next(iter([*absent, *(name for name in keys if name not in found)]), "")
 
 
 def _is_right(name: str, value: Any) -> bool:

@@ -41,7 +41,7 @@ from unisono.recipe import Recipe
 from unisono.resources import machine
 from unisono.study.cells import digest_of
 from unisono.study.disk import writing
-from unisono.study.record_types import is_record
+from unisono.study.record_types import is_record, lacking
 from unisono.train.journal import hint_of
 
 LOCK = ".lock"
@@ -58,11 +58,11 @@ PLACE = ("host", "cpu", "cores")
 class Records:
     """Of one study; nobody else writes to its directory meanwhile."""
 
-    def __init__(self, path: Path, held: FileLock) -> None:
+    def __init__(self, path: Path, held: FileLock, kind: str) -> None:
         """Use `open`."""
         self.path = path
         self._held = held
-        self.all = self._read()
+        self.all = self._read(kind)
         """Those of earlier commands first, in the order in which they were made."""
 
     @classmethod
@@ -84,12 +84,12 @@ class Records:
             for folder in (path, path / "cells", path / "jobs"):
                 remove_drafts(folder)
             _agree(wanted, path)
-            return cls(path, held)
+            return cls(path, held, kind)
         except BaseException:
             held.close()
             raise
 
-    def _read(self) -> list[dict[str, Any]]:
+    def _read(self, kind: str) -> list[dict[str, Any]]:
         """The lines that are whole; what follows them is cut off, so that the next one starts a line."""
         file = self.path / "cells.jsonl"
         try:
@@ -103,15 +103,7 @@ class Records:
         if len(whole) < len(data):
             with append_file(file) as end:
                 end.truncate(len(whole))
-        try:
-            found = [parse_json(line) for line in whole.split(b"\n")[:-1]]
-            if not all(map(is_record, found)):
-                raise ValueError
-            return found
-        except ValueError:
-            raise UserError(
-                f"{file} is damaged: a line is no record", hint="remove that line, or the directory to start anew"
-            ) from None
+        return [_record_of(line, f"{file}, line {at}", kind) for at, line in enumerate(whole.split(b"\n")[:-1], 1)]
 
     def add(self, record: Mapping[str, Any]) -> None:
         """On the disk when this returns, or not at all: a `UserError` if there is no room."""
@@ -147,6 +139,20 @@ class Records:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _record_of(line: bytes, where: str, kind: str) -> dict[str, Any]:
+    """A line of cells.jsonl; a `UserError` if it is none of such a study's."""
+    try:
+        found = parse_json(line)
+        why = "" if is_record(found) else "it is no record"
+        if missing := "" if why else lacking(found, kind):
+            why = f"a record without {missing}"
+    except ValueError:
+        why = "it is no record"
+    if why:
+        raise UserError(f"{where} is damaged: {why}", hint="remove that line, or the directory to start anew")
+    return found  # type: ignore[no-any-return]
 
 
 def default_path(kind: str, recipe: Recipe, studied: Mapping[str, Any]) -> Path:

@@ -29,6 +29,15 @@ def test_the_job_keeps_the_locale_of_whoever_submits_it(monkeypatch, tmp_path: P
     assert run_command(["sbatch"], 30.0).out == "C.UTF-8\n"
 
 
+@pytest.mark.parametrize("name", ["sbatch", "sinfo"])
+def test_no_command_gets_the_secret(monkeypatch, tmp_path: Path, name):
+    (tmp_path / name).write_text('#!/bin/bash\necho "${UNISONO_SECRET-none}"\n')
+    (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("UNISONO_SECRET", "seventeen letters")
+    assert run_command([name], 30.0).out == "none\n"
+
+
 @pytest.mark.parametrize("script", ["exec sleep 60", "exec 1>&- 2>&-; exec sleep 60", "while :; do echo x; done"])
 def test_a_command_that_does_not_end_is_ended(script):
     with pytest.raises(TimeoutError, match=r"said nothing for 0\.2 s"):

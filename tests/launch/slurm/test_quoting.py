@@ -117,6 +117,20 @@ def test_a_name_with_control_characters_is_refused(bad, tmp_path, monkeypatch):
         assert str(caught.value).replace("\n", "").isprintable()
 
 
+def test_names_that_no_file_can_have_are_refused(tmp_path, monkeypatch):
+    """With the number of a job behind them, or .sbatch."""
+    monkeypatch.chdir(tmp_path)
+    check(JobOptions(job_name="n" * 200))
+    for name in ("n" * 201, "\N{SNOWMAN}" * 67):
+        with pytest.raises(
+            UserError, match=r"the job's name is longer than 200 bytes: .*\nHINT: files are named after it"
+        ):
+            check(JobOptions(job_name=name))
+        Path(f"{name}.toml").write_text("epochs = 1\n")
+        with pytest.raises(UserError, match="the job's name is longer than 200 bytes: "):
+            Submission(f"{name}.toml", {}, JobOptions(mem="1G")).script()
+
+
 @pytest.mark.parametrize("name", ["--wrap=id", "-x", "a/b"])
 def test_a_job_is_not_named_like_an_option(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -31,7 +31,7 @@ COMMANDS = {
     "scontrol": 'if [ "$1" = show ]; then printf "n1\\nn2\\n"; else echo "scontrol $*"; fi',
     "scancel": 'echo "scancel $*"',
     "sleep": "exec /bin/sleep 0.02",
-    "python": '[ "$*" = "-m unisono --version" ] && exit "${WITHOUT_UNISONO:-0}"',
+    "python": '[ "${*#-P }" = "-m unisono --version" ] && exit "${WITHOUT_UNISONO:-0}"',
 }
 
 
@@ -135,6 +135,19 @@ def test_modules_are_loaded_before_the_environment_is_activated(place):
     assert said.startswith("module load gcc/12\nmodule load mpi\nactivated\nset up\nunisono: job 17 on n[1-2]")
 
 
+def test_names_without_a_value_may_be_used_by_what_sets_the_environment_up(place):
+    """Activation scripts of conda do. The rest of the script refuses them."""
+    (place / "venv/bin").mkdir(parents=True)
+    (place / "venv/bin/activate").write_text('echo "activated $CONDA_BACKUP_CXX"\n')
+    text = made(venv=str(place / "venv"), setup=('echo "set up $CONDA_BACKUP_CC"',))
+    code, said = ended(place, text)
+    assert (code, said.startswith("activated \nset up \nunisono: job 17")) == (0, True), said
+    assert ended(place, text.replace("MASTER_ADDR=", "$MISSING MASTER_ADDR="))[0] == 1
+    (place / "venv/bin/activate").write_text('echo "activated $CONDA_BACKUP_CXX"; return 3\n')
+    code, said = ended(place, text)
+    assert (code, "HINT: give one that its nodes have: --venv DIR\n" in said) == (2, True)
+
+
 def test_a_job_that_cannot_run_unisono_says_so_before_it_starts_anything(place):
     code, said = ended(place, made(), WITHOUT_UNISONO="3")
     assert code == 2
@@ -154,6 +167,13 @@ def test_nodes_of_a_job_get_a_secret_that_is_never_shown(place):
     assert all(
         code == 0 and "+ export" in said and secrets[number] not in said for number, (code, said) in enumerate(told)
     )
+
+
+def test_ranks_get_the_environment_of_the_script_whatever_the_job_was_given(place):
+    """sbatch --export=NONE sets this variable to NONE, and srun obeys it."""
+    (place / "srun").write_text('#!/bin/bash\necho "export: $SLURM_EXPORT_ENV"; exit "$CODE"\n')
+    code, said = ended(place, made("unisono"), SLURM_EXPORT_ENV="NONE")
+    assert (code, "export: ALL\n" in said) == (0, True)
 
 
 def test_tasks_of_an_array_have_directories_of_their_own(place):

@@ -21,7 +21,8 @@ def cell_of(**values):
 
 def measured(speed):
     """What `run_trial` would say."""
-    found = {"samples_per_s": speed, "joules_per_sample": 0.5, "memory_bytes": 100}
+    found = {"samples_per_s": speed, "joules_per_sample": 0.5, "memory_bytes": 100, "shards": 8, "global_batch": 64}
+    found |= {"energy_source": "estimate"}
     return {"status": "finished", "reason": "", "exit_code": 0, **found}
 
 

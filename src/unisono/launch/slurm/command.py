@@ -17,7 +17,7 @@ import time
 from dataclasses import dataclass
 from typing import IO, final
 
-from unisono.launch.environments import untranslated
+from unisono.launch.environments import untranslated, without_secret
 
 MOST_BYTES = 1 << 26
 """scontrol tells about 2 kB of a job: an array of ten thousand tasks is less."""
@@ -38,7 +38,7 @@ class Answer:
 def run_command(words: list[str], timeout_s: float) -> Answer:
     """Runs it; an `OSError` if it cannot be started, `TimeoutError` among them if it takes too long."""
     deadline = time.monotonic() + timeout_s
-    environment = None if words[0] == "sbatch" else untranslated()
+    environment = without_secret() if words[0] == "sbatch" else untranslated()
     with subprocess.Popen(
         words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
     ) as process:

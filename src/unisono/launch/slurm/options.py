@@ -23,6 +23,9 @@ USUAL_WARNING_S, LEAST_WARNING_S = 120, 10
 EARLIEST_S = 60
 """So much earlier than it was told to SLURM may warn."""
 
+MOST_NAME_BYTES = 200
+"""Of a job. File systems take 255, and its number or .sbatch is added."""
+
 
 @final
 @dataclass(frozen=True, kw_only=True)
@@ -145,6 +148,11 @@ def check(options: JobOptions) -> None:
 
 def check_name(name: str) -> None:
     """Refuses a job's name that is no name of files as well."""
+    if len(name.encode(errors="surrogatepass")) > MOST_NAME_BYTES:
+        raise UserError(
+            f"the job's name is longer than {MOST_NAME_BYTES} bytes: {name[:40]!r}...",
+            hint="files are named after it: give a shorter one: --job-name NAME",
+        )
     if "/" in name or name.startswith("-"):
         raise UserError(
             f"the job's name is {name!r}",

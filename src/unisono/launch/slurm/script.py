@@ -17,11 +17,10 @@ import sys
 from dataclasses import dataclass
 from typing import final
 
-from unisono.launch.commands import imports_safely
 from unisono.launch.environments import SECRET, THREADS
 from unisono.launch.slurm.options import JobOptions, sbatch_words, warning_s
 from unisono.launch.slurm.quoting import as_path, check_plain, is_plain, quote, quote_directive
-from unisono.launch.slurm.steps import Layout, Step
+from unisono.launch.slurm.steps import Layout, Step, interpreter
 from unisono.launch.slurm.supervisors import FIRST_PORT, PORTS
 
 MARK = "unisono"
@@ -40,8 +39,8 @@ _ACTIVATE = """\
 }}"""
 
 _CHECK = """\
-if ! "$python" -m unisono --version >/dev/null; then  # before nodes are held for ranks that would all fail
-    echo "unisono: $python cannot run unisono on ${HOSTNAME:-this node}: see why above" >&2
+if ! {python} -m unisono --version >/dev/null; then  # before nodes are held for ranks that would all fail
+    echo "unisono: $python cannot run unisono on ${{HOSTNAME:-this node}}: see why above" >&2
     echo "HINT: name an environment that has it: --venv DIR, --module NAME, --setup LINE" >&2
     exit 2
 fi"""
@@ -156,23 +155,20 @@ def _directives(script: Script) -> list[str]:
 
 def _environment(script: Script) -> list[str]:
     options = script.options
-    lines = []
-    if options.module:
-        # Code of modules is not written for shells that refuse names without a value.
-        lines += ["set +u", *(f"module load {quote('--module', name)}" for name in options.module), "set -u"]
+    lines = [f"module load {quote('--module', name)}" for name in options.module]
     if options.venv:
         lines.append(_ACTIVATE.format(activate=quote("--venv", as_path(options.venv) + "/bin/activate")))
+    lines += options.setup
     return [
-        *lines,
-        *options.setup,
+        # Code of modules, conda and others is not written for shells that refuse names without a value.
+        *(["set +u", *lines, "set -u"] if lines else []),
         f"python={'python' if options.venv or options.module else quote('the path of Python', sys.executable)}",
-        # For ranks that torchrun starts, too, by an interpreter of its own: see `commands.py`.
-        *(["export PYTHONSAFEPATH=1  # nothing is imported from the directory it runs in"] if imports_safely() else []),
-        _CHECK,
+        _CHECK.format(python=interpreter()),
         "export " + " ".join(f"{name}={script.layout.threads}" for name in THREADS),
         'MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)',
         f"MASTER_PORT=$(({FIRST_PORT} + SLURM_JOB_ID % {PORTS}))  # jobs that share a node do not share it",
         "export MASTER_ADDR MASTER_PORT",
+        "export SLURM_EXPORT_ENV=ALL  # after sbatch --export=NONE, srun would keep from ranks what is set here",
         *(_SECRET if script.layout.nodes > 1 else []),
         f"job={_number(options.array)}",
         f"run={script.run}",

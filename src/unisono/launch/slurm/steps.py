@@ -13,6 +13,7 @@ import os
 from dataclasses import dataclass
 from typing import final
 
+from unisono.launch.commands import imports_safely
 from unisono.launch.slurm.quoting import quote
 
 
@@ -48,11 +49,16 @@ class Step:
 
 _CPUS = '--cpus-per-task="$SLURM_CPUS_PER_TASK"'  # since SLURM 22.05 steps do not inherit it
 _STAY = "--kill-on-bad-exit=0"  # a cluster may have set 1: those that are left would be killed before they save
-_PYTHON = '"$python" '
 _PASSED_ON = 'kill -USR1 "$launched"'
 _TO_AGENTS = 'scancel --signal=TERM "$job"'
 """Agents of torch end their ranks in order after SIGTERM, and die of SIGUSR1; their srun would take it for itself."""
 _AS_ROOT = "export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"
+
+
+def interpreter() -> str:
+    """The job's Python as words of shell, which imports from where this one does: see `commands.py`. By an option, not
+    by a variable: programs of the user's own that a rank starts import as they always do."""
+    return '"$python" -P' if imports_safely() else '"$python"'
 
 
 def make_step(launcher: str, layout: Layout, words: list[str], plugin: str, program: str = "mpirun") -> Step:
@@ -60,7 +66,8 @@ def make_step(launcher: str, layout: Layout, words: list[str], plugin: str, prog
     # A task that starts the ranks of its node is told of those; a rank takes part in as many as there are.
     count = ["--ranks-per-node", str(layout.ranks)] if launcher == "unisono" else ["--ranks", str(layout.size)]
     arguments = " ".join(quote("an argument of unisono train", word) for word in [*words, *count])
-    train = f'"$python" -m unisono train {arguments} "$@"'
+    unbuffered = " -u" if launcher in ("torchrun", "accelerate") else ""  # as torchrun starts its ranks
+    train = f'{interpreter()}{unbuffered} -m unisono train {arguments} "$@"'
     if launcher in ("srun", "mpirun"):
         if launcher == "srun":
             lines = [f"exec srun --mpi={plugin} {_STAY} {_CPUS} \\", f"    {train}"]
@@ -79,20 +86,22 @@ def make_step(launcher: str, layout: Layout, words: list[str], plugin: str, prog
 def _torchrun(srun: str, layout: Layout, train: str) -> list[str]:
     return [
         f"{srun} \\",
-        f'    "$python" -m torch.distributed.run --nnodes={layout.nodes} --nproc-per-node={layout.ranks} \\',
+        f"    {interpreter()} -m torch.distributed.run --nnodes={layout.nodes} --nproc-per-node={layout.ranks} \\",
         '    --rdzv-backend=c10d --rdzv-id="$SLURM_JOB_ID" --rdzv-endpoint="$MASTER_ADDR:$MASTER_PORT" \\',
-        f"    {train.removeprefix(_PYTHON)}",
+        f"    --no-python {train}",  # it would not give -P to its ranks' interpreters
     ]
 
 
 def _accelerate(srun: str, layout: Layout, train: str) -> list[str]:
     # With --cpu, or without the variable, accelerate starts separate processes and says nothing.
     several = "--multi_gpu " if layout.size > 1 else ""
+    agent = interpreter().replace("$python", "$0")
     return [
         "export ACCELERATE_USE_CPU=true",
         f"{srun} \\",
-        f'    bash -c \'exec "$0" -m accelerate.commands.launch {several}--num_machines={layout.nodes} \\',
+        f"    bash -c 'exec {agent} -m accelerate.commands.launch {several}--num_machines={layout.nodes} \\",
         f'    --num_processes={layout.size} --machine_rank="$SLURM_NODEID" --main_process_ip="$MASTER_ADDR" \\',
-        '    --main_process_port="$MASTER_PORT" --mixed_precision=no --dynamo_backend=no "$@"\' \\',
+        '    --main_process_port="$MASTER_PORT" --mixed_precision=no --dynamo_backend=no \\',
+        '    --no_python "$0" "$@"\' \\',
         f"    {train}",
     ]

@@ -14,11 +14,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from unisono.errors import UserError
 from unisono.measure.prediction.cost import Work
 from unisono.measure.prediction.fitting import Point
 from unisono.recipe import DEFAULT_SHARDS, Recipe
+from unisono.report.reading import is_number
 from unisono.report.run import load
 from unisono.resources import usable_cores
 from unisono.study.cells import Cell
@@ -87,10 +89,15 @@ def point_of(cell: Cell, runs: Sequence[Path], nbytes: int) -> Point:
 def _fastest(path: Path) -> dict[str, float]:
     """Of a step in the fastest epoch of one run: seconds, in all and by its parts, and samples; samples of an epoch."""
     run = load(path)
-    epochs = run.summary["epochs"]
-    steps: float = run.summary["steps"] / epochs
-    samples: float = run.summary["samples"] / epochs
+    counts: dict[str, Any] = {name: run.summary.get(name) for name in ("epochs", "steps", "samples")}
     times = run.numbers("epoch_s")
+    missing = [name for name, count in counts.items() if not is_number(count) or not count > 0]
+    if missing or not len(times):
+        raise UserError(
+            f"the run {path} is damaged: {f'{missing[0]} in its summary is no number' if missing else 'no epochs'}",
+            hint="remove its line from cells.jsonl of the study, and the same command runs it again",
+        )
+    steps, samples = (float(counts[name] / counts["epochs"]) for name in ("steps", "samples"))
     at = int(times[1:].argmin()) + 1 if len(times) > 1 else 0
     parts = {name: float(run.by_rank(name)[at].mean()) / steps for name in PARTS}
     return parts | {"step_s": float(times[at]) / steps, "batch": samples / steps, "samples": samples}

@@ -18,6 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from unisono.files import create_file
+from unisono.launch.environments import forget_secret
 
 
 @contextmanager
@@ -36,5 +37,6 @@ def opened(address: str, *, desktop: bool) -> Iterator[None]:
 
 
 def _open(address: str) -> None:
+    forget_secret()  # the browser gets this environment
     with suppress(webbrowser.Error, OSError):
         webbrowser.open(address)
