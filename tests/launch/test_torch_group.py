@@ -16,9 +16,11 @@ import os
 import tempfile
 from pathlib import Path
 import numpy as np
+import psutil
 import torch.distributed as dist
 import torch
 import unisono
+from unisono.comm.route import interface_of
 from unisono.launch.torch_group import _connect, default_group, meet
 
 def by_file(world):
@@ -27,6 +29,9 @@ def by_file(world):
         value = torch.tensor([float(world.rank + 1)])
         dist.all_reduce(value)
         inside = os.environ["RANK"], os.environ["LOCAL_WORLD_SIZE"]
+        doors = [entry.laddr.ip for entry in psutil.Process().net_connections("tcp") if entry.status == "LISTEN"]
+        assert set(doors) == {"127.0.0.1"}, doors
+        assert interface_of("127.0.0.1") == os.environ["GLOO_SOCKET_IFNAME"]
     return [float(value), str(device), *inside, os.environ == before, dist.is_initialized()]
 
 def by_tcp(world):

@@ -109,20 +109,22 @@ class SecretStore(Store):
 
 
 class _Prefixed(PrefixStore):
-    def __init__(self, prefix: str, store: Store) -> None:
+    def __init__(self, prefix: str, store: Store, secret: Secret | None) -> None:
         super().__init__(prefix, store)
         self._kept = store
-        self.secret = secret_of(store)
+        self.secret = secret
 
 
 def secret_of(store: Store) -> Secret | None:
-    """What all who reach the store know; None: it is open, or a file."""
+    """What all who reach the store know; None: nothing, as with torchrun's."""
     return store.secret if isinstance(store, SecretStore | _Prefixed) else None
 
 
-def prefixed(prefix: str, store: Store) -> Store:
-    """The part of a store under a prefix; keeps the store, which torch's own class does not if it is a Python one."""
-    return _Prefixed(prefix, store)
+def prefixed(prefix: str, store: Store, secret: Secret | None = None) -> Store:
+    """The part of a store under a prefix; keeps the store, which torch's own class does not if it is a Python one.
+
+    secret: what all who use it know, if the store itself has none, as a file."""
+    return _Prefixed(prefix, store, secret or secret_of(store))
 
 
 def open_store(rank: int, size: int, address: str | None, join: Join) -> tuple[Store, str]:

@@ -9,18 +9,19 @@ Limits: shm over several processes that we did not start uses MPI or gloo to fin
 """
 
 import atexit
+import secrets
 import tempfile
 import weakref
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
-import numpy as np
-
+from unisono.comm.authentication import Secret
 from unisono.comm.base import DEFAULT_TIMEOUT_S, Communicator
 from unisono.comm.roll_call import Join
 from unisono.comm.route import address_of
 from unisono.comm.serial import SerialCommunicator
+from unisono.comm.telling import told
 from unisono.errors import UserError, unknown_name
 from unisono.extras import how_to_install
 from unisono.launch.commands import mpirun
@@ -36,7 +37,6 @@ WITHIN_REASON = Join()
 """How ranks find each other, unless somebody knows better."""
 
 _EXTRAS = {"mpi4py": "mpi", "torch": "torch"}
-_PATH_BYTES = 512
 
 
 def join(transport: str = "auto", timeout_s: float = DEFAULT_TIMEOUT_S) -> World:
@@ -128,15 +128,14 @@ def connect_gloo(comm: Communicator) -> Communicator:
     from torch.distributed import FileStore  # type: ignore[attr-defined]  # public all the same
 
     from unisono.comm.torch_dist import TorchCommunicator
+    from unisono.comm.torch_store import prefixed
 
-    # A file instead of a TCP store: nothing listens, and no port can be taken. Only rank 0's directory is used.
+    # A file instead of a TCP store: no port can be taken. Only rank 0's directory is used. gloo itself listens, and
+    # takes whoever connects first for a rank: other users of this machine do not know the secret.
     with tempfile.TemporaryDirectory(prefix="unisono-") as directory:
-        path = np.zeros(_PATH_BYTES, np.uint8)
-        name = str(Path(directory) / "store").encode()
-        path[: len(name)] = np.frombuffer(name, np.uint8)
-        comm.broadcast(path)
-        store = FileStore(path.tobytes().rstrip(b"\0").decode(), comm.size)
-        gloo = TorchCommunicator(store, comm.rank, comm.size, "cpu", comm.timeout_s)
+        path, key = told(comm, lambda: [str(Path(directory) / "store"), secrets.token_hex(32)])
+        store = prefixed("unisono", FileStore(path, comm.size), Secret(key.encode(), "rank 0"))
+        gloo = TorchCommunicator(store, comm.rank, comm.size, "cpu", comm.timeout_s, at="127.0.0.1")
         comm.barrier()
     return gloo
 
