@@ -8,7 +8,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from unisono.comm import authentication
+from unisono.comm import authentication, store_server
 from unisono.comm.authentication import HELLO_BYTES, REPLY_BYTES, Hello, Refused, Secret, respond
 from unisono.comm.store_client import StoreClient, StoreError, StoreTimeout, Unreachable
 from unisono.comm.store_server import (
@@ -254,6 +254,23 @@ def test_a_client_whose_server_ended_says_so(place, client):
     for _ in range(2):
         with pytest.raises(StoreError, match="the store is gone"):
             client.ask(0, b"count")
+
+
+def test_a_server_that_stalls_is_waited_for_as_long_as_one_that_starts(place, monkeypatch):
+    monkeypatch.setattr("unisono.comm.store_client._GRACE_S", 0.01)
+    client, stalled = place.client(), threading.Event()
+    answer = store_server._Loop._answer
+
+    def stall(self, *given):
+        assert stalled.wait(PATIENCE_S)
+        return answer(self, *given)
+
+    monkeypatch.setattr(store_server._Loop, "_answer", stall)
+    timer = threading.Timer(0.2, stalled.set)
+    timer.start()
+    assert client.ask(0, b"add", b"k", b"13") == [b"13"]
+    timer.join()
+    client.close()
 
 
 def test_a_port_that_is_taken_leaves_nothing_behind(place):
