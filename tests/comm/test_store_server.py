@@ -92,6 +92,9 @@ def test_what_can_be_asked(client):
     assert ask(0, b"count") == [b"3"]
     assert (ask(0, b"delete", b"a"), ask(0, b"delete", b"a")) == ([b"1"], [b"0"])
     assert ask(0, b"wait", b"0", b"c", b"new") == []
+    assert ask(0, b"set", b"new/1", b"1") == []
+    assert ask(0, b"delete_under", b"new") == [b"2"]
+    assert ask(0, b"count") == [b"1"]
 
 
 def test_a_value_that_comes_later_is_waited_for(place, client):

@@ -62,6 +62,7 @@ def test_under_a_prefix_it_is_kept(served):
     gc.collect()
     store.set("here/0", "1")
     assert (store.get("here/0"), store.check(["here/1"])) == (b"1", False)
+    assert (store.num_keys(), store.delete_key("here/0"), served.num_keys()) == (1, True, 0)
 
 
 def test_what_does_not_come_is_a_time_out_that_the_communicator_knows(served):

@@ -39,6 +39,8 @@ class Board(Protocol):
 
     def compare_set(self, key: str, expected: str, desired: str, /) -> bytes: ...
 
+    def delete_key(self, key: str, /) -> bool: ...
+
 
 @final
 @dataclass(frozen=True)

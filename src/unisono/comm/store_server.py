@@ -321,6 +321,11 @@ class _Loop:
             found = values.pop(key, None)
             self._bytes -= 0 if found is None else len(key) + len(found)
             return [b"0" if found is None else b"1"]
+        if kind == b"delete_under":
+            found_keys = [entry for entry in values if entry.startswith(key)]
+            for entry in found_keys:
+                self._bytes -= len(entry) + len(values.pop(entry))
+            return [b"%d" % len(found_keys)]
         raise ValueError(f"unknown request {kind!r}")
 
     def _put(self, key: bytes, value: bytes) -> None:

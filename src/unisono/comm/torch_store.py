@@ -75,8 +75,14 @@ class SecretStore(Store):
     def delete_key(self, key: str) -> bool:
         return self._client.ask(0.0, b"delete", key.encode()) == [b"1"]
 
+    def delete_under(self, prefix: str) -> int:
+        """How many keys began with it, and are gone."""
+        return int(self._client.ask(0.0, b"delete_under", prefix.encode())[0])
+
     def num_keys(self) -> int:
         return int(self._client.ask(0.0, b"count")[0])
+
+    deleteKey, getNumKeys = delete_key, num_keys  # so torch's PrefixStore calls them
 
     def append(self, key: str, value: str | bytes) -> None:
         self._client.ask(0.0, b"append", key.encode(), _as_bytes(value))
@@ -111,7 +117,7 @@ class SecretStore(Store):
 class _Prefixed(PrefixStore):
     def __init__(self, prefix: str, store: Store, secret: Secret | None) -> None:
         super().__init__(prefix, store)
-        self._kept = store
+        self.kept, self.path = store, f"{prefix}/"
         self.secret = secret
 
 
@@ -125,6 +131,15 @@ def prefixed(prefix: str, store: Store, secret: Secret | None = None) -> Store:
 
     secret: what all who use it know, if the store itself has none, as a file."""
     return _Prefixed(prefix, store, secret or secret_of(store))
+
+
+def forget(prefix: str, store: Store) -> None:
+    """Removes what is under a prefix, which nobody needs any more. Only our own store is bounded, and needs it."""
+    path = f"{prefix}/"
+    while isinstance(store, _Prefixed):
+        path, store = store.path + path, store.kept
+    if isinstance(store, SecretStore):
+        store.delete_under(path)
 
 
 def open_store(rank: int, size: int, address: str | None, join: Join) -> tuple[Store, str]:
