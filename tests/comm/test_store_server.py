@@ -2,6 +2,8 @@
 
 import socket
 import struct
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -108,6 +110,15 @@ def test_a_value_that_comes_later_is_waited_for(place, client):
         other.ask(0, b"set", b"b", b"x" * 100_003)
         thread.join(PATIENCE_S)
     assert found == [b"x" * 100_003]
+
+
+def test_a_wait_of_months_ends_nothing(place, client):
+    with place.stranger() as line:
+        answer, claim = respond(OURS, Hello.parse(read(line, HELLO_BYTES)), "n2")
+        line.sendall(answer)
+        channel = claim.check(read(line, REPLY_BYTES))
+        line.sendall(frame(channel, b"get", b"%d" % (100 * 86400 * 1000), b"never"))
+        assert [client.ask(0, b"add", b"k", b"1") for _ in range(13)][-1] == [b"13"]
 
 
 def test_a_value_that_does_not_come_is_a_time_out(client):
@@ -274,6 +285,49 @@ def test_a_server_that_stalls_is_waited_for_as_long_as_one_that_starts(place, mo
     assert client.ask(0, b"add", b"k", b"13") == [b"13"]
     timer.join()
     client.close()
+
+
+def test_a_fork_that_ends_leaves_the_server_of_its_parent_alone():
+    code = (
+        "import os, sys\n"
+        "from unisono.comm.authentication import Secret\n"
+        "from unisono.comm.store_client import StoreClient\n"
+        "from unisono.comm.store_server import StoreServer\n"
+        "secret = Secret(b'the secret of these tests', 'the test')\n"
+        "server = StoreServer(['127.0.0.1'], 0, secret, print)\n"
+        "pid = os.fork()\n"
+        "if not pid: sys.exit(13)\n"
+        "assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 13\n"
+        "client = StoreClient.connect('127.0.0.1', server.port, secret, 10.0)\n"
+        "print(client.ask(0, b'count'))\n"
+        "client.close(); server.close()\n"
+    )
+    words = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", code]
+    ended = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stdout) == (0, "[b'0']\n"), ended.stderr
+
+
+def test_a_listener_that_was_shut_down_from_elsewhere_is_not_looked_at_again(monkeypatch):
+    listeners, looks = [], []
+    create, accept = socket.create_server, store_server._Loop._accept
+
+    def remember(*given, **more):
+        listeners.append(create(*given, **more))
+        return listeners[0]
+
+    def look(self, listener):
+        looks.append(listener)
+        accept(self, listener)
+
+    monkeypatch.setattr(socket, "create_server", remember)
+    place = Place()
+    client = place.client()
+    monkeypatch.setattr(store_server._Loop, "_accept", look)
+    listeners[0].shutdown(socket.SHUT_RDWR)
+    assert [client.ask(0, b"add", b"k", b"1") for _ in range(13)][-1] == [b"13"]
+    assert len(looks) <= 1
+    client.close()
+    place.server.close()
 
 
 def test_a_port_that_is_taken_leaves_nothing_behind(place):

@@ -11,6 +11,7 @@ be asked is in `_Loop._answer`. Limits: all that is held is in memory, and bound
 """
 
 import errno
+import os
 import selectors
 import signal
 import socket
@@ -35,7 +36,7 @@ MOST_REFUSALS = 8
 """So many refused machines are told of; a stranger shall not fill the terminal."""
 
 _LENGTH = struct.Struct(">I")
-_PAUSE_S = 0.1
+_PAUSE_S, _MOST_PATIENCE_S = 0.1, 3600.0
 
 
 def pack(*fields: bytes) -> bytes:
@@ -145,11 +146,15 @@ class _Loop:
         """In the order in which they came."""
         self._proven: set[_Peer] = set()
         self._refused: set[str] = set()
-        self._closing = False
+        self._closing, self._pid = False, os.getpid()
         self.thread = threading.Thread(target=self._run, name="unisono store", daemon=True)
 
     def close(self) -> None:
         """Ends the thread; all connections are closed when this returns."""
+        if os.getpid() != self._pid:  # a fork, which has no such thread; to shut down would end its parent's listeners
+            for listener in self._listeners:
+                listener.close()
+            return
         self._closing = True
         for listener in self._listeners:
             with suppress(OSError):
@@ -174,10 +179,12 @@ class _Loop:
                 listener.close()
             self._selector.close()
 
-    def _patience_s(self) -> float | None:
+    def _patience_s(self) -> float:
+        """At most an hour, for a selector takes no more than some days; less if no listener is left to wake it."""
+        most_s = _MOST_PATIENCE_S if self._listeners else _PAUSE_S
         deadlines = [next(iter(self._unproven)).deadline] if self._unproven else []
         deadlines += [peer.wait.deadline for peer in self._proven if peer.wait is not None]
-        return max(0.0, min(deadlines) - time.monotonic()) if deadlines else None
+        return max(0.0, min([most_s, *(deadline - time.monotonic() for deadline in deadlines)]))
 
     def _expire(self) -> None:
         now = time.monotonic()
@@ -196,6 +203,10 @@ class _Loop:
                     self._drop(next(iter(self._unproven)))
                 else:
                     time.sleep(_PAUSE_S)  # until somebody leaves; the caller waits in the meantime
+            elif error.errno == errno.EINVAL:  # it was shut down; whoever is connected goes on
+                self._selector.unregister(listener)
+                self._listeners.remove(listener)
+                listener.close()
             return
         if len(self._unproven) >= MOST_UNPROVEN:
             self._drop(next(iter(self._unproven)))
