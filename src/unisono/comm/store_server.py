@@ -103,8 +103,8 @@ class _Wait:
 
     keys: list[bytes]
     deadline: float
-    value: bool
-    """Whether the value of the first one is the answer."""
+    values: bool
+    """Whether their values are the answer: those of the first ones, as many as fit into one."""
 
 
 @final
@@ -305,7 +305,16 @@ class _Loop:
         wait = peer.wait
         if wait is not None and all(key in self._values for key in wait.keys):
             peer.wait = None
-            self._send(peer, b"ok", *([self._values[wait.keys[0]]] if wait.value else []))
+            self._send(peer, b"ok", *(self._fitting(wait.keys) if wait.values else []))
+
+    def _fitting(self, keys: list[bytes]) -> list[bytes]:
+        found, room = [], MOST_VALUE_BYTES
+        for key in keys:
+            room -= len(self._values[key])
+            if room < 0:
+                break
+            found.append(self._values[key])
+        return found
 
     def _answer(self, kind: bytes, fields: list[bytes]) -> list[bytes]:
         """What a request that waits for nothing gives; a ValueError if it is refused."""

@@ -22,6 +22,9 @@ class Board(dict[str, str]):
     def get(self, key: str) -> bytes:  # type: ignore[override]
         return self[key].encode()
 
+    def multi_get(self, keys: list[str]) -> list[bytes]:
+        raise NotImplementedError
+
     def check(self, keys: list[str]) -> bool:
         return all(key in self for key in keys)
 
