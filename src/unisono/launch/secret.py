@@ -17,7 +17,7 @@ from pathlib import Path
 
 from unisono.comm.authentication import Secret
 from unisono.errors import UserError
-from unisono.files import create_file, expand_user, open_file
+from unisono.files import create_whole_file, expand_user, open_file
 from unisono.launch.environments import SECRET, config_folder, given_secret
 
 LEAST_BYTES, MOST_BYTES = 16, 4096
@@ -47,19 +47,21 @@ def _own() -> Secret:
     try:
         if not file.exists():
             file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            create_file(file, secrets.token_hex(_MADE_BYTES) + "\n", durable=True, mode=0o600)
+            create_whole_file(file, secrets.token_hex(_MADE_BYTES) + "\n", mode=0o600)
             return _read(file, "the secret", made=True)
     except FileExistsError:
-        _wait_for_writer(file)  # another process was first
+        pass  # another process was first
     except OSError as error:
         raise UserError(
             f"the secret of this user, {file}, cannot be made: {error.strerror}",
             hint=f"set {SECRET}, or give --secret-file, the same on every machine",
         ) from None
+    _wait_for_writer(file)
     return _read(file, "the secret")
 
 
 def _wait_for_writer(file: Path) -> None:
+    """Returns at once if the file is complete; where it has no second name, it is seen while it is written."""
     deadline = time.monotonic() + _WRITING_S
     while time.monotonic() < deadline:
         try:
