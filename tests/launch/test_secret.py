@@ -52,6 +52,11 @@ def test_a_file_goes_before_the_variable_and_that_before_the_users_own(tmp_path,
     assert own.key not in (find_secret().key, find_secret(str(file)).key)
 
 
+def test_a_variable_may_hold_any_bytes(monkeypatch):
+    monkeypatch.setitem(os.environb, b"UNISONO_SECRET", bytes(range(128, 161)))
+    assert find_secret().key == bytes(range(128, 161))
+
+
 def test_what_another_process_is_writing_is_waited_for(tmp_path, monkeypatch):
     file = tmp_path / "config/unisono/secret"
     found = []

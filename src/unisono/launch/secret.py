@@ -32,7 +32,7 @@ def find_secret(path: str = "") -> Secret:
     if path:
         return _read(expand_user(path), "--secret-file")
     if given := given_secret():
-        return Secret(_checked(given.encode().strip(), f"the variable {SECRET}"), f"the variable {SECRET}")
+        return Secret(_checked(os.fsencode(given).strip(), f"the variable {SECRET}"), f"the variable {SECRET}")
     return _own()
 
 
