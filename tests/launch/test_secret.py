@@ -84,7 +84,11 @@ def test_a_file_that_is_there_but_empty_yet_is_waited_for(tmp_path, monkeypatch)
 @pytest.mark.parametrize(
     ("mode", "text", "reason"),
     [
-        (0o640, WORDS, "may be used by others: its mode is 0640, 0040 too much(.|\n)*HINT: chmod 600"),
+        (
+            0o640,
+            WORDS,
+            "may be used by others: its mode is 0640, 0040 too much(.|\n)*HINT: chmod 600(.|\n)*set UNISONO_SECRET",
+        ),
         (0o602, WORDS, "may be used by others"),
         (0o600, "fifteen letters", "has 15 bytes(.|\n)*HINT: a secret has 16 to 4096, made at random"),
         (0o600, "\n\n", "has 0 bytes"),
@@ -111,7 +115,7 @@ def test_the_file_of_another_user_is_refused(tmp_path, monkeypatch):
     file.write_text(WORDS)
     file.chmod(0o600)
     monkeypatch.setattr(os, "geteuid", lambda: file.stat().st_uid + 1)
-    with pytest.raises(UserError, match="belongs to another user"):
+    with pytest.raises(UserError, match=r"belongs to another user(.|\n)*set UNISONO_SECRET to what the file has"):
         find_secret(str(file))
 
 
@@ -134,6 +138,15 @@ def test_neither_ranks_nor_other_programs_get_the_variable(monkeypatch):
     assert unisono.run(lambda world: given_secret(), 1, start="fork") == [""]
     assert "UNISONO_SECRET" not in child_environment(1)
     assert given_secret() == WORDS
+
+
+def test_no_file_is_made_in_the_home_of_another_user(tmp_path, monkeypatch):
+    if os.geteuid() == 0:
+        os.chown(tmp_path, 1013, -1)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)  # a sudo that keeps HOME
+    with pytest.raises(UserError, match=rf"but {tmp_path} belongs to another user \(uid \d+\)(.|\n)*as sudo -H does"):
+        find_secret()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_home_that_cannot_be_written_is_told(tmp_path):

@@ -25,6 +25,7 @@ _MADE_BYTES = 32
 _WRITING_S = 3.0
 """For another machine that makes the file at this moment."""
 _LOOK_S = 0.05
+_OTHERWISE = f"where modes or owners cannot be changed (secrets of containers), set {SECRET} to what the file has"
 
 
 def find_secret(path: str = "") -> Secret:
@@ -46,6 +47,7 @@ def _own() -> Secret:
         ) from None
     try:
         if not file.exists():
+            _check_owner(file)
             file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             create_whole_file(file, secrets.token_hex(_MADE_BYTES) + "\n", mode=0o600)
             return _read(file, "the secret", made=True)
@@ -58,6 +60,17 @@ def _own() -> Secret:
         ) from None
     _wait_for_writer(file)
     return _read(file, "the secret")
+
+
+def _check_owner(file: Path) -> None:
+    """A `UserError` if it would be made in another user's home, as with a sudo that keeps HOME: for him it would be a
+    secret that he cannot read. Directories of root are left to their modes: containers have such homes."""
+    above = next(folder for folder in file.parents if folder.exists())
+    if (owner := above.stat().st_uid) not in (0, os.geteuid()):
+        raise UserError(
+            f"the secret of this user would be {file}, but {above} belongs to another user (uid {owner})",
+            hint=f"set HOME to a directory of your own, as sudo -H does; or set {SECRET}, or give --secret-file",
+        )
 
 
 def _wait_for_writer(file: Path) -> None:
@@ -83,11 +96,14 @@ def _read(file: Path, what: str, *, made: bool = False) -> Secret:
             hint="make one on one machine (umask 077; openssl rand -hex 32 > FILE) and copy it to the others",
         ) from None
     if facts.st_uid != os.geteuid():
-        raise UserError(f"{what} {file} belongs to another user", hint="copy it to a file of your own, with mode 0600")
+        raise UserError(
+            f"{what} {file} belongs to another user",
+            hint=f"copy it to a file of your own, with mode 0600; {_OTHERWISE}",
+        )
     if loose := stat.S_IMODE(facts.st_mode) & ~0o700:
         raise UserError(
             f"{what} {file} may be used by others: its mode is {stat.S_IMODE(facts.st_mode):04o}, {loose:04o} too much",
-            hint=f"chmod 600 {file}; if others could read it, make a new one",
+            hint=f"chmod 600 {file}; if others could read it, make a new one; {_OTHERWISE}",
         )
     return Secret(_checked(data.strip(), f"{what} {file}"), f"{file}{', which was made just now' if made else ''}")
 
