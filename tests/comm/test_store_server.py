@@ -330,6 +330,15 @@ def test_a_listener_that_was_shut_down_from_elsewhere_is_not_looked_at_again(mon
     place.server.close()
 
 
+def test_an_address_that_cannot_be_used_is_left_out():
+    server = StoreServer(["192.0.2.13", "127.0.0.1"], 0, OURS, print)
+    assert server.addresses == ["127.0.0.1"]
+    StoreClient.connect("127.0.0.1", server.port, OURS, PATIENCE_S).close()
+    server.close()
+    with pytest.raises(OSError, match=r"Cannot assign requested address.*192\.0\.2\.13"):
+        StoreServer(["192.0.2.13"], 0, OURS, print)
+
+
 def test_a_port_that_is_taken_leaves_nothing_behind(place):
     with pytest.raises(OSError, match="in use"):
         StoreServer(["127.0.0.3", "127.0.0.1"], place.server.port, OURS, print)

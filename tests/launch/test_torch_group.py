@@ -73,6 +73,16 @@ def unconnected(world):
     except unisono.UserError as error:
         return [str(error), dist.is_initialized()]
 
+def unheard(world):
+    world.comm.address = "192.0.2.13"
+    try:
+        meet(world.comm, "unused", one_node=False, near=True)
+    except unisono.UserError as error:
+        return str(error)
+
+for told in unisono.run(unheard, 2, start="fork", timeout_s=30):
+    assert told.startswith("rank 0 cannot listen for torch's ranks: Cannot assign requested address"), told
+    assert "192.0.2.13" in told and "--interface" in told, told
 with tempfile.TemporaryDirectory() as folder:
     tempfile.tempdir = folder
     for ranks in (1, 3):

@@ -76,21 +76,32 @@ def frame_length(head: bytes) -> int:
 
 @final
 class StoreServer:
-    """Listens on these addresses, and no others. say: hears who was refused, and why; called in the server's thread."""
+    """Listens on these addresses, and no others; without those that this machine cannot use just now, if one is left.
+    say: hears who was refused, and why; called in the server's thread."""
 
     def __init__(self, addresses: Sequence[str], port: int, secret: Secret, say: Callable[[str], None]) -> None:
-        listeners: list[socket.socket] = []
+        listeners: dict[str, socket.socket] = {}
+        unusable: OSError | None = None
         try:
             for address in addresses:
                 family = socket.AF_INET6 if ":" in address else socket.AF_INET
-                listeners.append(socket.create_server((address, port), family=family, backlog=1024))
-                port = port or listeners[0].getsockname()[1]
+                try:
+                    listener = socket.create_server((address, port), family=family, backlog=1024)
+                except OSError as error:
+                    if error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
+                        raise
+                    unusable = error  # an interface that is going, or IPv6 that is not ready
+                    continue
+                listeners[address] = listener
+                port = port or listener.getsockname()[1]
+            if unusable and not listeners:
+                raise unusable
         except OSError:
-            for listener in listeners:
+            for listener in listeners.values():
                 listener.close()
             raise
-        self.address, self.port = addresses[0], port
-        loop = _Loop(listeners, secret, say)
+        self.addresses, self.port = list(listeners), port
+        loop = _Loop(list(listeners.values()), secret, say)
         # The thread holds the loop, not this: when the last store that uses it goes, the server ends.
         self.close = weakref.finalize(self, loop.close)
         loop.thread.start()

@@ -114,6 +114,11 @@ class SecretStore(Store):
         return self._server.port if self._server else 0
 
     @property
+    def addresses(self) -> list[str]:
+        """Where that server listens."""
+        return self._server.addresses if self._server else []
+
+    @property
     def timeout(self) -> timedelta:
         """How long `get` and `wait` do."""
         return timedelta(seconds=self._wait_s)
@@ -169,7 +174,7 @@ def serve_store(addresses: Sequence[str], port: int, secret: Secret, who: str) -
             addresses, port, secret, lambda text: print(f"unisono: {who}: {text}", file=sys.stderr, flush=True)
         )
         _servers[addresses[0], server.port, secret.key] = server
-    return SecretStore(StoreClient.connect(server.address, server.port, secret, _DEFAULT_WAIT_S), secret, server)
+    return SecretStore(StoreClient.connect(server.addresses[0], server.port, secret, _DEFAULT_WAIT_S), secret, server)
 
 
 def reach_store(host: str, port: int, secret: Secret, timeout_s: float, who: str) -> SecretStore:

@@ -121,9 +121,15 @@ def meet(comm: Communicator, directory: str, *, one_node: bool, near: bool) -> t
     def serve() -> list[Any]:
         addresses = [comm.address] if comm.address else own_addresses() or ["127.0.0.1"]
         key = secrets.token_hex(32)
-        served = serve_store(addresses, 0, Secret(key.encode(), _TOLD), "rank 0")
+        try:
+            served = serve_store(addresses, 0, Secret(key.encode(), _TOLD), "rank 0")
+        except OSError as error:
+            raise UserError(
+                f"rank 0 cannot listen for torch's ranks: {error.strerror or error}",
+                hint="--interface names the network to use; `ip address` shows them",
+            ) from None
         kept.append(served)
-        return [addresses, served.port, key]
+        return [served.addresses, served.port, key]
 
     addresses, port, key = told(comm, serve)
     host = addresses[0] if near else way_to(addresses, port)
