@@ -1,5 +1,7 @@
 """The store of those who know the secret: what it does for them, and what strangers cannot do to it."""
 
+import errno
+import selectors
 import socket
 import struct
 import subprocess
@@ -168,6 +170,33 @@ def test_a_stranger_cannot_fill_the_terminal(place, client):
     assert place.said == [
         f"refused 127.0.0.{number + 2}: it does not speak unisono's protocol" for number in range(MOST_REFUSALS)
     ]
+
+
+def test_names_that_a_stranger_makes_up_count_once(place, client):
+    for number in range(MOST_REFUSALS + 3):
+        with place.stranger() as line:
+            hello = Hello.parse(read(line, HELLO_BYTES))
+            line.sendall(respond(OTHER, hello, f"n{number}")[0])
+            closed(line)
+    with place.stranger("127.0.0.13") as line:
+        line.sendall(respond(OTHER, Hello.parse(read(line, HELLO_BYTES)), "n2")[0])
+        closed(line)
+    client.ask(0, b"count")
+    assert place.said == [f"refused {there} it has another secret" for there in ("127.0.0.1: (n0)", "127.0.0.13: (n2)")]
+
+
+def test_a_connection_that_cannot_be_watched_ends_alone(place, client, monkeypatch):
+    register = selectors.DefaultSelector.register
+
+    def refuse(self, line, events, data=None):
+        monkeypatch.setattr(selectors.DefaultSelector, "register", register)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(selectors.DefaultSelector, "register", refuse)
+    with place.stranger() as line:
+        assert closed(line)
+    assert client.ask(0, b"count") == [b"0"]
+    place.client().close()
 
 
 def test_strangers_who_say_nothing_hold_up_nobody(place, monkeypatch):

@@ -97,7 +97,8 @@ def test_another_secret_is_refused_by_name_and_told_by_the_first_machine(served,
         "machine (here it is from ~/other)",
         "HINT: every machine needs the secret of the machine that has 127.0.0.1: copy the file of that machine, "
         "usually ~/.config/unisono/secret, to the same place here, with mode 0600; or give --secret-file FILE on "
-        "every one",
+        "every one. If another job listens there, give all machines of this one another --main-port than "
+        f"{served.port}",
     ]
     served.num_keys()  # the server has gone on after its refusal
     expected = f"unisono: node 0: refused 127.0.0.1: ({socket.gethostname()}) it has another secret\n"

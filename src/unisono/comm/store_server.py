@@ -221,12 +221,16 @@ class _Loop:
             return
         if len(self._unproven) >= MOST_UNPROVEN:
             self._drop(next(iter(self._unproven)))
-        line.setblocking(False)
-        line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        line.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         peer = _Peer(line, str(found[0]), time.monotonic() + PROVE_S)
+        try:
+            line.setblocking(False)
+            line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            line.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            self._selector.register(line, selectors.EVENT_READ, peer)
+        except OSError:  # it left already, or the kernel watches no more connections of this user
+            line.close()
+            return
         self._unproven[peer] = None
-        self._selector.register(line, selectors.EVENT_READ, peer)
         peer.outbox += peer.hello.packed()
         self._flush(peer)
 
@@ -267,10 +271,10 @@ class _Loop:
             with suppress(OSError):  # whoever was refused need not listen
                 peer.line.send(verdict.reply)
             self._drop(peer)
-            told = f"refused {peer.place}: {verdict.reason}"
-            if verdict.reason and told not in self._refused and len(self._refused) < MOST_REFUSALS:
-                self._refused.add(told)
-                self._say(told)
+            # By address alone: names can be made up, and would use up what may be told of others.
+            if verdict.reason and peer.place not in self._refused and len(self._refused) < MOST_REFUSALS:
+                self._refused.add(peer.place)
+                self._say(f"refused {peer.place}: {verdict.reason}")
             return
         del self._unproven[peer]
         self._proven.add(peer)

@@ -184,7 +184,8 @@ def reach_store(host: str, port: int, secret: Secret, timeout_s: float, who: str
     except Refused as refused:
         hint = (
             f"every machine needs the secret of the machine that has {host}: copy the file of that machine, usually "
-            "~/.config/unisono/secret, to the same place here, with mode 0600; or give --secret-file FILE on every one"
+            "~/.config/unisono/secret, to the same place here, with mode 0600; or give --secret-file FILE on every "
+            f"one. If another job listens there, give all machines of this one another --main-port than {port}"
             if refused.secret
             else "install the same unisono on every machine; does another program have that port?"
         )
