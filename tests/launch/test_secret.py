@@ -10,7 +10,9 @@ import pytest
 import unisono
 from unisono.errors import UserError
 from unisono.launch import secret
+from unisono.launch.connect import connect
 from unisono.launch.environments import child_environment, given_secret
+from unisono.launch.placement import Placement
 from unisono.launch.rank_processes import RankProcesses
 from unisono.launch.secret import find_secret
 from unisono.launch.supervision import Care
@@ -138,6 +140,16 @@ def test_neither_ranks_nor_other_programs_get_the_variable(monkeypatch):
     assert unisono.run(lambda world: given_secret(), 1, start="fork") == [""]
     assert "UNISONO_SECRET" not in child_environment(1)
     assert given_secret() == WORDS
+
+
+def test_a_rank_that_connects_keeps_the_secret_out_of_its_environment(monkeypatch):
+    monkeypatch.setattr(secret, "_kept", {})
+    monkeypatch.setenv("UNISONO_SECRET", WORDS)
+    for _ in range(2):  # it may connect again
+        with pytest.raises(UserError, match="needs the address of rank 0"):
+            connect(Placement(1, 4, 1, 4, 0, 1, None, "SLURM"), "gloo", 1.0)
+        assert "UNISONO_SECRET" not in os.environ
+        assert (find_secret().key, find_secret().source) == (WORDS.encode(), "the variable UNISONO_SECRET")
 
 
 def test_no_file_is_made_in_the_home_of_another_user(tmp_path, monkeypatch):

@@ -27,7 +27,7 @@ from unisono.extras import how_to_install
 from unisono.launch.commands import mpirun
 from unisono.launch.environments import detect, tidy_lone_mpi
 from unisono.launch.placement import Placement, check_world
-from unisono.launch.secret import find_secret
+from unisono.launch.secret import find_secret, keep_secret
 from unisono.world import World
 
 TRANSPORTS = {"shm": "", "mpi": "mpi4py", "gloo": "torch", "nccl": "torch"}
@@ -82,6 +82,8 @@ def require_launcher(transport: str) -> None:
 
 def connect(placement: Placement, transport: str, timeout_s: float, join: Join = WITHIN_REASON) -> Communicator:
     """The communicator of all ranks of `placement` over `transport`."""
+    if placement.size > 1:
+        keep_secret()
     if transport == "auto":
         transport = _usual(placement)
     if placement.size == 1 and transport in ("serial", "shm"):

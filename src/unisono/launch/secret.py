@@ -18,7 +18,7 @@ from pathlib import Path
 from unisono.comm.authentication import Secret
 from unisono.errors import UserError
 from unisono.files import create_whole_file, expand_user, open_file
-from unisono.launch.environments import SECRET, config_folder, given_secret
+from unisono.launch.environments import SECRET, config_folder, forget_secret, given_secret
 
 LEAST_BYTES, MOST_BYTES = 16, 4096
 _MADE_BYTES = 32
@@ -27,14 +27,25 @@ _WRITING_S = 3.0
 _LOOK_S = 0.05
 _OTHERWISE = f"where modes or owners cannot be changed (secrets of containers), set {SECRET} to what the file has"
 
+_kept: dict[str, str] = {}
+"""The variable as it was; see `keep_secret`."""
+
 
 def find_secret(path: str = "") -> Secret:
     """The one of a file, if one is given; of the environment; of the user's own file. A `UserError` if it is none."""
     if path:
         return _read(expand_user(path), "--secret-file")
-    if given := given_secret():
+    if given := given_secret() or given_secret(_kept):
         return Secret(_checked(os.fsencode(given).strip(), f"the variable {SECRET}"), f"the variable {SECRET}")
     return _own()
+
+
+def keep_secret() -> None:
+    """Takes the variable out of the environment of a rank, which the user's code and the programs that it starts see.
+    `find_secret` goes on to know it: a process may connect again."""
+    if given := given_secret():
+        _kept[SECRET] = given
+    forget_secret()
 
 
 def _own() -> Secret:
