@@ -167,6 +167,39 @@ def test_a_home_that_cannot_be_written_is_told(tmp_path):
         find_secret()
 
 
+@pytest.mark.parametrize("runtime", [True, False])
+def test_ranks_of_one_machine_need_no_home_that_can_be_written(tmp_path, monkeypatch, runtime):
+    (tmp_path / "config").write_text("a file")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path) if runtime else str(tmp_path / "none"))
+    found = [find_secret(one_machine=True) for _ in range(2)]
+    folder = tmp_path / ("unisono" if runtime else f"unisono-{os.geteuid()}")
+    assert found[1].source == str(folder / "secret")
+    assert found[0].key == found[1].key == (folder / "secret").read_bytes().strip()
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (folder, folder / "secret")] == [0o700, 0o600]
+    with pytest.raises(UserError, match="cannot be made: Not a directory"):
+        find_secret()
+
+
+@pytest.mark.parametrize("kind", ["open to others", "a link", "a file"])
+def test_no_directory_that_others_may_have_made_is_used(tmp_path, monkeypatch, kind):
+    (tmp_path / "config").write_text("a file")
+    (tmp_path / "elsewhere").mkdir(0o700)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    folder = tmp_path / f"unisono-{os.geteuid()}"
+    if kind == "a link":
+        folder.symlink_to(tmp_path / "elsewhere")
+    elif kind == "a file":
+        folder.write_text(WORDS)
+    else:
+        folder.mkdir()
+        folder.chmod(0o770)
+    with pytest.raises(UserError, match="cannot be made: Not a directory"):
+        find_secret(one_machine=True)
+    assert [path for path in tmp_path.rglob("secret")] == []
+
+
 def test_a_user_without_a_home_is_told(monkeypatch):
     def raises(*_):
         raise KeyError("13")

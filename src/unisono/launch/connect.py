@@ -118,7 +118,8 @@ def connect(placement: Placement, transport: str, timeout_s: float, join: Join =
 
     device = f"cuda:{placement.local_rank or 0}" if transport == "nccl" else "cpu"
     # torchrun's own store knows no secret.
-    secret = None if address is None else join.secret or find_secret()
+    near = placement.local_size == placement.size
+    secret = None if address is None else join.secret or find_secret(one_machine=near)
     main = join.main or torch_dist.host_of(placement.address)
     join = replace(join, main=main, at=placement.address, secret=secret)
     return torch_dist.world(placement.rank, placement.size, address, device, timeout_s, join)
