@@ -39,6 +39,12 @@ class Store:
     def get(self, key: str) -> bytes:
         return self.cards[key]
 
+    def multi_get(self, keys: list[str]) -> list[bytes]:
+        return [self.cards[key] for key in keys]
+
+    def append(self, key: str, value: str) -> None:
+        self.cards[key] = self.cards.get(key, b"") + value.encode()
+
     def check(self, keys: list[str]) -> bool:
         return all(key in self.cards for key in keys)
 
@@ -46,6 +52,9 @@ class Store:
         if key not in self.cards and not expected:
             self.cards[key] = desired.encode()
         return self.cards.get(key, expected.encode())
+
+    def delete_key(self, key: str) -> bool:
+        return self.cards.pop(key, None) is not None
 
 
 def make_rendezvous(random: Random, sandbox: Sandbox) -> Input:
@@ -78,6 +87,8 @@ def _make_cards(random: Random) -> Input:
         cards[f"roll/{rank}"] = text
         abouts.append(f"{rank}: {about}")
     whole = set(cards) == {f"roll/{rank}" for rank in range(1, size)} and all(": as it is" in each for each in abouts)
+    if random.random() < 0.5:
+        cards["roll/came"] = random.choice((b"0 1 2 ", b"1 1 1 ", b"-1 \xff 9", b"9" * 5000, random.randbytes(70)))
     return Input((), ACCEPTED if whole else EITHER, "; ".join(abouts)[:120], call=partial(_join, cards, size))
 
 
@@ -99,7 +110,20 @@ def _message(random: Random) -> bytes:
 
 def _field(random: Random) -> bytes:
     """Of a request by somebody who knows the secret."""
-    words = b"set", b"get", b"add", b"compare_set", b"check", b"wait", b"delete", b"count", b"append", b"", b"x"
+    words = (
+        b"set",
+        b"get",
+        b"add",
+        b"compare_set",
+        b"check",
+        b"wait",
+        b"delete",
+        b"delete_under",
+        b"count",
+        b"append",
+        b"",
+        b"x",
+    )
     return random.choice((*words, b"-1", b"9" * 5000, b"\xff", bytes(2000), b"100", random.randbytes(7)))
 
 

@@ -12,30 +12,32 @@ import socket
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from random import Random
+from typing import TYPE_CHECKING
 
+from fuzz_http import requests as _others
 from fuzz_mutations import ODD_TEXTS, mutate_bytes
 from fuzz_sandbox import Sandbox
 from fuzz_worker import ACCEPTED, Input
 
-try:
-    from fuzz_http import requests as _others
-except ImportError:
-    _others = None
+if TYPE_CHECKING:
+    from unisono.report.live.server import LiveServer
 
 TOKEN = "TOKEN"
 """Stands for the server's token in a request."""
 CONNECTIONS = 5
 ANSWER_S = 20.0
+STEP_S = 0.02
 
 
 def requests(random: Random) -> Iterator[bytes]:
-    """Requests without end, most of them damaged; half of them `fuzz_http.py`'s, where it is there."""
-    others = None if _others is None else _others(random, TOKEN)
+    """Requests without end, most of them damaged; half of them `fuzz_http.py`'s."""
+    others = _others(random, TOKEN)
     while True:
-        if others is not None and random.random() < 0.5:
+        if random.random() < 0.5:
             yield next(others)
             continue
         path = random.choice(
@@ -86,12 +88,29 @@ def make_http(random: Random, sandbox: Sandbox) -> Input:
     return Input((), ACCEPTED, about, call=partial(_serve, sandbox.template / "sync", sent, hurried))
 
 
+@contextmanager
+def _served(server: "LiveServer") -> Iterator[None]:
+    """By a thread of its own, which has ended when the block is left."""
+    ended = threading.Event()
+
+    def work() -> None:
+        while not ended.is_set():
+            server.step(STEP_S)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join(ANSWER_S)
+
+
 def _serve(run: Path, sent: list[bytes], hurried: list[bool]) -> None:
     """In the child."""
     from unisono.report.live.server import LiveServer
 
-    with LiveServer([run]) as server:
-        threading.Thread(target=server.serve, daemon=True).start()
+    with LiveServer([run]) as server, _served(server):
         token = server.token.encode()
         place = ("127.0.0.1", int(server.address.split(":")[2].partition("/")[0]))
         for data, leave in zip(sent, hurried, strict=True):

@@ -101,7 +101,7 @@ def write_file(
     """
     with open_folder(path.parent, within=within) as folder:
         _check_kind(path, folder, "file")
-        draft = f".{_cut(path.name)}.{secrets.token_hex(8)}.part"
+        draft = _draft(path)
         with naming(path):
             fd = os.open(draft, os.O_WRONLY | _NEW, mode, dir_fd=folder)
         try:
@@ -121,7 +121,10 @@ def write_file(
 def create_file(
     path: Path, content: Content = b"", *, within: Path | None = None, durable: bool = False, mode: int = 0o666
 ) -> None:
-    """Makes a file that must not exist yet; `FileExistsError` otherwise. Nothing is left if it cannot be written."""
+    """Makes a file that must not exist yet; `FileExistsError` otherwise. Nothing is left if it cannot be written.
+
+    Others may see a part of it meanwhile, unlike with `create_whole_file`.
+    """
     with open_folder(path.parent, within=within) as folder:
         fd = _new(path, folder, mode)
         try:
@@ -130,6 +133,27 @@ def create_file(
             with suppress(OSError):
                 os.unlink(path.name, dir_fd=folder)
             raise
+
+
+def create_whole_file(path: Path, content: Content, *, mode: int = 0o666) -> None:
+    """As `create_file`, and on the disk when this returns; nobody sees it before it is complete, where files can have a
+    second name (a hard link)."""
+    with open_folder(path.parent) as folder:
+        draft = _draft(path)
+        with naming(path):
+            fd = os.open(draft, os.O_WRONLY | _NEW, mode, dir_fd=folder)
+        try:
+            _fill(fd, path, content, durable=True)
+            with naming(path):
+                os.link(draft, path.name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
+        except OSError as error:
+            if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK):
+                raise
+            create_file(path, content, durable=True, mode=mode)
+        finally:
+            with suppress(OSError):
+                os.unlink(draft, dir_fd=folder)
+        sync_folder(folder, path.parent)
 
 
 def new_file(path: Path, *, within: Path | None = None, mode: int = 0o666) -> int:
@@ -222,9 +246,9 @@ def naming(path: Path) -> Iterator[None]:
         raise OSError(error.errno, error.strerror, str(path)) from error
 
 
-def _cut(name: str) -> str:
-    """At most 200 bytes of a name: a draft's is longer, and file systems take 255."""
-    return os.fsencode(name)[:200].decode("utf-8", "ignore")
+def _draft(path: Path) -> str:
+    """With at most 200 bytes of the name: file systems take 255."""
+    return f".{os.fsencode(path.name)[:200].decode('utf-8', 'ignore')}.{secrets.token_hex(8)}.part"
 
 
 def _fill(fd: int, path: Path, content: Content, durable: bool) -> None:

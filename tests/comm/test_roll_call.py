@@ -35,6 +35,14 @@ class Dictionary:
         self._count()
         return self.values[key].encode()
 
+    def multi_get(self, keys: list[str]) -> list[bytes]:
+        self._count()
+        return [self.values[key].encode() for key in keys]
+
+    def append(self, key: str, value: str) -> None:
+        self._count()
+        self.values[key] = self.values.get(key, "") + value
+
     def check(self, keys: list[str]) -> bool:
         self._count()
         return all(key in self.values for key in keys)
@@ -44,6 +52,9 @@ class Dictionary:
         if self.values.get(key, "") == expected:
             self.values[key] = desired
         return self.values[key].encode()
+
+    def delete_key(self, key: str) -> bool:
+        raise NotImplementedError
 
 
 def test_all_come():
@@ -117,6 +128,24 @@ def test_a_card_that_no_rank_wrote_is_refused_by_name(card):
         assert str(caught.value).partition("\nHINT: ")[0].isprintable()
 
 
+def test_the_requests_of_a_rank_do_not_grow_with_the_number_of_ranks():
+    store, join = Dictionary(calls=1000), Join(main="127.0.0.1", timeout_s=30.0)
+    for other in range(64):
+        if other != 13:
+            store.values[f"roll/{other}"] = '{"host": "far", "address": "10.0.0.3"}'
+    store.values["roll/came"] = "".join(f"{other} " for other in range(64) if other != 13)
+    call(store, 13, 64, join)
+    assert len(names_of(store, 64, join)) == 64
+    assert 1000 - store.calls == 6  # card, number, who came, all cards there, cards; cards for the names
+
+
+def test_numbers_without_cards_are_not_believed():
+    store = Dictionary()
+    store.values["roll/came"] = "2 1 x -1 99999999999999999999 "
+    with pytest.raises(NotAllCame, match=r"after 0 s ranks 1, 2 of 3 had not come"):
+        call(store, 0, 3, Join(timeout_s=0.0))
+
+
 @pytest.mark.parametrize("address", ["10.0.0.3", "fd00::3", "fe80::1%eth0"])
 def test_addresses_that_are_some(address):
     store = Dictionary.holding({"roll/0": json.dumps({"host": "near", "address": address})})
@@ -133,7 +162,7 @@ def test_a_store_that_ended_is_told(calls, last):
 
 
 def test_a_store_that_ended_when_all_had_come_is_told():
-    store = Dictionary(3)
-    store.values["roll/0"] = '{"host": "far", "address": "10.0.0.3"}'
+    store = Dictionary(4)
+    store.values |= {"roll/0": '{"host": "far", "address": "10.0.0.3"}', "roll/came": "0 "}
     with pytest.raises(NotAllCame, match="is gone; until then all had come"):
         call(store, 1, 2, Join(main="10.0.0.1", interface="lo"))

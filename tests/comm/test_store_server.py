@@ -1,14 +1,18 @@
 """The store of those who know the secret: what it does for them, and what strangers cannot do to it."""
 
+import errno
+import selectors
 import socket
 import struct
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
 
-from unisono.comm import authentication
+from unisono.comm import authentication, store_server
 from unisono.comm.authentication import HELLO_BYTES, REPLY_BYTES, Hello, Refused, Secret, respond
 from unisono.comm.store_client import StoreClient, StoreError, StoreTimeout, Unreachable
 from unisono.comm.store_server import (
@@ -92,6 +96,9 @@ def test_what_can_be_asked(client):
     assert ask(0, b"count") == [b"3"]
     assert (ask(0, b"delete", b"a"), ask(0, b"delete", b"a")) == ([b"1"], [b"0"])
     assert ask(0, b"wait", b"0", b"c", b"new") == []
+    assert ask(0, b"set", b"new/1", b"1") == []
+    assert ask(0, b"delete_under", b"new") == [b"2"]
+    assert ask(0, b"count") == [b"1"]
 
 
 def test_a_value_that_comes_later_is_waited_for(place, client):
@@ -105,6 +112,15 @@ def test_a_value_that_comes_later_is_waited_for(place, client):
         other.ask(0, b"set", b"b", b"x" * 100_003)
         thread.join(PATIENCE_S)
     assert found == [b"x" * 100_003]
+
+
+def test_a_wait_of_months_ends_nothing(place, client):
+    with place.stranger() as line:
+        answer, claim = respond(OURS, Hello.parse(read(line, HELLO_BYTES)), "n2")
+        line.sendall(answer)
+        channel = claim.check(read(line, REPLY_BYTES))
+        line.sendall(frame(channel, b"get", b"%d" % (100 * 86400 * 1000), b"never"))
+        assert [client.ask(0, b"add", b"k", b"1") for _ in range(13)][-1] == [b"13"]
 
 
 def test_a_value_that_does_not_come_is_a_time_out(client):
@@ -154,6 +170,33 @@ def test_a_stranger_cannot_fill_the_terminal(place, client):
     assert place.said == [
         f"refused 127.0.0.{number + 2}: it does not speak unisono's protocol" for number in range(MOST_REFUSALS)
     ]
+
+
+def test_names_that_a_stranger_makes_up_count_once(place, client):
+    for number in range(MOST_REFUSALS + 3):
+        with place.stranger() as line:
+            hello = Hello.parse(read(line, HELLO_BYTES))
+            line.sendall(respond(OTHER, hello, f"n{number}")[0])
+            closed(line)
+    with place.stranger("127.0.0.13") as line:
+        line.sendall(respond(OTHER, Hello.parse(read(line, HELLO_BYTES)), "n2")[0])
+        closed(line)
+    client.ask(0, b"count")
+    assert place.said == [f"refused {there} it has another secret" for there in ("127.0.0.1: (n0)", "127.0.0.13: (n2)")]
+
+
+def test_a_connection_that_cannot_be_watched_ends_alone(place, client, monkeypatch):
+    register = selectors.DefaultSelector.register
+
+    def refuse(self, line, events, data=None):
+        monkeypatch.setattr(selectors.DefaultSelector, "register", register)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(selectors.DefaultSelector, "register", refuse)
+    with place.stranger() as line:
+        assert closed(line)
+    assert client.ask(0, b"count") == [b"0"]
+    place.client().close()
 
 
 def test_strangers_who_say_nothing_hold_up_nobody(place, monkeypatch):
@@ -254,6 +297,75 @@ def test_a_client_whose_server_ended_says_so(place, client):
     for _ in range(2):
         with pytest.raises(StoreError, match="the store is gone"):
             client.ask(0, b"count")
+
+
+def test_a_server_that_stalls_is_waited_for_as_long_as_one_that_starts(place, monkeypatch):
+    monkeypatch.setattr("unisono.comm.store_client._GRACE_S", 0.01)
+    client, stalled = place.client(), threading.Event()
+    answer = store_server._Loop._answer
+
+    def stall(self, *given):
+        assert stalled.wait(PATIENCE_S)
+        return answer(self, *given)
+
+    monkeypatch.setattr(store_server._Loop, "_answer", stall)
+    timer = threading.Timer(0.2, stalled.set)
+    timer.start()
+    assert client.ask(0, b"add", b"k", b"13") == [b"13"]
+    timer.join()
+    client.close()
+
+
+def test_a_fork_that_ends_leaves_the_server_of_its_parent_alone():
+    code = (
+        "import os, sys\n"
+        "from unisono.comm.authentication import Secret\n"
+        "from unisono.comm.store_client import StoreClient\n"
+        "from unisono.comm.store_server import StoreServer\n"
+        "secret = Secret(b'the secret of these tests', 'the test')\n"
+        "server = StoreServer(['127.0.0.1'], 0, secret, print)\n"
+        "pid = os.fork()\n"
+        "if not pid: sys.exit(13)\n"
+        "assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 13\n"
+        "client = StoreClient.connect('127.0.0.1', server.port, secret, 10.0)\n"
+        "print(client.ask(0, b'count'))\n"
+        "client.close(); server.close()\n"
+    )
+    words = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", code]
+    ended = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stdout) == (0, "[b'0']\n"), ended.stderr
+
+
+def test_a_listener_that_was_shut_down_from_elsewhere_is_not_looked_at_again(monkeypatch):
+    listeners, looks = [], []
+    create, accept = socket.create_server, store_server._Loop._accept
+
+    def remember(*given, **more):
+        listeners.append(create(*given, **more))
+        return listeners[0]
+
+    def look(self, listener):
+        looks.append(listener)
+        accept(self, listener)
+
+    monkeypatch.setattr(socket, "create_server", remember)
+    place = Place()
+    client = place.client()
+    monkeypatch.setattr(store_server._Loop, "_accept", look)
+    listeners[0].shutdown(socket.SHUT_RDWR)
+    assert [client.ask(0, b"add", b"k", b"1") for _ in range(13)][-1] == [b"13"]
+    assert len(looks) <= 1
+    client.close()
+    place.server.close()
+
+
+def test_an_address_that_cannot_be_used_is_left_out():
+    server = StoreServer(["192.0.2.13", "127.0.0.1"], 0, OURS, print)
+    assert server.addresses == ["127.0.0.1"]
+    StoreClient.connect("127.0.0.1", server.port, OURS, PATIENCE_S).close()
+    server.close()
+    with pytest.raises(OSError, match=r"Cannot assign requested address.*192\.0\.2\.13"):
+        StoreServer(["192.0.2.13"], 0, OURS, print)
 
 
 def test_a_port_that_is_taken_leaves_nothing_behind(place):

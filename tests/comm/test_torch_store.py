@@ -13,6 +13,8 @@ from torch.distributed import HashStore, Store
 from unisono.comm import torch_store
 from unisono.comm.authentication import Secret
 from unisono.comm.roll_call import Join, NotAllCame
+from unisono.comm.store_client import StoreClient
+from unisono.comm.store_server import MOST_VALUE_BYTES
 from unisono.comm.torch_store import SecretStore, open_store, prefixed, reach_store, serve_store
 from unisono.errors import UserError
 
@@ -62,6 +64,24 @@ def test_under_a_prefix_it_is_kept(served):
     gc.collect()
     store.set("here/0", "1")
     assert (store.get("here/0"), store.check(["here/1"])) == (b"1", False)
+    assert (store.num_keys(), store.delete_key("here/0"), served.num_keys()) == (1, True, 0)
+
+
+def test_many_values_are_one_request_if_they_fit_into_one_answer(served, monkeypatch):
+    keys = [f"nonce/{rank}" for rank in range(64)]
+    served.multi_set(keys, [f"{rank}" for rank in range(64)])
+    served.set("long", "x" * MOST_VALUE_BYTES)
+    asked, ask = [], StoreClient.ask
+
+    def count(self, wait_s, *fields):
+        asked.append(fields)
+        return ask(self, wait_s, *fields)
+
+    monkeypatch.setattr(StoreClient, "ask", count)
+    assert prefixed("nonce", served).multi_get([str(rank) for rank in range(64)]) == [b"%d" % n for n in range(64)]
+    assert len(asked) == 1
+    assert list(map(len, served.multi_get(["nonce/1", "long", "long", "nonce/13"]))) == [1, 1 << 20, 1 << 20, 2]
+    assert len(asked) == 5
 
 
 def test_what_does_not_come_is_a_time_out_that_the_communicator_knows(served):
@@ -77,7 +97,8 @@ def test_another_secret_is_refused_by_name_and_told_by_the_first_machine(served,
         "machine (here it is from ~/other)",
         "HINT: every machine needs the secret of the machine that has 127.0.0.1: copy the file of that machine, "
         "usually ~/.config/unisono/secret, to the same place here, with mode 0600; or give --secret-file FILE on "
-        "every one",
+        "every one. If another job listens there, give all machines of this one another --main-port than "
+        f"{served.port}",
     ]
     served.num_keys()  # the server has gone on after its refusal
     expected = f"unisono: node 0: refused 127.0.0.1: ({socket.gethostname()}) it has another secret\n"

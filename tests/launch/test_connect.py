@@ -5,6 +5,7 @@ from importlib.util import find_spec
 from types import MappingProxyType
 
 import numpy as np
+import psutil
 import pytest
 
 import unisono
@@ -98,9 +99,20 @@ def test_shm_over_processes_that_mpirun_started():
 @pytest.mark.skipif(not find_spec("torch"), reason="torch is not installed")
 def test_gloo_over_ranks_that_we_forked():
     def work(world):
+        from unisono.comm.torch_store import secret_of
+
+        before = listening()
         with connect_gloo(world.comm) as comm:
             array = np.array([comm.rank + 1.0])
             comm.all_reduce(array)
-            return [comm.transport, float(array[0])]
+            proved = secret_of(comm._store).key
+            assert len(proved) == 64
+            return [comm.transport, float(array[0]), sorted(listening() - before)[0][0], proved.hex()]
 
-    assert unisono.run(work, 2, timeout_s=30) == [["gloo", 3.0]] * 2
+    def listening():
+        found = psutil.Process().net_connections("tcp")
+        return {tuple(entry.laddr) for entry in found if entry.status == psutil.CONN_LISTEN}
+
+    found = unisono.run(work, 2, timeout_s=30)
+    assert [told[:3] for told in found] == [["gloo", 3.0, "127.0.0.1"]] * 2
+    assert found[0][3] == found[1][3]

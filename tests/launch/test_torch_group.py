@@ -16,9 +16,11 @@ import os
 import tempfile
 from pathlib import Path
 import numpy as np
+import psutil
 import torch.distributed as dist
 import torch
 import unisono
+from unisono.comm.route import interface_of
 from unisono.launch.torch_group import _connect, default_group, meet
 
 def by_file(world):
@@ -27,6 +29,9 @@ def by_file(world):
         value = torch.tensor([float(world.rank + 1)])
         dist.all_reduce(value)
         inside = os.environ["RANK"], os.environ["LOCAL_WORLD_SIZE"]
+        doors = [entry.laddr.ip for entry in psutil.Process().net_connections("tcp") if entry.status == "LISTEN"]
+        assert set(doors) == {"127.0.0.1"}, doors
+        assert interface_of("127.0.0.1") == os.environ["GLOO_SOCKET_IFNAME"]
     return [float(value), str(device), *inside, os.environ == before, dist.is_initialized()]
 
 def by_tcp(world):
@@ -68,6 +73,16 @@ def unconnected(world):
     except unisono.UserError as error:
         return [str(error), dist.is_initialized()]
 
+def unheard(world):
+    world.comm.address = "192.0.2.13"
+    try:
+        meet(world.comm, "unused", one_node=False, near=True)
+    except unisono.UserError as error:
+        return str(error)
+
+for told in unisono.run(unheard, 2, start="fork", timeout_s=30):
+    assert told.startswith("rank 0 cannot listen for torch's ranks: Cannot assign requested address"), told
+    assert "192.0.2.13" in told and "--interface" in told, told
 with tempfile.TemporaryDirectory() as folder:
     tempfile.tempdir = folder
     for ranks in (1, 3):

@@ -1,5 +1,9 @@
 """Records of studies: a value that is not what its name says makes a line none."""
 
+import json
+import subprocess
+import sys
+
 import pytest
 
 from unisono.study.record_types import is_record, lacking
@@ -13,6 +17,14 @@ RECORD = {
 
 def test_what_studies_write_is_a_record():
     assert is_record(RECORD)
+
+
+@pytest.mark.parametrize("strategy", ["sync", "local", "async"])
+def test_the_summary_of_each_strategy_is_part_of_a_record(strategy, tmp_path):
+    recipe = ["--data", "digits", "--model", "mlp:3", "--epochs", "1", "--ranks", "2", "--strategy", strategy]
+    command = [sys.executable, "-m", "unisono", "train", *recipe, "--out", "run"]
+    subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=100, check=True)
+    assert is_record(RECORD | {"summary": json.loads((tmp_path / "run/summary.json").read_text())})
 
 
 @pytest.mark.parametrize(

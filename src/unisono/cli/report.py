@@ -3,6 +3,7 @@
 unisono report runs/mine; unisono report runs/a runs/b --out compared.html
 """
 
+import os
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
@@ -53,7 +54,7 @@ def check(target: Path, *, given: bool) -> None:
     """Refuses to replace anything but a report, before work is done."""
     from unisono.report.page.document import MARKER
 
-    if target.is_dir():
+    if os.path.isdir(target):  # False for a name that no file system takes
         raise UserError(f"--out {target} is a directory", hint="give the name of a file, such as report.html")
     named, hint = f"{'--out ' if given else ''}{target}", "give another name with --out, or remove it"
     with suppress(FileNotFoundError, NotADirectoryError):

@@ -24,7 +24,9 @@ from unisono.comm.route import address_of, is_loopback, own_address
 from unisono.errors import CommTimeout, UserError
 from unisono.parsing import parse_json
 
-_LOOK_S = 0.05
+_LOOK_S, _MOST_LOOK_S = 0.05, 0.5
+_CAME = "roll/came"
+"""Its value has the numbers of all who came: one request, of however many ranks."""
 _CARD_BYTES, _NAME_LENGTH = 1 << 12, 255
 
 
@@ -35,9 +37,13 @@ class Board(Protocol):
 
     def get(self, key: str, /) -> bytes: ...
 
+    def multi_get(self, keys: list[str], /) -> list[bytes]: ...
+
     def check(self, keys: list[str], /) -> bool: ...
 
     def compare_set(self, key: str, expected: str, desired: str, /) -> bytes: ...
+
+    def delete_key(self, key: str, /) -> bool: ...
 
 
 @final
@@ -128,13 +134,17 @@ def unconnected(names: Sequence[str], rank: int, join: Join, reason: str) -> Not
 
 def _gather(store: Board, rank: int, size: int, join: Join, card: dict[str, str]) -> list[Card]:
     deadline = time.monotonic() + join.timeout_s
-    missing = list(range(size))
+    missing, look_s = list(range(size)), _LOOK_S
     try:
         _lay(store, rank, size, join, card)
-        while missing := [other for other in missing if not store.check([f"roll/{other}"])]:
+        store.append(_CAME, f"{rank} ")  # type: ignore[attr-defined]  # torch's stubs leave it out
+        while missing := _missing(store, size):
             if time.monotonic() > deadline:
-                raise _not_all(store, rank, size, missing, join)
-            time.sleep(_LOOK_S)
+                if missing := _without_card(store, size):
+                    raise _not_all(store, rank, size, missing, join)
+                break
+            time.sleep(look_s)
+            look_s = min(1.5 * look_s, _MOST_LOOK_S)
         return _cards(store, range(size), join)
     except RuntimeError as error:
         # Whoever serves the store gave up a moment ago: what it last said is all there is to say.
@@ -144,6 +154,18 @@ def _gather(store: Board, rank: int, size: int, join: Join, card: dict[str, str]
             missing=missing,
             hint="see what it says itself",
         ) from error
+
+
+def _missing(store: Board, size: int) -> list[int]:
+    came = set(store.get(_CAME).split())
+    missing = [rank for rank in range(size) if b"%d" % rank not in came]
+    if missing or store.check([f"roll/{rank}" for rank in range(size)]):
+        return missing
+    return _without_card(store, size)  # torchrun's store is open: a stranger may have written numbers
+
+
+def _without_card(store: Board, size: int) -> list[int]:
+    return [rank for rank in range(size) if not store.check([f"roll/{rank}"])]
 
 
 def _lay(store: Board, rank: int, size: int, join: Join, card: dict[str, str]) -> None:
@@ -170,7 +192,9 @@ def _not_all(store: Board, rank: int, size: int, missing: Sequence[int], join: J
 
 
 def _cards(store: Board, ranks: Iterable[int], join: Join) -> list[Card]:
-    return [Card.read(store.get(f"roll/{rank}"), f"{join.noun} {rank}") for rank in ranks]
+    several = list(ranks)
+    found = store.multi_get([f"roll/{rank}" for rank in several])
+    return [Card.read(card, f"{join.noun} {rank}") for rank, card in zip(several, found, strict=True)]
 
 
 def _listed(noun: str, numbers: Sequence[int]) -> str:

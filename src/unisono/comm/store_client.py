@@ -22,7 +22,7 @@ _TRY_S = 10.0
 """For one handshake; a machine may be busy."""
 _AGAIN_S = 0.05
 _GRACE_S = 10.0
-"""Beyond the time that the server was given to answer."""
+"""Beyond the time that the server was given to answer, at least: a machine may stall."""
 
 
 class StoreError(RuntimeError):
@@ -43,18 +43,22 @@ class Unreachable(OSError):
 class StoreClient:
     """See `connect`."""
 
-    def __init__(self, line: socket.socket, channel: Channel) -> None:
-        self._line, self._channel = line, channel
+    def __init__(self, line: socket.socket, channel: Channel, grace_s: float) -> None:
+        self._line, self._channel, self._grace_s = line, channel, grace_s
         self._lock = threading.Lock()
         self._broken = ""
 
     @classmethod
     def connect(cls, host: str, port: int, secret: Secret, timeout_s: float) -> Self:
-        """`Refused` if the other side is the wrong one, or refuses this one; `Unreachable` if there is none in time."""
+        """`Refused` if the other side is the wrong one, or refuses this one; `Unreachable` if there is none in time.
+
+        Whoever waits so long for a server to come waits as long for one that stalls later.
+        """
         deadline = time.monotonic() + timeout_s
         while True:
             try:
-                return cls(*_try(host, port, secret, max(deadline - time.monotonic(), _AGAIN_S)))
+                line, channel = _try(host, port, secret, max(deadline - time.monotonic(), _AGAIN_S))
+                return cls(line, channel, max(timeout_s, _GRACE_S))
             except UnicodeError:
                 raise Unreachable("it is no host name") from None
             except OSError as error:  # a name may be unknown, a machine be starting, a program not listen yet
@@ -69,7 +73,7 @@ class StoreClient:
             if self._broken:
                 raise StoreError(self._broken)
             try:
-                deadline = time.monotonic() + wait_s + _GRACE_S
+                deadline = time.monotonic() + wait_s + self._grace_s
                 _send(self._line, frame(self._channel, *fields), deadline)
                 length = frame_length(_receive(self._line, 4, deadline))
                 status, *values = unpack(self._channel.unseal(_receive(self._line, length, deadline)))

@@ -11,6 +11,7 @@ be asked is in `_Loop._answer`. Limits: all that is held is in memory, and bound
 """
 
 import errno
+import os
 import selectors
 import signal
 import socket
@@ -35,7 +36,7 @@ MOST_REFUSALS = 8
 """So many refused machines are told of; a stranger shall not fill the terminal."""
 
 _LENGTH = struct.Struct(">I")
-_PAUSE_S = 0.1
+_PAUSE_S, _MOST_PATIENCE_S = 0.1, 3600.0
 
 
 def pack(*fields: bytes) -> bytes:
@@ -75,21 +76,32 @@ def frame_length(head: bytes) -> int:
 
 @final
 class StoreServer:
-    """Listens on these addresses, and no others. say: hears who was refused, and why; called in the server's thread."""
+    """Listens on these addresses, and no others; without those that this machine cannot use just now, if one is left.
+    say: hears who was refused, and why; called in the server's thread."""
 
     def __init__(self, addresses: Sequence[str], port: int, secret: Secret, say: Callable[[str], None]) -> None:
-        listeners: list[socket.socket] = []
+        listeners: dict[str, socket.socket] = {}
+        unusable: OSError | None = None
         try:
             for address in addresses:
                 family = socket.AF_INET6 if ":" in address else socket.AF_INET
-                listeners.append(socket.create_server((address, port), family=family, backlog=1024))
-                port = port or listeners[0].getsockname()[1]
+                try:
+                    listener = socket.create_server((address, port), family=family, backlog=1024)
+                except OSError as error:
+                    if error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
+                        raise
+                    unusable = error  # an interface that is going, or IPv6 that is not ready
+                    continue
+                listeners[address] = listener
+                port = port or listener.getsockname()[1]
+            if unusable and not listeners:
+                raise unusable
         except OSError:
-            for listener in listeners:
+            for listener in listeners.values():
                 listener.close()
             raise
-        self.address, self.port = addresses[0], port
-        loop = _Loop(listeners, secret, say)
+        self.addresses, self.port = list(listeners), port
+        loop = _Loop(list(listeners.values()), secret, say)
         # The thread holds the loop, not this: when the last store that uses it goes, the server ends.
         self.close = weakref.finalize(self, loop.close)
         loop.thread.start()
@@ -102,8 +114,8 @@ class _Wait:
 
     keys: list[bytes]
     deadline: float
-    value: bool
-    """Whether the value of the first one is the answer."""
+    values: bool
+    """Whether their values are the answer: those of the first ones, as many as fit into one."""
 
 
 @final
@@ -145,11 +157,15 @@ class _Loop:
         """In the order in which they came."""
         self._proven: set[_Peer] = set()
         self._refused: set[str] = set()
-        self._closing = False
+        self._closing, self._pid = False, os.getpid()
         self.thread = threading.Thread(target=self._run, name="unisono store", daemon=True)
 
     def close(self) -> None:
         """Ends the thread; all connections are closed when this returns."""
+        if os.getpid() != self._pid:  # a fork, which has no such thread; to shut down would end its parent's listeners
+            for listener in self._listeners:
+                listener.close()
+            return
         self._closing = True
         for listener in self._listeners:
             with suppress(OSError):
@@ -174,10 +190,12 @@ class _Loop:
                 listener.close()
             self._selector.close()
 
-    def _patience_s(self) -> float | None:
+    def _patience_s(self) -> float:
+        """At most an hour, for a selector takes no more than some days; less if no listener is left to wake it."""
+        most_s = _MOST_PATIENCE_S if self._listeners else _PAUSE_S
         deadlines = [next(iter(self._unproven)).deadline] if self._unproven else []
         deadlines += [peer.wait.deadline for peer in self._proven if peer.wait is not None]
-        return max(0.0, min(deadlines) - time.monotonic()) if deadlines else None
+        return max(0.0, min([most_s, *(deadline - time.monotonic() for deadline in deadlines)]))
 
     def _expire(self) -> None:
         now = time.monotonic()
@@ -196,15 +214,23 @@ class _Loop:
                     self._drop(next(iter(self._unproven)))
                 else:
                     time.sleep(_PAUSE_S)  # until somebody leaves; the caller waits in the meantime
+            elif error.errno == errno.EINVAL:  # it was shut down; whoever is connected goes on
+                self._selector.unregister(listener)
+                self._listeners.remove(listener)
+                listener.close()
             return
         if len(self._unproven) >= MOST_UNPROVEN:
             self._drop(next(iter(self._unproven)))
-        line.setblocking(False)
-        line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        line.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         peer = _Peer(line, str(found[0]), time.monotonic() + PROVE_S)
+        try:
+            line.setblocking(False)
+            line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            line.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            self._selector.register(line, selectors.EVENT_READ, peer)
+        except OSError:  # it left already, or the kernel watches no more connections of this user
+            line.close()
+            return
         self._unproven[peer] = None
-        self._selector.register(line, selectors.EVENT_READ, peer)
         peer.outbox += peer.hello.packed()
         self._flush(peer)
 
@@ -245,10 +271,10 @@ class _Loop:
             with suppress(OSError):  # whoever was refused need not listen
                 peer.line.send(verdict.reply)
             self._drop(peer)
-            told = f"refused {peer.place}: {verdict.reason}"
-            if verdict.reason and told not in self._refused and len(self._refused) < MOST_REFUSALS:
-                self._refused.add(told)
-                self._say(told)
+            # By address alone: names can be made up, and would use up what may be told of others.
+            if verdict.reason and peer.place not in self._refused and len(self._refused) < MOST_REFUSALS:
+                self._refused.add(peer.place)
+                self._say(f"refused {peer.place}: {verdict.reason}")
             return
         del self._unproven[peer]
         self._proven.add(peer)
@@ -294,7 +320,16 @@ class _Loop:
         wait = peer.wait
         if wait is not None and all(key in self._values for key in wait.keys):
             peer.wait = None
-            self._send(peer, b"ok", *([self._values[wait.keys[0]]] if wait.value else []))
+            self._send(peer, b"ok", *(self._fitting(wait.keys) if wait.values else []))
+
+    def _fitting(self, keys: list[bytes]) -> list[bytes]:
+        found, room = [], MOST_VALUE_BYTES
+        for key in keys:
+            room -= len(self._values[key])
+            if room < 0:
+                break
+            found.append(self._values[key])
+        return found
 
     def _answer(self, kind: bytes, fields: list[bytes]) -> list[bytes]:
         """What a request that waits for nothing gives; a ValueError if it is refused."""
@@ -321,6 +356,11 @@ class _Loop:
             found = values.pop(key, None)
             self._bytes -= 0 if found is None else len(key) + len(found)
             return [b"0" if found is None else b"1"]
+        if kind == b"delete_under":
+            found_keys = [entry for entry in values if entry.startswith(key)]
+            for entry in found_keys:
+                self._bytes -= len(entry) + len(values.pop(entry))
+            return [b"%d" % len(found_keys)]
         raise ValueError(f"unknown request {kind!r}")
 
     def _put(self, key: bytes, value: bytes) -> None:

@@ -31,7 +31,7 @@ from unisono.comm.checked import CheckedCommunicator, as_bytes
 from unisono.comm.post import Post
 from unisono.comm.roll_call import Join, names_of, unconnected
 from unisono.comm.torch_gloo import GlooWire, as_tensor, connect
-from unisono.comm.torch_store import open_store, prefixed
+from unisono.comm.torch_store import forget, open_store, prefixed
 from unisono.errors import CommError, CommTimeout, UserError
 
 _OPS = {
@@ -75,7 +75,10 @@ def world(
 
 def pair(store: Any, name: str, member: int, timeout_s: float, at: str) -> "TorchCommunicator":
     """Two ranks of a store alone, number 0 and 1. name: the same for both, and used once. at: see the class."""
-    return TorchCommunicator(prefixed(name, store), member, 2, "cpu", timeout_s, at=at)
+    made = TorchCommunicator(prefixed(name, store), member, 2, "cpu", timeout_s, at=at)
+    if member == 0:  # the other one has connected, too: of many pairs, what each needed would fill the store
+        forget(name, store)
+    return made
 
 
 def host_of(address: str | None) -> str:

@@ -57,7 +57,7 @@ def prove_pairs(group: Any, store: Store, rank: int, size: int, timeout_s: float
     store.set(f"nonce/{rank}", secrets.token_hex(32))
     keys = [f"nonce/{other}" for other in range(size)]
     store.wait(keys, timedelta(seconds=timeout_s))
-    nonces = [store.get(key) for key in keys]
+    nonces = store.multi_get(keys)
     others = [other for other in range(size) if other != rank]
 
     def proof(sender: int, receiver: int) -> Array:

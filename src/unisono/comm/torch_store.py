@@ -29,6 +29,7 @@ from unisono.errors import UserError
 from unisono.terminal import print
 
 _DEFAULT_WAIT_S = 300.0
+_KEYS_AT_ONCE = 1000
 _servers: "WeakValueDictionary[tuple[str, int, bytes], StoreServer]" = WeakValueDictionary()
 """Of this process: several worlds that it makes one after the other share one."""
 
@@ -75,14 +76,24 @@ class SecretStore(Store):
     def delete_key(self, key: str) -> bool:
         return self._client.ask(0.0, b"delete", key.encode()) == [b"1"]
 
+    def delete_under(self, prefix: str) -> int:
+        """How many keys began with it, and are gone."""
+        return int(self._client.ask(0.0, b"delete_under", prefix.encode())[0])
+
     def num_keys(self) -> int:
         return int(self._client.ask(0.0, b"count")[0])
+
+    deleteKey, getNumKeys = delete_key, num_keys  # so torch's PrefixStore calls them
 
     def append(self, key: str, value: str | bytes) -> None:
         self._client.ask(0.0, b"append", key.encode(), _as_bytes(value))
 
     def multi_get(self, keys: Sequence[str]) -> list[bytes]:
-        return [self.get(key) for key in keys]
+        found: list[bytes] = []
+        while len(found) < len(keys):  # an answer has as many as fit into it
+            some = [key.encode() for key in keys[len(found) : len(found) + _KEYS_AT_ONCE]]
+            found += self._client.ask(self._wait_s, b"get", _milliseconds(self._wait_s), *some)
+        return found
 
     def multi_set(self, keys: Sequence[str], values: Sequence[str | bytes]) -> None:
         for key, value in zip(keys, values, strict=True):
@@ -103,26 +114,42 @@ class SecretStore(Store):
         return self._server.port if self._server else 0
 
     @property
+    def addresses(self) -> list[str]:
+        """Where that server listens."""
+        return self._server.addresses if self._server else []
+
+    @property
     def timeout(self) -> timedelta:
         """How long `get` and `wait` do."""
         return timedelta(seconds=self._wait_s)
 
 
 class _Prefixed(PrefixStore):
-    def __init__(self, prefix: str, store: Store) -> None:
+    def __init__(self, prefix: str, store: Store, secret: Secret | None) -> None:
         super().__init__(prefix, store)
-        self._kept = store
-        self.secret = secret_of(store)
+        self.kept, self.path = store, f"{prefix}/"
+        self.secret = secret
 
 
 def secret_of(store: Store) -> Secret | None:
-    """What all who reach the store know; None: it is open, or a file."""
+    """What all who reach the store know; None: nothing, as with torchrun's."""
     return store.secret if isinstance(store, SecretStore | _Prefixed) else None
 
 
-def prefixed(prefix: str, store: Store) -> Store:
-    """The part of a store under a prefix; keeps the store, which torch's own class does not if it is a Python one."""
-    return _Prefixed(prefix, store)
+def prefixed(prefix: str, store: Store, secret: Secret | None = None) -> Store:
+    """The part of a store under a prefix; keeps the store, which torch's own class does not if it is a Python one.
+
+    secret: what all who use it know, if the store itself has none, as a file."""
+    return _Prefixed(prefix, store, secret or secret_of(store))
+
+
+def forget(prefix: str, store: Store) -> None:
+    """Removes what is under a prefix, which nobody needs any more. Only our own store is bounded, and needs it."""
+    path = f"{prefix}/"
+    while isinstance(store, _Prefixed):
+        path, store = store.path + path, store.kept
+    if isinstance(store, SecretStore):
+        store.delete_under(path)
 
 
 def open_store(rank: int, size: int, address: str | None, join: Join) -> tuple[Store, str]:
@@ -147,7 +174,7 @@ def serve_store(addresses: Sequence[str], port: int, secret: Secret, who: str) -
             addresses, port, secret, lambda text: print(f"unisono: {who}: {text}", file=sys.stderr, flush=True)
         )
         _servers[addresses[0], server.port, secret.key] = server
-    return SecretStore(StoreClient.connect(server.address, server.port, secret, _DEFAULT_WAIT_S), secret, server)
+    return SecretStore(StoreClient.connect(server.addresses[0], server.port, secret, _DEFAULT_WAIT_S), secret, server)
 
 
 def reach_store(host: str, port: int, secret: Secret, timeout_s: float, who: str) -> SecretStore:
@@ -157,7 +184,8 @@ def reach_store(host: str, port: int, secret: Secret, timeout_s: float, who: str
     except Refused as refused:
         hint = (
             f"every machine needs the secret of the machine that has {host}: copy the file of that machine, usually "
-            "~/.config/unisono/secret, to the same place here, with mode 0600; or give --secret-file FILE on every one"
+            "~/.config/unisono/secret, to the same place here, with mode 0600; or give --secret-file FILE on every "
+            f"one. If another job listens there, give all machines of this one another --main-port than {port}"
             if refused.secret
             else "install the same unisono on every machine; does another program have that port?"
         )

@@ -150,6 +150,11 @@ def _ask(job: Download, have: int) -> HTTPResponse | None:
         raise _Interrupted(f"no connection ({error.reason})") from None
     except (OSError, HTTPException) as error:
         raise _Interrupted(_why(error, job.timeout_s)) from None
+    except ValueError as error:  # an address, given or led to, that is none
+        raise UserError(
+            f"{job.url}: this address, or one that the server leads to, cannot be used: {error}",
+            hint="try another address with --base-url, or put the files into --data-dir yourself",
+        ) from None
 
 
 def _read(response: HTTPResponse, timeout_s: float) -> bytes:

@@ -9,24 +9,25 @@ Limits: shm over several processes that we did not start uses MPI or gloo to fin
 """
 
 import atexit
+import secrets
 import tempfile
 import weakref
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
-import numpy as np
-
+from unisono.comm.authentication import Secret
 from unisono.comm.base import DEFAULT_TIMEOUT_S, Communicator
 from unisono.comm.roll_call import Join
 from unisono.comm.route import address_of
 from unisono.comm.serial import SerialCommunicator
+from unisono.comm.telling import told
 from unisono.errors import UserError, unknown_name
 from unisono.extras import how_to_install
 from unisono.launch.commands import mpirun
 from unisono.launch.environments import detect, tidy_lone_mpi
 from unisono.launch.placement import Placement, check_world
-from unisono.launch.secret import find_secret
+from unisono.launch.secret import find_secret, keep_secret
 from unisono.world import World
 
 TRANSPORTS = {"shm": "", "mpi": "mpi4py", "gloo": "torch", "nccl": "torch"}
@@ -36,7 +37,6 @@ WITHIN_REASON = Join()
 """How ranks find each other, unless somebody knows better."""
 
 _EXTRAS = {"mpi4py": "mpi", "torch": "torch"}
-_PATH_BYTES = 512
 
 
 def join(transport: str = "auto", timeout_s: float = DEFAULT_TIMEOUT_S) -> World:
@@ -82,6 +82,8 @@ def require_launcher(transport: str) -> None:
 
 def connect(placement: Placement, transport: str, timeout_s: float, join: Join = WITHIN_REASON) -> Communicator:
     """The communicator of all ranks of `placement` over `transport`."""
+    if placement.size > 1:
+        keep_secret()
     if transport == "auto":
         transport = _usual(placement)
     if placement.size == 1 and transport in ("serial", "shm"):
@@ -116,7 +118,8 @@ def connect(placement: Placement, transport: str, timeout_s: float, join: Join =
 
     device = f"cuda:{placement.local_rank or 0}" if transport == "nccl" else "cpu"
     # torchrun's own store knows no secret.
-    secret = None if address is None else join.secret or find_secret()
+    near = placement.local_size == placement.size
+    secret = None if address is None else join.secret or find_secret(one_machine=near)
     main = join.main or torch_dist.host_of(placement.address)
     join = replace(join, main=main, at=placement.address, secret=secret)
     return torch_dist.world(placement.rank, placement.size, address, device, timeout_s, join)
@@ -128,15 +131,14 @@ def connect_gloo(comm: Communicator) -> Communicator:
     from torch.distributed import FileStore  # type: ignore[attr-defined]  # public all the same
 
     from unisono.comm.torch_dist import TorchCommunicator
+    from unisono.comm.torch_store import prefixed
 
-    # A file instead of a TCP store: nothing listens, and no port can be taken. Only rank 0's directory is used.
+    # A file instead of a TCP store: no port can be taken. Only rank 0's directory is used. gloo itself listens, and
+    # takes whoever connects first for a rank: other users of this machine do not know the secret.
     with tempfile.TemporaryDirectory(prefix="unisono-") as directory:
-        path = np.zeros(_PATH_BYTES, np.uint8)
-        name = str(Path(directory) / "store").encode()
-        path[: len(name)] = np.frombuffer(name, np.uint8)
-        comm.broadcast(path)
-        store = FileStore(path.tobytes().rstrip(b"\0").decode(), comm.size)
-        gloo = TorchCommunicator(store, comm.rank, comm.size, "cpu", comm.timeout_s)
+        path, key = told(comm, lambda: [str(Path(directory) / "store"), secrets.token_hex(32)])
+        store = prefixed("unisono", FileStore(path, comm.size), Secret(key.encode(), "rank 0"))
+        gloo = TorchCommunicator(store, comm.rank, comm.size, "cpu", comm.timeout_s, at="127.0.0.1")
         comm.barrier()
     return gloo
 

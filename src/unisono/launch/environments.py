@@ -78,6 +78,12 @@ def config_folder(environ: Mapping[str, str] | None = None) -> Path:
     return Path(given) if os.path.isabs(given) else Path("~/.config").expanduser()
 
 
+def runtime_folder(environ: Mapping[str, str] | None = None) -> Path | None:
+    """Where programs of one user keep what is for this machine alone: XDG_RUNTIME_DIR, if there is one."""
+    given = (os.environ if environ is None else environ).get("XDG_RUNTIME_DIR", "")
+    return Path(given) if os.path.isabs(given) else None
+
+
 def enter_rank(rank: int, size: int) -> None:
     """Called in a rank that our own launcher started, so that it, and what it starts, is not taken for one alone."""
     os.environ[OWN_RANK] = f"{rank} of {size}"

@@ -5,9 +5,9 @@ be configured: no address, no port, no variables that must be right.
 
     with default_group(comm, "cpu", threads=1) as device: DistributedDataParallel(module)
 
-On one node the store is a file, so nothing listens; over several it is a store on rank 0's host, at a free port and at
-whichever of its addresses the others reach, for host names may resolve to nothing, or to 127.0.0.1. Rank 0 makes a
-secret for it, which the others hear over the communicator that they have.
+On one node the store is a file, and gloo listens on 127.0.0.1; over several it is a store on rank 0's host, at a free
+port and at whichever of its addresses the others reach, for host names may resolve to nothing, or to 127.0.0.1. Rank 0
+makes a secret for it, which the others hear over the communicator that they have.
 One process per device: the local rank picks it, before any other call of CUDA.
 
 Limits: gloo's threads are left as torch makes them, unlike those of `comm/torch_dist.py`, for this is the peer that
@@ -70,8 +70,7 @@ def default_group(comm: Communicator, kind: str, threads: int) -> Iterator[torch
         backend = BACKENDS[kind]
         here = Placement(comm.rank, comm.size, local_rank, local_size, None, None, address, "unisono")
         # gloo would take what this machine's name resolves to, which may be nothing that others reach.
-        interface = interface_of(own) if own else ""
-        with torch_variables(here, threads, interface=interface):
+        with torch_variables(here, threads, interface=interface_of(own)):
             try:
                 _connect(comm, backend, store)
                 if backend == "gloo":
@@ -113,17 +112,24 @@ def _gloo() -> Any:
 
 def meet(comm: Communicator, directory: str, *, one_node: bool, near: bool) -> tuple[Store, str | None, str]:
     """A store that all ranks of `comm` reach; "host:port" of it, None if it is a file in rank 0's `directory`; and this
-    rank's address for the others, empty with a file. near: rank 0 is on this node."""
+    rank's address for the others. near: rank 0 is on this node."""
     if one_node:
-        return FileStore(told(comm, lambda: str(Path(directory) / "store")), comm.size), None, ""
+        path, key = told(comm, lambda: [str(Path(directory) / "store"), secrets.token_hex(32)])
+        return prefixed("unisono", FileStore(path, comm.size), Secret(key.encode(), _TOLD)), None, "127.0.0.1"
     kept: list[SecretStore] = []
 
     def serve() -> list[Any]:
         addresses = [comm.address] if comm.address else own_addresses() or ["127.0.0.1"]
         key = secrets.token_hex(32)
-        served = serve_store(addresses, 0, Secret(key.encode(), _TOLD), "rank 0")
+        try:
+            served = serve_store(addresses, 0, Secret(key.encode(), _TOLD), "rank 0")
+        except OSError as error:
+            raise UserError(
+                f"rank 0 cannot listen for torch's ranks: {error.strerror or error}",
+                hint="--interface names the network to use; `ip address` shows them",
+            ) from None
         kept.append(served)
-        return [addresses, served.port, key]
+        return [served.addresses, served.port, key]
 
     addresses, port, key = told(comm, serve)
     host = addresses[0] if near else way_to(addresses, port)

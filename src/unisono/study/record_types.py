@@ -24,6 +24,7 @@ _TEXTS = {
     "what", "cell", "digest", "run", "ended_at", "status", "reason", "error", "scored", "job", "energy_source",
     "weights_sha256", "host", "cpu", "strategy", "model", "data",
 }  # fmt: skip
+_LISTS = {"accuracies", "wait_per_push_s"}
 _TABLES = {"labels", "summary", "machine"}
 _NEEDED = ("train_s", "wall_s", "samples_per_s")
 _MOST = 10**300
@@ -77,7 +78,7 @@ def _is_right(name: str, value: Any) -> bool:
         return isinstance(value, dict) and (
             name == "labels" or all(_is_right(inner, entry) for inner, entry in value.items())
         )
-    if name == "accuracies":
+    if name in _LISTS:
         return isinstance(value, list) and all(map(_is_number, value))
     if name == "repeat":
         return type(value) is int

@@ -22,11 +22,17 @@ class Board(dict[str, str]):
     def get(self, key: str) -> bytes:  # type: ignore[override]
         return self[key].encode()
 
+    def multi_get(self, keys: list[str]) -> list[bytes]:
+        raise NotImplementedError
+
     def check(self, keys: list[str]) -> bool:
         return all(key in self for key in keys)
 
     def compare_set(self, key: str, expected: str, desired: str) -> bytes:
         raise NotImplementedError
+
+    def delete_key(self, key: str) -> bool:
+        return self.pop(key, None) is not None
 
 
 def test_a_stranger_who_knocks_is_not_taken_for_the_other_one():
@@ -54,6 +60,7 @@ def test_a_stranger_who_knocks_is_not_taken_for_the_other_one():
     knock(board, "door", PATIENCE_S)
     thread.join(PATIENCE_S)
     assert heard == ["the right one"]
+    assert board == {}
 
 
 @pytest.mark.parametrize("told", ["", "127.0.0.1", "n2 80 word", "127.0.0.1 70000 word", "127.0.0.1 x word", "1 2 3 4"])

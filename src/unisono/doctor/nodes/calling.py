@@ -78,6 +78,7 @@ def call_together(options: NodeOptions, placement: Placement, transport: str, do
         )
     # torchrun's agent serves the store itself, and torch knows where.
     at = None if placement.source == "torchrun" else address
+    near = placement.local_size == placement.size
     join = Join(
         main=host_of(address),
         at=address,
@@ -85,7 +86,7 @@ def call_together(options: NodeOptions, placement: Placement, transport: str, do
         timeout_s=options.join_timeout,
         noun="node" if by_hand else "rank",
         once=by_hand,
-        secret=None if at is None else find_secret(options.secret_file),
+        secret=None if at is None else find_secret(options.secret_file, one_machine=near),
     )
     store, own = open_store(placement.rank, placement.size, at, join)
     return StoreBoard(store, placement.rank, placement.size, own)

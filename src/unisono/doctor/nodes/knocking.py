@@ -37,8 +37,10 @@ def listen(board: Board, name: str, address: str, timeout_s: float) -> None:
                 line, _ = door.accept()
                 with line:
                     line.settimeout(min(left_s, _SAYING_S))
-                    if hmac.compare_digest(line.recv(len(word), socket.MSG_WAITALL), word):
-                        return
+                    known = hmac.compare_digest(line.recv(len(word), socket.MSG_WAITALL), word)
+                if known:
+                    board.delete_key(name)
+                    return
     raise CommTimeout(f"nobody connected to {address} within {timeout_s:g} s")
 
 

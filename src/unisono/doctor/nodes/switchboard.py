@@ -117,7 +117,10 @@ class StoreBoard(Switchboard):
 
     def tell(self, dest: int, news: Any) -> None:
         self._told[dest] += 1
-        self._store.set(f"news/{self.rank}/{dest}/{self._told[dest]}", json.dumps(news))
+        try:
+            self._store.set(f"news/{self.rank}/{dest}/{self._told[dest]}", json.dumps(news))
+        except RuntimeError as error:
+            raise CommError(f"rank {self.rank}: rank {dest} cannot be told anything: {error}") from error
 
     def hear(self, source: int, timeout_s: float) -> Any:
         key = f"news/{source}/{self.rank}/{self._heard[source] + 1}"
@@ -128,9 +131,11 @@ class StoreBoard(Switchboard):
                     return None
                 time.sleep(_LOOK_S)
             self._heard[source] += 1
-            return _read(self._store.get(key), source)
+            news = self._store.get(key)
+            self._store.delete_key(key)  # of many ranks, they would fill the store
         except RuntimeError as error:
             raise CommError(f"rank {self.rank}: the store is gone, and with it whoever served it") from error
+        return _read(news, source)
 
     @contextmanager
     def line(self, peer: int, patience_s: float) -> Iterator[Line]:
@@ -138,9 +143,12 @@ class StoreBoard(Switchboard):
 
         low, high = sorted((self.rank, peer))
         me = int(self.rank == high)
-        if me:
-            knock(self._store, f"door/{low}/{high}", patience_s)
-        else:
-            listen(self._store, f"door/{low}/{high}", self.address, patience_s)
+        try:
+            if me:
+                knock(self._store, f"door/{low}/{high}", patience_s)
+            else:
+                listen(self._store, f"door/{low}/{high}", self.address, patience_s)
+        except RuntimeError as error:
+            raise CommError(f"rank {self.rank}: rank {peer} cannot be told where to knock: {error}") from error
         with pair(self._store, f"line/{low}/{high}", me, patience_s, self.address) as comm:
             yield Line(comm, 1 - me, patience_s, own=True)
