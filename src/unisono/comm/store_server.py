@@ -156,7 +156,7 @@ class _Loop:
         self._unproven: dict[_Peer, None] = {}
         """In the order in which they came."""
         self._proven: set[_Peer] = set()
-        self._refused: set[str] = set()
+        self._refused: set[tuple[str, bytes]] = set()
         self._closing, self._pid = False, os.getpid()
         self.thread = threading.Thread(target=self._run, name="unisono store", daemon=True)
 
@@ -271,9 +271,10 @@ class _Loop:
             with suppress(OSError):  # whoever was refused need not listen
                 peer.line.send(verdict.reply)
             self._drop(peer)
-            # By address alone: names can be made up, and would use up what may be told of others.
-            if verdict.reason and peer.place not in self._refused and len(self._refused) < MOST_REFUSALS:
-                self._refused.add(peer.place)
+            # By address and kind alone: names can be made up, and would use up what may be told of others.
+            case = peer.place, verdict.reply[:1]
+            if verdict.reason and case not in self._refused and len(self._refused) < MOST_REFUSALS:
+                self._refused.add(case)
                 self._say(f"refused {peer.place}: {verdict.reason}")
             return
         del self._unproven[peer]
