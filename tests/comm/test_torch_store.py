@@ -95,14 +95,14 @@ def test_another_secret_is_refused_by_name_and_told_by_the_first_machine(served,
     assert str(caught.value).splitlines() == [
         f"node 1 on {socket.gethostname()}: refused at 127.0.0.1:{served.port}: it has another secret than this "
         "machine (here it is from ~/other)",
-        "HINT: every machine needs the secret of the machine that has 127.0.0.1: copy the file of that machine, "
-        "usually ~/.config/unisono/secret, to the same place here, with mode 0600; or give --secret-file FILE on "
-        "every one. If another job listens there, give all machines of this one another --main-port than "
-        f"{served.port}",
+        "HINT: put the secret of the machine that has 127.0.0.1 (usually its file ~/.config/unisono/secret, mode 0600) "
+        "in the place of ~/other, or give --secret-file FILE on every machine. If another job listens there, give all "
+        f"machines of this one another --main-port than {served.port}",
     ]
     served.num_keys()  # the server has gone on after its refusal
     expected = f"unisono: node 0: refused 127.0.0.1: ({socket.gethostname()}) it has another secret\n"
     assert capfd.readouterr().err == expected
+    assert served.refusals == [f"refused 127.0.0.1: ({socket.gethostname()}) it has another secret"]
     assert "secret of" not in expected
 
 

@@ -100,10 +100,10 @@ class NotAllCame(CommTimeout):
     exit_code = 2
 
 
-def call(store: Board, rank: int, size: int, join: Join) -> str:
-    """This rank's address for the others; returns when all have come."""
+def call(store: Board, rank: int, size: int, join: Join, refusals: Sequence[str] = ()) -> str:
+    """This rank's address for the others; returns when all have come. refusals: grows; said if somebody is missing."""
     mine = address_of(join.interface) if join.interface else own_address(join.main) if join.main else "127.0.0.1"
-    cards = _gather(store, rank, size, join, {"host": socket.gethostname(), "address": mine})
+    cards = _gather(store, rank, size, join, {"host": socket.gethostname(), "address": mine}, refusals)
     if not is_loopback(mine) or join.interface:
         return mine
     # This rank is where the main address is: the others tell from where they reach it.
@@ -132,7 +132,9 @@ def unconnected(names: Sequence[str], rank: int, join: Join, reason: str) -> Not
     )
 
 
-def _gather(store: Board, rank: int, size: int, join: Join, card: dict[str, str]) -> list[Card]:
+def _gather(
+    store: Board, rank: int, size: int, join: Join, card: dict[str, str], refusals: Sequence[str]
+) -> list[Card]:
     deadline = time.monotonic() + join.timeout_s
     missing, look_s = list(range(size)), _LOOK_S
     try:
@@ -141,7 +143,7 @@ def _gather(store: Board, rank: int, size: int, join: Join, card: dict[str, str]
         while missing := _missing(store, size):
             if time.monotonic() > deadline:
                 if missing := _without_card(store, size):
-                    raise _not_all(store, rank, size, missing, join)
+                    raise _not_all(store, rank, size, missing, join, refusals)
                 break
             time.sleep(look_s)
             look_s = min(1.5 * look_s, _MOST_LOOK_S)
@@ -180,14 +182,18 @@ def _lay(store: Board, rank: int, size: int, join: Join, card: dict[str, str]) -
         )
 
 
-def _not_all(store: Board, rank: int, size: int, missing: Sequence[int], join: Join) -> NotAllCame:
+def _not_all(
+    store: Board, rank: int, size: int, missing: Sequence[int], join: Join, refusals: Sequence[str]
+) -> NotAllCame:
     came = [other for other in range(size) if other not in missing]
     here = ", ".join(f"{other} on {card.host}" for other, card in zip(came, _cards(store, came, join), strict=True))
     return NotAllCame(
         f"{join.noun} {rank}: after {join.timeout_s:g} s {_listed(join.noun, missing)} of {size} had not come; "
-        f"here: {join.noun} {here}",
+        f"here: {join.noun} {here}{''.join(f'; {text}' for text in refusals)}",
         missing=missing,
-        hint="was it started, with the same main address and port, and can it reach them? --join-timeout waits longer",
+        hint="give it the secret of this machine, as it was told there"
+        if refusals
+        else "was it started, with the same main address and port, and can it reach them? --join-timeout waits longer",
     )
 
 

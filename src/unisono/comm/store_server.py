@@ -22,6 +22,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import final
 
 from unisono.comm.authentication import ANSWER_BYTES, MAC_BYTES, Channel, Hello, Refused, Secret, judge
@@ -101,10 +102,17 @@ class StoreServer:
                 listener.close()
             raise
         self.addresses, self.port = list(listeners), port
-        loop = _Loop(list(listeners.values()), secret, say)
+        self.refusals: list[str] = []
+        """What was said, for whoever gives up waiting."""
+        loop = _Loop(list(listeners.values()), secret, partial(_say, self.refusals, say))
         # The thread holds the loop, not this: when the last store that uses it goes, the server ends.
         self.close = weakref.finalize(self, loop.close)
         loop.thread.start()
+
+
+def _say(refusals: list[str], say: Callable[[str], None], text: str) -> None:
+    refusals.append(text)
+    say(text)
 
 
 @final

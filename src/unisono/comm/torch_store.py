@@ -42,6 +42,11 @@ class SecretStore(Store):
         self.secret = secret
         self._client, self._server, self._wait_s = client, server, _DEFAULT_WAIT_S
 
+    @property
+    def refusals(self) -> Sequence[str]:
+        """Whom the server has refused so far, and why, if it is this process's."""
+        return self._server.refusals if self._server else ()
+
     def close(self) -> None:
         """Nothing can be asked after it; the server ends with the last store that keeps it."""
         self._client.close()
@@ -162,7 +167,7 @@ def open_store(rank: int, size: int, address: str | None, join: Join) -> tuple[S
     except (RuntimeError, ValueError) as error:
         raise _no_store(rank, address or join.at, join, str(error)) from error
     own = prefixed(f"unisono/{number}", store)
-    return own, call(own, rank, size, join)
+    return own, call(own, rank, size, join, store.refusals if isinstance(store, SecretStore) else ())
 
 
 def serve_store(addresses: Sequence[str], port: int, secret: Secret, who: str) -> SecretStore:
@@ -183,9 +188,9 @@ def reach_store(host: str, port: int, secret: Secret, timeout_s: float, who: str
         return SecretStore(StoreClient.connect(host, port, secret, timeout_s), secret)
     except Refused as refused:
         hint = (
-            f"every machine needs the secret of the machine that has {host}: copy the file of that machine, usually "
-            "~/.config/unisono/secret, to the same place here, with mode 0600; or give --secret-file FILE on every "
-            f"one. If another job listens there, give all machines of this one another --main-port than {port}"
+            f"put the secret of the machine that has {host} (usually its file ~/.config/unisono/secret, mode 0600) in "
+            f"the place of {secret.source}, or give --secret-file FILE on every machine. If another job listens "
+            f"there, give all machines of this one another --main-port than {port}"
             if refused.secret
             else "install the same unisono on every machine; does another program have that port?"
         )

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "launch/slurm"))
-from mutations import mutations
+from answer_mutations import mutations
 
 from unisono.doctor.finding import Finding
 from unisono.doctor.probes import accelerate, arithmetic, energy, gloo, machine, mpi, network, slurm, torch, training

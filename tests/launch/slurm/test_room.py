@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from mutations import mutations
+from answer_mutations import mutations
 
 from unisono.errors import UserError
 from unisono.launch.slurm import room
