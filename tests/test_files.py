@@ -229,13 +229,13 @@ def test_drafts_of_the_living_are_left_alone(run):
 def test_content_of_each_kind_and_modes(run):
     mask = os.umask(0o027)
     try:
-        for name, content in {"s": "ä\n", "b": b"\0\1", "v": memoryview(b"abc"), "f": lambda file: None}.items():
+        for name, content in {"s": "ä\udc80\n", "b": b"\0\1", "v": memoryview(b"abc"), "f": lambda file: None}.items():
             write_file(run / name, content)
         lock_file(run / ".lock").close()
         write_file(run / "secret", b"", mode=0o600)
     finally:
         os.umask(mask)
-    assert [(run / name).read_bytes() for name in "sbvf"] == ["ä\n".encode(), b"\0\1", b"abc", b""]
+    assert [(run / name).read_bytes() for name in "sbvf"] == ["ä\\udc80\n".encode(), b"\0\1", b"abc", b""]
     modes = {name: oct((run / name).stat().st_mode & 0o777) for name in ("s", ".lock", "secret")}
     assert modes == {"s": "0o640", ".lock": "0o600", "secret": "0o600"}
 

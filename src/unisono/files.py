@@ -32,7 +32,7 @@ from unisono.errors import UserError
 WRONG_KINDS = frozenset((errno.ELOOP, errno.ENXIO, errno.EISDIR, errno.ENOTDIR))
 """Errors of what is there but is no regular file, or no directory, of its own."""
 Content = bytes | memoryview | str | Callable[[BinaryIO], None]
-"""What a file is to hold, or a function that writes it. Text is written as UTF-8."""
+"""What a file is to hold, or a function that writes it. Text is written as UTF-8, surrogates escaped."""
 
 _PIECE_BYTES = 1 << 24
 _DRAFT = re.compile(r"\..*\.[0-9a-f]{16}\.part")
@@ -256,7 +256,9 @@ def _fill(fd: int, path: Path, content: Content, durable: bool) -> None:
         if callable(content):
             content(file)
         else:
-            view = memoryview(content.encode() if isinstance(content, str) else content).cast("B")
+            view = memoryview(content.encode(errors="backslashreplace") if isinstance(content, str) else content).cast(
+                "B"
+            )
             for start in range(0, len(view), _PIECE_BYTES):
                 file.write(view[start : start + _PIECE_BYTES])
         file.flush()
