@@ -5,7 +5,7 @@ from importlib.util import find_spec
 from unisono.doctor.exchange import exchange
 from unisono.doctor.finding import Finding
 
-FIX = "let this host's name lead to an address of its own in /etc/hosts, or set GLOO_SOCKET_IFNAME to an interface"
+FIX = "let 127.0.0.1 through: is the loopback interface up (`ip link show lo`)? A firewall may be in the way"
 
 
 def probe() -> list[Finding]:
