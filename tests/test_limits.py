@@ -294,3 +294,10 @@ def test_a_working_directory_that_is_no_more(tmp_path, in_child):
             check_machine(Recipe())
 
     assert in_child(body) == 0
+
+
+def test_a_name_that_no_file_system_takes(tmp_path):
+    ended = forked("data", "list", "--data-dir", "a" * 313, cwd=tmp_path)
+    assert ended.returncode == 2
+    assert ended.stderr.startswith("unisono: File name too long: aaa")
+    assert ended.stderr.endswith("...\nHINT: give a shorter name\n")

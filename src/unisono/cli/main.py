@@ -3,6 +3,7 @@
 Errors of ours are printed as one message without a traceback and end with their exit code (2: the user's mistake).
 """
 
+import errno
 import os
 import signal
 import sys
@@ -106,6 +107,8 @@ def main() -> None:
     except Exception as error:
         if advice := next((_ADVICE[words] for words in _ADVICE if words in str(error)), ""):
             fail(f"{error.strerror if isinstance(error, OSError) else error}\nHINT: {advice}", 2)
+        if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+            fail(f"{error.strerror}: {str(error.filename)[:100]}...\nHINT: give a shorter name", 2)
         if isinstance(error, OSError):  # a full disk, a directory that vanished: nothing of ours
             hint = f"\nHINT: {shortage_hint(error)}" if shortage_hint(error) else ""
             fail(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}{hint}", 1)
