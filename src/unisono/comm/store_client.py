@@ -86,7 +86,8 @@ class StoreClient:
                 self._line.close()
                 raise
         if status == b"late":
-            raise StoreTimeout(f"Timed out after {wait_s:g} s waiting for {b', '.join(fields[2:]).decode()}")
+            keys = b", ".join(fields[2:]).decode(errors="replace")
+            raise StoreTimeout(f"Timed out after {wait_s:g} s waiting for {keys}")
         if status != b"ok":
             raise StoreError(f"the store refused a request: {b''.join(values).decode(errors='replace')}")
         return values
