@@ -154,6 +154,7 @@ def test_a_lock_with_a_second_name_is_replaced_by_a_copy_once_it_is_held(tmp_pat
     """As after `cp -al` of a run: the backup stays as it is, and at no time do two hold the lock."""
     path, backup = tmp_path / ".lock", tmp_path / "backup"
     path.write_text("a1b2 elsewhere 13\n")
+    path.chmod(0o644)
     os.link(path, backup)
     with FileLock(path) as first, FileLock(path) as second, FileLock(path) as third:
         assert first.acquire()
@@ -166,6 +167,7 @@ def test_a_lock_with_a_second_name_is_replaced_by_a_copy_once_it_is_held(tmp_pat
         assert not third.acquire()
     assert token_in(path) == "c3d4"
     assert backup.read_text() == "a1b2 elsewhere 13\n"
+    assert [file.stat().st_mode & 0o777 for file in (path, backup)] == [0o600, 0o644]
 
 
 def test_a_run_that_goes_on_keeps_its_lock_when_it_gets_a_second_name(tmp_path):

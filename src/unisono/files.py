@@ -192,8 +192,9 @@ def lock_file(path: Path, *, within: Path | None = None) -> io.FileIO:
     """
     with open_folder(path.parent, within=within) as folder, naming(path):
         fd = _regular(path.name, os.O_RDWR | os.O_CREAT | _CHECKED, folder, 0o600)
-        with suppress(OSError):  # one that is not ours, or a file system without modes
-            os.fchmod(fd, 0o600)
+        if os.fstat(fd).st_nlink == 1:  # else it has a second name, outside, where it stays as it is
+            with suppress(OSError):  # one that is not ours, or a file system without modes
+                os.fchmod(fd, 0o600)
         return io.FileIO(fd, "r+")
 
 
