@@ -2,7 +2,9 @@
 
 import os
 
-from unisono.launch.children import die_with_parent, fork_child, reap, signals_held
+import pytest
+
+from unisono.launch.children import die_with_parent, fork_child, readable, reap, signals_held
 
 
 def test_a_child_whose_parent_ended_before_it_came_to_ask_for_its_own_end_ends_itself():
@@ -10,3 +12,14 @@ def test_a_child_whose_parent_ended_before_it_came_to_ask_for_its_own_end_ends_i
     with signals_held():
         pid = fork_child(lambda: die_with_parent(os.getpid()) or 0)
     assert os.waitstatus_to_exitcode(reap(pid)) == 1
+
+
+@pytest.mark.parametrize("timeout_s", [0.0, 3e6, 1e300, float("inf")])
+def test_any_time_can_be_waited(timeout_s):
+    reading, writing = os.pipe()
+    try:
+        os.write(writing, b"1")
+        assert readable(reading, timeout_s)
+    finally:
+        os.close(reading)
+        os.close(writing)

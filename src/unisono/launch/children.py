@@ -30,6 +30,8 @@ GRACE_S = 1.0
 _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 _HELD = {signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP}
 _libc = ctypes.CDLL(None, use_errno=True)
+_MOST_POLL_S = 1e6
+"""More is as good as without end: `poll` counts milliseconds in 32 bits."""
 
 
 def die_with_parent(parent: int, with_signal: int = signal.SIGKILL) -> None:
@@ -127,7 +129,7 @@ def _wait_for_one(pidfds: list[int], deadline: float) -> bool:
     for fd in pidfds:
         poller.register(fd, select.POLLIN)
     left_s = max(0.0, deadline - time.monotonic())
-    return bool(poller.poll(None if math.isinf(left_s) else 1000 * left_s))
+    return bool(poller.poll(None if left_s > _MOST_POLL_S else 1000 * left_s))
 
 
 def how_it_ended(status: int) -> str:
