@@ -85,7 +85,7 @@ def test_another_secret_is_refused_by_name_and_the_right_machine_can_still_come(
             f"unisono: node 1 on {socket.gethostname()}: refused at 127.0.0.1:{port}: it has another secret than this "
             "machine (here it is from wrong)"
         ]
-        assert "HINT: every machine needs the secret of the machine that has 127.0.0.1: copy the file" in said[1]
+        assert "HINT: put the secret of the machine that has 127.0.0.1 (usually its file " in said[1]
         jobs.append(start(tmp_path, 1, port, "--secret-file", "right"))
         told = [job.communicate(timeout=110) for job in jobs]
     assert [job.returncode for job in jobs] == [0, 0], told
