@@ -13,7 +13,6 @@ from unisono.files import (
     append_file,
     check_entry,
     create_file,
-    create_whole_file,
     expand_user,
     lock_file,
     make_folder,
@@ -65,7 +64,6 @@ KINDS = ["link", "dangling link", "pipe", "socket", "device", "directory"]
 WRITERS = {
     "write": lambda path: write_file(path, b"x"),
     "create": lambda path: create_file(path, b"x"),
-    "create whole": lambda path: create_whole_file(path, b"x"),
     "append": lambda path: append_file(path).close(),
     "lock": lambda path: lock_file(path).close(),
 }
@@ -170,8 +168,6 @@ def test_what_fails_half_way_leaves_what_was_there(run):
     assert (run / "a").read_text() == "before"
     with pytest.raises(OSError, match="No space"):
         create_file(run / "b", half)
-    with pytest.raises(OSError, match="No space"):
-        create_whole_file(run / "c", half)
     assert os.listdir(run) == ["a"]
 
 
@@ -188,13 +184,13 @@ def test_a_file_that_is_made_once_is_not_seen_before_it_is_complete(links, run, 
 
     if not links:
         monkeypatch.setattr(os, "link", refuse)
-    create_whole_file(run / "a", content, mode=0o600)
+    create_file(run / "a", content, mode=0o600)
     assert seen == ([False] if links else [False, True])
     assert [(path.name, path.read_bytes(), path.stat().st_mode & 0o777) for path in run.iterdir()] == [
         ("a", b"13", 0o600)
     ]
     with pytest.raises(FileExistsError):
-        create_whole_file(run / "a", b"17")
+        create_file(run / "a", b"17")
     assert [path.read_bytes() for path in run.iterdir()] == [b"13"]
 
 

@@ -10,7 +10,7 @@ inside a run directory: a stranger's run must neither change a file of yours nor
     text = read_file(Path("recipe.toml"), most_bytes=1 << 20)
 
 What goes wrong is an `OSError` with a plain `strerror` and the file's name. Limits: a process that is killed while it
-writes leaves its draft; `remove_drafts` clears a directory that is locked. A program that changes a directory while we
+writes leaves its draft, until `remove_drafts`. A program that changes a directory while we
 write there can still make us fail, but cannot lead us out of it.
 """
 
@@ -101,19 +101,8 @@ def write_file(
     """
     with open_folder(path.parent, within=within) as folder:
         _check_kind(path, folder, "file")
-        draft = _draft(path)
-        with naming(path):
-            fd = os.open(draft, os.O_WRONLY | _NEW, mode, dir_fd=folder)
-        try:
-            with suppress(OSError):  # a file system without locks
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            _fill(fd, path, content, durable)
-            with naming(path):
-                os.replace(draft, path.name, src_dir_fd=folder, dst_dir_fd=folder)
-        except BaseException:
-            with suppress(OSError):
-                os.unlink(draft, dir_fd=folder)
-            raise
+        with _drafted(path, folder, content, durable, mode) as draft, naming(path):
+            os.replace(draft, path.name, src_dir_fd=folder, dst_dir_fd=folder)
         if durable:
             sync_folder(folder, path.parent)
 
@@ -123,37 +112,19 @@ def create_file(
 ) -> None:
     """Makes a file that must not exist yet; `FileExistsError` otherwise. Nothing is left if it cannot be written.
 
-    Others may see a part of it meanwhile, unlike with `create_whole_file`.
+    Nobody sees it before it is complete, but on file systems without hard links.
     """
     with open_folder(path.parent, within=within) as folder:
-        fd = _new(path, folder, mode)
-        try:
-            _fill(fd, path, content, durable)
-        except BaseException:
-            with suppress(OSError):
-                os.unlink(path.name, dir_fd=folder)
-            raise
-
-
-def create_whole_file(path: Path, content: Content, *, mode: int = 0o666) -> None:
-    """As `create_file`, and on the disk when this returns; nobody sees it before it is complete, where files can have a
-    second name (a hard link)."""
-    with open_folder(path.parent) as folder:
-        draft = _draft(path)
-        with naming(path):
-            fd = os.open(draft, os.O_WRONLY | _NEW, mode, dir_fd=folder)
-        try:
-            _fill(fd, path, content, durable=True)
-            with naming(path):
-                os.link(draft, path.name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
-        except OSError as error:
-            if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK):
-                raise
-            create_file(path, content, durable=True, mode=mode)
-        finally:
-            with suppress(OSError):
-                os.unlink(draft, dir_fd=folder)
-        sync_folder(folder, path.parent)
+        with _drafted(path, folder, content, durable, mode) as draft:
+            try:
+                with naming(path):
+                    os.link(draft, path.name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
+            except OSError as error:
+                if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK):
+                    raise
+                _create_in_place(path, folder, content, durable, mode)
+        if durable:
+            sync_folder(folder, path.parent)
 
 
 def new_file(path: Path, *, within: Path | None = None, mode: int = 0o666) -> int:
@@ -228,10 +199,10 @@ def remove_drafts(path: Path) -> None:
                 os.unlink(name, dir_fd=folder)
 
 
-def sync_folder(folder: int, path: Path) -> None:
+def sync_folder(folder: int, path: Path, fsync: Callable[[int], None] = os.fsync) -> None:
     """The names in a directory are on the disk when this returns."""
     try:
-        os.fsync(folder)
+        fsync(folder)
     except OSError as error:
         # Some network file systems cannot, and say so; there a rename is durable by itself or not at all.
         if error.errno not in (errno.EINVAL, errno.ENOTSUP):
@@ -247,9 +218,31 @@ def naming(path: Path) -> Iterator[None]:
         raise OSError(error.errno, error.strerror, str(path)) from error
 
 
-def _draft(path: Path) -> str:
-    """With at most 200 bytes of the name: file systems take 255."""
-    return f".{os.fsencode(path.name)[:200].decode('utf-8', 'ignore')}.{secrets.token_hex(8)}.part"
+@contextmanager
+def _drafted(path: Path, folder: int, content: Content, durable: bool, mode: int) -> Iterator[str]:
+    """The name of a draft that is complete; it goes when the block is left, if it still has that name."""
+    start = os.fsencode(path.name)[:200].decode("utf-8", "ignore")  # file systems take names of 255 bytes
+    draft = f".{start}.{secrets.token_hex(8)}.part"
+    with naming(path):
+        fd = os.open(draft, os.O_WRONLY | _NEW, mode, dir_fd=folder)
+    try:
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _fill(fd, path, content, durable)
+        yield draft
+    finally:
+        with suppress(OSError):
+            os.unlink(draft, dir_fd=folder)
+
+
+def _create_in_place(path: Path, folder: int, content: Content, durable: bool, mode: int) -> None:
+    fd = _new(path, folder, mode)
+    try:
+        _fill(fd, path, content, durable)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(path.name, dir_fd=folder)
+        raise
 
 
 def _fill(fd: int, path: Path, content: Content, durable: bool) -> None:
@@ -257,9 +250,8 @@ def _fill(fd: int, path: Path, content: Content, durable: bool) -> None:
         if callable(content):
             content(file)
         else:
-            view = memoryview(content.encode(errors="backslashreplace") if isinstance(content, str) else content).cast(
-                "B"
-            )
+            data = content.encode(errors="backslashreplace") if isinstance(content, str) else content
+            view = memoryview(data).cast("B")
             for start in range(0, len(view), _PIECE_BYTES):
                 file.write(view[start : start + _PIECE_BYTES])
         file.flush()

@@ -63,14 +63,14 @@ def test_what_another_process_is_writing_is_waited_for(tmp_path, monkeypatch):
     file = tmp_path / "config/unisono/secret"
     found = []
 
-    def create(path, content, mode):  # as if another process had been a moment quicker
+    def create(path, content, durable, mode):  # as if another process had been a moment quicker
         file.touch(0o600)
         thread = threading.Thread(target=lambda: file.write_text(WORDS))
         found.append(thread)
         thread.start()
         raise FileExistsError
 
-    monkeypatch.setattr(secret, "create_whole_file", create)
+    monkeypatch.setattr(secret, "create_file", create)
     assert find_secret().key == WORDS.encode()
     found[0].join()
 

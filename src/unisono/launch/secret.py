@@ -19,7 +19,7 @@ from pathlib import Path
 
 from unisono.comm.authentication import Secret
 from unisono.errors import UserError
-from unisono.files import create_whole_file, expand_user, open_file
+from unisono.files import create_file, expand_user, open_file
 from unisono.launch.environments import SECRET, config_folder, forget_secret, given_secret, runtime_folder
 
 LEAST_BYTES, MOST_BYTES = 16, 4096
@@ -98,7 +98,7 @@ def _made_once(file: Path) -> Secret:
         _check_owner(file)
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with suppress(FileExistsError):  # another process was first
-            create_whole_file(file, secrets.token_hex(_MADE_BYTES) + "\n", mode=0o600)
+            create_file(file, secrets.token_hex(_MADE_BYTES) + "\n", durable=True, mode=0o600)
             return _read(file, "the secret", made=True)
     _wait_for_writer(file)
     return _read(file, "the secret")

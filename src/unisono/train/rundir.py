@@ -31,7 +31,7 @@ from typing import Any, Self, final
 
 from unisono.arena.waiting import wait_until
 from unisono.errors import UserError
-from unisono.files import append_file, create_file, expand_user, remove_drafts, write_all, write_file
+from unisono.files import append_file, expand_user, new_file, remove_drafts, write_all, write_file
 from unisono.locks import FileLock
 from unisono.locks import token_in as token_of
 from unisono.recipe import Recipe
@@ -175,7 +175,7 @@ class RunDirectory:
         self._made = [folder for folder in (path, *path.parents) if not folder.exists()]
         path.mkdir(parents=True, exist_ok=True)
         # Two runs that start in the same second may both get here: the file is made by one of them.
-        create_file(path / LOCK, mode=0o600)
+        os.close(new_file(path / LOCK, mode=0o600))
         self._made[:0] = [path / "recipe.toml", path / LOCK, path / LIVE_PAGE]
         self._lock()
         self._leave_token()

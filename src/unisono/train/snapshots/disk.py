@@ -8,14 +8,13 @@ the process's last, and so walks through every moment at which a disk can fill u
 Limits: what reads is not here. Errors of `close` are not seen; after a successful fsync there are none to see.
 """
 
-import errno
 import os
 import stat
 from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import final
 
-from unisono.files import new_file
+from unisono.files import naming, new_file, open_folder, sync_folder
 
 PIECE_BYTES = 1 << 24
 
@@ -77,27 +76,19 @@ def write_file(disk: Disk, path: Path, data: bytes | memoryview) -> None:
     view = memoryview(data)
     fd = disk.create(path)
     try:
-        done = 0
-        while done < len(view):
-            done += disk.write(fd, view[done : done + PIECE_BYTES])
-        disk.fsync(fd)
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(path)) from error  # calls with a descriptor name no file
+        with naming(path):
+            done = 0
+            while done < len(view):
+                done += disk.write(fd, view[done : done + PIECE_BYTES])
+            disk.fsync(fd)
     finally:
         os.close(fd)
 
 
 def sync_directory(disk: Disk, path: Path) -> None:
     """The names in a directory are on the disk when this returns."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        disk.fsync(fd)
-    except OSError as error:
-        # Some network file systems cannot, and say so; there a rename is durable by itself or not at all.
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
-            raise OSError(error.errno, error.strerror, str(path)) from error
-    finally:
-        os.close(fd)
+    with open_folder(path) as folder:
+        sync_folder(folder, path, disk.fsync)
 
 
 def remove_tree(disk: Disk, path: Path) -> None:
