@@ -14,6 +14,7 @@ from unisono.files import (
     check_entry,
     create_file,
     expand_user,
+    is_inside,
     lock_file,
     make_folder,
     move_file,
@@ -74,6 +75,21 @@ def test_homes_are_found_and_those_of_nobody_refused(monkeypatch, tmp_path):
     assert expand_user("~/a") == tmp_path / "a"
     with pytest.raises(UserError, match=r"~nobody-at-all/a: there is no home directory ~nobody-at-all\nHINT: set HOME"):
         expand_user("~nobody-at-all/a")
+
+
+@pytest.mark.parametrize(
+    ("path", "folder", "found"),
+    [
+        ("/a/b", "/a", True),
+        ("/a", "/a", True),
+        ("/ab", "/a", False),
+        ("/a", "/", True),
+        ("/a", "/a/b", False),
+        ("/a", "", False),
+    ],
+)
+def test_what_lies_in_a_directory(path, folder, found):
+    assert is_inside(path, folder) is found
 
 
 @pytest.mark.timeout(20)

@@ -53,6 +53,11 @@ def expand_user(path: Path | str) -> Path:
     return Path(found)
 
 
+def is_inside(path: str, folder: str) -> bool:
+    """Whether a path is that of a directory, or of something in it; both absolute. Of no directory (empty): False."""
+    return bool(folder) and (path == folder or path.startswith(folder.rstrip("/") + "/"))
+
+
 def open_file(path: Path | str, *, follow_links: bool = True, folder: int | None = None) -> BinaryIO:
     """A regular file, to be read. folder: a descriptor of the directory that a relative path starts from."""
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow_links else os.O_NOFOLLOW)

@@ -16,6 +16,8 @@ from importlib.machinery import EXTENSION_SUFFIXES, SOURCE_SUFFIXES, ExtensionFi
 from types import CodeType
 from typing import final
 
+from unisono.files import is_inside
+
 _installed: dict[str, frozenset[str]] = {}
 """Directory of own code -> directories in it that were importable before it."""
 
@@ -26,7 +28,7 @@ def import_from_source(directory: str) -> None:
         return
     entries = [entry for entry in sys.path if isinstance(entry, str) and entry]
     before = {place(entry) for entry in entries for place in (os.path.abspath, os.path.realpath)}
-    _installed[directory] = frozenset(entry for entry in before - {directory} if _is_inside(entry, directory))
+    _installed[directory] = frozenset(entry for entry in before - {directory} if is_inside(entry, directory))
     if _find_finder not in sys.path_hooks:
         sys.path_hooks.insert(0, _find_finder)
     for entry in [entry for entry in sys.path_importer_cache if _is_own(entry)]:
@@ -52,11 +54,7 @@ def _find_finder(entry: str) -> FileFinder:
 def _is_own(entry: str) -> bool:
     """As it is written or with links resolved: `parts` may be a link that leads out, and the directory itself one."""
     return any(
-        _is_inside(path, directory) and not any(_is_inside(path, other) for other in others)
+        is_inside(path, directory) and not any(is_inside(path, other) for other in others)
         for path in {os.path.abspath(entry), os.path.realpath(entry)}
         for directory, others in _installed.items()
     )
-
-
-def _is_inside(path: str, directory: str) -> bool:
-    return path == directory or path.startswith(directory.rstrip("/") + "/")

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import final
 
 from unisono.errors import UserError
-from unisono.files import expand_user
+from unisono.files import expand_user, is_inside
 from unisono.own_code import file_in, files_of
 from unisono.recipe import Recipe
 
@@ -67,11 +67,11 @@ class Trust:
             by += f" in {os.path.abspath(self.source)!r}"
         for file in _existing_files(spec):
             path = os.path.realpath(file)
-            if self.run and _is_inside(path, os.path.realpath(os.path.expanduser(self.run))):
+            if self.run and is_inside(path, os.path.realpath(os.path.expanduser(self.run))):
                 why = f"in the run that is resumed, {self.run!r}"
             elif elsewhere:
                 why = "which is not here: a snapshot says that the run was started there"
-            elif not _is_inside(path, here := _working_directory()):
+            elif not is_inside(path, here := _working_directory()):
                 why = f"outside the working directory, {here!r}"
             else:
                 continue
@@ -108,7 +108,3 @@ def _working_directory() -> str:
         return os.path.realpath(os.getcwd())
     except OSError:
         return ""
-
-
-def _is_inside(path: str, folder: str) -> bool:
-    return bool(folder) and os.path.commonpath([path, folder]) == folder
