@@ -1,13 +1,9 @@
 """The whole suite in parts: what fails is run once more, and nothing that fails twice is green."""
 
-import sys
 from pathlib import Path
 
-import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "scripts"))
-
 import in_parts
+import pytest
 
 ONCE = """
 from pathlib import Path
