@@ -162,8 +162,9 @@ def _order(rows: list[dict[str, int]]) -> list[tuple[int, int]]:
 
 
 def _plain_loop(recipe: Recipe, orders: list[list[tuple[int, int]]]) -> str:
-    sys.path.insert(0, str(HERE.parent / "tests" / "strategies" / "asynchronous"))
-    from async_reference import reference
+    import tests_path  # noqa: F401
+
+    from support.strategies.async_reference import reference
 
     return str(reference(prepare(recipe), orders))
 

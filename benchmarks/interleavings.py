@@ -19,11 +19,11 @@ import random
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "arena"))
-from schedules import SETTINGS, Bounds, every, some, walks
+import tests_path  # noqa: F401
+
+from support.arena.schedules import SETTINGS, Bounds, every, some, walks
 
 
 def main() -> int:

@@ -20,11 +20,12 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent / "tests" / "cluster"))
-from namespaces import REASON, Net  # noqa: E402
+import tests_path  # noqa: F401
 
-from unisono.launch.environments import child_environment  # noqa: E402
+from support.cluster.namespaces import REASON, Net
+from unisono.launch.environments import child_environment
+
+HERE = Path(__file__).parent
 
 IMAGES = "synthetic:classes=10,rows={rows},features=784,test_rows=10"
 JOBS: dict[str, dict[str, Any]] = {

@@ -17,4 +17,4 @@ bin=.venv-test/bin
 $bin/ruff check .
 $bin/ruff format --check .
 $bin/mypy
-if [ $# -gt 0 ]; then $bin/python -m pytest "$@"; else $bin/python scripts/in_parts.py; fi
+if [ $# -gt 0 ]; then $bin/python -m pytest "$@"; else $bin/python scripts/run_tests.py; fi

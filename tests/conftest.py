@@ -5,7 +5,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,8 +14,6 @@ from pathlib import Path
 import psutil
 import pytest
 from hypothesis import HealthCheck, settings
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 
 # A busy machine is no failure: how long an example takes is not judged.
 settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])

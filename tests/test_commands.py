@@ -7,14 +7,12 @@ or a package or program that is not installed, are passed over and named.
 """
 
 import shutil
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-from documented import MNIST, PAGES, commands, prepare, run
+from support.documented import MNIST, PAGES, commands, prepare, run
 
 ALWAYS = ("start.md", "promises.md", "index.md")
 NEEDS = {"mpirun": "mpi4py", "torchrun": "torch", "--strategy ddp": "torch", "accelerate": "accelerate"}

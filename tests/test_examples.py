@@ -7,14 +7,13 @@ import sys
 from functools import cache
 from importlib.util import find_spec
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 
+from support.paths import QUIET_END, ROOT, worker
 from unisono.launch.environments import child_environment
 
-ROOT = Path(__file__).parents[1]
-RUNNER = "tests/loop/example_runner.py"
+RUNNER = worker("example_runner")[1]
 TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
 GPT = "examples/05_gpt_unisono.py --steps 12"
 ALONE = (
@@ -43,7 +42,7 @@ def alone() -> dict[str, str]:
 @cache
 def launched(line: str) -> str:
     """What a script printed on two processes of torchrun, of which nothing was left when it ended."""
-    return output_of(*TORCHRUN, "--local-ranks-filter=0", "tests/launch/quiet_end.py", *line.split())
+    return output_of(*TORCHRUN, "--local-ranks-filter=0", QUIET_END, *line.split())
 
 
 def numbers(text: str, word: str) -> list[float]:

@@ -3,17 +3,13 @@
 import errno
 import os
 import resource
-import sys
 import tempfile
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent / "cli"))
-from forked_command import forked
-
 import unisono
+from support.cli.forked_command import forked
 from unisono import limits
 from unisono.cli import compare, profile, running, train, tune  # noqa: F401 - once, not in every forked command
 from unisono.cli.main import app

@@ -14,7 +14,6 @@ from urllib.parse import unquote
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent / "report"))
 pytestmark = pytest.mark.skipif(
     find_spec("mkdocs") is None or find_spec("mkdocstrings") is None, reason="mkdocs is not installed"
 )
@@ -92,7 +91,8 @@ class Silent(SimpleHTTPRequestHandler):
 
 @pytest.mark.timeout(300)
 def test_the_pages_open_in_a_browser_and_can_be_searched(site):
-    browsing = pytest.importorskip("browsing")
+    from support.report import browsing
+
     if browsing.CHROMIUM is None:
         pytest.skip("there is no chromium: apt-get install chromium")
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(Silent, directory=str(site))) as server:

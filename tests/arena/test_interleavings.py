@@ -4,23 +4,18 @@ A failure prints its schedule: `python benchmarks/interleavings.py --setting "2 
 """
 
 import random
-import sys
 from collections.abc import Iterator, Mapping
 from functools import cache
 from itertools import chain, islice
-from pathlib import Path
 from unittest.mock import patch
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from mutants import BUFFERS_NOT_KEPT, MUTANTS, Mutant, makers_of_two_views, number_first, row_once
-from paused_memory import PausedMemory
-from scheduler import KILL, Action, Scheduler
-from schedules import SETTINGS, Bounds, every, some
-from supervised_run import Found, Setting
-
+from support.arena.mutants import BUFFERS_NOT_KEPT, MUTANTS, Mutant, makers_of_two_views, number_first, row_once
+from support.arena.paused_memory import PausedMemory
+from support.arena.scheduler import KILL, Action, Scheduler
+from support.arena.schedules import SETTINGS, Bounds, every, some
+from support.arena.supervised_run import Found, Setting
 from unisono.arena import protocol
 from unisono.arena.protocol import COMMIT, READY, View
 

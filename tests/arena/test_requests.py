@@ -1,12 +1,6 @@
 """Requests: settled once, obeyed by all at one round, and not lost with the one who settles them."""
 
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from recorded_words import WORDS, Recording, Write
-
+from support.arena.recorded_words import WORDS, Recording, Write
 from unisono.arena import protocol
 from unisono.arena.requests import Requests
 

@@ -1,15 +1,9 @@
 """Old values come back, whenever the one who changes them dies."""
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from recorded_words import CELLS, TWINS, WORDS, Recording, Write
-
+from support.arena.recorded_words import CELLS, TWINS, WORDS, Recording, Write
 from unisono.arena import protocol
 from unisono.arena.undo import Undo
 

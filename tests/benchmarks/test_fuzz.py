@@ -2,10 +2,10 @@
 number."""
 
 import json
+import os
 import subprocess
 import sys
 from collections import Counter
-from pathlib import Path
 
 import pytest
 from fuzz import Found, draw_input, printable, shares, show
@@ -13,12 +13,12 @@ from fuzz_inputs import KINDS
 from fuzz_sandbox import Finding, Sandbox
 from fuzz_worker import last_line
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+from support.paths import BENCHMARKS, IMPORTS
+
 PLANTED = """
 import json, os, sys, time
 from dataclasses import replace
 from pathlib import Path
-sys.path.insert(0, sys.argv[1])
 import unisono.cli.main
 from fuzz_sandbox import MARK, SECRET, Sandbox
 from fuzz_worker import Input, Limits, adopt_orphans, run_input
@@ -61,7 +61,7 @@ adopt_orphans()
 usual = Limits(seconds=60.0, memory_bytes=300 << 20, grace_s=0.2)
 found = {}
 for name, fault in faults.items():
-    sandbox = Sandbox(Path(sys.argv[2], name), Path(sys.argv[2])).make()
+    sandbox = Sandbox(Path(sys.argv[1], name), Path(sys.argv[1])).make()
     limits = replace(usual, seconds=0.4) if name in ("sleep", "loop") else usual
     found[name] = run_input(Input(call=fault), sandbox, limits)
 shared.unlink()
@@ -100,8 +100,8 @@ def test_a_short_run_finds_nothing():
 @pytest.fixture(scope="module")
 def planted(tmp_path_factory) -> dict[str, list[list[str]]]:
     """What was found of each."""
-    command = [sys.executable, "-c", PLANTED, str(BENCHMARKS), str(tmp_path_factory.mktemp("planted"))]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    command = [sys.executable, "-c", PLANTED, str(tmp_path_factory.mktemp("planted"))]
+    ended = subprocess.run(command, env=os.environ | IMPORTS, capture_output=True, text=True, timeout=100, check=False)
     assert ended.returncode == 0, ended.stderr
     return json.loads(ended.stdout)
 

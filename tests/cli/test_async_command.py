@@ -1,17 +1,13 @@
 """`unisono train --strategy async` as a user meets it."""
 
 import csv
-import sys
 from functools import partial
-from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-from forked_command import forked
-from train_command import COMMAND, summary_of
-from train_command import train as train_any
-
+from support.cli.forked_command import forked
+from support.cli.train_command import COMMAND, summary_of
+from support.cli.train_command import train as train_any
 from unisono.cli.beginning import refuse_faults
 from unisono.cli.ending import fail_of
 from unisono.errors import RankFailed, UserError

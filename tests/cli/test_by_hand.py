@@ -11,11 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from edited_network import OPTIONS, REFUSAL, machines
-from ports import free_port
-
+from support.cli.edited_network import OPTIONS, REFUSAL, machines
+from support.ports import free_port
 from unisono.comm.route import no_answer
 from unisono.launch.environments import child_environment
 

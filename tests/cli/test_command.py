@@ -13,10 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-from forked_command import forked
-from terminals import on_terminal
-
+from support.cli.forked_command import forked
+from support.cli.terminals import on_terminal
 from unisono import __version__
 from unisono.cli.main import COMMANDS, app
 from unisono.cli.train import GROUPS

@@ -7,9 +7,7 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-from forked_command import forked
-
+from support.cli.forked_command import forked
 from unisono.report.page.document import sections_of
 from unisono.report.run import load as load_run
 

@@ -2,17 +2,12 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).parents[1] / "data"))
-
-from forked_command import forked
-from image_server import image_arrays, image_files, image_set, serving
-
+from support.cli.forked_command import forked
+from support.data.image_server import image_arrays, image_files, image_set, serving
 from unisono.cli.main import app
 from unisono.data import images
 

@@ -2,18 +2,18 @@
 
 import signal
 import subprocess
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
+from support.paths import worker
 from unisono.launch.commands import find_program, mpirun
 
 pytestmark = pytest.mark.skipif(
     not find_spec("mpi4py") or find_program("mpirun") is None, reason="mpi4py or mpirun is not installed"
 )
-COMMAND = [sys.executable, str(Path(__file__).with_name("failing_rank.py")), "train", "--epochs", "2"]
+COMMAND = [*worker("failing_rank"), "train", "--epochs", "2"]
 STRATEGIES = [
     pytest.param(["--strategy", "async", "--optimizer", "sgd", "--batch-size", "16"], id="async"),
     pytest.param(["--allreduce", "ring", "--transport", "mpi"], id="replicas"),

@@ -13,11 +13,9 @@ from typing import Any
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-import forked_command
-from forked_command import forked
-
 import unisono
+from support.cli import forked_command
+from support.cli.forked_command import forked
 from unisono.launch.supervisor import Supervisor
 from unisono.recipe import Recipe
 from unisono.train import unwatched

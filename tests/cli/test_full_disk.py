@@ -2,15 +2,11 @@
 
 import json
 import re
-import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-from forked_command import forked
-
+from support.cli.forked_command import forked
 from unisono.train import fallback, weights
 from unisono.train.snapshots.finding import listed
 from unisono.train.weights import load

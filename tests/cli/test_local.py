@@ -1,15 +1,11 @@
 """`unisono train --strategy local` as a user meets it."""
 
-import sys
 from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-from forked_command import forked
-from train_command import COMMAND, summary_of, train
-
+from support.cli.forked_command import forked
+from support.cli.train_command import COMMAND, summary_of, train
 from unisono.launch.commands import mpirun
 from unisono.launch.environments import child_environment, mpi_environment
 

@@ -8,10 +8,8 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from ports import free_port
-
 import unisono
+from support.ports import free_port
 from unisono.report.page.document import document
 
 pytest.importorskip("torch")

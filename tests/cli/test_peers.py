@@ -1,23 +1,20 @@
 """`unisono train --strategy ddp` and `accelerate` as a user meets them: alone, under torchrun, with other names."""
 
 import subprocess
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-from forked_command import forked
-from train_command import COMMAND, summary_of
-from train_command import train as train_any
-
+from support.cli.forked_command import forked
+from support.cli.train_command import COMMAND, summary_of
+from support.cli.train_command import train as train_any
+from support.paths import QUIET_END
 from unisono.errors import UserError
 from unisono.launch.environments import child_environment, torch_variables
 from unisono.launch.placement import Placement
 from unisono.recipe_reading import load
 
-QUIET_END = str(Path(__file__).parents[1] / "launch" / "quiet_end.py")
 SMALL = ["--model", "bn-mlp:16", "--epochs", "3", "--ranks", "2"]
 needs_torch = pytest.mark.skipif(not find_spec("torch"), reason="torch is not installed")
 

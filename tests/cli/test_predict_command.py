@@ -7,11 +7,8 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).parents[1] / "report"))
-from forked_command import forked
-from made_run import make
-
+from support.cli.forked_command import forked
+from support.report.made_run import make
 from unisono.cli.main import app
 from unisono.report.page.document import sections_of
 from unisono.report.run import load as load_run

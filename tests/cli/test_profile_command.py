@@ -7,9 +7,7 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "report"))
-from profile_records import record
-
+from support.report.profile_records import record
 from unisono.cli.main import app
 from unisono.errors import UnisonoError
 from unisono.measure.profile import study

@@ -1,13 +1,8 @@
 """What commands that are studies show: names of the user's as they are; what there is when they are interrupted."""
 
-import sys
-from pathlib import Path
-
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "report"))
-from study_records import record_of
-
+from support.report.study_records import record_of
 from unisono.cli import studying
 from unisono.cli.compare import show
 from unisono.cli.studying import Plan, study

@@ -4,14 +4,10 @@ import os
 import resource
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from forked_command import forked
-
+from support.cli.forked_command import forked
 from unisono.cli.main import app
 from unisono.cli.submission import Submission
 from unisono.errors import UnisonoError

@@ -3,16 +3,12 @@
 import errno
 import json
 import os
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from forked_command import forked
-
+from support.cli.forked_command import forked
 from unisono.cli.submitted import JobChoices, Submitted, Waiting, runner_of
 from unisono.errors import UserError
 from unisono.launch.slurm import client, following

@@ -7,18 +7,15 @@ import signal
 import subprocess
 import sys
 from importlib.util import find_spec
-from pathlib import Path
 
 import numpy as np
 import psutil
 import pytest
 from safetensors.numpy import load_file
 
-sys.path.insert(0, str(Path(__file__).parent))
-from edited_network import OPTIONS, REFUSAL, machines
-from forked_command import forked
-from train_command import COMMAND, summary_of, train
-
+from support.cli.edited_network import OPTIONS, REFUSAL, machines
+from support.cli.forked_command import forked
+from support.cli.train_command import COMMAND, summary_of, train
 from unisono.launch.commands import mpirun
 from unisono.launch.environments import child_environment, mpi_environment
 

@@ -14,11 +14,8 @@ from typing import Any
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from forked_command import forked
-
 import unisono
+from support.cli.forked_command import forked
 from unisono.cli import nodes, trusting
 from unisono.cli import rank as rank_module
 from unisono.cli.submission import Submission

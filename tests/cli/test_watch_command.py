@@ -15,11 +15,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "report"))
-sys.path.insert(0, str(Path(__file__).parent))
-from made_run import make
-from terminals import on_terminal
-
+from support.cli.terminals import on_terminal
+from support.report.made_run import make
 from unisono.cli.main import main
 
 COMMAND = [sys.executable, "-m", "unisono"]
@@ -126,7 +123,8 @@ def test_a_closed_output_is_not_a_terminal(monkeypatch):
 
 
 def test_the_curve_grows_while_a_run_trains(started, tmp_path):
-    browsing = pytest.importorskip("browsing")
+    from support.report import browsing
+
     if browsing.CHROMIUM is None:
         pytest.skip("there is no chromium: apt-get install chromium")
     run = tmp_path / "run"

@@ -1,13 +1,10 @@
 """Clusters on this one machine, started once for each file of tests that ask for them."""
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-from slurm_cluster import SlurmCluster, missing
+from support.cluster.slurm_cluster import SlurmCluster, missing
 
 
 @pytest.fixture(scope="module")

@@ -10,14 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from support.cluster.namespaces import REASON, Net, ends
+from support.paths import worker
 from unisono.cli.running import run_recipe
 from unisono.launch.commands import find_program
 from unisono.launch.environments import child_environment
 from unisono.recipe import Recipe
 from unisono.train.resuming import recipe_of
-
-sys.path.insert(0, str(Path(__file__).parent))
-from namespaces import REASON, Net, ends
 
 pytestmark = [pytest.mark.skipif(bool(REASON), reason=REASON), pytest.mark.timeout(300)]
 with_mpi = pytest.mark.skipif(
@@ -25,9 +24,8 @@ with_mpi = pytest.mark.skipif(
 )
 with_torch = pytest.mark.skipif(not find_spec("torch"), reason="torch is not installed")
 
-HERE = Path(__file__).parent
 LAYOUTS = [(4,), (2, 2), (3, 1), (1, 1, 1, 1), (1, 2, 3)]
-WORKER = str(HERE / "layout_worker.py")
+WORKER = worker("layout")[1]
 NUMPY = {"model": "bn-mlp", "epochs": 2, "optimizer": "adam", "lr": 0.01, "dropout": 0.1, "clip": 1.0}
 TORCH = {"model": "cnn:4", "epochs": 1, "batch_size": 128, "engine": "torch"}
 CASES = [NUMPY, TORCH] if find_spec("torch") else [NUMPY]

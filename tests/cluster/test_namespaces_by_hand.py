@@ -16,13 +16,11 @@ import numpy as np
 import psutil
 import pytest
 
+from support.cluster.namespaces import REASON, Net, ends
 from unisono.cli.running import run_recipe
 from unisono.launch.environments import child_environment
 from unisono.recipe import Recipe
 from unisono.train.resuming import recipe_of
-
-sys.path.insert(0, str(Path(__file__).parent))
-from namespaces import REASON, Net, ends
 
 pytestmark = [
     pytest.mark.skipif(bool(REASON), reason=REASON),

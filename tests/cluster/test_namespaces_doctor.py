@@ -8,15 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from support.cluster.namespaces import REASON, Net, ends
 from unisono.launch.commands import find_program
 from unisono.launch.environments import child_environment
 
-sys.path.insert(0, str(Path(__file__).parent))
-from namespaces import REASON, Net, ends
-
 pytestmark = [pytest.mark.skipif(bool(REASON), reason=REASON), pytest.mark.timeout(200)]
 with_torch = pytest.mark.skipif(not find_spec("torch"), reason="torch is not installed")
-HERE = Path(__file__).parent
 DOCTOR = [sys.executable, "-m", "unisono", "doctor", "--nodes", "--json"]
 
 

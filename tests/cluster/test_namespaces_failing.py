@@ -10,12 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from support.cluster.namespaces import REASON, Net, ends
+from support.paths import worker
 from unisono.launch.commands import find_program
 from unisono.launch.environments import child_environment
 from unisono.train.snapshots.finding import listed
-
-sys.path.insert(0, str(Path(__file__).parent))
-from namespaces import REASON, Net, ends
 
 pytestmark = [
     pytest.mark.skipif(bool(REASON), reason=REASON),
@@ -23,8 +22,8 @@ pytestmark = [
     pytest.mark.timeout(300),
 ]
 
-HERE = Path(__file__).parent
-TRAIN = [sys.executable, "-m", "unisono", "train", "--epochs", "30", "--model", f"{HERE / 'frail_module.py'}:make"]
+FRAIL = f"{worker('frail_module')[1]}:make"
+TRAIN = [sys.executable, "-m", "unisono", "train", "--epochs", "30", "--model", FRAIL]
 RAISED = "ValueError: this batch has no label"
 
 

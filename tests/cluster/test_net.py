@@ -3,13 +3,10 @@
 import os
 import signal
 import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-from namespaces import REASON, Net
+from support.cluster.namespaces import REASON, Net
 
 pytestmark = pytest.mark.skipif(bool(REASON), reason=REASON)
 

@@ -2,7 +2,8 @@
 
 import psutil
 import pytest
-from slurm_cluster import SlurmCluster, missing
+
+from support.cluster.slurm_cluster import SlurmCluster, missing
 
 needs_slurm = pytest.mark.skipif(bool(missing()), reason=f"no SLURM: {missing()}")
 
@@ -38,6 +39,6 @@ def test_nothing_is_left_of_a_cluster_when_a_test_fails(tmp_path):
 
 @needs_slurm
 def test_a_cluster_that_does_not_come_up_says_why(tmp_path, monkeypatch):
-    monkeypatch.setattr("slurm_cluster.CONFIGURATION", "ClusterName=broken\n")
+    monkeypatch.setattr("support.cluster.slurm_cluster.CONFIGURATION", "ClusterName=broken\n")
     with pytest.raises(AssertionError, match="slurmctld: "):
         SlurmCluster(tmp_path).__enter__()

@@ -4,11 +4,11 @@ A requeued job starts again after 6 seconds, so few jobs go through all of it.
 """
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-from slurm_jobs import Desk, can_start
 
+from support.cluster.slurm_jobs import Desk, can_start
+from support.paths import worker
 from unisono.cli.running import run_recipe
 from unisono.recipe import Recipe
 from unisono.train.resuming import recipe_of
@@ -129,7 +129,7 @@ def test_supervisors_on_two_nodes_go_on(desk, sha256):
 def test_a_failure_on_one_node_that_would_come_again_is_not_queued_again(launcher, desk):
     if not can_start(launcher):
         pytest.skip("no MPI that srun can start")
-    frail = ["--model", f"{Path(__file__).with_name('frail_module.py')}:make", "--epochs", "30", "--mem", "500M"]
+    frail = ["--model", f"{worker('frail_module')[1]}:make", "--epochs", "30", "--mem", "500M"]
     job = desk.submit(*frail, "--launcher", launcher, "--nodes", "2", "--ranks-per-node", "1", "--job-name", "frail")
     desk.until_over(job)
     said = desk.output(job)

@@ -7,8 +7,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from slurm_jobs import Desk
 
+from support.cluster.slurm_jobs import Desk
 from unisono.cli.running import run_recipe
 from unisono.recipe import Recipe
 

@@ -4,8 +4,8 @@ import json
 import sys
 
 import pytest
-from slurm_jobs import Desk, can_start
 
+from support.cluster.slurm_jobs import Desk, can_start
 from unisono.cli.running import run_recipe
 from unisono.recipe import Recipe
 

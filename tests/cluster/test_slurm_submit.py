@@ -7,8 +7,8 @@ import re
 from dataclasses import replace
 
 import pytest
-from slurm_jobs import QUICK, Desk, can_start, rank_of
 
+from support.cluster.slurm_jobs import QUICK, Desk, can_start, rank_of
 from unisono.cli.running import run_recipe
 from unisono.launch.commands import find_program
 from unisono.recipe_reading import load

@@ -1,17 +1,13 @@
 """What is special to MPI; the rest is in tests/conformance. One world of 3 ranks runs all checks."""
 
 import subprocess
-import sys
 from functools import cache
 from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from backend_checks import CHECKS, passed_everywhere
-
+from support.comm.backend_checks import CHECKS, passed_everywhere
+from support.paths import IMPORTS, worker
 from unisono.launch.commands import find_program, mpirun
 from unisono.launch.environments import mpi_environment
 
@@ -20,13 +16,12 @@ pytestmark = [
     pytest.mark.skipif(find_program("mpirun") is None, reason="mpirun is not installed"),
 ]
 
-WORKER = str(Path(__file__).parent / "mpi_worker.py")
 EXTRA = ["half_precision_is_refused", "long_arrays_go_in_pieces", "unchecked_gives_the_same"]
 
 
 def start(environment: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = mpirun(3, [sys.executable, WORKER, *arguments])
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100, check=False)
+    command = mpirun(3, [*worker("mpi_backend"), *arguments])
+    return subprocess.run(command, env=environment | IMPORTS, capture_output=True, text=True, timeout=100, check=False)
 
 
 @cache

@@ -5,22 +5,18 @@ import subprocess
 import sys
 from functools import cache
 from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
-from backend_checks import CHECKS, passed_everywhere
-from ports import free_port
-
+from support.comm.backend_checks import CHECKS, passed_everywhere
+from support.paths import IMPORTS, QUIET_END, worker
+from support.ports import free_port
 from unisono.launch.environments import child_environment
 
 pytestmark = pytest.mark.skipif(not find_spec("torch"), reason="torch is not installed")
 
-WORKER = str(Path(__file__).parent / "torch_worker.py")
-QUIET_END = str(Path(__file__).parents[1] / "launch" / "quiet_end.py")
+WORKER = worker("torch_backend")[1]
+ENVIRONMENT = child_environment(threads=1) | IMPORTS
 EXTRA = [
     "half_precision_is_reduced",
     "torchs_default_group_is_left_alone",
@@ -33,8 +29,7 @@ EXTRA = [
 @cache
 def world_of_three() -> subprocess.CompletedProcess[str]:
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=3"]
-    environment = child_environment(threads=1)
-    return subprocess.run([*torchrun, WORKER], env=environment, capture_output=True, text=True, timeout=90, check=False)
+    return subprocess.run([*torchrun, WORKER], env=ENVIRONMENT, capture_output=True, text=True, timeout=90, check=False)
 
 
 @pytest.mark.parametrize("name", [check.__name__ for check in CHECKS] + EXTRA)
@@ -54,7 +49,7 @@ def test_a_rank_that_leaves_is_noticed_at_once(part, code):
     ranks = [
         subprocess.Popen(
             [sys.executable, QUIET_END, WORKER, str(rank), "2", address, part],
-            env=child_environment(threads=1),
+            env=ENVIRONMENT,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -67,14 +62,14 @@ def test_a_rank_that_leaves_is_noticed_at_once(part, code):
 
 
 def test_whoever_takes_a_ranks_place_is_found_out():
-    words, environment = [sys.executable, WORKER, "stranger"], child_environment(threads=1)
-    ended = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=100, check=False)
+    words = [sys.executable, WORKER, "stranger"]
+    ended = subprocess.run(words, env=ENVIRONMENT, capture_output=True, text=True, timeout=100, check=False)
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.startswith("PASSED"), ended.stdout
 
 
 def test_what_cannot_be_connected_is_refused():
     """In a process of its own: importing torch here would start threads in the process that other tests fork."""
-    words, environment = [sys.executable, WORKER, "refusals"], child_environment(threads=1)
-    ended = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    words = [sys.executable, WORKER, "refusals"]
+    ended = subprocess.run(words, env=ENVIRONMENT, capture_output=True, text=True, timeout=60, check=False)
     assert (ended.returncode, ended.stderr) == (0, ""), "torch has nothing to add"

@@ -9,25 +9,21 @@ import subprocess
 import sys
 from functools import cache
 from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
-from checks import CHECKS
-from ports import free_port
-from worker import MARK, TIMEOUT_S, run_checks
-
 import unisono
+from support.comm.conformance_checks import CHECKS
+from support.paths import IMPORTS, worker
+from support.ports import free_port
+from support.workers.conformance import MARK, TIMEOUT_S, run_checks
 from unisono.comm.authentication import Secret
 from unisono.comm.roll_call import Join
 from unisono.comm.serial import SerialCommunicator
 from unisono.launch.commands import mpirun
 from unisono.launch.environments import child_environment, mpi_environment
 
-WORKER = str(Path(__file__).parent / "worker.py")
+WORKER = worker("conformance")[1]
 SIZES = {"shm": [1, 2, 3, 4, 5], "mpi": [1, 2, 3, 5], "gloo": [1, 2, 3, 4]}
 WORLDS = [("serial", 1), *((transport, size) for transport, sizes in SIZES.items() for size in sizes)]
 NEEDS = {"mpi": "mpi4py", "gloo": "torch"}
@@ -62,7 +58,9 @@ def outcome_of(transport: str, size: int) -> dict[str, str]:
         torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={size}"]
         command, environment = [sys.executable, *torchrun, WORKER, "gloo"], child_environment(threads=1)
     try:
-        ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=110, check=False)
+        ended = subprocess.run(
+            command, env=environment | IMPORTS, capture_output=True, text=True, timeout=110, check=False
+        )
     except subprocess.TimeoutExpired as expired:
         return {name: str(expired) for name in CHECKS}  # once: not every check of this world waits again
     lines = [line for line in ended.stdout.splitlines() if line.startswith(MARK)]

@@ -1,15 +1,10 @@
 """Fixtures for everything that fetches: no test of this folder touches the network or the user's home."""
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from image_server import Server, image_arrays, image_files, image_set, serving
-
+from support.data.image_server import Server, image_arrays, image_files, image_set, serving
 from unisono.data import images
 
 

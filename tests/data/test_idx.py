@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from image_server import idx_bytes
 
+from support.data.image_server import idx_bytes
 from unisono.data import idx
 from unisono.errors import UserError
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from image_server import idx_bytes, image_arrays, image_files, image_set
 
+from support.data.image_server import idx_bytes, image_arrays, image_files, image_set
 from unisono.data import images
 from unisono.data.options import DataOptions
 from unisono.data.sources import load

@@ -1,12 +1,11 @@
 import hashlib
 import os
 import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
+from support.paths import worker
 from unisono.data import digits
 from unisono.data.options import DataOptions
 from unisono.data.sources import ABOUT, load, whereabouts
@@ -92,7 +91,7 @@ def test_small_files_and_short_options_never_take_a_gigabyte(tmp_path):
     assert all((tmp_path / name).stat().st_size < 1 << 20 for name in ("most.npz", "more.npz", "train_x.npy"))
     specs = ["most.npz", "more.npz", "./", "long.txt", "long.npz"]
     specs += ["synthetic-text:characters=1" + "0" * 14, "synthetic:rows=13,classes=1" + "0" * 14]
-    command = [sys.executable, Path(__file__).with_name("memory_bombs.py"), *specs]
+    command = [*worker("memory_bombs"), *specs]
     environment = os.environ | {"OPENBLAS_NUM_THREADS": "1"}
     done = subprocess.run(
         command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False

@@ -1,14 +1,8 @@
 """A node's energy: measured, estimated or unknown, and never one for the other; idle power apart; nodes together."""
 
-import sys
-from pathlib import Path
-
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from fakes import Clock, FakeNvml, make_zone, set_energy
-
+from support.energy.counters import Clock, FakeNvml, make_zone, set_energy
 from unisono.energy.meter import IDLE_S, Counters, Meter, Reading, together
 from unisono.energy.nvml import find_gpus
 from unisono.energy.rapl import find_zones

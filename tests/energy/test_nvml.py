@@ -1,14 +1,8 @@
 """GPUs: energy counted by them or by watts times seconds; R3's own figures; what is said where none answers."""
 
-import sys
-from pathlib import Path
-
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from fakes import Clock, FakeNvml
-
+from support.energy.counters import Clock, FakeNvml
 from unisono.energy.meter import Counters, Meter
 from unisono.energy.nvml import find_gpus
 

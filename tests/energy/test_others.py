@@ -1,17 +1,12 @@
 """Others on the machine: counted on our cores, without what we used ourselves; said where it is felt."""
 
 import os
-import sys
 from collections import namedtuple
-from pathlib import Path
 
 import psutil
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from fakes import Clock
-
+from support.energy.counters import Clock
 from unisono.energy import others
 from unisono.energy.others import Others, disturbance
 from unisono.energy.processes import busy_s, look_at_node

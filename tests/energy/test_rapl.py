@@ -1,14 +1,10 @@
 """Energy counters of processors: which count, what a wrap is, what is said where there are none."""
 
-import sys
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from fakes import make_zone, set_energy
-
+from support.energy.counters import make_zone, set_energy
 from unisono.energy.rapl import find_zones
 
 

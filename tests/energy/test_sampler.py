@@ -2,15 +2,10 @@
 
 import csv
 import os
-import sys
-from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from fakes import Clock, FakeNvml
-
+from support.energy.counters import Clock, FakeNvml
 from unisono.energy.meter import Counters, Meter
 from unisono.energy.nvml import find_gpus
 from unisono.energy.processes import Process, look

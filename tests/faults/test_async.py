@@ -4,86 +4,22 @@ A run that lost a master has the bits of a quiet one. What a run that lost a wor
 its log by the plain loop, and must be what it found, to the last bit.
 """
 
-import mmap
-import multiprocessing
-import os
-import signal
-import sys
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "strategies" / "asynchronous"))
-from async_reference import in_turn, reference
-
+from support.faults.async_runs import PUSHES, RECIPE, Knife, deaths, lend, run
+from support.strategies.async_reference import in_turn, reference
 from unisono.optim.base import Optimizer
-from unisono.recipe import Recipe
 from unisono.strategies.asynchronous.applying import Applying
-from unisono.strategies.asynchronous.arena import AsyncArena
-from unisono.strategies.asynchronous.clerk import DROP, HELLO, PUSH
+from unisono.strategies.asynchronous.clerk import HELLO, PUSH
 from unisono.strategies.asynchronous.desk import Desk
 from unisono.strategies.asynchronous.part import Part
 from unisono.strategies.asynchronous.worker import Worker
 from unisono.train.job import prepare
-from unisono.train.team import Places, Team
 
-pytestmark = pytest.mark.usefixtures("no_price")
-
-RECIPE = Recipe(
-    strategy="async", order="round-robin", ranks=5, masters=2, model="bn-mlp:300", batch_size=6, epochs=1,
-    data="synthetic:classes=4,rows=90,features=8,test_rows=60", optimizer="momentum", lr=0.1,
-)  # fmt: skip
-PUSHES = 15
-
-
-class Knife:
-    """Ends the process of `rank` when it calls a method for the n-th time, before or after it is done.
-
-    rank None: of any worker, when workers have called it n times.
-    """
-
-    def __init__(self, rank: int | None, at: int, when: str, spoil: Callable[..., None] = lambda *given: None) -> None:
-        self.rank, self.at, self.when, self.spoil = rank, at, when, spoil
-        self._memory = mmap.mmap(-1, 4096)  # calls; whether it struck
-        self._counting = multiprocessing.get_context("fork").Lock()  # several workers may call it at once
-
-    @property
-    def struck(self) -> bool:
-        return bool(self._memory[1])
-
-    def into(self, monkeypatch: Any, cls: type, name: str) -> "Knife":
-        method, live = getattr(cls, name), Team._live
-        me = [-1]
-
-        def born(team: Team, slot: int, *rest: Any) -> Any:
-            me[0] = slot
-            return live(team, slot, *rest)
-
-        def called(this: Any, *given: Any) -> Any:
-            mine = (me[0] == self.rank or (self.rank is None and me[0] >= RECIPE.masters)) and not self.struck
-            now = False
-            if mine:
-                with self._counting:
-                    self._memory[0] += 1
-                    now = self._memory[0] == self.at
-            if now and self.when == "before":
-                self._strike(*given)
-            found = method(this, *given)
-            if now:
-                self._strike(*given)
-            return found
-
-        monkeypatch.setattr(Team, "_live", born)
-        monkeypatch.setattr(cls, name, called)
-        return self
-
-    def _strike(self, *given: Any) -> None:
-        self._memory[1] = 1
-        self.spoil(*given)
-        os.kill(os.getpid(), signal.SIGKILL)
+pytestmark = pytest.mark.usefixtures("no_price", "few_cores")
 
 
 def spoil(params: Any, gradient: Any, state: Any, *rest: Any) -> None:
@@ -94,30 +30,6 @@ def spoil(params: Any, gradient: Any, state: Any, *rest: Any) -> None:
 
 def spoil_new(entry: Any, gradient: Any, places: Any, *rest: Any) -> None:
     places.new[: len(places.new) // 2] += 1.0
-
-
-@pytest.fixture(autouse=True)
-def few_cores(monkeypatch) -> None:
-    """So that masters do their work themselves, whatever the machine; `lend` is for the others."""
-    monkeypatch.setattr("unisono.strategies.asynchronous.arena.usable_cores", lambda: 0)
-
-
-def run(recipe: Recipe) -> tuple[str, list[Any], list[dict[str, Any]]]:
-    """(hash, the log of the last epoch, events); every batch was used once."""
-    events: list[dict[str, Any]] = []
-    records: list[dict[str, Any]] = []
-    team = Team(prepare(recipe), Places())
-    outcome = team.train(lambda rank, value: records.append(value) if "metrics" in value else None, events.append)
-    boxes = team._setup.boxes
-    log = [boxes.entry(number) for number in range(boxes.ordered(recipe.epochs))]
-    assert sorted(entry.batch for entry in log if entry.kind in (PUSH, DROP)) == list(range(PUSHES))
-    assert records[-1]["metrics"]["train_loss"] > 0
-    assert sum(entry["samples"] for entry in records[-1]["ranks"]) == 90
-    return next(found for found in outcome.results.values() if found)["weights_sha256"], log, events
-
-
-def deaths(events: list[dict[str, Any]]) -> list[int]:
-    return [event["rank"] for event in events if event["kind"] == "death"]
 
 
 MASTER = [
@@ -195,13 +107,6 @@ def test_the_death_of_a_worker_costs_its_batch_alone(monkeypatch, name, when, re
     assert deaths(events) == [3]
     order = [(entry.rank, entry.batch) for entry in log if entry.kind in (HELLO, PUSH)]
     assert sha256 == reference(prepare(recipe), [order])
-
-
-def lend(monkeypatch: Any) -> None:
-    """Enough cores for everybody, so workers lend a hand; masters, which need not do anything, leave it to them."""
-    monkeypatch.setattr("unisono.strategies.asynchronous.arena.usable_cores", lambda: 64)
-    lent = AsyncArena._lend
-    monkeypatch.setattr(AsyncArena, "_lend", lambda rank: rank._computes and lent(rank))
 
 
 HANDS = [

@@ -2,15 +2,11 @@
 
 import mmap
 import random
-import sys
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 import torment as tormentor
 from torment import KILL, STOP, TWICE, WHILE_STOPPED, Habits, Run, torment
 

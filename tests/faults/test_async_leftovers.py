@@ -6,7 +6,6 @@ import mmap
 import os
 import signal
 import struct
-import sys
 import termios
 from dataclasses import replace
 from pathlib import Path
@@ -14,9 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-from test_async import PUSHES, RECIPE, Knife, deaths, few_cores, lend, reference, run  # noqa: F401
-
+from support.faults.async_runs import PUSHES, RECIPE, Knife, deaths, lend, run
+from support.strategies.async_reference import reference
 from unisono.arena.pens import Pens
 from unisono.arena.protocol import freezing
 from unisono.arena.waiting import wait_until
@@ -33,7 +31,7 @@ from unisono.train.rundir import RunDirectory
 from unisono.train.snapshots.finding import require_newest
 from unisono.train.team import Halted, Places, Team
 
-pytestmark = pytest.mark.usefixtures("no_price")
+pytestmark = pytest.mark.usefixtures("no_price", "few_cores")
 
 
 def write_order(path: Path, epochs: int = 1) -> str:

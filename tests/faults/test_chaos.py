@@ -2,7 +2,6 @@
 
 import mmap
 import random
-import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -10,13 +9,11 @@ from typing import Any
 
 import psutil
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from chaos import Outcome
 from relay import FAST, relay
 from torment import KILL, STOP, TWICE, WHILE_STOPPED, Habits, Run, torment
-from trials import SMALL, STEPS, quiet
 
+from support.faults.trials import SMALL, STEPS, quiet
 from unisono.arena.member import Member
 from unisono.cli.running import run_recipe
 

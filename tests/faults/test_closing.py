@@ -1,16 +1,12 @@
 """A death while an epoch is closed or the run ends: every epoch is written down, and once."""
 
 import json
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-from plans import PULSED, REPORT, Fault, Plan, kill_at
-from trials import CLOSING, FINAL, SMALL, quiet, run, trial
-
+from support.faults.plans import PULSED, REPORT, Fault, Plan, kill_at
+from support.faults.trials import CLOSING, FINAL, SMALL, quiet, run, trial
 from unisono.arena.protocol import COMMIT, READY
 from unisono.cli.running import run_recipe
 from unisono.train.snapshots.finding import require_newest

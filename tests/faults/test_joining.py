@@ -1,15 +1,11 @@
 """Replacements: they die while they join, and whoever is the only rank left is not the last while one is coming."""
 
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-from plans import BIRTH, ENTRY, FLAG, FROZEN, PULSED, REPORT, UPDATE, Fault, kill_at
-from trials import FINAL, SMALL, quiet, trial
-
+from support.faults.plans import BIRTH, ENTRY, FLAG, FROZEN, PULSED, REPORT, UPDATE, Fault, kill_at
+from support.faults.trials import FINAL, SMALL, quiet, trial
 from unisono.arena.protocol import COMMIT, READY, View, current_view, publish, words_needed
 from unisono.launch.supervision import READY as TO_JOIN
 

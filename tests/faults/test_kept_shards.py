@@ -2,7 +2,6 @@
 
 import os
 import signal
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,10 +9,8 @@ from typing import Any
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-from plans import FROZEN, PULSED, Fault, kill_at
-from trials import CLOSING, SMALL, quiet, trial
-
+from support.faults.plans import FROZEN, PULSED, Fault, kill_at
+from support.faults.trials import CLOSING, SMALL, quiet, trial
 from unisono.arena.protocol import READY, freezing
 from unisono.arena.waiting import wait_until
 from unisono.launch.newcomers import Newcomers

@@ -1,16 +1,12 @@
 """A rank dies while replicas walk alone, or where they meet: the result is that of the quiet run."""
 
-import sys
 from dataclasses import replace
 from itertools import product as products
-from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-from plans import BUFFERS_MARK, FROZEN, MARK, PULSED, UPDATE, Fault, kill_at
-from trials import SMALL, quiet, trial
-
+from support.faults.plans import BUFFERS_MARK, FROZEN, MARK, PULSED, UPDATE, Fault, kill_at
+from support.faults.trials import SMALL, quiet, trial
 from unisono.arena.protocol import COMMIT, READY
 
 LOCAL = replace(SMALL, strategy="local", sync_every=3, batch_size=16)

@@ -1,15 +1,11 @@
 """A rank dies at any point of a step, at any place: the result is that of the quiet run."""
 
-import sys
 from itertools import product as products
-from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-from plans import BUFFERS_MARK, FROZEN, MARK, PULSED, UPDATE, Fault, kill_at
-from trials import PLAIN, SMALL, STEPS, quiet, trial
-
+from support.faults.plans import BUFFERS_MARK, FROZEN, MARK, PULSED, UPDATE, Fault, kill_at
+from support.faults.trials import PLAIN, SMALL, STEPS, quiet, trial
 from unisono.arena.protocol import COMMIT, NORMS, READY
 
 RANKS = (0, 1, 3)

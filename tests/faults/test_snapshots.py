@@ -1,15 +1,11 @@
 """Deaths while a snapshot is decided, copied and told: whatever is on the disk is whole, and leads to the same end."""
 
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-from plans import FLAG, REPORT, SPARE, UPDATE, Fault, Plan, kill_at, wait_until_still
-from trials import SMALL, quiet, run, trial
-
+from support.faults.plans import FLAG, REPORT, SPARE, UPDATE, Fault, Plan, kill_at, wait_until_still
+from support.faults.trials import SMALL, quiet, run, trial
 from unisono.arena.protocol import COMMIT, READY
 from unisono.train.snapshots.finding import listed, require_newest, verified
 from unisono.train.team import Halted, Places

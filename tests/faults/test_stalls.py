@@ -5,7 +5,6 @@ import os
 import re
 import select
 import signal
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -14,14 +13,12 @@ from typing import Any
 
 import psutil
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-from plans import FROZEN, PULSED, Fault, Plan, fail, kill_at, loop_for_ever, stop
 from relay import summary_of
 from torment import Run
-from trials import CLOSING, SMALL, quiet, run
 
 import unisono
+from support.faults.plans import FROZEN, PULSED, Fault, Plan, fail, kill_at, loop_for_ever, stop
+from support.faults.trials import CLOSING, SMALL, quiet, run
 from unisono.arena.protocol import COMMIT, READY
 from unisono.cli.running import run_recipe
 from unisono.errors import RankFailed

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 import torch
-from loop_cases import Case, X, Y, all_of, go, label, made, on, plain
 from torch import nn
 from torch.utils.data import Dataset
 
+from support.loop.loop_cases import Case, X, Y, all_of, go, label, made, on, plain
 from unisono.errors import UserError
 from unisono.world import World
 

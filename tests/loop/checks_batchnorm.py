@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from loop_cases import CLASSES, IMAGES, Case, X, Y, all_of, digest, label, made, noisy, on
 from torch import Tensor, nn
 
+from support.loop.loop_cases import CLASSES, IMAGES, Case, X, Y, all_of, digest, label, made, noisy, on
 from unisono.data.shards import Plan
 from unisono.errors import RankFailed
 from unisono.world import World

@@ -5,7 +5,9 @@ from dataclasses import replace
 
 import numpy as np
 import torch
-from loop_cases import (
+from torch import Tensor, nn
+
+from support.loop.loop_cases import (
     CLASSES,
     FEATURES,
     IMAGES,
@@ -26,7 +28,6 @@ from loop_cases import (
     outcome,
     wide_residual,
 )
-from torch import Tensor, nn
 
 NOISY = Case()
 IMAGE = Case(convolutional, (IMAGES, Y), batches={"batch_size": 40})

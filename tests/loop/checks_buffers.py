@@ -4,9 +4,9 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from loop_cases import FEATURES, ROWS, Case, X, Y, all_of, label, made, noisy, on, plain
 from torch import Tensor, nn
 
+from support.loop.loop_cases import FEATURES, ROWS, Case, X, Y, all_of, label, made, noisy, on, plain
 from unisono.world import World
 
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from loop_cases import FEATURES, ROWS, Case, X, Y, check_same_bits, digest, label, made, on, plain
 from torch import Tensor
 from torch.utils.data import Dataset, Subset, TensorDataset
 
+from support.loop.loop_cases import FEATURES, ROWS, Case, X, Y, check_same_bits, digest, label, made, on, plain
 from unisono.world import World
 
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from loop_cases import ROWS, Case, X, Y, all_of, label, made, on, plain
 from torch import nn
 
+from support.loop.loop_cases import ROWS, Case, X, Y, all_of, label, made, on, plain
 from unisono.loop.given_state import Entry, GivenState, read_state, torch_state
 from unisono.models.base import Layout
 from unisono.world import World

@@ -3,10 +3,10 @@
 from collections.abc import Callable
 
 import torch
-from loop_cases import Case, X, Y, all_of, go, label, made, on, plain
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+from support.loop.loop_cases import Case, X, Y, all_of, go, label, made, on, plain
 from unisono.world import World
 
 CASE = Case()

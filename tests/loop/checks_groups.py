@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
-from loop_cases import ROWS, Case, X, Y, label, made, on, plain
 from torch import nn
 
+from support.loop.loop_cases import ROWS, Case, X, Y, label, made, on, plain
 from unisono.world import World
 
 PARTS: dict[str, tuple[int, ...]] = {"ends": (0, 4), "middle": (2,), "last": (4,)}

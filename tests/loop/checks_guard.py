@@ -4,9 +4,9 @@ import copy
 
 import pytest
 import torch
-from loop_cases import CLASSES, FEATURES, Case, X, Y, all_of, digest, go, label, made, on, plain
 from torch import nn
 
+from support.loop.loop_cases import CLASSES, FEATURES, Case, X, Y, all_of, digest, go, label, made, on, plain
 from unisono.errors import RankFailed
 from unisono.world import World
 

@@ -1,9 +1,9 @@
 """What is refused in the loop itself: each a message with a hint on every rank, and no hang."""
 
 import torch
-from loop_cases import Case, X, Y, all_of, go, label, made
 from torch import nn
 
+from support.loop.loop_cases import Case, X, Y, all_of, go, label, made
 from unisono.world import World
 
 CASE = Case()

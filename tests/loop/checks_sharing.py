@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 
 import torch
-from loop_cases import Case, X, Y, label, made, plain
 from torch import nn
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
+from support.loop.loop_cases import Case, X, Y, label, made, plain
 from unisono.comm import node
 from unisono.world import World
 

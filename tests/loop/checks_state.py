@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from loop_cases import CLASSES, FEATURES, Case, X, Y, digest, label, made, on, plain
 from torch import nn
 
+from support.loop.loop_cases import CLASSES, FEATURES, Case, X, Y, digest, label, made, on, plain
 from unisono.world import World
 
 CASE = Case(clip=1.0)

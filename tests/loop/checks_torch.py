@@ -5,9 +5,9 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from loop_cases import FEATURES, ROWS, TOKENS, VOCABULARY, Case, X, Y, gpt, label, made, noisy, on, plain
 from torch import Tensor, nn
 
+from support.loop.loop_cases import FEATURES, ROWS, TOKENS, VOCABULARY, Case, X, Y, gpt, label, made, noisy, on, plain
 from unisono.data.shards import Plan
 from unisono.world import World
 

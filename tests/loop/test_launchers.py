@@ -5,22 +5,21 @@ import subprocess
 import sys
 from functools import cache
 from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 
+from support.paths import IMPORTS, QUIET_END, worker
 from unisono.launch.commands import find_program, mpirun
 from unisono.launch.environments import child_environment, mpi_environment
 
 pytestmark = pytest.mark.skipif(not find_spec("torch"), reason="torch is not installed")
 
-SCRIPT = [sys.executable, str(Path(__file__).parent / "launched.py")]
-QUIET_END = str(Path(__file__).parents[1] / "launch" / "quiet_end.py")
+SCRIPT = worker("own_loop")
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", QUIET_END, SCRIPT[1]]
 
 
 def started(command: list[str], environment: dict[str, str]) -> list:
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=110, check=False)
+    ended = subprocess.run(command, env=environment | IMPORTS, capture_output=True, text=True, timeout=110, check=False)
     assert ended.returncode == 0, ended.stderr[-4000:]
     (line,) = (line for line in ended.stdout.splitlines() if line.startswith("["))
     return json.loads(line)

@@ -2,7 +2,6 @@
 
 import importlib
 import re
-import sys
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,7 +13,6 @@ import unisono
 pytestmark = pytest.mark.skipif(not find_spec("torch"), reason="torch is not installed")
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE))
 
 MODULES = sorted(path.stem for path in HERE.glob("checks_*.py"))
 CHECKS = [
@@ -27,13 +25,13 @@ CHECKS = [
 @pytest.fixture(scope="module", autouse=True)
 def torch_is_imported() -> None:
     """Once for all: it is slow."""
-    importlib.import_module("loop_worker")
+    importlib.import_module("support.loop.loop_worker")
 
 
 @cache
 def outcomes(file: str) -> dict[str, str]:
     """Of the checks of a file, in a process of its own."""
-    from loop_worker import run_checks
+    from support.loop.loop_worker import run_checks
 
     found: dict[str, str] = unisono.run(lambda world: run_checks(file), 1, start="fork")[0]
     return found

@@ -1,15 +1,9 @@
 """Calls of different shapes, buffers, dropout and sums, through whole networks."""
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from model_cases import FEATURES, NETWORKS, call, ready, samples
-
+from support.models.model_cases import FEATURES, NETWORKS, call, ready, samples
 from unisono.errors import UserError
 from unisono.models.nets import build
 

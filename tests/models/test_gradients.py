@@ -1,16 +1,11 @@
 """Every hand-written backward against central differences, in float64."""
 
-import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from model_cases import FEATURES, LAYERS, NETWORKS, call, layer_state, ready, run_layer, samples
-
+from support.models.model_cases import FEATURES, LAYERS, NETWORKS, call, layer_state, ready, run_layer, samples
 from unisono.models.losses import MeanSquaredError, SoftmaxCrossEntropy
 
 STEP = 1e-6

@@ -1,17 +1,11 @@
 """Shards computed together against shards computed alone: the bits must be the same, for everything rests on it."""
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from model_cases import FEATURES, LAYERS, NETWORKS, call, layer_state, ready, run_layer, samples
-
+from support.models.model_cases import FEATURES, LAYERS, NETWORKS, call, layer_state, ready, run_layer, samples
 from unisono.models.losses import MeanSquaredError, SoftmaxCrossEntropy
 
 BATCHES = [1, 2, 5, 32, 64]

@@ -7,20 +7,17 @@ import json
 import subprocess
 import sys
 from importlib.util import find_spec
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from model_cases import FEATURES, call, samples
-
+from support.models.model_cases import FEATURES, call, samples
+from support.paths import worker
 from unisono.models.base import Model
 from unisono.models.nets import build
 from unisono.models.torch_names import torch_state
 
-REFERENCE = Path(__file__).parent / "torch_reference.py"
+REFERENCE = worker("torch_reference")[1]
 
 
 def sequential(*hidden: int, outputs: int, activation: str, normed: bool = False) -> list[list[object]]:

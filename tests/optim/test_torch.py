@@ -1,17 +1,12 @@
 """50 steps of each optimizer end where torch.optim ends."""
 
-import sys
 from functools import cache
 from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from torch_worker import CASES, run_all
-
 import unisono
+from support.optim.torch_differences import CASES, run_all
 
 
 @cache

@@ -1,11 +1,6 @@
-import sys
-from pathlib import Path
-
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-from run_records import SUMMARY, rank, tally_of
-
+from support.report.run_records import SUMMARY, rank, tally_of
 from unisono.report.advice import advice, enough_ranks, idle_share, live_shards, shard_cost
 
 

@@ -1,11 +1,6 @@
-import sys
-from pathlib import Path
-
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-from study_records import failed, record_of
-
+from support.report.study_records import failed, record_of
 from unisono.measure.study_options import StudyOptions
 from unisono.recipe import Recipe
 from unisono.report.compare import rows_of, table, words_of

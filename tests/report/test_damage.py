@@ -1,15 +1,12 @@
 """Damage to files of a run that a page does not show: it is named all the same, and a whole run has none."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-from made_run import make
-
 import unisono
+from support.report.made_run import make
 
 HEADER = "s_after_start,what,utilisation,memory_bytes,power_w,temperature_c\n"
 

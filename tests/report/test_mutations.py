@@ -13,11 +13,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-sys.path.insert(0, str(Path(__file__).parent))
-from made_run import make, summary_of
-from made_studies import ROWS, make_studies
-from mutations import mutations, put
-
+from support.report.made_run import make, summary_of
+from support.report.made_studies import ROWS, make_studies
+from support.report.mutations import mutations, put
 from unisono.errors import UserError
 from unisono.report.live.dashboard import dashboard
 from unisono.report.page.document import document

@@ -1,14 +1,9 @@
 """Other programs that were met: in rows, in a column, in a sentence; on tables of every study."""
 
-import sys
-from pathlib import Path
-
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-from profile_records import record as profiled
-from study_records import record_of
-
+from support.report.profile_records import record as profiled
+from support.report.study_records import record_of
 from unisono.measure.scale import cells_of_grid
 from unisono.recipe import Recipe
 from unisono.report import compare, limits, predict, profile, scale, tune

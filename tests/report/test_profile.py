@@ -2,15 +2,11 @@
 
 import io
 import json
-import sys
-from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-sys.path.insert(0, str(Path(__file__).parent))
-from profile_records import record, row
-
+from support.report.profile_records import record, row
 from unisono.report.profile import Shown, activation_rows, activations, grouped, sentences, sort, tables, write
 
 RECORD = record()

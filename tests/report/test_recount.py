@@ -1,17 +1,13 @@
 """A run counted again from the disk says what the terminal said."""
 
 import json
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-sys.path.insert(0, str(Path(__file__).parent))
-from made_run import PARAMETERS, make, record_of, summary_of
-
 import unisono
+from support.report.made_run import PARAMETERS, make, record_of, summary_of
 from unisono.data.shards import Plan
 from unisono.recipe import Recipe
 from unisono.report.recount import (

@@ -9,10 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-from made_run import make
-
 import unisono
+from support.report.made_run import make
 from unisono.cli.running import run_recipe
 from unisono.errors import UserError
 from unisono.recipe import Recipe

@@ -1,14 +1,10 @@
 """Rows, words and plots of scaling, from runs whose speeds are made up."""
 
-import sys
 import xml.etree.ElementTree as ET
-from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-from study_records import failed, record_of
-
+from support.report.study_records import failed, record_of
 from unisono.measure.scale import cells_of_grid
 from unisono.recipe import Recipe
 from unisono.report.limits import laws_of, words_of

@@ -1,14 +1,9 @@
 """What stands out, and what does not."""
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-from run_records import rank, record, tally_of
-
+from support.report.run_records import rank, record, tally_of
 from unisono.data.shards import Plan
 from unisono.report.tally import Dominant, Slow, Tally, dealt_of
 

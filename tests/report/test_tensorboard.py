@@ -16,9 +16,7 @@ pytest.importorskip("tensorboardX")
 from tensorboardX.crc32c import crc32c
 from tensorboardX.proto.event_pb2 import Event
 
-sys.path.insert(0, str(Path(__file__).parent))
-from run_records import rank, record
-
+from support.report.run_records import rank, record
 from unisono.cli.recorder import Recorder
 from unisono.errors import UserError
 from unisono.recipe import Recipe

@@ -1,12 +1,8 @@
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-from run_records import rank, record
-
+from support.report.run_records import rank, record
 from unisono.recipe import Recipe
 from unisono.report.train import Setting, epoch_line, event_line, opening, rank_lines
 from unisono.train.job import prepare

@@ -1,11 +1,6 @@
-import sys
-from pathlib import Path
-
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-from run_records import SUMMARY, rank, record, tally_of
-
+from support.report.run_records import SUMMARY, rank, record, tally_of
 from unisono.report.tally import Tally
 from unisono.report.verdict import findings, readable_s, verdict
 

@@ -1,18 +1,14 @@
 """`accelerate` against `sync` and `ddp`; without the package there is one clear message."""
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from support.strategies.peers_cases import JOB, NORMED, ROUNDING, distance, ends_agree, run_all
 from unisono.errors import UserError
 from unisono.recipe import Recipe
 from unisono.strategies import peers
 from unisono.strategies.peers import resolve
-
-sys.path.insert(0, str(Path(__file__).parent))
-from peers_cases import JOB, NORMED, ROUNDING, distance, ends_agree, run_all
 
 BY = {"strategy": "accelerate"}
 

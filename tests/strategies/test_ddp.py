@@ -1,19 +1,15 @@
 """`ddp` against `sync`: the same training but for rounding, on any number of ranks, and none of R3's faults."""
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from support.strategies.peers_cases import JOB, NORMED, ROUNDING, distance, ends_agree, run_all
 from unisono.errors import UserError
 from unisono.recipe import Recipe
 from unisono.strategies.harness import explained
 from unisono.strategies.peers import resolve
-
-sys.path.insert(0, str(Path(__file__).parent))
-from peers_cases import JOB, NORMED, ROUNDING, distance, ends_agree, run_all
 
 OWN = """
 import torch

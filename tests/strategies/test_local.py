@@ -1,16 +1,12 @@
 """local: any number of ranks equals replicas that walk in one process; a step at a time it is sync."""
 
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-from arena_cases import CLASSES, EPOCHS, FEATURES, SAMPLES, X, Y, batches, digest, plain_tree
-
 import unisono
+from support.strategies.arena_cases import CLASSES, EPOCHS, FEATURES, SAMPLES, X, Y, batches, digest, plain_tree
 from unisono.arena.canon import BLOCK
 from unisono.comm.base import Communicator
 from unisono.comm.wrappers import Counted

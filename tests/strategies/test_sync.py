@@ -1,15 +1,10 @@
 """Same bits: any number of ranks equals a plain single-process reference that computes shards one by one."""
 
-import sys
-from pathlib import Path
-
 import pytest
 
 import unisono
+from support.strategies.arena_cases import CASES, SAMPLES, reference, train
 from unisono.data.shards import Plan
-
-sys.path.insert(0, str(Path(__file__).parent))
-from arena_cases import CASES, SAMPLES, reference, train
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -5,7 +5,6 @@ Ranks are forked here, which is quick; `tests/faults/test_launchers.py` has real
 
 import os
 import signal
-import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,10 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "strategies" / "asynchronous"))
-from async_reference import in_turn, reference
-
 import unisono
+from support.strategies.async_reference import in_turn, reference
 from unisono.errors import RESUME_ME, CommError
 from unisono.recipe import Recipe
 from unisono.strategies.asynchronous.message_clerk import MessageClerk

@@ -11,13 +11,9 @@ import numpy as np
 import pytest
 
 pytest.importorskip("tensorboardX.crc32c")
-sys.path.insert(0, str(Path(__file__).parents[1] / "report"))
-sys.path.insert(0, str(Path(__file__).parents[1] / "cli"))
-sys.path.insert(0, str(Path(__file__).parent / "snapshots"))
-from forked_command import forked
-from run_records import rank, record
-from snapshot_cases import arrays_at, facts_at, put
-
+from support.cli.forked_command import forked
+from support.report.run_records import rank, record
+from support.train.snapshot_cases import arrays_at, facts_at, put
 from unisono.errors import UserError
 from unisono.recipe import Recipe
 from unisono.report.loss import plot_loss

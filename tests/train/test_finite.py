@@ -16,10 +16,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-sys.path.insert(0, str(Path(__file__).parent))
-from snapshot_waits import every_snapshot
-
 import unisono
+from support.train.snapshot_waits import every_snapshot
 from unisono.errors import RankFailed
 from unisono.models.nets import build
 from unisono.recipe import Recipe

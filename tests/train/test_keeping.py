@@ -17,8 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from torment import Run
 
 import unisono
@@ -33,7 +31,8 @@ from unisono.world import World
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("unisono.train.keeping")  # ranks are forked: what is imported here they need not import
-cases = pytest.importorskip("keeping_cases")
+from support.train import keeping_cases as cases  # noqa: E402
+
 STEPS, X, Y, Program, sha_of = cases.STEPS, cases.X, cases.Y, cases.Program, cases.sha_of
 torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)  # imports half of torch, once for all ranks
 
@@ -256,7 +255,7 @@ def test_a_thing_that_cannot_be_kept_any_more_does_not_end_the_training(tmp_path
     assert all(one.startswith("a snapshot could not be written: unisono.keep cannot keep own") for one in told)
 
 
-SCRIPT = [sys.executable, str(Path(__file__).parent / "keeping_cases.py")]
+SCRIPT = [sys.executable, cases.__file__]
 
 
 def started(command: list[str], environment: dict[str, str]) -> subprocess.CompletedProcess:

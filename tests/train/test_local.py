@@ -2,17 +2,13 @@
 
 import os
 import signal
-import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-from snapshot_waits import every_snapshot
-
 import unisono
+from support.train.snapshot_waits import every_snapshot
 from unisono.cli.recorder import _dealt
 from unisono.errors import RankFailed, UserError
 from unisono.recipe import Recipe

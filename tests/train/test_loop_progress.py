@@ -2,15 +2,12 @@
 
 import os
 import signal
-import sys
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 
 import unisono
 from unisono.errors import RESUME_ME, AskedToEnd, RankFailed, UserError
@@ -20,7 +17,8 @@ from unisono.world import World
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("unisono.train.keeping")  # ranks are forked: what is imported here they need not import
-cases = pytest.importorskip("keeping_cases")
+from support.train import keeping_cases as cases  # noqa: E402
+
 X, Y, sha_of = cases.X, cases.Y, cases.sha_of
 STEPS, EPOCHS = 4, 3  # 150 samples in batches of 40
 torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)  # imports half of torch, once for all ranks

@@ -1,16 +1,13 @@
 """Snapshots of the user's own loop with a right seal and wrong facts."""
 
 import shutil
-import sys
 import warnings
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-from forged_facts import mutated, reseal
-
 import unisono
+from support.train.forged_facts import mutated, reseal
 from unisono.comm.serial import SerialCommunicator
 from unisono.errors import UserError
 from unisono.train.snapshots import manifest as manifests

@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,9 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-from snapshot_waits import every_snapshot
-
+from support.train.snapshot_waits import every_snapshot
 from unisono.cli.rank import _begin
 from unisono.cli.running import run_recipe
 from unisono.comm.serial import SerialCommunicator

@@ -5,7 +5,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -16,9 +15,7 @@ from typing import Any, final
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-from snapshot_waits import every_snapshot
-
+from support.train.snapshot_waits import every_snapshot
 from unisono.errors import UserError
 from unisono.recipe import Recipe
 from unisono.train import saving

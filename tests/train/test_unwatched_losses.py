@@ -6,7 +6,6 @@ Ranks are forked, and nobody ends the others when one of them ends; `tests/fault
 import os
 import re
 import signal
-import sys
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -17,9 +16,7 @@ from typing import Any
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-from test_unwatched import SMALL, WAYS, train
-
+from support.train.unwatched_runs import SMALL, WAYS, train
 from unisono.arena import protocol
 from unisono.arena.member import Member
 from unisono.arena.segment import Segment

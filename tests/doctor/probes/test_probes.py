@@ -4,15 +4,11 @@ import re
 import shutil
 import socket
 import subprocess
-import sys
 from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "launch/slurm"))
-from answer_mutations import mutations
-
+from support.slurm.answer_mutations import mutations
 from unisono.doctor.finding import Finding
 from unisono.doctor.probes import accelerate, arithmetic, energy, gloo, machine, mpi, network, slurm, torch, training
 from unisono.errors import UnisonoError

@@ -1,14 +1,11 @@
 """What SLURM says, understood: real lines of it, and small scripts in the place of its commands."""
 
 import os
-import sys
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-from answer_mutations import mutations
-
+from support.slurm.answer_mutations import mutations
 from unisono.errors import UnisonoError, UserError
 from unisono.launch.slurm import client
 from unisono.launch.slurm.command import Answer, plain

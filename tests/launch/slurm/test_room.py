@@ -1,13 +1,8 @@
 """Jobs that could never start are refused, by what sinfo says."""
 
-import sys
-from pathlib import Path
-
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-from answer_mutations import mutations
-
+from support.slurm.answer_mutations import mutations
 from unisono.errors import UserError
 from unisono.launch.slurm import room
 from unisono.launch.slurm.command import plain

@@ -1,11 +1,6 @@
-import sys
-from pathlib import Path
-
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "report"))
-from made_run import make
-
+from support.report.made_run import make
 from unisono.errors import UserError
 from unisono.measure.prediction import points
 from unisono.measure.prediction.calibrating import calibrate

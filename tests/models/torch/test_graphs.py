@@ -1,18 +1,12 @@
 """Graphs that would leave parameters untrained are refused; gradients may be sparse."""
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from engine_cases import CLASSES, FEATURES, ROWS, call, samples
-
+from support.models.engine_cases import CLASSES, FEATURES, ROWS, call, samples
 from unisono.errors import UserError
 from unisono.models.torch.graphs import Watch, check_graph
 from unisono.models.torch.model import TorchModel

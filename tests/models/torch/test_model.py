@@ -2,17 +2,13 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from engine_cases import CASES, CLASSES, FEATURES, call, noise, ready, samples
-
+from support.models.engine_cases import CASES, CLASSES, FEATURES, call, noise, ready, samples
 from unisono.errors import UserError
 from unisono.models.torch.model import TorchModel
 from unisono.models.torch.seeding import seed_from, seeded

@@ -2,14 +2,11 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-from ranks_worker import run_all
-
 import unisono
+from support.models.rank_outcomes import run_all
 
 OWN = """
 import torch

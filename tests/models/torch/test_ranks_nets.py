@@ -1,15 +1,10 @@
 """Our networks by `unisono train`, in fp32, in bf16, with synchronised batch norm: same bits on 1, 2, 3, 4, 8 ranks."""
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-from ranks_worker import run_all
-
 import unisono
+from support.models.rank_outcomes import run_all
 
 NETS = {
     "bn-mlp": {"model": "bn-mlp:24,12", "engine": "torch", "dropout": 0.3},

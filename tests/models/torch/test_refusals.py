@@ -1,17 +1,13 @@
 """What the engine does not take, said by name before anything starts; and the user's own files."""
 
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from engine_cases import CLASSES, FEATURES, VOCABULARY
-
+from support.models.engine_cases import CLASSES, FEATURES, VOCABULARY
 from unisono.errors import UserError
 from unisono.models.torch.build import build
 from unisono.models.torch.model import TorchModel

@@ -1,18 +1,13 @@
 """Whichever generator a module draws from, what it draws is the shard's."""
 
 import random
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from engine_cases import CLASSES, FEATURES, ROWS, call, samples
-
+from support.models.engine_cases import CLASSES, FEATURES, ROWS, call, samples
 from unisono.errors import UserError
 from unisono.models.torch.model import TorchModel
 from unisono.models.torch.seeding import ALL, moved, places, return_to, seed_from

@@ -1,18 +1,12 @@
 """Synchronised batch norm: shards against one big batch, and what may go wrong among shards that wait for others."""
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from engine_cases import samples
-from sync_cases import CASES, IMAGES, ROWS, gradients, images, ready, rows, synced
-
+from support.models.engine_cases import samples
+from support.models.sync_cases import CASES, IMAGES, ROWS, gradients, images, ready, rows, synced
 from unisono.models.base import Part
 
 CUTS = {

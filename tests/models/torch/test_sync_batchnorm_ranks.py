@@ -1,14 +1,9 @@
 """Whole runs with --sync-batchnorm: same bits on any number of ranks, also if some die in the middle of an exchange."""
 
-import sys
-from pathlib import Path
-
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-from sync_batchnorm_worker import run_all
-
 import unisono
+from support.models.sync_batchnorm_outcomes import run_all
 
 DATA = "synthetic:classes=4,rows=150,features=16,test_rows=300"
 SMALL = {"model": "bn-mlp:12,9", "dropout": 0.3, "data": DATA, "batch_size": 44, "epochs": 2, "sync_batchnorm": True}

@@ -1,18 +1,12 @@
 """Shards that are computed together: each has what is its own, and what one of them does wrong ends all."""
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from engine_cases import CLASSES, FEATURES, noise, samples
-from sync_cases import ROWS, gradients, ready, rows, synced
-
+from support.models.engine_cases import CLASSES, FEATURES, noise, samples
+from support.models.sync_cases import ROWS, gradients, ready, rows, synced
 from unisono.errors import UserError
 from unisono.models.torch.model import TorchModel
 from unisono.models.torch.seeding import seed_from

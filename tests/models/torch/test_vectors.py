@@ -1,16 +1,10 @@
 """Where a module's tensors lie: tied once, frozen and integers bit by bit, and files that load into the module."""
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from engine_cases import CASES, CLASSES, FEATURES, PLACES, VOCABULARY, call, ready, samples
-
+from support.models.engine_cases import CASES, CLASSES, FEATURES, PLACES, VOCABULARY, call, ready, samples
 from unisono.errors import UserError
 from unisono.models.torch.model import TorchModel
 from unisono.models.torch.task import Task

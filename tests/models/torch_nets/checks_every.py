@@ -4,8 +4,8 @@ import math
 
 import pytest
 import torch
-from net_cases import TRAINED, loss_of, made
 
+from support.models.net_cases import TRAINED, loss_of, made
 from unisono.errors import UserError
 from unisono.models import activations as numpy_activations
 from unisono.models.torch.nets import NETWORKS, build

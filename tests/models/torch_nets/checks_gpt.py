@@ -4,8 +4,8 @@ import math
 
 import pytest
 import torch
-from net_cases import loss_of, made, parameters
 
+from support.models.net_cases import loss_of, made, parameters
 from unisono.errors import UserError
 from unisono.models.torch.nets import build
 from unisono.models.torch.nets.gpt import Attention, Sizes

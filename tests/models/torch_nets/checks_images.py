@@ -1,10 +1,10 @@
 """cnn and wideresnet against what they say of themselves, written once more with plain functions."""
 
 import torch
-from net_cases import parameters
 from torch import Tensor, nn
 from torch.nn import functional
 
+from support.models.net_cases import parameters
 from unisono.models.torch.nets import build
 
 

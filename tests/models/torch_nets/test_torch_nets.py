@@ -15,7 +15,6 @@ from unisono.launch.environments import child_environment
 from unisono.models.torch import nets
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE))
 
 CHECKS = [
     name
@@ -28,7 +27,7 @@ needs_torch = pytest.mark.skipif(not find_spec("torch"), reason="torch is not in
 @cache
 def outcomes() -> dict[str, str]:
     def work(world: unisono.World) -> dict[str, str]:
-        from nets_worker import run_checks
+        from support.models.nets_worker import run_checks
 
         return run_checks()
 

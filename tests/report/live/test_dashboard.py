@@ -1,15 +1,11 @@
 import io
 import json
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 from rich.console import Console
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from made_run import PARAMETERS, make, record_of
-
+from support.report.made_run import PARAMETERS, make, record_of
 from unisono.recipe import Recipe
 from unisono.report.live.dashboard import bar_of, dashboard, spark
 from unisono.report.live.following import current

@@ -1,13 +1,9 @@
 import os
 import shutil
-import sys
-from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from made_run import PARAMETERS, make, record_of
-
+from support.report.made_run import PARAMETERS, make, record_of
 from unisono.recipe import Recipe
 from unisono.report.live import following
 from unisono.report.live.following import Follower, current, ended

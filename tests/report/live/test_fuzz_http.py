@@ -1,18 +1,15 @@
 """Requests that nobody should send: a status or a closed connection, nothing on stderr, nothing left."""
 
 import secrets
-import sys
 import threading
 import time
 from itertools import islice
-from pathlib import Path
 from random import Random
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-sys.path.insert(0, str(Path(__file__).parent))
 from fuzz_http import faults_of, requests, send, statuses_of
-from made_run import make
-from serving import served
+
+from support.report.made_run import make
+from support.report.serving import served
 
 COUNT = 1000
 

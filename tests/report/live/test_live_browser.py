@@ -1,18 +1,12 @@
 """The live page in a real browser: it grows with the run, keeps what the reader chose, and says when it is over."""
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from browsing import CHROMIUM, browser_pages, figure
-from made_run import PARAMETERS, make, record_of, summary_of
-
-sys.path.insert(0, str(Path(__file__).parent))
-from serving import served
-
+from support.report.browsing import CHROMIUM, browser_pages, figure
+from support.report.made_run import PARAMETERS, make, record_of, summary_of
+from support.report.serving import served
 from unisono.recipe import Recipe
 from unisono.report.live import following
 from unisono.report.live.server import LiveServer

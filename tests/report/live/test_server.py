@@ -3,19 +3,14 @@
 import http.client
 import json
 import socket
-import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-sys.path.insert(0, str(Path(__file__).parent))
-from made_run import make
-from serving import served
-
+from support.report.made_run import make
+from support.report.serving import served
 from unisono.errors import UserError
 from unisono.report.live import server as serving_module
 from unisono.report.live.server import LiveServer

@@ -1,14 +1,11 @@
 """The report of a long run, which takes seconds to make: made once."""
 
-import sys
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from made_run import make
-
 import unisono
+from support.report.made_run import make
 from unisono.report.page.document import document
 
 

@@ -1,20 +1,17 @@
 """The page in a real browser: charts drawn, nothing asked for, pointing and tables work, light and dark, a phone."""
 
 import json
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from browsing import CHROMIUM, browser_pages, figure
-from made_run import SPIKE, make
-from made_studies import make_studies
-from study_records import failed, record_of
-
 import unisono
+from support.report.browsing import CHROMIUM, browser_pages, figure
+from support.report.made_run import SPIKE, make
+from support.report.made_studies import make_studies
+from support.report.study_records import failed, record_of
 from unisono.recipe import Recipe
 from unisono.report import compare
 from unisono.report.page.document import document

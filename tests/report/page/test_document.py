@@ -3,7 +3,6 @@
 import json
 import re
 import shlex
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,10 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from made_run import SPIKE, make
-
 import unisono
+from support.report.made_run import SPIKE, make
 from unisono.recipe import Recipe
 from unisono.recipe_reading import load
 from unisono.report.page import document as module

@@ -1,15 +1,11 @@
 """The section on energy and utilisation: charts of whoever was watched, a table of several runs, nothing of nothing."""
 
 import json
-import sys
-from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from made_run import make
-
 import unisono
+from support.report.made_run import make
 from unisono.report.page.blocks import Lines, Table
 from unisono.report.page.document import document
 from unisono.report.page.sections.energy import section

@@ -1,15 +1,12 @@
 """Deaths among snapshots are found, whatever there is room for."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from made_run import make
-
 import unisono
+from support.report.made_run import make
 from unisono.report.page.axes import told
 from unisono.report.page.document import document
 from unisono.report.page.happenings import lines_of

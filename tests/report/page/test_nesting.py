@@ -1,13 +1,8 @@
 """A profile as nested frames: what is inside something lies in it, and adds up."""
 
-import sys
-from pathlib import Path
-
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from profile_records import record, row
-
+from support.report.profile_records import record, row
 from unisono.report.page.nesting import COLOURS, LEAST, frames_of
 
 

@@ -1,9 +1,4 @@
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from study_records import failed, record_of
-
+from support.report.study_records import failed, record_of
 from unisono.recipe import Recipe
 from unisono.report import compare
 from unisono.report.page.blocks import Text

@@ -1,16 +1,13 @@
 """Sections of studies, from records as their commands write them, and from damaged ones."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from made_run import make
-from made_studies import ROWS, compare_rows, points, predict_rows, profile_records, scale_rows, tune_rows
-
 import unisono
+from support.report.made_run import make
+from support.report.made_studies import ROWS, compare_rows, points, predict_rows, profile_records, scale_rows, tune_rows
 from unisono.recipe import Recipe
 from unisono.report.page.blocks import Lines, Rows
 from unisono.report.page.document import document, sections_of

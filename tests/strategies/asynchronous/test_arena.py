@@ -1,16 +1,12 @@
 """Asynchronous training in the arena: the bits of a plain loop that does the same, whatever the number of masters."""
 
-import sys
 from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-from async_reference import PUSHES, SMALL, in_turn, reference
-
+from support.strategies.async_reference import PUSHES, SMALL, in_turn, reference
 from unisono.arena import protocol
 from unisono.arena.member import Member
 from unisono.arena.segment import Segment

@@ -1,16 +1,12 @@
 """Asynchronous training over messages: the bits of the plain loop, as in the arena; errors reach everybody."""
 
-import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-from async_reference import PUSHES, SMALL, in_turn, reference
-
 import unisono
+from support.strategies.async_reference import PUSHES, SMALL, in_turn, reference
 from unisono.errors import RankFailed
 from unisono.launch.connect import connect_gloo
 from unisono.train.job import Job, prepare

@@ -1,14 +1,13 @@
 """Several machines end with the bits of one, and of the plain reference. Machines are pretended: an arena each."""
 
-import sys
 from contextlib import closing
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 import unisono
+from support.strategies.arena_cases import CASES, SAMPLES, TARGETS, X, Y, model_of, reference, train
 from unisono.data.loader import Loader
 from unisono.data.shards import Plan
 from unisono.optim.options import OptimizerOptions
@@ -19,9 +18,6 @@ from unisono.strategies.joining import Start
 from unisono.strategies.nodes.courier import Courier
 from unisono.strategies.nodes.parcel import Parcel
 from unisono.strategies.shared import Extent
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from arena_cases import CASES, SAMPLES, TARGETS, X, Y, model_of, reference, train
 
 LAYOUTS = {
     "2,2": (0, 0, 1, 1),

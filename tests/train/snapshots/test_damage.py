@@ -2,15 +2,11 @@
 
 import os
 import re
-import sys
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from snapshot_cases import contents, is_exact, put
-
+from support.train.snapshot_cases import contents, is_exact, put
 from unisono import resources
 from unisono.errors import UserError
 from unisono.train.snapshots.finding import newest, require_newest

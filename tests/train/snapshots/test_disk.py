@@ -3,16 +3,12 @@
 import errno
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from snapshot_cases import ERRORS, Watched, contents, failure, is_exact, positions, put
-
+from support.train.snapshot_cases import ERRORS, Watched, contents, failure, is_exact, positions, put
 from unisono.train.snapshots.disk import PIECE_BYTES, REAL, write_file
 from unisono.train.snapshots.finding import listed, newest, verified
 from unisono.train.snapshots.writing import NotWritten, write

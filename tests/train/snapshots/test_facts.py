@@ -2,15 +2,12 @@
 
 import os
 import shutil
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from forged_facts import mutated, reseal
-
+from support.train.forged_facts import mutated, reseal
 from unisono.cli.running import run_recipe
 from unisono.errors import UserError
 from unisono.recipe import Recipe

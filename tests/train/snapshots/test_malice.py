@@ -5,15 +5,11 @@ import json
 import os
 import pickle
 import struct
-import sys
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from snapshot_cases import contents, is_exact, put
-
+from support.train.snapshot_cases import contents, is_exact, put
 from unisono.errors import UserError
 from unisono.train.snapshots.finding import Found, newest, require_newest
 

@@ -5,15 +5,12 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from snapshot_cases import arrays_at, contents, facts_at, is_exact, positions, put
-
+from support.paths import IMPORTS
+from support.train.snapshot_cases import arrays_at, contents, facts_at, is_exact, positions, put
 from unisono.errors import UserError
 from unisono.train import weights
 from unisono.train.snapshots.finding import Found, newest, require_newest
@@ -209,13 +206,12 @@ def test_a_child_forked_during_a_write_does_not_keep_the_lock(tmp_path):
 MANY = """
 import sys
 from pathlib import Path
-sys.path.insert(0, sys.argv[2])
-from snapshot_cases import put
+from support.train.snapshot_cases import put
 from unisono.train.snapshots.writing import NotWritten
 done = refused = 0
 while done < 15:
     try:
-        put(Path(sys.argv[1]), 100 * int(sys.argv[3]) + done)
+        put(Path(sys.argv[1]), 100 * int(sys.argv[2]) + done)
         done += 1
     except NotWritten as error:
         assert "another process" in str(error), error
@@ -225,8 +221,9 @@ while done < 15:
 
 def test_two_writers_and_a_reader_at_once(tmp_path):
     put(tmp_path, 0)
-    here = str(Path(__file__).parent)
-    writers = [subprocess.Popen([sys.executable, "-c", MANY, tmp_path, here, str(k)]) for k in (1, 2)]
+    writers = [
+        subprocess.Popen([sys.executable, "-c", MANY, tmp_path, str(k)], env=os.environ | IMPORTS) for k in (1, 2)
+    ]
     try:
         while any(writer.poll() is None for writer in writers):
             found = newest(tmp_path)

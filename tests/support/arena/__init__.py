@@ -1,0 +1,1 @@
+"""Ranks, supervisor and memory in one process, in any order of memory accesses."""

@@ -1,0 +1,180 @@
+"""Faults that are put into the real code on purpose, one at a time: the interleavings must show each of them.
+
+The one idea: a mutant is a context in which one function of unisono is another one, or has another text (`edited`).
+
+    with MUTANTS["nothing is kept for undoing"](setting): found = setting.run({62: KILL})
+
+`edited` fails if the text is no longer there: then somebody has to say what the fault is now. A mutant must not patch
+anything while it runs: actors would leave their patches in another order than they came.
+"""
+
+import inspect
+import sys
+import textwrap
+from collections.abc import Callable, Collection, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from typing import Any, TypeAlias
+from unittest.mock import patch
+
+from support.arena.supervised_run import Setting
+from unisono.arena import protocol
+from unisono.arena.member import Member, Regrouped
+from unisono.arena.protocol import COMMIT, READY, View, Words, pack
+from unisono.arena.undo import Undo
+from unisono.launch.supervisor import Supervisor
+from unisono.strategies.owner import Owner
+from unisono.strategies.sync import Sync
+
+Mutant: TypeAlias = Callable[[Setting], AbstractContextManager[Any]]
+
+
+def patched(target: object, name: str, new: Any) -> Mutant:
+    return lambda setting: patch.object(target, name, new)
+
+
+def edited(owner: type, name: str, *edits: tuple[str, str]) -> Mutant:
+    """A method with another text."""
+
+    @contextmanager
+    def mutate(setting: Setting) -> Iterator[None]:
+        text = textwrap.dedent(inspect.getsource(getattr(owner, name)))
+        for old, new in edits:
+            assert text.count(old) == 1, f"{owner.__name__}.{name} has not once {old!r}: what is the fault now?"
+            text = text.replace(old, new)
+        space: dict[str, Any] = {}
+        exec(compile(text, f"<{name} with a fault>", "exec"), vars(sys.modules[owner.__module__]), space)
+        with patch.object(owner, name, space[name]):
+            yield
+
+    return mutate
+
+
+# --- the supervisor --------------------------------------------------------------------------------------------------
+
+_outcome, _publish = protocol.outcome, protocol.publish
+
+
+def of_the_living(words: Words, old: View, members: Collection[int]) -> View:
+    living = tuple(slot for slot in old.members if slot in members) or old.members
+    found = _outcome(words, replace(old, members=living), members)
+    return replace(found, dealers=old.members if found.dealers else ())
+
+
+def dealt_anew(words: Words, old: View, members: Collection[int]) -> View:
+    found = _outcome(words, old, members)
+    return replace(found, dealers=found.members) if found.reached == READY else found
+
+
+def number_first(words: Words, view: View, size: int) -> None:
+    words[0] = view.number
+    _publish(words, view, size)
+
+
+# --- ranks -----------------------------------------------------------------------------------------------------------
+
+_meet, _regroup, _keep, _take_chunk = Member.meet, Member._regroup, Undo.keep, Owner.take_chunk
+_advance, _current_view = protocol.advance, protocol.current_view
+
+
+def commits_alone(self: Member, position: int, phase: int) -> bool:
+    try:
+        return _meet(self, position, phase)
+    except Regrouped:
+        if phase != COMMIT:
+            raise
+        return False
+
+
+def judges_by_itself(self: Member, pc: int) -> None:
+    judged = _outcome(self.words, self.view, self.view.members)
+    try:
+        _regroup(self, pc)
+    except Regrouped:
+        self.view = replace(self.view, position=judged.position, reached=judged.reached, dealers=judged.dealers)
+        raise
+
+
+def goes_on(words: Words, slot: int, view: View, flag: int, pc: int) -> int:
+    pc = _advance(words, slot, view, flag, pc)
+    return protocol.PASSED if pc == protocol.STILL and protocol.arrived(words, view.members, flag) else pc
+
+
+def row_once(words: Words, size: int) -> View | None:
+    number = words[0]
+
+    class Row:
+        def __getitem__(self, at: int) -> int:
+            return number if at == 0 else words[at]
+
+    return _current_view(Row(), size) if number else None  # type: ignore[arg-type]
+
+
+def makers_of_two_views(words: Words, size: int, position: int) -> tuple[int, ...] | None:
+    view = protocol.current_view(words, size)
+    if view is None or view.position == position:
+        return view.dealers if view is not None and view.reached == READY else None
+    return view.members if protocol.arrived(words, view.members, pack(view.number, position, READY)) else None
+
+
+def marked_first(self: Undo, slot: int, position: int, low: int, high: int) -> None:
+    self._words[protocol.line(slot) + self._at] = position
+    _keep(self, slot, position, low, high)
+
+
+def first_chunk(self: Owner) -> None:
+    if not hasattr(self, "low"):
+        _take_chunk(self)
+
+
+def done_already(self: Sync) -> tuple[int, bool]:
+    return self._member.view.position, True
+
+
+def one_late(self: Sync) -> tuple[int, bool]:
+    view = self._member.view
+    return view.position + (view.number > 1), view.reached == COMMIT
+
+
+_KEEP = "shared.undo.keep(slot, position, self.low, self.high)"
+
+MUTANTS: dict[str, Mutant] = {
+    "nothing is kept for undoing": patched(Undo, "keep", lambda *given: None),
+    "the mark is set before the old values are kept": patched(Undo, "keep", marked_first),
+    "old values are kept after the update": edited(
+        Owner,
+        "update",
+        (_KEEP, "pass"),
+        ("self._update_buffers(position, live)", f"self._update_buffers(position, live)\n    {_KEEP}"),
+    ),
+    "nothing is taken back": edited(Supervisor, "_reform", ("self._care.restore(view)", "pass")),
+    "the view is published before the update is taken back": edited(
+        Supervisor,
+        "_reform",
+        ("self._care.restore(view)", "pass"),
+        (
+            "protocol.publish(self._words, view, self._size)",
+            "protocol.publish(self._words, view, self._size); self._care.restore(view)",
+        ),
+    ),
+    "the supervisor decides before all stand still": patched(protocol, "all_still", lambda words, living: True),
+    "what was reached is decided from the living alone": patched(protocol, "outcome", of_the_living),
+    "the new members are published as dealers": patched(protocol, "outcome", dealt_anew),
+    "the number of a view is published before its row": patched(protocol, "publish", number_first),
+    "no new view once somebody has finished": edited(Supervisor, "_reform", ("if over and not members:", "if over:")),
+    "each survivor decides by itself": patched(Member, "_regroup", judges_by_itself),
+    "a rank that is regrouped at a commit goes on": patched(Member, "meet", commits_alone),
+    "a rank goes on after it said that it stands still": patched(protocol, "advance", goes_on),
+    "the chunk of the old view is updated in the new one": patched(Owner, "take_chunk", first_chunk),
+    "gradients are summed as dealt among the new members": patched(
+        Sync, "_makers", lambda self, position: self._member.view.members
+    ),
+    "a replacement takes the round that it joins for done": patched(Sync, "at", property(done_already)),
+    "a replacement begins one round late": patched(Sync, "at", property(one_late)),
+    "the spare copy is made of a later round": patched(Owner, "copy_chunk", lambda self, position: None),
+}
+
+BUFFERS_NOT_KEPT = edited(
+    Owner, "_update_buffers", ("shared.buffers_undo.keep(self._member.slot, position, 0, len(buffers))", "pass")
+)
+"""Does not show while somebody is left: new buffers do not depend on old ones."""

@@ -1,0 +1,1 @@
+"""Commands: `unisono ...` forked or started, terminals, the options of small runs."""

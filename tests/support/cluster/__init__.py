@@ -1,0 +1,1 @@
+"""Several machines on this one: name spaces, a real SLURM."""

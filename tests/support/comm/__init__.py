@@ -1,0 +1,1 @@
+"""What every communicator must do."""

@@ -1,0 +1,1 @@
+"""Energy counters that tests turn by hand."""

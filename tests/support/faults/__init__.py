@@ -1,0 +1,1 @@
+"""Runs with planned faults, and what must come of them."""

@@ -1,0 +1,96 @@
+"""Trials: small runs under a fault plan, beside the same run with no fault.
+
+    found = trial(monkeypatch, SMALL, kill_at(0, 2, COMMIT, "before")); found.check(quiet(SMALL))
+
+The one idea: what a run has found is a hash and the numbers of its epochs, all but the times. Whatever happened to its
+ranks, these must be those of the quiet run, to the last digit.
+"""
+
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Any
+
+from support.faults.plans import Fault, Plan, go_on_when_all_are_there
+from unisono.launch.supervision import Outcome
+from unisono.recipe import Recipe
+from unisono.train.job import Job, prepare
+from unisono.train.team import Places, Team
+
+SMALL = Recipe(
+    ranks=4,
+    model="bn-mlp:300",  # 5,000 parameters: a block of 1024 for everybody, and buffers
+    data="synthetic:classes=4,rows=90,features=8,test_rows=1100",  # five blocks of 256 to evaluate
+    batch_size=32,  # three steps an epoch, the last one ragged
+    epochs=2,
+    optimizer="adam",
+    clip=0.05,  # norms are needed
+)
+STEPS, CLOSING, FINAL = 3, 4, 9
+"""Positions: 1 to 3 are steps, 4 closes the first epoch, 8 the second, 9 is the final round."""
+PLAIN = replace(SMALL, model="mlp:500", optimizer="momentum", clip=0.0, lr=0.1)
+"""No norms, no buffers."""
+
+
+@dataclass
+class Found:
+    """What a run left."""
+
+    sha256: str = ""
+    epochs: dict[int, dict[str, Any]] = field(default_factory=dict)
+    told: list[int] = field(default_factory=list)
+    """The epochs in the order in which they were told."""
+    events: list[dict[str, Any]] = field(default_factory=list)
+    outcome: Outcome = field(default_factory=Outcome)
+
+    def check(self, quiet: "Found") -> None:
+        assert self.epochs == quiet.epochs  # to the last digit
+        assert self.sha256 == quiet.sha256
+
+    def deaths(self) -> list[int]:
+        """Of members and of replacements that did not live to join."""
+        return [event["rank"] for event in self.events if event["kind"] in ("death", "newcomer")]
+
+
+@cache
+def job_of(recipe: Recipe) -> Job:
+    return prepare(recipe)
+
+
+def run(recipe: Recipe, places: Places | None = None, snapshot: Any = None) -> Found:
+    """A run in processes of its own, supervised by this one."""
+    found = Found()
+
+    def on_report(rank: int, record: dict[str, Any]) -> None:
+        if "metrics" not in record:
+            return
+        numbers = {name: value for name, value in record["metrics"].items() if not name.endswith("_s")}
+        epoch = numbers["epoch"]
+        assert found.epochs.setdefault(epoch, numbers) == numbers  # told twice, told the same
+        found.told.append(epoch)
+
+    team = Team(job_of(recipe), places or Places())
+    if snapshot is not None:
+        team.resume(snapshot)
+    found.outcome = team.train(on_report, found.events.append)
+    (result, *_) = (result for result in found.outcome.results.values() if result)
+    found.sha256 = result["weights_sha256"]
+    found.epochs[0] = {name: result[name] for name in ("train_loss", "test_loss", "test_accuracy", "epochs", "steps")}
+    return found
+
+
+@cache
+def quiet(recipe: Recipe) -> Found:
+    """Without faults, and on one rank."""
+    return run(replace(recipe, ranks=1))
+
+
+def trial(monkeypatch: Any, recipe: Recipe, *faults: Fault, places: Places | None = None, whole: bool = False) -> Found:
+    """All faults must strike; whoever was hit must be known. whole: nobody goes on before the lost are replaced."""
+    plan = Plan(*faults).install(monkeypatch)
+    if whole:
+        go_on_when_all_are_there(monkeypatch)
+    found = run(recipe, places)
+    assert plan.fired() == [True] * len(faults), [
+        fault for fault, fired in zip(faults, plan.fired(), strict=True) if not fired
+    ]
+    return found

@@ -1,0 +1,1 @@
+"""Small networks and data for loops of a user's own."""

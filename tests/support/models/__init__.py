@@ -1,0 +1,1 @@
+"""Models of both engines, their reference, and runs of them."""

@@ -1,0 +1,73 @@
+"""Trains with synchronised batch norm, killing ranks in the middle of exchanges as planned.
+
+    runs = [({"model": "bn-mlp:12", "ranks": 3}, [[1, 4, "before"]])]
+    unisono.run(lambda world: run_all(runs), 1, start="fork")     # in a process of its own that need not import torch
+
+A kill is (rank, which of its exchanges, before or after it arrived). Ranks are forked, so
+a patch here reaches them; each kill strikes once, whoever replaces its victim.
+"""
+
+import mmap
+import os
+import signal
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+import unisono.models.torch.build  # noqa: F401  # torch, once for all
+from unisono.recipe import Recipe
+from unisono.strategies.exchange import ArenaExchange
+from unisono.train.job import prepare
+from unisono.train.team import Places, Team
+
+ROWS, HERE = ArenaExchange.rows, ArenaExchange._all_here
+FIRED = mmap.mmap(-1, 4096)
+
+
+def plan(kills: list[list[Any]]) -> None:
+    FIRED[: len(kills)] = bytes(len(kills))
+    counts = {"before": 0, "after": 0}
+
+    def strike(exchange: ArenaExchange, when: str) -> None:
+        counts[when] += 1
+        for number, kill in enumerate(kills):
+            if kill == [exchange._member.slot, counts[when], when] and not FIRED[number]:
+                FIRED[number] = 1
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    def rows(exchange: ArenaExchange, label: int, values: list[np.ndarray]) -> np.ndarray:
+        strike(exchange, "before")
+        return ROWS(exchange, label, values)
+
+    def all_here(exchange: ArenaExchange) -> bool:
+        if counts["after"] < counts["before"]:
+            strike(exchange, "after")
+        return HERE(exchange)
+
+    ArenaExchange.rows, ArenaExchange._all_here = rows, all_here
+
+
+def outcome(options: dict[str, Any], kills: list[list[Any]]) -> dict[str, Any]:
+    plan(kills)
+    job, exchanges_s = prepare(Recipe(**options)), []
+
+    def on_report(rank: int, record: dict[str, Any]) -> None:
+        if "ranks" in record:
+            exchanges_s.append(min(entry["exchange_s"] for entry in record["ranks"]))
+
+    ended = Team(job, Places()).train(on_report)
+    (found, *_) = (result for result in ended.results.values() if result)
+    return {
+        "weights": found["weights_sha256"],
+        "scores": [found[name] for name in ("train_loss", "train_accuracy", "test_loss", "test_accuracy")],
+        "engine": job.recipe.engine,
+        "fired": [bool(FIRED[number]) for number in range(len(kills))],
+        "takeovers": ended.takeovers,
+        "timed": bool(exchanges_s) and min(exchanges_s) > 0,
+    }
+
+
+def run_all(runs: Sequence[tuple[dict[str, Any], list[list[Any]]]]) -> list[dict[str, Any]]:
+    """Of each run (options, kills): what came out."""
+    return [outcome(options, kills) for options, kills in runs]

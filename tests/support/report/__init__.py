@@ -1,0 +1,1 @@
+"""Run directories and studies made for reports, and browsers to see them."""

@@ -1,0 +1,1 @@
+"""Answers of SLURM's programs, whole and damaged."""

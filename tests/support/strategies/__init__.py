@@ -1,0 +1,1 @@
+"""Strategies beside a plain loop and beside each other."""

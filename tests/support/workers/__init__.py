@@ -1,0 +1,1 @@
+"""Scripts that tests start as processes."""
