@@ -3,11 +3,14 @@
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import pytest
 import torch
 from torch import nn
 
 from support.loop.loop_cases import ROWS, Case, X, Y, label, made, on, plain
 from unisono.world import World
+
+pytestmark = pytest.mark.forked
 
 PARTS: dict[str, tuple[int, ...]] = {"ends": (0, 4), "middle": (2,), "last": (4,)}
 """Which layers of `plain` are trained. With the middle one left out, one group lies on both sides of a gap."""
@@ -31,7 +34,7 @@ def by_torch(kind: str, layers: Iterable[int]) -> list[torch.Tensor]:
     return [parameter.detach() for parameter in model.parameters()]
 
 
-def check_what_is_in_no_group_is_not_trained() -> None:
+def test_what_is_in_no_group_is_not_trained() -> None:
     for kind in KINDS:
         for part, layers in PARTS.items():
 

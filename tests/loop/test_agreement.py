@@ -8,9 +8,12 @@ import torch
 from torch import nn
 from torch.utils.data import Dataset
 
-from support.loop.loop_cases import Case, X, Y, all_of, go, label, made, on, plain
+from support.loop.loop_cases import Case, X, Y, all_of, made, on, plain
+from support.loop.refusals import refused
 from unisono.errors import UserError
 from unisono.world import World
+
+pytestmark = pytest.mark.forked
 
 
 def loop(world: World, data: Any = (X, Y), batch_size: int = 32, **options: Any) -> None:
@@ -20,48 +23,28 @@ def loop(world: World, data: Any = (X, Y), batch_size: int = 32, **options: Any)
         optimizer.step()
 
 
-def refuse_learning_rates_by_rank(world: World) -> None:
-    r"""rank 1 differs from rank 0 in the learning rates[\s\S]*batch\.loss, not the loss of a shard"""
-    for model, optimizer, batch in go(world):
-        all_of(world, model, batch)
-        optimizer.param_groups[0]["lr"] = 0.1 * (1 + world.rank)
-        optimizer.step()
-
-
-def refuse_a_scheduler_that_looks_at_a_shard(world: World) -> None:
-    """differs from rank 0 in the learning rates"""
-    model, optimizer = world.share(*made(Case(plain)))
-    plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=0, threshold=0.0)
-    for batch in world.batches((X, Y), 16, epochs=8):
-        for x, y in batch:
-            loss = label(model, x, y)
-            world.backward(loss)
-        optimizer.step()
-        plateau.step(loss.item())
-
-
-def refuse_batch_sizes_by_rank(world: World) -> None:
-    """rank 1 differs from rank 0 in the batch size: 32 against 16"""
+@refused("rank 1 differs from rank 0 in the batch size: 32 against 16")
+def test_refuses_batch_sizes_by_rank(world: World) -> None:
     loop(world, batch_size=16 * (1 + world.rank))
 
 
-def refuse_seeds_by_rank(world: World) -> None:
-    """rank 1 differs from rank 0 in the seed: 1 against 0"""
+@refused("rank 1 differs from rank 0 in the seed: 1 against 0")
+def test_refuses_seeds_by_rank(world: World) -> None:
     loop(world, seed=world.rank)
 
 
-def refuse_shuffling_by_rank(world: World) -> None:
-    """rank 1 differs from rank 0 in shuffle: 1 against 0"""
+@refused("rank 1 differs from rank 0 in shuffle: 1 against 0")
+def test_refuses_shuffling_by_rank(world: World) -> None:
     loop(world, shuffle=bool(world.rank))
 
 
-def refuse_lengths_by_rank(world: World) -> None:
-    """rank 1 differs from rank 0 in the number of samples: 101 against 102"""
+@refused("rank 1 differs from rank 0 in the number of samples: 101 against 102")
+def test_refuses_lengths_by_rank(world: World) -> None:
     loop(world, (X[: 102 - world.rank], Y[: 102 - world.rank]))
 
 
-def refuse_data_by_rank(world: World) -> None:
-    r"""rank 1 differs from rank 0 in the data\n[\s\S]*random_split"""
+@refused(r"rank 1 differs from rank 0 in the data\n[\s\S]*random_split")
+def test_refuses_data_by_rank(world: World) -> None:
     rows = torch.randperm(len(X), generator=torch.Generator().manual_seed(world.rank))
     loop(world, (X[rows], Y[rows]))
 
@@ -77,13 +60,13 @@ class Rows(Dataset[Any]):
         return X[number], Y[number]
 
 
-def refuse_datasets_of_other_lengths(world: World) -> None:
-    """in the number of samples: 99 against 100"""
+@refused("in the number of samples: 99 against 100")
+def test_refuses_datasets_of_other_lengths(world: World) -> None:
     loop(world, Rows(100 - world.rank))
 
 
-def refuse_other_epochs(world: World) -> None:
-    """rank 1 differs from rank 0 in the epoch: 1 against 0"""
+@refused("rank 1 differs from rank 0 in the epoch: 1 against 0")
+def test_refuses_other_epochs(world: World) -> None:
     model, optimizer = world.share(*made(Case(plain)))
     if world.rank:
         world.sharing.begin_epoch(0)  # a snapshot of another moment, say
@@ -92,7 +75,7 @@ def refuse_other_epochs(world: World) -> None:
         optimizer.step()
 
 
-def check_a_rank_that_returns_early_is_named_at_once() -> None:
+def test_a_rank_that_returns_early_is_named_at_once() -> None:
     """The others would wait for it until their time-out."""
     cases: dict[str, Callable[[World], None]] = {
         "rank 1 returned after 4 steps, and rank 0 waits for it in step 5": lambda world: loop(
@@ -107,7 +90,7 @@ def check_a_rank_that_returns_early_is_named_at_once() -> None:
             on(ranks, work)
 
 
-def check_ranks_may_return_one_after_the_other() -> None:
+def test_ranks_may_return_one_after_the_other() -> None:
     def work(world: World) -> int:
         loop(world)
         for _ in range(world.rank):  # of whom nobody waits in a step any more
@@ -117,7 +100,7 @@ def check_ranks_may_return_one_after_the_other() -> None:
     assert on(3, work) == [0, 1, 2]
 
 
-def check_datasets_and_odd_tensors_agree() -> None:
+def test_datasets_and_odd_tensors_agree() -> None:
     """What is compared can be computed for whatever `batches` takes."""
 
     def work(world: World) -> None:

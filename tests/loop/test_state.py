@@ -5,11 +5,15 @@ import io
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 import torch
 from torch import nn
 
 from support.loop.loop_cases import CLASSES, FEATURES, Case, X, Y, digest, label, made, on, plain
+from support.loop.refusals import refused
 from unisono.world import World
+
+pytestmark = pytest.mark.forked
 
 CASE = Case(clip=1.0)
 
@@ -21,7 +25,7 @@ def epochs_of(world: World, model: torch.nn.Module, optimizer: Any, count: int) 
         optimizer.step()
 
 
-def check_going_on_from_a_saved_state() -> None:
+def test_going_on_from_a_saved_state() -> None:
     """Two epochs and then two of another run, on other ranks, are four: Adam's step count and the shuffle go on too."""
 
     def whole(world: World) -> str:
@@ -57,7 +61,7 @@ def check_going_on_from_a_saved_state() -> None:
         assert on(2, rest(before)) == on(1, whole) * 2, before
 
 
-def check_evaluating_and_copying_between_steps() -> None:
+def test_evaluating_and_copying_between_steps() -> None:
     def work(looks: bool) -> Callable[[World], list[Any]]:
         def train(world: World) -> list[Any]:
             model, optimizer = world.share(*made(CASE))
@@ -84,7 +88,7 @@ def check_evaluating_and_copying_between_steps() -> None:
     assert on(3, work(looks=True)) == [one] * 3
 
 
-def check_the_model_outlives_its_world() -> None:
+def test_the_model_outlives_its_world() -> None:
     def work(world: World) -> list[float]:
         model, optimizer = world.share(*made(CASE))
         epochs_of(world, model, optimizer, 1)
@@ -96,7 +100,7 @@ def check_the_model_outlives_its_world() -> None:
     assert first == second
 
 
-def check_schedulers_that_look_at_the_loss() -> None:
+def test_schedulers_that_look_at_the_loss() -> None:
     def work(world: World) -> list[Any]:
         model, optimizer = world.share(*made(CASE))
         plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.5, patience=0)
@@ -126,7 +130,7 @@ def saved_by_torch(net: Callable[[], nn.Module] = CASE.net, kind: Any = CASE.opt
     return optimizer.state_dict()
 
 
-def check_a_state_of_torchs_is_the_same_before_and_after_share() -> None:
+def test_a_state_of_torchs_is_the_same_before_and_after_share() -> None:
     def work(before: bool) -> Callable[[World], list[Any]]:
         def train(world: World) -> list[Any]:
             model, optimizer = made(CASE)
@@ -144,7 +148,7 @@ def check_a_state_of_torchs_is_the_same_before_and_after_share() -> None:
     assert on(1, work(before=True))[0][1] == 1 + 4
 
 
-def check_torch_goes_on_from_a_shared_state() -> None:
+def test_torch_goes_on_from_a_shared_state() -> None:
     """A checkpoint is torch's: what is loaded into an optimizer that is never shared is not lost in silence."""
 
     def work(world: World) -> list[float]:
@@ -166,24 +170,24 @@ def check_torch_goes_on_from_a_shared_state() -> None:
     assert max(on(1, work)[0]) < 1e-5  # a first step of Adam would be 0.01
 
 
-def refuse_the_state_of_another_model(world: World) -> None:
-    r"""the optimizer's state of '0\.weight' is of shape \[\(3, 12\)\][\s\S]*for the same model"""
+@refused(r"the optimizer's state of '0\.weight' is of shape \[\(3, 12\)\][\s\S]*for the same model")
+def test_refuses_the_state_of_another_model(world: World) -> None:
     layers = nn.Linear(FEATURES, 3), nn.BatchNorm1d(3), nn.Linear(3, 3), nn.Linear(3, CLASSES)
     world.share(*made(CASE))[1].load_state_dict(saved_by_torch(lambda: nn.Sequential(*layers)))
 
 
-def refuse_the_state_of_another_optimizer(world: World) -> None:
-    """the optimizer's state has momentum; this optimizer keeps gradient_sum, square_sum"""
+@refused("the optimizer's state has momentum; this optimizer keeps gradient_sum, square_sum")
+def test_refuses_the_state_of_another_optimizer(world: World) -> None:
     saved = saved_by_torch(kind=lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9))
     world.share(*made(CASE))[1].load_state_dict(saved)
 
 
-def refuse_a_state_without_anything(world: World) -> None:
-    r"""the state has groups of \[\] parameters, this optimizer of \[8\]"""
+@refused(r"the state has groups of \[\] parameters, this optimizer of \[8\]")
+def test_refuses_a_state_without_anything(world: World) -> None:
     world.share(*made(CASE))[1].load_state_dict({})
 
 
-def refuse_vectors_without_parameters(world: World) -> None:
-    r"""the state has groups of \[0\] parameters, this optimizer of \[8\]"""
+@refused(r"the state has groups of \[0\] parameters, this optimizer of \[8\]")
+def test_refuses_vectors_without_parameters(world: World) -> None:
     vectors = {"gradient_sum": torch.zeros(7), "square_sum": torch.zeros(7)}
     world.share(*made(CASE))[1].load_state_dict({"state": vectors, "param_groups": [{"lr": 0.1}], "steps": 3})
