@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.utils.data import Dataset
 
-from support.loop.loop_cases import Case, X, Y, all_of, made, on, plain
+from support.loop.loop_cases import Case, X, Y, made, on, plain, train_batch
 from support.loop.refusals import refused
 from unisono.errors import UserError
 from unisono.world import World
@@ -19,8 +19,7 @@ pytestmark = pytest.mark.forked
 def loop(world: World, data: Any = (X, Y), batch_size: int = 32, **options: Any) -> None:
     model, optimizer = world.share(*made(Case(plain)))
     for batch in world.batches(data, batch_size, **options):
-        all_of(world, model, batch)
-        optimizer.step()
+        train_batch(world, model, optimizer, batch)
 
 
 @refused("rank 1 differs from rank 0 in the batch size: 32 against 16")
@@ -71,8 +70,7 @@ def test_refuses_other_epochs(world: World) -> None:
     if world.rank:
         world.sharing.begin_epoch(0)  # a snapshot of another moment, say
     for batch in world.batches((X, Y), 32):
-        all_of(world, model, batch)
-        optimizer.step()
+        train_batch(world, model, optimizer, batch)
 
 
 def test_a_rank_that_returns_early_is_named_at_once() -> None:

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from support.loop.loop_cases import CLASSES, IMAGES, Case, X, Y, all_of, digest, label, made, noisy, on
+from support.loop.loop_cases import CLASSES, IMAGES, Case, X, Y, digest, label, made, noisy, on, train_batch
 from support.loop.refusals import refused
 from unisono.data.shards import Plan
 from unisono.errors import RankFailed
@@ -66,9 +66,7 @@ def by_ranks(case: Case, ranks: int, *, synced: bool = True) -> tuple[list[float
         model, optimizer = world.share(*made(case), shards=ranks, sync_batchnorm=synced)
         losses = []
         for batch in world.batches(case.data, BATCH):
-            for x, y in batch:
-                world.backward(label(model, x, y))
-            optimizer.step()
+            train_batch(world, model, optimizer, batch)
             losses.append(batch.loss)
         return [losses, {name: value.numpy() for name, value in model.state_dict().items()}]
 
@@ -120,8 +118,7 @@ def test_evaluation_copies_and_saved_states_need_nobody() -> None:
         model, optimizer = world.share(*made(CASES["rows"]), sync_batchnorm=True)
         average = torch.optim.swa_utils.AveragedModel(model)
         for batch in world.batches(CASES["rows"].data, BATCH):
-            all_of(world, model, batch)
-            optimizer.step()
+            train_batch(world, model, optimizer, batch)
             if world.first:
                 model.eval()
                 copy.deepcopy(model)(X)
@@ -163,8 +160,7 @@ def test_refuses_a_model_without_batch_norm(world: World) -> None:
 def test_refuses_training_mode_outside_a_batch(world: World) -> None:
     model, optimizer = world.share(*made(CASES["rows"]), sync_batchnorm=True)
     for batch in world.batches(CASES["rows"].data, BATCH):
-        all_of(world, model, batch)
-        optimizer.step()
+        train_batch(world, model, optimizer, batch)
         model(X)
 
 

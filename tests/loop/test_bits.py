@@ -27,6 +27,7 @@ from support.loop.loop_cases import (
     next_token,
     on,
     outcome,
+    train_batch,
     wide_residual,
 )
 
@@ -105,9 +106,7 @@ def test_frozen_tied_unused_parameters() -> None:
         before = made(case)[0].state_dict()
         model, optimizer = world.share(*made(case))
         for batch in world.batches(case.data, batch_size=32):
-            for x, y in batch:
-                world.backward(label(model, x, y))
-            optimizer.step()
+            train_batch(world, model, optimizer, batch)
         assert torch.equal(model.again.weight, model.middle.weight)
         return [torch.equal(before[name], value) for name, value in model.state_dict().items()]
 
@@ -137,9 +136,7 @@ def test_shards_decide_the_bits_not_ranks() -> None:
         def train(world: object) -> str:
             model, optimizer = world.share(*made(NOISY), shards=shards)
             for batch in world.batches((X, Y), batch_size=30):
-                for x, y in batch:
-                    world.backward(label(model, x, y))
-                optimizer.step()
+                train_batch(world, model, optimizer, batch)
             return digest(model)
 
         return train

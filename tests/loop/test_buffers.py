@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from support.loop.loop_cases import FEATURES, ROWS, Case, X, Y, all_of, label, made, noisy, on, plain
+from support.loop.loop_cases import FEATURES, ROWS, Case, X, Y, all_of, label, made, noisy, on, plain, train_batch
 from support.loop.refusals import refused
 from unisono.world import World
 
@@ -58,8 +58,7 @@ def by_ranks(write: Callable[[nn.Module, int], None], ranks: int) -> list[Any]:
         model, optimizer = world.share(*made(CASE))
         losses = []
         for batch in world.batches((X, Y), ROWS, epochs=4, shuffle=False):
-            all_of(world, model, batch)
-            optimizer.step()
+            train_batch(world, model, optimizer, batch)
             write(model, batch.epoch)
             losses.append(batch.loss)
         values = [*model.parameters(), model.temperature]
@@ -111,8 +110,7 @@ def test_refuses_writing_before_the_step(world: World) -> None:
 def test_refuses_writing_by_rank(world: World) -> None:
     model, optimizer = world.share(*made(CASE))
     for batch in world.batches((X, Y), 32):
-        all_of(world, model, batch)
-        optimizer.step()
+        train_batch(world, model, optimizer, batch)
         model.temperature.mul_(1.0 + world.rank)
 
 
@@ -120,7 +118,6 @@ def test_refuses_writing_by_rank(world: World) -> None:
 def test_refuses_evaluating_in_training_mode_on_one_rank(world: World) -> None:
     model, optimizer = world.share(*made(Case(noisy)))
     for batch in world.batches((X, Y), 32):
-        all_of(world, model, batch)
-        optimizer.step()
+        train_batch(world, model, optimizer, batch)
         if world.first:
             model(X)

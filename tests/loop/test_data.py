@@ -10,7 +10,20 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset, Subset, TensorDataset
 
-from support.loop.loop_cases import FEATURES, ROWS, Case, X, Y, check_same_bits, digest, label, made, on, plain
+from support.loop.loop_cases import (
+    FEATURES,
+    ROWS,
+    Case,
+    X,
+    Y,
+    check_same_bits,
+    digest,
+    label,
+    made,
+    on,
+    plain,
+    train_batch,
+)
 from unisono.world import World
 
 pytestmark = pytest.mark.forked
@@ -85,9 +98,7 @@ def test_epochs_are_counted_on() -> None:
             epochs = []
             for _ in range(1 if how == "at once" else 3):
                 for batch in world.batches((X, Y), 40) if how == "anew" else loader:
-                    for x, y in batch:
-                        world.backward(label(model, x, y))
-                    optimizer.step()
+                    train_batch(world, model, optimizer, batch)
                     epochs.append(batch.epoch)
             return [digest(model), epochs, len(loader)]
 
@@ -104,9 +115,7 @@ def test_leaving_the_outer_loop_early() -> None:
     def work(world: World) -> list[Any]:
         model, optimizer = world.share(*made(Case()))
         for batch in world.batches((X, Y), 32, epochs=10):
-            for x, y in batch:
-                world.backward(label(model, x, y))
-            optimizer.step()
+            train_batch(world, model, optimizer, batch)
             if batch.epoch == 1:
                 break
         left = batch.step
@@ -115,9 +124,7 @@ def test_leaving_the_outer_loop_early() -> None:
                 break
             break  # in the middle of a batch: nothing was begun
         for batch in world.batches((X, Y), 32):
-            for x, y in batch:
-                world.backward(label(model, x, y))
-            optimizer.step()
+            train_batch(world, model, optimizer, batch)
         return [left, batch.epoch, optimizer.state_dict()["state"]["unisono"]["steps"], digest(model)]
 
     (one,) = on(1, work)
@@ -130,9 +137,7 @@ def test_two_loaders_in_turn() -> None:
         model, optimizer = world.share(*made(Case()))
         for pair in zip(world.batches((X, Y), 32), world.batches((X.flip(0), Y.flip(0)), 32), strict=True):
             for batch in pair:
-                for x, y in batch:
-                    world.backward(label(model, x, y))
-                optimizer.step()
+                train_batch(world, model, optimizer, batch)
         return [digest(model), optimizer.state_dict()["state"]["unisono"]["steps"]]
 
     (one,) = on(1, work)
@@ -145,9 +150,7 @@ def test_random_augmentation_with_and_without_workers() -> None:
         def train(world: World) -> str:
             model, optimizer = world.share(*made(Case()))
             for batch in world.batches(Augmented(), 51, workers=workers):
-                for x, y in batch:
-                    world.backward(label(model, x, y))
-                optimizer.step()
+                train_batch(world, model, optimizer, batch)
             return digest(model)
 
         return train

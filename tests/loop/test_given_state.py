@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from support.loop.loop_cases import ROWS, Case, X, Y, all_of, label, made, on, plain
+from support.loop.loop_cases import ROWS, Case, X, Y, label, made, on, plain, train_batch
 from support.loop.refusals import refused
 from unisono.loop.given_state import Entry, GivenState, read_state, torch_state
 from unisono.models.base import Layout
@@ -56,8 +56,7 @@ def loaded(make: Make) -> tuple[nn.Module, torch.optim.Optimizer]:
 def go_on(world: World, model: nn.Module, optimizer: torch.optim.Optimizer) -> list[Any]:
     model, shared = world.share(model, optimizer)
     for batch in world.batches((X, Y), ROWS, epochs=AFTER, shuffle=False):
-        all_of(world, model, batch)
-        shared.step()
+        train_batch(world, model, shared, batch)
     return [
         shared.state_dict()["state"]["unisono"]["steps"],
         [parameter.detach().numpy() for parameter in model.parameters()],

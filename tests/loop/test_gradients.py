@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from support.loop.loop_cases import Case, X, Y, all_of, label, made, on, plain
+from support.loop.loop_cases import Case, X, Y, label, made, on, plain, train_batch
 from support.loop.refusals import refused
 from unisono.world import World
 
@@ -43,8 +43,7 @@ def test_gradients_of_an_earlier_life_are_forgotten() -> None:
         label(model, X, Y).backward()
         model, optimizer = world.share(model, optimizer)
         for batch in world.batches((X, Y), 32):
-            all_of(world, model, batch)
-            optimizer.step()
+            train_batch(world, model, optimizer, batch)
 
     on(2, work)
 
@@ -63,8 +62,7 @@ def test_hooks_of_tensors_are_called() -> None:
         model[0].weight.register_hook(lambda gradient: calls.append(1))
         model, optimizer = world.share(model, optimizer)
         for batch in world.batches((X, Y), 102):
-            all_of(world, model, batch)
-            optimizer.step()
+            train_batch(world, model, optimizer, batch)
         return len(calls)
 
     assert sum(on(2, work)) == 8

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from support.loop.loop_cases import ROWS, Case, X, Y, label, made, on, plain
+from support.loop.loop_cases import ROWS, Case, X, Y, label, made, on, plain, train_batch
 from unisono.world import World
 
 pytestmark = pytest.mark.forked
@@ -42,9 +42,7 @@ def test_what_is_in_no_group_is_not_trained() -> None:
                 model = made(Case(plain))[0]
                 model, optimizer = world.share(model, KINDS[kind](chosen(model, layers)))
                 for batch in world.batches((X, Y), ROWS, epochs=3, shuffle=False):
-                    for x, y in batch:
-                        world.backward(label(model, x, y))
-                    optimizer.step()
+                    train_batch(world, model, optimizer, batch)
                 return [parameter.detach().numpy() for parameter in model.parameters()]
 
             started, expected = list(made(Case(plain))[0].parameters()), by_torch(kind, layers)

@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 
-from support.loop.loop_cases import Case, X, Y, all_of, digest, go, label, made, on, plain
+from support.loop.loop_cases import Case, X, Y, all_of, digest, go, label, made, on, plain, train_batch
 from support.loop.refusals import refused
 from unisono.errors import RankFailed
 from unisono.world import World
@@ -21,8 +21,7 @@ def test_refuses_unfreezing(world: World) -> None:
     model[0].bias.requires_grad_(False)
     model, optimizer = world.share(model, torch.optim.SGD(model.parameters(), lr=0.1))
     for batch in world.batches((X, Y), 32):
-        all_of(world, model, batch)
-        optimizer.step()
+        train_batch(world, model, optimizer, batch)
         model[0].bias.requires_grad_(True)
 
 
@@ -33,8 +32,7 @@ def test_refuses_writing_to_a_frozen_parameter(world: World) -> None:
     model, optimizer = world.share(model, torch.optim.SGD(model.parameters(), lr=0.1))
     for batch in world.batches((X, Y), 32):
         model[0].bias.zero_()
-        all_of(world, model, batch)
-        optimizer.step()
+        train_batch(world, model, optimizer, batch)
 
 
 def test_a_target_network_outside_the_shared_model() -> None:

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from support.loop.loop_cases import CLASSES, FEATURES, Case, X, Y, all_of, go, label, made, plain
+from support.loop.loop_cases import CLASSES, FEATURES, Case, X, Y, all_of, go, label, made, plain, train_batch
 from support.loop.refusals import check_refused, refused
 from unisono.world import World
 
@@ -311,8 +311,7 @@ def test_a_momentum_that_changes(world: World) -> None:
     model, optimizer = world.share(*made(CASE))
     scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, 100)
     for batch in world.batches((X, Y), 32):
-        all_of(world, model, batch)
-        optimizer.step()
+        train_batch(world, model, optimizer, batch)
         scheduler.step()
 
 
@@ -321,8 +320,7 @@ def test_the_unshared_optimizer(world: World) -> None:
     model, optimizer = made(CASE)
     world.share(model, optimizer)
     for batch in world.batches((X, Y), 32):
-        all_of(world, model, batch)
-        optimizer.step()
+        train_batch(world, model, optimizer, batch)
 
 
 @refused("differs from rank 0 in the learning rates")

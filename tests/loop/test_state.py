@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from support.loop.loop_cases import CLASSES, FEATURES, Case, X, Y, digest, label, made, on, plain
+from support.loop.loop_cases import CLASSES, FEATURES, Case, X, Y, digest, label, made, on, plain, train_batch
 from support.loop.refusals import refused
 from unisono.world import World
 
@@ -20,9 +20,7 @@ CASE = Case(clip=1.0)
 
 def epochs_of(world: World, model: torch.nn.Module, optimizer: Any, count: int) -> None:
     for batch in world.batches((X, Y), 32, epochs=count):
-        for x, y in batch:
-            world.backward(label(model, x, y))
-        optimizer.step()
+        train_batch(world, model, optimizer, batch)
 
 
 def test_going_on_from_a_saved_state() -> None:
@@ -67,9 +65,7 @@ def test_evaluating_and_copying_between_steps() -> None:
             model, optimizer = world.share(*made(CASE))
             average, scores = torch.optim.swa_utils.AveragedModel(model), []
             for batch in world.batches((X, Y), 32, epochs=2):
-                for x, y in batch:
-                    world.backward(label(model, x, y))
-                optimizer.step()
+                train_batch(world, model, optimizer, batch)
                 if looks:
                     model.eval()
                     with torch.no_grad():
@@ -107,9 +103,7 @@ def test_schedulers_that_look_at_the_loss() -> None:
         warm = torch.optim.lr_scheduler.LinearLR(optimizer, start_factor=0.01, total_iters=3)
         rates = []
         for batch in world.batches((X, Y), 32, epochs=2):
-            for x, y in batch:
-                world.backward(label(model, x, y))
-            optimizer.step()
+            train_batch(world, model, optimizer, batch)
             warm.step()
             plateau.step(batch.loss)
             rates.append(optimizer.param_groups[0]["lr"])
@@ -161,9 +155,7 @@ def test_torch_goes_on_from_a_shared_state() -> None:
             own.zero_grad()
             label(alone, X, Y).backward()
             own.step()
-            for x, y in batch:
-                world.backward(label(model, x, y))
-            optimizer.step()
+            train_batch(world, model, optimizer, batch)
         pairs = zip(model.parameters(), alone.parameters(), strict=True)
         return [float((mine - other).detach().abs().max()) for mine, other in pairs]
 

@@ -8,7 +8,22 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from support.loop.loop_cases import FEATURES, ROWS, TOKENS, VOCABULARY, Case, X, Y, gpt, label, made, noisy, on, plain
+from support.loop.loop_cases import (
+    FEATURES,
+    ROWS,
+    TOKENS,
+    VOCABULARY,
+    Case,
+    X,
+    Y,
+    gpt,
+    label,
+    made,
+    noisy,
+    on,
+    plain,
+    train_batch,
+)
 from unisono.data.shards import Plan
 from unisono.world import World
 
@@ -49,9 +64,7 @@ def by_ranks(case: Case, ranks: int) -> list[Tensor]:
         for _ in range(EPOCHS):
             for batch in loader:
                 optimizer.zero_grad()
-                for x, y in batch:
-                    world.backward(label(model, x, y))
-                optimizer.step()
+                train_batch(world, model, optimizer, batch)
                 early.step()
         return [tensor.detach().numpy() for tensor in model.parameters()]
 
@@ -155,9 +168,7 @@ def test_buffers() -> None:
     def work(world: World) -> dict[str, Any]:
         model, optimizer = world.share(*made(case), shards=1)
         for batch in world.batches((X, Y), batch_size=ROWS, epochs=3, shuffle=False):
-            for x, y in batch:
-                world.backward(label(model, x, y))
-            optimizer.step()
+            train_batch(world, model, optimizer, batch)
         return {name: tensor.numpy() for name, tensor in model.state_dict().items() if tensor.dtype != torch.bool}
 
     model, optimizer = made(case)

@@ -138,3 +138,8 @@ def go(world: World) -> Iterator[tuple[nn.Module, Any, Any]]:
 def all_of(world: World, model: nn.Module, batch: Any) -> None:
     for x, y in batch:
         world.backward(label(model, x, y))
+
+
+def train_batch(world: World, model: nn.Module, optimizer: Any, batch: Any) -> None:
+    all_of(world, model, batch)
+    optimizer.step()
