@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from support.loop.loop_cases import Case, X, Y, made, on, plain, train_batch
-from support.loop.refusals import refused
+from support.loop.refusals import check_refused, refused
 from unisono.errors import UserError
 from unisono.world import World
 
@@ -20,32 +20,6 @@ def loop(world: World, data: Any = (X, Y), batch_size: int = 32, **options: Any)
     model, optimizer = world.share(*made(Case(plain)))
     for batch in world.batches(data, batch_size, **options):
         train_batch(world, model, optimizer, batch)
-
-
-@refused("rank 1 differs from rank 0 in the batch size: 32 against 16")
-def test_refuses_batch_sizes_by_rank(world: World) -> None:
-    loop(world, batch_size=16 * (1 + world.rank))
-
-
-@refused("rank 1 differs from rank 0 in the seed: 1 against 0")
-def test_refuses_seeds_by_rank(world: World) -> None:
-    loop(world, seed=world.rank)
-
-
-@refused("rank 1 differs from rank 0 in shuffle: 1 against 0")
-def test_refuses_shuffling_by_rank(world: World) -> None:
-    loop(world, shuffle=bool(world.rank))
-
-
-@refused("rank 1 differs from rank 0 in the number of samples: 101 against 102")
-def test_refuses_lengths_by_rank(world: World) -> None:
-    loop(world, (X[: 102 - world.rank], Y[: 102 - world.rank]))
-
-
-@refused(r"rank 1 differs from rank 0 in the data\n[\s\S]*random_split")
-def test_refuses_data_by_rank(world: World) -> None:
-    rows = torch.randperm(len(X), generator=torch.Generator().manual_seed(world.rank))
-    loop(world, (X[rows], Y[rows]))
 
 
 class Rows(Dataset[Any]):
@@ -59,9 +33,26 @@ class Rows(Dataset[Any]):
         return X[number], Y[number]
 
 
-@refused("in the number of samples: 99 against 100")
-def test_refuses_datasets_of_other_lengths(world: World) -> None:
-    loop(world, Rows(100 - world.rank))
+def permuted(seed: int) -> tuple[Tensor, Tensor]:
+    rows = torch.randperm(len(X), generator=torch.Generator().manual_seed(seed))
+    return X[rows], Y[rows]
+
+
+BY_RANK: dict[str, Callable[[int], dict[str, Any]]] = {
+    "rank 1 differs from rank 0 in the batch size: 32 against 16": lambda rank: {"batch_size": 16 * (1 + rank)},
+    "rank 1 differs from rank 0 in the seed: 1 against 0": lambda rank: {"seed": rank},
+    "rank 1 differs from rank 0 in shuffle: 1 against 0": lambda rank: {"shuffle": bool(rank)},
+    "rank 1 differs from rank 0 in the number of samples: 101 against 102": lambda rank: {
+        "data": (X[: 102 - rank], Y[: 102 - rank])
+    },
+    "in the number of samples: 99 against 100": lambda rank: {"data": Rows(100 - rank)},
+    r"rank 1 differs from rank 0 in the data\n[\s\S]*random_split": lambda rank: {"data": permuted(rank)},
+}
+
+
+@pytest.mark.parametrize("message", BY_RANK)
+def test_what_depends_on_the_rank_is_refused(message):
+    check_refused(message, lambda world: loop(world, **BY_RANK[message](world.rank)))
 
 
 @refused("rank 1 differs from rank 0 in the epoch: 1 against 0")

@@ -46,22 +46,18 @@ def test_mlp_with_dropout_and_batch_norm() -> None:
     assert one["rates"][:4] == [0.01, 0.01, 0.005, 0.005]
 
 
-def test_cnn() -> None:
-    check_same_bits(IMAGE)
+CASES = {"cnn": IMAGE, "wideresnet": WIDE, "gpt": TEXT, "mlp": NOISY}
 
 
-def test_wideresnet() -> None:
-    check_same_bits(WIDE, RANKS[1:])
+@pytest.mark.parametrize("name", ["cnn", "wideresnet", "gpt"])
+def test_networks(name) -> None:
+    check_same_bits(CASES[name], RANKS[1:] if name == "wideresnet" else RANKS)
 
 
-def test_gpt() -> None:
-    check_same_bits(TEXT)
-
-
-def test_bf16() -> None:
-    for case in (NOISY, IMAGE, WIDE, TEXT):
-        one = check_same_bits(replace(case, bf16=True), RANKS[1:])
-        assert one["digest"] != outcome(1, case)["digest"], "autocast had no effect"
+@pytest.mark.parametrize("name", CASES)
+def test_bf16(name) -> None:
+    one = check_same_bits(replace(CASES[name], bf16=True), RANKS[1:])
+    assert one["digest"] != outcome(1, CASES[name])["digest"], "autocast had no effect"
 
 
 def test_clipping() -> None:

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from support.loop.loop_cases import CLASSES, FEATURES, Case, X, Y, digest, label, made, on, plain, train_batch
-from support.loop.refusals import refused
+from support.loop.refusals import check_refused
 from unisono.world import World
 
 pytestmark = pytest.mark.forked
@@ -162,24 +162,26 @@ def test_torch_goes_on_from_a_shared_state() -> None:
     assert max(on(1, work)[0]) < 1e-5  # a first step of Adam would be 0.01
 
 
-@refused(r"the optimizer's state of '0\.weight' is of shape \[\(3, 12\)\][\s\S]*for the same model")
-def test_refuses_the_state_of_another_model(world: World) -> None:
+def of_another_model() -> dict[str, Any]:
     layers = nn.Linear(FEATURES, 3), nn.BatchNorm1d(3), nn.Linear(3, 3), nn.Linear(3, CLASSES)
-    world.share(*made(CASE))[1].load_state_dict(saved_by_torch(lambda: nn.Sequential(*layers)))
+    return saved_by_torch(lambda: nn.Sequential(*layers))
 
 
-@refused("the optimizer's state has momentum; this optimizer keeps gradient_sum, square_sum")
-def test_refuses_the_state_of_another_optimizer(world: World) -> None:
-    saved = saved_by_torch(kind=lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9))
-    world.share(*made(CASE))[1].load_state_dict(saved)
-
-
-@refused(r"the state has groups of \[\] parameters, this optimizer of \[8\]")
-def test_refuses_a_state_without_anything(world: World) -> None:
-    world.share(*made(CASE))[1].load_state_dict({})
-
-
-@refused(r"the state has groups of \[0\] parameters, this optimizer of \[8\]")
-def test_refuses_vectors_without_parameters(world: World) -> None:
+def vectors_alone() -> dict[str, Any]:
     vectors = {"gradient_sum": torch.zeros(7), "square_sum": torch.zeros(7)}
-    world.share(*made(CASE))[1].load_state_dict({"state": vectors, "param_groups": [{"lr": 0.1}], "steps": 3})
+    return {"state": vectors, "param_groups": [{"lr": 0.1}], "steps": 3}
+
+
+STATES: dict[str, Callable[[], dict[str, Any]]] = {
+    r"the optimizer's state of '0\.weight' is of shape \[\(3, 12\)\][\s\S]*for the same model": of_another_model,
+    "the optimizer's state has momentum; this optimizer keeps gradient_sum, square_sum": lambda: saved_by_torch(
+        kind=lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9)
+    ),
+    r"the state has groups of \[\] parameters, this optimizer of \[8\]": dict,
+    r"the state has groups of \[0\] parameters, this optimizer of \[8\]": vectors_alone,
+}
+
+
+@pytest.mark.parametrize("message", STATES)
+def test_states_that_do_not_fit(message):
+    check_refused(message, lambda world: world.share(*made(CASE))[1].load_state_dict(STATES[message]()))
