@@ -9,11 +9,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 
 import psutil
 import pytest
 from hypothesis import HealthCheck, settings
+
+from support.forked import run_forked
 
 # A busy machine is no failure: how long an example takes is not judged.
 settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -102,6 +105,16 @@ def _used_by_others(name: str) -> bool:
         except OSError:
             continue  # it ended, or is another user's
     return False
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Runs tests with the mark `forked` in processes of their own."""
+    if pyfuncitem.get_closest_marker("forked") is None:
+        return None
+    arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
+    run_forked(partial(pyfuncitem.obj, **arguments))
+    return True
 
 
 @pytest.fixture(scope="session", autouse=True)

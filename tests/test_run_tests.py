@@ -22,7 +22,9 @@ def test_once():
 
 
 @pytest.fixture
-def part(tmp_path: Path):
+def part(tmp_path: Path, monkeypatch):
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # they take most of the time, and nothing here needs them
+
     def make(text: str) -> run_tests.Part:
         file = tmp_path / "test_made.py"
         file.write_text(text)

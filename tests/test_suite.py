@@ -14,7 +14,7 @@ def test_files_of_tests_hold_tests_and_everything_else_is_in_support():
     others = {
         name for name in NAMES if not name.startswith("support/") and not re.search(r"(test_\w+|conftest).py$", name)
     }
-    assert {name for name in others if "/checks_" not in name and "/torch_checks" not in name} == set()
+    assert others == set()
 
 
 @pytest.mark.parametrize("path", FILES, ids=NAMES)

@@ -75,21 +75,20 @@ def test_threads_of_a_rank_are_waited_for(tmp_path):
     assert (tmp_path / "late").read_text() == "done"
 
 
-@pytest.mark.parametrize("ranks", [2.0, "2", None, True])
-def test_odd_ranks_are_refused(ranks):
-    with pytest.raises(UserError, match="ranks is"):
-        unisono.run(who, ranks)
-
-
-@pytest.mark.parametrize("timeout_s", [0, -1, float("nan"), float("inf"), None, "2"])
-def test_odd_time_outs_are_refused(timeout_s):
-    with pytest.raises(UserError, match="timeout_s is"):
-        unisono.run(who, 2, timeout_s=timeout_s)
-
-
-def test_work_must_be_a_function():
-    with pytest.raises(UserError, match="work is None"):
-        unisono.run(None, 2)
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        *(({"ranks": ranks}, "ranks is") for ranks in (2.0, "2", None, True)),
+        *(({"ranks": ranks}, f"ranks is {ranks}") for ranks in (0, -1)),
+        *(({"timeout_s": odd}, "timeout_s is") for odd in (0, -1, float("nan"), float("inf"), None, "2")),
+        ({"work": None}, "work is None"),
+        ({"start": "spawn"}, "unknown start 'spawn'; there are: auto, fork, fresh"),
+        ({"work": lambda world: None, "start": "fresh"}, "cannot be found by name"),
+    ],
+)
+def test_odd_arguments_are_refused(given, message):
+    with pytest.raises(UserError, match=message):
+        unisono.run(**{"work": who, "ranks": 2} | given)
 
 
 def test_values_survive_packing():
@@ -250,22 +249,6 @@ def test_a_rank_that_ignores_sigterm_is_killed():
 
     with pytest.raises(RankFailed, match="over"):
         unisono.run(work, 2)
-
-
-@pytest.mark.parametrize("ranks", [0, -1])
-def test_no_ranks_is_refused(ranks):
-    with pytest.raises(UserError, match=f"ranks is {ranks}"):
-        unisono.run(who, ranks)
-
-
-def test_an_unknown_start_is_refused():
-    with pytest.raises(UserError, match="unknown start 'spawn'; there are: auto, fork, fresh"):
-        unisono.run(who, 1, start="spawn")
-
-
-def test_a_function_that_cannot_be_found_by_name_is_refused():
-    with pytest.raises(UserError, match="cannot be found by name"):
-        unisono.run(lambda world: None, 2, start="fresh")
 
 
 def test_more_memory_than_there_is_is_refused(monkeypatch):

@@ -57,16 +57,14 @@ def test_values_out_of_range_are_refused_by_option(name, field, value, option):
         OptimizerOptions(name, **{"lr": 0.1, field: value})
 
 
-def test_an_unknown_name_suggests_the_nearest():
-    with pytest.raises(UserError, match=r"(?s)unknown --optimizer 'adma'; there are: adam.*sgd.*did you mean 'adam'"):
-        OptimizerOptions("adma", lr=0.1)
-
-
-def test_a_momentum_that_would_have_no_effect_is_refused():
-    with pytest.raises(UserError, match=r"(?s)--momentum 0.9: --optimizer adam has none\nHINT: .*--optimizer momentum"):
-        OptimizerOptions("adam", lr=0.1, momentum=0.9)
-
-
-def test_nesterov_needs_a_momentum():
-    with pytest.raises(UserError, match="--optimizer nesterov needs one"):
-        OptimizerOptions("nesterov", lr=0.1, momentum=0.0)
+@pytest.mark.parametrize(
+    ("name", "momentum", "message"),
+    [
+        ("adma", None, "unknown --optimizer 'adma'; there are: adam.*sgd.*did you mean 'adam'"),
+        ("adam", 0.9, "--momentum 0.9: --optimizer adam has none\nHINT: .*--optimizer momentum"),
+        ("nesterov", 0.0, "--optimizer nesterov needs one"),
+    ],
+)
+def test_names_and_momenta_that_do_not_fit_are_refused(name, momentum, message):
+    with pytest.raises(UserError, match=f"(?s){message}"):
+        OptimizerOptions(name, lr=0.1, momentum=momentum)

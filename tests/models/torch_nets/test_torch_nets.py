@@ -1,44 +1,16 @@
-"""The networks of the torch engine: the questions are in checks_*.py, which run once, in a process of their own."""
+"""The networks of the torch engine: who may build them, and where."""
 
-import re
 import subprocess
 import sys
-from functools import cache
 from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 
-import unisono
 from unisono.errors import UserError
 from unisono.launch.environments import child_environment
 from unisono.models.torch import nets
 
-HERE = Path(__file__).parent
-
-CHECKS = [
-    name
-    for path in sorted(HERE.glob("checks_*.py"))
-    for name in re.findall(r"^def (check_\w+)", path.read_text(), re.MULTILINE)
-]
 needs_torch = pytest.mark.skipif(not find_spec("torch"), reason="torch is not installed")
-
-
-@cache
-def outcomes() -> dict[str, str]:
-    def work(world: unisono.World) -> dict[str, str]:
-        from support.models.nets_worker import run_checks
-
-        return run_checks()
-
-    found: dict[str, str] = unisono.run(work, 1, start="fork")[0]
-    return found
-
-
-@needs_torch
-@pytest.mark.parametrize("name", CHECKS)
-def test_check(name):
-    assert outcomes()[name] == ""
 
 
 BUILT_THEN_FORKED = """

@@ -1,4 +1,4 @@
-"""What the checks of this folder train: small networks, made-up data, and a loop of a user's own."""
+"""What the tests of loops train: small networks, made-up data, and a loop of a user's own."""
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
@@ -11,8 +11,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import unisono
+import unisono.loop.batches  # ranks are forked: what is imported here they need not import
 from unisono.models.torch.nets import build
 from unisono.world import World
+
+torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)  # imports half of torch, once for all ranks
 
 FEATURES, CLASSES, ROWS, VOCABULARY, PLACES = 12, 4, 102, 11, 8
 RNG = np.random.default_rng(0)
@@ -135,3 +138,8 @@ def go(world: World) -> Iterator[tuple[nn.Module, Any, Any]]:
 def all_of(world: World, model: nn.Module, batch: Any) -> None:
     for x, y in batch:
         world.backward(label(model, x, y))
+
+
+def train_batch(world: World, model: nn.Module, optimizer: Any, batch: Any) -> None:
+    all_of(world, model, batch)
+    optimizer.step()

@@ -1,5 +1,6 @@
 """cnn and wideresnet against what they say of themselves, written once more with plain functions."""
 
+import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -7,14 +8,16 @@ from torch.nn import functional
 from support.models.net_cases import parameters
 from unisono.models.torch.nets import build
 
+pytestmark = pytest.mark.forked
 
-def check_cnn_has_the_parameters_it_says() -> None:
+
+def test_cnn_has_the_parameters_it_says() -> None:
     net = build("cnn", "", (28, 28), 10)
     assert parameters(net) == 9 * 16 + 32 + 9 * 16 * 32 + 64 + 32 * 7 * 7 * 10 + 10
     assert parameters(build("cnn", "5", (3, 9, 12), 2)) == 9 * 3 * 5 + 10 + 5 * 4 * 6 * 2 + 2
 
 
-def check_wideresnet_has_the_parameters_it_should() -> None:
+def test_wideresnet_has_the_parameters_it_should() -> None:
     def cbr(inputs: int, outputs: int) -> int:
         return 9 * inputs * outputs + 2 * outputs
 
@@ -30,7 +33,7 @@ def check_wideresnet_has_the_parameters_it_should() -> None:
     assert parameters(build("wideresnet", "1", (28, 28), 10)) == 174_874
 
 
-def check_wideresnet_computes_what_it_says() -> None:
+def test_wideresnet_computes_what_it_says() -> None:
     for width in (1, 2):
         torch.manual_seed(0)
         net = build("wideresnet", str(width), (28, 28), 10)
@@ -58,6 +61,6 @@ def check_wideresnet_computes_what_it_says() -> None:
         torch.testing.assert_close(net(x), y)
 
 
-def check_wideresnet_takes_another_dropout() -> None:
+def test_wideresnet_takes_another_dropout() -> None:
     net = build("wideresnet", "1", (28, 28), 10, "", 0.3)
     assert {module.p for module in net.modules() if isinstance(module, nn.Dropout)} == {0.3}

@@ -4,6 +4,7 @@ import random
 from dataclasses import replace
 
 import numpy as np
+import pytest
 import torch
 from torch import Tensor, nn
 
@@ -26,8 +27,11 @@ from support.loop.loop_cases import (
     next_token,
     on,
     outcome,
+    train_batch,
     wide_residual,
 )
+
+pytestmark = pytest.mark.forked
 
 NOISY = Case()
 IMAGE = Case(convolutional, (IMAGES, Y), batches={"batch_size": 40})
@@ -35,32 +39,28 @@ WIDE = Case(wide_residual, (IMAGES, Y), batches={"batch_size": 40})
 TEXT = Case(gpt, TOKENS, next_token, batches={"batch_size": 40})
 
 
-def check_mlp_with_dropout_and_batch_norm() -> None:
+def test_mlp_with_dropout_and_batch_norm() -> None:
     one = check_same_bits(NOISY)
     assert len(one["losses"]) == 2 * -(-ROWS // 32)
     assert one["losses"][-1] < one["losses"][0]
     assert one["rates"][:4] == [0.01, 0.01, 0.005, 0.005]
 
 
-def check_cnn() -> None:
-    check_same_bits(IMAGE)
+CASES = {"cnn": IMAGE, "wideresnet": WIDE, "gpt": TEXT, "mlp": NOISY}
 
 
-def check_wideresnet() -> None:
-    check_same_bits(WIDE, RANKS[1:])
+@pytest.mark.parametrize("name", ["cnn", "wideresnet", "gpt"])
+def test_networks(name) -> None:
+    check_same_bits(CASES[name], RANKS[1:] if name == "wideresnet" else RANKS)
 
 
-def check_gpt() -> None:
-    check_same_bits(TEXT)
+@pytest.mark.parametrize("name", CASES)
+def test_bf16(name) -> None:
+    one = check_same_bits(replace(CASES[name], bf16=True), RANKS[1:])
+    assert one["digest"] != outcome(1, CASES[name])["digest"], "autocast had no effect"
 
 
-def check_bf16() -> None:
-    for case in (NOISY, IMAGE, WIDE, TEXT):
-        one = check_same_bits(replace(case, bf16=True), RANKS[1:])
-        assert one["digest"] != outcome(1, case)["digest"], "autocast had no effect"
-
-
-def check_clipping() -> None:
+def test_clipping() -> None:
     one = check_same_bits(replace(NOISY, clip=0.05, optimizer=lambda p: torch.optim.SGD(p, lr=1.0)))
     assert one != outcome(1, replace(NOISY, optimizer=lambda p: torch.optim.SGD(p, lr=1.0)))
 
@@ -70,7 +70,7 @@ def groups(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
     return torch.optim.AdamW([{"params": [first], "lr": 0.1, "weight_decay": 0.0}, {"params": others}], lr=0.001)
 
 
-def check_parameter_groups() -> None:
+def test_parameter_groups() -> None:
     one = check_same_bits(replace(NOISY, optimizer=groups, clip=1.0))
     assert one["rates"][0] == 0.1
 
@@ -94,7 +94,7 @@ class Odd(nn.Module):
         return z + self.rare if float(x[0, 0]) > 1.0 else z
 
 
-def check_frozen_tied_unused_parameters() -> None:
+def test_frozen_tied_unused_parameters() -> None:
     check_same_bits(Case(Odd))
 
     def work(world: object) -> list[bool]:
@@ -102,9 +102,7 @@ def check_frozen_tied_unused_parameters() -> None:
         before = made(case)[0].state_dict()
         model, optimizer = world.share(*made(case))
         for batch in world.batches(case.data, batch_size=32):
-            for x, y in batch:
-                world.backward(label(model, x, y))
-            optimizer.step()
+            train_batch(world, model, optimizer, batch)
         assert torch.equal(model.again.weight, model.middle.weight)
         return [torch.equal(before[name], value) for name, value in model.state_dict().items()]
 
@@ -112,7 +110,7 @@ def check_frozen_tied_unused_parameters() -> None:
     assert {name for name, same in kept.items() if same} == {"base.weight", "base.bias", "idle", "codes"}
 
 
-def check_what_user_code_draws_in_the_loop_belongs_to_the_shard() -> None:
+def test_what_user_code_draws_in_the_loop_belongs_to_the_shard() -> None:
     def work(world: object) -> list[object]:
         model, optimizer = world.share(*made(NOISY))
         after = []
@@ -129,14 +127,12 @@ def check_what_user_code_draws_in_the_loop_belongs_to_the_shard() -> None:
     assert on(4, work) == [one] * 4
 
 
-def check_shards_decide_the_bits_not_ranks() -> None:
+def test_shards_decide_the_bits_not_ranks() -> None:
     def work(shards: int) -> object:
         def train(world: object) -> str:
             model, optimizer = world.share(*made(NOISY), shards=shards)
             for batch in world.batches((X, Y), batch_size=30):
-                for x, y in batch:
-                    world.backward(label(model, x, y))
-                optimizer.step()
+                train_batch(world, model, optimizer, batch)
             return digest(model)
 
         return train
@@ -146,7 +142,7 @@ def check_shards_decide_the_bits_not_ranks() -> None:
     assert three != {*on(1, work(5))}, "the shards had no effect"
 
 
-def check_code_after_a_step_runs_once_per_step() -> None:
+def test_code_after_a_step_runs_once_per_step() -> None:
     def work(world: object) -> list[object]:
         model, optimizer = world.share(*made(NOISY))
         seen, log = [], []

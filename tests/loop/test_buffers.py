@@ -3,11 +3,15 @@
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, nn
 
-from support.loop.loop_cases import FEATURES, ROWS, Case, X, Y, all_of, label, made, noisy, on, plain
+from support.loop.loop_cases import FEATURES, ROWS, Case, X, Y, all_of, label, made, noisy, on, plain, train_batch
+from support.loop.refusals import refused
 from unisono.world import World
+
+pytestmark = pytest.mark.forked
 
 
 class Annealed(nn.Module):
@@ -54,8 +58,7 @@ def by_ranks(write: Callable[[nn.Module, int], None], ranks: int) -> list[Any]:
         model, optimizer = world.share(*made(CASE))
         losses = []
         for batch in world.batches((X, Y), ROWS, epochs=4, shuffle=False):
-            all_of(world, model, batch)
-            optimizer.step()
+            train_batch(world, model, optimizer, batch)
             write(model, batch.epoch)
             losses.append(batch.loss)
         values = [*model.parameters(), model.temperature]
@@ -66,7 +69,7 @@ def by_ranks(write: Callable[[nn.Module, int], None], ranks: int) -> list[Any]:
     return found[0]
 
 
-def check_what_is_written_after_a_step_stays() -> None:
+def test_what_is_written_after_a_step_stays() -> None:
     for write in (in_place, anew):
         losses, values = by_torch(write)
         assert losses[-1] != losses[0]
@@ -79,7 +82,7 @@ def check_what_is_written_after_a_step_stays() -> None:
                 torch.testing.assert_close(torch.tensor(value), wanted, rtol=1e-4, atol=1e-6)
 
 
-def check_what_is_written_before_the_first_batch_stays() -> None:
+def test_what_is_written_before_the_first_batch_stays() -> None:
     def work(world: World) -> list[float]:
         model, optimizer = world.share(*made(CASE))
         model.temperature.fill_(2.0)
@@ -94,8 +97,8 @@ def check_what_is_written_before_the_first_batch_stays() -> None:
     assert {value for found in on(2, work) for value in found} == {2.0}
 
 
-def refuse_writing_before_the_step(world: World) -> None:
-    r"""buffer 'temperature' was written between the last shard of a batch and optimizer\.step\(\)"""
+@refused(r"buffer 'temperature' was written between the last shard of a batch and optimizer\.step\(\)")
+def test_refuses_writing_before_the_step(world: World) -> None:
     model, optimizer = world.share(*made(CASE))
     for batch in world.batches((X, Y), 32):
         all_of(world, model, batch)
@@ -103,20 +106,18 @@ def refuse_writing_before_the_step(world: World) -> None:
         optimizer.step()
 
 
-def refuse_writing_by_rank(world: World) -> None:
-    """rank 1 differs from rank 0 in what was written to buffers"""
+@refused("rank 1 differs from rank 0 in what was written to buffers")
+def test_refuses_writing_by_rank(world: World) -> None:
     model, optimizer = world.share(*made(CASE))
     for batch in world.batches((X, Y), 32):
-        all_of(world, model, batch)
-        optimizer.step()
+        train_batch(world, model, optimizer, batch)
         model.temperature.mul_(1.0 + world.rank)
 
 
-def refuse_evaluating_in_training_mode_on_one_rank(world: World) -> None:
-    r"""in what was written to buffers\n[\s\S]*model\.eval\(\)"""
+@refused(r"in what was written to buffers\n[\s\S]*model\.eval\(\)")
+def test_refuses_evaluating_in_training_mode_on_one_rank(world: World) -> None:
     model, optimizer = world.share(*made(Case(noisy)))
     for batch in world.batches((X, Y), 32):
-        all_of(world, model, batch)
-        optimizer.step()
+        train_batch(world, model, optimizer, batch)
         if world.first:
             model(X)

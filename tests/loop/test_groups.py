@@ -3,11 +3,14 @@
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import pytest
 import torch
 from torch import nn
 
-from support.loop.loop_cases import ROWS, Case, X, Y, label, made, on, plain
+from support.loop.loop_cases import ROWS, Case, X, Y, label, made, on, plain, train_batch
 from unisono.world import World
+
+pytestmark = pytest.mark.forked
 
 PARTS: dict[str, tuple[int, ...]] = {"ends": (0, 4), "middle": (2,), "last": (4,)}
 """Which layers of `plain` are trained. With the middle one left out, one group lies on both sides of a gap."""
@@ -31,7 +34,7 @@ def by_torch(kind: str, layers: Iterable[int]) -> list[torch.Tensor]:
     return [parameter.detach() for parameter in model.parameters()]
 
 
-def check_what_is_in_no_group_is_not_trained() -> None:
+def test_what_is_in_no_group_is_not_trained() -> None:
     for kind in KINDS:
         for part, layers in PARTS.items():
 
@@ -39,9 +42,7 @@ def check_what_is_in_no_group_is_not_trained() -> None:
                 model = made(Case(plain))[0]
                 model, optimizer = world.share(model, KINDS[kind](chosen(model, layers)))
                 for batch in world.batches((X, Y), ROWS, epochs=3, shuffle=False):
-                    for x, y in batch:
-                        world.backward(label(model, x, y))
-                    optimizer.step()
+                    train_batch(world, model, optimizer, batch)
                 return [parameter.detach().numpy() for parameter in model.parameters()]
 
             started, expected = list(made(Case(plain))[0].parameters()), by_torch(kind, layers)

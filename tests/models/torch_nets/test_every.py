@@ -11,12 +11,14 @@ from unisono.models import activations as numpy_activations
 from unisono.models.torch.nets import NETWORKS, build
 from unisono.models.torch.nets.activations import ACTIVATIONS
 
+pytestmark = pytest.mark.forked
 
-def check_every_network_is_tried() -> None:
+
+def test_every_network_is_tried() -> None:
     assert {case[0] for case in TRAINED.values()} == set(NETWORKS)
 
 
-def check_losses_fall() -> None:
+def test_losses_fall() -> None:
     for case in TRAINED:
         net, x, y = made(case)
         optimizer = torch.optim.Adam(net.parameters(), lr=0.02 if case == "linear" else 0.01)
@@ -33,7 +35,7 @@ def check_losses_fall() -> None:
             assert parameter.grad is not None, key
 
 
-def check_starting_values_depend_on_the_seed_alone() -> None:
+def test_starting_values_depend_on_the_seed_alone() -> None:
     for case in TRAINED:
         one, two = made(case)[0].state_dict(), made(case)[0].state_dict()
         assert all(torch.equal(one[key], two[key]) for key in one), case
@@ -42,7 +44,7 @@ def check_starting_values_depend_on_the_seed_alone() -> None:
         assert not all(torch.equal(one[key], other[key]) for key in one), case
 
 
-def check_dropout_draws_in_training_only() -> None:
+def test_dropout_draws_in_training_only() -> None:
     for case in ("mlp, dropout", "cnn, 28 x 28", "wideresnet, 28 x 28", "gpt, dropout"):
         net, x, _ = made(case)
         torch.manual_seed(3)
@@ -56,7 +58,7 @@ def check_dropout_draws_in_training_only() -> None:
         assert torch.equal(torch.get_rng_state(), before), case
 
 
-def check_activations_are_called_as_in_numpy() -> None:
+def test_activations_are_called_as_in_numpy() -> None:
     assert [*ACTIVATIONS] == [*numpy_activations.ACTIVATIONS]
     for name, kind in ACTIVATIONS.items():
         for net, args, shape in (
@@ -69,7 +71,7 @@ def check_activations_are_called_as_in_numpy() -> None:
             assert kinds & set(ACTIVATIONS.values()) == {kind}, (net, name)
 
 
-def check_mistakes_name_what_was_given() -> None:
+def test_mistakes_name_what_was_given() -> None:
     image, text = {"shape": (28, 28)}, {"shape": (64,)}
     cases = [
         (("ccnn", "8"), image, "unknown model 'ccnn'; there are: cnn, linear, mlp, bn-mlp, wideresnet, gpt", "'cnn'"),

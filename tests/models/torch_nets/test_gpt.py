@@ -10,8 +10,10 @@ from unisono.errors import UserError
 from unisono.models.torch.nets import build
 from unisono.models.torch.nets.gpt import Attention, Sizes
 
+pytestmark = pytest.mark.forked
 
-def check_gpt_does_not_look_ahead() -> None:
+
+def test_gpt_does_not_look_ahead() -> None:
     net, x, _ = made("gpt")
     net.eval()
     for place in (0, 7, 15):
@@ -23,7 +25,7 @@ def check_gpt_does_not_look_ahead() -> None:
     torch.testing.assert_close(net(x[:, :5]), net(x)[:, :5])
 
 
-def check_gpt_has_one_matrix_for_reading_and_scoring() -> None:
+def test_gpt_has_one_matrix_for_reading_and_scoring() -> None:
     layers, width, context, vocabulary = 3, 8, 10, 7
     net = build("gpt", f"layers={layers},heads=2,width={width}", (context,), vocabulary)
     block = 12 * width**2 + 13 * width
@@ -38,7 +40,7 @@ def check_gpt_has_one_matrix_for_reading_and_scoring() -> None:
     assert parameters(build("gpt", "layers=5,heads=4,width=128", (128,), 65)) == 1_016_320
 
 
-def check_gpt_starts_knowing_nothing() -> None:
+def test_gpt_starts_knowing_nothing() -> None:
     torch.manual_seed(0)
     net = build("gpt", "", (64,), 67)
     x = torch.randint(67, (8, 64))
@@ -49,7 +51,7 @@ def check_gpt_starts_knowing_nothing() -> None:
         assert 0.9 * expected < found < 1.1 * expected, key
 
 
-def check_attention_is_the_textbooks() -> None:
+def test_attention_is_the_textbooks() -> None:
     torch.manual_seed(0)
     attention = Attention(Sizes(heads=2, width=8), 0.0)
     x = torch.randn(3, 5, 8)
@@ -62,6 +64,6 @@ def check_attention_is_the_textbooks() -> None:
     torch.testing.assert_close(attention(x), attention.add(torch.cat(heads, 2)))
 
 
-def check_gpt_refuses_what_is_not_text() -> None:
+def test_gpt_refuses_what_is_not_text() -> None:
     with pytest.raises(UserError, match=r"it was given torch\.float32"):
         build("gpt", "", (64,), 5)(torch.zeros(2, 64))

@@ -1,6 +1,7 @@
 """linear, mlp and bn-mlp are the networks of the NumPy engine."""
 
 import numpy as np
+import pytest
 import torch
 from torch import nn
 from torch.nn import functional
@@ -13,8 +14,10 @@ from unisono.models.torch.nets import build
 from unisono.models.torch.nets.batchnorm import BatchNorm1d
 from unisono.models.torch_names import torch_state
 
+pytestmark = pytest.mark.forked
 
-def check_numpy_weights_give_numpy_losses() -> None:
+
+def test_numpy_weights_give_numpy_losses() -> None:
     cases = [
         ("linear", "", 3, ""),
         ("mlp", "16,9", 5, ""),
@@ -62,7 +65,7 @@ def check_numpy_weights_give_numpy_losses() -> None:
             np.testing.assert_allclose(net.get_buffer(key), array, rtol=2e-5, atol=2e-6, err_msg=f"{spec} {key}")
 
 
-def check_dropout_takes_the_same_places_as_in_numpy() -> None:
+def test_dropout_takes_the_same_places_as_in_numpy() -> None:
     for name in ("mlp", "bn-mlp"):
         ours = numpy_nets.build(f"{name}:8,7", 12, 4, dropout=0.5)
         net = build(name, "8,7", (12,), 4, "", 0.5)
@@ -71,7 +74,7 @@ def check_dropout_takes_the_same_places_as_in_numpy() -> None:
         ]
 
 
-def check_starting_values_fill_numpys_ranges() -> None:
+def test_starting_values_fill_numpys_ranges() -> None:
     for name, activation in (("mlp", "relu"), ("mlp", "sigmoid"), ("mlp", "tanh"), ("bn-mlp", "relu")):
         torch.manual_seed(0)
         net = build(name, "400", (100,), 200, activation, 0.0)
@@ -84,7 +87,7 @@ def check_starting_values_fill_numpys_ranges() -> None:
             assert -bound * (1 + 1e-6) <= value.min() < -0.85 * bound, (name, activation, key)
 
 
-def check_batch_norm_of_one_sample_is_numpys() -> None:
+def test_batch_norm_of_one_sample_is_numpys() -> None:
     rng = np.random.default_rng(0)
     params, buffers = rng.normal(size=10).astype(np.float32), rng.uniform(1, 2, 10).astype(np.float32)
     x = rng.normal(size=(1, 1, 5)).astype(np.float32)
@@ -110,7 +113,7 @@ def check_batch_norm_of_one_sample_is_numpys() -> None:
     assert norm.num_batches_tracked.item() == 8
 
 
-def check_batch_norm_of_one_sample_is_computed_in_16_bits() -> None:
+def test_batch_norm_of_one_sample_is_computed_in_16_bits() -> None:
     """A ragged end may leave a shard of one: such a run ended in the middle."""
     for dtype in (torch.bfloat16, torch.float16):
         net = build("bn-mlp", "5", (3,), 2, "", 0.0)

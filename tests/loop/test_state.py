@@ -5,23 +5,25 @@ import io
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 import torch
 from torch import nn
 
-from support.loop.loop_cases import CLASSES, FEATURES, Case, X, Y, digest, label, made, on, plain
+from support.loop.loop_cases import CLASSES, FEATURES, Case, X, Y, digest, label, made, on, plain, train_batch
+from support.loop.refusals import check_refused
 from unisono.world import World
+
+pytestmark = pytest.mark.forked
 
 CASE = Case(clip=1.0)
 
 
 def epochs_of(world: World, model: torch.nn.Module, optimizer: Any, count: int) -> None:
     for batch in world.batches((X, Y), 32, epochs=count):
-        for x, y in batch:
-            world.backward(label(model, x, y))
-        optimizer.step()
+        train_batch(world, model, optimizer, batch)
 
 
-def check_going_on_from_a_saved_state() -> None:
+def test_going_on_from_a_saved_state() -> None:
     """Two epochs and then two of another run, on other ranks, are four: Adam's step count and the shuffle go on too."""
 
     def whole(world: World) -> str:
@@ -57,15 +59,13 @@ def check_going_on_from_a_saved_state() -> None:
         assert on(2, rest(before)) == on(1, whole) * 2, before
 
 
-def check_evaluating_and_copying_between_steps() -> None:
+def test_evaluating_and_copying_between_steps() -> None:
     def work(looks: bool) -> Callable[[World], list[Any]]:
         def train(world: World) -> list[Any]:
             model, optimizer = world.share(*made(CASE))
             average, scores = torch.optim.swa_utils.AveragedModel(model), []
             for batch in world.batches((X, Y), 32, epochs=2):
-                for x, y in batch:
-                    world.backward(label(model, x, y))
-                optimizer.step()
+                train_batch(world, model, optimizer, batch)
                 if looks:
                     model.eval()
                     with torch.no_grad():
@@ -84,7 +84,7 @@ def check_evaluating_and_copying_between_steps() -> None:
     assert on(3, work(looks=True)) == [one] * 3
 
 
-def check_the_model_outlives_its_world() -> None:
+def test_the_model_outlives_its_world() -> None:
     def work(world: World) -> list[float]:
         model, optimizer = world.share(*made(CASE))
         epochs_of(world, model, optimizer, 1)
@@ -96,16 +96,14 @@ def check_the_model_outlives_its_world() -> None:
     assert first == second
 
 
-def check_schedulers_that_look_at_the_loss() -> None:
+def test_schedulers_that_look_at_the_loss() -> None:
     def work(world: World) -> list[Any]:
         model, optimizer = world.share(*made(CASE))
         plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.5, patience=0)
         warm = torch.optim.lr_scheduler.LinearLR(optimizer, start_factor=0.01, total_iters=3)
         rates = []
         for batch in world.batches((X, Y), 32, epochs=2):
-            for x, y in batch:
-                world.backward(label(model, x, y))
-            optimizer.step()
+            train_batch(world, model, optimizer, batch)
             warm.step()
             plateau.step(batch.loss)
             rates.append(optimizer.param_groups[0]["lr"])
@@ -126,7 +124,7 @@ def saved_by_torch(net: Callable[[], nn.Module] = CASE.net, kind: Any = CASE.opt
     return optimizer.state_dict()
 
 
-def check_a_state_of_torchs_is_the_same_before_and_after_share() -> None:
+def test_a_state_of_torchs_is_the_same_before_and_after_share() -> None:
     def work(before: bool) -> Callable[[World], list[Any]]:
         def train(world: World) -> list[Any]:
             model, optimizer = made(CASE)
@@ -144,7 +142,7 @@ def check_a_state_of_torchs_is_the_same_before_and_after_share() -> None:
     assert on(1, work(before=True))[0][1] == 1 + 4
 
 
-def check_torch_goes_on_from_a_shared_state() -> None:
+def test_torch_goes_on_from_a_shared_state() -> None:
     """A checkpoint is torch's: what is loaded into an optimizer that is never shared is not lost in silence."""
 
     def work(world: World) -> list[float]:
@@ -157,33 +155,33 @@ def check_torch_goes_on_from_a_shared_state() -> None:
             own.zero_grad()
             label(alone, X, Y).backward()
             own.step()
-            for x, y in batch:
-                world.backward(label(model, x, y))
-            optimizer.step()
+            train_batch(world, model, optimizer, batch)
         pairs = zip(model.parameters(), alone.parameters(), strict=True)
         return [float((mine - other).detach().abs().max()) for mine, other in pairs]
 
     assert max(on(1, work)[0]) < 1e-5  # a first step of Adam would be 0.01
 
 
-def refuse_the_state_of_another_model(world: World) -> None:
-    r"""the optimizer's state of '0\.weight' is of shape \[\(3, 12\)\][\s\S]*for the same model"""
+def of_another_model() -> dict[str, Any]:
     layers = nn.Linear(FEATURES, 3), nn.BatchNorm1d(3), nn.Linear(3, 3), nn.Linear(3, CLASSES)
-    world.share(*made(CASE))[1].load_state_dict(saved_by_torch(lambda: nn.Sequential(*layers)))
+    return saved_by_torch(lambda: nn.Sequential(*layers))
 
 
-def refuse_the_state_of_another_optimizer(world: World) -> None:
-    """the optimizer's state has momentum; this optimizer keeps gradient_sum, square_sum"""
-    saved = saved_by_torch(kind=lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9))
-    world.share(*made(CASE))[1].load_state_dict(saved)
-
-
-def refuse_a_state_without_anything(world: World) -> None:
-    r"""the state has groups of \[\] parameters, this optimizer of \[8\]"""
-    world.share(*made(CASE))[1].load_state_dict({})
-
-
-def refuse_vectors_without_parameters(world: World) -> None:
-    r"""the state has groups of \[0\] parameters, this optimizer of \[8\]"""
+def vectors_alone() -> dict[str, Any]:
     vectors = {"gradient_sum": torch.zeros(7), "square_sum": torch.zeros(7)}
-    world.share(*made(CASE))[1].load_state_dict({"state": vectors, "param_groups": [{"lr": 0.1}], "steps": 3})
+    return {"state": vectors, "param_groups": [{"lr": 0.1}], "steps": 3}
+
+
+STATES: dict[str, Callable[[], dict[str, Any]]] = {
+    r"the optimizer's state of '0\.weight' is of shape \[\(3, 12\)\][\s\S]*for the same model": of_another_model,
+    "the optimizer's state has momentum; this optimizer keeps gradient_sum, square_sum": lambda: saved_by_torch(
+        kind=lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9)
+    ),
+    r"the state has groups of \[\] parameters, this optimizer of \[8\]": dict,
+    r"the state has groups of \[0\] parameters, this optimizer of \[8\]": vectors_alone,
+}
+
+
+@pytest.mark.parametrize("message", STATES)
+def test_states_that_do_not_fit(message):
+    check_refused(message, lambda world: world.share(*made(CASE))[1].load_state_dict(STATES[message]()))

@@ -5,12 +5,28 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset, Subset, TensorDataset
 
-from support.loop.loop_cases import FEATURES, ROWS, Case, X, Y, check_same_bits, digest, label, made, on, plain
+from support.loop.loop_cases import (
+    FEATURES,
+    ROWS,
+    Case,
+    X,
+    Y,
+    check_same_bits,
+    digest,
+    label,
+    made,
+    on,
+    plain,
+    train_batch,
+)
 from unisono.world import World
+
+pytestmark = pytest.mark.forked
 
 
 class Augmented(Dataset[Any]):
@@ -46,20 +62,20 @@ def rows_of(found: list[list[Any]]) -> list[float]:
 FIRST = [round(value, 4) for value in X[:, 0].tolist()]
 
 
-def check_every_sample_once_an_epoch() -> None:
+def test_every_sample_once_an_epoch() -> None:
     for ranks in (1, 3):
         found = on(ranks, seen((X, Y), 32))
         assert sorted(rows_of(found)) == sorted(FIRST)
         assert rows_of(found) != FIRST, "not shuffled"
 
 
-def check_unshuffled() -> None:
+def test_unshuffled() -> None:
     assert rows_of(on(1, seen((X, Y), 32, shuffle=False))) == FIRST
     steps = sorted(row for rank in on(3, seen((X, Y), 32, shuffle=False)) for row in rank)
     assert steps == sorted([0, place // 32, value] for place, value in enumerate(FIRST))
 
 
-def check_the_ragged_end_and_drop_last() -> None:
+def test_the_ragged_end_and_drop_last() -> None:
     """102 rows in batches of 32: three, and 6 rows, which are 2 shards: the third rank has nothing to do."""
     found = on(3, seen((X, Y), 32, shuffle=False))
     assert [sum(row[1] == 3 for row in rank) for rank in found] == [4, 2, 0]
@@ -68,11 +84,11 @@ def check_the_ragged_end_and_drop_last() -> None:
     check_same_bits(Case(batches={"batch_size": 48, "drop_last": True}), (3, 8))
 
 
-def check_a_batch_larger_than_the_data() -> None:
+def test_a_batch_larger_than_the_data() -> None:
     assert sorted(rows_of(on(2, seen((X, Y), 1000)))) == sorted(FIRST)
 
 
-def check_epochs_are_counted_on() -> None:
+def test_epochs_are_counted_on() -> None:
     """Three epochs at once, or one by one, or by asking anew: the same order and the same bits."""
 
     def work(how: str) -> Callable[[World], list[Any]]:
@@ -82,9 +98,7 @@ def check_epochs_are_counted_on() -> None:
             epochs = []
             for _ in range(1 if how == "at once" else 3):
                 for batch in world.batches((X, Y), 40) if how == "anew" else loader:
-                    for x, y in batch:
-                        world.backward(label(model, x, y))
-                    optimizer.step()
+                    train_batch(world, model, optimizer, batch)
                     epochs.append(batch.epoch)
             return [digest(model), epochs, len(loader)]
 
@@ -97,13 +111,11 @@ def check_epochs_are_counted_on() -> None:
         assert on(1, work(how))[0][:2] == one[:2], how
 
 
-def check_leaving_the_outer_loop_early() -> None:
+def test_leaving_the_outer_loop_early() -> None:
     def work(world: World) -> list[Any]:
         model, optimizer = world.share(*made(Case()))
         for batch in world.batches((X, Y), 32, epochs=10):
-            for x, y in batch:
-                world.backward(label(model, x, y))
-            optimizer.step()
+            train_batch(world, model, optimizer, batch)
             if batch.epoch == 1:
                 break
         left = batch.step
@@ -112,9 +124,7 @@ def check_leaving_the_outer_loop_early() -> None:
                 break
             break  # in the middle of a batch: nothing was begun
         for batch in world.batches((X, Y), 32):
-            for x, y in batch:
-                world.backward(label(model, x, y))
-            optimizer.step()
+            train_batch(world, model, optimizer, batch)
         return [left, batch.epoch, optimizer.state_dict()["state"]["unisono"]["steps"], digest(model)]
 
     (one,) = on(1, work)
@@ -122,14 +132,12 @@ def check_leaving_the_outer_loop_early() -> None:
     assert on(3, work) == [one] * 3
 
 
-def check_two_loaders_in_turn() -> None:
+def test_two_loaders_in_turn() -> None:
     def work(world: World) -> list[Any]:
         model, optimizer = world.share(*made(Case()))
         for pair in zip(world.batches((X, Y), 32), world.batches((X.flip(0), Y.flip(0)), 32), strict=True):
             for batch in pair:
-                for x, y in batch:
-                    world.backward(label(model, x, y))
-                optimizer.step()
+                train_batch(world, model, optimizer, batch)
         return [digest(model), optimizer.state_dict()["state"]["unisono"]["steps"]]
 
     (one,) = on(1, work)
@@ -137,14 +145,12 @@ def check_two_loaders_in_turn() -> None:
     assert on(3, work) == [one] * 3
 
 
-def check_random_augmentation_with_and_without_workers() -> None:
+def test_random_augmentation_with_and_without_workers() -> None:
     def work(workers: int) -> Callable[[World], str]:
         def train(world: World) -> str:
             model, optimizer = world.share(*made(Case()))
             for batch in world.batches(Augmented(), 51, workers=workers):
-                for x, y in batch:
-                    world.backward(label(model, x, y))
-                optimizer.step()
+                train_batch(world, model, optimizer, batch)
             return digest(model)
 
         return train
@@ -154,7 +160,7 @@ def check_random_augmentation_with_and_without_workers() -> None:
     assert found != {digest(made(Case())[0])}
 
 
-def check_kinds_of_data_are_one() -> None:
+def test_kinds_of_data_are_one() -> None:
     pairs = [(x, y) for x, y in zip(X, Y, strict=True)]
     kinds = [
         (X, Y), [X, Y], (X.numpy(), Y.numpy()), TensorDataset(X, Y), pairs, Subset(TensorDataset(X, Y), range(ROWS)),
@@ -163,7 +169,7 @@ def check_kinds_of_data_are_one() -> None:
     assert all(other == first for other in others)
 
 
-def check_a_single_tensor() -> None:
+def test_a_single_tensor() -> None:
     def work(world: World) -> list[int]:
         model, optimizer = world.share(*made(Case(plain)))
         shapes = []
@@ -187,7 +193,7 @@ class Endless(Dataset[Any]):
         return X[index % ROWS], Y[index % ROWS]
 
 
-def check_an_order_that_stays_as_it_is_takes_no_memory() -> None:
+def test_an_order_that_stays_as_it_is_takes_no_memory() -> None:
     def work(world: World) -> list[int]:
         model, optimizer = world.share(*made(Case(plain)))
         steps = []

@@ -11,10 +11,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from support.loop.loop_cases import CLASSES, IMAGES, Case, X, Y, all_of, digest, label, made, noisy, on
+from support.loop.loop_cases import CLASSES, IMAGES, Case, X, Y, digest, label, made, noisy, on, train_batch
+from support.loop.refusals import refused
 from unisono.data.shards import Plan
 from unisono.errors import RankFailed
 from unisono.world import World
+
+pytestmark = pytest.mark.forked
 
 ROWS, BATCH, LR = 45, 20, 0.1
 """Two batches of 20 and one of 5: on 3 ranks shards of 7, 7, 6 and of 5: two ranks have none of the last."""
@@ -63,9 +66,7 @@ def by_ranks(case: Case, ranks: int, *, synced: bool = True) -> tuple[list[float
         model, optimizer = world.share(*made(case), shards=ranks, sync_batchnorm=synced)
         losses = []
         for batch in world.batches(case.data, BATCH):
-            for x, y in batch:
-                world.backward(label(model, x, y))
-            optimizer.step()
+            train_batch(world, model, optimizer, batch)
             losses.append(batch.loss)
         return [losses, {name: value.numpy() for name, value in model.state_dict().items()}]
 
@@ -83,7 +84,7 @@ def furthest(one: tuple[list[float], Any], two: tuple[list[float], Any]) -> floa
     return max(values + [abs(a - b) for a, b in zip(one[0], two[0], strict=True)])
 
 
-def check_losses_gradients_and_statistics_are_those_of_one_big_batch() -> None:
+def test_losses_gradients_and_statistics_are_those_of_one_big_batch() -> None:
     for name, case in CASES.items():
         expected = by_torch(case)
         for ranks in (1, 2, 3, 4):
@@ -93,7 +94,7 @@ def check_losses_gradients_and_statistics_are_those_of_one_big_batch() -> None:
         assert far > 1e-3, f"{name}: without it nothing else came out ({far}), so this check could not fail"
 
 
-def check_bf16() -> None:
+def test_bf16() -> None:
     def work(world: World) -> list[Any]:
         model, optimizer = world.share(*made(CASES["images"]), sync_batchnorm=True)
         for batch in world.batches(CASES["images"].data, BATCH):
@@ -110,15 +111,14 @@ def check_bf16() -> None:
     assert 0 < abs(one[1] - plain) < 0.02 * plain
 
 
-def check_evaluation_copies_and_saved_states_need_nobody() -> None:
+def test_evaluation_copies_and_saved_states_need_nobody() -> None:
     """One rank alone may evaluate, and copy the model: batch norms in evaluation do not wait."""
 
     def work(world: World) -> list[Any]:
         model, optimizer = world.share(*made(CASES["rows"]), sync_batchnorm=True)
         average = torch.optim.swa_utils.AveragedModel(model)
         for batch in world.batches(CASES["rows"].data, BATCH):
-            all_of(world, model, batch)
-            optimizer.step()
+            train_batch(world, model, optimizer, batch)
             if world.first:
                 model.eval()
                 copy.deepcopy(model)(X)
@@ -134,39 +134,38 @@ def check_evaluation_copies_and_saved_states_need_nobody() -> None:
     assert one == other
 
 
-def check_torchs_own_layers_become_ours() -> None:
+def test_torchs_own_layers_become_ours() -> None:
     case = Case(lambda: nn.SyncBatchNorm.convert_sync_batchnorm(rows()), CASES["rows"].data, optimizer=sgd)
     assert furthest(by_ranks(case, 2), by_torch(CASES["rows"])) < CLOSE
 
 
-def refuse_torchs_own_layers_without_it(world: World) -> None:
-    r"""'1' is torch's SyncBatchNorm, which synchronises GPUs alone[\s\S]*sync_batchnorm=True"""
+@refused(r"'1' is torch's SyncBatchNorm, which synchronises GPUs alone[\s\S]*sync_batchnorm=True")
+def test_refuses_torchs_own_layers_without_it(world: World) -> None:
     model = nn.SyncBatchNorm.convert_sync_batchnorm(rows())
     world.share(model, sgd(model.parameters()), shards=2)
 
 
-def refuse_more_shards_than_ranks(world: World) -> None:
-    r"""sync_batchnorm=True with 8 shards on 2 ranks[\s\S]*leave shards out"""
+@refused(r"sync_batchnorm=True with 8 shards on 2 ranks[\s\S]*leave shards out")
+def test_refuses_more_shards_than_ranks(world: World) -> None:
     world.share(*made(CASES["rows"]), shards=8, sync_batchnorm=True)
 
 
-def refuse_a_model_without_batch_norm(world: World) -> None:
-    """sync_batchnorm=True, and Linear has no batch norm"""
+@refused("sync_batchnorm=True, and Linear has no batch norm")
+def test_refuses_a_model_without_batch_norm(world: World) -> None:
     model = nn.Linear(2, 2)
     world.share(model, sgd(model.parameters()), sync_batchnorm=True)
 
 
-def refuse_training_mode_outside_a_batch(world: World) -> None:
-    r"""called in training mode outside a batch[\s\S]*model\.eval\(\)"""
+@refused(r"called in training mode outside a batch[\s\S]*model\.eval\(\)")
+def test_refuses_training_mode_outside_a_batch(world: World) -> None:
     model, optimizer = world.share(*made(CASES["rows"]), sync_batchnorm=True)
     for batch in world.batches(CASES["rows"].data, BATCH):
-        all_of(world, model, batch)
-        optimizer.step()
+        train_batch(world, model, optimizer, batch)
         model(X)
 
 
-def refuse_a_way_of_its_own_through_the_model(world: World) -> None:
-    """do not pass the same batch norms"""
+@refused("do not pass the same batch norms")
+def test_refuses_a_way_of_its_own_through_the_model(world: World) -> None:
     model, _ = world.share(*made(CASES["rows"]), sync_batchnorm=True)
     for batch in world.batches(CASES["rows"].data, BATCH):
         for x, y in batch:
@@ -174,7 +173,7 @@ def refuse_a_way_of_its_own_through_the_model(world: World) -> None:
             world.backward(whole if world.rank else whole + label(model, x, y))
 
 
-def check_a_death_ends_the_run() -> None:
+def test_a_death_ends_the_run() -> None:
     """Nobody could compute two shards at once; the others wait in a batch norm, and are ended."""
 
     def work(dies: bool) -> Callable[[World], None]:

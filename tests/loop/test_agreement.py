@@ -5,65 +5,21 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from support.loop.loop_cases import Case, X, Y, all_of, go, label, made, on, plain
+from support.loop.loop_cases import Case, X, Y, made, on, plain, train_batch
+from support.loop.refusals import check_refused, refused
 from unisono.errors import UserError
 from unisono.world import World
+
+pytestmark = pytest.mark.forked
 
 
 def loop(world: World, data: Any = (X, Y), batch_size: int = 32, **options: Any) -> None:
     model, optimizer = world.share(*made(Case(plain)))
     for batch in world.batches(data, batch_size, **options):
-        all_of(world, model, batch)
-        optimizer.step()
-
-
-def refuse_learning_rates_by_rank(world: World) -> None:
-    r"""rank 1 differs from rank 0 in the learning rates[\s\S]*batch\.loss, not the loss of a shard"""
-    for model, optimizer, batch in go(world):
-        all_of(world, model, batch)
-        optimizer.param_groups[0]["lr"] = 0.1 * (1 + world.rank)
-        optimizer.step()
-
-
-def refuse_a_scheduler_that_looks_at_a_shard(world: World) -> None:
-    """differs from rank 0 in the learning rates"""
-    model, optimizer = world.share(*made(Case(plain)))
-    plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=0, threshold=0.0)
-    for batch in world.batches((X, Y), 16, epochs=8):
-        for x, y in batch:
-            loss = label(model, x, y)
-            world.backward(loss)
-        optimizer.step()
-        plateau.step(loss.item())
-
-
-def refuse_batch_sizes_by_rank(world: World) -> None:
-    """rank 1 differs from rank 0 in the batch size: 32 against 16"""
-    loop(world, batch_size=16 * (1 + world.rank))
-
-
-def refuse_seeds_by_rank(world: World) -> None:
-    """rank 1 differs from rank 0 in the seed: 1 against 0"""
-    loop(world, seed=world.rank)
-
-
-def refuse_shuffling_by_rank(world: World) -> None:
-    """rank 1 differs from rank 0 in shuffle: 1 against 0"""
-    loop(world, shuffle=bool(world.rank))
-
-
-def refuse_lengths_by_rank(world: World) -> None:
-    """rank 1 differs from rank 0 in the number of samples: 101 against 102"""
-    loop(world, (X[: 102 - world.rank], Y[: 102 - world.rank]))
-
-
-def refuse_data_by_rank(world: World) -> None:
-    r"""rank 1 differs from rank 0 in the data\n[\s\S]*random_split"""
-    rows = torch.randperm(len(X), generator=torch.Generator().manual_seed(world.rank))
-    loop(world, (X[rows], Y[rows]))
+        train_batch(world, model, optimizer, batch)
 
 
 class Rows(Dataset[Any]):
@@ -77,22 +33,38 @@ class Rows(Dataset[Any]):
         return X[number], Y[number]
 
 
-def refuse_datasets_of_other_lengths(world: World) -> None:
-    """in the number of samples: 99 against 100"""
-    loop(world, Rows(100 - world.rank))
+def permuted(seed: int) -> tuple[Tensor, Tensor]:
+    rows = torch.randperm(len(X), generator=torch.Generator().manual_seed(seed))
+    return X[rows], Y[rows]
 
 
-def refuse_other_epochs(world: World) -> None:
-    """rank 1 differs from rank 0 in the epoch: 1 against 0"""
+BY_RANK: dict[str, Callable[[int], dict[str, Any]]] = {
+    "rank 1 differs from rank 0 in the batch size: 32 against 16": lambda rank: {"batch_size": 16 * (1 + rank)},
+    "rank 1 differs from rank 0 in the seed: 1 against 0": lambda rank: {"seed": rank},
+    "rank 1 differs from rank 0 in shuffle: 1 against 0": lambda rank: {"shuffle": bool(rank)},
+    "rank 1 differs from rank 0 in the number of samples: 101 against 102": lambda rank: {
+        "data": (X[: 102 - rank], Y[: 102 - rank])
+    },
+    "in the number of samples: 99 against 100": lambda rank: {"data": Rows(100 - rank)},
+    r"rank 1 differs from rank 0 in the data\n[\s\S]*random_split": lambda rank: {"data": permuted(rank)},
+}
+
+
+@pytest.mark.parametrize("message", BY_RANK)
+def test_what_depends_on_the_rank_is_refused(message):
+    check_refused(message, lambda world: loop(world, **BY_RANK[message](world.rank)))
+
+
+@refused("rank 1 differs from rank 0 in the epoch: 1 against 0")
+def test_refuses_other_epochs(world: World) -> None:
     model, optimizer = world.share(*made(Case(plain)))
     if world.rank:
         world.sharing.begin_epoch(0)  # a snapshot of another moment, say
     for batch in world.batches((X, Y), 32):
-        all_of(world, model, batch)
-        optimizer.step()
+        train_batch(world, model, optimizer, batch)
 
 
-def check_a_rank_that_returns_early_is_named_at_once() -> None:
+def test_a_rank_that_returns_early_is_named_at_once() -> None:
     """The others would wait for it until their time-out."""
     cases: dict[str, Callable[[World], None]] = {
         "rank 1 returned after 4 steps, and rank 0 waits for it in step 5": lambda world: loop(
@@ -107,7 +79,7 @@ def check_a_rank_that_returns_early_is_named_at_once() -> None:
             on(ranks, work)
 
 
-def check_ranks_may_return_one_after_the_other() -> None:
+def test_ranks_may_return_one_after_the_other() -> None:
     def work(world: World) -> int:
         loop(world)
         for _ in range(world.rank):  # of whom nobody waits in a step any more
@@ -117,7 +89,7 @@ def check_ranks_may_return_one_after_the_other() -> None:
     assert on(3, work) == [0, 1, 2]
 
 
-def check_datasets_and_odd_tensors_agree() -> None:
+def test_datasets_and_odd_tensors_agree() -> None:
     """What is compared can be computed for whatever `batches` takes."""
 
     def work(world: World) -> None:

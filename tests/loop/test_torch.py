@@ -3,13 +3,31 @@
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from support.loop.loop_cases import FEATURES, ROWS, TOKENS, VOCABULARY, Case, X, Y, gpt, label, made, noisy, on, plain
+from support.loop.loop_cases import (
+    FEATURES,
+    ROWS,
+    TOKENS,
+    VOCABULARY,
+    Case,
+    X,
+    Y,
+    gpt,
+    label,
+    made,
+    noisy,
+    on,
+    plain,
+    train_batch,
+)
 from unisono.data.shards import Plan
 from unisono.world import World
+
+pytestmark = pytest.mark.forked
 
 BATCH, EPOCHS = 32, 3
 OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
@@ -46,9 +64,7 @@ def by_ranks(case: Case, ranks: int) -> list[Tensor]:
         for _ in range(EPOCHS):
             for batch in loader:
                 optimizer.zero_grad()
-                for x, y in batch:
-                    world.backward(label(model, x, y))
-                optimizer.step()
+                train_batch(world, model, optimizer, batch)
                 early.step()
         return [tensor.detach().numpy() for tensor in model.parameters()]
 
@@ -59,7 +75,7 @@ def furthest(one: list[Tensor], two: list[Tensor]) -> float:
     return max(float((a - b).abs().max()) for a, b in zip(one, two, strict=True))
 
 
-def check_optimizers() -> None:
+def test_optimizers() -> None:
     for name, optimizer in OPTIMIZERS.items():
         for ranks in (1, 3):
             case = Case(plain, optimizer=optimizer)
@@ -67,7 +83,7 @@ def check_optimizers() -> None:
             assert far < 2e-4, f"{name} on {ranks} ranks is {far} away"
 
 
-def check_clipping() -> None:
+def test_clipping() -> None:
     for name in ("momentum", "adamw"):
         case = Case(plain, optimizer=OPTIMIZERS[name], clip=0.3)
         assert furthest(by_ranks(case, 2), by_torch(case)) < 2e-4, name
@@ -75,14 +91,14 @@ def check_clipping() -> None:
         assert furthest(by_torch(case), by_torch(unclipped)) > 2e-3, f"{name}: clipping had no effect"
 
 
-def check_a_wrong_factor_would_be_seen() -> None:
+def test_a_wrong_factor_would_be_seen() -> None:
     """The mean instead of the sum over 2 ranks, say: else the checks above could not fail."""
     case = Case(plain, optimizer=OPTIMIZERS["momentum"])
     assert furthest(by_torch(case, factor=0.5), by_torch(case)) > 2e-2
     assert furthest(by_torch(case, factor=1.02), by_torch(case)) > 2e-3
 
 
-def check_gradient_accumulation_is_a_larger_batch_in_more_shards() -> None:
+def test_gradient_accumulation_is_a_larger_batch_in_more_shards() -> None:
     """Two micro-batches of 16 before each update: a batch of 32 whose shards are as small as memory wants them."""
     case, micro = Case(plain, optimizer=OPTIMIZERS["momentum"]), BATCH // 2
     model, optimizer = made(case)
@@ -108,7 +124,7 @@ def check_gradient_accumulation_is_a_larger_batch_in_more_shards() -> None:
     assert furthest([torch.from_numpy(v.copy()) for v in values], expected) < 2e-4
 
 
-def check_a_gradient_scaler_that_is_off_stays_in_the_script() -> None:
+def test_a_gradient_scaler_that_is_off_stays_in_the_script() -> None:
     """As scripts have it that may also run on a GPU: torch.amp.GradScaler(enabled=False)."""
 
     def work(scaled: bool) -> Callable[[World], list[Any]]:
@@ -145,16 +161,14 @@ class Buffers(nn.Module):
         return self.inner(x * self.table * self.mask)
 
 
-def check_buffers() -> None:
+def test_buffers() -> None:
     """One shard is the whole batch: running statistics, too, are those of torch."""
     case = Case(Buffers, optimizer=OPTIMIZERS["sgd"])
 
     def work(world: World) -> dict[str, Any]:
         model, optimizer = world.share(*made(case), shards=1)
         for batch in world.batches((X, Y), batch_size=ROWS, epochs=3, shuffle=False):
-            for x, y in batch:
-                world.backward(label(model, x, y))
-            optimizer.step()
+            train_batch(world, model, optimizer, batch)
         return {name: tensor.numpy() for name, tensor in model.state_dict().items() if tensor.dtype != torch.bool}
 
     model, optimizer = made(case)
@@ -175,7 +189,7 @@ def token_means(model: nn.Module, tokens: Tensor) -> tuple[Tensor, int]:
     return F.cross_entropy(scores, wanted.flatten(), ignore_index=-100), int((wanted != -100).sum())
 
 
-def check_weights_of_token_means() -> None:
+def test_weights_of_token_means() -> None:
     def make() -> tuple[nn.Module, torch.optim.Optimizer]:
         torch.manual_seed(0)
         model = gpt().eval()  # without dropout
@@ -212,7 +226,7 @@ def check_weights_of_token_means() -> None:
     assert max(abs(a - b) for a, b in zip(unweighted, losses, strict=True)) > 1e-4, "the weights had no effect"
 
 
-def check_a_weight_that_bfloat16_cannot_hold() -> None:
+def test_a_weight_that_bfloat16_cannot_hold() -> None:
     def work(world: World) -> float:
         model = nn.Linear(1, 1, bias=False)
         nn.init.zeros_(model.weight)
@@ -226,7 +240,7 @@ def check_a_weight_that_bfloat16_cannot_hold() -> None:
     assert on(1, work) == [-1.0]
 
 
-def check_sparse_gradients() -> None:
+def test_sparse_gradients() -> None:
     def work(sparse: bool) -> Callable[[World], list[Any]]:
         def train(world: World) -> list[Any]:
             torch.manual_seed(0)

@@ -4,13 +4,17 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from torch import nn
 
-from support.loop.loop_cases import ROWS, Case, X, Y, all_of, label, made, on, plain
+from support.loop.loop_cases import ROWS, Case, X, Y, label, made, on, plain, train_batch
+from support.loop.refusals import refused
 from unisono.loop.given_state import Entry, GivenState, read_state, torch_state
 from unisono.models.base import Layout
 from unisono.world import World
+
+pytestmark = pytest.mark.forked
 
 Make = Callable[[nn.Module], torch.optim.Optimizer]
 KINDS: dict[str, Make] = {
@@ -52,15 +56,14 @@ def loaded(make: Make) -> tuple[nn.Module, torch.optim.Optimizer]:
 def go_on(world: World, model: nn.Module, optimizer: torch.optim.Optimizer) -> list[Any]:
     model, shared = world.share(model, optimizer)
     for batch in world.batches((X, Y), ROWS, epochs=AFTER, shuffle=False):
-        all_of(world, model, batch)
-        shared.step()
+        train_batch(world, model, shared, batch)
     return [
         shared.state_dict()["state"]["unisono"]["steps"],
         [parameter.detach().numpy() for parameter in model.parameters()],
     ]
 
 
-def check_training_goes_on() -> None:
+def test_training_goes_on() -> None:
     for name, make in KINDS.items():
         model, optimizer = trained(make)
         steps(model, optimizer, AFTER)
@@ -72,7 +75,7 @@ def check_training_goes_on() -> None:
                 torch.testing.assert_close(torch.from_numpy(value.copy()), wanted, rtol=1e-4, atol=2e-6)
 
 
-def check_a_state_has_an_effect() -> None:
+def test_a_state_has_an_effect() -> None:
     """Else the check above could not fail."""
     for make in KINDS.values():
         model, optimizer = trained(make)
@@ -96,7 +99,7 @@ def uneven() -> tuple[nn.Module, torch.optim.Optimizer]:
     return model, optimizer
 
 
-def check_counts_that_differ_go_on() -> None:
+def test_counts_that_differ_go_on() -> None:
     model, optimizer = uneven()
     steps(model, optimizer, AFTER)
     for ranks in (1, 2):
@@ -106,7 +109,7 @@ def check_counts_that_differ_go_on() -> None:
             torch.testing.assert_close(torch.from_numpy(value.copy()), wanted.detach(), rtol=1e-4, atol=2e-6)
 
 
-def check_bits_come_back_by_way_of_torch() -> None:
+def test_bits_come_back_by_way_of_torch() -> None:
     """Numbers of every size, also those that the means of torch cannot hold."""
     bits = np.random.default_rng(7).integers(0, 2**32, (2, 999), dtype=np.uint64).astype(np.uint32).view(np.float32)
     kept = np.where(np.isfinite(bits) & (abs(bits) < 1e37), bits, np.float32(1e-40))
@@ -126,22 +129,22 @@ def check_bits_come_back_by_way_of_torch() -> None:
             assert found.vectors[name].tobytes() == vector.tobytes(), (name, betas)
 
 
-def refuse_a_state_of_another_shape(world: World) -> None:
-    r"""the optimizer's state of '0\.bias' is of shape \[\(3,\)"""
+@refused(r"the optimizer's state of '0\.bias' is of shape \[\(3,\)")
+def test_refuses_a_state_of_another_shape(world: World) -> None:
     model, optimizer = trained(KINDS["momentum"])
     optimizer.state[model[0].bias]["momentum_buffer"] = torch.zeros(3)
     world.share(model, optimizer)
 
 
-def refuse_a_state_of_another_kind(world: World) -> None:
-    r"""the optimizer's state of '0\.weight' has square_avg"""
+@refused(r"the optimizer's state of '0\.weight' has square_avg")
+def test_refuses_a_state_of_another_kind(world: World) -> None:
     model, optimizer = trained(KINDS["momentum"])
     optimizer.state[model[0].weight]["square_avg"] = torch.zeros(3)
     world.share(model, optimizer)
 
 
-def refuse_states_that_differ_between_ranks(world: World) -> None:
-    r"""rank 1's model or optimizer differs from rank 0's"""
+@refused(r"rank 1's model or optimizer differs from rank 0's")
+def test_refuses_states_that_differ_between_ranks(world: World) -> None:
     model, optimizer = trained(KINDS["adam"])
     optimizer.state[model[0].bias]["exp_avg"].mul_(1 + world.rank)
     world.share(model, optimizer)
