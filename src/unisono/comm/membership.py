@@ -15,7 +15,7 @@ Limits: a death is known when all living ranks have come to a wait of ours: in a
 from collections.abc import Callable, Sequence
 from typing import final
 
-from unisono.arena.member import Member, Regrouped
+from unisono.arena.member import Member, MembershipChanged
 from unisono.comm.arrival import late, lost
 from unisono.errors import RankLost
 
@@ -57,8 +57,8 @@ class Membership:
     def pause(self) -> bool:
         """Stands still if the membership changes, until it has; whether it did."""
         try:
-            self._member.pause()
-        except Regrouped:
+            self._member.check_membership()
+        except MembershipChanged:
             self._changed()
             return True
         except TimeoutError:

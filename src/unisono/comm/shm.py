@@ -24,7 +24,7 @@ import numpy as np
 
 from unisono.arena.barrier import Barrier
 from unisono.arena.canon import chunk_bounds, combine
-from unisono.arena.member import Regrouped
+from unisono.arena.member import MembershipChanged
 from unisono.arena.pipe import CONTROL_WORDS, Reader, Writer
 from unisono.arena.segment import Segment
 from unisono.comm.arrival import ROW_WORDS, Row, check_rows, kind_of, row
@@ -203,7 +203,7 @@ class ShmCommunicator(CheckedCommunicator):
             try:
                 same = self._barrier.wait(self.timeout_s, hash(self._row))
                 break
-            except Regrouped:
+            except MembershipChanged:
                 continue  # somebody is lost who had not come: without that rank, if nothing of it is needed
             except TimeoutError:
                 raise self._late() from None
@@ -234,7 +234,7 @@ class ShmCommunicator(CheckedCommunicator):
             if membership.fixed:
                 self._check_living(membership)
             elif not self._barrier.took_place:
-                raise Regrouped
+                raise MembershipChanged
 
     def _peer(self, rank: int) -> int:
         return rank if self._membership is None else self._membership.peer_of(rank)
@@ -264,7 +264,7 @@ class ShmCommunicator(CheckedCommunicator):
         rows_in(self._stage.fixed)[self.rank][:] = self._row + (0,) * (ROW_WORDS - len(self._row))
         try:
             self._barrier.wait(self.timeout_s)
-        except (TimeoutError, Regrouped):
+        except (TimeoutError, MembershipChanged):
             raise self._late() from None
         check_rows(kind_of(self._row), read_rows(self._stage.fixed))
         raise CommError(f"rank {self.rank}: ranks called different things, and nobody can say what")

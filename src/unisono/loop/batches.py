@@ -22,7 +22,7 @@ from typing import Any, final
 import numpy as np
 import torch
 
-from unisono.arena.member import Regrouped
+from unisono.arena.member import MembershipChanged
 from unisono.arena.protocol import READY
 from unisono.data.shards import Plan
 from unisono.errors import UserError
@@ -157,7 +157,7 @@ class Batch:
                     sharing.attendant.settle(self)
                     sharing.meet(self.position, READY)
                 break
-            except Regrouped:
+            except MembershipChanged:
                 sharing.owner.take_chunk()
                 self._open = None
                 self._batches.forget()
@@ -176,7 +176,7 @@ class Batch:
         self._makers, kept = makers, dealing.begin(self.live, self._serial, mine)
         missing = unfinished(mine, kept)
         for shard in missing:
-            member.pause()
+            member.check_membership()
             sample = self._batches.next_shard(self.epoch, self.step, missing)
             sharing.vectors.enter()
             seed_all(generator(self._plan.seed, "dropout", self.epoch, self.step, shard))
@@ -185,7 +185,7 @@ class Batch:
                 sharing.meetings.open(self.position, self.live)
             yield sample
             if member.view.members is not makers:
-                raise Regrouped  # in a collective that the body called
+                raise MembershipChanged  # in a collective that the body called
             if sharing.meetings is not None:
                 sharing.meetings.close()
             if self._open is not None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, final
 import torch
 
 from unisono.arena import protocol
-from unisono.arena.member import Gone, Member, Regrouped
+from unisono.arena.member import Member, MembershipChanged, PeerExited
 from unisono.arena.protocol import COMMIT, PHASES
 from unisono.comm.arrival import late, lost
 from unisono.comm.base import Communicator
@@ -192,10 +192,10 @@ class Sharing:
 
     def meet(self, position: int, phase: int) -> bool:
         try:
-            return self.member.meet(position, phase)
+            return self.member.barrier(position, phase)
         except TimeoutError:
             raise late(self.member.slot, PHASES[phase], self._timeout_s, self.member.late()) from None
-        except Gone as gone:
+        except PeerExited as gone:
             raise lost(self.member.slot, PHASES[phase], gone.slots) from None
 
     def finish(self, position: int, live: int, lrs: list[float]) -> None:
@@ -221,7 +221,7 @@ class Sharing:
                 self.owner.update(position, live, makers, Update(lrs, self.steps_before + position, factor), self.meet)
                 self.meet(position, COMMIT)
                 break
-            except Regrouped:
+            except MembershipChanged:
                 self.owner.take_chunk()
         self.agreement.check_rates()
         if self._comm is not None:

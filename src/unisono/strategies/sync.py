@@ -23,7 +23,7 @@ from typing import Any, final
 import numpy as np
 
 from unisono.arena.fence import fence
-from unisono.arena.member import Gone, Member, Regrouped
+from unisono.arena.member import Member, MembershipChanged, PeerExited
 from unisono.arena.protocol import COMMIT, PHASES, READY
 from unisono.comm.arrival import late, lost
 from unisono.data.shards import shards_of_rank
@@ -144,7 +144,7 @@ class Sync(Strategy):
             ours = range(count) if shared.desk is None else shared.desk.seating.cut(count)
             mine = shards_of_rank(len(ours), member.count, member.index)
             for number in ours[mine.start : mine.stop]:
-                member.pause()
+                member.check_membership()
                 if shared.table_labels[number] == position:
                     continue  # done before the members changed
                 shared.table[number] = measure(number)
@@ -187,7 +187,7 @@ class Sync(Strategy):
                     self._told = spare
                 finish()
                 break
-            except Regrouped:
+            except MembershipChanged:
                 self._owner.take_chunk()
                 self._maker.forget()
         self._done = position
@@ -216,11 +216,11 @@ class Sync(Strategy):
     def _meet(self, position: int, phase: int) -> bool:
         begun = time.perf_counter()
         try:
-            return self._member.meet(position, phase)
+            return self._member.barrier(position, phase)
         except TimeoutError:
             waited = time.perf_counter() - begun
             raise late(self.rank, PHASES[phase], waited, map(self._away.rank_of, self._member.late())) from None
-        except Gone as gone:
+        except PeerExited as gone:
             raise lost(self.rank, PHASES[phase], map(self._away.rank_of, gone.slots)) from None
         finally:
             ended = time.perf_counter()

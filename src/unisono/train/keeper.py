@@ -21,7 +21,7 @@ from typing import Any, final
 
 import numpy as np
 
-from unisono.arena.member import Regrouped
+from unisono.arena.member import MembershipChanged
 from unisono.arena.protocol import READY
 from unisono.comm.arrival import lost
 from unisono.errors import AskedToEnd, UserError
@@ -278,7 +278,7 @@ class Keeper(Attendant):
             try:
                 sharing.meet(position + 1, READY)
                 break
-            except Regrouped:
+            except MembershipChanged:
                 continue  # the first member may be another one now
         raise AskedToEnd(str(path or self._habits.folder))
 

@@ -9,7 +9,7 @@ answer where there is one machine only.
 from dataclasses import dataclass
 from typing import final
 
-from unisono.arena.member import Gone, Member
+from unisono.arena.member import Member, PeerExited
 from unisono.comm.arrival import late, lost
 from unisono.errors import Diverged, NodeLost
 from unisono.strategies.dealing import Slots
@@ -48,7 +48,7 @@ class Away:
             rank = self.rank_of(member.slot)
             try:
                 member.wait(lambda: desk.answered(position) or desk.failed)
-            except Gone as gone:
+            except PeerExited as gone:
                 raise lost(rank, "an exchange", map(self.rank_of, gone.slots)) from None
             except TimeoutError:
                 couriers = [self.rank_of(0)]  # of the ranks of a machine, the first one talks to the others
