@@ -340,6 +340,19 @@ def test_homes_of_nobody_are_no_error():
     assert users == {"launch/environments.py"}  # where a missing home is told
 
 
+def test_changes_of_membership_are_handled_in_one_place():
+    """Everybody else gives `Round` work that may be done again."""
+    handlers, raisers = set(), set()
+    for path in FILES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ExceptHandler) and node.type and "MembershipChanged" in ast.unparse(node.type):
+                handlers.add(str(path.relative_to(SOURCE)))
+            if isinstance(node, ast.Raise) and node.exc and "MembershipChanged" in ast.unparse(node.exc):
+                raisers.add(str(path.relative_to(SOURCE)))
+    assert handlers == {"arena/round.py"}
+    assert raisers == {"arena/member.py", "comm/shm.py", "loop/batches.py"}
+
+
 def test_files_are_short():
     long = {str(path.relative_to(SOURCE)): n for path in FILES if (n := len(path.read_text().splitlines())) > 400}
     assert long == {}

@@ -22,6 +22,7 @@ from supervised_run import Setting
 from unisono.arena import protocol
 from unisono.arena.member import Member, MembershipChanged
 from unisono.arena.protocol import COMMIT, READY, View, Words, pack
+from unisono.arena.round import Round
 from unisono.arena.undo import Undo
 from unisono.launch.supervisor import Supervisor
 from unisono.strategies.owner import Owner
@@ -168,8 +169,11 @@ MUTANTS: dict[str, Mutant] = {
     "a rank goes on after it said that it stands still": patched(protocol, "advance", goes_on),
     "the chunk of the old view is updated in the new one": patched(Owner, "take_chunk", first_chunk),
     "gradients are summed as dealt among the new members": patched(
-        Sync, "_makers", lambda self, position: self._member.view.members
+        Round, "makers", lambda self, position: self.member.view.members
     ),
+    "a half of a round is not done again": edited(Round, "_half", ("continue", "return False")),
+    "a half that is done is done again": edited(Round, "_half", ("< (position, phase)", "<= (position, phase)")),
+    "what depends on the members is not made anew": edited(Round, "_reached", ("self._on_change()", "pass")),
     "a replacement takes the round that it joins for done": patched(Sync, "at", property(done_already)),
     "a replacement begins one round late": patched(Sync, "at", property(one_late)),
     "the spare copy is made of a later round": patched(Owner, "copy_chunk", lambda self, position: None),

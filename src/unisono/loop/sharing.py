@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, final
 import torch
 
 from unisono.arena import protocol
-from unisono.arena.member import Member, MembershipChanged, PeerExited
-from unisono.arena.protocol import COMMIT, PHASES
-from unisono.comm.arrival import late, lost
+from unisono.arena.member import Member
+from unisono.arena.round import Round
+from unisono.comm.arrival import RankErrors
 from unisono.comm.base import Communicator
 from unisono.comm.membership import Membership
 from unisono.comm.node import share_segment
@@ -139,13 +139,13 @@ class Sharing:
         if self.meetings is not None:
             self.meetings.join(ArenaExchange(self.shared, self.member))
         self.owner = Owner(self.shared, self.member, shapes, groups)
+        self.round = Round(self.member, RankErrors(self.member.slot), self._deal_anew)
         self._comm = comm if announce is not None and isinstance(comm, ShmCommunicator) else None
         """Which goes on without those who die."""
         if self._comm is not None:
             self._comm.follow(Membership(self.member, self.owner.take_chunk))
         optimizer.state.clear()  # it lies in the arena now
         self.optimizer = SharedOptimizer(optimizer, self)
-        self._timeout_s = comm.timeout_s
         self.guard, self.watch = Guard(model), Watch(len(self._trained))
         self.agreement = Agreement(self.shared.agreement, self.member)
         self._begun = 0
@@ -190,16 +190,14 @@ class Sharing:
     def parameters(self) -> list[torch.Tensor]:
         return list(self._trained.values())
 
-    def meet(self, position: int, phase: int) -> bool:
-        try:
-            return self.member.barrier(position, phase)
-        except TimeoutError:
-            raise late(self.member.slot, PHASES[phase], self._timeout_s, self.member.late()) from None
-        except PeerExited as gone:
-            raise lost(self.member.slot, PHASES[phase], gone.slots) from None
+    def _deal_anew(self) -> None:
+        """The membership changed."""
+        self.owner.take_chunk()
+        if self.batch is not None:
+            self.batch.forget()
 
     def finish(self, position: int, live: int, lrs: list[float]) -> None:
-        """The update half of round `position`, as often as the membership changes in it."""
+        """The update half of round `position`."""
         self.guard.check()
         self.guard.check_gradients()
         if names := self.vectors.written():
@@ -211,18 +209,14 @@ class Sharing:
         sums = self.shared.sums[:live].copy()
         factor = 1.0 / float(sums[:, WEIGHT].sum())
         stepping = self.member.view.members
-        while True:
-            view = self.member.view
-            if (view.position, view.reached) >= (position, COMMIT):
-                break
-            stepping = view.members
-            makers = view.dealers if view.position == position else view.members
-            try:
-                self.owner.update(position, live, makers, Update(lrs, self.steps_before + position, factor), self.meet)
-                self.meet(position, COMMIT)
-                break
-            except MembershipChanged:
-                self.owner.take_chunk()
+        update, makers = Update(lrs, self.steps_before + position, factor), self.round.makers
+
+        def work() -> None:
+            nonlocal stepping
+            stepping = self.member.view.members
+            self.owner.update(position, live, makers(position), update, self.round.barrier)
+
+        self.round.finish(position, work)
         self.agreement.check_rates()
         if self._comm is not None:
             # Not those of the newest view: whoever came last to COMMIT does not know of that one yet.
