@@ -172,8 +172,8 @@ MUTANTS: dict[str, Mutant] = {
         Round, "makers", lambda self, position: self.member.view.members
     ),
     "a half of a round is not done again": edited(Round, "_half", ("continue", "return False")),
-    "a half that is done is done again": edited(Round, "_half", ("< (position, phase)", "<= (position, phase)")),
-    "what depends on the members is not made anew": edited(Round, "_reached", ("self._on_change()", "pass")),
+    "a half that is done is done again": edited(Round, "_passed", (">= (position, phase)", "> (position, phase)")),
+    "what depends on the members is not made anew": edited(Round, "_follow", ("self._on_change()", "pass")),
     "a replacement takes the round that it joins for done": patched(Sync, "at", property(done_already)),
     "a replacement begins one round late": patched(Sync, "at", property(one_late)),
     "the spare copy is made of a later round": patched(Owner, "copy_chunk", lambda self, position: None),

@@ -67,7 +67,7 @@ class Round:
 
     def prepare_each(self, position: int, work: Callable[[], Iterator[T]]) -> Iterator[T]:
         """The first half, where work() yields things that the caller's own loop does something with."""
-        while self._reached() < (position, READY):
+        while not self._passed(position, READY):
             try:
                 yield from work()
                 self.barrier(position, READY)
@@ -80,7 +80,9 @@ class Round:
         self._half(position, COMMIT, work)
 
     def _half(self, position: int, phase: int, work: Callable[[], None]) -> bool:
-        while self._reached() < (position, phase):
+        member = self.member
+        # The first condition is the usual case, asked without a call: some rounds take a few microseconds.
+        while (self._view is member.view and self._view.position < position) or not self._passed(position, phase):
             try:
                 work()
                 return self.barrier(position, phase)
@@ -88,13 +90,16 @@ class Round:
                 continue
         return False
 
-    def _reached(self) -> tuple[int, int]:
-        """What all members had reached together when the present view began."""
-        view = self.member.view
-        if view is not self._view:
-            self._view = view
+    def _passed(self, position: int, phase: int) -> bool:
+        """Whether all members had come to that barrier before the present view began."""
+        self._follow()
+        return (self._view.position, self._view.reached) >= (position, phase)
+
+    def _follow(self) -> None:
+        """Acts on the present view, if it is new."""
+        if self.member.view is not self._view:
+            self._view = self.member.view
             self._on_change()
-        return view.position, view.reached
 
     def makers(self, position: int) -> tuple[int, ...]:
         """After READY: the members who made what the round needs; some may be dead since."""
@@ -132,7 +137,7 @@ class Round:
         try:
             self.member.check_membership()
         except MembershipChanged:
-            self._reached()
+            self._follow()
             return True
         except TimeoutError as error:
             raise self._explain(error, "a change of membership", ()) from None
@@ -144,4 +149,4 @@ class Round:
             try:
                 return work()
             except MembershipChanged:
-                self._reached()
+                self._follow()

@@ -108,7 +108,8 @@ class Sync(Strategy):
     def step(self, batch: Batch) -> StepResult:
         self._counts.begin(batch, first=self._member.first)
         self._samples = 0
-        last = self._run(batch.position, partial(self._make, batch), partial(self._update, batch))
+        last = self._round.run(batch.position, partial(self._make, batch), partial(self._update, batch))
+        self._done = batch.position
         self._counts.spent["last_steps"] += last and self._member.count > 1
         self._counts.end(self._samples, first=self._member.first)
         return self._found
@@ -117,11 +118,17 @@ class Sync(Strategy):
         """A batch that somebody else learns: `work()` between READY and COMMIT, again whenever the members change."""
         self._counts.begin(batch, first=self._member.first)
 
+        def enter() -> None:
+            self._leave_spare()
+            self._settle(batch.position, STEP, 0, due=batch.due)
+
         def finish() -> None:
+            self._tell_spare(batch.position)
             work()
             self._counts.keep()
 
-        self._run(batch.position, partial(self._settle, batch.position, STEP, 0, due=batch.due), finish)
+        self._round.run(batch.position, enter, finish)
+        self._done = batch.position
 
     def count(self, **spent: float) -> None:
         """What somebody else's work took, by the names of `STATS`."""
@@ -138,6 +145,7 @@ class Sync(Strategy):
         table: np.ndarray | None = None
 
         def fill() -> None:
+            self._leave_spare()
             ours = range(count) if shared.desk is None else shared.desk.seating.cut(count)
             mine = shards_of_rank(len(ours), member.count, member.index)
             for number in ours[mine.start : mine.stop]:
@@ -153,6 +161,7 @@ class Sync(Strategy):
 
         def finish() -> None:
             nonlocal table
+            self._tell_spare(position)
             self._hear_from_away(position)
             table = shared.table[:count].copy()
             if member.first:
@@ -160,29 +169,22 @@ class Sync(Strategy):
                 with member.pulsing():  # it may write files
                     tell(table)
 
-        self._run(position, fill, finish)
+        self._round.run(position, fill, finish)
+        self._done = position
         # Who joins when the round is done already finds its table where it was left.
         return shared.table[:count].copy() if table is None else table
 
-    def _run(self, position: int, prepare: Callable[[], None], finish: Callable[[], None]) -> bool:
-        """A round, and with it what snapshots need; whether this rank was the last to be ready."""
-        member, requests = self._member, self._shared.requests
+    def _leave_spare(self) -> None:
+        """First of all in a round: copies what the round before left, if a snapshot of it is wanted."""
+        if self._shared.requests.spare_after(self._done):
+            self.vouch()
+            self._owner.copy_chunk(self._done)
 
-        def prepare_all() -> None:
-            if requests.spare_after(self._done):
-                self.vouch()
-                self._owner.copy_chunk(self._done)
-            prepare()
-
-        def finish_all() -> None:
-            if member.first and self._told != (spare := requests.spare_at) < position:
-                self._on_spare(spare)
-                self._told = spare
-            finish()
-
-        last = self._round.run(position, prepare_all, finish_all)
-        self._done = position
-        return last
+    def _tell_spare(self, position: int) -> None:
+        """After READY: everybody has copied."""
+        if self._member.first and self._told != (spare := self._shared.requests.spare_at) < position:
+            self._on_spare(spare)
+            self._told = spare
 
     def _deal_anew(self) -> None:
         """The membership changed."""
@@ -214,6 +216,7 @@ class Sync(Strategy):
     # --- the halves of a step ----------------------------------------------------------------------------------------
 
     def _make(self, batch: Batch) -> None:
+        self._leave_spare()
         spent = self._counts.spent
         self._samples = self._maker.make(batch, spent)
         if self.trace is not None:
@@ -225,6 +228,7 @@ class Sync(Strategy):
 
     def _update(self, batch: Batch) -> None:
         shared, member, position, live = self._shared, self._member, batch.position, batch.live
+        self._tell_spare(position)
         self._hear_from_away(position)
         begun = time.perf_counter()
         makers = self._round.makers(position)
