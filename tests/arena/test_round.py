@@ -44,6 +44,7 @@ def test_both_halves_are_done_once_in_a_quiet_round():
     come(words, 1, COMMIT)
     assert round.run(1, lambda: done.append("prepare"), lambda: done.append("finish")) is True
     assert done == ["prepare", "finish"]
+    assert round.done == 1
     assert protocol.flag_of(words, 0) == pack(1, 1, COMMIT)
 
 
@@ -80,6 +81,7 @@ def test_who_joins_later_skips_what_is_done(reached, expected):
     words, _ = member_of(2)
     protocol.publish(words, View(2, (0,), 7, reached, (0, 1) if reached == READY else ()), 2)
     round, done = Round(Member(words, 0, 2, crowded=True, after=1), Errors()), []
+    assert round.done == (7 if reached == COMMIT else 6)
     round.run(7, lambda: done.append("prepare"), lambda: done.append("finish"))
     assert done == expected
 

@@ -51,18 +51,20 @@ class Round:
         """on_wait is called after every barrier, with times of `time.perf_counter`."""
         self.member = member
         self._errors, self._on_change, self._on_wait = errors, on_change, on_wait
-        self._view = member.view
+        self._view = view = member.view
+        self.done = view.position if view.reached == COMMIT else view.position - 1
+        """The last round that is done."""
 
     # --- halves ------------------------------------------------------------------------------------------------------
 
     def run(self, position: int, prepare: Callable[[], None], finish: Callable[[], None]) -> bool:
         """The whole round; whether this member was the last to be ready."""
         last = self._half(position, READY, prepare)
-        self._half(position, COMMIT, finish)
+        self.finish(position, finish)
         return last
 
     def prepare(self, position: int, work: Callable[[], None]) -> None:
-        """The first half."""
+        """The first half: returns when every member has done its part."""
         self._half(position, READY, work)
 
     def prepare_each(self, position: int, work: Callable[[], Iterator[T]]) -> Iterator[T]:
@@ -76,8 +78,9 @@ class Round:
                 continue
 
     def finish(self, position: int, work: Callable[[], None]) -> None:
-        """The second half."""
+        """The second half; then the round is done."""
         self._half(position, COMMIT, work)
+        self.done = position
 
     def _half(self, position: int, phase: int, work: Callable[[], None]) -> bool:
         member = self.member

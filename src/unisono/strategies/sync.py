@@ -62,8 +62,6 @@ class Sync(Strategy):
         self._round = Round(member, RankErrors(member.slot, away.rank_of), self._deal_anew, self._count_wait)
         self._on_spare, self._told = on_spare, 0
         self._found, self._samples = StepResult(0.0, 0.0), 0
-        view = member.view
-        self._done = view.position if view.reached == COMMIT else view.position - 1
         model.bind(self.params, self.buffers)
 
     @property
@@ -109,7 +107,6 @@ class Sync(Strategy):
         self._counts.begin(batch, first=self._member.first)
         self._samples = 0
         last = self._round.run(batch.position, partial(self._make, batch), partial(self._update, batch))
-        self._done = batch.position
         self._counts.spent["last_steps"] += last and self._member.count > 1
         self._counts.end(self._samples, first=self._member.first)
         return self._found
@@ -119,16 +116,15 @@ class Sync(Strategy):
         self._counts.begin(batch, first=self._member.first)
 
         def enter() -> None:
-            self._leave_spare()
+            self._copy_spare()
             self._settle(batch.position, STEP, 0, due=batch.due)
 
         def finish() -> None:
-            self._tell_spare(batch.position)
+            self._report_spare(batch.position)
             work()
             self._counts.keep()
 
         self._round.run(batch.position, enter, finish)
-        self._done = batch.position
 
     def count(self, **spent: float) -> None:
         """What somebody else's work took, by the names of `STATS`."""
@@ -145,7 +141,7 @@ class Sync(Strategy):
         table: np.ndarray | None = None
 
         def fill() -> None:
-            self._leave_spare()
+            self._copy_spare()
             ours = range(count) if shared.desk is None else shared.desk.seating.cut(count)
             mine = shards_of_rank(len(ours), member.count, member.index)
             for number in ours[mine.start : mine.stop]:
@@ -161,7 +157,7 @@ class Sync(Strategy):
 
         def finish() -> None:
             nonlocal table
-            self._tell_spare(position)
+            self._report_spare(position)
             self._hear_from_away(position)
             table = shared.table[:count].copy()
             if member.first:
@@ -170,17 +166,16 @@ class Sync(Strategy):
                     tell(table)
 
         self._round.run(position, fill, finish)
-        self._done = position
         # Who joins when the round is done already finds its table where it was left.
         return shared.table[:count].copy() if table is None else table
 
-    def _leave_spare(self) -> None:
+    def _copy_spare(self) -> None:
         """First of all in a round: copies what the round before left, if a snapshot of it is wanted."""
-        if self._shared.requests.spare_after(self._done):
+        if self._shared.requests.spare_after(self._round.done):
             self.vouch()
-            self._owner.copy_chunk(self._done)
+            self._owner.copy_chunk(self._round.done)
 
-    def _tell_spare(self, position: int) -> None:
+    def _report_spare(self, position: int) -> None:
         """After READY: everybody has copied."""
         if self._member.first and self._told != (spare := self._shared.requests.spare_at) < position:
             self._on_spare(spare)
@@ -216,7 +211,7 @@ class Sync(Strategy):
     # --- the halves of a step ----------------------------------------------------------------------------------------
 
     def _make(self, batch: Batch) -> None:
-        self._leave_spare()
+        self._copy_spare()
         spent = self._counts.spent
         self._samples = self._maker.make(batch, spent)
         if self.trace is not None:
@@ -228,7 +223,7 @@ class Sync(Strategy):
 
     def _update(self, batch: Batch) -> None:
         shared, member, position, live = self._shared, self._member, batch.position, batch.live
-        self._tell_spare(position)
+        self._report_spare(position)
         self._hear_from_away(position)
         begun = time.perf_counter()
         makers = self._round.makers(position)
