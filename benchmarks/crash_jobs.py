@@ -252,7 +252,7 @@ def _leave_out(module: str, name: str, value: Any) -> None:
 
 
 def _wait_for_replacements() -> None:
-    meet = Member.meet
+    meet = Member.barrier
 
     def met(member: Member, position: int, phase: int) -> bool:
         if member.count < member.size:
@@ -260,7 +260,7 @@ def _wait_for_replacements() -> None:
             member.wait(lambda: time.monotonic() > deadline)  # or until the membership changes
         return meet(member, position, phase)
 
-    Member.meet = met  # type: ignore[method-assign]
+    Member.barrier = met  # type: ignore[method-assign]
 
 
 FEATURES = 13

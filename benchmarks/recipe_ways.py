@@ -203,7 +203,7 @@ def _lighten() -> None:
 
 def install(strike: Strike, marker: Path) -> None:
     """Into this process, and so into every rank that it forks. Strikes once: then `marker` exists."""
-    live, step, meet, update = Team._live, Learner.step, Member.meet, Optimizer.update
+    live, step, meet, update = Team._live, Learner.step, Member.barrier, Optimizer.update
     slot, left = -1, 0  # of this process, once it is a rank; meetings until it dies, 0: it does not
 
     def born(team: Team, own: int, *rest: Any) -> Any:
@@ -245,7 +245,7 @@ def install(strike: Strike, marker: Path) -> None:
         marker.touch()
         os.kill(os.getpid(), signal.SIGKILL)
 
-    Team._live, Learner.step, Member.meet, Optimizer.update = born, stepped, met, updated  # type: ignore[method-assign]
+    Team._live, Learner.step, Member.barrier, Optimizer.update = born, stepped, met, updated  # type: ignore[method-assign]
 
 
 def _free_port() -> int:

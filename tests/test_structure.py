@@ -340,6 +340,35 @@ def test_homes_of_nobody_are_no_error():
     assert users == {"launch/environments.py"}  # where a missing home is told
 
 
+def test_changes_of_membership_are_handled_in_one_place():
+    """Everybody else gives `Round` work that may be done again."""
+    handlers, raisers = set(), set()
+    for path in FILES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ExceptHandler) and node.type and "MembershipChanged" in ast.unparse(node.type):
+                handlers.add(str(path.relative_to(SOURCE)))
+            if isinstance(node, ast.Raise) and node.exc and "MembershipChanged" in ast.unparse(node.exc):
+                raisers.add(str(path.relative_to(SOURCE)))
+    assert handlers == {"arena/round.py"}
+    assert raisers == {"arena/member.py", "comm/shm.py", "loop/batches.py"}
+
+
+def test_the_memory_of_a_run_is_made_and_attached_in_one_place():
+    """arena/arena.py; others only move memory between ranks (comm/node.py) or make a communicator's own."""
+    users = {
+        what: {str(path.relative_to(SOURCE)) for path in FILES if what in called(path)}
+        for what in ("Segment.create", "Segment.attach", "protocol.first_view", "Shared", "Boxes", "Member")
+    }
+    assert users == {
+        "Segment.create": {"arena/arena.py", "comm/node.py", "launch/local.py"},
+        "Segment.attach": {"arena/arena.py", "comm/node.py", "launch/fresh.py"},
+        "protocol.first_view": {"arena/arena.py"},
+        "Shared": {"strategies/shared.py"},
+        "Boxes": {"strategies/asynchronous/boxes.py"},
+        "Member": {"arena/arena.py"},
+    }
+
+
 def test_files_are_short():
     long = {str(path.relative_to(SOURCE)): n for path in FILES if (n := len(path.read_text().splitlines())) > 400}
     assert long == {}

@@ -1,60 +1,29 @@
 """Member: one rank's side, alone, with somebody who acts for the others whenever it writes or reads a word."""
 
+import sys
 import threading
-from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parent))
+
+from acting_words import Acting, member_of, supervise
+
 from unisono.arena import protocol
-from unisono.arena.member import Gone, Member, Regrouped, pulse_of
+from unisono.arena.member import Member, MembershipChanged, PeerExited, pulse_of
 from unisono.arena.protocol import COMMIT, READY, View, pack
 from unisono.arena.waiting import wait_until
-
-
-class Acting(list):
-    """Words; `on_write(index)` and `on_read(index)` are called after a write and before a read."""
-
-    def __init__(self, size: int) -> None:
-        super().__init__([0] * protocol.words_needed(size))
-        self.on_write: Callable[[int], None] = lambda at: None
-        self.on_read: Callable[[int], None] = lambda at: None
-
-    def __setitem__(self, at, value) -> None:
-        super().__setitem__(at, value)
-        self.on_write(at)
-
-    def __getitem__(self, at):
-        self.on_read(at)
-        return super().__getitem__(at)
-
-
-def member_of(size: int, slot: int = 0, timeout_s: float = 0.0) -> tuple[Acting, Member]:
-    words = Acting(size)
-    protocol.first_view(words, range(size), size)
-    return words, Member(words, slot, size, crowded=True, timeout_s=timeout_s)
-
-
-def supervise(words: Acting, size: int, members: list[int]) -> None:
-    """As soon as rank 0 stands still, there is a new view."""
-    old = protocol.current_view(words, size)
-
-    def decide(at: int) -> None:
-        if protocol.all_still(words, [0]):
-            words.on_write = lambda at: None
-            protocol.publish(words, protocol.outcome(words, old, members), size)
-
-    protocol.raise_freeze(words)
-    words.on_write = decide
 
 
 def test_the_last_to_come_does_not_wait_and_knows_it():
     words, member = member_of(3)
     for slot in (1, 2):
         protocol.arrive(words, slot, pack(1, 1, READY))
-    assert member.meet(1, READY) is True
+    assert member.barrier(1, READY) is True
     assert protocol.flag_of(words, 0) == pack(1, 1, READY)
     with pytest.raises(TimeoutError):
-        member.meet(1, COMMIT)
+        member.barrier(1, COMMIT)
     assert member.late() == [1, 2]
     protocol.arrive(words, 2, pack(1, 1, COMMIT))
     assert member.late() == [1]
@@ -64,8 +33,8 @@ def test_who_waits_for_one_that_has_ended_is_told():
     words, member = member_of(3, timeout_s=60.0)
     member.watch(lambda: [1, 2])
     protocol.arrive(words, 2, pack(1, 1, READY))  # it came first, and ended then
-    with pytest.raises(Gone) as caught:
-        member.meet(1, READY)
+    with pytest.raises(PeerExited) as caught:
+        member.barrier(1, READY)
     assert caught.value.slots == [1]
 
 
@@ -78,7 +47,7 @@ def test_one_that_came_and_ended_is_not_missed():
         return [1]
 
     member.watch(ended)
-    assert member.meet(1, READY) is False
+    assert member.barrier(1, READY) is False
 
 
 @pytest.mark.parametrize("crowded", [True, False])
@@ -96,37 +65,37 @@ def test_who_comes_first_waits_for_the_others(crowded):
             protocol.arrive(words, 1, pack(1, 1, READY))
 
     words.on_read = come_late
-    assert member.meet(1, READY) is False
+    assert member.barrier(1, READY) is False
 
 
 def test_who_waits_for_somebody_lost_learns_where_to_go_on():
     words, member = member_of(3, timeout_s=60.0)
     protocol.arrive(words, 1, pack(1, 1, READY))
     supervise(words, 3, members=[0, 1])
-    with pytest.raises(Regrouped):
-        member.meet(1, READY)
+    with pytest.raises(MembershipChanged):
+        member.barrier(1, READY)
     assert member.view == View(2, (0, 1), 0, COMMIT, ())
     assert (member.index, member.count, member.first) == (0, 2, True)
     protocol.arrive(words, 1, pack(2, 1, READY))
-    assert member.meet(1, READY) is True, "the one who is lost is still waited for"
+    assert member.barrier(1, READY) is True, "the one who is lost is still waited for"
 
 
 def test_a_meeting_at_which_everybody_came_is_passed_in_spite_of_a_freeze():
     words, member = member_of(2)
     protocol.arrive(words, 1, pack(1, 1, COMMIT))
     protocol.raise_freeze(words)
-    assert member.meet(1, COMMIT) is True
+    assert member.barrier(1, COMMIT) is True
     assert not protocol.all_still(words, [0])
 
 
 def test_a_pause_is_short_unless_there_is_a_freeze():
     words, member = member_of(2, timeout_s=60.0)
-    member.pause()
+    member.check_membership()
     supervise(words, 2, members=[0])
-    with pytest.raises(Regrouped):
-        member.pause()
+    with pytest.raises(MembershipChanged):
+        member.check_membership()
     assert member.view == View(2, (0,), 0, COMMIT, ())
-    member.pause()
+    member.check_membership()
 
 
 def test_a_replacement_waits_for_a_view_later_than_it_was_told_that_contains_it():
@@ -176,10 +145,10 @@ def test_meetings_keep_rounds_apart(size):
         member = Member(words, slot, size, crowded=True, timeout_s=60.0)
         for position in range(1, 41):
             written[slot] = position
-            last[slot] += member.meet(position, READY)
+            last[slot] += member.barrier(position, READY)
             if set(written) != {position}:
                 wrong.append((slot, position, list(written)))
-            member.meet(position, COMMIT)
+            member.barrier(position, COMMIT)
 
     threads = [threading.Thread(target=work, args=(slot,)) for slot in range(size)]
     for thread in threads:

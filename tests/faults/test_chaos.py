@@ -23,14 +23,14 @@ FAULTS = 20
 
 def hold_the_end(monkeypatch: Any) -> mmap.mmap:
     """Ranks wait before the last round until the first byte is set, however late the faults are."""
-    mark, meet, last = mmap.mmap(-1, 4096), Member.meet, (STEPS + 1) * LIVELY.epochs + 1
+    mark, meet, last = mmap.mmap(-1, 4096), Member.barrier, (STEPS + 1) * LIVELY.epochs + 1
 
     def met(member: Member, position: int, phase: int) -> bool:
         if position == last:
             member.wait(lambda: mark[0] > 0)
         return meet(member, position, phase)
 
-    monkeypatch.setattr(Member, "meet", met)
+    monkeypatch.setattr(Member, "barrier", met)
     return mark
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from unisono import resources
 from unisono.arena import protocol
-from unisono.arena.member import Member, Regrouped
+from unisono.arena.member import Member, MembershipChanged
 from unisono.arena.protocol import COMMIT, REQUESTS
 from unisono.arena.protocol import READY as GRADIENTS
 from unisono.arena.requests import Requests
@@ -52,11 +52,11 @@ def walker(words: memoryview, hook: Hook, size: int = SIZE, rounds: int = ROUNDS
                     if (member.view.position, member.view.reached) != (position, GRADIENTS):
                         hook(slot, after, position)
                         member.pulse()
-                        member.meet(position, GRADIENTS)
-                    member.meet(position, COMMIT)
+                        member.barrier(position, GRADIENTS)
+                    member.barrier(position, COMMIT)
                     position += 1
                 return {"done": rounds}
-            except Regrouped:
+            except MembershipChanged:
                 continue
 
     return live

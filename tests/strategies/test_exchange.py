@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from unisono.arena import protocol
-from unisono.arena.member import Member, Regrouped, pulse_of
+from unisono.arena.member import Member, MembershipChanged, pulse_of
 from unisono.arena.segment import Segment
 from unisono.arena.waiting import wait_until
 from unisono.errors import CommTimeout, UserError
@@ -96,7 +96,7 @@ def test_a_change_of_membership_ends_the_wait_and_the_round_is_redone():
         exchange.open(1, SHARDS)
         rows(exchange, 1, 0)
         rows(exchange, 1, 1)
-        with pytest.raises(Regrouped):
+        with pytest.raises(MembershipChanged):
             rows(exchange, 1, 2)  # rank 2 came twice, and comes no more
         exchange.open(1, SHARDS)
         return rows(exchange, 1, 0)

@@ -172,7 +172,7 @@ def test_a_signal_after_a_death_does_not_cut_an_update_of_the_arena_short(tmp_pa
     vigils: list[Vigil] = []
 
     def patched(patch: pytest.MonkeyPatch, rank: int) -> None:
-        real_update, real_meet = Owner.update, Member.meet
+        real_update, real_meet = Owner.update, Member.barrier
 
         def update(owner: Owner, position: int, *rest: Any) -> None:
             if (rank, position) == (0, 3):
@@ -188,7 +188,7 @@ def test_a_signal_after_a_death_does_not_cut_an_update_of_the_arena_short(tmp_pa
 
         patch.setattr(unwatched, "Vigil", lambda comm: vigils.append(Vigil(comm)) or vigils[-1])
         patch.setattr(Owner, "update", update)
-        patch.setattr(Member, "meet", meet)
+        patch.setattr(Member, "barrier", meet)
 
     ended = ends_of(on_arena(2), tmp_path, patched)
     assert ended[0].failure[0] == "Halted", ended[0].failure

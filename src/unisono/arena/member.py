@@ -1,14 +1,13 @@
 """Member: one rank's side of the protocol. Meets the others, stands still when told, learns where to go on.
 
-The one idea: `meet` either returns, because every member came, or raises `Regrouped`, because the membership changed:
-the new view tells what to do again. Whoever calls it redoes that, with the work dealt anew among the new members.
+The one idea: `barrier` either returns, because every member came, or raises `MembershipChanged`. Then the new view
+tells what is to be done again, with the work dealt anew among the new members.
 
     member = Member(words, slot=0, size=4, crowded=False, timeout_s=300)
-    try: member.meet(position, READY)
-    except Regrouped: ...              # member.view.position, member.view.reached
+    member.barrier(position, READY)
 
 Limits: without a supervisor nobody ever raises a freeze; then a member that does not come ends the wait in a
-TimeoutError (see `late`), or, where somebody can tell that its process has ended (`watch`), in `Gone`.
+TimeoutError (see `late`), or, where somebody can tell that its process has ended (`watch`), in `PeerExited`.
 """
 
 import math
@@ -29,11 +28,11 @@ _LOOK_S = 0.1
 _BEAT_S = 0.1
 
 
-class Regrouped(Exception):
+class MembershipChanged(Exception):
     """The membership changed; `member.view` is the new one."""
 
 
-class Gone(Exception):
+class PeerExited(Exception):
     """Members that others wait for have ended, and nobody takes over; `slots` names them."""
 
     def __init__(self, slots: list[int]) -> None:
@@ -74,7 +73,7 @@ class Member:
         self._others = tuple(slot for slot in view.members if slot != self.slot)
 
     def watch(self, gone: Callable[[], list[int]]) -> None:
-        """From now on who waits asks now and then who has ended, and waits no longer for those: `Gone`."""
+        """From now on who waits asks now and then who has ended, and waits no longer for those: `PeerExited`."""
         self._gone = gone
 
     @property
@@ -107,12 +106,12 @@ class Member:
             over.set()
             thread.join()
 
-    def pause(self) -> None:
-        """Between two pieces of work: raises `Regrouped` if the membership is changing."""
+    def check_membership(self) -> None:
+        """Between two pieces of work: raises `MembershipChanged` if the membership is changing."""
         if protocol.freezing(self.words, self.view.number):
             self._regroup(DOUBTING)
 
-    def meet(self, position: int, phase: int) -> bool:
+    def barrier(self, position: int, phase: int) -> bool:
         """Arrives, and waits for all members; whether this one was the last to come."""
         words, others = self.words, self._others
         if fence is not None:
@@ -129,7 +128,7 @@ class Member:
         return last
 
     def wait(self, ready: Callable[[], bool]) -> None:
-        """Waits between two meetings for something that is no member's to do: ends as `meet` does."""
+        """Waits between two meetings for something that is no member's to do: ends as `barrier` does."""
 
         def over() -> bool:
             self.pulse()  # it is not this rank that is stuck
@@ -138,13 +137,13 @@ class Member:
             if self._gone is not None and time.monotonic() > self._look_at:
                 self._look_at = time.monotonic() + _LOOK_S
                 if ended := self._gone():
-                    raise Gone(ended)
+                    raise PeerExited(ended)
             return False
 
         if not wait_until(over, self.timeout_s):
             raise TimeoutError
         if not ready():
-            self.pause()
+            self.check_membership()
         if fence is not None:
             fence()
 
@@ -183,7 +182,7 @@ class Member:
         # In this order: who arrived and then ended is not missed.
         ended = self._gone()
         if ended and (missed := [slot for slot in self.late() if slot in ended]):
-            raise Gone(missed)
+            raise PeerExited(missed)
 
     def _regroup(self, pc: int) -> None:
         def told() -> bool:
@@ -199,7 +198,7 @@ class Member:
         view = protocol.current_view(self.words, self.size)
         assert view is not None
         self._enter(view)
-        raise Regrouped
+        raise MembershipChanged
 
 
 def pulse_of(words: Words, slot: int) -> int:

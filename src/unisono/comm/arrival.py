@@ -9,9 +9,10 @@ backend's affair; what is in them and what follows from them is written here onc
 Limits: a row holds `AGREE_WORDS` integers of 64 bits; larger ones are compared modulo 2**64.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from itertools import zip_longest
+from typing import final
 from zlib import crc32
 
 import numpy as np
@@ -129,3 +130,17 @@ def lost(rank: int, what: str, gone: Iterable[int], *, names: Sequence[str] = ()
     called = names or [str(one) for one in ranks]
     who = f"rank {called[0]} is" if len(ranks) == 1 else f"ranks {', '.join(called)} are"
     return RankLost(f"rank {rank}: {who} gone, so {what} cannot be completed", ranks=ranks, hint=hint)
+
+
+@final
+class RankErrors:
+    """Of the rank in `slot` of an arena, for `arena/round.py`. rank_of: the number that users know a slot by."""
+
+    def __init__(self, slot: int, rank_of: Callable[[int], int] = int) -> None:
+        self._slot, self._rank_of = slot, rank_of
+
+    def late(self, what: str, timeout_s: float, slots: Sequence[int]) -> CommTimeout:
+        return late(self._rank_of(self._slot), what, timeout_s, map(self._rank_of, slots))
+
+    def lost(self, what: str, slots: Sequence[int]) -> RankLost:
+        return lost(self._rank_of(self._slot), what, map(self._rank_of, slots))

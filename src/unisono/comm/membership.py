@@ -13,11 +13,14 @@ Limits: a death is known when all living ranks have come to a wait of ours: in a
 """
 
 from collections.abc import Callable, Sequence
-from typing import final
+from typing import TypeVar, final
 
-from unisono.arena.member import Member, Regrouped
-from unisono.comm.arrival import late, lost
+from unisono.arena.member import Member
+from unisono.arena.round import Round
+from unisono.comm.arrival import RankErrors, lost
 from unisono.errors import RankLost
+
+T = TypeVar("T")
 
 _AGAIN = (
     "to go on without it, catch unisono.RankLost: from then on world.rank and world.size count those who are left, and "
@@ -35,6 +38,7 @@ class Membership:
         self.fixed = bool(slots)
         self.slots = slots or member.view.members
         """By rank: where each was when the world began."""
+        self._round = Round(member, RankErrors(member.slot, self._rank_of), changed)
 
     def group(self, ranks: Sequence[int]) -> "Membership":
         """That of some `ranks`, for a communicator of their own."""
@@ -56,14 +60,11 @@ class Membership:
 
     def pause(self) -> bool:
         """Stands still if the membership changes, until it has; whether it did."""
-        try:
-            self._member.pause()
-        except Regrouped:
-            self._changed()
-            return True
-        except TimeoutError:
-            raise late(self.rank, "a change of membership", self._member.timeout_s, ()) from None
-        return False
+        return self._round.changed()
+
+    def repeat(self, work: Callable[[], T]) -> T:
+        """work(), again whenever `MembershipChanged` ends it."""
+        return self._round.repeat(work)
 
     def gone(self, needed: Sequence[int] | None = None) -> list[int]:
         """The ranks that take part and do not live; needed: of these alone, where the others go on without the rest."""
@@ -75,11 +76,14 @@ class Membership:
 
     def loss(self, what: str, slots: Sequence[int]) -> RankLost:
         """The error of a rank that needs those in `slots` for `what`."""
-        ranks = [self.slots.index(slot) if slot in self.slots else slot for slot in slots]
+        ranks = [self._rank_of(slot) for slot in slots]
         names = [
             f"{rank} (once {slot})" if rank != slot else str(rank) for rank, slot in zip(ranks, slots, strict=True)
         ]
         return lost(self.rank, what, ranks, names=names, hint=_AGAIN)
+
+    def _rank_of(self, slot: int) -> int:
+        return self.slots.index(slot) if slot in self.slots else slot
 
     # -- messages, whose memory belongs to a pair of those who were there when it was made
 

@@ -5,14 +5,17 @@ abstract sockets of `arena/handover.py` reach), same user. Host names are not as
 them.
 
     segment = share_segment(comm, members=[0, 1], nbytes=1 << 20)      # called by every rank of comm
+    arena, member = Arena.join(NodeGroup(comm), plan, fill)             # as well
 """
 
 import hashlib
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
+from typing import final
 
 import numpy as np
 
@@ -21,6 +24,7 @@ from unisono.arena.reducer import ArenaReducer
 from unisono.arena.segment import Segment
 from unisono.comm.arrival import reduced_code
 from unisono.comm.base import Communicator
+from unisono.comm.telling import told
 from unisono.errors import CommError
 from unisono.resources import usable_cores
 
@@ -91,6 +95,32 @@ def share_segment(comm: Communicator, members: list[int], nbytes: int) -> Segmen
     if not wanted.any():
         raise CommError(f"rank {members[0]} could not make the shared memory; its own message says why")
     return Segment.attach(take(wanted.tobytes().decode(), comm.timeout_s))
+
+
+@final
+@dataclass(frozen=True)
+class NodeGroup:
+    """The ranks of `comm`, all on one node, as `Arena.join` needs them."""
+
+    comm: Communicator
+
+    @property
+    def rank(self) -> int:
+        return self.comm.rank
+
+    @property
+    def size(self) -> int:
+        return self.comm.size
+
+    @property
+    def timeout_s(self) -> float:
+        return self.comm.timeout_s
+
+    def share_segment(self, nbytes: int) -> Segment:
+        return share_segment(self.comm, list(range(self.size)), nbytes)
+
+    def run_on_first(self, work: Callable[[], None]) -> None:
+        told(self.comm, work)
 
 
 def make_reducer(comm: Communicator, length: int, dtype: np.dtype) -> ArenaReducer:

@@ -24,7 +24,7 @@ import numpy as np
 
 from unisono.arena.barrier import Barrier
 from unisono.arena.canon import chunk_bounds, combine
-from unisono.arena.member import Regrouped
+from unisono.arena.member import MembershipChanged
 from unisono.arena.pipe import CONTROL_WORDS, Reader, Writer
 from unisono.arena.segment import Segment
 from unisono.comm.arrival import ROW_WORDS, Row, check_rows, kind_of, row
@@ -197,18 +197,22 @@ class ShmCommunicator(CheckedCommunicator):
 
     def _meet(self) -> None:
         """All ranks meet; those that were called differently find out together."""
-        while True:
-            if self._membership is not None:
-                self._check_living(self._membership)
-            try:
-                same = self._barrier.wait(self.timeout_s, hash(self._row))
-                break
-            except Regrouped:
-                continue  # somebody is lost who had not come: without that rank, if nothing of it is needed
-            except TimeoutError:
-                raise self._late() from None
+        # Again if somebody is lost who had not come: without that rank, if nothing of it is needed.
+        membership = self._membership
+        same = self._wait() if membership is None else membership.repeat(self._wait_for_living)
         if not same:
             self._explain()
+
+    def _wait_for_living(self) -> bool:
+        assert self._membership is not None
+        self._check_living(self._membership)
+        return self._wait()
+
+    def _wait(self) -> bool:
+        try:
+            return self._barrier.wait(self.timeout_s, hash(self._row))
+        except TimeoutError:
+            raise self._late() from None
 
     def _check_living(self, membership: Membership) -> None:
         """`RankLost` if a rank whose part is needed is no more; all others raise it in the same collective."""
@@ -234,7 +238,9 @@ class ShmCommunicator(CheckedCommunicator):
             if membership.fixed:
                 self._check_living(membership)
             elif not self._barrier.took_place:
-                raise Regrouped
+                if self.state:
+                    raise TimeoutError  # nobody comes again to the barrier of a broken communicator
+                raise MembershipChanged
 
     def _peer(self, rank: int) -> int:
         return rank if self._membership is None else self._membership.peer_of(rank)
@@ -264,7 +270,7 @@ class ShmCommunicator(CheckedCommunicator):
         rows_in(self._stage.fixed)[self.rank][:] = self._row + (0,) * (ROW_WORDS - len(self._row))
         try:
             self._barrier.wait(self.timeout_s)
-        except (TimeoutError, Regrouped):
+        except TimeoutError:
             raise self._late() from None
         check_rows(kind_of(self._row), read_rows(self._stage.fixed))
         raise CommError(f"rank {self.rank}: ranks called different things, and nobody can say what")

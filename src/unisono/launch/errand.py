@@ -14,11 +14,12 @@ import json
 import socket
 import time
 import zlib
+from contextlib import closing
 from typing import Any, final
 
 from unisono.arena import protocol
+from unisono.arena.arena import Arena
 from unisono.arena.layout import Sections
-from unisono.arena.segment import Segment
 from unisono.arena.waiting import wait_until
 from unisono.comm.base import Communicator
 from unisono.comm.checked import CheckedCommunicator
@@ -33,7 +34,7 @@ from unisono.strategies.farewell import Farewell
 from unisono.strategies.nodes.courier import Courier
 from unisono.strategies.nodes.names import name_of
 from unisono.strategies.nodes.seating import Seating
-from unisono.strategies.shared import Shared
+from unisono.strategies.shared import Shared, SharedPlan
 from unisono.strategies.wire import wire_type
 
 MESSAGE_BYTES = 1 << 20
@@ -125,9 +126,9 @@ def _serve(
 ) -> Courier:
     """All rounds, until there is another message."""
     seating = Seating(tuple(map(tuple, plan["groups"])), plan["node"], plan["shards"], plan["rounded"])
-    segment = Segment.attach(fd)
-    shared = Shared(segment, Sections.unpack(plan["sections"]), len(seating.ranks), (seating, plan["used"]))
-    segment.close()  # the views keep the memory
+    places = SharedPlan(Sections.unpack(plan["sections"]), len(seating.ranks), (seating, plan["used"]))
+    with closing(Arena.attach(fd, places)) as arena:
+        shared = arena.state
     if plan["position"]:
         for array in shared.lasting_at(plan["position"]).arrays:
             comm.broadcast(array)

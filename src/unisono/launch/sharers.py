@@ -16,13 +16,13 @@ from contextlib import closing
 from typing import Any, final
 
 from unisono.arena import protocol
+from unisono.arena.arena import Arena
 from unisono.arena.barrier import Barrier
 from unisono.arena.layout import Sections
-from unisono.arena.segment import Segment
 from unisono.errors import CommTimeout, UserError
 from unisono.launch.crew import Crew, Ended
 from unisono.launch.reforming import Roll, come_to_rest
-from unisono.strategies.shared import Shared
+from unisono.strategies.shared import Shared, SharedPlan
 
 NEWS = "unisono: shared"
 """The key of what a rank reports when it has the memory of a shared model; no user's."""
@@ -50,13 +50,13 @@ class Sharers:
             return True
         if self._shared is not None:
             return True  # all ranks tell it
-        sections = Sections.unpack(news["sections"])
+        plan = SharedPlan(Sections.unpack(news["sections"]), self._size)
         try:
             fd = os.open(f"/proc/{news['pid']}/fd/{news['fd']}", os.O_RDWR)
         except OSError:  # whoever told it has died since: another one tells it, too
             return True
-        with closing(Segment.attach(fd)) as segment:
-            self._shared = Shared(segment, sections, self._size)  # its views keep the memory
+        with closing(Arena.attach(fd, plan)) as arena:
+            self._shared = arena.state
         return True
 
     def ask_to_halt(self) -> None:

@@ -18,6 +18,7 @@ from dataclasses import replace
 from typing import Any, final
 
 from unisono.arena import protocol
+from unisono.arena.arena import begin
 from unisono.arena.member import pulse_of
 from unisono.arena.protocol import View, Words
 from unisono.arena.requests import Requests
@@ -69,7 +70,7 @@ class Supervisor:
 
     def run(self, position: int = 0) -> Outcome:
         """From after round `position` to the end; `RankFailed` if a rank raised an exception."""
-        self._view = protocol.first_view(self._words, range(self._size), self._size, position)
+        self._view = begin(self._words, self._size, position)
         with closing(self._ranks), self.halting():
             for slot in range(self._size):
                 with naming_shortage(f"rank {self._care.rank_of(slot)} could not be started"):

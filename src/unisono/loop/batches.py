@@ -22,8 +22,7 @@ from typing import Any, final
 import numpy as np
 import torch
 
-from unisono.arena.member import Regrouped
-from unisono.arena.protocol import READY
+from unisono.arena.member import MembershipChanged
 from unisono.data.shards import Plan
 from unisono.errors import UserError
 from unisono.loop.attending import LEFT, PASSED
@@ -141,7 +140,7 @@ class Batch:
         return self._loss
 
     def __iter__(self) -> Iterator[Any]:
-        sharing, member = self._sharing, self._sharing.member
+        sharing = self._sharing
         if self._begun:
             raise UserError("a batch was gone through twice", hint="once for each batch of world.batches")
         sharing.optimizer.check_stepped()
@@ -149,18 +148,7 @@ class Batch:
         self._begun, self.position, self._serial = True, sharing.steps + 1, sharing.begin_batch()
         sharing.turn_to(self)
         sharing.tell_batch(self._batches.terms, self.epoch, self.step)
-        while True:
-            try:
-                if member.view.position != self.position:
-                    sharing.attendant.open(self.position)
-                    yield from self._shards()
-                    sharing.attendant.settle(self)
-                    sharing.meet(self.position, READY)
-                break
-            except Regrouped:
-                sharing.owner.take_chunk()
-                self._open = None
-                self._batches.forget()
+        yield from sharing.round.prepare_each(self.position, self._shards)
         sharing.begin_epoch(self.epoch)
         sharing.agreement.check_batch()
         sharing.vectors.enter()
@@ -171,12 +159,13 @@ class Batch:
 
     def _shards(self) -> Iterator[Any]:
         sharing, member, dealing = self._sharing, self._sharing.member, self._sharing.owner.dealing
+        sharing.attendant.open(self.position)
         makers = member.view.members
         mine = dealing.share(self.live, makers, member.slot)
         self._makers, kept = makers, dealing.begin(self.live, self._serial, mine)
         missing = unfinished(mine, kept)
         for shard in missing:
-            member.pause()
+            member.check_membership()
             sample = self._batches.next_shard(self.epoch, self.step, missing)
             sharing.vectors.enter()
             seed_all(generator(self._plan.seed, "dropout", self.epoch, self.step, shard))
@@ -185,7 +174,7 @@ class Batch:
                 sharing.meetings.open(self.position, self.live)
             yield sample
             if member.view.members is not makers:
-                raise Regrouped  # in a collective that the body called
+                raise MembershipChanged  # in a collective that the body called
             if sharing.meetings is not None:
                 sharing.meetings.close()
             if self._open is not None:
@@ -198,6 +187,12 @@ class Batch:
             member.pulse()
         if len(mine) > 1:
             dealing.leave(self.live, makers, member.slot, self._serial, kept)
+        sharing.attendant.settle(self)
+
+    def forget(self) -> None:
+        """The membership changed: a shard that is open is another rank's, or will be computed again."""
+        self._open = None
+        self._batches.forget()
 
     def backward(self, loss: torch.Tensor, weight: float | None) -> None:
         """The gradient of the open shard's loss goes to the arena."""

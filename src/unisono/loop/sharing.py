@@ -11,19 +11,18 @@ Limits: one model a world; trained parameters are float32 on the CPU. What may n
 import hashlib
 import os
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
 
 import torch
 
-from unisono.arena import protocol
-from unisono.arena.member import Gone, Member, Regrouped
-from unisono.arena.protocol import COMMIT, PHASES
-from unisono.comm.arrival import late, lost
+from unisono.arena.arena import Arena
+from unisono.arena.member import Member
+from unisono.arena.round import Round
+from unisono.comm.arrival import RankErrors
 from unisono.comm.base import Communicator
 from unisono.comm.membership import Membership
-from unisono.comm.node import share_segment
+from unisono.comm.node import NodeGroup
 from unisono.comm.shm import ShmCommunicator
 from unisono.comm.vigil import Vigil
 from unisono.errors import UserError
@@ -40,10 +39,10 @@ from unisono.models.torch.checks import check
 from unisono.models.torch.graphs import Watch
 from unisono.models.torch.vectors import Vectors
 from unisono.optim import make
-from unisono.resources import usable_cores
+from unisono.optim.options import OptimizerOptions
 from unisono.strategies.exchange import ArenaExchange
 from unisono.strategies.owner import Owner, Update
-from unisono.strategies.shared import LOSS, Extent, Shared, plan_sections
+from unisono.strategies.shared import LOSS, Extent, Shared, plan_shared
 
 if TYPE_CHECKING:
     from unisono.loop.batches import Batch
@@ -89,63 +88,35 @@ class Sharing:
         announce: Callable[[dict[str, Any]], None] | None = None,
     ) -> None:
         """announce: tells whoever started the ranks where the memory is, so that deaths can be taken over."""
-        shards, clip = terms.shards, terms.clip
         check_given(model, optimizer)
         check(model)
         if not terms.sync_batchnorm:
             check_batchnorm(model)
-        self.model, self.shards, self.clip = model, shards, clip
+        self.model, self.shards, self.clip = model, terms.shards, terms.clip
         self.meetings = Meetings(model) if terms.sync_batchnorm else None
-        equal, width = (set[str](), 0) if self.meetings is None else (self.meetings.equal, self.meetings.width)
-        if self.meetings is not None:
-            announce = None  # a death ends the run: nobody could take the shard over
-        # The mean of equal numbers need not be that number: those are taken from shard 0.
-        kept = {name: buffer.detach().clone() for name, buffer in model.named_buffers()}
-        self.vectors = Vectors(model, _averaged(model) - equal)
-        for name, buffer in model.named_buffers():
-            buffer.copy_(kept[name])  # they lie in a room of their own now, which is empty at first
+        # With synchronised batch norm a death ends the run: nobody could take the shard over.
+        self.announce = announce if self.meetings is None else None
+        self.vectors = _flatten(model, self.meetings)
         self._trained = self.vectors.trained
         places = {id(parameter): place for place, parameter in enumerate(self._trained.values())}
-        groups = groups_of(optimizer, places, clip)
-        shapes = Shapes(self.vectors.layout, self.vectors.buffers_layout, self.vectors.taken, self.vectors.fixed)
+        groups = groups_of(optimizer, places, terms.clip)
         self.kind, self.state_names = groups[0].options.name, make(groups[0].options).state_names
         given = read_state(optimizer, self._trained, self.vectors.layout)
         check_state(given, self.state_names)
         check_one_node(comm)
         check_equal(comm, model, groups, given)
-        lives = tuple(range(1, shards + 1))
-        extent = Extent(comm.size, shards, lives, undo=self.meetings is None, exchange=width, agreement=WIDTH)
-        sections = plan_sections(shapes, groups[0].options, extent)
-        segment = share_segment(comm, list(range(comm.size)), sections.nbytes)
-        with closing(segment):
-            self.shared = Shared(segment, sections, comm.size)  # its views keep the memory
-            self._kept = os.dup(segment.fd) if announce is not None else -1
-        if comm.rank == 0:
-            self.vectors.write(model, self.shared.params, self.shared.buffers)
-            protocol.first_view(self.shared.words, range(comm.size), comm.size)
-            self._write_state(given)
-        comm.barrier()
-        if announce is not None:
-            # By everybody: it is reached through whoever told it, who may have died before anybody listened.
-            announce({"pid": os.getpid(), "fd": self._kept, "sections": sections.pack()})
-        crowded = comm.size > usable_cores()
-        self.member = Member(self.shared.words, comm.rank, comm.size, crowded=crowded, timeout_s=comm.timeout_s)
-        self.announce = announce
-        self.vigil = Vigil(comm) if announce is None and comm.size > 1 else None
-        if self.vigil is not None:
-            self.member.watch(self.vigil.gone)
+        shapes = Shapes(self.vectors.layout, self.vectors.buffers_layout, self.vectors.taken, self.vectors.fixed)
+        self.shared, self.member = self._join(comm, shapes, groups[0].options, given)
+        self.vigil = self._watch_peers(comm)
         self.vectors.point(self.shared.params, self.shared.buffers)
         self.vectors.enter()
         if self.meetings is not None:
             self.meetings.join(ArenaExchange(self.shared, self.member))
         self.owner = Owner(self.shared, self.member, shapes, groups)
-        self._comm = comm if announce is not None and isinstance(comm, ShmCommunicator) else None
-        """Which goes on without those who die."""
-        if self._comm is not None:
-            self._comm.follow(Membership(self.member, self.owner.take_chunk))
+        self.round = Round(self.member, RankErrors(self.member.slot), self._deal_anew)
+        self._comm = self._follow_members(comm)
         optimizer.state.clear()  # it lies in the arena now
         self.optimizer = SharedOptimizer(optimizer, self)
-        self._timeout_s = comm.timeout_s
         self.guard, self.watch = Guard(model), Watch(len(self._trained))
         self.agreement = Agreement(self.shared.agreement, self.member)
         self._begun = 0
@@ -160,6 +131,46 @@ class Sharing:
         self.guard.check()
         self.guard.check_gradients()
 
+    # --- the parts of the beginning ----------------------------------------------------------------------------------
+
+    def _join(
+        self, comm: Communicator, shapes: Shapes, options: OptimizerOptions, given: GivenState
+    ) -> tuple[Shared, Member]:
+        """The memory, with the model and the state that was given in it, and this rank's place."""
+        width = 0 if self.meetings is None else self.meetings.width
+        lives = tuple(range(1, self.shards + 1))
+        extent = Extent(comm.size, self.shards, lives, undo=self.meetings is None, exchange=width, agreement=WIDTH)
+        plan = plan_shared(shapes, options, extent)
+
+        def fill(shared: Shared) -> None:
+            self.vectors.write(self.model, shared.params, shared.buffers)
+            self._write_state(shared, given)
+
+        arena, member = Arena.join(NodeGroup(comm), plan, fill)
+        if self.announce is None:
+            arena.close()
+        else:
+            # By everybody: it is reached through whoever told it, who may have died before anybody listened.
+            self.announce({"pid": os.getpid(), "fd": arena.fd, "sections": plan.sections.pack()})
+        return arena.state, member
+
+    def _watch_peers(self, comm: Communicator) -> Vigil | None:
+        """Where nobody takes over for the dead, those who wait learn of deaths by themselves."""
+        if self.announce is not None or comm.size == 1:
+            return None
+        vigil = Vigil(comm)
+        self.member.watch(vigil.gone)
+        return vigil
+
+    def _follow_members(self, comm: Communicator) -> ShmCommunicator | None:
+        """The communicator, if it goes on without those who die."""
+        if self.announce is None or not isinstance(comm, ShmCommunicator):
+            return None
+        comm.follow(Membership(self.member, self.owner.take_chunk))
+        return comm
+
+    # --- the loop ----------------------------------------------------------------------------------------------------
+
     def begin_batch(self) -> int:
         """The number of a batch that is begun, the same on all ranks; never used again."""
         self._begun += 1
@@ -172,13 +183,13 @@ class Sharing:
     def take_state(self, given: GivenState) -> None:
         """Goes on from it. Called by every rank, with the same, before the first batch."""
         check_state(given, self.state_names)
-        self._write_state(given)
+        self._write_state(self.shared, given)
         self.steps_before, self.epochs = given.steps, given.epochs
 
-    def _write_state(self, given: GivenState) -> None:
-        for name, vector in zip(self.state_names, self.shared.state, strict=True):
+    def _write_state(self, shared: Shared, given: GivenState) -> None:
+        for name, vector in zip(self.state_names, shared.state, strict=True):
             vector[: self.vectors.layout.length] = given.vectors.get(name, 0.0)
-        self.shared.missed[...] = given.missed
+        shared.missed[...] = given.missed
 
     def close(self) -> None:
         """Gives back all but the memory, which the model still lies in; may be called twice."""
@@ -190,16 +201,14 @@ class Sharing:
     def parameters(self) -> list[torch.Tensor]:
         return list(self._trained.values())
 
-    def meet(self, position: int, phase: int) -> bool:
-        try:
-            return self.member.meet(position, phase)
-        except TimeoutError:
-            raise late(self.member.slot, PHASES[phase], self._timeout_s, self.member.late()) from None
-        except Gone as gone:
-            raise lost(self.member.slot, PHASES[phase], gone.slots) from None
+    def _deal_anew(self) -> None:
+        """The membership changed."""
+        self.owner.take_chunk()
+        if self.batch is not None:
+            self.batch.forget()
 
     def finish(self, position: int, live: int, lrs: list[float]) -> None:
-        """The update half of round `position`, as often as the membership changes in it."""
+        """The update half of round `position`."""
         self.guard.check()
         self.guard.check_gradients()
         if names := self.vectors.written():
@@ -211,18 +220,14 @@ class Sharing:
         sums = self.shared.sums[:live].copy()
         factor = 1.0 / float(sums[:, WEIGHT].sum())
         stepping = self.member.view.members
-        while True:
-            view = self.member.view
-            if (view.position, view.reached) >= (position, COMMIT):
-                break
-            stepping = view.members
-            makers = view.dealers if view.position == position else view.members
-            try:
-                self.owner.update(position, live, makers, Update(lrs, self.steps_before + position, factor), self.meet)
-                self.meet(position, COMMIT)
-                break
-            except Regrouped:
-                self.owner.take_chunk()
+        update, makers = Update(lrs, self.steps_before + position, factor), self.round.makers
+
+        def work() -> None:
+            nonlocal stepping
+            stepping = self.member.view.members
+            self.owner.update(position, live, makers(position), update, self.round.barrier)
+
+        self.round.finish(position, work)
         self.agreement.check_rates()
         if self._comm is not None:
             # Not those of the newest view: whoever came last to COMMIT does not know of that one yet.
@@ -250,6 +255,17 @@ class Sharing:
     def turn_to(self, batch: "Batch") -> None:
         """`backward` is for this batch from now on."""
         self.batch = batch
+
+
+def _flatten(model: torch.nn.Module, meetings: Meetings | None) -> Vectors:
+    """The places of a module's arrays in flat vectors; its buffers lie in vectors already, with their values."""
+    kept = {name: buffer.detach().clone() for name, buffer in model.named_buffers()}
+    # The mean of equal numbers need not be that number: those are taken from shard 0.
+    equal = set[str]() if meetings is None else meetings.equal
+    vectors = Vectors(model, _averaged(model) - equal)
+    for name, buffer in model.named_buffers():
+        buffer.copy_(kept[name])  # they lie in a room of their own now, which is empty at first
+    return vectors
 
 
 def _averaged(model: torch.nn.Module) -> set[str]:

@@ -8,8 +8,8 @@ ahead of a reader would have had to meet it in between (rounds are kept apart by
     exchange = ArenaExchange(shared, member); exchange.open(position, live)
     rows = exchange.rows(label, [mine])                           # (live, n): those of all shards
 
-A rank that waits looks for a freeze as it does in any meeting: `Regrouped` leaves through the model, the round is
-redone by the members of the new view, and exchanges are counted from 1 again: their numbers begin with the view's.
+A rank that waits looks for a freeze as it does in any meeting: `MembershipChanged` leaves through the model, the round
+is redone by the members of the new view, and exchanges are counted from 1 again: their numbers begin with the view's.
 Waiting counts as a sign of life, so that only a rank that does not come is taken for stuck.
 
 Numbers are (view, round, exchange of the round). Rounds of a view count modulo 2^27. That is safe, for a word counts
@@ -59,7 +59,7 @@ class ArenaExchange(Exchange):
         self._last = self._number + _MOST
 
     def rows(self, label: int, values: Sequence[Array]) -> Array:
-        self._member.pause()
+        self._member.check_membership()
         if self._number == self._last:
             raise UserError(
                 f"shards exchange statistics more than {_MOST} times in a step",
@@ -104,7 +104,7 @@ class ArenaExchange(Exchange):
             raise late(member.slot, "an exchange of batch norm", self._timeout_s, self._missing())
         if here:
             return
-        member.pause()
+        member.check_membership()
         # Looked at again: it may have come, and gone on, in between.
         if not self._all_here():
             raise apart()

@@ -13,20 +13,19 @@ from typing import final
 
 import numpy as np
 
-from unisono.arena import protocol
+from unisono.arena.arena import Arena
 from unisono.arena.member import Member
 from unisono.comm.base import Communicator
 from unisono.comm.checked import CheckedCommunicator
-from unisono.comm.node import gather_words, host_names, node_colour, share_segment
+from unisono.comm.node import NodeGroup, gather_words, host_names, node_colour
 from unisono.comm.telling import told
 from unisono.models.base import Model
 from unisono.optim.options import OptimizerOptions
-from unisono.resources import usable_cores
 from unisono.strategies.nodes.away import HERE, Away
 from unisono.strategies.nodes.courier import Courier
 from unisono.strategies.nodes.names import name_of
 from unisono.strategies.nodes.seating import Seating
-from unisono.strategies.shared import Extent, Lasting, Shared, plan_sections
+from unisono.strategies.shared import Extent, Lasting, Shared, plan_shared
 
 
 @final
@@ -102,20 +101,15 @@ def _join(
     start: Start,
 ) -> tuple[Shared, Member]:
     """Of ranks that are all on one node."""
-    sections = plan_sections(model, options, extent)
-    others = None if extent.seating is None else (extent.seating, model.layout.length)
-    with closing(share_segment(comm, list(range(comm.size)), sections.nbytes)) as segment:
-        shared = Shared(segment, sections, comm.size, others)  # its views keep the memory
 
-    def begin() -> None:
+    def fill(shared: Shared) -> None:
         model.init(shared.params[: model.layout.length], shared.buffers, rng)
         if start.put_back is not None:
             start.put_back(shared.lasting_at(start.position))
-        protocol.first_view(shared.words, range(comm.size), comm.size, start.position)
 
-    told(comm, begin)
-    crowded = comm.size > usable_cores()
-    member = Member(shared.words, comm.rank, comm.size, crowded=crowded, timeout_s=comm.timeout_s)
+    arena, member = Arena.join(NodeGroup(comm), plan_shared(model, options, extent), fill, start.position)
+    with closing(arena):
+        shared = arena.state
     if (gone := start.gone) is not None:
         # Whoever has said farewell does not come either, though under MPI its process may stay until all have ended.
         member.watch(lambda: sorted({*gone(), *shared.farewells.slots}))

@@ -54,7 +54,7 @@ def on_arena(
 
     def between() -> None:
         member.pulse()
-        member.pause()
+        member.check_membership()
 
     journeys.settle(shared.states, between)
     return Local(Sync(shared, member, journeys, AVERAGING, on_spare, away), journeys, rhythm)

@@ -73,7 +73,7 @@ class Maker:
         for number, group in enumerate(groups):
             samples += group.x.shape[0] * group.x.shape[1]
             for piece in _missing(group, kept) if singly else (group,):
-                member.pause()
+                member.check_membership()
                 if together is None:
                     view, seeded = self._view(live, piece), _noise_of(piece, batch.noise)
                     found = self._model.loss_and_grad(piece.x, piece.y, view, 1.0 / batch.samples, seeded)

@@ -3,8 +3,8 @@
 The one idea: everything from which a rank could go on after another one died is here, not in any process: parameters,
 optimizer state, buffers, what the epoch has found so far, scores, times. A process holds only what it can compute anew.
 
-    parts = plan_sections(model, OptimizerOptions("adam", lr=0.001), Extent(size=4, shards=8, lives=(8,)))
-    shared = Shared(Segment.create(parts.nbytes), parts, size=4)
+    plan = plan_shared(model, OptimizerOptions("adam", lr=0.001), Extent(size=4, shards=8, lives=(8,)))
+    shared = Arena.create(plan).state
 
 Who may touch what and when:
 - params, state, buffers: read by all until READY; then each chunk is its owner's until COMMIT (buffers: the first
@@ -255,3 +255,23 @@ class Shared:
         if self.undo is None or self.buffers_undo is None:
             raise UnisonoError("a rank was lost in the middle of an update, and this run cannot take an update back")
         return sorted({*self.undo.restore(view.position), *self.buffers_undo.restore(view.position)})
+
+
+@final
+@dataclass(frozen=True)
+class SharedPlan:
+    """Where the arrays of `size` ranks lie: what a process needs to know for `Arena.create`, `attach` and `join`."""
+
+    sections: Sections
+    size: int
+    others: tuple[Seating, int] | None = None
+    """As `Shared` takes it."""
+
+    def over(self, segment: Segment) -> Shared:
+        return Shared(segment, self.sections, self.size, self.others)
+
+
+def plan_shared(model: Shaped, options: OptimizerOptions, extent: Extent) -> SharedPlan:
+    """Where everything lies."""
+    others = None if extent.seating is None else (extent.seating, model.layout.length)
+    return SharedPlan(plan_sections(model, options, extent), extent.size, others)

@@ -23,15 +23,15 @@ from typing import Any, final
 import numpy as np
 
 from unisono.arena.fence import fence
-from unisono.arena.member import Gone, Member, Regrouped
-from unisono.arena.protocol import COMMIT, PHASES, READY
-from unisono.comm.arrival import late, lost
+from unisono.arena.member import Member
+from unisono.arena.protocol import COMMIT
+from unisono.arena.round import Round
+from unisono.comm.arrival import RankErrors
 from unisono.data.shards import shards_of_rank
 from unisono.models.base import Model
 from unisono.optim.options import OptimizerOptions
 from unisono.strategies.base import Batch, Check, Clock, Measure, StepResult, Strategy, Tell, unchecked
 from unisono.strategies.counts import Counts
-from unisono.strategies.dealing import Slots
 from unisono.strategies.maker import Maker
 from unisono.strategies.nodes.away import HERE, Away
 from unisono.strategies.nodes.desk import STEP, SURVEY
@@ -59,10 +59,9 @@ class Sync(Strategy):
         self._maker = Maker(shared, member, model, self._owner.dealing)
         self._away = away
         self._counts = Counts(shared, member.slot, model.layout.sizes)
+        self._round = Round(member, RankErrors(member.slot, away.rank_of), self._deal_anew, self._count_wait)
         self._on_spare, self._told = on_spare, 0
         self._found, self._samples = StepResult(0.0, 0.0), 0
-        view = member.view
-        self._done = view.position if view.reached == COMMIT else view.position - 1
         model.bind(self.params, self.buffers)
 
     @property
@@ -107,7 +106,8 @@ class Sync(Strategy):
     def step(self, batch: Batch) -> StepResult:
         self._counts.begin(batch, first=self._member.first)
         self._samples = 0
-        self._until_done(batch.position, partial(self._make, batch), partial(self._update, batch))
+        last = self._round.run(batch.position, partial(self._make, batch), partial(self._update, batch))
+        self._counts.spent["last_steps"] += last and self._member.count > 1
         self._counts.end(self._samples, first=self._member.first)
         return self._found
 
@@ -116,15 +116,15 @@ class Sync(Strategy):
         self._counts.begin(batch, first=self._member.first)
 
         def enter() -> None:
+            self._copy_spare()
             self._settle(batch.position, STEP, 0, due=batch.due)
-            self._meet(batch.position, READY)
 
         def finish() -> None:
+            self._report_spare(batch.position)
             work()
             self._counts.keep()
-            self._meet(batch.position, COMMIT)
 
-        self._until_done(batch.position, enter, finish)
+        self._round.run(batch.position, enter, finish)
 
     def count(self, **spent: float) -> None:
         """What somebody else's work took, by the names of `STATS`."""
@@ -141,10 +141,11 @@ class Sync(Strategy):
         table: np.ndarray | None = None
 
         def fill() -> None:
+            self._copy_spare()
             ours = range(count) if shared.desk is None else shared.desk.seating.cut(count)
             mine = shards_of_rank(len(ours), member.count, member.index)
             for number in ours[mine.start : mine.stop]:
-                member.pause()
+                member.check_membership()
                 if shared.table_labels[number] == position:
                     continue  # done before the members changed
                 shared.table[number] = measure(number)
@@ -153,44 +154,42 @@ class Sync(Strategy):
                 shared.table_labels[number] = position
                 member.pulse()
             self._settle(position, SURVEY, count, due=due)
-            self._meet(position, READY)
 
         def finish() -> None:
             nonlocal table
+            self._report_spare(position)
             self._hear_from_away(position)
             table = shared.table[:count].copy()
             if member.first:
                 self._counts.end_epoch(first=True)  # whoever was first before may not have come to it
                 with member.pulsing():  # it may write files
                     tell(table)
-            self._meet(position, COMMIT)
 
-        self._until_done(position, fill, finish)
+        self._round.run(position, fill, finish)
         # Who joins when the round is done already finds its table where it was left.
         return shared.table[:count].copy() if table is None else table
 
-    def _until_done(self, position: int, prepare: Callable[[], None], finish: Callable[[], None]) -> None:
-        """The two halves of a round, each as often as the membership changes in it."""
-        member, requests = self._member, self._shared.requests
-        while True:
-            view = member.view
-            if (view.position, view.reached) >= (position, COMMIT):
-                break
-            try:
-                if view.position != position:
-                    if requests.spare_after(self._done):
-                        self.vouch()
-                        self._owner.copy_chunk(self._done)
-                    prepare()
-                if member.first and self._told != (spare := requests.spare_at) < position:
-                    self._on_spare(spare)
-                    self._told = spare
-                finish()
-                break
-            except Regrouped:
-                self._owner.take_chunk()
-                self._maker.forget()
-        self._done = position
+    def _copy_spare(self) -> None:
+        """First of all in a round: copies what the round before left, if a snapshot of it is wanted."""
+        if self._shared.requests.spare_after(self._round.done):
+            self.vouch()
+            self._owner.copy_chunk(self._round.done)
+
+    def _report_spare(self, position: int) -> None:
+        """After READY: everybody has copied."""
+        if self._member.first and self._told != (spare := self._shared.requests.spare_at) < position:
+            self._on_spare(spare)
+            self._told = spare
+
+    def _deal_anew(self) -> None:
+        """The membership changed."""
+        self._owner.take_chunk()
+        self._maker.forget()
+
+    def _count_wait(self, begun: float, ended: float) -> None:
+        self._counts.spent["wait_s"] += ended - begun
+        if self.trace is not None:
+            self.trace("wait", begun, ended)
 
     def _settle(self, position: int, kind: int, number: int, *, due: bool) -> None:
         if not self._member.first:
@@ -206,31 +205,13 @@ class Sync(Strategy):
         desk = self._shared.desk
         if desk is not None and not desk.answered(position):
             begun = time.perf_counter()
-            self._away.fetch(self._member, desk, position, self._makers(position))
+            self._away.fetch(self._round, desk, position)
             self._counts.spent["wait_s"] += time.perf_counter() - begun
-
-    def _makers(self, position: int) -> Slots:
-        view = self._member.view
-        return view.dealers if view.position == position else view.members
-
-    def _meet(self, position: int, phase: int) -> bool:
-        begun = time.perf_counter()
-        try:
-            return self._member.meet(position, phase)
-        except TimeoutError:
-            waited = time.perf_counter() - begun
-            raise late(self.rank, PHASES[phase], waited, map(self._away.rank_of, self._member.late())) from None
-        except Gone as gone:
-            raise lost(self.rank, PHASES[phase], map(self._away.rank_of, gone.slots)) from None
-        finally:
-            ended = time.perf_counter()
-            self._counts.spent["wait_s"] += ended - begun
-            if self.trace is not None:
-                self.trace("wait", begun, ended)
 
     # --- the halves of a step ----------------------------------------------------------------------------------------
 
     def _make(self, batch: Batch) -> None:
+        self._copy_spare()
         spent = self._counts.spent
         self._samples = self._maker.make(batch, spent)
         if self.trace is not None:
@@ -239,17 +220,17 @@ class Sync(Strategy):
             spent["dealt"] = self._samples
         self._counts.keep()
         self._settle(batch.position, STEP, batch.live, due=batch.due)
-        spent["last_steps"] += self._meet(batch.position, READY) and self._member.count > 1
 
     def _update(self, batch: Batch) -> None:
         shared, member, position, live = self._shared, self._member, batch.position, batch.live
+        self._report_spare(position)
         self._hear_from_away(position)
         begun = time.perf_counter()
-        makers = self._makers(position)
+        makers = self._round.makers(position)
         found = self._found = StepResult.of(shared.sums[:live])
         spent = self._counts.spent
         waited_s = spent["wait_s"]
-        self._owner.update(position, live, makers, Update([batch.lr], batch.number), self._meet)
+        self._owner.update(position, live, makers, Update([batch.lr], batch.number), self._round.barrier)
         if member.first:
             if batch.steps > 1:
                 shared.steps[batch.step : batch.step + batch.steps] = 0.0  # they may be those of another epoch
@@ -261,7 +242,6 @@ class Sync(Strategy):
         if self.trace is not None:
             self.trace("sum", begun, self._owner.summed_at)
             self.trace("update", self._owner.summed_at, ended)
-        self._meet(position, COMMIT)
 
     def close(self) -> None:
         self._away.close()

@@ -21,8 +21,6 @@ from typing import Any, final
 
 import numpy as np
 
-from unisono.arena.member import Regrouped
-from unisono.arena.protocol import READY
 from unisono.comm.arrival import lost
 from unisono.errors import AskedToEnd, UserError
 from unisono.launch.sharers import HALTS
@@ -269,17 +267,16 @@ class Keeper(Attendant):
         """Saves what step `position` left, and leaves with all others; nobody goes before it is saved."""
         sharing, path, moment = self._sharing, "", self._now(position)
         self._check(sharing.shared.lasting, moment)  # on every rank: all of them raise it
-        while True:
-            if sharing.member.first and not path:
+
+        def save() -> None:
+            nonlocal path
+            if sharing.member.first and not path:  # after a change of membership it may be another one
                 self._wait()
                 path = self._write_last(sharing.shared.lasting, moment)
                 told = f"asked to end after {self._progress.done + position} steps; everything up to here is in {path}"
                 _say(f"{told}\nHINT: start the same program again, and it goes on")
-            try:
-                sharing.meet(position + 1, READY)
-                break
-            except Regrouped:
-                continue  # the first member may be another one now
+
+        sharing.round.prepare(position + 1, save)
         raise AskedToEnd(str(path or self._habits.folder))
 
 

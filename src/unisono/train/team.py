@@ -10,7 +10,6 @@ Several machines have a team each, with a courier between them (`launch/outpost.
 Limits: ranks are forked, so torch must not have started threads in this process.
 """
 
-import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
@@ -19,23 +18,21 @@ from typing import Any, final
 
 from threadpoolctl import threadpool_limits
 
+from unisono.arena.arena import Arena
 from unisono.arena.bells import Bells
-from unisono.arena.member import Member
 from unisono.arena.pens import Pens
 from unisono.arena.protocol import View
-from unisono.arena.segment import Segment
 from unisono.errors import RESUME_ME, Diverged, NodeLost, UnisonoError, UserError
 from unisono.launch.local import torch_threads_running
 from unisono.launch.outpost import Outpost
 from unisono.launch.supervision import READY, Care, Outcome
 from unisono.launch.supervisor import Supervisor
 from unisono.own_code import file_in
-from unisono.resources import usable_cores
 from unisono.rng import generator
 from unisono.strategies.asynchronous.arena import AsyncArena
 from unisono.strategies.asynchronous.setup import adopt, set_up, settle
 from unisono.strategies.nodes.away import HERE, Away
-from unisono.strategies.shared import Shared, plan_sections
+from unisono.strategies.shared import plan_shared
 from unisono.strategies.sync import Sync
 from unisono.terminal import printable
 from unisono.train.entries import resume_command
@@ -102,12 +99,10 @@ class Team:
         # Snapshots are the first machine's affair.
         spare = bool(job.snapshots) and (seating is None or seating.node == 0)
         extent = replace(job.extent(undo=undo, spare=spare), size=self._size, seating=seating)
-        sections = plan_sections(model, job.shared_optimizer, extent)
-        with closing(Segment.create(sections.nbytes)) as segment:
-            others = None if seating is None else (seating, model.layout.length)
-            self._shared = Shared(segment, sections, self._size, others)  # its views keep the memory
-            self._segment = None if seating is None else Segment.attach(os.dup(segment.fd))
-            self._sections = sections
+        self._arena = Arena.create(plan_shared(model, job.shared_optimizer, extent))
+        self._shared = self._arena.state
+        if seating is None:
+            self._arena.close()  # ranks inherit the memory, and nobody else attaches
         self._setup = None
         if job.recipe.strategy == "async":
             self._setup = set_up(model, job.terms(model), job.optimizer, job.updates, job.recipe.ranks)
@@ -230,8 +225,7 @@ class Team:
         model = job.model_of(rank) if file_in(job.recipe.model) else job.slowed(self._model, rank)
         if after:
             report(READY)
-        crowded = self._size > usable_cores()
-        member = Member(self._shared.words, slot, self._size, crowded=crowded, after=after)
+        member = self._arena.member(slot, after=after)
 
         def on_spare(position: int) -> None:
             report({"spare": position})
@@ -251,14 +245,13 @@ class Team:
         desk, seating = self._shared.desk, self._away.seating
         assert desk is not None
         assert seating is not None
-        assert self._segment is not None
         plan = {
             "groups": seating.groups, "node": seating.node, "shards": seating.shards, "rounded": seating.rounded,
-            "sections": self._sections.pack(), "used": desk.used, "position": self._position,
+            "sections": self._arena.plan.sections.pack(), "used": desk.used, "position": self._position,
             "wire": self._job.recipe.wire,
         }  # fmt: skip
-        with closing(self._segment):
-            post.attach(plan, self._segment.fd, desk)
+        with closing(self._arena):
+            post.attach(plan, self._arena.fd, desk)
 
     @property
     def _whole_here(self) -> bool:

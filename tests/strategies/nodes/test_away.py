@@ -4,7 +4,9 @@ import pytest
 
 from unisono.arena import protocol
 from unisono.arena.member import Member
+from unisono.arena.round import Round
 from unisono.arena.segment import Segment
+from unisono.comm.arrival import RankErrors
 from unisono.errors import CommTimeout
 from unisono.models.nets import build
 from unisono.optim.options import OptimizerOptions
@@ -21,8 +23,9 @@ def test_a_wait_that_is_too_long_is_an_error_that_names_who_exchanges():
     segment.close()
     protocol.first_view(shared.words, range(2), 2)
     member = Member(shared.words, 1, 2, crowded=False, timeout_s=0.01)
+    away = Away(seating)
     with pytest.raises(CommTimeout) as caught:
-        Away(seating).fetch(member, shared.desk, 1, (0, 1))
+        away.fetch(Round(member, RankErrors(1, away.rank_of)), shared.desk, 1)
     assert str(caught.value).startswith(
         "rank 2: waited 0.01 s in an exchange with other machines; rank 1 did not arrive\nHINT: see what that rank"
     )

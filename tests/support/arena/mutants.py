@@ -19,8 +19,9 @@ from unittest.mock import patch
 
 from support.arena.supervised_run import Setting
 from unisono.arena import protocol
-from unisono.arena.member import Member, Regrouped
+from unisono.arena.member import Member, MembershipChanged
 from unisono.arena.protocol import COMMIT, READY, View, Words, pack
+from unisono.arena.round import Round
 from unisono.arena.undo import Undo
 from unisono.launch.supervisor import Supervisor
 from unisono.strategies.owner import Owner
@@ -73,14 +74,14 @@ def number_first(words: Words, view: View, size: int) -> None:
 
 # --- ranks -----------------------------------------------------------------------------------------------------------
 
-_meet, _regroup, _keep, _take_chunk = Member.meet, Member._regroup, Undo.keep, Owner.take_chunk
+_meet, _regroup, _keep, _take_chunk = Member.barrier, Member._regroup, Undo.keep, Owner.take_chunk
 _advance, _current_view = protocol.advance, protocol.current_view
 
 
 def commits_alone(self: Member, position: int, phase: int) -> bool:
     try:
         return _meet(self, position, phase)
-    except Regrouped:
+    except MembershipChanged:
         if phase != COMMIT:
             raise
         return False
@@ -90,7 +91,7 @@ def judges_by_itself(self: Member, pc: int) -> None:
     judged = _outcome(self.words, self.view, self.view.members)
     try:
         _regroup(self, pc)
-    except Regrouped:
+    except MembershipChanged:
         self.view = replace(self.view, position=judged.position, reached=judged.reached, dealers=judged.dealers)
         raise
 
@@ -163,12 +164,15 @@ MUTANTS: dict[str, Mutant] = {
     "the number of a view is published before its row": patched(protocol, "publish", number_first),
     "no new view once somebody has finished": edited(Supervisor, "_reform", ("if over and not members:", "if over:")),
     "each survivor decides by itself": patched(Member, "_regroup", judges_by_itself),
-    "a rank that is regrouped at a commit goes on": patched(Member, "meet", commits_alone),
+    "a rank that is regrouped at a commit goes on": patched(Member, "barrier", commits_alone),
     "a rank goes on after it said that it stands still": patched(protocol, "advance", goes_on),
     "the chunk of the old view is updated in the new one": patched(Owner, "take_chunk", first_chunk),
     "gradients are summed as dealt among the new members": patched(
-        Sync, "_makers", lambda self, position: self._member.view.members
+        Round, "makers", lambda self, position: self.member.view.members
     ),
+    "a half of a round is not done again": edited(Round, "_half", ("continue", "return False")),
+    "a half that is done is done again": edited(Round, "_passed", (">= (position, phase)", "> (position, phase)")),
+    "what depends on the members is not made anew": edited(Round, "_follow", ("self._on_change()", "pass")),
     "a replacement takes the round that it joins for done": patched(Sync, "at", property(done_already)),
     "a replacement begins one round late": patched(Sync, "at", property(one_late)),
     "the spare copy is made of a later round": patched(Owner, "copy_chunk", lambda self, position: None),

@@ -75,14 +75,14 @@ def wait_until_still(slot: int, number: int) -> Callable[[Any], None]:
 
 def go_on_when_all_are_there(monkeypatch: Any) -> None:
     """Else a run might end before a replacement that is slow has come."""
-    meet = Member.meet
+    meet = Member.barrier
 
     def met(member: Member, position: int, phase: int) -> bool:
         if member.count < member.size:
             member.wait(lambda: False)  # until the membership changes
         return meet(member, position, phase)
 
-    monkeypatch.setattr(Member, "meet", met)
+    monkeypatch.setattr(Member, "barrier", met)
 
 
 def kill_at(rank: int, position: int, phase: int, when: str) -> Fault:

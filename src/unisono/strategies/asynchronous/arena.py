@@ -133,14 +133,14 @@ class AsyncArena(Strategy):
                         self._desk.open(batch.epoch, computing, serving, self._linger)
                         self._write_down(all_of_it=True)  # what was posted before is nobody's news any more
             except Freezing:
-                member.pause()
+                member.check_membership()
                 raise AssertionError("a freeze does not end without a new view") from None
         looks = NONE
         if self._lends and self._computes:
             looks = OWN_CORE if len(computing) <= cores else SHARED_CORE
         try:
             while not self._over(batch.epoch):
-                member.pause()
+                member.check_membership()
                 if not self._turn(batch):
                     self._boxes.wait(self.rank, partial(self._stir, batch), looks)
             for part in self._serves:
@@ -158,7 +158,7 @@ class AsyncArena(Strategy):
         """The pen of a part, as soon as nobody else has it."""
         pens = self._boxes.pens
         while self._lends and pens is not None and not pens.take(number):
-            self._member.pause()
+            self._member.check_membership()
             self._linger()
         try:
             yield

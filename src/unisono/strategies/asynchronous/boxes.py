@@ -5,7 +5,7 @@ process: whoever takes a rank's place reads on where it was. Numbers that start 
 (epoch, count) in one word, so nothing has to be cleared while others read it.
 
     parts = plan_boxes(model, terms, state=1, size=4, pushes=3750)
-    boxes = Boxes(Segment.create(parts.nbytes), parts, size=4, masters=1)
+    boxes = Arena.create(BoxesPlan(parts, size=4, masters=1)).state
 
 Who may touch what and when:
 - a worker writes its gradient, what it found and its new buffers, then POSTED; they are the masters' until all of them
@@ -19,6 +19,7 @@ Limits: two vectors as long as the parameters for each rank, three with momentum
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import final
 
 import numpy as np
@@ -157,3 +158,16 @@ class Boxes:
     def ordered(self, epoch: int) -> int:
         """How many lines the log has in this epoch."""
         return count_of(self.words[ORDERED], epoch)
+
+
+@final
+@dataclass(frozen=True)
+class BoxesPlan:
+    """Where the boxes lie, for `Arena.create`; nobody is a member of them."""
+
+    sections: Sections
+    size: int
+    masters: int
+
+    def over(self, segment: Segment) -> Boxes:
+        return Boxes(segment, self.sections, self.size, self.masters)

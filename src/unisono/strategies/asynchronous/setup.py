@@ -12,12 +12,12 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import final
 
-from unisono.arena.segment import Segment
+from unisono.arena.arena import Arena
 from unisono.models.base import Model
 from unisono.optim import make
 from unisono.optim.options import OptimizerOptions
 from unisono.strategies.asynchronous import sums
-from unisono.strategies.asynchronous.boxes import Boxes, plan_boxes
+from unisono.strategies.asynchronous.boxes import Boxes, BoxesPlan, plan_boxes
 from unisono.strategies.asynchronous.part import Part
 from unisono.strategies.asynchronous.terms import Terms
 from unisono.strategies.shared import Shared
@@ -37,8 +37,8 @@ class Setup:
 def set_up(model: Model, terms: Terms, options: OptimizerOptions, pushes: int, size: int) -> Setup:
     """With memory of its own, for ranks that are forked afterwards."""
     sections = plan_boxes(model, terms, len(make(options).state_names), size, pushes)
-    with closing(Segment.create(sections.nbytes)) as segment:
-        return Setup(Boxes(segment, sections, size, terms.masters), terms, options)  # its views keep the memory
+    with closing(Arena.create(BoxesPlan(sections, size, terms.masters))) as arena:
+        return Setup(arena.state, terms, options)
 
 
 def make_parts(setup: Setup, shared: Shared) -> list[Part]:

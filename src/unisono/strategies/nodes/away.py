@@ -9,10 +9,8 @@ answer where there is one machine only.
 from dataclasses import dataclass
 from typing import final
 
-from unisono.arena.member import Gone, Member
-from unisono.comm.arrival import late, lost
+from unisono.arena.round import Round
 from unisono.errors import Diverged, NodeLost
-from unisono.strategies.dealing import Slots
 from unisono.strategies.nodes.courier import Courier
 from unisono.strategies.nodes.desk import Desk
 from unisono.strategies.nodes.seating import Seating
@@ -42,23 +40,17 @@ class Away:
         if self.courier is not None:
             self.courier.close()
 
-    def fetch(self, member: Member, desk: Desk, position: int, makers: Slots) -> None:
+    def fetch(self, round: Round, desk: Desk, position: int) -> None:
         """Returns when what round `position` needs is on the desk. `NodeLost`, or `Diverged`, if it will never be."""
-        if self.courier is None:
-            rank = self.rank_of(member.slot)
-            try:
-                member.wait(lambda: desk.answered(position) or desk.failed)
-            except Gone as gone:
-                raise lost(rank, "an exchange", map(self.rank_of, gone.slots)) from None
-            except TimeoutError:
-                couriers = [self.rank_of(0)]  # of the ranks of a machine, the first one talks to the others
-                raise late(rank, "an exchange with other machines", member.timeout_s, couriers) from None
-            if desk.diverged:
-                raise Diverged("the machines have different parameters; nothing was saved")
-            if not desk.answered(position):
-                raise NodeLost("another machine was lost", first_hand=False)
+        if self.courier is not None:
+            self.courier.serve(position, round.makers(position))
             return
-        self.courier.serve(position, makers)
+        courier = 0  # of the ranks of a machine, the first one talks to the others
+        round.wait(lambda: desk.answered(position) or desk.failed, "an exchange with other machines", [courier])
+        if desk.diverged:
+            raise Diverged("the machines have different parameters; nothing was saved")
+        if not desk.answered(position):
+            raise NodeLost("another machine was lost", first_hand=False)
 
 
 HERE = Away()
