@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from unisono.cli.running import run_recipe
 from unisono.launch.commands import find_program
 from unisono.launch.environments import child_environment
 from unisono.recipe import Recipe
+from unisono.runs.course import run_recipe
 from unisono.train.resuming import recipe_of
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -40,7 +40,7 @@ def expected(tmp_path_factory) -> list[str]:
     for number, case in enumerate(CASES):
         # In a process of its own: torch starts threads, and this one forks later.
         out = tmp_path_factory.mktemp("alone") / str(number)
-        code = "import sys, json; from unisono.cli.running import run_recipe; from unisono.recipe import Recipe; "
+        code = "import sys, json; from unisono.runs.course import run_recipe; from unisono.recipe import Recipe; "
         code += "run_recipe(Recipe(**json.loads(sys.argv[1])))"
         given = json.dumps(case | {"out": str(out)})
         subprocess.run([sys.executable, "-c", code, given], env=child_environment(1), check=True, capture_output=True)

@@ -16,9 +16,9 @@ import numpy as np
 import psutil
 import pytest
 
-from unisono.cli.running import run_recipe
 from unisono.launch.environments import child_environment
 from unisono.recipe import Recipe
+from unisono.runs.course import run_recipe
 from unisono.train.resuming import recipe_of
 
 sys.path.insert(0, str(Path(__file__).parent))

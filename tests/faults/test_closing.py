@@ -12,7 +12,7 @@ from plans import PULSED, REPORT, Fault, Plan, kill_at
 from trials import CLOSING, FINAL, SMALL, quiet, run, trial
 
 from unisono.arena.protocol import COMMIT, READY
-from unisono.cli.running import run_recipe
+from unisono.runs.course import run_recipe
 from unisono.train.snapshots.finding import require_newest
 from unisono.train.team import Halted, Places
 

@@ -23,10 +23,10 @@ from trials import CLOSING, SMALL, quiet, run
 
 import unisono
 from unisono.arena.protocol import COMMIT, READY
-from unisono.cli.running import run_recipe
 from unisono.errors import RankFailed
 from unisono.launch.lookout import FIRST_S, Lookout
 from unisono.launch.stacks import ASK, INCOMPLETE, WAITS
+from unisono.runs.course import run_recipe
 from unisono.train.snapshots.finding import require_newest
 from unisono.train.team import Halted, Places
 

@@ -13,10 +13,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 from made_run import make
 
 import unisono
-from unisono.cli.running import run_recipe
 from unisono.errors import UserError
 from unisono.recipe import Recipe
 from unisono.report import run as module
+from unisono.runs.course import run_recipe
 
 ROOT = Path(__file__).parents[2]
 AGAIN = "the same command goes on"

@@ -19,10 +19,10 @@ from tensorboardX.proto.event_pb2 import Event
 sys.path.insert(0, str(Path(__file__).parent))
 from run_records import rank, record
 
-from unisono.cli.recorder import Recorder
 from unisono.errors import UserError
 from unisono.recipe import Recipe
 from unisono.report.tensorboard import EventFile, scalars
+from unisono.runs.recorder import Recorder
 from unisono.train.job import prepare
 
 

@@ -13,9 +13,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 from snapshot_waits import every_snapshot
 
 import unisono
-from unisono.cli.recorder import _dealt
 from unisono.errors import RankFailed, UserError
 from unisono.recipe import Recipe
+from unisono.runs.recorder import _dealt
 from unisono.strategies.journeys import Journeys
 from unisono.strategies.owner import Owner
 from unisono.train.job import prepare

@@ -1,4 +1,4 @@
-"""`unisono train`: its options, which are those of a recipe; `running.py` runs it."""
+"""`unisono train`: its options, which are those of a recipe; `runs/course.py` runs it."""
 
 import shlex
 import sys
@@ -9,7 +9,7 @@ from typing import Annotated, Any, get_args
 from cyclopts import Group, Parameter, Token
 
 from unisono.cli.gpus import Gpus, note_of_run
-from unisono.cli.trusting import TrustOption
+from unisono.cli.trusting import TrustOption, confirm
 from unisono.launch.nodes import NodeOptions
 from unisono.recipe import Recipe, option
 from unisono.recipe_reading import ALIASES, load
@@ -141,13 +141,13 @@ def train(
         write_template(write_recipe, template(found, GROUPS, help_of_recipe()))
         print(f"Written: {write_recipe}; edit it, then: unisono train {shlex.quote(write_recipe)}")
     else:
-        from unisono.cli.running import run_recipe
         from unisono.launch.environments import detect
         from unisono.launch.signals import exit_undisturbed
+        from unisono.runs.course import run_recipe
 
         note = note_of_run(getattr(options, "ranks", None), found)
         if note and detect().rank == 0:
             print(note, file=sys.stderr, flush=True)
         whose = Trust.of(found, overrides, source, trusted=trust)
-        run_recipe(found, where, overrides.get("ranks", 0), watch=watch, last=True, trust=whose)
+        run_recipe(found, where, overrides.get("ranks", 0), watch=watch, last=True, trust=whose, confirm=confirm)
         exit_undisturbed()

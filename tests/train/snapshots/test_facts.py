@@ -11,9 +11,9 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from forged_facts import mutated, reseal
 
-from unisono.cli.running import run_recipe
 from unisono.errors import UserError
 from unisono.recipe import Recipe
+from unisono.runs.course import run_recipe
 from unisono.train.fingerprint import differences, fingerprint
 from unisono.train.job import prepare
 from unisono.train.resuming import as_saved, find_snapshot, recipe_of
