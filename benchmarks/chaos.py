@@ -35,11 +35,11 @@ from bystanders import Bystanders
 from relay import FAST, relay
 from torment import Habits, Run, torment
 
-from unisono.cli.running import run_recipe
 from unisono.errors import UnisonoError, UserError
 from unisono.recipe import Recipe
 from unisono.recipe_reading import from_values
 from unisono.resources import usable_cores
+from unisono.runs.course import run_recipe
 
 JOB: dict[str, Any] = {
     "model": "mlp:128,64",

@@ -31,9 +31,9 @@ from crash_tracer import KILL, Fault, Tracer
 import unisono
 from unisono.arena.member import Member
 from unisono.arena.waiting import wait_until
-from unisono.cli.running import run_recipe
 from unisono.errors import RESUME_ME, AskedToEnd, UnisonoError
 from unisono.recipe import Recipe
+from unisono.runs.course import run_recipe
 from unisono.train.job import prepare
 from unisono.train.resuming import recipe_of
 from unisono.train.snapshots.finding import newest
@@ -89,7 +89,7 @@ class Training(Job):
 
     def work(self, folder: Path, tracer: Tracer | None) -> object:
         _leave_out("unisono.train.closing", "shard_price", 1.0)  # 50 ms a run
-        _leave_out("unisono.cli.recorder", "plot_loss", None)  # 200 ms
+        _leave_out("unisono.runs.recorder", "plot_loss", None)  # 200 ms
         runs = sorted(folder.glob("run-*"))
         if runs and newest(runs[-1] / "snapshots").snapshot is not None:
             ranks = self._recipe.ranks if self._recipe.strategy == "async" else 2

@@ -30,14 +30,14 @@ from typing import Any, final
 from recipe_draws import BEFORE, HALT, STEP, UPDATE, Draw, Strike, Way
 from torment import Run
 
-import unisono.cli.recorder
+import unisono.runs.recorder
 import unisono.train.closing
 from unisono.arena.member import Member
-from unisono.cli.running import run_recipe
 from unisono.errors import RESUME_ME, UnisonoError, UserError
 from unisono.launch.nodes import NodeOptions
 from unisono.optim.base import Optimizer
 from unisono.recipe import Recipe
+from unisono.runs.course import run_recipe
 from unisono.train.resuming import recipe_of
 from unisono.train.team import Team
 from unisono.train.trainer import Learner
@@ -197,7 +197,7 @@ def _log(folder: Path) -> str:
 
 def _lighten() -> None:
     """Leaves out what costs most of a tiny run and decides nothing: a plot, and a measurement for advice."""
-    unisono.cli.recorder.plot_loss = lambda run: None
+    unisono.runs.recorder.plot_loss = lambda run: None
     unisono.train.closing.shard_price = lambda *given: 1.0  # type: ignore[assignment]
 
 

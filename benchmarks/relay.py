@@ -19,9 +19,9 @@ from typing import Any, final
 
 from torment import Run
 
-from unisono.cli.running import run_recipe
 from unisono.errors import UnisonoError
 from unisono.recipe import Recipe
+from unisono.runs.course import run_recipe
 from unisono.train.resuming import recipe_of
 from unisono.train.snapshots.finding import newest
 

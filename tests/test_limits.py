@@ -11,7 +11,7 @@ import pytest
 import unisono
 from support.cli.forked_command import forked
 from unisono import limits
-from unisono.cli import compare, profile, running, train, tune  # noqa: F401 - once, not in every forked command
+from unisono.cli import compare, profile, train, tune  # noqa: F401 - once, not in every forked command
 from unisono.cli.main import app
 from unisono.errors import UserError
 from unisono.launch import children
@@ -245,7 +245,7 @@ def test_what_python_says_of_a_poor_machine_gets_a_hint(error, told, monkeypatch
     def fails(*_, **__):
         raise error
 
-    monkeypatch.setattr("unisono.cli.running.run_recipe", fails)
+    monkeypatch.setattr("unisono.runs.course.run_recipe", fails)
     ended = forked(*TRAIN, cwd=tmp_path)
     assert ended.returncode in (1, 2)
     assert told in ended.stderr

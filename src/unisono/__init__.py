@@ -1,6 +1,7 @@
 """unisono: data-parallel training in which adding processes changes nothing but the time.
 
     import unisono
+    unisono.train(model="mlp:64", data="digits", epochs=3, ranks=4)
     unisono.run(lambda world: world.rank, ranks=4)
 
 The public names are those below; the rest may change from version to version.
@@ -16,12 +17,14 @@ if sys.platform != "linux":
 __version__ = "0.1.0"
 
 _NAMES = {
+    "train": "unisono.runs.training",
+    "load": "unisono.report.run",
     "run": "unisono.launch.local",
     "join": "unisono.launch.connect",
-    "load": "unisono.report.run",
     "keep": "unisono.train.keeping",
-    "World": "unisono.world",
+    "Recipe": "unisono.recipe",
     "Run": "unisono.report.run",
+    "World": "unisono.world",
     "UnisonoError": "unisono.errors",
     "UserError": "unisono.errors",
     "CommError": "unisono.errors",
@@ -30,15 +33,18 @@ _NAMES = {
     "RankFailed": "unisono.errors",
     "RankLost": "unisono.errors",
     "AskedToEnd": "unisono.errors",
+    "Halted": "unisono.train.team",
 }
 
 __all__ = [
+    "train",
+    "load",
     "run",
     "join",
-    "load",
     "keep",
-    "World",
+    "Recipe",
     "Run",
+    "World",
     "UnisonoError",
     "UserError",
     "CommError",
@@ -47,6 +53,7 @@ __all__ = [
     "RankFailed",
     "RankLost",
     "AskedToEnd",
+    "Halted",
     "__version__",
 ]
 
@@ -63,8 +70,11 @@ if TYPE_CHECKING:
     )
     from unisono.launch.connect import join
     from unisono.launch.local import run
+    from unisono.recipe import Recipe
     from unisono.report.run import Run, load
+    from unisono.runs.training import train
     from unisono.train.keeping import keep
+    from unisono.train.team import Halted
     from unisono.world import World
 
 

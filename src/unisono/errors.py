@@ -19,6 +19,8 @@ class UnisonoError(Exception):
     """Anything unisono raises on purpose."""
 
     exit_code = 1
+    said = False
+    """Whether the user has read the message already, from this process or another one of the same run."""
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(f"{message}\nHINT: {hint}" if hint else message)

@@ -8,7 +8,7 @@ The one idea: every message that misses a package has the same hint, from here.
 Limits: the names are those of pyproject.toml, which a test compares.
 """
 
-EXTRAS = ("torch", "mpi", "accelerate", "tensorboard", "bf16", "energy")
+EXTRAS = ("torch", "mpi", "accelerate", "tensorboard", "bf16", "energy", "notebook")
 """Those that a user may want."""
 WITH_TORCH = ("torch", "accelerate")
 

@@ -1,15 +1,10 @@
 """Member: one rank's side, alone, with somebody who acts for the others whenever it writes or reads a word."""
 
-import sys
 import threading
-from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from acting_words import Acting, member_of, supervise
-
+from support.arena.acting_words import Acting, member_of, supervise
 from unisono.arena import protocol
 from unisono.arena.member import Member, MembershipChanged, PeerExited, pulse_of
 from unisono.arena.protocol import COMMIT, READY, View, pack

@@ -1,16 +1,11 @@
 """Round: which half is done, by whom, how often; and what is raised when a wait ends in vain."""
 
 import math
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from acting_words import Acting, member_of, supervise
-
+from support.arena.acting_words import Acting, member_of, supervise
 from unisono.arena import protocol
 from unisono.arena.member import Member, MembershipChanged
 from unisono.arena.protocol import COMMIT, READY, View, pack

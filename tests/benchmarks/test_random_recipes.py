@@ -25,8 +25,8 @@ from recipe_draws import (
 )  # fmt: skip
 from recipe_ways import DEATH, DIFFERS, EQUAL, FAILED, MACHINES, RANKS, REFUSED, RESUME, Ended, Found, Result, carry_out
 
-from unisono.cli.running import run_recipe
 from unisono.recipe import Recipe
+from unisono.runs.course import run_recipe
 
 SMALL = Recipe(
     model="bn-mlp:65,31", data="synthetic:classes=3,rows=53,features=13", engine="numpy", batch_size=24, epochs=2

@@ -8,12 +8,12 @@ import pytest
 from support.cli.forked_command import forked
 from support.cli.train_command import COMMAND, summary_of
 from support.cli.train_command import train as train_any
-from unisono.cli.beginning import refuse_faults
-from unisono.cli.ending import fail_of
 from unisono.errors import RankFailed, UserError
 from unisono.launch.commands import mpirun
 from unisono.launch.environments import mpi_environment
 from unisono.recipe import Recipe
+from unisono.runs.failures import fail_of
+from unisono.runs.start import refuse_faults
 
 ASYNC = ["--strategy", "async", "--optimizer", "sgd", "--batch-size", "16"]
 BRIEF = ["--epochs", "2", "--lr", "0.5"]

@@ -69,7 +69,7 @@ def heard(monkeypatch) -> None:
         real()
 
     monkeypatch.setattr(forked_command, "main", main)
-    monkeypatch.setattr("unisono.cli.recorder.plot_loss", lambda path: (path / "loss.png").touch())
+    monkeypatch.setattr("unisono.runs.recorder.plot_loss", lambda path: (path / "loss.png").touch())
 
 
 @pytest.mark.parametrize("at", [1, 3, 40, 400])
@@ -101,7 +101,7 @@ def test_ctrl_c_pressed_twice_still_ends_what_hangs(tmp_path, monkeypatch):
             signal.raise_signal(signal.SIGINT)
         raise AssertionError("it was to end")
 
-    monkeypatch.setattr("unisono.cli.recorder.plot_loss", hang)
+    monkeypatch.setattr("unisono.runs.recorder.plot_loss", hang)
     ended = forked("train", *RUN, cwd=tmp_path)
     assert ended.returncode == -signal.SIGINT
 
@@ -133,7 +133,7 @@ def test_ranks_of_other_launchers_that_have_finished_are_not_disturbed(options, 
 
 def test_ranks_without_take_over_end_as_finished_too(tmp_path, monkeypatch):
     """What a signal does while they compute is another matter: it ends them."""
-    from unisono.cli.recorder import Recorder
+    from unisono.runs.recorder import Recorder
 
     real, sender = Recorder.finish, Sender(3, tmp_path / "lines")
 

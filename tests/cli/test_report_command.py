@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from unisono.cli.report import check
 from unisono.errors import UserError
+from unisono.report.page.report_file import check
 
 COMMAND = [sys.executable, "-m", "unisono"]
 

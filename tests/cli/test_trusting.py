@@ -16,8 +16,7 @@ import pytest
 
 import unisono
 from support.cli.forked_command import forked
-from unisono.cli import nodes, trusting
-from unisono.cli import rank as rank_module
+from unisono.cli import trusting
 from unisono.cli.submission import Submission
 from unisono.cli.trusting import confirm
 from unisono.comm.roll_call import Join
@@ -26,6 +25,8 @@ from unisono.launch.nodes import NodeOptions
 from unisono.launch.placement import Placement
 from unisono.launch.slurm.options import JobOptions
 from unisono.recipe import Recipe
+from unisono.runs.course import Course
+from unisono.runs.hosts import launched, machines
 from unisono.train.resuming import recipe_of
 from unisono.trust import Trust
 from unisono.world import World
@@ -297,13 +298,11 @@ def test_ranks_of_another_launcher_leave_together_and_one_says_why(there, here, 
     def work(world: World) -> list[Any]:
         place = Placement(world.rank, 3, world.rank, 3, 0, 1, None, "a test")
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(rank_module, "connect", lambda *given: nullcontext(world.comm))
+            patch.setattr(launched, "connect", lambda *given: nullcontext(world.comm))
             try:
-                rank_module.as_rank(recipe, place, Join(), [], None, trust)
+                Course(recipe, launched.LaunchedHost(place, Join()), trust=trust).run()
             except UserError as error:
-                return [error.exit_code, str(error)]
-            except SystemExit as error:
-                return [error.code, ""]
+                return [error.exit_code, "" if error.said else str(error)]
         return [0, ""]
 
     first, *others = unisono.run(work, 3, timeout_s=60.0)
@@ -333,11 +332,11 @@ def test_a_machine_does_not_run_what_another_one_tells_it_to(there, here, mark, 
         def close(self) -> None:
             pass
 
-    monkeypatch.setattr(nodes, "Outpost", FirstMachine)
-    monkeypatch.setattr(nodes, "require", lambda transport: None)
+    monkeypatch.setattr(machines, "Outpost", FirstMachine)
+    monkeypatch.setattr(machines, "require", lambda transport: None)
     where = NodeOptions(num_nodes=2, node_id=1, main_address="127.0.0.1", ranks_per_node=1)
     with pytest.raises(UserError, match=r"(?s)nothing was run.*evil\.py', which is not here: a snapshot says"):
-        nodes.run_on_nodes(asked, where, trust=Trust.of(asked, ["data"], ""))
+        Course(asked, machines.MultiMachineHost(where), trust=Trust.of(asked, ["data"], "")).run()
     assert not mark.exists()
 
 

@@ -103,7 +103,7 @@ def test_a_terminal_shows_the_whole_address(tmp_path):
 
 @pytest.mark.parametrize("terminal", [False, True])
 def test_a_run_s_page_is_told_whether_it_may_print_the_token(monkeypatch, tmp_path, capsys, terminal):
-    from unisono.cli import watching
+    from unisono.runs import live_page as watching
 
     told = tmp_path / "told"
     told.write_text('#!/bin/sh\necho "$@"\n')
@@ -116,7 +116,7 @@ def test_a_run_s_page_is_told_whether_it_may_print_the_token(monkeypatch, tmp_pa
 
 
 def test_a_closed_output_is_not_a_terminal(monkeypatch):
-    from unisono.cli import watching
+    from unisono.runs import live_page as watching
 
     monkeypatch.setattr(watching.sys, "stdout", None)
     assert not watching.may_show_token()
@@ -197,7 +197,7 @@ def test_a_desktop_s_browser_is_given_a_file_that_only_its_owner_may_read(starte
 
 @pytest.mark.parametrize("program", [shutil.which("false"), "/there/is/none"])
 def test_a_page_that_cannot_be_served_does_not_stop_the_training(program, monkeypatch, tmp_path, capsys):
-    from unisono.cli import watching
+    from unisono.runs import live_page as watching
 
     monkeypatch.setattr(watching.sys, "executable", program)
     with watching.live_page(tmp_path):
@@ -206,7 +206,7 @@ def test_a_page_that_cannot_be_served_does_not_stop_the_training(program, monkey
 
 
 def test_a_page_that_takes_too_long_to_end_changes_nothing_of_the_runs_end(monkeypatch, tmp_path, capsys):
-    from unisono.cli import watching
+    from unisono.runs import live_page as watching
 
     slow = tmp_path / "slow"
     slow.write_text("#!/bin/sh\necho Live page: here\nexec >&-\nexec sleep 60\n")

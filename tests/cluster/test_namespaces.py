@@ -12,10 +12,10 @@ import pytest
 
 from support.cluster.namespaces import REASON, Net, ends
 from support.paths import worker
-from unisono.cli.running import run_recipe
 from unisono.launch.commands import find_program
 from unisono.launch.environments import child_environment
 from unisono.recipe import Recipe
+from unisono.runs.course import run_recipe
 from unisono.train.resuming import recipe_of
 
 pytestmark = [pytest.mark.skipif(bool(REASON), reason=REASON), pytest.mark.timeout(300)]
@@ -38,7 +38,7 @@ def expected(tmp_path_factory) -> list[str]:
     for number, case in enumerate(CASES):
         # In a process of its own: torch starts threads, and this one forks later.
         out = tmp_path_factory.mktemp("alone") / str(number)
-        code = "import sys, json; from unisono.cli.running import run_recipe; from unisono.recipe import Recipe; "
+        code = "import sys, json; from unisono.runs.course import run_recipe; from unisono.recipe import Recipe; "
         code += "run_recipe(Recipe(**json.loads(sys.argv[1])))"
         given = json.dumps(case | {"out": str(out)})
         subprocess.run([sys.executable, "-c", code, given], env=child_environment(1), check=True, capture_output=True)

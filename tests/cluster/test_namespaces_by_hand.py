@@ -17,9 +17,9 @@ import psutil
 import pytest
 
 from support.cluster.namespaces import REASON, Net, ends
-from unisono.cli.running import run_recipe
 from unisono.launch.environments import child_environment
 from unisono.recipe import Recipe
+from unisono.runs.course import run_recipe
 from unisono.train.resuming import recipe_of
 
 pytestmark = [

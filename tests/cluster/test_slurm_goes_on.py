@@ -9,8 +9,8 @@ import pytest
 
 from support.cluster.slurm_jobs import Desk, can_start
 from support.paths import worker
-from unisono.cli.running import run_recipe
 from unisono.recipe import Recipe
+from unisono.runs.course import run_recipe
 from unisono.train.resuming import recipe_of
 
 EPOCHS = 60

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from support.cluster.slurm_jobs import Desk
-from unisono.cli.running import run_recipe
 from unisono.recipe import Recipe
+from unisono.runs.course import run_recipe
 
 FETCH_S = 60
 TRIES, TRY_S = 3, 40

@@ -6,8 +6,8 @@ import sys
 import pytest
 
 from support.cluster.slurm_jobs import Desk, can_start
-from unisono.cli.running import run_recipe
 from unisono.recipe import Recipe
+from unisono.runs.course import run_recipe
 
 JOBS = ["--slurm", "--mem", "500M", "--poll-s", "0.2", "--repeat", "1"]
 

@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 
 from support.cluster.slurm_jobs import QUICK, Desk, can_start, rank_of
-from unisono.cli.running import run_recipe
 from unisono.launch.commands import find_program
 from unisono.recipe_reading import load
+from unisono.runs.course import run_recipe
 
 DATA = "synthetic:classes=20,rows=3000,features=512,difficulty=0.5"
 RECIPE = load("r4", {"batch_size": 1024, "epochs": 2, "data": DATA})

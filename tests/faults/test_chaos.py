@@ -15,7 +15,7 @@ from torment import KILL, STOP, TWICE, WHILE_STOPPED, Habits, Run, torment
 
 from support.faults.trials import SMALL, STEPS, quiet
 from unisono.arena.member import Member
-from unisono.cli.running import run_recipe
+from unisono.runs.course import run_recipe
 
 LIVELY = replace(SMALL, epochs=200, eval_every=10, dropout=0.2, max_restarts=1000, snapshot_every="100steps")
 FAULTS = 20

@@ -8,7 +8,7 @@ import pytest
 from support.faults.plans import PULSED, REPORT, Fault, Plan, kill_at
 from support.faults.trials import CLOSING, FINAL, SMALL, quiet, run, trial
 from unisono.arena.protocol import COMMIT, READY
-from unisono.cli.running import run_recipe
+from unisono.runs.course import run_recipe
 from unisono.train.snapshots.finding import require_newest
 from unisono.train.team import Halted, Places
 

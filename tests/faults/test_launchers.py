@@ -16,10 +16,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from unisono.cli.running import run_recipe
 from unisono.launch.commands import find_program, mpirun
 from unisono.launch.environments import child_environment
 from unisono.recipe import Recipe
+from unisono.runs.course import run_recipe
 from unisono.train.resuming import recipe_of
 from unisono.train.snapshots.finding import listed, require_newest
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from unisono.cli.running import run_recipe
 from unisono.recipe import Recipe
+from unisono.runs.course import run_recipe
 from unisono.train.resuming import recipe_of
 from unisono.train.snapshots.finding import require_newest
 

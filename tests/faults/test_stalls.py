@@ -20,10 +20,10 @@ import unisono
 from support.faults.plans import FROZEN, PULSED, Fault, Plan, fail, kill_at, loop_for_ever, stop
 from support.faults.trials import CLOSING, SMALL, quiet, run
 from unisono.arena.protocol import COMMIT, READY
-from unisono.cli.running import run_recipe
 from unisono.errors import RankFailed
 from unisono.launch.lookout import FIRST_S, Lookout
 from unisono.launch.stacks import ASK, INCOMPLETE, WAITS
+from unisono.runs.course import run_recipe
 from unisono.train.snapshots.finding import require_newest
 from unisono.train.team import Halted, Places
 

@@ -83,7 +83,6 @@ def test_threads_of_a_rank_are_waited_for(tmp_path):
         *(({"timeout_s": odd}, "timeout_s is") for odd in (0, -1, float("nan"), float("inf"), None, "2")),
         ({"work": None}, "work is None"),
         ({"start": "spawn"}, "unknown start 'spawn'; there are: auto, fork, fresh"),
-        ({"work": lambda world: None, "start": "fresh"}, "cannot be found by name"),
     ],
 )
 def test_odd_arguments_are_refused(given, message):
@@ -251,6 +250,20 @@ def test_a_rank_that_ignores_sigterm_is_killed():
         unisono.run(work, 2)
 
 
+def test_a_function_that_cannot_be_found_by_name_is_copied():
+    factor = 3
+    assert unisono.run(lambda world: factor * world.rank, 2, start="fresh") == [0, 3]
+
+
+def test_a_function_that_can_neither_be_found_nor_copied_is_refused(monkeypatch):
+    lock = threading.Lock()
+    with pytest.raises(UserError, match=r"<lambda> cannot be copied to a fresh interpreter: TypeError: cannot pickle"):
+        unisono.run(lambda world: lock, 2, start="fresh")
+    monkeypatch.setattr("unisono.launch.functions.find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"cannot be found by name .* cloudpickle.* not installed\nHINT: pip install"):
+        unisono.run(lambda world: None, 2, start="fresh")
+
+
 def test_more_memory_than_there_is_is_refused(monkeypatch):
     monkeypatch.setattr("unisono.arena.segment.available_bytes", lambda: 1000)
     with pytest.raises(UserError, match="of shared memory are needed, 1000 B are available"):
@@ -334,10 +347,7 @@ if __name__ == "__main__":
     print(unisono.run(work, 2))
     assert torch_threads_running()  # also after a fork, which ends the threads of BLAS
     print(unisono.run(work, 2))
-    try:
-        unisono.run(lambda world: 0, 2)
-    except unisono.UserError as error:
-        print(error)
+    print(unisono.run(lambda world: 7 + world.rank, 2))
     try:
         unisono.run(work, 2, start="fork")
     except unisono.UserError as error:
@@ -353,7 +363,8 @@ def test_a_parent_that_used_torch_gets_fresh_interpreters_or_a_refusal(tmp_path:
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.count("[1200.0, 1200.0]") == 2
     assert "ranks are fresh interpreters" in ended.stderr
-    assert "this process cannot be forked" in ended.stdout
+    assert "[7, 8]" in ended.stdout
+    assert ended.stderr.count("ranks are fresh interpreters") == 2  # a copy is as things are here: nothing to warn of
     assert "a forked rank that uses torch would hang" in ended.stdout
 
 

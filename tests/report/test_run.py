@@ -11,10 +11,10 @@ import pytest
 
 import unisono
 from support.report.made_run import make
-from unisono.cli.running import run_recipe
 from unisono.errors import UserError
 from unisono.recipe import Recipe
 from unisono.report import run as module
+from unisono.runs.course import run_recipe
 
 ROOT = Path(__file__).parents[2]
 AGAIN = "the same command goes on"

@@ -17,10 +17,10 @@ from tensorboardX.crc32c import crc32c
 from tensorboardX.proto.event_pb2 import Event
 
 from support.report.run_records import rank, record
-from unisono.cli.recorder import Recorder
 from unisono.errors import UserError
 from unisono.recipe import Recipe
 from unisono.report.tensorboard import EventFile, scalars
+from unisono.runs.recorder import Recorder
 from unisono.train.job import prepare
 
 

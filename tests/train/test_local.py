@@ -9,9 +9,9 @@ import pytest
 
 import unisono
 from support.train.snapshot_waits import every_snapshot
-from unisono.cli.recorder import _dealt
 from unisono.errors import RankFailed, UserError
 from unisono.recipe import Recipe
+from unisono.runs.recorder import _dealt
 from unisono.strategies.journeys import Journeys
 from unisono.strategies.owner import Owner
 from unisono.train.job import prepare

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from unisono.cli.running import run_recipe
 from unisono.recipe import Recipe
+from unisono.runs.course import run_recipe
 from unisono.train.job import prepare
 from unisono.train.memory import MIB, estimate_bytes
 

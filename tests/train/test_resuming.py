@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from contextlib import nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,12 +13,13 @@ import numpy as np
 import pytest
 
 from support.train.snapshot_waits import every_snapshot
-from unisono.cli.rank import _begin
-from unisono.cli.running import run_recipe
+from unisono.comm.roll_call import Join
 from unisono.comm.serial import SerialCommunicator
 from unisono.errors import UserError
 from unisono.launch.placement import Placement
 from unisono.recipe import Recipe
+from unisono.runs.course import Course, run_recipe
+from unisono.runs.hosts import launched
 from unisono.train.fingerprint import fingerprint
 from unisono.train.job import Job, prepare
 from unisono.train.resuming import FIXED, FREE, Again, after_restart, check_same, find_snapshot, passed_over, recipe_of
@@ -29,6 +31,13 @@ from unisono.train.snapshots.manifest import Manifest
 pytestmark = pytest.mark.usefixtures("no_price")
 
 RECIPE = Recipe(epochs=3, ranks=2, snapshot_every="10steps", keep=3)  # 23 steps an epoch
+
+
+def as_rank(recipe: Recipe) -> None:
+    """The recipe as the only rank of another launcher's."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(launched, "connect", lambda *given: nullcontext(SerialCommunicator()))
+        Course(recipe, launched.LaunchedHost(Placement.alone(), Join())).run()
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +89,7 @@ def test_a_resumed_run_leaves_what_an_uninterrupted_one_leaves(finished, run, ra
 
 
 def test_a_run_that_goes_on_on_another_processor_says_that_bits_may_differ(run, capsys, monkeypatch):
-    monkeypatch.setattr("unisono.cli.recorder.fingerprint", lambda threads: fingerprint(threads) | {"cpu": "Z80"})
+    monkeypatch.setattr("unisono.runs.recorder.fingerprint", lambda threads: fingerprint(threads) | {"cpu": "Z80"})
     run_recipe(recipe_of(str(run), {}))
     told = capsys.readouterr().err
     assert re.search(r"not all is as it was at the snapshot, so bits may differ: the processor: .* then, Z80 now", told)
@@ -247,7 +256,7 @@ def test_started_again_before_there_is_a_snapshot_it_begins_in_the_same_director
 def test_started_again_with_damaged_snapshots_it_changes_nothing(run, monkeypatch):
     for path in listed(run / "snapshots"):
         (path / "params.safetensors").write_bytes(b"")
-    monkeypatch.setattr("unisono.cli.running.detect", lambda: replace(Placement.alone(), restarts=1))
+    monkeypatch.setattr("unisono.runs.host_choice.detect", lambda: replace(Placement.alone(), restarts=1))
     before = contents(run)
     with pytest.raises(UserError, match=r"(?s)no snapshot in .* can be used:.*params\.saf.*nothing was changed"):
         run_recipe(replace(RECIPE, out=str(run)))
@@ -273,7 +282,7 @@ def test_started_again_with_nothing_to_go_on_with(finished, tmp_path):
 @pytest.mark.parametrize("snapshots", [True, False])
 def test_the_only_process_of_a_launcher_goes_on_too(finished, run, monkeypatch, capsys, snapshots):
     """Of a torchrun that was left with one: it starts ranks itself."""
-    monkeypatch.setattr("unisono.cli.running.detect", lambda: replace(Placement.alone(), restarts=1))
+    monkeypatch.setattr("unisono.runs.host_choice.detect", lambda: replace(Placement.alone(), restarts=1))
     if not snapshots:
         (run / "snapshots").rename(run.parent / "elsewhere")
     summary = run_recipe(replace(RECIPE, out=str(run)))
@@ -377,7 +386,7 @@ def test_a_run_that_another_one_went_on_with_meanwhile_is_left_alone(finished, r
         return prepare(*given)
 
     before: dict[str, bytes] = {}
-    monkeypatch.setattr("unisono.cli.parent.prepare", ready)
+    monkeypatch.setattr("unisono.runs.hosts.supervised.prepare", ready)
     with pytest.raises(UserError, match="another unisono train has gone on with it meanwhile; nothing was changed"):
         run_recipe(recipe_of(str(run), {}))
     assert {name: data for name, data in contents(run).items() if not name.endswith("/.lock")} == before
@@ -393,7 +402,7 @@ def test_a_run_whose_data_are_others_now_is_refused_by_its_parent_and_by_ranks(r
     with pytest.raises(UserError, match="the training data are not those of the snapshot"):
         run_recipe(recipe_of(str(run), {}))
     with pytest.raises(UserError, match="the training data are not those of the snapshot"):
-        _begin(SerialCommunicator(), recipe_of(str(run), {"ranks": 1}), restarts=0)
+        as_rank(recipe_of(str(run), {"ranks": 1}))
     assert {name: data for name, data in contents(run).items() if not name.endswith("/.lock")} == before
 
 
@@ -416,7 +425,7 @@ def test_a_run_whose_validation_or_test_data_are_others_now_is_refused(tmp_path,
     with pytest.raises(UserError, match=r"the validation or test data are not those of the snapshot\nHINT: give"):
         run_recipe(more)
     with pytest.raises(UserError, match="the validation or test data are not those of the snapshot"):
-        _begin(SerialCommunicator(), more, restarts=0)
+        as_rank(more)
     assert contents(out) == before
 
 

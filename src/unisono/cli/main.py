@@ -82,6 +82,8 @@ def main() -> None:
     try:
         app(sys.argv[1:], exit_on_error=False, print_error=False)
     except UnisonoError as error:
+        if error.said:
+            sys.exit(error.exit_code)
         fail(str(error), error.exit_code)
     except UnusedCliTokensError as error:
         words, command = error.unused_tokens or [], " ".join(["unisono", *(error.command_chain or [])])

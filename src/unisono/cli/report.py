@@ -3,15 +3,12 @@
 unisono report runs/mine; unisono report runs/a runs/b --out compared.html
 """
 
-import os
-from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
-from unisono.errors import UserError
-from unisono.files import check_entry, expand_user, open_file, write_file
+from unisono.files import expand_user
 from unisono.terminal import print, printable
 
 
@@ -36,45 +33,14 @@ def report(
     runs
         More of them.
     """
-    from unisono.report.page.document import document
+    from unisono.report.page.report_file import write_report
     from unisono.report.run import load
     from unisono.train.entries import REPORT
 
     found = [load(path) for path in (run, *runs)]
     target = expand_user(out) if out else (Path(REPORT) if runs else found[0].path / REPORT)
-    check(target, given=bool(out))
-    write(target, document(found))
+    write_report(target, found, given=bool(out))
     for one in found:
         for problem in one.problems:
             print(printable(f"{one.path}: {problem}"))
     print(f"Written: {printable(str(target))}, {target.stat().st_size / 1e3:,.0f} kB; open it in a browser")
-
-
-def check(target: Path, *, given: bool) -> None:
-    """Refuses to replace anything but a report, before work is done."""
-    from unisono.report.page.document import MARKER
-
-    if os.path.isdir(target):  # False for a name that no file system takes
-        raise UserError(f"--out {target} is a directory", hint="give the name of a file, such as report.html")
-    named, hint = f"{'--out ' if given else ''}{target}", "give another name with --out, or remove it"
-    with suppress(FileNotFoundError, NotADirectoryError):
-        try:
-            check_entry(target, "file")
-        except NotADirectoryError:
-            raise
-        except OSError as error:
-            raise UserError(f"{named} {error.strerror}", hint=hint) from None
-        with open_file(target, follow_links=False) as file:
-            first = file.read(200)
-        if first and MARKER.encode() not in first:
-            raise UserError(f"{named} exists and is no report of unisono's", hint=hint)
-
-
-def write(target: Path, page: str) -> None:
-    """The whole file or none."""
-    try:
-        write_file(target, page, durable=False)
-    except OSError as error:
-        raise UserError(
-            f"{target} cannot be written: {error.strerror}", hint="give a place that you may write to with --out"
-        ) from None

@@ -1,4 +1,4 @@
-"""`unisono train`: its options, which are those of a recipe; `running.py` runs it."""
+"""`unisono train`: its options, which are those of a recipe; `runs/course.py` runs it."""
 
 import shlex
 import sys
@@ -9,12 +9,12 @@ from typing import Annotated, Any, get_args
 from cyclopts import Group, Parameter, Token
 
 from unisono.cli.gpus import Gpus, note_of_run
-from unisono.cli.trusting import TrustOption
+from unisono.cli.trusting import TrustOption, confirm
 from unisono.launch.nodes import NodeOptions
 from unisono.recipe import Recipe, option
-from unisono.recipe_reading import ALIASES, load
+from unisono.recipe_reading import ALIASES
+from unisono.runs.recipe_source import read_recipe
 from unisono.terminal import print
-from unisono.trust import Trust
 
 GROUPS = {
     "model": "The network",
@@ -129,25 +129,19 @@ def train(
     """
     where = NodeOptions(**{entry.name: getattr(nodes, entry.name) for entry in fields(NodeOptions)})
     overrides = given_options(options)
-    if "resume" in overrides and not recipe:
-        from unisono.train.resuming import named_in, recipe_of
-
-        found, source = recipe_of(overrides["resume"], overrides), named_in(overrides["resume"])
-    else:
-        found, source = load(recipe, overrides), recipe
+    found, whose = read_recipe(recipe, overrides, "the command line", trusted=trust)
     if write_recipe:
         from unisono.cli.template import template, write_template
 
         write_template(write_recipe, template(found, GROUPS, help_of_recipe()))
         print(f"Written: {write_recipe}; edit it, then: unisono train {shlex.quote(write_recipe)}")
     else:
-        from unisono.cli.running import run_recipe
         from unisono.launch.environments import detect
         from unisono.launch.signals import exit_undisturbed
+        from unisono.runs.course import run_recipe
 
         note = note_of_run(getattr(options, "ranks", None), found)
         if note and detect().rank == 0:
             print(note, file=sys.stderr, flush=True)
-        whose = Trust.of(found, overrides, source, trusted=trust)
-        run_recipe(found, where, overrides.get("ranks", 0), watch=watch, last=True, trust=whose)
+        run_recipe(found, where, overrides.get("ranks", 0), watch=watch, last=True, trust=whose, confirm=confirm)
         exit_undisturbed()

@@ -16,8 +16,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from unisono.cli.watching import may_show_token
 from unisono.errors import UserError
+from unisono.runs.live_page import may_show_token
 from unisono.terminal import print
 
 POLITE = 10

@@ -18,7 +18,7 @@ import threading
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from types import TracebackType
@@ -147,8 +147,14 @@ class Subprocess:
     """
 
     def __init__(
-        self, command: list[str], environment: dict[str, str], stderr: int, with_signal: int = signal.SIGTERM
+        self,
+        command: list[str],
+        environment: dict[str, str],
+        stderr: int,
+        with_signal: int = signal.SIGTERM,
+        pass_fds: Sequence[int] = (),
     ) -> None:
+        """pass_fds: descriptors that it inherits, with the same numbers."""
         self._process = subprocess.Popen(
             command,
             env=environment,
@@ -156,6 +162,7 @@ class Subprocess:
             stdout=subprocess.PIPE,
             stderr=stderr,
             process_group=0,
+            pass_fds=pass_fds,
             preexec_fn=partial(die_with_parent, os.getpid(), with_signal),
         )
         self._name = command[0]
@@ -172,6 +179,10 @@ class Subprocess:
                 return
             *whole, rest = (rest + data).split(b"\n")
             yield from (line.decode(errors="replace") for line in whole)  # whatever a program may print
+
+    def interrupt(self) -> None:
+        """What Ctrl-C would be for it."""
+        self._process.send_signal(signal.SIGINT)
 
     def wait(self, timeout_s: float = 30.0) -> int:
         """Its exit code, once its output has ended; a `CommTimeout` if it goes on for `timeout_s` without one."""

@@ -13,6 +13,7 @@ from typing import Any
 from unisono.arena.segment import Segment
 from unisono.errors import UserError
 from unisono.launch.children import die_with_parent
+from unisono.launch.functions import unpack_function
 from unisono.launch.local import fresh_import, serve
 from unisono.world import World
 
@@ -24,7 +25,8 @@ def main() -> int:
 
     def work(world: World) -> Any:
         # Looked up in here: what goes wrong on the way is told to the parent like any other failure.
-        return find(**job["work"])(world)
+        found = unpack_function(job["work"]["copy"]) if "copy" in job["work"] else find(**job["work"])
+        return found(world)
 
     segment = Segment.attach(job["segment"])
     return serve(work, segment, job["rank"], job["ranks"], job["timeout_s"], job["sink"])

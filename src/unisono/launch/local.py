@@ -3,7 +3,7 @@
 The one idea: make the shared memory, fork a child per rank, watch them. The first that fails ends the rest, and its
 error is raised here, once. A forked child costs a millisecond and starts with everything the parent imported. Where
 forking is unsafe (torch's thread pools do not survive it, and a child that uses them hangs) ranks are fresh
-interpreters instead, which import the function by name.
+interpreters instead, which import the function by name, or get a copy of it (`functions.py`).
 
     results = unisono.run(work, ranks=4)         # work(world) on each rank; results in rank order
 
@@ -38,6 +38,7 @@ from unisono.launch import children
 from unisono.launch.commands import python
 from unisono.launch.crew import Crew, Ended, answer
 from unisono.launch.environments import enter_rank, forget_secret
+from unisono.launch.functions import pack_function
 from unisono.launch.sharers import NEWS, Sharers
 from unisono.launch.signals import heeding
 from unisono.limits import check_limits, naming_shortage
@@ -70,10 +71,10 @@ def run(
 ) -> list[Any]:
     """Calls `work(world)` in `ranks` processes; what each returned, in rank order. `RankFailed` if one fails.
 
-    start: "fork", "fresh" (a new interpreter per rank; `work` must be importable), or "auto": fork unless torch has
-    already started threads in this process. timeout_s: how long ranks wait for each other. on_report(rank, value) is
-    called here for every `world.report(value)`, in the order of each rank. `AskedToEnd` if a signal asked for an end
-    and the ranks have left a snapshot: see `unisono.keep`.
+    start: "fork", "fresh" (a new interpreter per rank, which imports `work`, or gets a copy of it, made by cloudpickle,
+    if it cannot be imported), or "auto": fork unless torch has already started threads in this process. timeout_s: how
+    long ranks wait for each other. on_report(rank, value) is called here for every `world.report(value)`, in the order
+    of each rank. `AskedToEnd` if a signal asked for an end and the ranks have left a snapshot: see `unisono.keep`.
     """
     _check(work, ranks, start, timeout_s)
     threads = start != "fresh" and torch_threads_running()
@@ -83,14 +84,14 @@ def run(
             hint='use start="auto" or "fresh", or call unisono.run before using torch',
         )
     check_limits(ranks, rank_files=PARENT_FILES, option="ranks")
-    reference = _reference(work, threads) if threads or start == "fresh" else None
-    if threads:
+    copies, heeds = ExitStack(), ExitStack()
+    reference = _reference(work, threads, copies) if threads or start == "fresh" else None
+    if threads and reference is not None and "name" in reference:
         warnings.warn(
             "torch has started threads in this process, so ranks are fresh interpreters: they import the file of "
-            f"{reference['name'] if reference else work} anew and do not see what was changed here since",
+            f"{reference['name']} anew and do not see what was changed here since",
             stacklevel=2,
         )
-    heeds = ExitStack()
 
     def hear(rank: int, value: Any) -> None:
         halted = sharers.halts
@@ -99,7 +100,7 @@ def run(
         elif sharers.halts and not halted:
             heeds.enter_context(heeding(sharers.ask_to_halt))
 
-    with closing(Segment.create(ShmPlan(ranks).nbytes)) as segment, closing(Crew(hear)) as crew, heeds:
+    with copies, closing(Segment.create(ShmPlan(ranks).nbytes)) as segment, closing(Crew(hear)) as crew, heeds:
         sharers = Sharers(ranks, segment.words(0, Barrier.words_needed(ranks)))
         for rank in range(ranks):
             with naming_shortage(f"rank {rank} of {ranks} could not be started"):
@@ -208,23 +209,21 @@ def _strange_threads() -> bool:
     return False
 
 
-def _reference(work: Callable[[World], Any], threads: bool) -> dict[str, str]:
-    """How a fresh interpreter finds `work`: its module, or the script, and its name there."""
+def _reference(work: Callable[[World], Any], threads: bool, kept: ExitStack) -> dict[str, Any]:
+    """How a fresh interpreter finds `work`: its module, or the script, and its name there; or the descriptor of a copy,
+    which `kept` closes."""
     module = sys.modules.get(getattr(work, "__module__", "") or "")
     name = getattr(work, "__qualname__", "")
     file = getattr(module, "__file__", None)
     if module is None or file is None or not os.path.exists(file) or getattr(module, name, None) is not work:
-        why = ", and this process cannot be forked: torch has started threads in it" if threads else ""
-        raise UserError(
-            f"{name or work!r} cannot be found by name in a fresh interpreter{why}",
-            hint="define it at the top level of a file"
-            + (", or call unisono.run before using torch" if threads else ""),
-        )
+        fd = pack_function(work, ", and this process cannot be forked: torch has started threads in it" * threads)
+        kept.callback(os.close, fd)
+        return {"copy": fd}
     return {"module": module.__name__, "file": os.path.abspath(file), "name": name}
 
 
 def _become_fresh(job: dict[str, Any], sink: int) -> int:
-    for fd in (job["segment"], sink):
+    for fd in (job["segment"], sink, *([job["work"]["copy"]] if "copy" in job["work"] else [])):
         os.set_inheritable(fd, True)
     spec = json.dumps(job | {"sink": sink, "parent": os.getppid(), "path": sys.path, "argv": sys.argv})
     forget_secret()

@@ -1,7 +1,8 @@
-"""A run, read from its directory: `unisono.load`. For reports, and for NumPy and pandas.
+"""A run, read from its directory: `unisono.load`, `unisono.train`. For reports, notebooks, NumPy and pandas.
 
     run = unisono.load("runs/mine")
     run.metrics["train_loss"]; run.by_rank("compute_s").mean(axis=0); run.summary["test_accuracy"]; run.frame("ranks")
+    run.weights["0.W"]; run.plot(); run.report()
 
 The one idea: records as they are on the disk, as columns, with a list of what could not be read (`problems`); a run
 that is going on or was killed is a run like any other. Contents are those of the run directory (`train/rundir.py`),
@@ -15,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
@@ -23,6 +24,9 @@ from unisono.errors import UserError, unknown_name
 from unisono.files import expand_user
 from unisono.report.damage import look_for_damage
 from unisono.report.reading import Columns, columns_of, read_json, read_records, read_rows, read_table, read_toml
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 STUDIES = ("bench", "scale", "compare", "profile", "predict", "tune")
 """Commands that leave NAME.json, a list of records."""
@@ -45,6 +49,7 @@ OF_RANKS = (
     "pushes", "staleness_mean", "staleness_max", "drops", "clips", "busy_s",
 )  # fmt: skip
 """Columns of `ranks` that a run may have, but for those of each parameter and of each master."""
+LOSSES = ("train_loss", "validation_loss", "test_loss")
 TRAINING = ("recipe.toml", "metrics.jsonl", "summary.json")
 """A directory that holds one of them is a run's."""
 
@@ -143,6 +148,42 @@ class Run:
         import pandas
 
         return pandas.DataFrame(tables[name])
+
+    @cached_property
+    def weights(self) -> dict[str, np.ndarray]:
+        """What was learnt: the arrays in model order, by name; a `UserError` if they are missing or damaged."""
+        from unisono.train.weights import read
+
+        return read(self.path)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The same as torch's tensors by torch's names, for `load_state_dict` of the same network."""
+        from unisono.train.weights import load as load_weights
+
+        return load_weights(self.path).state_dict()
+
+    def report(self, out: str | Path = "") -> Path:
+        """Writes the run as one web page, as `unisono report` does; its path. out: report.html in the run if empty."""
+        from unisono.report.page.report_file import write_report
+        from unisono.train.entries import REPORT
+
+        target = expand_user(out) if str(out) else self.path / REPORT
+        write_report(target, [self], given=bool(str(out)))
+        return target
+
+    def plot(self) -> "Figure":
+        """The losses against the epoch, as a matplotlib figure."""
+        from unisono.report.loss import loss_figure
+
+        columns = {name: self.numbers(name).tolist() for name in ("epoch", *LOSSES)}
+        rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+        return loss_figure([{name: value for name, value in row.items() if value == value} for row in rows])
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from unisono.report.page.notebook import notebook_html
+
+        return notebook_html(self)
 
 
 def size_in(ranks: Columns) -> int:

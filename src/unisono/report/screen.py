@@ -36,20 +36,22 @@ PAUSE_S = 0.1
 class Screen:
     """Standard output of the one process that speaks."""
 
-    def __init__(self, epochs: int, stream: TextIO | None = None, *, bar: bool = True) -> None:
-        """bar: False where a launcher gives its ranks a terminal and writes what they say to a file."""
-        self._epochs = epochs
+    def __init__(self, epochs: int, stream: TextIO | None = None, *, bar: bool = True, quiet: bool = False) -> None:
+        """bar: False where a launcher gives its ranks a terminal and writes what they say to a file. quiet: only
+        warnings are shown."""
+        self._epochs, self._quiet = epochs, quiet
         self._stream = stream or sys.stdout or io.StringIO()  # standard output may have come to us closed
         self._live: Live | None = None
         self._drawn = -PAUSE_S
         self._first: tuple[int, float] | None = None
         # Asked here, not by rich, for which variables of the environment make a terminal of any file.
         console = Console(file=self._stream, force_terminal=self._stream.isatty())
-        self._console = console if bar and console.is_terminal and not console.is_dumb_terminal else None
+        self._console = console if bar and not quiet and console.is_terminal and not console.is_dumb_terminal else None
 
     def say(self, text: str) -> None:
         """Lines that stay."""
-        self._write(text, self._stream)
+        if not self._quiet:
+            self._write(text, self._stream)
 
     def warn(self, text: str) -> None:
         """Lines that stay, on standard error: they are not part of what was asked for."""

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from support.train.forged_facts import mutated, reseal
-from unisono.cli.running import run_recipe
 from unisono.errors import UserError
 from unisono.recipe import Recipe
+from unisono.runs.course import run_recipe
 from unisono.train.fingerprint import differences, fingerprint
 from unisono.train.job import prepare
 from unisono.train.resuming import as_saved, find_snapshot, recipe_of

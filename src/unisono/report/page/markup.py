@@ -7,6 +7,7 @@ would be markup is shown, what would be invisible (control characters, changes o
 visible, so that a command to be copied is what it looks like. Charts are data beside an empty figure: `assets/` draws.
 """
 
+import base64
 import html
 import json
 import re
@@ -64,6 +65,13 @@ def html_of(section: Section) -> str:
     name = anchor(section.title)
     heading = f'<h2 id="{name}-h">{escape(section.title)}</h2>'
     return f'<section id="{name}" aria-labelledby="{name}-h">{heading}{_blocks(section.blocks)}</section>'
+
+
+def brief_html(title: str, blocks: Sequence[Block], png: bytes | memoryview) -> str:
+    """Blocks below a title, and a picture, for a page that is not ours. Empty: without a picture."""
+    picture = base64.b64encode(png).decode()
+    image = f'<img alt="losses" style="max-width:40em" src="data:image/png;base64,{picture}">' if picture else ""
+    return f"<div><p><strong>{escape(title)}</strong></p>{_blocks(blocks)}{image}</div>"
 
 
 def _blocks(blocks: Sequence[Block]) -> str:

@@ -12,12 +12,14 @@ import pytest
 
 import unisono
 from unisono.arena.waiting import wait_until
-from unisono.cli import rank as module
 from unisono.comm.roll_call import Join
 from unisono.errors import RESUME_ME
 from unisono.launch.placement import Placement
 from unisono.recipe import Recipe
+from unisono.runs.course import Course
+from unisono.runs.hosts import launched as module
 from unisono.train.job import Job
+from unisono.train.team import Halted
 from unisono.world import World
 
 LATE_S = 0.3
@@ -62,14 +64,15 @@ def test_nobody_leaves_a_run_that_was_asked_to_end_before_the_first_rank_has_sai
             if world.rank == 0:
                 patch.setattr(sys, "stderr", said)
             place = Placement(world.rank, 3, world.rank, 3, 0, 1, None, "a test")
-            with pytest.raises(SystemExit) as ended:
-                module.as_rank(recipe, place, Join(), [], None)
+            with pytest.raises(Halted) as ended:
+                Course(recipe, module.LaunchedHost(place, Join())).run()
             if world.rank:
                 left.touch()
-            return [ended.value.code, said.getvalue()]
+            return [ended.value.exit_code, said.getvalue(), ended.value.said]
 
-    (first, told), *others = unisono.run(work, 3, timeout_s=60.0)
-    assert (first, *(code for code, _ in others)) == (RESUME_ME,) * 3
+    (first, told, _), *_ = found = unisono.run(work, 3, timeout_s=60.0)
+    assert first == RESUME_ME
+    assert [[code, said] for code, _, said in found] == [[RESUME_ME, True]] * 3
     assert f"HINT: go on with unisono train --resume {recipe.out}" in told
     assert left.exists()
     assert not outrun.exists()

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from unisono.cli.beginning import look
-from unisono.cli.running import run_recipe
 from unisono.recipe import Recipe
+from unisono.runs.course import run_recipe
+from unisono.runs.start import find_start
 from unisono.train.resuming import recipe_of
 from unisono.train.snapshots.finding import Snapshot
 
@@ -20,7 +20,7 @@ def test_files_that_are_not_here_are_found_where_the_run_was_started(tmp_path, m
     monkeypatch.chdir(tmp_path / "second")
     snapshots: list[Snapshot] = []
     capsys.readouterr()
-    found = look(recipe_of(run, {"resume": run, "epochs": 2, "allow_change": "epochs"}), 0, snapshots)
+    found = find_start(recipe_of(run, {"resume": run, "epochs": 2, "allow_change": "epochs"}), 0, snapshots)
     there = str(tmp_path / "first" / "own.npz")
     assert found["changed"]["data"] == there
     assert (found["position"], found["anew"]) == (snapshots[0].position, False)

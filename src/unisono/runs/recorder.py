@@ -72,10 +72,11 @@ class Recorder:
         devices: Sequence[str] = (),
         *,
         anew: bool = False,
+        quiet: bool = False,
     ) -> None:
         """hosts: of the ranks; None: not known before they tell, and there is no bar: what another launcher's ranks say
         often ends in a file. snapshot: from which the run goes on. devices: of the ranks, where there is a choice.
-        anew: in the directory that the run has begun already, from the beginning."""
+        anew: in the directory that the run has begun already, from the beginning. quiet: only warnings are shown."""
         self._begun = time.perf_counter()
         self._job, self._transport = job, transport
         layout = job.model().layout
@@ -86,7 +87,7 @@ class Recorder:
         if job.recipe.strategy == "async":
             self._staleness = Staleness(Deal.of(job.recipe, job.dataset.classes))
         self._divergence = Divergence(guess_of(job.dataset), job.recipe.lr, job.recipe.epochs)
-        self._screen = Screen(job.recipe.epochs, bar=hosts is not None)
+        self._screen = Screen(job.recipe.epochs, bar=hosts is not None, quiet=quiet)
         self._troubles: dict[str, str] = {}
         self._weights_path: str | None = ""
         self._epoch = 0

@@ -1,10 +1,10 @@
-"""What the user is told when a run ends before its time: by those who write the run directory, and by those who do not.
+"""What the user is told when a run ends early: by the process that writes the run directory, and by the others.
 
 raise fail_of(error, record); print(good_bye("node 1 (host, 10.0.0.2, rank 2) was lost"))
 """
 
-from unisono.cli.recorder import Recorder
 from unisono.errors import RankFailed, UnisonoError, UserError
+from unisono.runs.recorder import Recorder
 
 
 def fail_of(error: RankFailed, record: Recorder | None) -> Exception:

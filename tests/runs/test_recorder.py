@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from unisono.cli.ending import fail_of
-from unisono.cli.recorder import Recorder
 from unisono.errors import RankFailed, UnisonoError, UserError
 from unisono.recipe import Recipe
+from unisono.runs.failures import fail_of
+from unisono.runs.recorder import Recorder
 from unisono.tracebacks import ending
 from unisono.train import rundir
 from unisono.train.job import Job, prepare
@@ -239,7 +239,7 @@ def test_a_recorder_that_cannot_begin_keeps_nobody_away(job, monkeypatch):
     def fail(*given: object) -> str:
         raise UnicodeEncodeError("ascii", "x", 0, 1, "the terminal cannot show it")
 
-    monkeypatch.setattr("unisono.cli.recorder.opening", fail)
+    monkeypatch.setattr("unisono.runs.recorder.opening", fail)
     with pytest.raises(UnicodeEncodeError) as caught:
         Recorder(job, "shm")
     assert not held(Path(job.recipe.out)), caught  # whose traceback holds the recorder

@@ -1,11 +1,11 @@
-"""What every run begins with, whoever starts its ranks: what it goes on from, and what is refused.
+"""Where a run starts: from the beginning or from a snapshot, and what is refused.
 
-    go_on(recipe, restarts=1)
+    find_start(recipe, restarts=1, found=[])
 
-The one idea: the parent, another launcher's ranks and the supervisors of several machines must not differ in what they
-go on from or refuse, so each asks here.
+The one idea: the first process of a run finds out where it starts, as plain values, and the others are told.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,44 +13,30 @@ from unisono.errors import UserError
 from unisono.recipe import Recipe, option
 from unisono.terminal import print
 from unisono.train.located import FILES
-from unisono.train.resuming import Again, after_restart, as_saved, find_snapshot
+from unisono.train.resuming import after_restart, as_saved, find_snapshot
 from unisono.train.rundir import RunDirectory
 from unisono.train.snapshots.finding import Snapshot
 
 
-def go_on(recipe: Recipe, restarts: int) -> Again:
-    """How the run goes on if a launcher has started it again; said."""
+def find_start(
+    recipe: Recipe, restarts: int, found: list[Snapshot], say: Callable[[str], None] = print
+) -> dict[str, Any]:
+    """Where all processes start: the options that change, the position, and whether it is from the beginning in the
+    run's old directory. Empty: there is nothing left to do. found: where the snapshot is put, if there is one."""
     again = after_restart(recipe, restarts)
     if again.told:
-        print(again.told, flush=True)
-    return again
-
-
-def check_unused(recipe: Recipe) -> None:
-    """A `UserError` if the run that is resumed is going on: its snapshots come and go while one looks at them."""
-    if recipe.resume:
-        RunDirectory.check_unused(Path(recipe.resume))
-
-
-def restored(recipe: Recipe, snapshot: Snapshot | None) -> Recipe:
-    """As the snapshot has it; which files are taken from elsewhere is said."""
-    saved = as_saved(recipe, snapshot)
-    for name in FILES:
-        if getattr(saved, name) != getattr(recipe, name):
-            print(f"{option(name)} {getattr(recipe, name)} is not here: taken from {getattr(saved, name)}", flush=True)
-    return saved
-
-
-def look(recipe: Recipe, restarts: int, found: list[Snapshot]) -> dict[str, Any]:
-    """What all go on from, as plain values; for one to find out and the others to be told. found: where the snapshot is
-    put, if there is one. Empty: there is nothing left to do."""
-    again = go_on(recipe, restarts)
+        say(again.told)
     if again.finished:
         return {}
-    check_unused(again.recipe)
+    if again.recipe.resume:  # the snapshots of a run that is going on come and go while one looks at them
+        RunDirectory.check_unused(Path(again.recipe.resume))
     snapshot = find_snapshot(again.recipe)
     found.extend([snapshot] if snapshot else [])
-    saved = restored(again.recipe, snapshot)
+    saved = as_saved(again.recipe, snapshot)
+    for name in FILES:
+        given, taken = getattr(again.recipe, name), getattr(saved, name)
+        if taken != given:
+            say(f"{option(name)} {given} is not here: taken from {taken}")
     changed = {name: getattr(saved, name) for name in ("resume", "out", "allow_change", "shards", "engine", *FILES)}
     return {"changed": changed, "anew": again.anew, "position": snapshot.position if snapshot else 0}
 

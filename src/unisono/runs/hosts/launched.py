@@ -1,0 +1,189 @@
+"""LaunchedHost: this process is one rank, started by another launcher: mpirun, torchrun, srun.
+
+    mpirun -n 4 unisono train
+
+The one idea: rank 0 decides where all start, writes the run directory and the terminal. What fails there ends all, and
+a rank that fails alone ends the others, which would wait for it.
+"""
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Any, final
+
+import numpy as np
+
+from unisono.comm.base import DEFAULT_TIMEOUT_S, Communicator
+from unisono.comm.node import cores_together, node_colour
+from unisono.comm.roll_call import Join
+from unisono.comm.telling import all_told, told
+from unisono.data.sharing import load_once
+from unisono.errors import CommError, NodeLost, OtherFailed, RankLost, UnisonoError, UserError
+from unisono.launch.connect import connect
+from unisono.launch.placement import Placement
+from unisono.limits import as_shortage
+from unisono.recipe import Recipe
+from unisono.resources import count_together
+from unisono.runs.failures import good_bye
+from unisono.runs.hosts.base import Allocation, Host, Value
+from unisono.runs.recorder import Recorder
+from unisono.runs.start import check_nodes, refuse_faults
+from unisono.strategies.devices import local_ranks
+from unisono.strategies.peers import PEERS, devices_of, transport_of
+from unisono.terminal import print
+from unisono.train.alike import check_same_code, check_same_data, check_same_run, facts_of, unlike
+from unisono.train.job import Job, load_data, prepare
+from unisono.train.rescuing import Refuge
+from unisono.train.resuming import SNAPSHOTS
+from unisono.train.saving import check_snapshot
+from unisono.train.snapshots.finding import Snapshot
+from unisono.train.team import Halted, Places
+from unisono.train.unwatched import Origin, train_unwatched
+from unisono.train.watching import NodeEnergy
+from unisono.trust import Trust, refusal
+from unisono.world import World
+
+
+@final
+class LaunchedHost(Host):
+    """One rank of another launcher's."""
+
+    def __init__(self, placement: Placement, join: Join, notes: Sequence[str] = ()) -> None:
+        """notes: to be said before the run starts."""
+        self._placement, self._join, self._notes = placement, join, notes
+        self.restarts = placement.restarts
+        self._training = False
+
+    @contextmanager
+    def connect(self, recipe: Recipe) -> Iterator[Recipe]:
+        place, transport = self._placement, recipe.transport
+        if transport == "auto" and recipe.strategy in PEERS and place.local_size == place.size:
+            transport = "shm"  # for losses and scores: over gloo they would slow down whoever is to be compared
+        connected = connect(place, transport, DEFAULT_TIMEOUT_S, self._join)
+        with connected as comm, _nobody_left_waiting(comm), self._left_together(comm):
+            self._comm = comm
+            self._facts = all_told(comm, facts_of(recipe))
+            check_same_run(self._facts, "rank")
+            yield replace(recipe, ranks=comm.size)
+
+    def from_first(self, find: Callable[[], Value]) -> Value:
+        try:
+            value: Value = told(self._comm, find)
+        except UnisonoError as error:
+            error.said |= self._comm.rank > 0 and not isinstance(error, CommError)  # rank 0 says it
+            raise
+        return value
+
+    def prepare(self, recipe: Recipe, trust: Trust) -> Job:
+        comm = self._comm
+        _check_trust(comm, recipe, trust)
+        check_layout(comm, recipe)
+        if recipe.strategy == "local" and recipe.allreduce != "arena":
+            refuse_faults(recipe)  # what makes up its state is in many places
+        self._job = job = prepare(recipe, load_once(comm, lambda: load_data(recipe)))
+        check_same_code(self._facts, all_told(comm, job.code_sha256), "model", "rank")
+        self._nodes = nodes = comm.all_gather(np.array([node_colour(comm)]))[:, 0].tolist()
+        if len(set(nodes)) > 1:
+            first = nodes.index(nodes[comm.rank]) == comm.rank
+            check_same_data(self._facts, all_told(comm, job.all_data_sha256 if first else ""), "rank")
+        neighbours = [rank for rank, node in enumerate(nodes) if node == nodes[comm.rank]]
+        count_together(cores_together(comm, neighbours))
+        return job
+
+    def restore(self, position: int, snapshot: Snapshot | None) -> None:
+        self.from_first(lambda: None if snapshot is None else check_snapshot(self._job, snapshot))
+        self._origin = Origin(position, snapshot)
+
+    def allocation(self) -> Allocation:
+        recipe, nodes = self._job.recipe, self._nodes
+        devices = devices_of(recipe, local_ranks(nodes))
+        notes = [*self._notes, *unlike(self._facts, "rank")]
+        return Allocation(transport_of(recipe, self._comm.transport), None, devices, len(set(nodes)), notes)
+
+    def train(self, record: Recorder | None, refuge: Refuge) -> dict[str, Any] | None:
+        comm, job, nodes = self._comm, self._job, self._nodes
+        devices = devices_of(job.recipe, local_ranks(nodes))
+        energy = NodeEnergy(comm, nodes, devices, job.recipe.watts_per_core)
+        pids = comm.all_gather(np.array([os.getpid()]))[:, 0].tolist()
+        self._training = True
+        if record is None:  # only the first rank writes
+            places = Places(refuge=refuge)
+            train_unwatched(World(comm), job, places, self._origin, on_tick=energy.tick)
+            energy.gather()
+            return None
+        places = Places(record.weights, record.path / SNAPSHOTS)
+        here = {rank: pid for rank, pid in enumerate(pids) if nodes[rank] == nodes[0]}
+        tick = partial(record.watch.tick, here)
+        found = train_unwatched(World(comm, record.add), job, places, self._origin, record.add_event, tick)
+        record.watch.put_together(energy.gather(), energy.others_cores)
+        return found | {"restarts": self._placement.restarts}
+
+    @contextmanager
+    def _left_together(self, comm: Communicator) -> Iterator[None]:
+        """What ends all ranks is said by one, and nobody leaves before that is done."""
+        try:
+            yield
+        except UserError as error:
+            error.said |= comm.rank > 0 and not self._training  # the same mistake on every rank: the first one says it
+            raise
+        except Halted as halted:
+            if halted.outcome.lost:
+                _leave(comm, halted, _words_of_stranded(comm, halted))
+            else:
+                if comm.rank == 0:
+                    print(f"unisono: {halted}", file=sys.stderr, flush=True)
+                halted.said = True
+                comm.barrier()  # launchers end everybody when the first one leaves: the first rank is to be done
+            raise
+        except OtherFailed as error:
+            _leave(comm, error, str(error) if error.first_hand else "")
+            raise
+
+
+@contextmanager
+def _nobody_left_waiting(comm: Communicator) -> Iterator[None]:
+    """Whoever fails alone ends the others, which would wait for it; MPI, too, could not end in order."""
+    try:
+        yield
+    except BaseException as error:
+        shared = isinstance(error, (UnisonoError, SystemExit)) and not isinstance(error, CommError)
+        if not shared:  # what all ranks find out alike (a mistake, a loss that is no number) all leave with
+            comm.desert(as_shortage(error) or error)
+        raise
+
+
+def _words_of_stranded(comm: Communicator, halted: Halted) -> str:
+    """What a rank says that leaves because others are no more. One rank of each machine says why."""
+    cause = halted.__cause__
+    if isinstance(cause, NodeLost) and cause.first_hand:
+        kept = comm.rank == 0 or halted.snapshot or halted.trouble
+        return str(halted) if kept else good_bye(halted.outcome.lost)
+    if isinstance(cause, RankLost):
+        return str(halted if comm.rank == 0 else cause)
+    return ""
+
+
+def _leave(comm: Communicator, error: UnisonoError, why: str) -> None:
+    """Says why, if there is something to say, and lets the others know that this rank leaves."""
+    if why:
+        print(f"unisono: {why}", file=sys.stderr, flush=True)
+    error.said = True
+    comm.desert(SystemExit(error.exit_code))
+
+
+def _check_trust(comm: Communicator, recipe: Recipe, trust: Trust) -> None:
+    """Refuses code that a rank finds where it needs trust; on all of them. Nobody is asked: ranks have no terminal."""
+    if doubts := next(filter(None, all_told(comm, [] if trust.trusted else trust.doubts(recipe))), None):
+        raise refusal(doubts)
+
+
+def check_layout(comm: Communicator, recipe: Recipe) -> None:
+    """Refuses what ranks on several nodes cannot do; on all of them."""
+    check_nodes(recipe, len(np.unique(comm.all_gather(np.array([node_colour(comm)])))))
+    if recipe.wire == "bf16" and recipe.allreduce == "native" and comm.transport == "mpi":
+        raise UserError(
+            "--wire bf16 with --allreduce native: MPI cannot add up such numbers", hint="use --allreduce ring"
+        )

@@ -1,0 +1,187 @@
+"""MultiMachineHost: this process is the supervisor of one machine of several, with a courier between them.
+
+    where = NodeOptions(num_nodes=2, node_id=0, main_address="10.0.0.1", ranks_per_node=4)
+    Course(Recipe(), MultiMachineHost(where)).run()
+
+The one idea: the supervisor of the first machine decides where all start, writes the run directory and the terminal;
+the others do the same work for their ranks, and say which machine they joined and how it ended. After each step that
+could fail on one machine only, all tell each other how it went, so that a mistake ends the run everywhere in the same
+words.
+"""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from typing import Any, final
+
+from unisono.errors import RESUME_ME, RankFailed, UserError
+from unisono.launch.connect import require
+from unisono.launch.nodes import NodeOptions
+from unisono.launch.outpost import Outpost
+from unisono.launch.signals import finish_undisturbed, ignore_requests
+from unisono.recipe import Recipe
+from unisono.report.train import event_line
+from unisono.runs.failures import good_bye
+from unisono.runs.hosts.base import Allocation, Host, Value
+from unisono.runs.recorder import Recorder
+from unisono.runs.start import check_nodes
+from unisono.strategies.farewell import Farewell
+from unisono.strategies.nodes.away import Away
+from unisono.strategies.nodes.names import name_of
+from unisono.strategies.nodes.seating import Seating
+from unisono.terminal import print
+from unisono.train.alike import check_same_code, check_same_data, check_same_run, facts_of, unlike
+from unisono.train.enough import check_machine
+from unisono.train.job import Job, prepare
+from unisono.train.rescuing import Refuge
+from unisono.train.resuming import SNAPSHOTS
+from unisono.train.snapshots.finding import Snapshot
+from unisono.train.team import Halted, Places, Team
+from unisono.trust import Trust
+
+
+@final
+class MultiMachineHost(Host):
+    """The supervisor of one machine."""
+
+    def __init__(self, options: NodeOptions, restarts: int | None = None) -> None:
+        """restarts: how often a batch system has started the job again; None: by hand, so each machine has its
+        terminal."""
+        self._options, self._by_hand, self.restarts = options, restarts is None, restarts or 0
+
+    @contextmanager
+    def connect(self, recipe: Recipe) -> Iterator[Recipe]:
+        options = self._options
+        _check(recipe)
+        recipe = replace(recipe, ranks=options.ranks_per_node or recipe.ranks)
+        check_machine(recipe)
+        facts = facts_of(recipe) | {"ranks": recipe.ranks}
+        if self._by_hand:
+            _say(options, waiting_line(options))
+        with closing(Outpost(options, facts)) as self._post:
+            self._everybody = everybody = self._post.join()
+            check_same_run(everybody, "node")
+            self._counts = [one["ranks"] for one in everybody]
+            self._hosts = [one["host"] for one in everybody for _ in range(one["ranks"])]
+            recipe = replace(recipe, ranks=sum(self._counts))
+            check_nodes(recipe, options.num_nodes)
+            yield recipe
+
+    def from_first(self, find: Callable[[], Value]) -> Value:
+        value: Value = self._post.share(lambda: find() if self._options.node_id == 0 else None)[0]
+        return value
+
+    def prepare(self, recipe: Recipe, trust: Trust) -> Job:
+        """Nobody is asked about trust, for the others would wait for the answer."""
+
+        def read() -> list[str]:
+            """The data of this machine, and its network if that is the user's own."""
+            trust.check(recipe)
+            self._job = prepare(recipe)
+            return [self._job.all_data_sha256, self._job.code_sha256]
+
+        data, code = zip(*self._post.share(read), strict=True)
+        check_same_data(self._everybody, data, "node")
+        check_same_code(self._everybody, code, "model", "node")
+        return self._job
+
+    def restore(self, position: int, snapshot: Snapshot | None) -> None:
+        def set_up() -> None:
+            job = self._job
+            seating = seat(self._counts, self._options.node_id, job.recipe)
+            self._team = Team(job, Places(), away=Away(seating, tuple(self._hosts)))
+            if snapshot is not None:
+                self._team.resume(snapshot)
+            else:
+                self._team.resume_at(position)
+
+        self._post.share(set_up)
+
+    def allocation(self) -> Allocation:
+        notes = unlike(self._everybody, "node")
+        return Allocation("gloo", self._hosts, machines=len(self._everybody), notes=notes)
+
+    def train(self, record: Recorder | None, refuge: Refuge) -> dict[str, Any] | None:
+        options, recipe = self._options, self._job.recipe
+        if record is not None:
+            record.watch.unknown = (
+                "with --num-nodes that of other machines is not gathered; under mpirun, torchrun and srun it is"
+            )
+            self._team.places = Places(record.weights, record.path / SNAPSHOTS, record.log)
+        elif recipe.strategy == "sync":  # of local, each machine has the states of its replicas
+            self._team.places = Places(refuge=refuge)
+        told = self._by_hand and record is None
+        if told:
+            first = name_of(0, self._everybody[0]["host"], self._everybody[0]["address"], ())
+            here = f"{self._counts[options.node_id]} of {recipe.ranks}"
+            _say(options, f"joined {first}, which tells of the run; ranks here: {here}")
+        found = _train(self._team, self._post, record, options)
+        if told:
+            _say(options, f"the run has ended; node 0 has it in {refuge.path}")
+        return found
+
+
+def seat(counts: list[int], node: int, recipe: Recipe) -> Seating:
+    """So many ranks on each machine, numbered through."""
+    colours = [number for number, count in enumerate(counts) for _ in range(count)]
+    return Seating.of(colours, colours.index(node), recipe.shards, rounded=recipe.wire != "fp32")
+
+
+def _check(recipe: Recipe) -> None:
+    if recipe.strategy not in ("sync", "local") or recipe.allreduce != "arena":
+        what = f"--allreduce {recipe.allreduce}" if recipe.strategy == "sync" else f"--strategy {recipe.strategy}"
+        raise UserError(
+            f"--num-nodes with {what}: supervisors on several machines train with sync or local, on the arena",
+            hint="leave it out, or start the ranks with torchrun or mpirun",
+        )
+    if recipe.transport not in ("auto", "gloo"):
+        raise UserError(
+            f"--num-nodes with --transport {recipe.transport}: supervisors talk over gloo",
+            hint="leave --transport out, or start with mpirun for MPI",
+        )
+    require("gloo")
+
+
+def _train(team: Team, post: Outpost, record: Recorder | None, options: NodeOptions) -> dict[str, Any] | None:
+    report: Callable[[int, Any], None] = (lambda rank, value: None) if record is None else (lambda _, v: record.add(v))
+    event = _say_event if record is None else record.add_event
+    team.on_finished = finish_undisturbed
+    try:
+        tick = (lambda pids: None) if record is None else record.watch.tick
+        outcome = team.train(report, event, post, tick)
+    except Halted as halted:
+        ignore_requests()
+        if halted.outcome.lost:
+            post.take_leave(Farewell(halted.outcome.lost, RESUME_ME, halted.outcome.crashes))
+        if record is None:
+            told = str(halted) if halted.snapshot or halted.trouble else good_bye(halted.outcome.lost)
+            _say(options, told)
+            halted.said = True
+        raise
+    except RankFailed as error:
+        post.take_leave(Farewell(str(error), error.exit_code))
+        raise
+    except Exception as error:
+        post.take_leave(Farewell.of(error, "its supervisor"))
+        raise
+    if record is None:
+        return None
+    found: dict[str, Any] = next(result for result in outcome.results.values() if result)
+    return found | {"takeovers": outcome.takeovers, "restarts": outcome.restarts}
+
+
+def waiting_line(options: NodeOptions) -> str:
+    """What this machine is doing until all have come."""
+    others = "node 1" if options.num_nodes == 2 else f"nodes 1 to {options.num_nodes - 1}"
+    whom = f"node 0 at {options.main_address}" if options.node_id else f"{others} at {options.main_address}"
+    return f"waiting for {whom}, port {options.main_port}, for up to {options.join_timeout:g} s (--join-timeout)"
+
+
+def _say(options: NodeOptions, text: str) -> None:
+    print(f"unisono: node {options.node_id}: {text}", file=sys.stderr, flush=True)
+
+
+def _say_event(event: dict[str, Any]) -> None:
+    if told := event_line(event):
+        print(told, file=sys.stderr, flush=True)

@@ -1,0 +1,119 @@
+"""SupervisedHost: this process starts the ranks, on this machine: under a supervisor, or without take-over.
+
+    Course(Recipe(ranks=4), SupervisedHost()).run()
+
+The one idea: this process writes the run directory and the terminal; the ranks compute and report to it.
+
+Limits: take-over and snapshots need the arena; without it (gloo, the strategies of others) a death ends the run.
+"""
+
+import os
+import platform
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, final
+
+from unisono.errors import UserError
+from unisono.launch.connect import connect_gloo, require
+from unisono.launch.local import run
+from unisono.launch.signals import finish_undisturbed, heeding, ignore_requests
+from unisono.limits import crowd_note
+from unisono.recipe import Recipe
+from unisono.runs.hosts.base import Allocation, Host, Value
+from unisono.runs.recorder import Recorder
+from unisono.runs.start import refuse_faults
+from unisono.strategies.peers import check_gpus, devices_of, transport_of, warm_up
+from unisono.terminal import print
+from unisono.train.enough import check_machine
+from unisono.train.job import Job, prepare
+from unisono.train.rescuing import Refuge
+from unisono.train.snapshots.finding import Snapshot
+from unisono.train.team import Halted, Places, Team
+from unisono.train.trainer import train as train_rank
+from unisono.trust import Trust
+from unisono.world import World
+
+
+@final
+class SupervisedHost(Host):
+    """The parent of all ranks."""
+
+    def __init__(self, restarts: int = 0, confirm: Callable[[Trust, Recipe], object] = Trust.check) -> None:
+        """restarts: by a batch system. confirm: raises a `UserError` if code of the recipe may not run; it may ask."""
+        self.restarts, self._confirm = restarts, confirm
+        self._team: Team | None = None
+
+    @contextmanager
+    def connect(self, recipe: Recipe) -> Iterator[Recipe]:
+        if recipe.transport == "mpi":
+            raise UserError(
+                "--transport mpi, but no MPI started this process",
+                hint=f"mpirun -n {recipe.ranks} unisono train --transport mpi ...; or leave --transport out",
+            )
+        if recipe.transport == "nccl":
+            raise UserError(
+                "--transport nccl, but no torchrun started this process",
+                hint=f"torchrun --nproc-per-node {recipe.ranks} -m unisono train --transport nccl ...; or use gloo",
+            )
+        check_machine(recipe)
+        if note := crowd_note(recipe.ranks, recipe.threads):
+            print(note, file=sys.stderr, flush=True)
+        self._transport = "shm" if recipe.transport == "auto" else recipe.transport
+        require(self._transport)
+        yield recipe
+
+    def from_first(self, find: Callable[[], Value]) -> Value:
+        return find()
+
+    def prepare(self, recipe: Recipe, trust: Trust) -> Job:
+        self._confirm(trust, recipe)
+        self._job = job = prepare(recipe)
+        check_gpus(job.recipe)
+        return job
+
+    def restore(self, position: int, snapshot: Snapshot | None) -> None:
+        if self._job.recipe.allreduce != "arena" or self._transport != "shm":
+            refuse_faults(self._job.recipe)
+            return
+        self._team = Team(self._job, Places())
+        if snapshot is not None:
+            self._team.resume(snapshot)
+
+    def allocation(self) -> Allocation:
+        recipe = self._job.recipe
+        transport = transport_of(recipe, self._transport)
+        return Allocation(transport, [platform.node()], devices_of(recipe, range(recipe.ranks)))
+
+    def train(self, record: Recorder | None, refuge: Refuge) -> dict[str, Any]:
+        assert record is not None
+        record.watch.meter.measure_idle()
+        return self._run_without_take_over(record) if self._team is None else _supervise(self._team, record)
+
+    def _run_without_take_over(self, record: Recorder) -> dict[str, Any]:
+        job, transport = self._job, self._transport
+
+        def work(world: World) -> dict[str, Any]:
+            world.report({"process": [world.rank, os.getpid()]})
+            if transport == "shm":
+                return train_rank(world, job, record.weights)
+            with World(connect_gloo(world.comm), world.report) as over_gloo:
+                return train_rank(over_gloo, job, record.weights)
+
+        warm_up(job.recipe)
+        found: dict[str, Any] = run(work, job.recipe.ranks, on_report=lambda rank, value: record.add(value))[0]
+        finish_undisturbed()
+        return found
+
+
+def _supervise(team: Team, record: Recorder) -> dict[str, Any]:
+    team.places = Places(record.weights, record.path / "snapshots", record.log)
+    team.on_finished = finish_undisturbed
+    with heeding(lambda: None, team.signals):  # beyond the run's own: no echo falls between it and the end
+        try:
+            outcome = team.train(lambda rank, value: record.add(value), record.add_event, on_tick=record.watch.tick)
+        except Halted:
+            ignore_requests()
+            raise
+    found: dict[str, Any] = next(result for result in outcome.results.values() if result)
+    return found | {"takeovers": outcome.takeovers, "restarts": outcome.restarts}

@@ -1,0 +1,89 @@
+"""A run in a process of its own, for a process that must not fork: torch has started threads in it.
+
+    path = run_in_own_process(Recipe(model="cnn:8"), Trust(), quiet=False, watch=False)
+
+The one idea: a fresh interpreter (`own_process_entry.py`) runs the same course; its lines are shown here, and what it
+answers, the run directory or an error, is returned or raised here. Ctrl-C and the signals of batch systems are passed
+on: the run leaves a snapshot, and `Halted` says how to go on.
+
+Limits: lines of the run come whole, so there is no progress bar.
+"""
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from unisono.errors import RankFailed, UnisonoError, UserError
+from unisono.launch.children import Subprocess
+from unisono.launch.commands import python
+from unisono.launch.environments import child_environment
+from unisono.launch.signals import heeding
+from unisono.launch.supervision import Outcome
+from unisono.recipe import Recipe
+from unisono.terminal import print
+from unisono.tracebacks import told as traceback_of
+from unisono.train.team import Halted
+from unisono.trust import Trust
+
+
+def run_in_own_process(recipe: Recipe, trust: Trust, *, quiet: bool, watch: bool) -> Path:
+    """The run directory, when the run has ended. quiet, watch: as in `run_course`."""
+    answer = os.memfd_create("unisono-answer", os.MFD_CLOEXEC)
+    try:
+        whose = asdict(trust) | {"given": sorted(trust.given), "named": dict(trust.named)}
+        spec = {"recipe": asdict(recipe), "trust": whose, "quiet": quiet, "watch": watch}
+        order = json.dumps(spec | {"answer": answer, "path": sys.path})
+        command = python("-m", "unisono.runs.own_process_entry", order)
+        given = child_environment(None)
+        with Subprocess(command, given, subprocess.STDOUT, signal.SIGKILL, [answer]) as process:
+            with heeding(process.interrupt):
+                for line in process.lines(silence_s=math.inf):
+                    print(line, file=sys.stderr if quiet else None, flush=True)
+            code = process.wait()
+        size = os.fstat(answer).st_size
+        said: dict[str, Any] = json.loads(os.pread(answer, size, 0)) if size else {}
+    finally:
+        os.close(answer)
+    if "path" in said:
+        return Path(said["path"])
+    raise error_of(said, code)
+
+
+def answer_of(error: BaseException) -> dict[str, Any]:
+    """An error of the run as plain values."""
+    if isinstance(error, Halted):
+        ended = error.outcome
+        facts = {"lost": ended.lost, "crashes": ended.crashes, "takeovers": ended.takeovers, "restarts": ended.restarts}
+        return {"halted": [facts, error.snapshot, error.trouble]}
+    if isinstance(error, RankFailed):
+        return {"failed": [error.rank, error.report, error.kind, error.exit_code]}
+    if isinstance(error, UnisonoError):
+        return {"error": [str(error), error.exit_code]}
+    if isinstance(error, KeyboardInterrupt):
+        return {"interrupted": True}
+    return {"error": [traceback_of(error).rstrip(), UnisonoError.exit_code]}
+
+
+def error_of(answer: dict[str, Any], code: int) -> BaseException:
+    """The error that `answer_of` wrote down. code: of the process, which may have ended without an answer."""
+    if "halted" in answer:
+        facts, snapshot, trouble = answer["halted"]
+        return Halted(Outcome(**facts), snapshot, trouble)
+    if "failed" in answer:
+        rank, report, kind, exit_code = answer["failed"]
+        return RankFailed(rank, report, kind=kind, exit_code=exit_code)
+    if "error" in answer:
+        text, exit_code = answer["error"]
+        error = UserError(text) if exit_code == UserError.exit_code else UnisonoError(text)
+        error.exit_code = exit_code
+        return error
+    if "interrupted" in answer:
+        return KeyboardInterrupt()
+    how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+    return UnisonoError(f"the process of the run {how}", hint="its newest snapshot, if it has one, can be resumed")

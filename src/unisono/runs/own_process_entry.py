@@ -1,0 +1,33 @@
+"""The entry point of a run in a process of its own: `python -m unisono.runs.own_process_entry SPEC`.
+
+SPEC is JSON, made by `own_process.py`: the recipe, whose code is trusted, and the descriptor for the answer.
+"""
+
+import json
+import os
+import sys
+
+from unisono.launch.signals import exit_undisturbed
+from unisono.recipe_reading import from_values
+from unisono.runs.course import run_course
+from unisono.runs.own_process import answer_of
+from unisono.trust import Trust
+
+
+def main() -> None:
+    order = json.loads(sys.argv[1])
+    sys.path[:] = order["path"]
+    try:
+        recipe = from_values(order["recipe"], "the recipe")
+        course = run_course(
+            recipe, trust=Trust(**order["trust"]), watch=order["watch"], quiet=order["quiet"], last=True
+        )
+        answer = {"path": str(course.path)}
+    except BaseException as error:
+        answer = answer_of(error)
+    exit_undisturbed()
+    os.write(order["answer"], json.dumps(answer).encode())
+
+
+if __name__ == "__main__":
+    main()
