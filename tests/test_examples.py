@@ -10,6 +10,7 @@ from itertools import pairwise
 
 import pytest
 
+from support.needs import needs_torch
 from support.paths import QUIET_END, ROOT, worker
 from unisono.launch.environments import child_environment
 
@@ -21,8 +22,6 @@ ALONE = (
     "examples/05_gpt.py --steps 12", GPT,
 )  # fmt: skip
 LAUNCHED = ("examples/01_unisono.py", "examples/02_ddp.py", "examples/03_accelerate.py", GPT)
-
-needs_torch = pytest.mark.skipif(not find_spec("torch"), reason="torch is not installed")
 
 
 def output_of(*arguments: str) -> str:

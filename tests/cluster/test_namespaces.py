@@ -11,18 +11,14 @@ from pathlib import Path
 import pytest
 
 from support.cluster.namespaces import REASON, Net, ends
+from support.needs import needs_mpi, needs_torch
 from support.paths import worker
-from unisono.launch.commands import find_program
 from unisono.launch.environments import child_environment
 from unisono.recipe import Recipe
 from unisono.runs.course import run_recipe
 from unisono.train.resuming import recipe_of
 
 pytestmark = [pytest.mark.skipif(bool(REASON), reason=REASON), pytest.mark.timeout(300)]
-with_mpi = pytest.mark.skipif(
-    not find_spec("mpi4py") or find_program("mpirun") is None, reason="mpi4py or mpirun is not installed"
-)
-with_torch = pytest.mark.skipif(not find_spec("torch"), reason="torch is not installed")
 
 LAYOUTS = [(4,), (2, 2), (3, 1), (1, 1, 1, 1), (1, 2, 3)]
 WORKER = worker("layout")[1]
@@ -68,7 +64,9 @@ def over_mpi(net: Net, layout: tuple[int, ...], cases: list[dict], folder: Path)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: "x".join(map(str, layout)))
-@pytest.mark.parametrize("launch", [pytest.param(over_gloo, marks=with_torch), pytest.param(over_mpi, marks=with_mpi)])
+@pytest.mark.parametrize(
+    "launch", [pytest.param(over_gloo, marks=needs_torch), pytest.param(over_mpi, marks=needs_mpi)]
+)
 def test_any_layout_has_the_bits_of_one_rank(launch, layout, expected, tmp_path):
     with Net(len(layout)) as net:
         told = ends(launch(net, layout, CASES, tmp_path))
@@ -108,7 +106,7 @@ def check_kept(told: list[tuple[int, str, str]], lost: str, run: Path, ranks: in
     assert resumed["resumed_from"]
 
 
-@with_torch
+@needs_torch
 def test_a_node_that_is_lost_is_named_and_what_was_reached_is_kept(tmp_path):
     with Net(2) as net:
         jobs = training(net, (2, 1), tmp_path)
@@ -118,7 +116,7 @@ def test_a_node_that_is_lost_is_named_and_what_was_reached_is_kept(tmp_path):
     check_kept(told, "node 1 (node1, 10.213.77.2, rank 2)", tmp_path / "run", ranks=1)
 
 
-@with_torch
+@needs_torch
 def test_the_first_node_is_lost_and_the_first_rank_of_another_one_saves_the_run(tmp_path):
     with Net(2) as net:
         jobs = training(net, (1, 2), tmp_path)
@@ -127,8 +125,8 @@ def test_the_first_node_is_lost_and_the_first_rank_of_another_one_saves_the_run(
     check_kept(told, "node 0 (node0, 10.213.77.1, rank 0)", tmp_path / "run", ranks=2)
 
 
-@with_mpi
-@with_torch
+@needs_mpi
+@needs_torch
 @pytest.mark.parametrize("names", ["nowhere", "to themselves"])
 def test_ranks_of_mpi_make_torchs_group_wherever_their_names_resolve_to(names, tmp_path):
     train = [sys.executable, "-m", "unisono", "train", "--strategy", "ddp", "--epochs", "1", "--out", "run"]

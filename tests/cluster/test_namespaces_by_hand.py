@@ -9,7 +9,6 @@ import socket
 import subprocess
 import sys
 import time
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +16,7 @@ import psutil
 import pytest
 
 from support.cluster.namespaces import REASON, Net, ends
+from support.needs import needs_torch
 from unisono.launch.environments import child_environment
 from unisono.recipe import Recipe
 from unisono.runs.course import run_recipe
@@ -24,7 +24,7 @@ from unisono.train.resuming import recipe_of
 
 pytestmark = [
     pytest.mark.skipif(bool(REASON), reason=REASON),
-    pytest.mark.skipif(not find_spec("torch"), reason="torch is not installed"),
+    needs_torch,
     pytest.mark.timeout(300),
 ]
 

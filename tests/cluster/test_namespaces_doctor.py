@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from support.cluster.namespaces import REASON, Net, ends
+from support.needs import needs_torch
 from unisono.launch.commands import find_program
 from unisono.launch.environments import child_environment
 
 pytestmark = [pytest.mark.skipif(bool(REASON), reason=REASON), pytest.mark.timeout(200)]
-with_torch = pytest.mark.skipif(not find_spec("torch"), reason="torch is not installed")
 DOCTOR = [sys.executable, "-m", "unisono", "doctor", "--nodes", "--json"]
 
 
@@ -26,7 +26,7 @@ def by_hand(net: Net, folder: Path, *more: str) -> list[subprocess.Popen[str]]:
     ]
 
 
-@with_torch
+@needs_torch
 def test_a_slow_link_shows_in_the_matrix(tmp_path):
     with Net(3) as net:
         net.slow("20mbit", node=2)
@@ -40,7 +40,7 @@ def test_a_slow_link_shows_in_the_matrix(tmp_path):
     assert [facts["address"] for facts in found["ranks"]] == [net.address(node) for node in range(3)]
 
 
-@with_torch
+@needs_torch
 def test_two_machines_that_do_not_reach_each_other_are_named(tmp_path):
     with Net(3) as net:
         net.forbid(1, 2)

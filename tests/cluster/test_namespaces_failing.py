@@ -4,21 +4,20 @@ import json
 import re
 import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from support.cluster.namespaces import REASON, Net, ends
+from support.needs import needs_mpi, needs_torch
 from support.paths import worker
-from unisono.launch.commands import find_program
 from unisono.launch.environments import child_environment
 from unisono.train.snapshots.finding import listed
 
 pytestmark = [
     pytest.mark.skipif(bool(REASON), reason=REASON),
-    pytest.mark.skipif(not find_spec("torch"), reason="torch is not installed"),
+    needs_torch,
     pytest.mark.timeout(300),
 ]
 
@@ -96,7 +95,7 @@ def test_ranks_of_machines_that_read_other_data_under_one_name_are_refused(tmp_p
     assert not list(tmp_path.glob("*/run"))
 
 
-@pytest.mark.skipif(not find_spec("mpi4py") or find_program("mpirun") is None, reason="no mpi4py or mpirun")
+@needs_mpi
 def test_mpi_ends_all_ranks_with_the_exit_code_of_the_one_that_failed(tmp_path):
     with Net(2) as net:
         [(code, _, said)] = ends([net.mpirun((1, 1), [*TRAIN, "--out", "run"], environment("raises"), tmp_path)])

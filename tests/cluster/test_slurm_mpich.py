@@ -3,12 +3,12 @@
 import subprocess
 import sys
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from support.cluster.slurm_jobs import Desk
+from support.needs import needs_mpi4py
 from unisono.recipe import Recipe
 from unisono.runs.course import run_recipe
 
@@ -19,7 +19,7 @@ CUT_SHORT = "mpi/pmi2: value not properly terminated"
 One task fails in MPI_Init then, and the other waits for it for ever."""
 RECIPE = Recipe(epochs=1)
 pytestmark = [
-    pytest.mark.skipif(not find_spec("mpi4py"), reason="mpi4py is not installed"),
+    needs_mpi4py,
     pytest.mark.timeout(240),
 ]
 

@@ -2,19 +2,16 @@
 
 import subprocess
 from functools import cache
-from importlib.util import find_spec
 
 import pytest
 
 from support.comm.backend_checks import CHECKS, passed_everywhere
+from support.needs import needs_mpi
 from support.paths import IMPORTS, worker
-from unisono.launch.commands import find_program, mpirun
+from unisono.launch.commands import mpirun
 from unisono.launch.environments import mpi_environment
 
-pytestmark = [
-    pytest.mark.skipif(not find_spec("mpi4py"), reason="mpi4py is not installed"),
-    pytest.mark.skipif(find_program("mpirun") is None, reason="mpirun is not installed"),
-]
+pytestmark = needs_mpi
 
 EXTRA = ["half_precision_is_refused", "long_arrays_go_in_pieces", "unchecked_gives_the_same"]
 

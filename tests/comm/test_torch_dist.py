@@ -4,16 +4,16 @@ import signal
 import subprocess
 import sys
 from functools import cache
-from importlib.util import find_spec
 
 import pytest
 
 from support.comm.backend_checks import CHECKS, passed_everywhere
+from support.needs import needs_torch
 from support.paths import IMPORTS, QUIET_END, worker
 from support.ports import free_port
 from unisono.launch.environments import child_environment
 
-pytestmark = pytest.mark.skipif(not find_spec("torch"), reason="torch is not installed")
+pytestmark = needs_torch
 
 WORKER = worker("torch_backend")[1]
 ENVIRONMENT = child_environment(threads=1) | IMPORTS

@@ -1,7 +1,6 @@
 import subprocess
 import sys
 from collections.abc import Mapping
-from importlib.util import find_spec
 from types import MappingProxyType
 
 import numpy as np
@@ -9,6 +8,7 @@ import psutil
 import pytest
 
 import unisono
+from support.needs import needs_mpi4py, needs_torch
 from unisono.errors import Contradiction, UserError
 from unisono.launch.commands import mpirun
 from unisono.launch.connect import connect, connect_gloo
@@ -42,7 +42,7 @@ def test_an_unknown_transport_lists_the_valid_ones():
         connect(FOUR, "udp", 1.0)
 
 
-@pytest.mark.skipif(not find_spec("mpi4py"), reason="mpi4py is not installed")
+@needs_mpi4py
 def test_slurm_says_four_and_mpi_says_one():
     code = (
         "from unisono.launch.connect import connect; from unisono.launch.placement import Placement\n"
@@ -55,7 +55,7 @@ def test_slurm_says_four_and_mpi_says_one():
     assert "--mpi=pmix" in ended.stderr
 
 
-@pytest.mark.skipif(not find_spec("mpi4py"), reason="mpi4py is not installed")
+@needs_mpi4py
 def test_ranks_of_mpi_have_so_long_to_connect_for_torch():
     code = (
         "from unisono.comm.roll_call import Join; from unisono.launch.connect import connect\n"
@@ -67,7 +67,7 @@ def test_ranks_of_mpi_have_so_long_to_connect_for_torch():
     assert ended.stdout == "7.0 9.0\n", ended.stderr
 
 
-@pytest.mark.skipif(not find_spec("mpi4py"), reason="mpi4py is not installed")
+@needs_mpi4py
 def test_an_mpi_library_that_cannot_be_loaded_is_said():
     """As under srun in an environment whose MPI is not where mpi4py looks."""
     rank = {"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "2", "MPI4PY_LIBMPI": "/nowhere/libmpi.so"}
@@ -77,13 +77,13 @@ def test_an_mpi_library_that_cannot_be_loaded_is_said():
     assert "HINT: install an MPI" in ended.stderr
 
 
-@pytest.mark.skipif(not find_spec("torch"), reason="torch is not installed")
+@needs_torch
 def test_gloo_without_an_address_is_refused():
     with pytest.raises(UserError, match=r"needs the address of rank 0, and none was given \(started: SLURM\)"):
         connect(FOUR, "gloo", 1.0)
 
 
-@pytest.mark.skipif(not find_spec("mpi4py"), reason="mpi4py is not installed")
+@needs_mpi4py
 def test_shm_over_processes_that_mpirun_started():
     code = (
         "import numpy as np, unisono\n"
@@ -96,7 +96,7 @@ def test_shm_over_processes_that_mpirun_started():
     assert ended.stdout.strip() == "World(rank=0, size=3, transport='shm') 6.0"
 
 
-@pytest.mark.skipif(not find_spec("torch"), reason="torch is not installed")
+@needs_torch
 def test_gloo_over_ranks_that_we_forked():
     def work(world):
         from unisono.comm.torch_store import secret_of

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import threading
 import time
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +14,7 @@ import psutil
 import pytest
 
 import unisono
+from support.needs import needs_torch
 from unisono.errors import CommTimeout, RankFailed, UserError
 from unisono.launch import local
 from unisono.launch.children import Subprocess
@@ -355,7 +355,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.skipif(not find_spec("torch"), reason="torch is not installed")
+@needs_torch
 def test_a_parent_that_used_torch_gets_fresh_interpreters_or_a_refusal(tmp_path: Path):
     script = tmp_path / "script.py"
     script.write_text(TORCH_PARENT)

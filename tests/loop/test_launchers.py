@@ -4,15 +4,13 @@ import json
 import subprocess
 import sys
 from functools import cache
-from importlib.util import find_spec
 
-import pytest
-
+from support.needs import needs_mpi, needs_torch
 from support.paths import IMPORTS, QUIET_END, worker
-from unisono.launch.commands import find_program, mpirun
+from unisono.launch.commands import mpirun
 from unisono.launch.environments import child_environment, mpi_environment
 
-pytestmark = pytest.mark.skipif(not find_spec("torch"), reason="torch is not installed")
+pytestmark = needs_torch
 
 SCRIPT = worker("own_loop")
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", QUIET_END, SCRIPT[1]]
@@ -36,7 +34,6 @@ def test_torchrun():
     assert found["losses"][-1] < found["losses"][0]
 
 
-@pytest.mark.skipif(not find_spec("mpi4py"), reason="mpi4py is not installed")
-@pytest.mark.skipif(find_program("mpirun") is None, reason="mpirun is not installed")
+@needs_mpi
 def test_mpirun():
     assert started(mpirun(2, SCRIPT), mpi_environment()) == by_torchrun()

@@ -134,9 +134,13 @@ AT["after share"] = {
         "a parameter group was added after world.share",
         lambda world, model, optimizer: optimizer.add_param_group({"params": [nn.Parameter(torch.zeros(1))]}),
     ),
-    "step hooks": (
+    "a hook before steps": (
         r"optimizer\.register_step_pre_hook after world\.share",
         lambda world, model, optimizer: optimizer.register_step_pre_hook(print),
+    ),
+    "a hook after steps": (
+        r"optimizer\.register_step_post_hook after world\.share",
+        lambda world, model, optimizer: optimizer.register_step_post_hook(print),
     ),
     "sharing again": (r"world\.share was called twice", lambda world, model, optimizer: world.share(*made(CASE))),
 }

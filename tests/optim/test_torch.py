@@ -1,11 +1,11 @@
 """50 steps of each optimizer end where torch.optim ends."""
 
 from functools import cache
-from importlib.util import find_spec
 
 import pytest
 
 import unisono
+from support.needs import needs_torch
 from support.optim.torch_differences import CASES, run_all
 
 
@@ -16,7 +16,7 @@ def differences() -> dict[str, float]:
     return found
 
 
-@pytest.mark.skipif(not find_spec("torch"), reason="torch is not installed")
+@needs_torch
 @pytest.mark.parametrize("name", CASES)
 def test_ends_where_torch_ends(name):
     assert differences()[name] < 2e-6

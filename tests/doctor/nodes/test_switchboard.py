@@ -2,10 +2,10 @@
 
 import subprocess
 import sys
-from importlib.util import find_spec
 
 import pytest
 
+from support.needs import needs_torch
 from unisono.comm.store_client import StoreError
 from unisono.doctor.nodes.switchboard import StoreBoard
 from unisono.errors import CommError
@@ -39,7 +39,7 @@ print(served.num_keys())
 """
 
 
-@pytest.mark.skipif(not find_spec("torch"), reason="torch is not installed")
+@needs_torch
 def test_neither_news_nor_lines_leave_anything_in_the_store():
     words, environment = [sys.executable, "-c", SCRIPT], child_environment(threads=1)
     ended = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=100, check=False)

@@ -4,10 +4,10 @@ import re
 import shutil
 import socket
 import subprocess
-from importlib.util import find_spec
 
 import pytest
 
+from support.needs import needs_torch
 from support.slurm.answer_mutations import mutations
 from unisono.doctor.finding import Finding
 from unisono.doctor.probes import accelerate, arithmetic, energy, gloo, machine, mpi, network, slurm, torch, training
@@ -289,6 +289,6 @@ class TestTraining:
         assert training.probe_torch() == []
 
 
-@pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed")
+@needs_torch
 def test_torch_without_gpus_says_that_none_are_needed():
     assert torch._gpus(None).status == "missing"

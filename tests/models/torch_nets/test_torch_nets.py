@@ -2,16 +2,13 @@
 
 import subprocess
 import sys
-from importlib.util import find_spec
 
 import pytest
 
+from support.needs import needs_torch
 from unisono.errors import UserError
 from unisono.launch.environments import child_environment
 from unisono.models.torch import nets
-
-needs_torch = pytest.mark.skipif(not find_spec("torch"), reason="torch is not installed")
-
 
 BUILT_THEN_FORKED = """
 import torch, unisono
