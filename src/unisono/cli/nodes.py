@@ -28,7 +28,7 @@ from unisono.strategies.farewell import Farewell
 from unisono.strategies.nodes.away import Away
 from unisono.strategies.nodes.names import name_of
 from unisono.strategies.nodes.seating import Seating
-from unisono.strategies.wire import wire_notes
+from unisono.strategies.registry import of
 from unisono.terminal import print
 from unisono.train.alike import check_same_code, check_same_data, check_same_run, facts_of, unlike
 from unisono.train.enough import check_machine
@@ -100,7 +100,7 @@ def run_on_nodes(
         check_same_code(everybody, code, "model", "node")
         try:
             refuge = Refuge(*post.share(set_up)[0])
-            if options.node_id and recipe.strategy == "sync":  # of local, each machine has the states of its replicas
+            if options.node_id and not jobs[0].spec.state_in_parts(options.num_nodes):
                 made[0].places = Places(refuge=refuge)
         except BaseException as error:
             for record in records:
@@ -126,10 +126,10 @@ def seat(counts: list[int], node: int, recipe: Recipe) -> Seating:
 
 
 def _check(recipe: Recipe) -> None:
-    if recipe.strategy not in ("sync", "local") or recipe.allreduce != "arena":
-        what = f"--allreduce {recipe.allreduce}" if recipe.strategy == "sync" else f"--strategy {recipe.strategy}"
+    if not of(recipe).supports.machines_by_hand:
         raise UserError(
-            f"--num-nodes with {what}: supervisors on several machines train with sync or local, on the arena",
+            f"--num-nodes with {of(recipe).chosen_by(recipe)}: supervisors on several machines train with sync or "
+            "local, on the arena",
             hint="leave it out, or start the ranks with torchrun or mpirun",
         )
     if recipe.transport not in ("auto", "gloo"):
@@ -147,7 +147,7 @@ def _record(
     record.watch.unknown = (
         "with --num-nodes that of other machines is not gathered; under mpirun, torchrun and srun it is"
     )
-    record.say([*job.notes, *precision_notes(job), *wire_notes(job.recipe, len(facts)), *unlike(facts, "node")])
+    record.say([*job.notes, *precision_notes(job), *job.spec.notes(job.recipe, len(facts)), *unlike(facts, "node")])
     team.places = Places(record.weights, record.path / SNAPSHOTS, record.log)
     return record
 

@@ -24,8 +24,6 @@ from unisono.launch.local import run
 from unisono.launch.signals import finish_undisturbed, heeding, ignore_requests
 from unisono.limits import crowd_note
 from unisono.recipe import Recipe
-from unisono.strategies.peers import check_gpus, devices_of, transport_of, warm_up
-from unisono.strategies.wire import wire_notes
 from unisono.terminal import print
 from unisono.train.enough import check_machine
 from unisono.train.job import Job, prepare
@@ -63,20 +61,20 @@ def as_parent(recipe: Recipe, restarts: int, beside: ExitStack | None, trust: Tr
     recipe = restored(again.recipe, snapshot)
     confirm(trust, recipe)
     job = prepare(recipe)
-    check_gpus(job.recipe)
-    devices = devices_of(job.recipe, range(job.recipe.ranks))
-    watched = job.recipe.allreduce == "arena" and transport == "shm"
+    job.spec.check_devices(job.recipe)
+    devices = job.spec.devices(job.recipe, range(job.recipe.ranks))
+    watched = job.spec.on_arena and transport == "shm"
     if not watched:
         refuse_faults(job.recipe)
     team = Team(job, Places()) if watched else None
     if team is not None and snapshot is not None:
         team.resume(snapshot)  # before anything in the run directory is touched
     try:
-        moves = transport_of(job.recipe, transport)
+        moves = job.spec.transport(job.recipe, transport)
         with Recorder(job, moves, [platform.node()], snapshot, devices, anew=again.anew) as record:
             if beside is not None:
                 beside.enter_context(live_page(record.path))
-            record.say([*job.notes, *precision_notes(job), *wire_notes(job.recipe, 1)])
+            record.say([*job.notes, *precision_notes(job), *job.spec.notes(job.recipe, 1)])
             record.watch.meter.measure_idle()
             if team is not None:
                 return _supervise(team, record)
@@ -106,7 +104,7 @@ def _run_without_take_over(job: Job, record: Recorder, transport: str) -> dict[s
         with World(connect_gloo(world.comm), world.report) as over_gloo:
             return train_rank(over_gloo, job, record.weights)
 
-    warm_up(job.recipe)
+    job.spec.warm_up()
     found = run(work, job.recipe.ranks, on_report=lambda rank, value: record.add(value))[0]
     finish_undisturbed()
     return record.finish(found)

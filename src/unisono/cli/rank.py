@@ -32,8 +32,7 @@ from unisono.limits import as_shortage
 from unisono.recipe import Recipe
 from unisono.resources import count_together
 from unisono.strategies.devices import local_ranks
-from unisono.strategies.peers import PEERS, devices_of, transport_of
-from unisono.strategies.wire import wire_notes
+from unisono.strategies.registry import find, of
 from unisono.terminal import print
 from unisono.train.alike import check_same_code, check_same_data, check_same_run, facts_of, unlike
 from unisono.train.job import Job, load_data, prepare
@@ -59,8 +58,8 @@ def as_rank(
 ) -> dict[str, Any] | None:
     """The run, to the end; its summary, on rank 0. notes: to be said before it starts. beside: for a live page. trust:
     which of its code may run."""
-    transport = recipe.transport
-    if transport == "auto" and recipe.strategy in PEERS and placement.local_size == placement.size:
+    transport, spec = recipe.transport, find(recipe.strategy)
+    if transport == "auto" and spec is not None and spec.external and placement.local_size == placement.size:
         transport = "shm"  # for losses and scores: over gloo they would slow down whoever is to be compared
     with connect(placement, transport, DEFAULT_TIMEOUT_S, join) as comm, _nobody_left_waiting(comm):
         try:
@@ -77,7 +76,8 @@ def as_rank(
                 check_same_data(facts, all_told(comm, job.all_data_sha256 if first else ""), "rank")
             neighbours = [rank for rank, node in enumerate(nodes) if node == nodes[comm.rank]]
             count_together(cores_together(comm, neighbours))
-            moves, devices = transport_of(job.recipe, comm.transport), devices_of(job.recipe, local_ranks(nodes))
+            moves = job.spec.transport(job.recipe, comm.transport)
+            devices = job.spec.devices(job.recipe, local_ranks(nodes))
             record = tell_all(comm, lambda: Recorder(job, moves, None, origin.snapshot, devices, anew=again))
             refuge = told(comm, lambda: record and [str(record.path.resolve()), record.token])
             energy = NodeEnergy(comm, nodes, devices, job.recipe.watts_per_core)
@@ -96,7 +96,7 @@ def as_rank(
                 if beside is not None:
                     beside.enter_context(live_page(record.path))
                 record.say([*notes, *job.notes, *precision_notes(job)])
-                record.say([*wire_notes(job.recipe, len(set(nodes))), *unlike(facts, "rank")])
+                record.say([*job.spec.notes(job.recipe, len(set(nodes))), *unlike(facts, "rank")])
                 places = Places(record.weights, record.path / SNAPSHOTS)
                 here = {rank: pid for rank, pid in enumerate(pids) if nodes[rank] == nodes[0]}
                 tick = partial(record.watch.tick, here)
@@ -154,7 +154,7 @@ def _begin(comm: Communicator, recipe: Recipe, restarts: int, trust: Trust = ANY
     recipe = replace(recipe, **seen["changed"])
     _check_trust(comm, recipe, trust)
     check_layout(comm, recipe)
-    if recipe.strategy == "local" and recipe.allreduce != "arena":
+    if of(recipe).state_in_parts(1):
         refuse_faults(recipe)  # what makes up its state is in many places
     job = prepare(recipe, load_once(comm, lambda: load_data(recipe)))
     told(comm, lambda: check_snapshot(job, found[0]) if found else None)
