@@ -28,6 +28,7 @@ from unisono.strategies.asynchronous.deals import Deal
 from unisono.strategies.asynchronous.shaping import Shaping
 from unisono.strategies.base import NotFinite
 from unisono.strategies.shared import padded
+from unisono.strategies.specs.asynchronous import terms_of
 from unisono.train.job import Job
 from unisono.train.weights import Weights
 
@@ -60,7 +61,7 @@ def train_in_turn(job: Job) -> Found:
 
 def _train(job: Job, model: Model) -> tuple[np.ndarray, float]:
     """The parameters at the end, and the mean staleness."""
-    recipe, terms, pushes = job.recipe, job.terms(model), job.updates
+    recipe, terms, pushes = job.recipe, terms_of(job, model), job.updates
     params = np.zeros(padded(model.layout.length), np.float32)
     model.init(params[: model.layout.length], np.zeros(0, np.float32), generator(recipe.seed, "init"))
     ranks = range(recipe.masters, recipe.ranks)

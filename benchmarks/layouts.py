@@ -35,7 +35,6 @@ from unisono.data.sources import load
 from unisono.errors import UnisonoError
 from unisono.launch.connect import connect_gloo
 from unisono.recipe import Recipe
-from unisono.strategies.peers import warm_up
 from unisono.train.job import prepare
 from unisono.train.team import Places, Team
 from unisono.train.trainer import train
@@ -87,7 +86,7 @@ def trained(recipe: Recipe, data: Dataset) -> Cell:
     if recipe.strategy == "sync":
         results = list(Team(job, Places()).train(hear).results.values())
     else:
-        warm_up(job.recipe)
+        job.spec.warm_up()
 
         def work(world: World) -> dict[str, Any]:
             with World(connect_gloo(world.comm), world.report) as over_gloo:

@@ -77,12 +77,13 @@ def test_imports_point_downward(path):
                 "models/torch/",
                 "loop/",
                 "world.py",  # for types only
+                "train/job.py",  # as well
                 "train/model_card.py",  # as well
                 "strategies/torch_",
                 "strategies/harness.py",
                 "strategies/ddp.py",
                 "strategies/accelerate.py",
-                "strategies/peers.py",
+                "strategies/specs/",
                 "measure/profile/torch_engine.py",
                 "doctor/probes/torch.py",
             ],
@@ -371,6 +372,65 @@ def test_the_memory_of_a_run_is_made_and_attached_in_one_place():
         "Boxes": {"strategies/asynchronous/boxes.py"},
         "Member": {"arena/arena.py"},
     }
+
+
+STRATEGIES = {"sync", "local", "async", "ddp", "accelerate"}
+OTHER_MEANINGS = {"launch/slurm/steps.py": "the launcher of Accelerate"}
+
+
+def strategies_told_apart(source: str) -> list[str]:
+    """Expressions that tell strategies apart by name: comparisons, and tables to look a name up in."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Compare) and not isinstance(node.ops[0], ast.Is | ast.IsNot):
+            constants = {leaf.value for leaf in ast.walk(node) if isinstance(leaf, ast.Constant)}
+            arena = "arena" in constants and "allreduce" in ast.unparse(node)
+            if constants & STRATEGIES or arena:
+                found.append(ast.unparse(node))
+        elif isinstance(node, ast.Tuple | ast.List | ast.Set):
+            values = [leaf.value if isinstance(leaf, ast.Constant) else None for leaf in node.elts]
+            if values and set(values) <= STRATEGIES:
+                found.append(ast.unparse(node))
+        elif isinstance(node, ast.match_case):
+            constants = {leaf.value for leaf in ast.walk(node.pattern) if isinstance(leaf, ast.Constant)}
+            found += [ast.unparse(node.pattern)] if constants & STRATEGIES else []
+    return found
+
+
+def test_strategies_are_told_apart_in_the_registry_only():
+    """Others ask the spec of a recipe: `registry.of(recipe).asynchronous`."""
+    found = {
+        name: told
+        for path in FILES
+        if not (name := str(path.relative_to(SOURCE))).startswith("strategies/")
+        and (told := strategies_told_apart(path.read_text()))
+    }
+    assert found.keys() == OTHER_MEANINGS.keys(), found
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("recipe.strategy == 'async'", True), ("'local' != name", True), ("name in ('sync', 'local')", True),
+        ("OURS = ('sync', 'local')", True), ("recipe.allreduce != 'arena'", True),
+        ("match name:\n case 'ddp': pass", True),
+        ("run.recipe.get('strategy') == 'local'", True), ("replace(recipe, strategy='sync')", False),
+        ("recipe.allreduce == 'native'", False), ("find_spec('accelerate') is None", False),
+        ("EXTRAS = ('torch', 'accelerate')", False),
+    ],
+)  # fmt: skip
+def test_telling_strategies_apart_is_seen(line, told):
+    assert bool(strategies_told_apart(line)) is told
+
+
+def test_the_supervisor_names_no_strategy():
+    """Nor does it import one."""
+    supervisor = re.compile(r"strategies\.(sync|local|asynchronous|specs|registry|ddp|accelerate)")
+    for path in (SOURCE / "launch").rglob("*.py"):
+        assert not supervisor.search(path.read_text()), path
+        constants = {node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)}
+        assert path.parent.name == "slurm" or not constants & STRATEGIES, path
+    assert not any("asynchronous" in name for name in imported(SOURCE / "train" / "team.py"))
 
 
 def test_files_are_short():

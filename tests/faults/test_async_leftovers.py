@@ -129,7 +129,7 @@ def test_gradients_that_were_collected_and_not_applied_are_not_done(monkeypatch,
     finally:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
-    boxes = team._setup.boxes
+    boxes = team._hooks.setup.boxes
     log = [boxes.entry(number) for number in range(boxes.ordered(1))]
     last = max(number for number, entry in enumerate(log) if entry.updates)
     applied = {entry.batch for entry in log[: last + 1] if entry.kind in (PUSH, DROP)}

@@ -7,8 +7,8 @@ import pytest
 from support.strategies.peers_cases import JOB, NORMED, ROUNDING, distance, ends_agree, run_all
 from unisono.errors import UserError
 from unisono.recipe import Recipe
-from unisono.strategies import peers
-from unisono.strategies.peers import resolve
+from unisono.strategies.registry import resolve
+from unisono.strategies.specs import external
 
 BY = {"strategy": "accelerate"}
 
@@ -53,13 +53,8 @@ def test_all_ranks_stop_early_at_once(found):
     assert 1 <= found["stopping"]["ends"][0]["epochs"] < 5
 
 
-def test_fp16_on_processors_is_refused_for_it_would_do_nothing():
-    with pytest.raises(UserError, match="Accelerate would compute in fp32, and say nothing"):
-        resolve(Recipe(strategy="accelerate", precision="fp16", device="cpu"))
-
-
 def test_without_the_package_there_is_a_hint(monkeypatch):
-    monkeypatch.setattr(peers, "find_spec", lambda name: None if name == "accelerate" else object())
+    monkeypatch.setattr(external, "find_spec", lambda name: None if name == "accelerate" else object())
     with pytest.raises(UserError) as error:
         resolve(Recipe(strategy="accelerate"))
     assert "--strategy accelerate needs the package accelerate" in str(error.value)

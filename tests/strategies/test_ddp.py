@@ -9,7 +9,7 @@ from support.strategies.peers_cases import JOB, NORMED, ROUNDING, distance, ends
 from unisono.errors import UserError
 from unisono.recipe import Recipe
 from unisono.strategies.harness import explained
-from unisono.strategies.peers import resolve
+from unisono.strategies.registry import resolve
 
 OWN = """
 import torch
@@ -152,30 +152,6 @@ def test_mixed_precision(found):
         assert found[name]["ends"][0]["train_loss"] == pytest.approx(loss, rel=0.05)
         assert found[name]["ends"][0]["train_loss"] != loss
     assert distance(found["bf16 sync"], found["bf16 ddp"]) < distance(found["bf16 sync"], found["plain sync"])
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"strategy": "dpd"}, "did you mean 'ddp'"),
-        ({"device": "gpu"}, "there are: cpu, auto, cuda"),
-        ({"device": "cuda"}, "--strategy ddp or --strategy accelerate on GPUs"),
-        ({"strategy": "ddp", "device": "cuda"}, "torch sees no GPU here"),
-        ({"strategy": "ddp", "engine": "numpy"}, "--engine numpy with --strategy ddp"),
-        ({"strategy": "ddp", "optimizer": "lars"}, "torch has none\nHINT: use momentum"),
-        ({"strategy": "ddp", "slow": "1:4"}, "--slow 1:4 with --strategy ddp: its ranks compute and wait at once"),
-        ({"strategy": "ddp", "shards": 8}, "give --shards 2, or 0"),
-        ({"strategy": "ddp", "allreduce": "ring"}, "torch sums the gradients itself"),
-        ({"strategy": "ddp", "snapshot_every": "2epochs"}, "--snapshot-every 2epochs with --strategy ddp"),
-        ({"strategy": "ddp", "resume": "runs/one"}, "it has no snapshots"),
-        ({"strategy": "ddp", "sync_batchnorm": True}, "--sync-batchnorm with --strategy ddp"),
-    ],
-)
-def test_what_cannot_be_is_refused_before_any_process_starts(options, message, monkeypatch):
-    monkeypatch.setattr("unisono.strategies.peers._gpus", lambda: 0)
-    with pytest.raises(UserError) as error:
-        resolve(Recipe(**options))
-    assert message in str(error.value)
 
 
 @pytest.mark.parametrize(

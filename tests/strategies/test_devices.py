@@ -4,8 +4,9 @@ import pytest
 
 from unisono.errors import UserError
 from unisono.recipe import Recipe
-from unisono.strategies import peers
+from unisono.strategies import registry
 from unisono.strategies.devices import check_devices, check_one_kind, choose_device, device_of, local_ranks
+from unisono.strategies.specs import external
 
 
 @pytest.mark.parametrize(
@@ -38,16 +39,17 @@ def test_ranks_that_chose_differently_are_refused():
 
 @pytest.mark.parametrize("strategy", ["ddp", "accelerate"])
 def test_a_recipe_on_a_machine_with_two_gpus(monkeypatch, strategy):
-    monkeypatch.setattr(peers, "_gpus", lambda: 2)
-    monkeypatch.setattr(peers, "find_spec", lambda name: object())
-    recipe = peers.resolve(Recipe(strategy=strategy, ranks=2))
+    monkeypatch.setattr(external, "_gpus", lambda: 2)
+    monkeypatch.setattr(external, "find_spec", lambda name: object())
+    recipe = registry.resolve(Recipe(strategy=strategy, ranks=2))
     assert recipe.device == "cuda"
-    peers.check_gpus(recipe)
-    assert peers.devices_of(recipe, range(2)) == ["cuda:0", "cuda:1"]
-    assert peers.transport_of(recipe, "shm") == "nccl"
-    assert peers.resolve(Recipe(strategy=strategy, ranks=2, device="cpu")).device == "cpu"
+    spec = registry.of(recipe)
+    spec.check_devices(recipe)
+    assert spec.devices(recipe, range(2)) == ["cuda:0", "cuda:1"]
+    assert spec.transport(recipe, "shm") == "nccl"
+    assert registry.resolve(Recipe(strategy=strategy, ranks=2, device="cpu")).device == "cpu"
     with pytest.raises(UserError, match="3 ranks on this node, and torch sees 2 GPUs"):
-        peers.check_gpus(peers.resolve(Recipe(strategy=strategy, ranks=3)))
-    sync = peers.resolve(Recipe(ranks=3))
-    peers.check_gpus(sync)
-    assert peers.devices_of(sync, range(3)) == []
+        spec.check_devices(registry.resolve(Recipe(strategy=strategy, ranks=3)))
+    sync = registry.resolve(Recipe(ranks=3))
+    registry.of(sync).check_devices(sync)
+    assert registry.of(sync).devices(sync, range(3)) == []

@@ -19,12 +19,12 @@ from unisono.optim.norms import Segments
 from unisono.optim.options import OptimizerOptions
 from unisono.optim.scaling import Scaling
 from unisono.rng import generator
-from unisono.strategies import make as make_strategy
 from unisono.strategies.base import Strategy
 from unisono.strategies.journeys import Journeys
-from unisono.strategies.local import make_local
+from unisono.strategies.local import join_local, make_local_replica
 from unisono.strategies.rhythm import Rhythm
 from unisono.strategies.shared import Extent
+from unisono.strategies.specs.sync import make_on_arena
 from unisono.strategies.wire import wire_type
 
 PLAN = Plan(SAMPLES, 24, 8, seed=3)  # 203 = 8 x 24 + 11: the last batch has three shards of 3 and one of 2
@@ -118,7 +118,10 @@ def local(comm: Communicator, case: str, rhythm: Rhythm, allreduce: str, wire: s
     options = OptimizerOptions(**CASES[case][1])
     journeys = Journeys(model_of(case), model_of(case), options, wire_type(wire))
     extent = extent_of(rhythm.plan, comm.size, journeys.state_vectors)
-    return make_local(comm, journeys, rhythm, extent, allreduce, generator(rhythm.plan.seed, "init"))
+    rng = generator(rhythm.plan.seed, "init")
+    if allreduce == "arena":
+        return join_local(comm, journeys, rhythm, extent, rng)
+    return make_local_replica(comm, journeys, rhythm, extent, allreduce, rng)
 
 
 def outcome(world: unisono.World, case: str, rhythm: Rhythm, allreduce: str = "arena", wire: str = "fp32") -> dict:
@@ -179,7 +182,7 @@ def test_a_step_at_a_time_with_plain_sgd_it_is_sync_but_for_rounding(monkeypatch
     def synchronous(world: unisono.World) -> dict:
         model, options = model_of("plain"), OptimizerOptions(**CASES["plain"][1])
         rng = generator(PLAN.seed, "init")
-        strategy = make_strategy(world.comm, model, options, extent_of(PLAN, world.size), "arena", rng)
+        strategy = make_on_arena(world.comm, model, options, extent_of(PLAN, world.size), rng)
         losses = train(strategy, "plain", PLAN, options.lr)
         return {"params": strategy.params[: model.layout.length].copy(), "losses": losses} | {
             "buffers": strategy.buffers.copy()

@@ -9,12 +9,13 @@ import unisono
 from unisono.comm.allreduce import ALGORITHMS
 from unisono.data.loader import Loader
 from unisono.data.shards import Plan
+from unisono.models.base import Model
 from unisono.models.nets import build
 from unisono.optim.options import OptimizerOptions
 from unisono.rng import generator
-from unisono.strategies import make
-from unisono.strategies.base import Batch
+from unisono.strategies.base import Batch, Strategy
 from unisono.strategies.shared import Extent
+from unisono.strategies.specs.sync import make_on_arena, make_replica
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((100, 12)).astype(np.float32)
@@ -22,11 +23,18 @@ Y = RNG.integers(0, 4, 100)
 PLAN = Plan(100, 30, 6, seed=1)
 
 
+def made(world: unisono.World, model: Model, options: OptimizerOptions, extent: Extent, allreduce: str) -> Strategy:
+    rng = generator(1, "init")
+    if allreduce == "arena":
+        return make_on_arena(world.comm, model, options, extent, rng)
+    return make_replica(world.comm, model, options, extent, allreduce, rng)
+
+
 def train(world: unisono.World, allreduce: str) -> dict:
     model = build("bn-mlp:9", 12, 4)
     extent = Extent(world.size, PLAN.shards, (PLAN.live(0), PLAN.live(PLAN.steps_per_epoch - 1)), PLAN.steps_per_epoch)
     options = OptimizerOptions("momentum", lr=0.1, clip=1.0)
-    strategy = make(world.comm, model, options, extent, allreduce, generator(1, "init"))
+    strategy = made(world, model, options, extent, allreduce)
     loader, losses = Loader(PLAN, X, Y), []
     for epoch in range(3):
         order = PLAN.order(epoch)
@@ -92,7 +100,7 @@ def test_scores_that_one_rank_writes_are_known_to_all(allreduce):
     def work(world: unisono.World) -> list:
         model = build("mlp:4", 12, 4)
         extent = Extent(world.size, PLAN.shards, (PLAN.live(0),), PLAN.steps_per_epoch, blocks=3)
-        strategy = make(world.comm, model, OptimizerOptions("sgd", lr=0.1), extent, allreduce, generator(1, "init"))
+        strategy = made(world, model, OptimizerOptions("sgd", lr=0.1), extent, allreduce)
 
         def tell(table: np.ndarray) -> None:
             strategy.scores[1] = 0.5, 0.25, 1.0

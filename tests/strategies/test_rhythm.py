@@ -2,12 +2,10 @@
 
 import doctest
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from unisono.data.shards import Plan
-from unisono.errors import UserError
 from unisono.recipe import Recipe
 from unisono.strategies import rhythm as module
 from unisono.strategies.rhythm import Rhythm, resolve_local
@@ -40,22 +38,3 @@ def test_what_the_module_says_of_itself():
 def test_the_number_of_steps_is_filled_in():
     assert resolve_local(Recipe(strategy="local")).sync_every == 16
     assert resolve_local(Recipe(strategy="local", sync_every=1)).sync_every == 1
-    assert resolve_local(Recipe()) == Recipe()
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"sync_every": 0}, "--sync-every 0: not a number of steps\nHINT: give 1 or more"),
-        ({"sync_every": -2}, "--sync-every -2"),
-        ({"sync_every": "often"}, "--sync-every often"),
-        ({"local_after": -1}, "--local-after -1 in a run of 20 epochs"),
-        ({"local_after": 20}, "--local-after 20 in a run of 20 epochs\nHINT: give 0 or more and less than --epochs"),
-        ({"strategy": "sync", "sync_every": 16}, "--sync-every 16 with --strategy sync.*\nHINT: use --strategy local"),
-        ({"strategy": "sync", "sync_every": 0}, "--sync-every 0 with --strategy sync"),
-        ({"strategy": "ddp", "local_after": 2}, "--local-after 2 with --strategy ddp"),
-    ],
-)
-def test_mistakes_are_named(options, message):
-    with pytest.raises(UserError, match=message):
-        resolve_local(Recipe(**{"strategy": "local"} | options))

@@ -43,7 +43,7 @@ def run(recipe: Recipe, folder: Path, snapshot: Snapshot | None = None) -> tuple
 
 
 def batches(team: Team, epoch: int) -> list[int]:
-    boxes = team._setup.boxes
+    boxes = team._hooks.setup.boxes
     return [entry.batch for entry in map(boxes.entry, range(boxes.ordered(epoch))) if entry.kind == PUSH]
 
 
@@ -86,7 +86,7 @@ def test_when_no_rank_is_left_what_is_in_the_log_is_applied(monkeypatch, tmp_pat
     with monkeypatch.context() as patch:
         patch.setattr(Part, "_answer", dies)
         team, _ = run(replace(RECIPE, respawn=False), tmp_path)
-    boxes = team._setup.boxes
+    boxes = team._hooks.setup.boxes
     applied = [boxes.words[boxes.part(number)] for number in range(2)]
     assert applied == [boxes.words[0]] * 2  # both parts are where the log is
     log = [boxes.entry(number) for number in range(boxes.ordered(1))]

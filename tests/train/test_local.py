@@ -156,11 +156,6 @@ def test_what_replicas_are_cannot_change_within_a_run(tmp_path, options):
         check_same(changed, require_newest(tmp_path))
 
 
-def test_synchronised_batch_norm_is_refused():
-    with pytest.raises(UserError, match="--sync-batchnorm with --strategy local"):
-        prepare(replace(RECIPE, sync_batchnorm=True))
-
-
 def test_ranks_are_expected_to_contribute_what_their_replicas_have_seen():
     """The last meeting of an epoch stands for two steps: one of 16 samples in 8 shards, one of 10 in five."""
     assert _dealt(prepare(replace(RECIPE, ranks=4))) == [8 / 26, 8 / 26, 6 / 26, 4 / 26]

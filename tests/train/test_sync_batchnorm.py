@@ -21,7 +21,6 @@ def test_it_chooses_the_engine_and_room_for_what_is_exchanged():
     ("options", "message"),
     [
         ({"engine": "numpy"}, "--sync-batchnorm with --engine numpy.*HINT: leave --engine out"),
-        ({"allreduce": "ring"}, "--sync-batchnorm with --allreduce ring.*HINT: leave --allreduce ring out"),
         ({"precision": "fp16"}, "--sync-batchnorm with --precision fp16.*HINT: use --precision bf16"),
         ({"model": "mlp:7"}, "--sync-batchnorm, and .* has no batch norm.*HINT: leave --sync-batchnorm out"),
     ],

@@ -13,7 +13,7 @@ from unisono.errors import RankFailed, UserError
 from unisono.models.base import Model
 from unisono.models.nets import build
 from unisono.recipe import Recipe
-from unisono.strategies import make
+from unisono.strategies.specs.sync import make_replica
 from unisono.train.early_stop import enough
 from unisono.train.evaluate import blocks_of, measure_blocks, score_of
 from unisono.train.job import prepare
@@ -115,7 +115,7 @@ def test_evaluation_counts_every_sample_once(ranks):
     x, y = job.dataset.part("train")
 
     def work(world):
-        strategy = make(world.comm, model, job.optimizer, job.extent(), "native", np.random.default_rng(0))
+        strategy = make_replica(world.comm, model, job.optimizer, job.extent(), "native", np.random.default_rng(0))
         model.bind(params, np.empty(0, np.float32))
         table = strategy.survey(1, blocks_of(x), measure_blocks(model, x, y), lambda table: None)
         score = score_of(table, len(x))

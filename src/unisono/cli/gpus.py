@@ -21,9 +21,9 @@ def note_of_run(asked: object, recipe: Recipe) -> str:
     """What to say before a run; nothing if no GPUs were asked for, or ranks have them."""
     if not isinstance(asked, Gpus):
         return ""
-    from unisono.strategies.peers import PEERS, resolve
+    from unisono.strategies.registry import of, resolve
 
-    if recipe.strategy not in PEERS:
+    if not of(recipe).supports.gpus:
         return _without(asked, recipe)
     if resolve(recipe).device != "cpu":
         return ""
@@ -35,9 +35,9 @@ def note_of_job(asked: object, recipe: Recipe, sbatch: Sequence[str]) -> str:
     """The same before a job, whose nodes nobody here can look at. sbatch: further options of the job."""
     if not isinstance(asked, Gpus):
         return ""
-    from unisono.strategies.peers import PEERS
+    from unisono.strategies.registry import of
 
-    if recipe.strategy not in PEERS:
+    if not of(recipe).supports.gpus:
         return _without(asked, recipe)
     if any("gpu" in option or "gres" in option for option in sbatch):
         return ""

@@ -51,12 +51,14 @@ def scale(
     from unisono.measure.scale import cells_of_grid, default_grid
     from unisono.recipe_reading import load
     from unisono.resources import usable_cores
+    from unisono.strategies.registry import of
 
     loaded = load(recipe, given_options(options))
-    if loaded.strategy == "async":
+    if not of(loaded).supports.scale:
         raise UserError(
-            "scale with --strategy async: its ranks are masters and workers, and a push is as large on any number",
-            hint="compare them: unisono compare --strategy async --over masters+ranks=1+2,1+3,1+5",
+            f"scale with --strategy {loaded.strategy}: its ranks are masters and workers, and a push is as large on "
+            "any number",
+            hint=f"compare them: unisono compare --strategy {loaded.strategy} --over masters+ranks=1+2,1+3,1+5",
         )
     runner = runner_of(jobs, waiting)
     asked = grid.grid or default_grid(usable_cores())

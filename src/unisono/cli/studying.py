@@ -28,7 +28,7 @@ from unisono.measure.study_options import StudyOptions
 from unisono.report.console import Console
 from unisono.report.verdict import plural, readable_s
 from unisono.resources import usable_cores
-from unisono.strategies.peers import resolve
+from unisono.strategies.registry import resolve
 from unisono.study.cells import Cell
 from unisono.study.disk import writing
 from unisono.study.estimate import estimate_s, try_out

@@ -56,6 +56,7 @@ def tune(
     from unisono.recipe_reading import load
     from unisono.report.verdict import plural
     from unisono.resources import available_bytes, usable_cores
+    from unisono.strategies.registry import of
     from unisono.study.disk import writing
     from unisono.study.inputs import inputs_of
     from unisono.study.records import Records, default_path
@@ -63,7 +64,7 @@ def tune(
 
     loaded = load(recipe, given_options(options))
     check_data_dir(loaded.data, loaded.data_dir)
-    if loaded.strategy != "sync" or loaded.transport not in ("auto", "shm"):
+    if not of(loaded).supports.tune or loaded.transport not in ("auto", "shm"):
         raise UserError(
             f"tune with --strategy {loaded.strategy} and --transport {loaded.transport}: it tries sync on this machine",
             hint="leave both out",

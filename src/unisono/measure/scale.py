@@ -16,12 +16,11 @@ from unisono.errors import UserError
 from unisono.measure.options import words
 from unisono.optim.schedules import scaled
 from unisono.recipe import DEFAULT_SHARDS, Recipe
+from unisono.strategies.registry import of
 from unisono.study.cells import Cell
 
 MOST_RANKS = 4096
 """Processes on one machine, beyond which nobody means it."""
-OURS = ("sync", "local")
-"""Strategies whose shards belong to the recipe."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +83,7 @@ def cells_with_grid(cells: Sequence[Cell], grid: str, *, several: bool) -> list[
 
 
 def _of_ranks(recipe: Recipe, ranks: int) -> Recipe:
-    alone = recipe.strategy in OURS and recipe.batch_size_per_rank and not recipe.shards
+    alone = of(recipe).recipe_shards and recipe.batch_size_per_rank and not recipe.shards
     return replace(recipe, ranks=ranks, shards=ranks if alone else recipe.shards)
 
 
@@ -94,7 +93,7 @@ def strong_problem(recipe: Recipe, ranks: int, most: int) -> Recipe:
         batch = each * recipe.ranks
         lr = scaled(recipe.lr, recipe.scale_lr, batch, each)
         recipe = replace(recipe, batch_size=batch, batch_size_per_rank=0, lr=lr, scale_lr="none")
-    if recipe.strategy in OURS and recipe.shards == 0 and most > DEFAULT_SHARDS:
+    if of(recipe).recipe_shards and recipe.shards == 0 and most > DEFAULT_SHARDS:
         recipe = replace(recipe, shards=most)
     return replace(recipe, ranks=ranks)
 
@@ -104,7 +103,7 @@ def weak_problem(recipe: Recipe, ranks: int, most: int) -> Recipe:
     each = recipe.batch_size_per_rank or recipe.batch_size
     if isinstance(each, str):
         raise UserError(f"--weak with --batch-size {each}: it cannot grow", hint="give a number")
-    shards = min(recipe.shards or DEFAULT_SHARDS, each) * ranks if recipe.strategy in OURS else recipe.shards
+    shards = min(recipe.shards or DEFAULT_SHARDS, each) * ranks if of(recipe).recipe_shards else recipe.shards
     return replace(recipe, ranks=ranks, batch_size_per_rank=each, shards=shards)
 
 

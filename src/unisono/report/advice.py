@@ -11,6 +11,7 @@ from typing import Any
 
 from unisono.energy.others import disturbance
 from unisono.report.tally import Tally
+from unisono.strategies.registry import sums_in_arena
 
 FELT = 0.1
 """Share of the computing time from which on the price of shards is worth a word."""
@@ -40,7 +41,7 @@ def shard_cost(summary: dict[str, Any]) -> float:
 
 def same_bits(summary: dict[str, Any]) -> bool:
     """Whether another number of ranks would have given the same weights."""
-    return summary["allreduce"] == "arena" and not summary["batch_size_per_rank"]
+    return sums_in_arena(summary["allreduce"]) and not summary["batch_size_per_rank"]
 
 
 def disturbed(summary: dict[str, Any], tally: Tally, cores: int) -> str:

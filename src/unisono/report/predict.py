@@ -96,7 +96,8 @@ def _knee(network: str, rows: Sequence[Row]) -> str:
     top = max(done, key=lambda row: row["samples_per_s"])
     if top is not done[-1]:
         told += f"; beyond {plural(top['nodes'], 'node')} it gets slower"
-    other = next((row for row in done if row["best"] != "sync" and row["nodes"] > 1), None)
+    faster = [row for row in done if row.get("best_efficiency", row["efficiency"]) > row["efficiency"]]
+    other = next((row for row in faster if row["nodes"] > 1), None)
     if other is not None:
         told += f"; from {other['nodes']} nodes on {other['best']} is faster"
     return told + "."

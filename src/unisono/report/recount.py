@@ -25,6 +25,7 @@ from unisono.report.tally import TIMES, Tally, dealt_of
 from unisono.report.verdict import findings
 from unisono.safetensors_file import read_header
 from unisono.shapes import count_elements
+from unisono.strategies.registry import find
 from unisono.strategies.rhythm import DEFAULT_EVERY, Rhythm
 
 NEEDED = (
@@ -122,22 +123,28 @@ def dealt_to(run: Run, ranks: int) -> list[float]:
     plan, steps = plan_of(run), None
     if plan is None:
         return [1 / ranks] * ranks
-    if run.recipe.get("strategy") == "local" and plan.steps_per_epoch * plan.shards <= MOST_SHARDS:
+    if _has_replicas(run) and plan.steps_per_epoch * plan.shards <= MOST_SHARDS:
         steps = Rhythm(plan, _whole(run, "sync_every") or DEFAULT_EVERY).span(1, plan.steps_per_epoch - 1)
     return dealt_of(plan, ranks, min(masters_of(run), ranks - 1), steps)
 
 
 def meetings_of(run: Run, plan: Plan, epoch: int) -> int:
     """How often ranks met in the steps of an epoch."""
-    if run.recipe.get("strategy") != "local":
+    if not _has_replicas(run):
         return plan.steps_per_epoch
     return Rhythm(plan, _whole(run, "sync_every") or DEFAULT_EVERY, _whole(run, "local_after")).meetings(epoch)
 
 
 def masters_of(run: Run) -> int:
     """Ranks of an asynchronous run that own parameters: the first ones; 0 for other runs."""
-    masters = _whole(run, "masters")
-    return masters if run.recipe.get("strategy") == "async" and masters < run.size else 0
+    masters, spec = _whole(run, "masters"), find(run.recipe.get("strategy"))
+    return masters if spec is not None and spec.asynchronous and masters < run.size else 0
+
+
+def _has_replicas(run: Run) -> bool:
+    """Whether each shard had parameters of its own, averaged now and then."""
+    spec = find(run.recipe.get("strategy"))
+    return spec is not None and spec.shards_are_replicas
 
 
 def contributions_of(run: Run) -> dict[str, np.ndarray]:

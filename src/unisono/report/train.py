@@ -38,7 +38,7 @@ class Setting:
 def opening(job: Job, setting: Setting) -> str:
     """What will be trained, by whom, and what to know about it."""
     recipe, plan = job.recipe, job.plan
-    shared = recipe.allreduce == "arena"
+    shared = job.spec.supports.any_ranks
     size = plan.batch_samples(0)  # not plan.global_batch: there may be fewer samples than that
     bits = f"same bits on {_count(min(recipe.shards, size))}"
     if not shared or setting.dependences:
@@ -48,7 +48,7 @@ def opening(job: Job, setting: Setting) -> str:
     where = f" on {_places(setting.hosts)}" if setting.hosts else ""
     lines = [
         f"unisono train: {recipe.model} on {recipe.data}, {plan.samples:,} samples; {setting.engine} engine, "
-        f"{_way(recipe, setting)}, {plural(recipe.ranks, 'rank')} x "
+        f"{_way(job, setting)}, {plural(recipe.ranks, 'rank')} x "
         f"{plural(recipe.threads, 'thread')}{where}, {plural(setting.cores, 'core')}",
         f"{plural(recipe.shards, 'shard')}{empty}: {bits}; {batch}, {plural(plan.steps_per_epoch, 'step')} an epoch",
     ]
@@ -57,7 +57,7 @@ def opening(job: Job, setting: Setting) -> str:
             f"Warning: on this processor the bits of a shard depend on {', and on '.join(setting.dependences)}.\n"
             "HINT: unisono doctor tells more; another version of NumPy or torch may have other kernels"
         )
-    if recipe.strategy == "async":
+    if job.spec.asynchronous:
         return "\n".join([lines[0], opening_line(recipe, job.updates)])
     if job.rhythm is not None:
         lines.append(_replicas(recipe))
@@ -83,14 +83,14 @@ def opening(job: Job, setting: Setting) -> str:
     return "\n".join(lines)
 
 
-def _way(recipe: Recipe, setting: Setting) -> str:
+def _way(job: Job, setting: Setting) -> str:
     """What sums gradients, over what; on which devices, where there is a choice."""
-    if recipe.strategy == "async":
+    if job.spec.asynchronous:
         return f"{setting.transport} {'boxes' if setting.transport == 'shm' else 'messages'}"
-    if recipe.strategy in ("sync", "local"):
-        return f"{setting.transport} {recipe.allreduce}"
+    if not job.spec.external:
+        return f"{setting.transport} {job.recipe.allreduce}"
     devices = f", {_devices(setting.devices)}" if setting.devices else ""
-    return f"{recipe.strategy} over {setting.transport}{devices}"
+    return f"{job.recipe.strategy} over {setting.transport}{devices}"
 
 
 def _devices(names: Sequence[str]) -> str:

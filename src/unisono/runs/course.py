@@ -23,7 +23,6 @@ from unisono.runs.hosts.base import Host
 from unisono.runs.live_page import live_page
 from unisono.runs.recorder import Recorder
 from unisono.runs.start import find_start
-from unisono.strategies.wire import wire_notes
 from unisono.terminal import print
 from unisono.train.job import Job
 from unisono.train.precision_trial import precision_notes
@@ -89,7 +88,7 @@ class Course:
             if self._record is not None:
                 if self._pages is not None:
                     self._pages.enter_context(live_page(self._record.path))
-                notes = [*job.notes, *precision_notes(job), *wire_notes(job.recipe, place.machines)]
+                notes = [*job.notes, *precision_notes(job), *job.spec.notes(job.recipe, place.machines)]
                 self._record.say([*notes, *place.notes])
             found = host.train(self._record, refuge)
             if self._record is not None:

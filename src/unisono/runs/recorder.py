@@ -84,7 +84,7 @@ class Recorder:
         self._saved = False
         self._tally = Tally(layout.sizes, _dealt(job))
         self._staleness = None
-        if job.recipe.strategy == "async":
+        if job.spec.asynchronous:
             self._staleness = Staleness(Deal.of(job.recipe, job.dataset.classes))
         self._divergence = Divergence(guess_of(job.dataset), job.recipe.lr, job.recipe.epochs)
         self._screen = Screen(job.recipe.epochs, bar=hosts is not None, quiet=quiet)
@@ -319,6 +319,6 @@ class Recorder:
 
 def _dealt(job: Job) -> list[float]:
     """Each rank's share of the samples whose contributions are looked at."""
-    masters = job.recipe.masters if job.recipe.strategy == "async" else 0
+    masters = job.spec.masters(job.recipe)
     alone = None if job.rhythm is None else job.rhythm.span(job.recipe.epochs, job.plan.steps_per_epoch - 1)
     return dealt_of(job.plan, job.recipe.ranks, masters, alone)

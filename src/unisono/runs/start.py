@@ -11,6 +11,7 @@ from typing import Any
 
 from unisono.errors import UserError
 from unisono.recipe import Recipe, option
+from unisono.strategies.registry import of
 from unisono.terminal import print
 from unisono.train.located import FILES
 from unisono.train.resuming import after_restart, as_saved, find_snapshot
@@ -48,7 +49,7 @@ def refuse_faults(recipe: Recipe) -> None:
             raise UserError(
                 f"{option(name)} needs the arena that ranks started by unisono train share",
                 hint=f"leave --transport out: unisono train --ranks {recipe.ranks}; or start it with mpirun or torchrun"
-                if recipe.strategy == "async"
+                if of(recipe).asynchronous
                 else "leave out --transport, --allreduce and --strategy; or start it with mpirun or torchrun",
             )
 
@@ -60,8 +61,8 @@ def check_nodes(recipe: Recipe, nodes: int) -> None:
             f"--sync-batchnorm exchanges statistics in shared memory, and these ranks are on {nodes} nodes",
             hint="leave it out, or use the ranks of one node",
         )
-    if nodes > 1 and recipe.strategy == "local" and (recipe.resume or recipe.snapshot_every):
+    if nodes > 1 and of(recipe).state_in_parts(nodes) and (recipe.resume or recipe.snapshot_every):
         raise UserError(
-            f"snapshots of --strategy local on {nodes} nodes: each has the states of its own replicas only",
+            f"snapshots of --strategy {recipe.strategy} on {nodes} nodes: each has the states of its own replicas only",
             hint="leave --resume and --snapshot-every out, or use the ranks of one node",
         )

@@ -60,19 +60,28 @@ def on_arena(
     return Local(Sync(shared, member, journeys, AVERAGING, on_spare, away), journeys, rhythm)
 
 
-def make_local(
+def join_local(
+    comm: Communicator,
+    journeys: Journeys,
+    rhythm: Rhythm,
+    extent: Extent,
+    rng: np.random.Generator,
+    start: Start = AFRESH,
+) -> "Local":
+    """On an arena per machine; called by every rank of `comm`."""
+    joined = join_arena(comm, journeys, AVERAGING, extent, rng, start)
+    return on_arena(joined.shared, joined.member, journeys, rhythm, away=joined.away)
+
+
+def make_local_replica(
     comm: Communicator,
     journeys: Journeys,
     rhythm: Rhythm,
     extent: Extent,
     allreduce: str,
     rng: np.random.Generator,
-    start: Start = AFRESH,
 ) -> "Local":
-    """As `strategies.make`: on the arena, or by that algorithm over messages; called by every rank of `comm`."""
-    if allreduce == "arena":
-        joined = join_arena(comm, journeys, AVERAGING, extent, rng, start)
-        return on_arena(joined.shared, joined.member, journeys, rhythm, away=joined.away)
+    """Over messages, averaged by that algorithm; called by every rank of `comm`."""
     terms = Terms(journeys.wire, extent.shards, extent.steps)
     replica, length = Replica(comm, journeys, AVERAGING, allreduce, extent.epochs, terms), journeys.layout.length
     replica.start(journeys, rng)

@@ -54,16 +54,8 @@ class Rhythm:
 
 
 def resolve_local(recipe: Recipe) -> Recipe:
-    """The recipe with `--sync-every` as a number, if its strategy is local; a `UserError` for what cannot be."""
+    """A recipe of `local` with `--sync-every` as a number; a `UserError` for what cannot be."""
     every = recipe.sync_every
-    if recipe.strategy != "local":
-        for option, given in (("--sync-every", every), ("--local-after", recipe.local_after or "")):
-            if given != "":
-                raise UserError(
-                    f"{option} {given} with --strategy {recipe.strategy}, whose ranks do not walk alone",
-                    hint=f"use --strategy local, or leave {option} out",
-                )
-        return recipe
     if every == "":
         every = DEFAULT_EVERY
     if isinstance(every, str) or every < 1:

@@ -29,17 +29,16 @@ def wire_type(name: str) -> np.dtype | None:
     return dtype
 
 
-def check_wire(recipe: Recipe) -> None:
-    """A `UserError` for what cannot be."""
+def check_wire(recipe: Recipe, *, supported: bool, strategy: str) -> None:
+    """A `UserError` for what cannot be. supported: by the strategy, which that option chose."""
     if recipe.wire not in WIRES:
         raise unknown_name("--wire", recipe.wire, WIRES)
     if recipe.wire == "fp32":
         return
-    if recipe.strategy != "local" and (recipe.strategy != "sync" or recipe.allreduce != "arena"):
-        what = f"--strategy {recipe.strategy}" if recipe.strategy != "sync" else f"--allreduce {recipe.allreduce}"
+    if not supported:
         raise UserError(
-            f"--wire {recipe.wire} with {what}: only sync between nodes, and local, round what they exchange",
-            hint=f"leave --wire out, or {what}",
+            f"--wire {recipe.wire} with {strategy}: only sync between nodes, and local, round what they exchange",
+            hint=f"leave --wire out, or {strategy}",
         )
     if find_spec("ml_dtypes") is None:
         raise UserError(
@@ -49,8 +48,8 @@ def check_wire(recipe: Recipe) -> None:
 
 
 def wire_notes(recipe: Recipe, nodes: int) -> list[str]:
-    """What a user who rounds should know."""
-    if recipe.wire == "fp32" or recipe.strategy != "sync":
+    """What a user should know who rounds what nodes exchange."""
+    if recipe.wire == "fp32":
         return []
     if nodes == 1:
         return [f"--wire {recipe.wire} has no effect: all ranks are on one node, where nothing is sent."]

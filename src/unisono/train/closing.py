@@ -121,7 +121,7 @@ class Closing:
         loss, accuracy = self._trained()
         ranks = [{"host": host, **row} for host, row in zip(strategy.hosts, strategy.times(epoch), strict=True)]
         timed = sum(plan.batch_samples(step) for step in range(clock.from_step, plan.steps_per_epoch))
-        if self._job.recipe.strategy == "async":  # whose one step may have been done in part before it was resumed
+        if self._job.spec.asynchronous:  # whose one step may have been done in part before it was resumed
             timed = sum(entry["samples"] for entry in ranks)
         # Nothing was timed of an epoch whose steps were all done before the run was resumed.
         epoch_s = max(0.0, clock.ended - clock.begun)

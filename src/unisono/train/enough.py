@@ -13,6 +13,7 @@ import os
 from unisono.errors import UserError
 from unisono.limits import MIB, check_limits
 from unisono.recipe import Recipe
+from unisono.strategies.registry import of
 
 RANK_BYTES = {"torch": 15 * MIB}
 USUAL_BYTES = 6 * MIB
@@ -30,7 +31,7 @@ def check_machine(recipe: Recipe, ranks: int = 0) -> None:
 
 def check_samples(recipe: Recipe, size: int, samples: int) -> None:
     """A `UserError` if a batch of `size`, of all the `samples` that there are, has none for some rank."""
-    if size >= recipe.ranks or recipe.strategy == "async":
+    if size >= recipe.ranks or of(recipe).asynchronous:
         return
     raise UserError(
         f"a batch of {size} sample{'s' * (size > 1)} for {recipe.ranks} ranks leaves ranks without work",
@@ -43,13 +44,13 @@ def check_samples(recipe: Recipe, size: int, samples: int) -> None:
 def check_shards(recipe: Recipe) -> None:
     """A `UserError` if the recipe names fewer shards than ranks; 0 is as many as are needed."""
     shards, ranks = recipe.shards, recipe.ranks
-    if not 0 < shards < ranks or recipe.strategy == "async":
+    if not 0 < shards < ranks or of(recipe).asynchronous:
         return
     fewer = f"--ranks {shards}" + (" or less" if shards > 1 else "")
     hint = f"give --shards {ranks}, which gives other bits, or {fewer}"
     if recipe.resume:
         allowed = ",".join(dict.fromkeys([*filter(None, recipe.allow_change.split(",")), "shards"]))
         hint = f"give {fewer}: a run keeps its {shards} shards, and its bits"
-        if recipe.strategy != "local":  # a shard is a replica there, with a state of its own
+        if not of(recipe).shards_are_replicas:
             hint += f"; for other bits from here on: --shards {ranks} --allow-change {allowed}"
     raise UserError(f"--shards {shards} is less than --ranks {ranks}: ranks would have no shard", hint=hint)

@@ -4,15 +4,14 @@ job = prepare(Recipe(data="mnist", ranks=4)); job.plan.steps_per_epoch
 """
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, final
 
 import numpy as np
 
-from unisono.arena.member import Member
 from unisono.comm.allreduce import ALGORITHMS
 from unisono.comm.base import Communicator
 from unisono.data.dataset import Dataset
@@ -25,31 +24,25 @@ from unisono.models.base import Model
 from unisono.models.engines import choose_engine
 from unisono.models.nets import build
 from unisono.models.slowed import Slowed, parse_slow
-from unisono.optim import make as make_optimizer
 from unisono.optim.options import OptimizerOptions
 from unisono.optim.schedules import ScheduleOptions, learning_rate, scaled
 from unisono.own import read
 from unisono.own_code import file_in, sha256_of
 from unisono.recipe import DEFAULT_SHARDS, Recipe
-from unisono.rng import generator
-from unisono.strategies import make
-from unisono.strategies.asynchronous.terms import Terms, masters_optimizer, plan_epoch
 from unisono.strategies.base import Strategy
 from unisono.strategies.joining import AFRESH, Start
-from unisono.strategies.journeys import Journeys
-from unisono.strategies.local import AVERAGING, make_local, on_arena
-from unisono.strategies.nodes.away import HERE, Away
-from unisono.strategies.peers import make_peer, resolve
+from unisono.strategies.registry import ARENA, of, resolve
 from unisono.strategies.rhythm import Rhythm
-from unisono.strategies.shared import Extent, Shared
-from unisono.strategies.sync import Sync
-from unisono.strategies.wire import wire_type
+from unisono.strategies.shared import Extent
+from unisono.strategies.specs.base import StrategySpec
 from unisono.train.enough import check_samples, check_shards
 from unisono.train.evaluate import blocks_of
 from unisono.train.every import Every
 from unisono.train.fitting import check_fits
 
 if TYPE_CHECKING:
+    import torch
+
     from unisono.models.torch.task import Task
 
 
@@ -100,59 +93,30 @@ class Job:
         data = self.dataset
         return Task(data.shape, data.outputs, bool(data.classes), data.tokens)
 
-    @contextmanager
-    def strategy(self, comm: Communicator, model: Model, start: Start = AFRESH) -> Iterator[Strategy]:
+    @cached_property
+    def spec(self) -> StrategySpec:
+        """What the recipe's strategy declares."""
+        return of(self.recipe)
+
+    def strategy(self, comm: Communicator, model: Model, start: Start = AFRESH) -> AbstractContextManager[Strategy]:
         """How the ranks of `comm` work together. Called by every one of them."""
-        recipe, rng = self.recipe, generator(self.recipe.seed, "init")
-        extent = replace(self.extent(spare=bool(self.snapshots)), size=comm.size)
-        start = replace(start, wire=wire_type(recipe.wire))
-        if recipe.strategy == "sync":
-            with closing(make(comm, model, self.optimizer, extent, recipe.allreduce, rng, start)) as strategy:
-                yield strategy
-        elif recipe.strategy == "async":
-            from unisono.strategies.asynchronous.messages import AsyncMessages
+        return self.spec.connect(self, comm, model, start)
 
-            messages = AsyncMessages(comm, model, self.optimizer, self.terms(model), recipe.epochs, rng)
-            if start.position or recipe.resume:  # halted in its first epoch, a run goes on after round 0
-                messages.go_on(start)
-            yield messages
-        elif self.rhythm is not None:
-            journeys = self._journeys(model, comm.rank)
-            with closing(make_local(comm, journeys, self.rhythm, extent, recipe.allreduce, rng, start)) as local:
-                yield local
-        else:
-            from unisono.launch.torch_group import default_group
-            from unisono.strategies.torch_peer import Seat
+    def torch_group(self, comm: Communicator) -> AbstractContextManager["torch.device"]:
+        """torch's default process group for the ranks of `comm`; gives this rank's device."""
+        from unisono.launch.torch_group import default_group
 
-            with default_group(comm, recipe.device, recipe.threads) as device:
-                seat = Seat(comm, device, self.task, self.optimizer.clip, recipe.epochs)
-                with closing(make_peer(recipe, seat, model, self.optimizer, rng)) as peer:
-                    yield peer
-
-    def on_arena(
-        self, shared: Shared, member: Member, model: Model, on_spare: Callable[[int], None], away: Away = HERE
-    ) -> Strategy:
-        """The same for ranks that share an arena already, planned for `shared_optimizer` and `extent`."""
-        if self.rhythm is None:
-            return Sync(shared, member, model, self.optimizer, on_spare, away)
-        rank = away.rank_of(member.slot)
-        return on_arena(shared, member, self._journeys(model, rank), self.rhythm, on_spare, away)
-
-    def _journeys(self, model: Model, rank: int) -> Journeys:
-        return Journeys(model, self.model_of(rank), self.optimizer, wire_type(self.recipe.wire))
+        return default_group(comm, self.recipe.device, self.recipe.threads)
 
     @cached_property
     def rhythm(self) -> Rhythm | None:
         """When replicas meet; None if there are none."""
-        recipe = self.recipe
-        if recipe.strategy != "local":
-            return None
-        return Rhythm(self.plan, int(recipe.sync_every), recipe.local_after)
+        return self.spec.rhythm(self.recipe, self.plan)
 
     @property
     def shared_optimizer(self) -> OptimizerOptions:
         """What updates the copy of the parameters that all ranks share."""
-        return self.optimizer if self.rhythm is None else AVERAGING
+        return self.spec.shared_optimizer(self.optimizer)
 
     def meetings(self, epoch: int) -> int:
         """How often ranks wait for each other in the steps of an epoch."""
@@ -167,33 +131,24 @@ class Job:
         """When to make them."""
         return Every.parse("--snapshot-every", self.recipe.snapshot_every)
 
-    def terms(self, model: Model) -> Terms:
-        """What masters and workers go by, if they are asynchronous."""
-        return Terms.of(self.recipe, self.updates, model.layout.sizes, self.lr)
-
     @cached_property
     def updates(self) -> int:
         """How often the parameters are updated in an epoch: steps, or pushes."""
-        return self.plan.live(0) if self.recipe.strategy == "async" else self.plan.steps_per_epoch
+        return self.spec.updates(self.plan)
 
     @property
     def batch_samples(self) -> int:
         """What is computed between two updates: a global batch, or a push."""
-        return self.plan.shard_size if self.recipe.strategy == "async" else self.plan.global_batch
+        return self.spec.batch_samples(self.plan)
+
+    @property
+    def blocks(self) -> int:
+        """Of samples that an evaluation measures, at most."""
+        return max(blocks_of(self.dataset.validation_x), blocks_of(self.dataset.test_x))
 
     def extent(self, *, undo: bool = False, spare: bool = False) -> Extent:
         """How much the ranks of one node have in common."""
-        plan, data = self.plan, self.dataset
-        lives = tuple({plan.live(0), plan.live(plan.steps_per_epoch - 1)})
-        blocks = max(blocks_of(data.validation_x), blocks_of(data.test_x))
-        if self.recipe.strategy == "async":  # gradients have boxes of their own
-            return Extent(self.recipe.ranks, 1, (1,), self.updates, self.recipe.epochs, blocks, False, spare)
-        width = self.model().exchange_width if self.recipe.sync_batchnorm else 0
-        states = 0 if self.rhythm is None else len(make_optimizer(self.optimizer).state_names)
-        return Extent(
-            self.recipe.ranks, plan.shards, lives, plan.steps_per_epoch, self.recipe.epochs, blocks, undo, spare, width,
-            states,
-        )  # fmt: skip
+        return self.spec.extent(self, undo=undo, spare=spare)
 
     @cached_property
     def code_sha256(self) -> str:
@@ -249,9 +204,10 @@ def load_data(recipe: Recipe) -> Dataset:
 def prepare(recipe: Recipe, dataset: Dataset | None = None) -> Job:
     """Checks that everything fits; a `UserError` otherwise. Loads the data, unless they are given."""
     recipe = resolve(recipe)
-    if recipe.allreduce not in (*ALGORITHMS, "native", "arena"):
-        raise unknown_name("--allreduce", recipe.allreduce, [*ALGORITHMS, "native", "arena"])
-    engine = choose_engine(_wanted_engine(recipe), recipe.model, recipe.precision)
+    spec, ways = of(recipe), [*ALGORITHMS, "native", ARENA]
+    if recipe.allreduce not in ways:
+        raise unknown_name("--allreduce", recipe.allreduce, ways)
+    engine = choose_engine(_wanted_engine(recipe, spec), recipe.model, recipe.precision)
     dataset = load_data(recipe) if dataset is None else dataset
     samples = len(dataset.train_x)
     batch = recipe.batch_size
@@ -264,7 +220,6 @@ def prepare(recipe: Recipe, dataset: Dataset | None = None) -> Job:
         )
     size = samples if isinstance(batch, str) else min(batch, samples)
     shards = recipe.shards or max(recipe.ranks, min(DEFAULT_SHARDS, size))
-    asynchronous = recipe.strategy == "async"
     check_samples(recipe, size, samples)
     check_shards(recipe)
     parse_slow(recipe.slow, recipe.ranks)
@@ -277,14 +232,14 @@ def prepare(recipe: Recipe, dataset: Dataset | None = None) -> Job:
     )
     schedule = ScheduleOptions(recipe.schedule, recipe.warmup_epochs)
     plan = Plan(samples, "full" if isinstance(batch, str) else batch, shards, recipe.seed, recipe.drop_last)
-    if asynchronous:
-        plan, optimizer, shards = plan_epoch(recipe, samples), masters_optimizer(optimizer), 0
+    plan, optimizer = spec.plan_epoch(recipe, plan), spec.optimizer(optimizer)
     Every.parse("--snapshot-every", recipe.snapshot_every)
     source = read(recipe.model) if file_in(recipe.model) else None
-    job = Job(replace(recipe, shards=shards, engine=engine), dataset, plan, optimizer, schedule, own_source=source)
+    # Of asynchronous ranks a push is a shard, and the recipe has none to choose.
+    recipe = replace(recipe, shards=0 if spec.asynchronous else shards, engine=engine)
+    job = Job(recipe, dataset, plan, optimizer, schedule, own_source=source)
     check_fits(job.recipe, dataset, job.model)
-    if asynchronous:
-        job.terms(job.model())  # refuses what does not fit
+    spec.check(job)
     if engine == "torch":
         from unisono.models.torch.build import try_again
 
@@ -293,14 +248,14 @@ def prepare(recipe: Recipe, dataset: Dataset | None = None) -> Job:
     return job
 
 
-def _wanted_engine(recipe: Recipe) -> str:
+def _wanted_engine(recipe: Recipe, spec: StrategySpec) -> str:
     """The recipe's, or what --sync-batchnorm needs."""
     if not recipe.sync_batchnorm:
         return recipe.engine
     if recipe.engine == "numpy":
         raise UserError("--sync-batchnorm with --engine numpy, which does not have it", hint="leave --engine out")
-    if recipe.strategy != "sync" or recipe.allreduce != "arena":
-        what = f"--strategy {recipe.strategy}" if recipe.strategy != "sync" else f"--allreduce {recipe.allreduce}"
+    if not spec.supports.sync_batchnorm:
+        what = spec.chosen_by(recipe)
         raise UserError(
             f"--sync-batchnorm with {what}: shards exchange statistics through the arena", hint=f"leave {what} out"
         )

@@ -40,8 +40,7 @@ _VECTORS = 16
 
 def kernel_dependences(job: Job) -> list[str]:
     """What the bits of a shard depend on here, besides the shard itself; [] also where nothing is promised anyway."""
-    recipe = job.recipe
-    if recipe.strategy not in ("sync", "local") or recipe.allreduce != "arena":
+    if not job.spec.supports.any_ranks:
         return []
     try:
         (found,) = run(lambda world: _try_limited(job), 1, start="fork")

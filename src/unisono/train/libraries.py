@@ -12,14 +12,14 @@ from contextlib import suppress
 from unisono.errors import UserError
 from unisono.models.engines import choose_engine
 from unisono.recipe import Recipe
-from unisono.strategies.peers import PACKAGES
+from unisono.strategies.registry import find
 
 
 def libraries_of(recipes: Iterable[Recipe]) -> list[str]:
     """Names of packages, each once."""
     found: dict[str, None] = {}
     for recipe in recipes:
-        found |= dict.fromkeys(PACKAGES.get(recipe.strategy, ()))
+        found |= dict.fromkeys(spec.packages if (spec := find(recipe.strategy)) else ())
         with suppress(UserError):
             if recipe.sync_batchnorm or choose_engine(recipe.engine, recipe.model, recipe.precision) == "torch":
                 found |= {"torch": None}

@@ -25,8 +25,7 @@ STEP_BYTES = 100 * MIB
 def estimate_bytes(job: Job, ranks: int) -> int:
     """Of one node that holds `ranks` of the job's ranks."""
     model, data = job.model(), job.dataset
-    shared = job.recipe.allreduce == "arena" and job.recipe.strategy in ("sync", "local", "async")
-    if shared:
+    if job.spec.on_arena:
         extent = replace(job.extent(undo=True, spare=bool(job.snapshots)), size=ranks)
         vectors = plan_sections(model, job.shared_optimizer, extent).nbytes
     else:

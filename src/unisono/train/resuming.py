@@ -21,7 +21,7 @@ from unisono.files import expand_user, read_file
 from unisono.parsing import parse_json
 from unisono.recipe import ONE_RUNS, Recipe, option
 from unisono.recipe_reading import changed, load
-from unisono.strategies.peers import resolve
+from unisono.strategies.registry import of, resolve
 from unisono.train.entries import check_run_directory
 from unisono.train.located import CARRIED, FILES, inside, located
 from unisono.train.snapshots.facts import check_run
@@ -233,7 +233,7 @@ def check_recipe(recipe: Recipe, saved: dict[str, Any], directory: str = "") -> 
         fixed.add("seed")
     if not _any_ranks(recipe):
         free.remove("ranks")
-    if recipe.strategy == "local":  # a shard is a replica, with a state of its own
+    if of(recipe).shards_are_replicas:
         fixed.add("shards")
     differing = [name for name in sorted(names - free) if name in saved and saved[name] != given[name]]
     refused = [name for name in differing if name in fixed or name not in allowed]
@@ -251,4 +251,4 @@ def check_recipe(recipe: Recipe, saved: dict[str, Any], directory: str = "") -> 
 
 def _any_ranks(recipe: Recipe) -> bool:
     """Whether the result is the same on any number of ranks."""
-    return recipe.strategy in ("sync", "local") and recipe.allreduce == "arena" and not recipe.batch_size_per_rank
+    return of(recipe).supports.any_ranks and not recipe.batch_size_per_rank

@@ -10,8 +10,8 @@ Several machines have a team each, with a courier between them (`launch/outpost.
 Limits: ranks are forked, so torch must not have started threads in this process.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, final
@@ -19,9 +19,6 @@ from typing import Any, final
 from threadpoolctl import threadpool_limits
 
 from unisono.arena.arena import Arena
-from unisono.arena.bells import Bells
-from unisono.arena.pens import Pens
-from unisono.arena.protocol import View
 from unisono.errors import RESUME_ME, Diverged, NodeLost, UnisonoError, UserError
 from unisono.launch.local import torch_threads_running
 from unisono.launch.outpost import Outpost
@@ -29,11 +26,8 @@ from unisono.launch.supervision import READY, Care, Outcome
 from unisono.launch.supervisor import Supervisor
 from unisono.own_code import file_in
 from unisono.rng import generator
-from unisono.strategies.asynchronous.arena import AsyncArena
-from unisono.strategies.asynchronous.setup import adopt, set_up, settle
 from unisono.strategies.nodes.away import HERE, Away
 from unisono.strategies.shared import plan_shared
-from unisono.strategies.sync import Sync
 from unisono.terminal import printable
 from unisono.train.entries import resume_command
 from unisono.train.homing import Homing
@@ -103,9 +97,7 @@ class Team:
         self._shared = self._arena.state
         if seating is None:
             self._arena.close()  # ranks inherit the memory, and nobody else attaches
-        self._setup = None
-        if job.recipe.strategy == "async":
-            self._setup = set_up(model, job.terms(model), job.optimizer, job.updates, job.recipe.ranks)
+        self._hooks = job.spec.supervise(job, model, self._shared)
         model.init(self._shared.params[: model.layout.length], self._shared.buffers, generator(job.recipe.seed, "init"))
         self._position = 0
         self.on_finished: Callable[[], None] = lambda: None
@@ -122,8 +114,7 @@ class Team:
         check_snapshot(self._job, snapshot)
         put_back(self._model, self._job.optimizer, self._shared.lasting_at(snapshot.position), snapshot)
         self._position = snapshot.position
-        if self._setup is not None:
-            adopt(self._setup, self._shared, sum(Walk(1, self._job.recipe.epochs).where(self._position)))
+        self._hooks.resume(*self._walk.where(self._position))
 
     def train(
         self,
@@ -163,21 +154,20 @@ class Team:
         care = Care(
             respawn=recipe.respawn,
             most_deaths=recipe.max_restarts,
-            # Of asynchronous ranks a round is a whole epoch, which can end several for several reasons.
-            most_crashes=0 if self._setup is not None else max(LEAST_CRASHES, recipe.ranks + 1),
+            most_crashes=max(LEAST_CRASHES, recipe.ranks + 1) if self._hooks.crashes_counted else 0,
             name=self._name,
             rank_of=self._away.rank_of,
             stall_s=recipe.stall_timeout,
-            pieces=1.0 if self._setup is None else max(1.0, job.updates / recipe.ranks),
+            pieces=self._hooks.pieces,
             stacks=self.places.log,
-            restore=self._shared.restore if self._setup is None else self._take_pens_back,
+            restore=self._hooks.restore,
             on_event=on_event,
             tick=tick,
             signals=self.signals,
         )
         supervisor = Supervisor(self._shared.words, self._size, self._live, care, hear)
         # Set here and inherited: a rank that sets threads of BLAS wakes them, and they spin for as long as many steps.
-        with threadpool_limits(recipe.threads, user_api="blas"), supervisor.halting(), saver, self._bells():
+        with threadpool_limits(recipe.threads, user_api="blas"), supervisor.halting(), saver, self._hooks.running():
             outcome = supervisor.run(self._position)
             halted = any(_HALTED in found for found in outcome.results.values())
             if post is not None and halted:
@@ -185,7 +175,8 @@ class Team:
             if outcome.lost or halted:
                 # As the supervisor sees it: a rank that joined in the middle knows nothing of the rounds before.
                 assert outcome.view is not None
-                position = self._whole(last_done(job, self._shared.scores, outcome.view))
+                reached = last_done(job, self._shared.scores, outcome.view)
+                position = self._hooks.whole(reached, *self._walk.where(reached))
                 if not self._whole_here:
                     raise Halted(outcome, "", _IN_PARTS)
                 try:
@@ -201,22 +192,6 @@ class Team:
                 saver.save_end(self._shared.scores)
         return outcome
 
-    def _take_pens_back(self, view: View) -> None:
-        """Those that a dead rank held; what it had begun is taken back by whoever goes on with it."""
-        if self._setup is not None and self._setup.boxes.pens is not None:
-            self._setup.boxes.pens.restore()
-
-    @contextmanager
-    def _bells(self) -> Iterator[None]:
-        """Ranks that run freely wake each other, and take turns."""
-        if self._setup is None:
-            yield
-            return
-        boxes, recipe = self._setup.boxes, self._job.recipe
-        with closing(Bells(recipe.ranks)) as boxes.bells, closing(Pens(recipe.masters)) as boxes.pens:
-            yield
-        boxes.bells = boxes.pens = None
-
     def _live(self, slot: int, after: int, report: Callable[[Any], None]) -> Any:
         """The life of a rank."""
         job = self._job
@@ -230,11 +205,7 @@ class Team:
         def on_spare(position: int) -> None:
             report({"spare": position})
 
-        if self._setup is None:
-            strategy = job.on_arena(self._shared, member, model, on_spare, self._away)
-        else:
-            resting = Sync(self._shared, member, model, job.optimizer, on_spare)
-            strategy = AsyncArena(resting, self._shared, member, model, self._setup, report)
+        strategy = self._hooks.strategy(member, model, on_spare, self._away, report)
         try:
             return walk_through(strategy, model, job, report, self.places.weights, Homing(member))
         except (NodeLost, Diverged):
@@ -256,15 +227,8 @@ class Team:
     @property
     def _whole_here(self) -> bool:
         """Whether this machine has all that a snapshot needs, as `Strategy.kept` tells of a rank's strategy."""
-        return self._away.seating is None or self._job.rhythm is None
-
-    def _whole(self, position: int) -> int:
-        """Asynchronous ranks may end in the middle of an epoch: the last round that is done as a whole."""
-        if self._setup is None:
-            return position
-        epoch, step = Walk(1, self._job.recipe.epochs).where(position)
-        exchange = position + step  # the round that was under way: this one, or the one after a closing round
-        return exchange if settle(self._setup, self._shared, epoch + step) else exchange - 1
+        seating = self._away.seating
+        return not self._job.spec.state_in_parts(1 if seating is None else seating.count)
 
     def _name(self, position: int) -> str:
         """A round, in words."""

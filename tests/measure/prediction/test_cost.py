@@ -133,7 +133,7 @@ def test_what_replicas_and_turns_cost_is_found_in_runs_that_have_them():
     replicas = local(replace(COSTS, replica_s=1e-4), WORK, lone, 16).step_s
     more = [
         Point("", 8, WORK, crowded, 1.0, 1.0, 1.0, 1.0),
-        Point("", 1, WORK, replicas, 2e-3, 1e-3, 8e-4, 0.0, strategy="local"),
+        Point("", 1, WORK, replicas, 2e-3, 1e-3, 8e-4, 0.0, replicas=True),
     ]
     found = fitted([*points(COSTS), *more], cores=4)
     assert found == replace(plain, turn_s=pytest.approx(7e-3), replica_s=pytest.approx(1e-4))

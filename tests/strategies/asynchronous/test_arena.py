@@ -17,6 +17,7 @@ from unisono.strategies.asynchronous.boxes import DONE, HALTED, ORDERED, WHOLE, 
 from unisono.strategies.asynchronous.clerk import PUSH, Entry
 from unisono.strategies.asynchronous.setup import set_up
 from unisono.strategies.shared import Shared, plan_sections
+from unisono.strategies.specs.asynchronous import terms_of
 from unisono.strategies.sync import Sync
 from unisono.train.job import prepare
 from unisono.train.team import Places, Team
@@ -138,7 +139,7 @@ def newcomer(position: int) -> AsyncArena:
     with closing(Segment.create(sections.nbytes)) as segment:
         shared = Shared(segment, sections, SMALL.ranks)
     protocol.first_view(shared.words, range(SMALL.ranks), SMALL.ranks, position)
-    setup = set_up(model, job.terms(model), job.optimizer, PUSHES, SMALL.ranks)
+    setup = set_up(model, terms_of(job, model), job.optimizer, PUSHES, SMALL.ranks)
     epoch = -(-position // 2)
     setup.boxes.log[0] = Entry(PUSH, 3, 0, 0, 2, 0, 1, 8)
     setup.boxes.words[ORDERED] = token(epoch, 1)

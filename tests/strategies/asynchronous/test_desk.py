@@ -16,6 +16,7 @@ from unisono.strategies.asynchronous.desk import Desk
 from unisono.strategies.asynchronous.recordings import OWN
 from unisono.strategies.asynchronous.setup import set_up
 from unisono.strategies.asynchronous.sums import adopt
+from unisono.strategies.specs.asynchronous import terms_of
 from unisono.train.job import prepare
 
 EPOCH, WORKER, TURN = 1, 1, 2
@@ -30,7 +31,7 @@ def test_a_push_that_is_just_being_sent_is_waited_for():
     twice, and a batch in the worker's hand would be written over."""
     job = prepare(RECIPE)
     model = job.model()
-    boxes = set_up(model, job.terms(model), job.shared_optimizer, pushes=4, size=2).boxes
+    boxes = set_up(model, terms_of(job, model), job.shared_optimizer, pushes=4, size=2).boxes
     own, hand, steps = boxes.worker(WORKER), boxes.hand(WORKER), np.full((4, 2), np.nan)
     boxes.log[0] = Entry(HELLO, WORKER, -1, 0, 1, 0, 0, 0)
     boxes.words[0] = token(EPOCH, 1)
@@ -45,7 +46,7 @@ def test_a_push_that_is_just_being_sent_is_waited_for():
         boxes.words[own + POSTED] = token(EPOCH, TURN)
 
     words = np.zeros(64, np.int64).data
-    desk = Desk(boxes, job.terms(model), steps, Requests(words))
+    desk = Desk(boxes, terms_of(job, model), steps, Requests(words))
     desk.open(EPOCH, [WORKER], [0], pause)
     assert waits
     assert boxes.words[hand + DEALT] == token(EPOCH, 2), "it has two in hand: the one that it sent and the next"
@@ -59,9 +60,9 @@ def test_a_push_that_is_just_being_sent_is_waited_for():
 def test_who_died_while_it_sent_something_is_not_waited_for(alive):
     job = prepare(RECIPE)
     model = job.model()
-    boxes = set_up(model, job.terms(model), job.shared_optimizer, pushes=4, size=2).boxes
+    boxes = set_up(model, terms_of(job, model), job.shared_optimizer, pushes=4, size=2).boxes
     boxes.words[boxes.worker(WORKER) + LEAVING] = token(EPOCH, 1)
-    desk = Desk(boxes, job.terms(model), np.full((4, 2), np.nan), Requests(np.zeros(64, np.int64).data))
+    desk = Desk(boxes, terms_of(job, model), np.full((4, 2), np.nan), Requests(np.zeros(64, np.int64).data))
 
     class Waited(Exception):
         pass
@@ -80,9 +81,9 @@ def test_nothing_is_due_any_more_when_the_epoch_is_closed():
     """A rank that lends a hand would look for ever at what nobody takes."""
     job = prepare(RECIPE)
     model = job.model()
-    boxes = set_up(model, job.terms(model), job.shared_optimizer, pushes=4, size=2).boxes
+    boxes = set_up(model, terms_of(job, model), job.shared_optimizer, pushes=4, size=2).boxes
     requests = Requests(np.zeros(64, np.int64).data)
-    desk = Desk(boxes, job.terms(model), np.full((4, 2), np.nan), requests)
+    desk = Desk(boxes, terms_of(job, model), np.full((4, 2), np.nan), requests)
     desk.open(EPOCH, [WORKER], [0], lambda: None)
     assert not desk.due(WORKER)
     requests.ask_to_halt()
@@ -95,8 +96,8 @@ def test_nothing_is_due_any_more_when_the_epoch_is_closed():
 def test_whoever_is_awake_sees_to_its_own_push():
     job = prepare(RECIPE)
     model = job.model()
-    boxes = set_up(model, job.terms(model), job.shared_optimizer, pushes=4, size=2).boxes
-    desk = Desk(boxes, job.terms(model), np.full((4, 2), np.nan), Requests(np.zeros(64, np.int64).data))
+    boxes = set_up(model, terms_of(job, model), job.shared_optimizer, pushes=4, size=2).boxes
+    desk = Desk(boxes, terms_of(job, model), np.full((4, 2), np.nan), Requests(np.zeros(64, np.int64).data))
     desk.open(EPOCH, [WORKER], [0], lambda: None)
     boxes.words[boxes.worker(WORKER) + POSTED] = token(EPOCH, 1)
     assert (desk.due(0), desk.due(WORKER)) == (False, True)
@@ -112,9 +113,9 @@ def test_an_epoch_that_cannot_end_is_told_instead_of_waited_for(monkeypatch, nam
     """Batches are left and nobody has one; or everybody waits for a push to be taken, and none may be."""
     job = prepare(RECIPE)
     model = job.model()
-    boxes = set_up(model, job.terms(model), job.shared_optimizer, pushes=4, size=2).boxes
+    boxes = set_up(model, terms_of(job, model), job.shared_optimizer, pushes=4, size=2).boxes
     monkeypatch.setattr(f"unisono.strategies.asynchronous.desk.{name}", lambda *given: None)
-    desk = Desk(boxes, job.terms(model), np.full((4, 2), np.nan), Requests(np.zeros(64, np.int64).data))
+    desk = Desk(boxes, terms_of(job, model), np.full((4, 2), np.nan), Requests(np.zeros(64, np.int64).data))
     desk.open(EPOCH, [WORKER], [0], lambda: None)
     own = boxes.worker(WORKER)
     if name == "Clerk.choose":
@@ -134,14 +135,14 @@ def planned_desk(path: Path, done: Sequence[int] = ()) -> tuple[Boxes, Desk]:
     path.write_text("\n".join([",".join(OWN), *rows]))
     job = prepare(replace(RECIPE, ranks=3, epochs=1, order=str(path)))
     model, steps = job.model(), np.full((4, 2), np.nan)
-    boxes = set_up(model, job.terms(model), job.shared_optimizer, pushes=4, size=3).boxes
+    boxes = set_up(model, terms_of(job, model), job.shared_optimizer, pushes=4, size=3).boxes
     steps[list(done)] = 1.0
     adopt(boxes, steps, EPOCH)
     for rank in (1, 2):
         boxes.log[rank - 1] = Entry(HELLO, rank, -1, 0, 1, 0, 0, 0)
         boxes.words[boxes.worker(rank) + POSTED] = token(EPOCH, 1)
     boxes.words[ORDERED] = token(EPOCH, 2)
-    return boxes, Desk(boxes, job.terms(model), steps, Requests(np.zeros(64, np.int64).data))
+    return boxes, Desk(boxes, terms_of(job, model), steps, Requests(np.zeros(64, np.int64).data))
 
 
 def post(boxes: Boxes, rank: int) -> int:

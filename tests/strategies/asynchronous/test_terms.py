@@ -7,51 +7,13 @@ import pytest
 from unisono.errors import UserError
 from unisono.recipe import Recipe
 from unisono.strategies.asynchronous.bounds import Bound
+from unisono.strategies.specs.asynchronous import terms_of
 from unisono.train.job import prepare
 
 ASYNC = Recipe(
     strategy="async", ranks=4, model="mlp:300", batch_size=8,
     data="synthetic:classes=4,rows=90,features=8,test_rows=60",
 )  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("changes", "told"),
-    [
-        ({"masters": 4}, r"--masters 4 with --ranks 4(.|\n)*give 1 to 3 masters"),
-        ({"masters": 1, "ranks": 1}, r"give --ranks 2 or more"),
-        ({"masters": 12, "ranks": 14, "batch_size": 2}, r"parameters can be cut for 7 masters at most"),
-        ({"staleness_rule": "save"}, r"did you mean 'safe'"),
-        ({"deal": "fair"}, r"unknown --deal 'fair'"),
-        ({"order": "reversed"}, r"--order reversed: No such file"),
-        ({"max_staleness": "1"}, r"give 2 or more, or 1:drop"),
-        ({"batch_size_per_rank": 4}, r"give --batch-size 4"),
-        ({"batch_size": "full"}, r"an epoch would be a single push"),
-        ({"batch_size": 80}, r"2 an epoch: 3 workers would not all have one"),
-        ({"allreduce": "ring"}, r"gradients are pushed, not summed"),
-        ({"optimizer": "lars"}, r"--optimizer lars with --strategy async"),
-        ({"device": "cuda"}, r"--device cuda with --strategy async"),
-        ({"sync_batchnorm": True}, r"--sync-batchnorm with --strategy async"),
-        ({"snapshot_every": "10steps"}, r"between epochs"),
-        (
-            {"slow": "3:2,1:4", "masters": 2},
-            r"--slow 3:2,1:4 (.|\n)*rank 1 is a master(.|\n)*give workers: ranks 2 to 3",
-        ),
-    ],
-    ids=lambda value: "-".join(f"{k}={v}" for k, v in value.items()) if isinstance(value, dict) else "",
-)
-def test_what_does_not_fit_is_refused(changes, told):
-    with pytest.raises(UserError, match=told):
-        prepare(replace(ASYNC, **changes))
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [{"masters": 2}, {"staleness_rule": "plain"}, {"max_staleness": "4"}, {"deal": "dynamic"}, {"order": "x"}],
-)
-def test_options_of_async_are_refused_elsewhere(changes):
-    with pytest.raises(UserError, match=r"with --strategy sync, which is not asynchronous"):
-        prepare(replace(ASYNC, strategy="sync", **changes))
 
 
 def test_shards_have_no_effect():
@@ -75,16 +37,16 @@ def test_an_order_that_breaks_the_bound_is_refused(tmp_path):
 
 def test_the_rules_own_bound_and_clip():
     job = prepare(ASYNC)
-    terms = job.terms(job.model())
+    terms = terms_of(job, job.model())
     assert (terms.bound, terms.clip, terms.workers) == (Bound(6), 5.0, 3)
     job = prepare(replace(ASYNC, staleness_rule="plain", clip=2.0, max_staleness="9:drop"))
-    terms = job.terms(job.model())
+    terms = terms_of(job, job.model())
     assert (terms.bound, terms.clip) == (Bound(9, drop=True), 2.0)
 
 
 def test_momentum_is_the_workers_and_the_masters_have_none():
     job = prepare(replace(ASYNC, optimizer="nesterov", momentum=0.8, weight_decay=0.1))
-    terms = job.terms(job.model())
+    terms = terms_of(job, job.model())
     assert (terms.momentum, terms.nesterov) == (0.8, True)
     assert (job.optimizer.name, job.optimizer.momentum, job.optimizer.weight_decay) == ("sgd", 0.0, 0.1)
 

@@ -12,12 +12,12 @@ from unisono.data.loader import Loader
 from unisono.data.shards import Plan
 from unisono.optim.options import OptimizerOptions
 from unisono.rng import generator
-from unisono.strategies import make
 from unisono.strategies.base import Batch
 from unisono.strategies.joining import Start
 from unisono.strategies.nodes.courier import Courier
 from unisono.strategies.nodes.parcel import Parcel
 from unisono.strategies.shared import Extent
+from unisono.strategies.specs.sync import make_on_arena
 
 LAYOUTS = {
     "2,2": (0, 0, 1, 1),
@@ -66,7 +66,7 @@ def survey(world: unisono.World) -> tuple:
     extent = Extent(world.size, 8, (8,), steps=1, blocks=5)
     start = Start(colours=(0, 1, 1, 0))
     with closing(
-        make(world.comm, model, OptimizerOptions("sgd", lr=0.1), extent, "arena", generator(0, "init"), start)
+        make_on_arena(world.comm, model, OptimizerOptions("sgd", lr=0.1), extent, generator(0, "init"), start)
     ) as strategy:
         loader = Loader(PLAN, X, Y)
         strategy.step(Batch(1, 1, 0, 8, 48, 0.1, 1, partial(loader.groups, PLAN.order(0), 0), None, True))
@@ -114,7 +114,7 @@ def test_a_request_to_halt_on_one_machine_halts_all(late, monkeypatch):
         extent = Extent(world.size, 8, (8,), steps=9)
         start = Start(colours=(0, 1, 1))
         with closing(
-            make(world.comm, model, OptimizerOptions("sgd", lr=0.1), extent, "arena", generator(0, "init"), start)
+            make_on_arena(world.comm, model, OptimizerOptions("sgd", lr=0.1), extent, generator(0, "init"), start)
         ) as strategy:
             loader, halts = Loader(PLAN, X, TARGETS), []
             for position in range(1, 4):

@@ -106,7 +106,8 @@ class Setting:
             self.states[position] = _state(shared)
 
         member, model = Member(shared.words, 0, self.ranks, crowded=True), Tiny()
-        strategy = self.job.on_arena(shared, member, model, lambda position: None, self.away)
+        hooks = self.job.spec.supervise(self.job, model, shared)
+        strategy = hooks.strategy(member, model, lambda position: None, self.away, told.append)
         result = walk_through(strategy, model, self.job, told.append, None, tick)
         self.states[position + 1] = _state(shared)
         self.expected = [_record(value) for value in told], _record(result)
@@ -185,7 +186,8 @@ class _Run:
         def on_spare(position: int) -> None:
             report({"spare": position})
 
-        strategy = setting.job.on_arena(shared, member, model, on_spare, setting.away)
+        hooks = setting.job.spec.supervise(setting.job, model, shared)
+        strategy = hooks.strategy(member, model, on_spare, setting.away, report)
         return walk_through(strategy, model, setting.job, report, None)
 
     def _hear(self, slot: int, value: Any) -> None:

@@ -77,7 +77,7 @@ def run(recipe: Recipe) -> tuple[str, list[Any], list[dict[str, Any]]]:
     records: list[dict[str, Any]] = []
     team = Team(prepare(recipe), Places())
     outcome = team.train(lambda rank, value: records.append(value) if "metrics" in value else None, events.append)
-    boxes = team._setup.boxes
+    boxes = team._hooks.setup.boxes
     log = [boxes.entry(number) for number in range(boxes.ordered(recipe.epochs))]
     assert sorted(entry.batch for entry in log if entry.kind in (PUSH, DROP)) == list(range(PUSHES))
     assert records[-1]["metrics"]["train_loss"] > 0

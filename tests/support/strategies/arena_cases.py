@@ -15,10 +15,10 @@ from unisono.optim.norms import Segments
 from unisono.optim.options import OptimizerOptions
 from unisono.optim.scaling import Scaling
 from unisono.rng import generator
-from unisono.strategies import make as make_strategy
 from unisono.strategies.base import Batch
 from unisono.strategies.joining import AFRESH, Start
 from unisono.strategies.shared import Extent
+from unisono.strategies.specs.sync import make_on_arena
 
 FEATURES, CLASSES, SAMPLES = 20, 5, 203
 RNG = np.random.default_rng(0)
@@ -117,7 +117,7 @@ def train(world: unisono.World, case: str, plan: Plan, start: Start = AFRESH) ->
     extent = Extent(
         world.size, plan.shards, tuple({plan.live(0), plan.live(plan.steps_per_epoch - 1)}), plan.steps_per_epoch
     )
-    strategy = make_strategy(world.comm, model, options, extent, "arena", generator(plan.seed, "init"), start)
+    strategy = make_on_arena(world.comm, model, options, extent, generator(plan.seed, "init"), start)
     loader = Loader(plan, X, Y if model.classifies else TARGETS)
     losses = [strategy.step(batch).loss_sum for batch in batches(plan, loader, options.lr)]
     found = digest(strategy.params[: model.layout.length], strategy.buffers, losses)

@@ -15,6 +15,7 @@ from unisono.recipe import Recipe
 from unisono.rng import generator
 from unisono.strategies.asynchronous.rules import VARIANCE
 from unisono.strategies.shared import padded
+from unisono.strategies.specs.asynchronous import terms_of
 from unisono.train.job import Job
 from unisono.train.weights import Weights
 
@@ -29,7 +30,7 @@ PUSHES = 12
 def reference(job: Job, orders: Sequence[Sequence[tuple[int, int]]]) -> str:
     """The hash of the weights after epochs with these pushes."""
     recipe, model = job.recipe, job.model()
-    terms, optimizer = job.terms(model), make(job.optimizer)
+    terms, optimizer = terms_of(job, model), make(job.optimizer)
     params, buffers = np.zeros(padded(model.layout.length), np.float32), np.zeros(model.buffers_layout.length, "f4")
     copy, own_buffers = np.zeros_like(params), buffers.copy()
     model.init(params[: model.layout.length], buffers, generator(recipe.seed, "init"))

@@ -14,7 +14,6 @@ import unisono
 from unisono.recipe import Recipe
 from unisono.strategies import torch_place
 from unisono.strategies.base import Batch
-from unisono.strategies.peers import warm_up
 from unisono.strategies.torch_peer import Peer
 from unisono.train.job import Job, prepare
 from unisono.train.trainer import train
@@ -39,7 +38,7 @@ def outcome(job: Job, weights: Path, fault: str) -> dict[str, Any]:
             torch_place.Elsewhere.__init__ = lambda *given: (init(*given), world.report({"elsewhere": True}))[0]
         return train(world, job, weights)
 
-    warm_up(job.recipe)
+    job.spec.warm_up()
     ends = unisono.run(
         work, job.recipe.ranks, start="fork", timeout_s=60, on_report=lambda rank, value: records.append(value)
     )

@@ -43,7 +43,7 @@ def calibrate(
 
 def _checked(costs: Costs, cell: Cell, point: Point) -> dict[str, Any]:
     predicted_s, told = node_step_s(costs, point.work, point.ranks), ""
-    if point.strategy == "local":
+    if point.replicas:
         predicted_s, told = local(costs, point.work, Cluster(1, point.ranks, HERE), LOCAL_EVERY).step_s, ", local"
     ranks = "1 rank" if point.ranks == 1 else f"{point.ranks} ranks"
     return {

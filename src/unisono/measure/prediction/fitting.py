@@ -33,7 +33,8 @@ class Point:
     data_s: float
     update_s: float
     wait_s: float
-    strategy: str = "sync"
+    replicas: bool = False
+    """Whether each shard had parameters of its own, averaged now and then."""
 
     @property
     def shards(self) -> int:
@@ -51,7 +52,7 @@ def fitted(points: Sequence[Point], cores: int) -> Costs:
 
     Those of ranks that share cores, and of `local` on one rank, say what that costs; without them it costs nothing.
     """
-    synced = [point for point in points if point.strategy == "sync"]
+    synced = [point for point in points if not point.replicas]
     lone = [point for point in synced if point.ranks == 1]
     several = [point for point in synced if point.ranks > 1 and point.ranks * point.work.threads <= max(2, cores)]
     if not lone or not several:
@@ -80,7 +81,7 @@ def fitted(points: Sequence[Point], cores: int) -> Costs:
         cores=cores,
     )
     turns = [_turn_s(costs, point) for point in synced if point.ranks * point.work.threads > max(2, cores)]
-    replicas = [_replica_s(costs, point) for point in points if point.strategy == "local"]
+    replicas = [_replica_s(costs, point) for point in points if point.replicas]
     return replace(
         costs,
         turn_s=median(turns) if turns else 0.0,

@@ -23,6 +23,7 @@ from unisono.recipe import DEFAULT_SHARDS, Recipe
 from unisono.report.reading import is_number
 from unisono.report.run import load
 from unisono.resources import usable_cores
+from unisono.strategies.registry import of
 from unisono.study.cells import Cell
 
 ENOUGH_SAMPLES = 400_000
@@ -75,7 +76,7 @@ def calibration(recipe: Recipe, samples: int) -> list[Cell]:
 
 def _cell(recipe: Recipe, *, held_out: bool) -> Cell:
     labels = {name: f"{getattr(recipe, name)}" for name in ("ranks", "batch_size", "shards")}
-    labels |= {"strategy": recipe.strategy} if recipe.strategy != "sync" else {}
+    labels |= {"strategy": recipe.strategy} if of(recipe).shards_are_replicas else {}
     return Cell(labels | ({HELD_OUT: "yes"} if held_out else {}), recipe)
 
 
@@ -83,7 +84,7 @@ def point_of(cell: Cell, runs: Sequence[Path], nbytes: int) -> Point:
     """What a step took in the fastest epoch of all these runs."""
     found = min((_fastest(run) for run in runs), key=lambda parts: parts["step_s"])
     work = Work(round(found.pop("batch")), cell.recipe.shards, nbytes, round(found.pop("samples")), cell.recipe.threads)
-    return Point(cell.name, cell.recipe.ranks, work, strategy=cell.recipe.strategy, **found)
+    return Point(cell.name, cell.recipe.ranks, work, replicas=of(cell.recipe).shards_are_replicas, **found)
 
 
 def _fastest(path: Path) -> dict[str, float]:

@@ -113,7 +113,7 @@ def _row(costs: Costs, work: Work, cluster: Cluster, request: Request, lone: Spe
         "efficiency": met.samples_per_s / lone.samples_per_s / cluster.nodes, "best": best,
         "best_efficiency": found[best].samples_per_s / lone.samples_per_s / cluster.nodes,
         "local_samples_per_s": found[f"local {request.sync_every}"].samples_per_s,
-        "async_samples_per_s": found["async"].samples_per_s if "async" in found else None,
+        "async_samples_per_s": pushed.samples_per_s if (pushed := speeds["async"]) is not None else None,
     }  # fmt: skip
     if cluster.nodes > 1:
         row |= {f"{name}_step_s": sync(costs, work, cluster, name).step_s for name in ALGORITHMS}

@@ -23,6 +23,7 @@ from unisono.measure.steps import with_steps
 from unisono.models.activations import ACTIVATIONS
 from unisono.recipe import Recipe
 from unisono.resources import machine
+from unisono.strategies.registry import of
 from unisono.train.job import Job, prepare
 from unisono.train.libraries import libraries_of
 
@@ -53,7 +54,7 @@ def _check(recipe: Recipe, options: ProfileOptions) -> None:
         raise UserError(f"{name} is {value}", hint="give 1 or more")
     if options.sort not in SORTS:
         raise unknown_name("--sort", options.sort, SORTS)
-    if recipe.strategy != "sync":
+    if not of(recipe).supports.profile:
         raise UserError(
             f"profile with --strategy {recipe.strategy}: only steps of sync are looked into",
             hint="use --strategy sync: modules and operators take the same time in all of them",

@@ -32,7 +32,7 @@ from unisono.runs.hosts.base import Allocation, Host, Value
 from unisono.runs.recorder import Recorder
 from unisono.runs.start import check_nodes, refuse_faults
 from unisono.strategies.devices import local_ranks
-from unisono.strategies.peers import PEERS, devices_of, transport_of
+from unisono.strategies.registry import find, of
 from unisono.terminal import print
 from unisono.train.alike import check_same_code, check_same_data, check_same_run, facts_of, unlike
 from unisono.train.job import Job, load_data, prepare
@@ -59,8 +59,8 @@ class LaunchedHost(Host):
 
     @contextmanager
     def connect(self, recipe: Recipe) -> Iterator[Recipe]:
-        place, transport = self._placement, recipe.transport
-        if transport == "auto" and recipe.strategy in PEERS and place.local_size == place.size:
+        place, transport, spec = self._placement, recipe.transport, find(recipe.strategy)
+        if transport == "auto" and spec is not None and spec.external and place.local_size == place.size:
             transport = "shm"  # for losses and scores: over gloo they would slow down whoever is to be compared
         connected = connect(place, transport, DEFAULT_TIMEOUT_S, self._join)
         with connected as comm, _nobody_left_waiting(comm), self._left_together(comm):
@@ -81,7 +81,7 @@ class LaunchedHost(Host):
         comm = self._comm
         _check_trust(comm, recipe, trust)
         check_layout(comm, recipe)
-        if recipe.strategy == "local" and recipe.allreduce != "arena":
+        if of(recipe).state_in_parts(1):
             refuse_faults(recipe)  # what makes up its state is in many places
         self._job = job = prepare(recipe, load_once(comm, lambda: load_data(recipe)))
         check_same_code(self._facts, all_told(comm, job.code_sha256), "model", "rank")
@@ -99,13 +99,13 @@ class LaunchedHost(Host):
 
     def allocation(self) -> Allocation:
         recipe, nodes = self._job.recipe, self._nodes
-        devices = devices_of(recipe, local_ranks(nodes))
+        devices = self._job.spec.devices(recipe, local_ranks(nodes))
         notes = [*self._notes, *unlike(self._facts, "rank")]
-        return Allocation(transport_of(recipe, self._comm.transport), None, devices, len(set(nodes)), notes)
+        return Allocation(self._job.spec.transport(recipe, self._comm.transport), None, devices, len(set(nodes)), notes)
 
     def train(self, record: Recorder | None, refuge: Refuge) -> dict[str, Any] | None:
         comm, job, nodes = self._comm, self._job, self._nodes
-        devices = devices_of(job.recipe, local_ranks(nodes))
+        devices = job.spec.devices(job.recipe, local_ranks(nodes))
         energy = NodeEnergy(comm, nodes, devices, job.recipe.watts_per_core)
         pids = comm.all_gather(np.array([os.getpid()]))[:, 0].tolist()
         self._training = True

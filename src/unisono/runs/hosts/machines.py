@@ -30,6 +30,7 @@ from unisono.strategies.farewell import Farewell
 from unisono.strategies.nodes.away import Away
 from unisono.strategies.nodes.names import name_of
 from unisono.strategies.nodes.seating import Seating
+from unisono.strategies.registry import of
 from unisono.terminal import print
 from unisono.train.alike import check_same_code, check_same_data, check_same_run, facts_of, unlike
 from unisono.train.enough import check_machine
@@ -109,7 +110,7 @@ class MultiMachineHost(Host):
                 "with --num-nodes that of other machines is not gathered; under mpirun, torchrun and srun it is"
             )
             self._team.places = Places(record.weights, record.path / SNAPSHOTS, record.log)
-        elif recipe.strategy == "sync":  # of local, each machine has the states of its replicas
+        elif not self._job.spec.state_in_parts(options.num_nodes):
             self._team.places = Places(refuge=refuge)
         told = self._by_hand and record is None
         if told:
@@ -129,10 +130,10 @@ def seat(counts: list[int], node: int, recipe: Recipe) -> Seating:
 
 
 def _check(recipe: Recipe) -> None:
-    if recipe.strategy not in ("sync", "local") or recipe.allreduce != "arena":
-        what = f"--allreduce {recipe.allreduce}" if recipe.strategy == "sync" else f"--strategy {recipe.strategy}"
+    if not of(recipe).supports.machines_by_hand:
         raise UserError(
-            f"--num-nodes with {what}: supervisors on several machines train with sync or local, on the arena",
+            f"--num-nodes with {of(recipe).chosen_by(recipe)}: supervisors on several machines train with sync or "
+            "local, on the arena",
             hint="leave it out, or start the ranks with torchrun or mpirun",
         )
     if recipe.transport not in ("auto", "gloo"):

@@ -23,7 +23,6 @@ from unisono.recipe import Recipe
 from unisono.runs.hosts.base import Allocation, Host, Value
 from unisono.runs.recorder import Recorder
 from unisono.runs.start import refuse_faults
-from unisono.strategies.peers import check_gpus, devices_of, transport_of, warm_up
 from unisono.terminal import print
 from unisono.train.enough import check_machine
 from unisono.train.job import Job, prepare
@@ -69,11 +68,11 @@ class SupervisedHost(Host):
     def prepare(self, recipe: Recipe, trust: Trust) -> Job:
         self._confirm(trust, recipe)
         self._job = job = prepare(recipe)
-        check_gpus(job.recipe)
+        job.spec.check_devices(job.recipe)
         return job
 
     def restore(self, position: int, snapshot: Snapshot | None) -> None:
-        if self._job.recipe.allreduce != "arena" or self._transport != "shm":
+        if not self._job.spec.on_arena or self._transport != "shm":
             refuse_faults(self._job.recipe)
             return
         self._team = Team(self._job, Places())
@@ -82,8 +81,8 @@ class SupervisedHost(Host):
 
     def allocation(self) -> Allocation:
         recipe = self._job.recipe
-        transport = transport_of(recipe, self._transport)
-        return Allocation(transport, [platform.node()], devices_of(recipe, range(recipe.ranks)))
+        transport = self._job.spec.transport(recipe, self._transport)
+        return Allocation(transport, [platform.node()], self._job.spec.devices(recipe, range(recipe.ranks)))
 
     def train(self, record: Recorder | None, refuge: Refuge) -> dict[str, Any]:
         assert record is not None
@@ -100,7 +99,7 @@ class SupervisedHost(Host):
             with World(connect_gloo(world.comm), world.report) as over_gloo:
                 return train_rank(over_gloo, job, record.weights)
 
-        warm_up(job.recipe)
+        job.spec.warm_up()
         found: dict[str, Any] = run(work, job.recipe.ranks, on_report=lambda rank, value: record.add(value))[0]
         finish_undisturbed()
         return found

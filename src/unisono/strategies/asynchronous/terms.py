@@ -15,7 +15,7 @@ from unisono.errors import UserError
 from unisono.files import expand_user
 from unisono.models.slowed import parse_slow
 from unisono.optim.options import OptimizerOptions
-from unisono.recipe import Recipe, option
+from unisono.recipe import Recipe
 from unisono.strategies.asynchronous import deals, orders, recordings
 from unisono.strategies.asynchronous.bounds import Bound
 from unisono.strategies.asynchronous.clerk import Rules, staleness_of
@@ -23,7 +23,7 @@ from unisono.strategies.asynchronous.cuts import cut
 from unisono.strategies.asynchronous.rules import RULES, Rule, find
 
 OPTIONS = ("masters", "staleness_rule", "max_staleness", "deal", "order")
-"""Of the recipe, and of no other strategy."""
+"""Of the recipe, that no other strategy has."""
 
 
 @final
@@ -163,13 +163,3 @@ def resolve(recipe: Recipe) -> Recipe:
         if refused:
             raise UserError(f"{name} {given} with --strategy async: {why}".replace("  ", " "), hint=hint)
     return replace(recipe, shards=0)  # a push is computed as a whole
-
-
-def refuse_elsewhere(recipe: Recipe) -> None:
-    """A `UserError` for options of asynchronous training with another strategy."""
-    for name in OPTIONS:
-        if getattr(recipe, name) != getattr(Recipe(), name):
-            raise UserError(
-                f"{option(name)} {getattr(recipe, name)} with --strategy {recipe.strategy}, which is not asynchronous",
-                hint=f"leave it out, or use --strategy async with {option('masters')} and more ranks",
-            )

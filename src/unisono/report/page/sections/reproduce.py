@@ -16,6 +16,7 @@ from unisono.recipe_reading import from_values
 from unisono.report.page.blocks import Block, Code, Section, Text
 from unisono.report.run import Run
 from unisono.report.verdict import plural
+from unisono.strategies.registry import find
 
 _GOING_ON = {"scale", "compare", "predict", "tune"}
 """Studies that go on where they were left."""
@@ -65,9 +66,11 @@ def _versions(told: Mapping[str, Any]) -> str:
 
 def _same(run: Run, recipe: Recipe) -> str:
     """When the weights come out the same."""
-    if recipe.strategy == "async":
+    spec = find(recipe.strategy, recipe.allreduce)
+    if spec is not None and spec.asynchronous:
         return _same_order(run, recipe)
-    if recipe.strategy == "sync" and recipe.allreduce == "arena" and not recipe.batch_size_per_rank:
+    any_ranks = spec is not None and spec.supports.any_ranks and not spec.shards_are_replicas
+    if any_ranks and not recipe.batch_size_per_rank:
         reach = f"1 to {recipe.shards} ranks" if recipe.shards > 1 else "1 rank"
         return f"the same on {reach} of the same machine"
     return f"the same on {plural(recipe.ranks, 'rank')} of the same machine"

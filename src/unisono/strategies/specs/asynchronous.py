@@ -1,0 +1,87 @@
+"""Spec of `async`: masters and workers, in the arena or over messages."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import final
+
+from unisono.comm.base import Communicator
+from unisono.data.shards import Plan
+from unisono.models.base import Model
+from unisono.optim.options import OptimizerOptions
+from unisono.recipe import Recipe
+from unisono.rng import generator
+from unisono.strategies.asynchronous import terms
+from unisono.strategies.asynchronous.terms import Terms
+from unisono.strategies.base import Strategy
+from unisono.strategies.joining import AFRESH, Start
+from unisono.strategies.shared import Extent, Shared
+from unisono.strategies.specs.base import JobView, StrategySpec, Supports
+from unisono.strategies.supervised import SupervisedHooks
+
+
+@final
+class Async(StrategySpec):
+    """Workers push gradients to masters and never wait for each other."""
+
+    name = "async"
+    title = "`async`"
+    asynchronous, external, recipe_shards, shards_are_replicas = True, False, False, False
+    options = terms.OPTIONS
+    elsewhere = (
+        "which is not asynchronous",
+        "leave it out, or use --strategy async with --masters and more ranks",
+    )
+    supports = Supports(
+        any_ranks=False, same_ranks="with `--order`", shared_memory=True, shared_memory_launched=False,
+        take_over=True, replacement=True, machines_by_hand=False, machines_launched=True, snapshots=True,
+        snapshots_launched=True, snapshots_machines=True, numpy=True, torch=True, gpus=False, sync_batchnorm=False,
+        wire=False, lars=False, slow=True, profile=False, tune=False, scale=False, predict=True,
+    )  # fmt: skip
+
+    def resolve(self, recipe: Recipe) -> Recipe:
+        return terms.resolve(recipe)
+
+    def check(self, job: JobView) -> None:
+        terms_of(job, job.model())
+
+    def plan_epoch(self, recipe: Recipe, plan: Plan) -> Plan:
+        return terms.plan_epoch(recipe, plan.samples)
+
+    def optimizer(self, options: OptimizerOptions) -> OptimizerOptions:
+        return terms.masters_optimizer(options)
+
+    def updates(self, plan: Plan) -> int:
+        return plan.live(0)
+
+    def batch_samples(self, plan: Plan) -> int:
+        return plan.shard_size
+
+    def masters(self, recipe: Recipe) -> int:
+        return recipe.masters
+
+    def extent(self, job: JobView, *, undo: bool = False, spare: bool = False) -> Extent:
+        """Gradients have memory of their own, see `asynchronous/boxes.py`."""
+        return Extent(job.recipe.ranks, 1, (1,), job.updates, job.recipe.epochs, job.blocks, False, spare)
+
+    @contextmanager
+    def connect(self, job: JobView, comm: Communicator, model: Model, start: Start = AFRESH) -> Iterator[Strategy]:
+        from unisono.strategies.asynchronous.messages import AsyncMessages
+
+        recipe, rng = job.recipe, generator(job.recipe.seed, "init")
+        strategy = AsyncMessages(comm, model, job.optimizer, terms_of(job, model), recipe.epochs, rng)
+        if start.position or recipe.resume:  # halted in its first epoch, a run goes on after round 0
+            strategy.go_on(start)
+        yield strategy
+
+    def supervise(self, job: JobView, model: Model, shared: Shared) -> SupervisedHooks:
+        from unisono.strategies.asynchronous.setup import set_up
+        from unisono.strategies.asynchronous.supervised import AsyncHooks
+
+        ranks = job.recipe.ranks
+        setup = set_up(model, terms_of(job, model), job.optimizer, job.updates, ranks)
+        return AsyncHooks(shared, setup, ranks)
+
+
+def terms_of(job: JobView, model: Model) -> Terms:
+    """What masters and workers go by."""
+    return Terms.of(job.recipe, job.updates, model.layout.sizes, job.lr)

@@ -1,0 +1,120 @@
+"""Specs of `local`: replicas that are averaged now and then, on the arena, or over messages (`--allreduce ring`)."""
+
+from abc import ABC
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from typing import Any, final
+
+from unisono.arena.member import Member
+from unisono.comm.base import Communicator
+from unisono.data.shards import Plan
+from unisono.models.base import Model
+from unisono.optim import make as make_optimizer
+from unisono.optim.options import OptimizerOptions
+from unisono.recipe import Recipe
+from unisono.rng import generator
+from unisono.strategies.base import Strategy
+from unisono.strategies.joining import AFRESH, Start
+from unisono.strategies.journeys import Journeys
+from unisono.strategies.local import AVERAGING, join_local, make_local_replica, on_arena
+from unisono.strategies.nodes.away import Away
+from unisono.strategies.rhythm import Rhythm, resolve_local
+from unisono.strategies.shared import Shared
+from unisono.strategies.specs.base import JobView, StrategySpec, Supports
+from unisono.strategies.supervised import SupervisedHooks
+from unisono.strategies.wire import wire_type
+
+
+class _Local(StrategySpec, ABC):
+    """What both have in common."""
+
+    name = "local"
+    asynchronous, external, recipe_shards, shards_are_replicas = False, False, True, True
+    options = ("sync_every", "local_after")
+    elsewhere = ("whose ranks do not walk alone", "use --strategy local, or leave {option} out")
+
+    def resolve(self, recipe: Recipe) -> Recipe:
+        return super().resolve(resolve_local(recipe))
+
+    def shared_optimizer(self, options: OptimizerOptions) -> OptimizerOptions:
+        return AVERAGING
+
+    def rhythm(self, recipe: Recipe, plan: Plan) -> Rhythm:
+        return _rhythm(recipe, plan)
+
+    def replica_vectors(self, job: JobView) -> int:
+        return len(make_optimizer(job.optimizer).state_names)
+
+
+@final
+class LocalOnArena(_Local):
+    """Averages are rounds on the arena, so any number of ranks gives the same bits."""
+
+    title = "`local`"
+    supports = Supports(
+        any_ranks=True, same_ranks="yes", shared_memory=True, shared_memory_launched=True, take_over=True,
+        replacement=True, machines_by_hand=True, machines_launched=True, snapshots=True, snapshots_launched=True,
+        snapshots_machines=False, numpy=True, torch=True, gpus=False, sync_batchnorm=False, wire=True, lars=True,
+        slow=True, profile=False, tune=False, scale=True, predict=True,
+    )  # fmt: skip
+
+    @contextmanager
+    def connect(self, job: JobView, comm: Communicator, model: Model, start: Start = AFRESH) -> Iterator[Strategy]:
+        extent = replace(self.extent(job, spare=bool(job.snapshots)), size=comm.size)
+        start = replace(start, wire=wire_type(job.recipe.wire))
+        journeys, rng = _journeys(job, model, comm.rank), generator(job.recipe.seed, "init")
+        with closing(join_local(comm, journeys, _rhythm(job.recipe, job.plan), extent, rng, start)) as strategy:
+            yield strategy
+
+    def supervise(self, job: JobView, model: Model, shared: Shared) -> SupervisedHooks:
+        return LocalHooks(shared, job)
+
+
+@final
+class LocalHooks(SupervisedHooks):
+    """A rank walks for replicas whose states are in the arena."""
+
+    def __init__(self, shared: Shared, job: JobView) -> None:
+        super().__init__(shared)
+        self._job = job
+
+    def strategy(
+        self,
+        member: Member,
+        model: Model,
+        on_spare: Callable[[int], None],
+        away: Away,
+        report: Callable[[Any], None],
+    ) -> Strategy:
+        job = self._job
+        journeys = _journeys(job, model, away.rank_of(member.slot))
+        return on_arena(self._shared, member, journeys, _rhythm(job.recipe, job.plan), on_spare, away)
+
+
+@final
+class LocalOverMessages(_Local):
+    """Replicas stay with the rank that has their state, and any all-reduce averages them."""
+
+    title = "`local --allreduce ring`"
+    supports = Supports(
+        any_ranks=False, same_ranks="yes", shared_memory=False, shared_memory_launched=False, take_over=False,
+        replacement=False, machines_by_hand=False, machines_launched=True, snapshots=False, snapshots_launched=False,
+        snapshots_machines=False, numpy=True, torch=True, gpus=False, sync_batchnorm=False, wire=True, lars=True,
+        slow=True, profile=False, tune=False, scale=True, predict=False,
+    )  # fmt: skip
+
+    @contextmanager
+    def connect(self, job: JobView, comm: Communicator, model: Model, start: Start = AFRESH) -> Iterator[Strategy]:
+        extent, rng, recipe = self.extent(job), generator(job.recipe.seed, "init"), job.recipe
+        journeys, rhythm = _journeys(job, model, comm.rank), _rhythm(recipe, job.plan)
+        with closing(make_local_replica(comm, journeys, rhythm, extent, recipe.allreduce, rng)) as strategy:
+            yield strategy
+
+
+def _journeys(job: JobView, model: Model, rank: int) -> Journeys:
+    return Journeys(model, job.model_of(rank), job.optimizer, wire_type(job.recipe.wire))
+
+
+def _rhythm(recipe: Recipe, plan: Plan) -> Rhythm:
+    return Rhythm(plan, int(recipe.sync_every), recipe.local_after)
