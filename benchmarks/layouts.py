@@ -34,6 +34,7 @@ from unisono.data.options import DataOptions
 from unisono.data.sources import load
 from unisono.errors import UnisonoError
 from unisono.launch.connect import connect_gloo
+from unisono.messages.reports import EpochRecord, Report
 from unisono.recipe import Recipe
 from unisono.strategies.peers import warm_up
 from unisono.train.job import prepare
@@ -80,16 +81,16 @@ def trained(recipe: Recipe, data: Dataset) -> Cell:
     """A row, trained."""
     job, accuracy, begun = prepare(recipe, data), list[float](), time.monotonic()
 
-    def hear(rank: int, record: dict[str, Any]) -> None:
-        if "metrics" in record:
-            accuracy.append(record["metrics"]["test_accuracy"])
+    def hear(rank: int, report: Report) -> None:
+        if isinstance(report, EpochRecord):
+            accuracy.append(report.metrics["test_accuracy"])
 
     if recipe.strategy == "sync":
         results = list(Team(job, Places()).train(hear).results.values())
     else:
         warm_up(job.recipe)
 
-        def work(world: World) -> dict[str, Any]:
+        def work(world: World) -> Any:
             with World(connect_gloo(world.comm), world.report) as over_gloo:
                 return train(over_gloo, job, None)
 

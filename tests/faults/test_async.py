@@ -19,6 +19,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "strategies" / "asynchronous"))
 from async_reference import in_turn, reference
 
+from unisono.messages.reports import EpochRecord
 from unisono.optim.base import Optimizer
 from unisono.recipe import Recipe
 from unisono.strategies.asynchronous.applying import Applying
@@ -107,12 +108,15 @@ def run(recipe: Recipe) -> tuple[str, list[Any], list[dict[str, Any]]]:
     events: list[dict[str, Any]] = []
     records: list[dict[str, Any]] = []
     team = Team(prepare(recipe), Places())
-    outcome = team.train(lambda rank, value: records.append(value) if "metrics" in value else None, events.append)
+    outcome = team.train(
+        lambda rank, value: records.append(value) if isinstance(value, EpochRecord) else None,
+        lambda event: events.append(event.to_json()),
+    )
     boxes = team._setup.boxes
     log = [boxes.entry(number) for number in range(boxes.ordered(recipe.epochs))]
     assert sorted(entry.batch for entry in log if entry.kind in (PUSH, DROP)) == list(range(PUSHES))
-    assert records[-1]["metrics"]["train_loss"] > 0
-    assert sum(entry["samples"] for entry in records[-1]["ranks"]) == 90
+    assert records[-1].metrics["train_loss"] > 0
+    assert sum(entry["samples"] for entry in records[-1].ranks) == 90
     return next(found for found in outcome.results.values() if found)["weights_sha256"], log, events
 
 

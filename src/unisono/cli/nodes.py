@@ -22,11 +22,12 @@ from unisono.launch.connect import require
 from unisono.launch.nodes import NodeOptions
 from unisono.launch.outpost import Outpost
 from unisono.launch.signals import finish_undisturbed, ignore_requests
+from unisono.messages.events import Event
 from unisono.recipe import Recipe
 from unisono.report.train import event_line
 from unisono.strategies.farewell import Farewell
 from unisono.strategies.nodes.away import Away
-from unisono.strategies.nodes.names import name_of
+from unisono.strategies.nodes.names import NodeName
 from unisono.strategies.nodes.seating import Seating
 from unisono.strategies.wire import wire_notes
 from unisono.terminal import print
@@ -110,7 +111,7 @@ def run_on_nodes(
             beside.enter_context(live_page(records[0].path))
         told = by_hand and not records
         if told:
-            first = name_of(0, everybody[0]["host"], everybody[0]["address"], ())
+            first = NodeName(0, everybody[0]["host"], everybody[0]["address"])
             here = f"{counts[options.node_id]} of {recipe.ranks}"
             _say(options, f"joined {first}, which tells of the run; ranks here: {here}")
         summary = _train(made[0], post, records, options)
@@ -167,7 +168,7 @@ def _train(team: Team, post: Outpost, records: list[Recorder], options: NodeOpti
                 post.take_leave(Farewell(halted.outcome.lost, RESUME_ME, halted.outcome.crashes))
             if record is not None:
                 raise
-            told = str(halted) if halted.snapshot or halted.trouble else good_bye(halted.outcome.lost)
+            told = str(halted) if halted.snapshot or halted.trouble else good_bye(halted.outcome)
             _say(options, told)
             sys.exit(halted.exit_code)
         except RankFailed as error:
@@ -193,6 +194,6 @@ def _say(options: NodeOptions, text: str) -> None:
     print(f"unisono: node {options.node_id}: {text}", file=sys.stderr, flush=True)
 
 
-def _say_event(event: dict[str, Any]) -> None:
+def _say_event(event: Event) -> None:
     if told := event_line(event):
         print(told, file=sys.stderr, flush=True)

@@ -23,6 +23,7 @@ from unisono.launch.connect import connect_gloo, require
 from unisono.launch.local import run
 from unisono.launch.signals import finish_undisturbed, heeding, ignore_requests
 from unisono.limits import crowd_note
+from unisono.messages.reports import RankProcess, StoppedAt
 from unisono.recipe import Recipe
 from unisono.strategies.peers import check_gpus, devices_of, transport_of, warm_up
 from unisono.strategies.wire import wire_notes
@@ -99,8 +100,8 @@ def _supervise(team: Team, record: Recorder) -> dict[str, Any]:
 
 
 def _run_without_take_over(job: Job, record: Recorder, transport: str) -> dict[str, Any]:
-    def work(world: World) -> dict[str, Any]:
-        world.report({"process": [world.rank, os.getpid()]})
+    def work(world: World) -> dict[str, Any] | StoppedAt:
+        world.report(RankProcess(world.rank, os.getpid()))
         if transport == "shm":
             return train_rank(world, job, record.weights)
         with World(connect_gloo(world.comm), world.report) as over_gloo:

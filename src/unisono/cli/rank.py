@@ -78,7 +78,7 @@ def as_rank(
             neighbours = [rank for rank, node in enumerate(nodes) if node == nodes[comm.rank]]
             count_together(cores_together(comm, neighbours))
             moves, devices = transport_of(job.recipe, comm.transport), devices_of(job.recipe, local_ranks(nodes))
-            record = tell_all(comm, lambda: Recorder(job, moves, None, origin.snapshot, devices, anew=again))
+            record = _recorder(comm, lambda: Recorder(job, moves, None, origin.snapshot, devices, anew=again))
             refuge = told(comm, lambda: record and [str(record.path.resolve()), record.token])
             energy = NodeEnergy(comm, nodes, devices, job.recipe.watts_per_core)
             pids = comm.all_gather(np.array([os.getpid()]))[:, 0].tolist()
@@ -131,7 +131,7 @@ def _leave_stranded(comm: Communicator, halted: Halted) -> NoReturn:
     cause, told = halted.__cause__, ""
     if isinstance(cause, NodeLost) and cause.first_hand:
         kept = comm.rank == 0 or halted.snapshot or halted.trouble
-        told = str(halted) if kept else good_bye(halted.outcome.lost)
+        told = str(halted) if kept else good_bye(halted.outcome)
     elif isinstance(cause, RankLost):
         told = str(halted if comm.rank == 0 else cause)
     _leave(comm, halted.exit_code, told)
@@ -176,18 +176,8 @@ def check_layout(comm: Communicator, recipe: Recipe) -> None:
         )
 
 
-def tell_all(comm: Communicator, make: Callable[[], Recorder]) -> Recorder | None:
+def _recorder(comm: Communicator, make: Callable[[], Recorder]) -> Recorder | None:
     """What `make` gives on rank 0, None elsewhere; if it fails there, everybody leaves."""
-    failure = made = None
-    if comm.rank == 0:
-        try:
-            made = make()
-        except UnisonoError as error:
-            failure = error
-    failed = np.array([int(failure is not None)])
-    comm.broadcast(failed)
-    if failure is not None:
-        raise failure
-    if failed[0]:
-        sys.exit(2)  # rank 0 says why
-    return made
+    made: list[Recorder] = []
+    told(comm, lambda: made.append(make()))
+    return made[0] if made else None

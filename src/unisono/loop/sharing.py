@@ -10,10 +10,10 @@ Limits: one model a world; trained parameters are float32 on the CPU. What may n
 
 import hashlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, final
 
 import torch
 
@@ -35,6 +35,7 @@ from unisono.loop.guard import Guard
 from unisono.loop.meetings import Meetings
 from unisono.loop.optimizers import groups_of
 from unisono.loop.stepping import SharedOptimizer
+from unisono.messages.reports import SendReport, SharedModel
 from unisono.models.base import Layout
 from unisono.models.torch.checks import check
 from unisono.models.torch.graphs import Watch
@@ -86,7 +87,7 @@ class Sharing:
         model: torch.nn.Module,
         optimizer: torch.optim.Optimizer,
         terms: Terms,
-        announce: Callable[[dict[str, Any]], None] | None = None,
+        announce: SendReport | None = None,
     ) -> None:
         """announce: tells whoever started the ranks where the memory is, so that deaths can be taken over."""
         shards, clip = terms.shards, terms.clip
@@ -127,7 +128,7 @@ class Sharing:
         comm.barrier()
         if announce is not None:
             # By everybody: it is reached through whoever told it, who may have died before anybody listened.
-            announce({"pid": os.getpid(), "fd": self._kept, "sections": sections.pack()})
+            announce(SharedModel(os.getpid(), self._kept, sections.pack()))
         crowded = comm.size > usable_cores()
         self.member = Member(self.shared.words, comm.rank, comm.size, crowded=crowded, timeout_s=comm.timeout_s)
         self.announce = announce

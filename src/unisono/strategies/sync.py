@@ -29,7 +29,7 @@ from unisono.comm.arrival import late, lost
 from unisono.data.shards import shards_of_rank
 from unisono.models.base import Model
 from unisono.optim.options import OptimizerOptions
-from unisono.strategies.base import Batch, Check, Clock, Measure, StepResult, Strategy, Tell, unchecked
+from unisono.strategies.base import Batch, Check, Clock, EpochRemarks, Measure, StepResult, Strategy, Tell, unchecked
 from unisono.strategies.counts import Counts
 from unisono.strategies.dealing import Slots
 from unisono.strategies.maker import Maker
@@ -277,9 +277,9 @@ class Sync(Strategy):
     def step_s(self) -> float:
         return self._maker.step_s
 
-    def remarks(self, epoch: int) -> dict[str, Any]:
+    def remarks(self, epoch: int) -> EpochRemarks:
         desk = self._shared.desk
-        return {} if desk is None else {"metrics": {"sent_bytes_per_step": desk.sent_bytes_per_step}}
+        return EpochRemarks() if desk is None else EpochRemarks({"sent_bytes_per_step": desk.sent_bytes_per_step})
 
     def clock(self) -> Clock:
         return self._counts.clock()

@@ -27,8 +27,10 @@ from unisono.arena.segment import Segment
 from unisono.errors import RESUME_ME, Diverged, NodeLost, UnisonoError, UserError
 from unisono.launch.local import torch_threads_running
 from unisono.launch.outpost import Outpost
-from unisono.launch.supervision import READY, Care, Outcome
+from unisono.launch.supervision import Care, Outcome
 from unisono.launch.supervisor import Supervisor
+from unisono.messages.events import Event
+from unisono.messages.reports import ReadyToJoin, Report, SendReport, SnapshotReady, StoppedAt
 from unisono.own_code import file_in
 from unisono.resources import usable_cores
 from unisono.rng import generator
@@ -51,8 +53,6 @@ from unisono.train.writers import ProcessWriter
 LEAST_CRASHES = 5
 """A round that ended so many ranks, and more than there are at a time, will not be tried again."""
 _IN_PARTS = "nothing was saved: of --strategy local on several nodes, each has the states of its own replicas only"
-_HALTED = "halted"
-"""What ranks say that end before the end of the run."""
 
 
 @final
@@ -132,8 +132,8 @@ class Team:
 
     def train(
         self,
-        on_report: Callable[[int, Any], None],
-        on_event: Callable[[dict[str, Any]], None] = lambda event: None,
+        on_report: Callable[[int, Report], None],
+        on_event: Callable[[Event], None] = lambda event: None,
         post: Outpost | None = None,
         on_tick: Callable[[Mapping[int, int]], None] = lambda pids: None,
     ) -> Outcome:
@@ -153,11 +153,11 @@ class Team:
             self._attach(post)
         saver = Saver(job, self._model, self._shared, self.places.snapshots, on_event, ProcessWriter())
 
-        def hear(slot: int, value: Any) -> None:
-            if isinstance(value, dict) and "spare" in value:
-                saver.save_spare(value["spare"])
+        def hear(slot: int, report: Report) -> None:
+            if isinstance(report, SnapshotReady):
+                saver.save_spare(report.position)
             else:
-                on_report(slot, value)
+                on_report(slot, report)
 
         def tick() -> None:
             saver.tick()
@@ -184,9 +184,10 @@ class Team:
         # Set here and inherited: a rank that sets threads of BLAS wakes them, and they spin for as long as many steps.
         with threadpool_limits(recipe.threads, user_api="blas"), supervisor.halting(), saver, self._bells():
             outcome = supervisor.run(self._position)
-            halted = any(_HALTED in found for found in outcome.results.values())
+            halted = any(isinstance(found, StoppedAt) for found in outcome.results.values())
             if post is not None and halted:
                 outcome.lost, outcome.crashes = post.why(), post.crashes
+                outcome.lost_nodes = post.lost_nodes if post.certain else ()
             if outcome.lost or halted:
                 # As the supervisor sees it: a rank that joined in the middle knows nothing of the rounds before.
                 assert outcome.view is not None
@@ -222,19 +223,19 @@ class Team:
             yield
         boxes.bells = boxes.pens = None
 
-    def _live(self, slot: int, after: int, report: Callable[[Any], None]) -> Any:
+    def _live(self, slot: int, after: int, report: SendReport) -> Any:
         """The life of a rank."""
         job = self._job
         rank = self._away.rank_of(slot)
         # What a module of the user's has opened or started (a file's offset, a pool's threads) is no copy after a fork.
         model = job.model_of(rank) if file_in(job.recipe.model) else job.slowed(self._model, rank)
         if after:
-            report(READY)
+            report(ReadyToJoin())
         crowded = self._size > usable_cores()
         member = Member(self._shared.words, slot, self._size, crowded=crowded, after=after)
 
         def on_spare(position: int) -> None:
-            report({"spare": position})
+            report(SnapshotReady(position))
 
         if self._setup is None:
             strategy = job.on_arena(self._shared, member, model, on_spare, self._away)
@@ -244,7 +245,7 @@ class Team:
         try:
             return walk_through(strategy, model, job, report, self.places.weights, Homing(member))
         except (NodeLost, Diverged):
-            return {_HALTED: None}  # as if asked to: everybody else stands where this rank does
+            return StoppedAt()  # as if asked to: everybody else stands where this rank does
 
     def _attach(self, post: Outpost) -> None:
         """The other machines are told from here on; what the first one put back is copied to all."""
