@@ -34,6 +34,7 @@ from unisono.data.options import DataOptions
 from unisono.data.sources import load
 from unisono.errors import UnisonoError
 from unisono.launch.connect import connect_gloo
+from unisono.messages.reports import EpochRecord, Report
 from unisono.recipe import Recipe
 from unisono.train.job import prepare
 from unisono.train.team import Places, Team
@@ -79,16 +80,16 @@ def trained(recipe: Recipe, data: Dataset) -> Cell:
     """A row, trained."""
     job, accuracy, begun = prepare(recipe, data), list[float](), time.monotonic()
 
-    def hear(rank: int, record: dict[str, Any]) -> None:
-        if "metrics" in record:
-            accuracy.append(record["metrics"]["test_accuracy"])
+    def hear(rank: int, report: Report) -> None:
+        if isinstance(report, EpochRecord):
+            accuracy.append(report.metrics["test_accuracy"])
 
     if recipe.strategy == "sync":
         results = list(Team(job, Places()).train(hear).results.values())
     else:
         job.spec.warm_up()
 
-        def work(world: World) -> dict[str, Any]:
+        def work(world: World) -> Any:
             with World(connect_gloo(world.comm), world.report) as over_gloo:
                 return train(over_gloo, job, None)
 

@@ -30,6 +30,7 @@ import unisono
 from unisono.comm.wrappers import Counted
 from unisono.data.dataset import Dataset
 from unisono.errors import UserError
+from unisono.messages.reports import EpochRecord, Report
 from unisono.recipe import Recipe
 from unisono.strategies.dealing import Dealing
 from unisono.train.job import load_data, prepare
@@ -77,9 +78,9 @@ def accuracy(recipe: Recipe, data: Dataset) -> float:
     """On the test part, after the last epoch; on the arena, as `unisono train` does it."""
     found = 0.0
 
-    def hear(rank: int, record: dict[str, Any]) -> None:
+    def hear(rank: int, record: Report) -> None:
         nonlocal found
-        found = record["metrics"]["test_accuracy"] if "metrics" in record else found
+        found = record.metrics["test_accuracy"] if isinstance(record, EpochRecord) else found
 
     Team(prepare(recipe, data), Places()).train(hear)
     return found

@@ -23,6 +23,7 @@ from unisono.comm.base import Communicator
 from unisono.launch.connect import connect
 from unisono.launch.environments import detect
 from unisono.launch.torch_group import default_group
+from unisono.messages.reports import EpochRecord, Report
 from unisono.recipe import Recipe
 from unisono.train.job import Job, load_data, prepare
 from unisono.train.team import Places
@@ -42,9 +43,9 @@ def run_unisono(comm: Communicator, job: Job) -> dict[str, float]:
     rates: list[float] = []
     sent: list[int] = []
 
-    def hear(record: dict[str, Any]) -> None:
-        if "metrics" in record:
-            rates.append(record["metrics"]["samples_per_s"])
+    def hear(record: Report) -> None:
+        if isinstance(record, EpochRecord):
+            rates.append(record.metrics["samples_per_s"])
             sent.append(sent_bytes())
 
     train_unwatched(World(comm, hear), job, Places())

@@ -13,13 +13,14 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from typing import Any, final
+from typing import final
 from unittest.mock import patch
 
 import numpy as np
 from contenders import Contender
 
 from unisono import aligned
+from unisono.messages.reports import EpochRecord, Report
 from unisono.train.job import Job
 from unisono.train.team import Places, Team
 
@@ -38,8 +39,8 @@ class Ours(Contender):
         job = replace(self._job, recipe=replace(self._job.recipe, epochs=epochs))
         ends: list[float] = []
 
-        def hear(rank: int, record: dict[str, Any]) -> None:
-            if "metrics" in record:
+        def hear(rank: int, record: Report) -> None:
+            if isinstance(record, EpochRecord):
                 ends.append(time.perf_counter())
 
         with nullcontext() if self._on_borders else numpys_own_memory():

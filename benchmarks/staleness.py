@@ -43,6 +43,7 @@ from unisono.data.dataset import Dataset
 from unisono.errors import UnisonoError
 from unisono.launch.commands import mpirun
 from unisono.launch.environments import mpi_environment
+from unisono.messages.reports import EpochRecord, Report
 from unisono.recipe import Recipe
 from unisono.train.job import load_data, prepare
 from unisono.train.team import Places, Team
@@ -86,12 +87,12 @@ class Cell:
         )  # fmt: skip
 
 
-def run(recipe: Recipe, dataset: Dataset) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def run(recipe: Recipe, dataset: Dataset) -> tuple[dict[str, Any], list[EpochRecord]]:
     """What a run found, and the records of its epochs."""
-    records: list[dict[str, Any]] = []
+    records: list[EpochRecord] = []
 
-    def hear(rank: int, value: dict[str, Any]) -> None:
-        if "metrics" in value:
+    def hear(rank: int, value: Report) -> None:
+        if isinstance(value, EpochRecord):
             records.append(value)
 
     outcome = Team(prepare(recipe, dataset), Places()).train(hear)
@@ -160,7 +161,7 @@ def _score(cell: Cell, base: Recipe, dataset: Dataset, *, checked: bool) -> tupl
         raise UnisonoError(
             f"{cell}: other weights with ranks ({found['weights_sha256']}) than in one process ({alone})"
         )
-    return found["test_accuracy"], mean(record["metrics"].get("staleness_mean", 0.0) for record in records)
+    return found["test_accuracy"], mean(record.metrics.get("staleness_mean", 0.0) for record in records)
 
 
 def _read(path: Path) -> list[dict[str, Any]]:
@@ -275,9 +276,9 @@ def masters_table(options: argparse.Namespace, base: Recipe, dataset: Dataset) -
                 base, strategy="async", ranks=ranks, masters=masters, batch_size=16, lr=0.5, optimizer="sgd", epochs=1
             )
             _, (record,) = run(recipe, dataset)
-            metrics, pushes = record["metrics"], sum(row["pushes"] for row in record["ranks"])
-            busy = [f"{100 * row['busy_s'] / metrics['epoch_s']:.0f} %" for row in record["ranks"][:masters]]
-            waits = [sum(row[f"wait_master_{m}_s"] for row in record["ranks"]) / pushes for m in range(masters)]
+            metrics, pushes = record.metrics, sum(row["pushes"] for row in record.ranks)
+            busy = [f"{100 * row['busy_s'] / metrics['epoch_s']:.0f} %" for row in record.ranks[:masters]]
+            waits = [sum(row[f"wait_master_{m}_s"] for row in record.ranks) / pushes for m in range(masters)]
             told = ", ".join(f"{1e6 * wait:,.0f} us" for wait in waits)
             rate = metrics["updates"] / metrics["epoch_s"]
             print(f"{f'{masters}x{ranks}':>15} {rate:>10,.0f} {', '.join(busy):>22} {told:>40}", flush=True)
@@ -297,7 +298,7 @@ def compare(options: argparse.Namespace, base: Recipe, dataset: Dataset) -> None
         for name, recipe in rows.items():
             found, records = run(recipe, dataset)
             epochs = " ".join(f"{100 * record['metrics']['test_accuracy']:7.2f}" for record in records)
-            seconds = sum(record["metrics"]["epoch_s"] for record in records)
+            seconds = sum(record.metrics["epoch_s"] for record in records)
             print(f"{name:<26} {epochs:<42} {100 * found['test_accuracy']:>8.2f} {seconds:>8.2f}", flush=True)
 
 
@@ -312,7 +313,7 @@ def straggler(options: argparse.Namespace, base: Recipe, dataset: Dataset) -> No
     for _ in range(options.rounds):  # in turn, so that a busy machine is busy for both
         for name, recipe in rows.items():
             found, records = run(recipe, dataset)
-            times.setdefault(name, []).append(sum(record["metrics"]["epoch_s"] for record in records))
+            times.setdefault(name, []).append(sum(record.metrics["epoch_s"] for record in records))
             reached = found["stopped_early"] or "not reached"
             print(f"{name:<16} {times[name][-1]:8.2f} s of training, {found['epochs']} epochs: {reached}", flush=True)
     ratios = sorted(one / other for one, other in zip(times["async, 1x4"], times["sync, 4 ranks"], strict=True))

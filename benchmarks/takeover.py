@@ -24,8 +24,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
-from typing import Any, final
+from typing import final
 
+from unisono.messages.events import Event, RankDied, RankJoined
 from unisono.recipe import Recipe
 from unisono.train.job import prepare
 from unisono.train.team import Places, Team
@@ -79,12 +80,14 @@ def run(folder: Path, shards: int, ranks: int, shard_s: float, steps: int, momen
     )  # fmt: skip
     left, due, killed = list(moments), 0.0, 0.0
 
-    def on_event(event: dict[str, Any]) -> None:
+    def on_event(event: Event) -> None:
         nonlocal due
-        times = {"death": found.reforming_s, "join": found.joining_s}.get(event["kind"], [])
-        times.append(time.monotonic() - killed)
-        if event["kind"] == "join" and left:
-            due = time.monotonic() + left[0]
+        match event:
+            case RankDied():
+                found.reforming_s.append(time.monotonic() - killed)
+            case RankJoined():
+                found.joining_s.append(time.monotonic() - killed)
+                due = time.monotonic() + left[0] if left else due
 
     def on_tick(pids: Mapping[int, int]) -> None:
         nonlocal due, killed

@@ -17,7 +17,7 @@ LAYERS = [
     "cli", "doctor", "measure", "runs", "report", "study", "train", "launch", "world", "loop", "strategies", "data",
     "models", "optim", "comm", "arena", "recipe_reading", "trust", "recipe", "rng", "energy", "limits", "resources",
     "own", "own_code", "own_imports", "tracebacks", "extras", "safetensors_file", "terminal", "locks", "parsing",
-    "shapes", "files", "errors", "aligned",
+    "shapes", "files", "messages", "errors", "python_errors", "aligned",
 ]  # fmt: skip
 """From top to bottom: a file may import from its own layer and from those below."""
 
@@ -238,15 +238,11 @@ def test_what_reads_is_let_pass(line):
 
 OWN_WORDS = {
     "parsing.py": "the one place",
-    "comm/telling.py": "what a rank of the same run said, over its communicator",
     "data/sharing.py": "what a rank of the same run wrote to their shared memory",
     "doctor/examining.py": "what our own probe said, in a pipe",
-    "launch/errand.py": "what the other machine of the same run said",
     "launch/fresh.py": "what our own parent gave us",
-    "launch/values.py": "what our own child said, in a pipe",
-    "measure/bench.py": "what our own child said, in a pipe",
+    "messages/packing.py": "what a process of the same run said, in a pipe or over its communicator",
     "measure/bench_worker.py": "what our own parent gave us",
-    "measure/tune/tuning.py": "what our own child said, in a pipe",
     "measure/tune/worker.py": "what our own parent gave us",
     "runs/own_process.py": "what our own child answered, in memory that only the two have",
     "runs/own_process_entry.py": "what our own parent gave us",
@@ -260,6 +256,106 @@ def test_strangers_texts_are_parsed_in_one_place():
     direct = re.compile(r"\b(json|tomllib)\.loads?\(")
     users = {str(path.relative_to(SOURCE)) for path in FILES if direct.search(path.read_text())}
     assert users - OWN_WORDS.keys() == set(), "use unisono.parsing, or say here whose words it parses"
+
+
+BORDERS = {
+    "python_errors.py": "CPython's texts: a home, threads, a temporary directory",
+    "comm/gloo_errors.py": "gloo's texts: who is gone, what timed out",
+    "launch/slurm/slurm_errors.py": "what SLURM's commands print when they refuse",
+    "models/torch/torch_errors.py": "torch's texts: batch norm of one sample, unused parameters, checkpoints",
+}
+"""The files that may read the text of an error to find out what it means: one for each library that gives text only."""
+ERROR_TEXTS = {"args", "strerror", "message", "hint", "report", "told", "reason", "summary", "said", "msg"}
+SNIFFING = {
+    "startswith", "endswith", "partition", "rpartition", "split", "rsplit", "find", "rfind", "index", "rindex", "count",
+    "removeprefix", "removesuffix", "search", "match", "fullmatch", "findall", "finditer",
+}  # fmt: skip
+"""Methods by which a text, or a pattern, decides something; `splitlines` only shortens what is shown."""
+
+
+def error_names(function: ast.AST) -> set[str]:
+    """What is an exception there: caught as, or declared as."""
+    caught = {node.name for node in ast.walk(function) if isinstance(node, ast.ExceptHandler) and node.name}
+    arguments = (node for node in ast.walk(function) if isinstance(node, ast.arg) and node.annotation)
+    kinds = re.compile(r"\b\w*(Error|Exception|Failed|Lost|Timeout)\b")
+    return caught | {node.arg for node in arguments if kinds.search(ast.unparse(node.annotation))}
+
+
+def texts_of_errors_read_in(source: str) -> set[int]:
+    """Lines that decide by the text of an error."""
+    tree = ast.parse(source)
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    return {line for one in (functions or [tree]) for line in _sniffed(one, error_names(one))}
+
+
+def _sniffed(function: ast.AST, errors: set[str]) -> Iterator[int]:
+    texts: set[str] = set()
+
+    def is_text(node: ast.AST) -> bool:
+        """Whether it is the text of an error, or a part of it."""
+        match node:
+            case ast.Name(name):
+                return name in texts
+            case ast.Attribute(ast.Name(name), attribute):
+                return name in errors and attribute in ERROR_TEXTS
+            case ast.Call(ast.Name("str" | "repr"), [ast.Name(name), *_]):
+                return name in errors
+            case ast.Call(ast.Attribute(value, _)) | ast.Subscript(value):
+                return is_text(value)
+            case ast.FormattedValue(ast.Name(name)):
+                return name in errors
+            case ast.JoinedStr(parts):
+                return any(map(is_text, parts))
+        return False
+
+    for node in ast.walk(function):
+        match node:
+            case ast.Assign([ast.Name(name)], value) | ast.NamedExpr(ast.Name(name), value) if is_text(value):
+                texts.add(name)
+    for node in ast.walk(function):
+        match node:
+            case ast.Compare(left, operators, others):
+                decides = any(isinstance(one, ast.In | ast.NotIn | ast.Eq | ast.NotEq) for one in operators)
+                if decides and any(map(is_text, [left, *others])):
+                    yield node.lineno
+            case ast.Call(ast.Attribute(value, attribute), arguments) if attribute in SNIFFING:
+                if is_text(value) or any(map(is_text, arguments)):
+                    yield node.lineno
+
+
+def test_only_borders_read_what_an_error_says():
+    """Errors carry facts: what to do is decided by their types and attributes, not by words that may change."""
+    found = {str(path.relative_to(SOURCE)): texts_of_errors_read_in(path.read_text()) for path in FILES}
+    assert {name: lines for name, lines in found.items() if lines and name not in BORDERS} == {}
+    assert all(found[name] for name in BORDERS if name != "launch/slurm/slurm_errors.py"), "not needed any more"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "'node 0 (' in str(error)", "str(error).startswith('rank')", "str(error).partition('HINT')[0]",
+        "error.args[0] == 'x'", "re.search('x', str(error))", "PATTERN.search(str(error))", "'x' not in repr(error)",
+        "error.report.startswith('Traceback')", "text = str(error)\n    'x' in text", "f'{error}'.count('x')",
+        "str(error).lower() == 'x'", "str(error)[:5] == 'x'", "any(sign in str(error) for sign in SIGNS)",
+        "error.message.partition('HINT')", "(text := f'{error}') and text.find('x')",
+    ],
+)  # fmt: skip
+def test_what_reads_the_text_of_an_error_is_seen(line):
+    assert texts_of_errors_read_in(f"try: pass\nexcept E as error:\n    {line}")
+    body = line.replace("\n    ", "; ")
+    assert texts_of_errors_read_in(f"def f(error: CommError) -> None:\n    {body}")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "0 in error.nodes", "error.errno in FULL", "error.exit_code == 2", "str(error).splitlines()[0]",
+        "error.hint or x", "fail(str(error))", "isinstance(error, NodeLost)", "is_absent(str(error))",
+        "'x' in str(path)",
+    ],
+)  # fmt: skip
+def test_facts_of_an_error_are_let_pass(line):
+    assert not texts_of_errors_read_in(f"try: pass\nexcept E as error:\n    {line}")
 
 
 @cache

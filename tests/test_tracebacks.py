@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from unisono.errors import unknown_name
-from unisono.launch.values import unpack
+from unisono.messages.packing import unpack
 from unisono.tracebacks import ending, own_frame, told, where
 
 

@@ -15,15 +15,35 @@ RESUME_ME = 75
 """The exit code of a run that was asked to end and can be resumed."""
 
 
+def with_hint(message: str, hint: str) -> str:
+    """A message for the user, and what to do about it, if that is known."""
+    return f"{message}\nHINT: {hint}" if hint else message
+
+
 class UnisonoError(Exception):
-    """Anything unisono raises on purpose."""
+    """Anything unisono raises on purpose.
+
+    `message` and `hint` are its two parts; `named_rank`: the rank that says it, if the message begins with its number.
+    """
 
     exit_code = 1
-    said = False
+    shown = False
     """Whether the user has read the message already, from this process or another one of the same run."""
 
-    def __init__(self, message: str, *, hint: str = "") -> None:
-        super().__init__(f"{message}\nHINT: {hint}" if hint else message)
+    def __init__(self, message: str, *, hint: str = "", rank: int | None = None) -> None:
+        self.message = message if rank is None else f"rank {rank}: {message}"
+        self.hint, self.named_rank = hint, rank
+        super().__init__(with_hint(self.message, hint))
+
+    @property
+    def summary(self) -> str:
+        """The first line of the message."""
+        return self.message.partition("\n")[0]
+
+
+def first_line(error: BaseException) -> str:
+    """What any error says, short enough for a message of ours."""
+    return next(iter(str(error).splitlines()), "")
 
 
 class AskedToEnd(SystemExit):
@@ -65,35 +85,47 @@ class Mismatch(UserError):
 
 
 class CommError(UnisonoError):
-    """A message or a collective failed; the communicator cannot be used any more."""
+    """A message or a collective failed; the communicator cannot be used any more.
+
+    `peer_address` is the network address of the other side, and `reason` what was seen there, where they are known.
+    """
+
+    def __init__(
+        self, message: str, *, hint: str = "", rank: int | None = None, peer_address: str = "", reason: str = ""
+    ) -> None:
+        super().__init__(message, hint=hint, rank=rank)
+        self.peer_address, self.reason = peer_address, reason
 
 
 class CommTimeout(CommError):
     """A wait ended before everybody had arrived; `missing` names the ranks that had not."""
 
-    def __init__(self, message: str, *, missing: Iterable[int] = (), hint: str = "") -> None:
-        super().__init__(message, hint=hint)
+    def __init__(self, message: str, *, missing: Iterable[int] = (), hint: str = "", rank: int | None = None) -> None:
+        super().__init__(message, hint=hint, rank=rank)
         self.missing = tuple(missing)
 
 
 class RankLost(CommError):
     """A rank that others wait for is no more; `ranks` names it, or several."""
 
-    def __init__(self, message: str, *, ranks: Iterable[int], hint: str = "") -> None:
-        super().__init__(message, hint=hint)
+    def __init__(self, message: str, *, ranks: Iterable[int], hint: str = "", rank: int | None = None) -> None:
+        super().__init__(message, hint=hint, rank=rank)
         self.ranks = tuple(ranks)
 
 
 class NodeLost(CommError):
     """Another machine does not answer: it, or one of its ranks, is no more, or cannot be reached.
 
-    `first_hand`: this rank saw it itself; others of its machine were told. `crashes`: if it gave up, how many of its
-    ranks had ended by themselves in the round that was to be done.
+    `nodes`: the numbers of those machines; `certain` False: one of them, nobody knows which. `first_hand`: this rank
+    saw it itself; others of its machine were told. `crashes`: if it gave up, how many of its ranks had ended by
+    themselves in the round that was to be done.
     """
 
-    def __init__(self, message: str, *, first_hand: bool, crashes: int = 0) -> None:
+    def __init__(
+        self, message: str, *, first_hand: bool, nodes: Iterable[int] = (), certain: bool = True, crashes: int = 0
+    ) -> None:
         super().__init__(message)
-        self.first_hand, self.crashes = first_hand, crashes
+        self.first_hand, self.nodes, self.certain, self.crashes = first_hand, tuple(nodes), certain, crashes
 
 
 class OtherFailed(UnisonoError):
@@ -114,21 +146,31 @@ class Diverged(UnisonoError):
 class RankFailed(UnisonoError):
     """A rank of `unisono.run` raised or died.
 
-    `report` is its traceback, or the message of an error of ours, or how it died; `kind` is the name of the exception
-    ("CommTimeout", "ValueError"), empty if it died without one.
+    `report` is its traceback, if `traceback` says so, or the message of an error of ours, or how it died; `kind` is the
+    name of the exception ("CommTimeout", "ValueError"), empty if it died without one.
     """
 
-    def __init__(self, rank: int, report: str, *, kind: str = "", exit_code: int = 1) -> None:
-        super().__init__(report if report.startswith(f"rank {rank}:") else f"rank {rank}: {report}")
+    def __init__(
+        self,
+        rank: int,
+        report: str,
+        *,
+        kind: str = "",
+        exit_code: int = 1,
+        traceback: bool = False,
+        named: int | None = None,
+    ) -> None:
+        """named: the rank that the report itself begins with."""
+        super().__init__(report, rank=None if named == rank else rank)
         self.rank = rank
-        self.report = report
+        self.report, self.traceback = report, traceback
         self.kind = kind
         self.exit_code = exit_code
 
     @property
     def told(self) -> str:
         """For the user: an error of ours on one rank speaks for all; of a traceback or a death it is said whose."""
-        return self.report if self.kind and not self.report.startswith("Traceback") else str(self)
+        return self.report if self.kind and not self.traceback else str(self)
 
 
 def unknown_name(what: str, given: str, valid: Iterable[str]) -> UserError:

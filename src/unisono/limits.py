@@ -19,6 +19,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from unisono.errors import UserError
+from unisono.python_errors import is_thread_shortage
 from unisono.resources import available_bytes, group_task_room, readable_bytes, usable_cores
 from unisono.tracebacks import own_frame
 
@@ -129,7 +130,7 @@ def as_shortage(error: BaseException) -> UserError | None:
         return None
     if isinstance(error, MemoryError):
         return UserError("there is not enough memory for a rank", hint=_HINTS[errno.ENOMEM])
-    if isinstance(error, RuntimeError) and "can't start new thread" in str(error):
+    if is_thread_shortage(error):
         return UserError("a rank could not start a thread", hint=_HINTS[errno.EAGAIN])
     if isinstance(error, OSError) and (hint := shortage_hint(error)):
         return UserError(f"a rank could not go on: {error.strerror}", hint=hint)

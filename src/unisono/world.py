@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Self, final
 
 from unisono.comm.base import Communicator
 from unisono.errors import AskedToEnd, UserError
+from unisono.messages.reports import SendReport
 
 if TYPE_CHECKING:
     import torch
@@ -43,7 +44,7 @@ class World:
         self,
         comm: Communicator,
         report: Callable[[Any], None] = lambda value: None,
-        announce: Callable[[dict[str, Any]], None] | None = None,
+        announce: SendReport | None = None,
     ) -> None:
         """announce: how the process that started this rank learns of a shared model; see `launch/sharers.py`."""
         self.comm, self._announce = comm, announce

@@ -4,6 +4,7 @@ import pytest
 from in_turn import train_in_turn
 
 from unisono.errors import UnisonoError
+from unisono.messages.reports import EpochRecord
 from unisono.recipe import Recipe
 from unisono.train.job import prepare
 from unisono.train.team import Places, Team
@@ -19,7 +20,7 @@ def test_weights_accuracy_and_staleness_are_those_of_real_ranks(rule):
     real = next(found for found in outcome.results.values() if "weights_sha256" in found)
     alone = train_in_turn(job)
     assert (alone.weights_sha256, alone.accuracy) == (real["weights_sha256"], pytest.approx(real["test_accuracy"]))
-    stale = [record["metrics"]["staleness_mean"] for record in records if "metrics" in record]
+    stale = [record.metrics["staleness_mean"] for record in records if isinstance(record, EpochRecord)]
     assert alone.staleness == pytest.approx(sum(stale) / len(stale))
 
 

@@ -302,7 +302,7 @@ def test_ranks_of_another_launcher_leave_together_and_one_says_why(there, here, 
             try:
                 Course(recipe, launched.LaunchedHost(place, Join()), trust=trust).run()
             except UserError as error:
-                return [error.exit_code, "" if error.said else str(error)]
+                return [error.exit_code, "" if error.shown else str(error)]
         return [0, ""]
 
     first, *others = unisono.run(work, 3, timeout_s=60.0)

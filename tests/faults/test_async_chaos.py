@@ -11,6 +11,7 @@ import torment as tormentor
 from torment import KILL, STOP, TWICE, WHILE_STOPPED, Habits, Run, torment
 
 from unisono.arena.waiting import wait_until
+from unisono.messages.reports import EpochRecord
 from unisono.recipe import Recipe
 from unisono.strategies.asynchronous.worker import Worker
 from unisono.train.job import prepare
@@ -35,9 +36,9 @@ def work(recipe: Recipe) -> None:
     """A run, in a process that can be ended as a whole; raises if a batch was not used once."""
     found: dict[int, list[int]] = {}
 
-    def hear(rank: int, value: dict[str, Any]) -> None:
-        if "metrics" in value:
-            found[value["metrics"]["epoch"]] = sorted(batch for _, batch, *_ in value["pushes"])
+    def hear(rank: int, value: Any) -> None:
+        if isinstance(value, EpochRecord):
+            found[value.metrics["epoch"]] = sorted(batch for _, batch, *_ in value.pushes)
 
     Team(prepare(recipe), Places()).train(hear)
     assert found == {epoch: list(range(PUSHES)) for epoch in range(1, EPOCHS + 1)}

@@ -19,6 +19,7 @@ from unisono.arena.pens import Pens
 from unisono.arena.protocol import freezing
 from unisono.arena.waiting import wait_until
 from unisono.errors import UserError
+from unisono.messages.reports import EpochRecord
 from unisono.strategies.asynchronous.arena import AsyncArena
 from unisono.strategies.asynchronous.boxes import LEAVING, POSTED
 from unisono.strategies.asynchronous.clerk import DROP, HELLO, PUSH
@@ -196,11 +197,13 @@ def test_who_is_dead_and_not_replaced_counts_nothing_in_later_epochs(monkeypatch
     monkeypatch.setattr(Worker, "_compute", dies)
     records = []
     recipe = replace(RECIPE, respawn=False, epochs=3, clip=1e-6)
-    Team(prepare(recipe), Places()).train(lambda rank, value: records.append(value) if "metrics" in value else None)
+    Team(prepare(recipe), Places()).train(
+        lambda rank, value: records.append(value) if isinstance(value, EpochRecord) else None
+    )
     names = ("pushes", "clips", "wait_master_0_s", "wait_master_1_s")
-    found = [[record["ranks"][3][name] > 0 for name in names] for record in records]
+    found = [[record.ranks[3][name] > 0 for name in names] for record in records]
     assert found == [[True] * 4, [False] * 4, [False] * 4]
-    assert all(record["ranks"][4]["clips"] > 0 for record in records)
+    assert all(record.ranks[4]["clips"] > 0 for record in records)
 
 
 @pytest.mark.parametrize("respawn", [True, False])
@@ -233,7 +236,9 @@ def test_a_record_that_cannot_be_repeated_is_refused(monkeypatch, tmp_path, resp
         patch.setattr(Worker, "_compute", dies)
         patch.setattr(AsyncArena, "_exchange", exchanged)
         names = list(job.model().layout.names)
-        outcome = Team(job, Places()).train(lambda rank, value: "metrics" in value and directory.add(value, names))
+        outcome = Team(job, Places()).train(
+            lambda rank, value: isinstance(value, EpochRecord) and directory.add(value, names)
+        )
     assert mark[0]
     order = str(tmp_path / "run" / "pushes.csv")
     again = replace(recipe, order=order)

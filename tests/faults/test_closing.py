@@ -12,7 +12,10 @@ from unisono.runs.course import run_recipe
 from unisono.train.snapshots.finding import require_newest
 from unisono.train.team import Halted, Places
 
-FIRST_TELLS = {"before it is told": Fault(0, f"{REPORT} metrics"), "told": Fault(0, f"{REPORT} metrics", "after")}
+FIRST_TELLS = {
+    "before it is told": Fault(0, f"{REPORT} EpochRecord"),
+    "told": Fault(0, f"{REPORT} EpochRecord", "after"),
+}
 
 
 @pytest.mark.parametrize("position", [CLOSING, FINAL])

@@ -7,14 +7,13 @@ import pytest
 from support.faults.plans import BIRTH, ENTRY, FLAG, FROZEN, PULSED, REPORT, UPDATE, Fault, kill_at
 from support.faults.trials import FINAL, SMALL, quiet, trial
 from unisono.arena.protocol import COMMIT, READY, View, current_view, publish, words_needed
-from unisono.launch.supervision import READY as TO_JOIN
 
 LONGER = replace(SMALL, epochs=20)
 FIRST = kill_at(2, 1, READY, "before")
 JOINING = {
     "born": Fault(2, BIRTH, life=1),
-    "before it says that it is ready": Fault(2, f"{REPORT} {TO_JOIN}", life=1),
-    "ready": Fault(2, f"{REPORT} {TO_JOIN}", "after", life=1),
+    "before it says that it is ready": Fault(2, f"{REPORT} ReadyToJoin", life=1),
+    "ready": Fault(2, f"{REPORT} ReadyToJoin", "after", life=1),
     "waiting to be let in": Fault(2, ENTRY, life=1),
     "its first shard": Fault(2, PULSED, life=1),
     "its first meeting": Fault(2, FLAG, life=1),

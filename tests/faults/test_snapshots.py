@@ -19,8 +19,8 @@ FAULTS = {
     "copied": [kill_at(2, 3, READY, "before")],
     "copied by the first": [kill_at(0, 3, READY, "before")],
     "copied by all": [kill_at(0, 3, READY, "after")],
-    "before it is told": [Fault(0, f"{REPORT} spare", "before")],
-    "told": [Fault(0, f"{REPORT} spare", "after")],
+    "before it is told": [Fault(0, f"{REPORT} SnapshotReady", "before")],
+    "told": [Fault(0, f"{REPORT} SnapshotReady", "after")],
     "one joins before anybody copied its part": [
         kill_at(3, 1, READY, "before"),
         replace(kill_at(0, 2, COMMIT, "before"), act=wait_until_still(2, 3)),

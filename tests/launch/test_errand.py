@@ -3,6 +3,7 @@
 import socket
 
 from unisono.launch.errand import MESSAGE_BYTES, packed, unpacked
+from unisono.messages.exchange import Joined
 from unisono.recipe import Recipe
 from unisono.train.alike import facts_of
 
@@ -14,9 +15,5 @@ def test_the_facts_of_a_thousand_machines_are_one_message():
     left, right = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with left, right:
         left.settimeout(10)
-        left.send(packed({"joined": facts}))
-        assert unpacked(right.recv(MESSAGE_BYTES)) == {"joined": facts}
-
-
-def test_a_line_that_was_closed_says_nothing():
-    assert unpacked(b"") == {}
+        left.send(packed(Joined(facts)))
+        assert unpacked(right.recv(MESSAGE_BYTES)) == Joined(facts)

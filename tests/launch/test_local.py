@@ -19,7 +19,7 @@ from unisono.errors import CommTimeout, RankFailed, UserError
 from unisono.launch import local
 from unisono.launch.children import Subprocess
 from unisono.launch.environments import child_environment
-from unisono.launch.values import pack, unpack
+from unisono.messages.packing import pack, unpack
 
 
 def who(world):

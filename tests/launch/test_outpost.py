@@ -12,17 +12,18 @@ from unisono.launch import outpost
 from unisono.launch.errand import packed, unpacked
 from unisono.launch.nodes import NodeOptions
 from unisono.launch.outpost import Outpost
+from unisono.messages.exchange import Answer, Attached, Failed, NodesLost
 from unisono.strategies.farewell import Farewell
 
 TWO = NodeOptions(num_nodes=2, node_id=0, main_address="10.0.0.1")
 
 
-def attached(monkeypatch: Any, *news: dict[str, Any]) -> Outpost:
+def attached(monkeypatch: Any, *news: Answer) -> Outpost:
     """One whose courier tells these news after it was attached, and ends."""
 
     def run_errand(line: socket.socket, options: NodeOptions, facts: dict[str, Any]) -> int:
         line.recv(outpost.MESSAGE_BYTES)
-        for told in ({"attached": True}, *news):
+        for told in (Attached(), *news):
             line.send(packed(told))
         return 0
 
@@ -34,9 +35,10 @@ def attached(monkeypatch: Any, *news: dict[str, Any]) -> Outpost:
 
 
 def test_a_machine_that_was_lost_is_a_loss(monkeypatch):
-    with closing(attached(monkeypatch, {"lost": "node 1 (n2) was lost"})) as post:
+    with closing(attached(monkeypatch, NodesLost("node 1 (n2) was lost", nodes=(1,)))) as post:
         assert post.why() == "node 1 (n2) was lost"
         assert post.failure is None
+        assert (post.lost_nodes, post.first_lost) == ((1,), False)
 
 
 def test_a_courier_that_ends_without_a_word_is_a_loss(monkeypatch):
@@ -45,14 +47,14 @@ def test_a_courier_that_ends_without_a_word_is_a_loss(monkeypatch):
 
 
 def test_a_machine_that_gave_up_tells_how_many_ranks_a_round_had_ended(monkeypatch):
-    with closing(attached(monkeypatch, {"lost": "node 1 (n2): no rank is left", "crashes": 5})) as post:
+    with closing(attached(monkeypatch, NodesLost("node 1 (n2): no rank is left", nodes=(1,), crashes=5))) as post:
         assert (post.why(), post.crashes) == ("node 1 (n2): no rank is left", 5)
 
 
 def test_whoever_fails_says_so_instead_of_good_bye(monkeypatch, tmp_path):
     def run_errand(line: socket.socket, options: NodeOptions, facts: dict[str, Any]) -> int:
         line.recv(outpost.MESSAGE_BYTES)
-        line.send(packed({"attached": True}))
+        line.send(packed(Attached()))
         orders = []
         while data := line.recv(outpost.MESSAGE_BYTES):
             orders.append(unpacked(data))
@@ -66,12 +68,12 @@ def test_whoever_fails_says_so_instead_of_good_bye(monkeypatch, tmp_path):
         post.attach({}, anything.fileno(), SimpleNamespace(fail=lambda: None, failed=False))
         post.take_leave(Farewell("rank 2: no label", 1))
         post.take_leave(Farewell("its supervisor: another one, later", 1))
-    assert (tmp_path / "orders").read_text() == "[{'farewell': ['rank 2: no label', 1, 0]}]"
+    assert (tmp_path / "orders").read_text() == "[Leave(text='rank 2: no label', code=1, crashes=0)]"
 
 
 @pytest.mark.parametrize(("code", "kind"), [(1, UnisonoError), (2, UserError), (3, UnisonoError)])
 def test_an_error_is_none_for_nothing_of_it_is_to_be_saved(monkeypatch, code, kind):
-    with closing(attached(monkeypatch, {"error": [code, "node 1 and node 0 have different parameters"]})) as post:
+    with closing(attached(monkeypatch, Failed(code, "node 1 and node 0 have different parameters"))) as post:
         with pytest.raises(kind, match="different parameters") as caught:
             post.why()
         assert caught.value.exit_code == code

@@ -23,13 +23,20 @@ from unisono.launch import newcomers
 from unisono.launch.crew import Crew
 from unisono.launch.lookout import FIRST_S, Lookout
 from unisono.launch.newcomers import MOST_FAILURES
-from unisono.launch.supervision import ASKED, READY, Care, Outcome
+from unisono.launch.supervision import Care, Outcome
 from unisono.launch.supervisor import Supervisor
+from unisono.messages.events import Event
+from unisono.messages.reports import ReadyToJoin
 
 SIZE, ROUNDS = 3, 200
 
 Hook = Callable[[int, int, int], None]
 """Called with (slot, after, position) before READY of every round."""
+
+
+def noting(events: list) -> Callable[[Event], None]:
+    """Events, as events.jsonl would have them."""
+    return lambda event: events.append(event.to_json())
 
 
 def new_words(size: int = SIZE) -> memoryview:
@@ -42,7 +49,7 @@ def walker(words: memoryview, hook: Hook, size: int = SIZE, rounds: int = ROUNDS
     def live(slot: int, after: int, report: Callable[[Any], None]) -> dict[str, int]:
         if after:
             hook(slot, after, 0)
-            report(READY)
+            report(ReadyToJoin())
         member = Member(words, slot, size, crowded=True, after=after)
         while True:
             view = member.view
@@ -90,13 +97,14 @@ def test_a_rank_that_dies_is_taken_over_and_replaced(slot, respawn):
         if (who, after, position) == (slot, 0, 3):
             die()
 
-    outcome = supervise(hook, Care(respawn=respawn, on_event=events.append), views=3 if respawn else 2)
+    outcome = supervise(hook, Care(respawn=respawn, on_event=noting(events)), views=3 if respawn else 2)
     assert {"done": ROUNDS} in outcome.results.values()
     assert (outcome.takeovers, outcome.restarts) == (1, int(respawn))
     assert len(outcome.reforming_s) == 1
     assert events[0] | {"s": 0} == {
         "kind": "death", "rank": slot, "cause": "was killed by SIGKILL", "worked": True, "position": 2,
         "reached": "commit", "ranks": SIZE - 1, "s": 0, "taken_over_by": "others",
+        "stalled": False,
     }  # fmt: skip
     assert [event["rank"] for event in events[1:]] == ([slot] if respawn else [])
 
@@ -107,7 +115,7 @@ def test_a_rank_has_the_number_that_it_has_among_those_of_all_machines():
             die()
 
     events: list[dict[str, Any]] = []
-    supervise(die_once, Care(on_event=events.append, rank_of=range(4, 7).__getitem__), views=3)
+    supervise(die_once, Care(on_event=noting(events), rank_of=range(4, 7).__getitem__), views=3)
     assert [(event["kind"], event["rank"]) for event in events] == [("death", 5), ("join", 5)]
 
     def end(slot: int, after: int, position: int) -> None:
@@ -159,7 +167,7 @@ def test_nobody_takes_over_from_the_last_rank():
             die()
 
     events: list[dict[str, Any]] = []
-    outcome = supervise(hook, Care(respawn=False, on_event=events.append))
+    outcome = supervise(hook, Care(respawn=False, on_event=noting(events)))
     assert outcome.lost.startswith("no rank is left: rank 2 ")
     assert [event["taken_over_by"] for event in events] == ["others", "others", "nobody"]
     assert outcome.takeovers == len(outcome.reforming_s) == 2
@@ -181,7 +189,7 @@ def test_a_replacement_takes_over_from_whoever_is_the_last():
             assert wait_until(lambda: not any(psutil.pid_exists(words[pids[other]]) for other in (1, 2)), 30.0)
 
     events: list[dict[str, Any]] = []
-    care = Care(on_event=events.append)
+    care = Care(on_event=noting(events))
     outcome = Supervisor(words, SIZE, walker(words, hook), care, lambda rank, value: None).run()
     assert not outcome.lost
     assert ("death", "replacement") in [(event["kind"], event.get("taken_over_by")) for event in events], events
@@ -193,7 +201,7 @@ def test_a_death_with_which_a_run_is_given_up_is_not_taken_over():
             die()
 
     events: list[dict[str, Any]] = []
-    outcome = supervise(hook, Care(most_deaths=0, on_event=events.append))
+    outcome = supervise(hook, Care(most_deaths=0, on_event=noting(events)))
     assert outcome.lost == "1 rank died within 10 minutes, the last: rank 1 was killed by SIGKILL"
     assert outcome.takeovers == 0
     assert [(event["ranks"], event["taken_over_by"]) for event in events] == [(2, "nobody")]
@@ -223,7 +231,7 @@ def test_replacements_that_do_not_live_to_join_neither_end_a_healthy_run_nor_sto
             words[REQUESTS + 8] += 1
             die()
 
-    care = Care(most_deaths=3, on_event=events.append)
+    care = Care(most_deaths=3, on_event=noting(events))
     outcome = Supervisor(words, SIZE, walker(words, hook, views=3), care, lambda rank, value: None).run()
     assert {"done": ROUNDS} in outcome.results.values()
     assert (outcome.lost, outcome.takeovers) == ("", 1)
@@ -241,7 +249,7 @@ def test_replacements_that_do_not_live_to_join_are_given_up_when_nobody_else_is_
             die()
 
     live = walker(words, hook, rounds=10**9)
-    outcome = Supervisor(words, SIZE, live, Care(on_event=events.append), lambda rank, value: None).run()
+    outcome = Supervisor(words, SIZE, live, Care(on_event=noting(events)), lambda rank, value: None).run()
     assert outcome.lost.startswith("no rank is left: ")
     tried = [event["again"] for event in events if event["kind"] == "newcomer" and event["rank"] == 1]
     assert len(tried) > MOST_FAILURES
@@ -284,7 +292,7 @@ def test_a_replacement_that_cannot_be_forked_is_done_without(monkeypatch):
         if (slot, position) == (1, 2):
             die()
 
-    outcome = supervise(hook, Care(on_event=events.append))
+    outcome = supervise(hook, Care(on_event=noting(events)))
     assert {"done": ROUNDS} in outcome.results.values()
     assert "could not be started: Cannot allocate memory" in {event.get("cause") for event in events}
 
@@ -304,7 +312,7 @@ def test_a_rank_killed_for_memory_is_named_as_such(monkeypatch, tmp_path):
         if (slot, after, position) == (2, 0, 40):
             die()
 
-    outcome = supervise(hook, Care(respawn=False, on_event=events.append))
+    outcome = supervise(hook, Care(respawn=False, on_event=noting(events)))
     assert [(event["rank"], event["cause"]) for event in events] == [
         (1, "was killed for memory (SIGKILL; the limit of its cgroup was reached)"),
         (2, "was killed by SIGKILL"),  # the counter has not moved since
@@ -366,7 +374,7 @@ def test_a_replacement_that_never_gets_ready_is_replaced(monkeypatch):
     monkeypatch.setattr(Lookout, "patience_s", patience)
     words = new_words()
     live = walker(words, hook, views=3)
-    watched = Supervisor(words, SIZE, live, Care(stall_s=1.0, on_event=events.append), lambda rank, value: None)
+    watched = Supervisor(words, SIZE, live, Care(stall_s=1.0, on_event=noting(events)), lambda rank, value: None)
     watched.run()
     assert [(event["kind"], event["rank"], event.get("cause", "")) for event in events] == [
         ("death", 1, "was killed by SIGKILL"),
@@ -401,9 +409,9 @@ def test_a_request_that_is_not_met_at_once_is_said_to_be_heard_once(monkeypatch)
         if position > 1:
             assert wait_until(lambda: Requests(words).asked_to_halt, 60.0)
 
-    watched = Supervisor(words, SIZE, walker(words, hook), Care(on_event=events.append), lambda rank, value: None)
+    watched = Supervisor(words, SIZE, walker(words, hook), Care(on_event=noting(events)), lambda rank, value: None)
     watched.run()
-    assert events == [{"kind": ASKED}]
+    assert events == [{"kind": "asked to end"}]
 
 
 def test_signals_count_together_in_a_run_and_around_it():

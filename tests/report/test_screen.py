@@ -6,15 +6,17 @@ import os
 import re
 import termios
 import threading
+from dataclasses import replace
 from functools import partial
 from itertools import count
 
 import pytest
 
+from unisono.messages.reports import Progress
 from unisono.report import screen as module
 from unisono.report.screen import Screen
 
-NEWS = {"epoch": 1, "step": 12, "steps": 23, "samples_per_s": 129389.4}
+NEWS = Progress(epoch=1, step=12, steps=23, samples_per_s=129389.4)
 
 
 class Terminal(io.StringIO):
@@ -59,10 +61,10 @@ def test_the_bar_is_below_the_lines_and_nothing_of_it_is_left(monkeypatch):
         shown = lines_of(stream.getvalue())
         assert shown[0] == "opening"
         assert re.fullmatch(r"epoch 1/20 +[╸━]+ +step 12/23 +129,389 samples/s *", shown[1])
-        screen.progress(NEWS | {"step": 13})
+        screen.progress(replace(NEWS, step=13))
         assert re.search(r"step 13/23 .* 0:0. left", lines_of(stream.getvalue())[1])
         screen.say("epoch 1/20\nand a second line")
-        screen.progress(NEWS | {"epoch": 2, "step": 1})
+        screen.progress(replace(NEWS, epoch=2, step=1))
         assert lines_of(stream.getvalue())[:3] == ["opening", "epoch 1/20", "and a second line"]
         assert lines_of(stream.getvalue())[3].startswith("epoch 2/20")
     assert lines_of(stream.getvalue()) == ["opening", "epoch 1/20", "and a second line", ""]
@@ -99,7 +101,7 @@ def test_the_bar_is_not_drawn_more_often_than_anybody_reads(monkeypatch):
     with Screen(epochs=20, stream=stream) as screen:
         for step in range(1, 24):
             now[0] += 0.01
-            screen.progress(NEWS | {"step": step})
+            screen.progress(replace(NEWS, step=step))
         drawn = re.findall(r"step (\d+)/23", stream.getvalue())
     assert len(drawn) == 3
     assert drawn[0] == "1"
@@ -110,10 +112,10 @@ def test_the_time_left_is_that_of_the_whole_run(monkeypatch):
     monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
     stream = Terminal()
     with Screen(epochs=2, stream=stream) as screen:
-        screen.progress({"epoch": 1, "step": 10, "steps": 100, "samples_per_s": 1.0})
+        screen.progress(Progress(epoch=1, step=10, steps=100, samples_per_s=1.0))
         assert "left" not in stream.getvalue()
         now[0] += 600
-        screen.progress({"epoch": 2, "step": 10, "steps": 100, "samples_per_s": 1.0})
+        screen.progress(Progress(epoch=2, step=10, steps=100, samples_per_s=1.0))
         assert "9:00 left" in stream.getvalue()  # 100 steps took 10 minutes, 90 are left
 
 

@@ -1,25 +1,27 @@
 """What is said of asynchronous runs."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from unisono.messages.reports import EpochRecord
 from unisono.recipe import Recipe
 from unisono.report.staleness import Deal, Staleness, opening_line
 
 
 def record(
     counts: list[int], busy_s: float = 0.5, drops: int = 0, compute_s: float = 1.8, slow: float = 1.0
-) -> dict[str, Any]:
+) -> EpochRecord:
     master = {"clips": 0, "busy_s": busy_s, "wait_master_0_s": 0.0, "compute_s": 0.0, "data_s": 0.0, "pushes": 0}
     worker = {"clips": 3, "busy_s": 0.0, "wait_master_0_s": 0.2, "compute_s": compute_s, "data_s": 0.0, "pushes": 4}
     other = worker | {"compute_s": compute_s * slow}
     metrics = {"staleness_counts": counts, "updates": sum(counts) - drops, "drops": drops, "epoch_s": 2.0}
-    return {"metrics": metrics, "ranks": [master, worker, other]}
+    return EpochRecord(metrics, 1, [master, worker, other], [], meetings=1)
 
 
 def told(
-    rule: str, accuracy: float | None, *records: dict[str, Any], cores: int = 2, order: str = "free"
+    rule: str, accuracy: float | None, *records: EpochRecord, cores: int = 2, order: str = "free"
 ) -> tuple[dict[str, Any], str]:
     found = Staleness(Deal(rule, masters=1, workers=2, classes=10, order=order))
     for one in records:
@@ -73,7 +75,7 @@ def test_the_advice_depends_on_what_was_measured(found, cores, order, says):
 def test_one_update_is_no_plural():
     found = Staleness(Deal("safe", masters=1, workers=3, classes=10, order="free"))
     one = record([5], compute_s=0.2)
-    found.add(one | {"ranks": [*one["ranks"], one["ranks"][-1]]})
+    found.add(replace(one, ranks=[*one.ranks, one.ranks[-1]]))
     summary = found.facts() | {"test_accuracy": 0.9, "machine": {"cores": 2}}
     assert found.advice(summary).endswith("Try --ranks 3, with gradients 1 update late instead of 0.0.")
 

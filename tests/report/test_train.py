@@ -3,6 +3,7 @@ from dataclasses import replace
 import pytest
 
 from support.report.run_records import rank, record
+from unisono.messages.events import read_event
 from unisono.recipe import Recipe
 from unisono.report.train import Setting, epoch_line, event_line, opening, rank_lines
 from unisono.train.job import prepare
@@ -112,7 +113,7 @@ def test_a_huge_loss_is_a_power_of_ten():
 
 
 def test_an_accuracy_of_zero_is_shown():
-    assert epoch_line(record([rank()])["metrics"], 3).endswith("train loss 1.0000 accuracy 0.0000")
+    assert epoch_line(record([rank()]).metrics, 3).endswith("train loss 1.0000 accuracy 0.0000")
 
 
 def test_lines_of_ranks_are_in_their_order():
@@ -138,8 +139,8 @@ def test_lines_of_ranks_are_in_their_order():
 )
 def test_a_death_is_told_with_whoever_took_over(ranks, by, told):
     event = {"kind": "death", "rank": 1, "cause": "died", "ranks": ranks, "s": 0.002, "taken_over_by": by}
-    assert event_line({key: value for key, value in event.items() if value is not None}) == told
+    assert event_line(read_event({key: value for key, value in event.items() if value is not None})) == told
 
 
 def test_whoever_is_back_is_counted():
-    assert event_line({"kind": "join", "rank": 0, "ranks": 1}) == "rank 0 is back: 1 rank"
+    assert event_line(read_event({"kind": "join", "rank": 0, "ranks": 1})) == "rank 0 is back: 1 rank"

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from support.report.run_records import SUMMARY, rank, record, tally_of
@@ -57,16 +59,16 @@ def test_times_are_those_of_all_ranks():
 def test_of_the_other_syncs_nothing_is_said_where_nothing_is_known():
     """Replicas meet once in many steps: the first wait may be all there was, and 0.0 us would be wrong."""
     tally = Tally([1], [0.5, 0.5])
-    tally.add(record([rank(0.001), rank(0.001)]) | {"meetings": 4})
+    tally.add(replace(record([rank(0.001), rank(0.001)]), meetings=4))
     assert "; the first sync took 9.0 s." in told({"first_sync_s": 9.0}, tally)
     once = Tally([1], [0.5, 0.5])
-    once.add(record([rank(2.0), rank(2.0)]) | {"meetings": 1})
+    once.add(replace(record([rank(2.0), rank(2.0)]), meetings=1))
     assert "; the first sync took 1.0 ms." in told(tally=once)
 
 
 def test_the_others_are_as_many_as_ranks_met():
     tally = Tally([1], [0.5, 0.5])
-    tally.add(record([rank(2.0), rank(2.0)]) | {"meetings": 4})
+    tally.add(replace(record([rank(2.0), rank(2.0)]), meetings=4))
     steady = 2.0 + tally.mean_s("update_s") - 0.001
     assert f"the others {readable_s(steady / 3)} each" in told(tally=tally)
 

@@ -118,7 +118,7 @@ model, data = {"right": "mlp:8", "wrong": "mlpx"}[sys.argv[1]], "synthetic:class
 try:
     run = unisono.train(model=model, data=data, epochs=1, batch_size=16, out="run", quiet=True)
 except unisono.UserError as error:
-    print(f"rank {rank}: {error.said} {error}".splitlines()[0], flush=True)
+    print(f"rank {rank}: {error.shown} {error}".splitlines()[0], flush=True)
 else:
     print(f"rank {rank}: {run.path.name} {run.summary.get('status')}", flush=True)
 """

@@ -68,7 +68,7 @@ def test_nobody_leaves_a_run_that_was_asked_to_end_before_the_first_rank_has_sai
                 Course(recipe, module.LaunchedHost(place, Join())).run()
             if world.rank:
                 left.touch()
-            return [ended.value.exit_code, said.getvalue(), ended.value.said]
+            return [ended.value.exit_code, said.getvalue(), ended.value.shown]
 
     (first, told, _), *_ = found = unisono.run(work, 3, timeout_s=60.0)
     assert first == RESUME_ME

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from unisono.errors import RankFailed, UnisonoError, UserError
+from unisono.messages.events import Event, SnapshotFailed, SnapshotWritten
+from unisono.messages.reports import EpochRecord, Progress, WeightsTrouble
 from unisono.recipe import Recipe
 from unisono.runs.failures import fail_of
 from unisono.runs.recorder import Recorder
@@ -31,15 +33,16 @@ def job(tmp_path) -> Job:
     return prepare(Recipe(epochs=2, out=str(tmp_path / "run")))
 
 
-def record(job: Job, epoch: int) -> dict:
+def record(job: Job, epoch: int) -> EpochRecord:
     times = {"data_s": 0.1, "compute_s": 1.0, "wait_s": 0.2, "update_s": 0.1, "last_steps": 3, "samples": 721}
     metrics = {"epoch": epoch, "epoch_s": 1.0, "total_s": 1.5, "samples_per_s": 1442.0, "lr": 0.01}
-    return {
-        "metrics": metrics | {"train_loss": 1.0, "train_accuracy": 0.0},
-        "steps": 23,
-        "ranks": [times | {"host": host} for host in ("a", "b")],
-        "shares": [[[0.5, 0.5, 0.0]] * len(job.model().layout.names)] * 2,
-    }
+    return EpochRecord(
+        metrics=metrics | {"train_loss": 1.0, "train_accuracy": 0.0},
+        steps=23,
+        ranks=[times | {"host": host} for host in ("a", "b")],
+        shares=[[[0.5, 0.5, 0.0]] * len(job.model().layout.names)] * 2,
+        meetings=23,
+    )
 
 
 def summary_of(job: Job) -> dict:
@@ -48,7 +51,7 @@ def summary_of(job: Job) -> dict:
 
 def test_a_run_from_opening_to_verdict(job, capsys):
     with Recorder(job, "shm", ["a", "b"]) as recorder:
-        recorder.add({"progress": {"epoch": 1, "step": 1, "steps": 23, "samples_per_s": 1.0}})
+        recorder.add(Progress(epoch=1, step=1, steps=23, samples_per_s=1.0))
         for epoch in (1, 2):
             recorder.add(record(job, epoch))
         summary = recorder.finish(FOUND)
@@ -138,7 +141,7 @@ def test_a_directory_that_was_removed_gives_the_verdict_and_an_error(job, capsys
 def test_weights_that_a_rank_cannot_write_are_said_once(job, capsys):
     with Recorder(job, "shm") as recorder:
         for _ in range(2):
-            recorder.add({"trouble": "weights.safetensors cannot be written: No space left on device"})
+            recorder.add(WeightsTrouble("weights.safetensors cannot be written: No space left on device"))
         recorder.add(record(job, 1))
         with pytest.raises(UserError, match="weights"):
             recorder.finish(FOUND)
@@ -146,7 +149,7 @@ def test_weights_that_a_rank_cannot_write_are_said_once(job, capsys):
     assert "trouble" not in summary_of(job)
 
 
-def failing(job: Job, error: BaseException, epochs: int, *events: dict) -> None:
+def failing(job: Job, error: BaseException, epochs: int, *events: Event) -> None:
     def work() -> None:
         with Recorder(job, "shm") as recorder:
             for event in events:
@@ -167,7 +170,8 @@ def test_a_mistake_that_is_found_at_the_start_leaves_no_directory(job, error):
 
 @pytest.mark.parametrize("path", [None, "snapshots/1"])
 def test_a_mistake_that_is_found_after_a_snapshot_leaves_it_with_its_recipe(job, path):
-    failing(job, UserError("too little memory"), 0, {"kind": "snapshot", "path": path, "cause": "the disk is full"})
+    event = SnapshotFailed(1, "the disk is full") if path is None else SnapshotWritten(1, path, "the disk is full")
+    failing(job, UserError("too little memory"), 0, event)
     assert (Path(job.recipe.out) / "recipe.toml").exists() == (path is not None)
 
 
@@ -177,7 +181,7 @@ def test_a_mistake_that_is_found_after_a_snapshot_leaves_it_with_its_recipe(job,
         (UserError("no room"), 1, "failed", "no room"),
         (UnisonoError("the loss became nan"), 0, "failed", "the loss became nan"),
         (RankFailed(1, "it died", exit_code=1), 0, "failed", "rank 1: it died"),
-        (RankFailed(0, TRACEBACK, kind="ValueError"), 1, "failed", f"rank 0: {TRACEBACK}"),
+        (RankFailed(0, TRACEBACK, kind="ValueError", traceback=True), 1, "failed", f"rank 0: {TRACEBACK}"),
         (RankFailed(0, "the loss became nan", kind="UnisonoError"), 1, "failed", "the loss became nan"),
         (KeyboardInterrupt(), 1, "interrupted", "KeyboardInterrupt"),
     ],
@@ -249,7 +253,7 @@ def test_a_recorder_that_cannot_begin_keeps_nobody_away(job, monkeypatch):
 def test_an_exception_in_the_users_own_code_says_where_to_go_on(job, model, more):
     with Recorder(job, "shm") as recorder:
         recorder._job = replace(job, recipe=replace(job.recipe, model=model))
-        error = RankFailed(1, TRACEBACK, kind="ValueError")
+        error = RankFailed(1, TRACEBACK, kind="ValueError", traceback=True)
         assert str(fail_of(error, recorder)) == f"rank 1: {TRACEBACK.rstrip()}\nWhat was reached is in {recorder.path}"
         (recorder.path / "snapshots" / "000001-000000000003").mkdir(parents=True)
         told = f"HINT: correct it, then go on with unisono train --resume {recorder.path}{more}"

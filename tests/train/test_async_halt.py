@@ -13,6 +13,7 @@ import pytest
 
 from unisono.arena.waiting import wait_until
 from unisono.errors import UserError
+from unisono.messages.reports import EpochRecord
 from unisono.recipe import Recipe
 from unisono.strategies.asynchronous.boxes import DONE, HALTED, count_of
 from unisono.strategies.asynchronous.clerk import PUSH
@@ -38,7 +39,7 @@ def run(recipe: Recipe, folder: Path, snapshot: Snapshot | None = None) -> tuple
     if snapshot is not None:
         team.resume(snapshot)
     with suppress(Halted):
-        team.train(lambda rank, value: records.append(value) if "metrics" in value else None)
+        team.train(lambda rank, value: records.append(value) if isinstance(value, EpochRecord) else None)
     return team, records
 
 
@@ -67,10 +68,10 @@ def test_a_halt_is_obeyed_at_once_and_every_batch_is_used_once(monkeypatch, tmp_
     snapshot = require_newest(tmp_path)
     np.testing.assert_array_equal(snapshot.arrays("params")["0.W"].ravel(), team._shared.params[: 8 * 300])
     team, records = run(RECIPE, tmp_path, snapshot)
-    rest = [batch for _, batch, *_ in records[0]["pushes"]]
+    rest = [batch for _, batch, *_ in records[0].pushes]
     assert Counter(first + rest) == Counter(range(PUSHES))
-    assert [record["metrics"]["epoch"] for record in records] == list(range(epoch, 3))
-    metrics = records[0]["metrics"]
+    assert [record.metrics["epoch"] for record in records] == list(range(epoch, 3))
+    metrics = records[0].metrics
     assert np.isfinite(metrics["train_loss"])
     assert metrics["samples_per_s"] * metrics["epoch_s"] == pytest.approx(3 * len(rest)), "others took no time now"
 
@@ -93,7 +94,7 @@ def test_when_no_rank_is_left_what_is_in_the_log_is_applied(monkeypatch, tmp_pat
     updates = [number for number, entry in enumerate(log) if entry.updates]
     first = [entry.batch for entry in log[: updates[-1] + 1] if entry.kind == PUSH]  # others were collected only
     _, records = run(RECIPE, tmp_path, require_newest(tmp_path))
-    rest = [batch for _, batch, *_ in records[0]["pushes"]]
+    rest = [batch for _, batch, *_ in records[0].pushes]
     assert Counter(first + rest) == Counter(range(PUSHES))
 
 

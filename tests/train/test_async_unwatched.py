@@ -17,6 +17,7 @@ import pytest
 import unisono
 from support.strategies.async_reference import in_turn, reference
 from unisono.errors import RESUME_ME, CommError
+from unisono.messages.reports import EpochRecord
 from unisono.recipe import Recipe
 from unisono.strategies.asynchronous.message_clerk import MessageClerk
 from unisono.strategies.asynchronous.message_master import MessageMaster
@@ -53,7 +54,7 @@ def train(
         return {name: value for name, value in found.items() if not name.endswith(("_s", "_bytes"))}
 
     def hear(rank: int, value: dict[str, Any]) -> None:
-        if "metrics" in value:
+        if isinstance(value, EpochRecord):
             records.append(value)
 
     found = unisono.run(work, recipe.ranks, on_report=hear, timeout_s=30.0)
@@ -116,11 +117,11 @@ def test_a_signal_to_one_rank_ends_all_in_the_middle_of_an_epoch(monkeypatch, tm
     assert 0 < len(done) < PUSHES
     found, records = train(recipe, None, snapshot)
     assert found["epochs"] == 2
-    assert [record["metrics"]["epoch"] for record in records] == [*range(epoch, 3)]
-    rest = [batch for _, batch, *_ in records[0]["pushes"]]
+    assert [record.metrics["epoch"] for record in records] == [*range(epoch, 3)]
+    rest = [batch for _, batch, *_ in records[0].pushes]
     assert Counter(done + rest) == Counter(range(PUSHES))
-    assert np.isfinite(records[0]["metrics"]["train_loss"])
-    spent = records[0]["metrics"]["epoch_s"] * records[0]["metrics"]["samples_per_s"]
+    assert np.isfinite(records[0].metrics["train_loss"])
+    spent = records[0].metrics["epoch_s"] * records[0].metrics["samples_per_s"]
     assert spent == pytest.approx(6 * len(rest)), "samples that were done before take no time now"
 
 
@@ -151,8 +152,8 @@ def test_whoever_has_nothing_to_send_is_heard_when_the_epoch_ends(monkeypatch, t
     assert (snapshot.position, records) == (1, [])  # all of the epoch but its evaluation
     found, records = train(RECIPE, None, snapshot)
     assert found["weights_sha256"] == quiet()
-    assert [record["metrics"]["epoch"] for record in records] == [1, 2]
-    assert np.isfinite(records[0]["metrics"]["train_loss"])
+    assert [record.metrics["epoch"] for record in records] == [1, 2]
+    assert np.isfinite(records[0].metrics["train_loss"])
 
 
 def test_snapshots_between_epochs_lead_to_the_same_end(tmp_path, monkeypatch):
@@ -187,7 +188,7 @@ def test_other_ranks_go_on_with_what_was_left(monkeypatch, tmp_path, masters, ra
     recipe = replace(RECIPE, masters=masters, ranks=ranks, allow_change="ranks,masters")
     found, records = train(recipe, None, snapshot)
     assert found["epochs"] == 2
-    assert Counter(done + [batch for _, batch, *_ in records[0]["pushes"]]) == Counter(range(PUSHES))
+    assert Counter(done + [batch for _, batch, *_ in records[0].pushes]) == Counter(range(PUSHES))
 
 
 def test_asked_between_epochs_it_ends_before_the_first_push(monkeypatch, tmp_path):

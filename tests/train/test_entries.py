@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -140,7 +141,7 @@ def test_a_draft_of_a_killed_writer_goes_when_a_run_goes_on_or_ends(run):
 
 
 def add_epoch(directory: RunDirectory) -> None:
-    directory.add(record([rank()], epoch=3) | {"pushes": [[0] * 8]}, ["W"])
+    directory.add(replace(record([rank()], epoch=3), pushes=[[0] * 8]), ["W"])
 
 
 def save_weights(directory: RunDirectory) -> None:

@@ -60,7 +60,9 @@ def poison(monkeypatch: pytest.MonkeyPatch, value: float, *, epoch: int, step: i
 
 def supervised(job: Job, folder: Path) -> list[dict[str, Any]]:
     events: list[dict[str, Any]] = []
-    Team(job, Places(folder / "weights.safetensors", folder)).train(lambda rank, value: None, events.append)
+    Team(job, Places(folder / "weights.safetensors", folder)).train(
+        lambda rank, value: None, lambda event: events.append(event.to_json())
+    )
     return events
 
 
@@ -107,7 +109,7 @@ def test_ranks_of_other_launchers_find_it_alike(options, tmp_path, monkeypatch):
             world.report({"found": str(error)})
 
     def hear(rank: int, value: dict[str, Any]) -> None:
-        found.extend([value["found"]] if "found" in value else [])
+        found.extend([value["found"]] if isinstance(value, dict) else [])
 
     unisono.run(work, job.recipe.ranks, on_report=hear, timeout_s=30.0)
     assert len(found) == job.recipe.ranks
@@ -161,7 +163,9 @@ def test_a_snapshot_of_it_is_not_made(tmp_path, monkeypatch):
     job = prepare(replace(SMALL, snapshot_every="2steps"))
     events: list[dict[str, Any]] = []
     with every_snapshot(), pytest.raises(RankFailed, match="the loss became nan in epoch 2, step 4"):
-        Team(job, Places(snapshots=tmp_path)).train(lambda rank, value: None, events.append)
+        Team(job, Places(snapshots=tmp_path)).train(
+            lambda rank, value: None, lambda event: events.append(event.to_json())
+        )
     positions = [int(path.name.partition("-")[2]) for path in listed(tmp_path)]
     assert max(positions) == STEPS + 1 + 1  # after the first step of the second epoch
     refused = [event for event in events if event["path"] is None]

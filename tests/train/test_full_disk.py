@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from unisono.errors import UserError
+from unisono.messages.reports import EpochRecord
 from unisono.recipe import Recipe
 from unisono.train.rundir import RunDirectory
 from unisono.train.weights import Weights, load, save
@@ -25,7 +26,7 @@ def record(epoch: int) -> dict:
         "update_s": 0.5,
         "last_steps": 1,
     }
-    return {"metrics": {"epoch": epoch}, "steps": 4, "ranks": [rank] * 2, "shares": [[[0.5, 0.5, -1.0]]] * 2}
+    return EpochRecord({"epoch": epoch}, 4, [rank] * 2, [[[0.5, 0.5, -1.0]]] * 2, meetings=4)
 
 
 def epochs_of(path: Path) -> list[int]:

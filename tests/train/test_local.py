@@ -10,6 +10,7 @@ import pytest
 import unisono
 from support.train.snapshot_waits import every_snapshot
 from unisono.errors import RankFailed, UserError
+from unisono.messages.reports import EpochRecord, Report
 from unisono.recipe import Recipe
 from unisono.runs.recorder import _dealt
 from unisono.strategies.journeys import Journeys
@@ -44,9 +45,9 @@ def supervised(recipe: Recipe, places: Places | None = None, snapshot: Any = Non
     """What a run found, and under "told" the numbers of its epochs, but for the times."""
     told: dict[int, dict[str, Any]] = {}
 
-    def on_report(rank: int, record: dict[str, Any]) -> None:
-        if "metrics" in record:
-            numbers = {name: value for name, value in record["metrics"].items() if not name.endswith("_s")}
+    def on_report(rank: int, record: Report) -> None:
+        if isinstance(record, EpochRecord):
+            numbers = {name: value for name, value in record.metrics.items() if not name.endswith("_s")}
             told[numbers["epoch"]] = numbers
 
     team = Team(prepare(recipe), places or Places())
@@ -85,7 +86,7 @@ def test_bits_and_losses_do_not_depend_on_the_ranks(options):
 def test_it_learns():
     recipe = Recipe(strategy="local", sync_every=4, optimizer="momentum", lr=0.1, ranks=2)
     found: dict[str, Any] = {}
-    Team(prepare(recipe), Places()).train(lambda rank, record: found.update(record.get("metrics", {})))
+    Team(prepare(recipe), Places()).train(lambda rank, record: found.update(getattr(record, "metrics", {})))
     assert found["test_accuracy"] > 0.95
 
 

@@ -18,6 +18,7 @@ from unisono.errors import UserError
 from unisono.files import remove_drafts
 from unisono.launch.children import fork_child, reap, signals_held
 from unisono.locks import FileLock
+from unisono.messages.reports import EpochRecord
 from unisono.recipe import Recipe
 from unisono.train import rundir as module
 from unisono.train.entries import LIVE_PAGE
@@ -28,11 +29,11 @@ RECIPE = Recipe(epochs=3)
 FILES = ["contributions.csv", "metrics.jsonl", "ranks.csv", "recipe.toml", "summary.json", "sync_time.csv"]
 
 
-def record(epoch: int, **metrics) -> dict:
+def record(epoch: int, **metrics) -> EpochRecord:
     times = {"data_s": 1.0, "compute_s": 2.0, "wait_s": 0.25, "update_s": 0.5}
     ranks = [times | {"host": host, "samples": 50 + r, "last_steps": r} for r, host in enumerate(["a", "b,c"])]
     shares = [[[0.25, 0.5, -1.0]], [[0.75, 0.9, 2.0]]]
-    return {"metrics": {"epoch": epoch, "total_s": 1.5} | metrics, "steps": 4, "ranks": ranks, "shares": shares}
+    return EpochRecord({"epoch": epoch, "total_s": 1.5} | metrics, 4, ranks, shares, meetings=4)
 
 
 def names(path: Path) -> list[str]:

@@ -50,7 +50,7 @@ def train(job: Job, places: Places | None = None, snapshot: Any = None) -> tuple
     team = Team(job, places or Places())
     if snapshot is not None:
         team.resume(snapshot)
-    outcome = team.train(lambda rank, value: None, events.append)
+    outcome = team.train(lambda rank, value: None, lambda event: events.append(event.to_json()))
     return next(found["weights_sha256"] for found in outcome.results.values() if found), events
 
 
@@ -235,7 +235,9 @@ class Slow(Writer):
 
 
 def saver_of(job: Job, folder: Path, writer: Writer, events: list[dict[str, Any]]) -> Saver:
-    return Saver(job, job.model(), Team(job, Places())._shared, folder, events.append, writer)
+    return Saver(
+        job, job.model(), Team(job, Places())._shared, folder, lambda event: events.append(event.to_json()), writer
+    )
 
 
 def test_the_last_snapshot_waits_for_a_writer_that_cannot_be_ended(job, tmp_path, monkeypatch):

@@ -13,6 +13,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from unisono.errors import RESUME_ME, Diverged, NodeLost, UnisonoError
 from unisono.launch.supervision import Outcome
+from unisono.messages.reports import EpochRecord, Report
 from unisono.recipe import Recipe
 from unisono.strategies.base import Strategy
 from unisono.strategies.nodes.away import Away
@@ -37,9 +38,9 @@ def train(job: Job, places: Places | None = None, snapshot: Any = None) -> dict[
     """What a run found, and under "told" the numbers of its epochs, but for the times."""
     told: dict[int, dict[str, Any]] = {}
 
-    def on_report(rank: int, record: dict[str, Any]) -> None:
-        if "metrics" in record:
-            numbers = {name: value for name, value in record["metrics"].items() if not name.endswith("_s")}
+    def on_report(rank: int, record: Report) -> None:
+        if isinstance(record, EpochRecord):
+            numbers = {name: value for name, value in record.metrics.items() if not name.endswith("_s")}
             told[numbers["epoch"]] = numbers
 
     team = Team(job, places or Places())
@@ -130,7 +131,15 @@ def test_a_machine_that_has_a_part_of_the_replicas_saves_nothing_and_says_so(mon
     job = prepare(replace(RECIPE, strategy="local", sync_every=3))
     away = Away(Seating.of([0, 0, 1], 0, job.recipe.shards), ("a", "a", "b"))
     places = Places(snapshots=tmp_path)
-    post = SimpleNamespace(attach=lambda *given: None, tick=lambda: None, why=lambda: "", first_lost=False, crashes=0)
+    post = SimpleNamespace(
+        attach=lambda *given: None,
+        tick=lambda: None,
+        why=lambda: "",
+        first_lost=False,
+        crashes=0,
+        lost_nodes=(),
+        certain=True,
+    )
 
     def end(strategy: Sync, position: int) -> None:
         if position == 7 and not asked:
@@ -177,7 +186,9 @@ def test_what_is_no_loss_is_not_saved(monkeypatch, tmp_path):
 
     monkeypatch.setattr(Sync, "_hear_from_away", end)
     away = Away(Seating.of([0, 0, 1], 0, 8), ("a", "a", "b"))
-    post = SimpleNamespace(attach=lambda *given: None, tick=lambda: None, why=why, first_lost=False, crashes=0)
+    post = SimpleNamespace(
+        attach=lambda *given: None, tick=lambda: None, why=why, first_lost=False, crashes=0, lost_nodes=(), certain=True
+    )
     with pytest.raises(UnisonoError, match="node 1 and node 0 have different parameters") as caught:
         Team(prepare(RECIPE), Places(snapshots=tmp_path), away=away).train(lambda rank, record: None, post=post)
     assert not isinstance(caught.value, Halted)

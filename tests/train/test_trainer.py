@@ -10,6 +10,7 @@ from safetensors.numpy import load_file
 import unisono
 from unisono.data.dataset import PARTS
 from unisono.errors import RankFailed, UserError
+from unisono.messages.reports import EpochRecord
 from unisono.models.base import Model
 from unisono.models.nets import build
 from unisono.recipe import Recipe
@@ -28,9 +29,9 @@ def run(recipe: Recipe, weights: Path) -> tuple[dict, list[dict]]:
     job, epochs = prepare(recipe), []
 
     def on_report(rank, record):
-        if "metrics" not in record:
+        if not isinstance(record, EpochRecord):
             return
-        epochs.append({k: v for k, v in record["metrics"].items() if not k.endswith("_s")})
+        epochs.append({k: v for k, v in record.metrics.items() if not k.endswith("_s")})
 
     found = unisono.run(lambda world: train(world, job, weights), recipe.ranks, on_report=on_report)
     for other in found:

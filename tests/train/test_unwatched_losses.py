@@ -108,13 +108,13 @@ def test_a_rank_that_dies_ends_the_others_at_once_with_its_name(tmp_path, way):
     ended = ends_of(prepare(replace(recipe, ranks=3)), tmp_path, in_step_5(die), end_the_others)
     assert not ended[1].answered
     for rank in (0, 2):
-        kind, report = ended[rank].failure
+        kind, report = ended[rank].failure.kind, ended[rank].failure.report
         assert kind == ("Halted" if arena else "RankLost"), report
         # The other one may have left, for the same reason, before this one comes to look.
         assert re.search(r"rank 1 is gone|ranks 0, 1 are gone|ranks 1, 2 are gone", report), report
     if arena:
-        assert str(tmp_path) in ended[0].failure[1], "where it is saved"
-        assert ended[0].failure[1].count("HINT:") == 1
+        assert str(tmp_path) in ended[0].failure.report, "where it is saved"
+        assert ended[0].failure.report.count("HINT:") == 1
         assert train(prepare(recipe), snapshot=require_newest(tmp_path)) == train(prepare(recipe))
     else:
         assert not list(tmp_path.iterdir())
@@ -163,7 +163,7 @@ def test_a_rank_that_dies_in_an_update_of_the_arena_leaves_nothing_to_save(tmp_p
         patch.setattr(Owner, "update", update)
 
     ended = ends_of(on_arena(2), tmp_path, patched)
-    assert ended[0].failure[0] == "RankLost"
+    assert ended[0].failure.kind == "RankLost"
     assert not list(tmp_path.iterdir())
 
 
@@ -191,16 +191,20 @@ def test_a_signal_after_a_death_does_not_cut_an_update_of_the_arena_short(tmp_pa
         patch.setattr(Member, "barrier", meet)
 
     ended = ends_of(on_arena(2), tmp_path, patched)
-    assert ended[0].failure[0] == "Halted", ended[0].failure
+    assert ended[0].failure.kind == "Halted", ended[0].failure
     assert require_newest(tmp_path).position == 3
 
 
 def test_a_rank_that_fails_is_not_lost_and_all_leave_with_its_exit_code(tmp_path):
     """It would fail again: nothing is saved, and no batch system is asked to start the run again."""
     ended = ends_of(on_arena(3), tmp_path, in_step_5(lambda: fail(UserError("no label", hint="give one"))))
-    assert {rank: one.failure[0] for rank, one in ended.items()} == {0: "OtherFailed", 1: "UserError", 2: "OtherFailed"}
+    assert {rank: one.failure.kind for rank, one in ended.items()} == {
+        0: "OtherFailed",
+        1: "UserError",
+        2: "OtherFailed",
+    }
     assert [os.waitstatus_to_exitcode(one.status) for one in ended.values()] == [2, 2, 2]
-    assert "rank 1: no label\nHINT: give one" in ended[0].failure[1]
+    assert "rank 1: no label\nHINT: give one" in ended[0].failure.report
     assert not list(tmp_path.iterdir())
 
 
@@ -232,7 +236,7 @@ def test_sigterm_does_not_cut_the_farewell_of_a_rank_that_fails_short(tmp_path, 
 
     ended = ends_of(on_arena(2), tmp_path, patched)
     assert ended[1].answered, "killed by the signal"
-    assert ended[1].failure[0] == type(error).__name__
+    assert ended[1].failure.kind == type(error).__name__
 
 
 def test_sigterm_does_not_end_a_rank_that_fails_while_its_snapshot_is_being_written(tmp_path):
@@ -250,14 +254,14 @@ def test_sigterm_does_not_end_a_rank_that_fails_while_its_snapshot_is_being_writ
 
     ended = ends_of(on_arena(2), tmp_path, patched)
     assert ended[1].answered, "killed by the signal"
-    assert ended[1].failure[0] == "UserError"
+    assert ended[1].failure.kind == "UserError"
 
 
 @pytest.mark.parametrize(
     ("node", "error", "first"),
     [
-        (1, NodeLost("node 0 (a, 10.0.0.1, rank 0) was lost", first_hand=True), True),
-        (1, NodeLost("node 2 (c, 10.0.0.3, rank 2) was lost", first_hand=True), False),
+        (1, NodeLost("node 0 (a, 10.0.0.1, rank 0) was lost", first_hand=True, nodes=[0]), True),
+        (1, NodeLost("node 2 (c, 10.0.0.3, rank 2) was lost", first_hand=True, nodes=[2]), False),
         (1, NodeLost("another machine was lost", first_hand=False), True),
         (0, NodeLost("another machine was lost", first_hand=False), False),
         (1, RankLost("rank 1 is gone", ranks=[1]), False),

@@ -59,7 +59,7 @@ class ArenaReducer:
     def all_reduce(self, ufunc: np.ufunc, timeout_s: float) -> None:
         """result = the canonical combination of all slots; a `CommTimeout` names the ranks that did not come."""
         if self._broken:
-            raise CommError(f"rank {self._rank}: this reducer is broken: {self._broken}", hint="make a new one")
+            raise CommError(f"this reducer is broken: {self._broken}", hint="make a new one", rank=self._rank)
         chunks = self._chunks
         self._meet(timeout_s, _stamp(ufunc))
         if len(chunks[0]):
@@ -74,15 +74,17 @@ class ArenaReducer:
             who = ", ".join(map(str, missing))
             self._broken = f"rank {who} did not arrive"
             raise CommTimeout(
-                f"rank {self._rank}: waited {timeout_s:g} s in the arena's all_reduce; rank {who} did not arrive",
+                f"waited {timeout_s:g} s in the arena's all_reduce; rank {who} did not arrive",
                 missing=missing,
                 hint="see what that rank was doing, or allow a longer wait",
+                rank=self._rank,
             ) from None
         if not same:
             self._broken = "ranks gave different operations"
             raise Mismatch(
-                f"rank {self._rank}: ranks gave different operations to the arena's all_reduce",
+                "ranks gave different operations to the arena's all_reduce",
                 hint="call it with the same operation on every rank",
+                rank=self._rank,
             )
 
 

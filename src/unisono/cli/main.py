@@ -14,6 +14,7 @@ from cyclopts import App, CycloptsError, UnusedCliTokensError
 from unisono import __version__
 from unisono.errors import UnisonoError
 from unisono.limits import shortage_hint
+from unisono.python_errors import advice_on
 from unisono.terminal import accept_any_text, print, printable
 from unisono.tracebacks import told
 
@@ -61,13 +62,6 @@ EXAMPLES = {
 }
 """For each command that is a function; one that has commands of its own brings its example."""
 
-_ADVICE = {
-    "Could not determine home directory": "there is no such home: set HOME, or give paths without ~ (data: --data-dir)",
-    "can't start new thread": "no more threads may be started (ulimit -u, pids.max of the container or job)",
-    "No usable temporary directory": "set TMPDIR to a directory that you may write to",
-}
-"""What Python says of a machine that lacks something -> what to do about it."""
-
 for _number, (_name, _help) in enumerate(COMMANDS.items()):
     _more = {"help_epilogue": f"Example: {EXAMPLES[_name]}"} if _name in EXAMPLES else {}
     app.command(f"unisono.cli.{_name}:{_name}", name=_name, help=_help, sort_key=_number, **_more)
@@ -82,7 +76,7 @@ def main() -> None:
     try:
         app(sys.argv[1:], exit_on_error=False, print_error=False)
     except UnisonoError as error:
-        if error.said:
+        if error.shown:
             sys.exit(error.exit_code)
         fail(str(error), error.exit_code)
     except UnusedCliTokensError as error:
@@ -107,7 +101,7 @@ def main() -> None:
     except MemoryError:
         fail("there is not enough memory\nHINT: use fewer ranks or a smaller batch, or raise the limit (ulimit -v)", 1)
     except Exception as error:
-        if advice := next((_ADVICE[words] for words in _ADVICE if words in str(error)), ""):
+        if advice := advice_on(error):
             fail(f"{error.strerror if isinstance(error, OSError) else error}\nHINT: {advice}", 2)
         if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
             fail(f"{error.strerror}: {str(error.filename)[:100]}...\nHINT: give a shorter name", 2)

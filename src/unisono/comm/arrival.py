@@ -112,8 +112,9 @@ def late(rank: int, what: str, timeout_s: float, missing: Iterable[int]) -> Comm
     ranks = sorted(missing)
     who = f"rank {', '.join(map(str, ranks))}" if ranks else "somebody (nobody knows who)"
     return CommTimeout(
-        f"rank {rank}: waited {timeout_s:g} s in {what}; {who} did not arrive",
+        f"waited {timeout_s:g} s in {what}; {who} did not arrive",
         missing=ranks,
+        rank=rank,
         hint="see what that rank was doing, or allow a longer wait with timeout_s",
     )
 
@@ -129,7 +130,7 @@ def lost(rank: int, what: str, gone: Iterable[int], *, names: Sequence[str] = ()
     ranks = sorted(gone)
     called = names or [str(one) for one in ranks]
     who = f"rank {called[0]} is" if len(ranks) == 1 else f"ranks {', '.join(called)} are"
-    return RankLost(f"rank {rank}: {who} gone, so {what} cannot be completed", ranks=ranks, hint=hint)
+    return RankLost(f"{who} gone, so {what} cannot be completed", ranks=ranks, hint=hint, rank=rank)
 
 
 @final

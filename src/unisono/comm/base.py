@@ -244,7 +244,7 @@ def disagreement(what: str, rows: Sequence[tuple[int | str, ...]]) -> Mismatch:
 def wrong_length(rank: int, source: int, tag: int, found: int, expected: int) -> CommError:
     """The error for a message that does not fit the array it should fill."""
     return CommError(
-        f"rank {rank}: a message of {found} bytes came from rank {source} (tag {tag}), "
-        f"but the array given has {expected}",
+        f"a message of {found} bytes came from rank {source} (tag {tag}), but the array given has {expected}",
         hint="make the two arrays equally long, or probe for the length first",
+        rank=rank,
     )

@@ -52,7 +52,8 @@ def call(function: Callable[..., Any], *arguments: Any) -> Any:
     try:
         return function(*arguments)
     except MPI.Exception as error:
-        raise CommError(f"rank {MPI.COMM_WORLD.Get_rank()}: {error}", hint="MPI's own messages may say more") from error
+        rank = MPI.COMM_WORLD.Get_rank()
+        raise CommError(str(error), hint="MPI's own messages may say more", rank=rank) from error
 
 
 def pieces(flat: Array) -> Iterator[Array]:

@@ -107,8 +107,9 @@ class Post:
             gone = [peer for peer, box in self._boxes.items() if not box.has_row()]
             who = f"rank {', '.join(map(str, gone))}" if gone else "a rank"
             raise CommError(
-                f"rank {self._wire.rank}: the connection broke on entering {what}; {who} had not arrived",
+                f"the connection broke on entering {what}; {who} had not arrived",
                 hint="it ended, or gave up waiting: see what it says itself",
+                rank=self._wire.rank,
             ) from error
         finally:
             leaving.clear()  # an error that somebody keeps holds what is here, beyond the wire's end

@@ -126,7 +126,7 @@ def unconnected(names: Sequence[str], rank: int, join: Join, reason: str) -> Not
     others = [name for other, name in enumerate(names) if other != rank]
     return NotAllCame(
         f"{names[rank]}: all {len(names)} have come, but within {join.timeout_s:g} s there was no connection to "
-        f"{' or '.join(others)}: {reason.partition(chr(10))[0]}",
+        f"{' or '.join(others)}: {reason}",
         hint="ports above 1023 must be open between the machines, in both directions, not the main port alone; does "
         "another --interface lead there? unisono doctor --nodes shows who reaches whom",
     )

@@ -254,9 +254,10 @@ class ShmCommunicator(CheckedCommunicator):
         if left := [rank for rank in left if rank in missing]:
             self.state = f"broken: rank {', '.join(map(str, left))} has left"
             return CommTimeout(
-                f"rank {self.rank}: rank {', '.join(map(str, left))} has left and will not come to this {kind}",
+                f"rank {', '.join(map(str, left))} has left and will not come to this {kind}",
                 missing=left,
                 hint="every rank must call the same collectives, as often as the others",
+                rank=self.rank,
             )
         return self.give_up(kind, missing)
 
@@ -273,7 +274,7 @@ class ShmCommunicator(CheckedCommunicator):
         except TimeoutError:
             raise self._late() from None
         check_rows(kind_of(self._row), read_rows(self._stage.fixed))
-        raise CommError(f"rank {self.rank}: ranks called different things, and nobody can say what")
+        raise CommError("ranks called different things, and nobody can say what", rank=self.rank)
 
     def _pipe(self, source: int, dest: int) -> tuple[memoryview, memoryview]:
         start = self._plan.pipe_start(source, dest)

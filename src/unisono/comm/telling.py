@@ -5,17 +5,19 @@ The one idea: a failure is told like a value, so that nobody waits for a rank th
     position = told(comm, lambda: newest(folder).position)       # called by every rank of comm; the function by rank 0
     hosts = all_told(comm, socket.gethostname())                 # what each has to say, on every rank
 
-Limits: JSON values, and messages of `UnisonoError`s; of any other exception the others hear its name.
+Limits: what `messages/packing.py` takes, and messages of `UnisonoError`s; of any other exception the others hear its
+name.
 """
 
-import json
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from unisono.comm.base import Communicator
-from unisono.errors import UnisonoError, UserError
+from unisono.errors import UnisonoError
+from unisono.messages.exchange import Failed, Found
+from unisono.messages.packing import pack, unpack
 
 
 def told(comm: Communicator, find: Callable[[], Any]) -> Any:
@@ -23,28 +25,33 @@ def told(comm: Communicator, find: Callable[[], Any]) -> Any:
     news, failure = b"", None
     if comm.rank == 0:
         try:
-            news = json.dumps([0, find()]).encode()
+            news = pack(Found(find()))
         except Exception as error:  # the others wait to hear of it
             failure = error
-            code = error.exit_code if isinstance(error, UnisonoError) else UnisonoError.exit_code
-            text = str(error) if isinstance(error, UnisonoError) else f"rank 0: {type(error).__name__}: {error}"
-            news = json.dumps([code, text]).encode()
+            news = pack(failed(error, "rank 0: "))
     length = np.array([len(news)])
     comm.broadcast(length)
     words = np.frombuffer(news, np.uint8).copy() if comm.rank == 0 else np.zeros(int(length[0]), np.uint8)
     comm.broadcast(words)
     if failure is not None:
         raise failure
-    code, value = json.loads(words.tobytes())
-    if code:
-        raise (UserError if code == UserError.exit_code else UnisonoError)(value)
-    return value
+    found = unpack(words.tobytes())
+    if isinstance(found, Failed):
+        raise found.error()
+    return found.value
+
+
+def failed(error: Exception, whose: str = "") -> Failed:
+    """What others are told of an error; whose: how it begins if it is not ours."""
+    if isinstance(error, UnisonoError):
+        return Failed.of(error)
+    return Failed(UnisonoError.exit_code, f"{whose}{type(error).__name__}: {error}")
 
 
 def all_told(comm: Communicator, value: Any) -> list[Any]:
     """The values of all ranks, on every rank."""
-    news = json.dumps(value).encode()
+    news = pack(value)
     longest = np.array([len(news)])
     comm.all_reduce(longest, "max")
     words = np.frombuffer(news.ljust(int(longest[0])), np.uint8).copy()
-    return [json.loads(row.tobytes()) for row in comm.all_gather(words)]
+    return [unpack(row.tobytes()) for row in comm.all_gather(words)]

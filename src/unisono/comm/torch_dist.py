@@ -16,7 +16,6 @@ Limits:
 - gloo has threads of its own: where ranks keep all cores busy, each message waits for a time slice.
 """
 
-import re
 from datetime import timedelta
 from typing import Any, final
 
@@ -28,6 +27,7 @@ from torch.distributed import Store  # type: ignore[attr-defined]  # public all 
 from unisono.comm.arrival import Row, row
 from unisono.comm.base import ANY, DEFAULT_TIMEOUT_S, Array, Envelope, Request
 from unisono.comm.checked import CheckedCommunicator, as_bytes
+from unisono.comm.gloo_errors import read_gloo_error
 from unisono.comm.post import Post
 from unisono.comm.roll_call import Join, names_of, unconnected
 from unisono.comm.torch_gloo import GlooWire, as_tensor, connect
@@ -40,14 +40,6 @@ _OPS = {
     "min": dist.ReduceOp(dist.ReduceOp.MIN),
     "prod": dist.ReduceOp(dist.ReduceOp.PRODUCT),
 }
-_ENDS = {
-    "Connection closed": "is gone",
-    "Connection reset": "is gone",
-    "Connection timed out": "does not answer any more",
-    "No route to host": "cannot be reached any more",
-    "Network is unreachable": "cannot be reached any more",
-}
-"""What gloo says of a connection that ended -> what became of the other side."""
 _FLUSH_S = 5.0
 """How long `close` waits for receivers to take short messages that are still on their way."""
 
@@ -67,7 +59,7 @@ def world(
     try:
         made = TorchCommunicator(store, rank, size, device, join.timeout_s, at=at)
     except CommError as error:
-        raise unconnected(names, rank, join, str(error)) from error
+        raise unconnected(names, rank, join, error.summary) from error
     made.join_s = join.timeout_s
     made.wait_for_others(timeout_s)
     return made
@@ -231,13 +223,17 @@ class TorchCommunicator(CheckedCommunicator):
 
     def fail(self, what: str, error: RuntimeError, peers: list[int]) -> CommError:
         """What an error of torch means; breaks the communicator."""
-        if "Timed out" in str(error):
+        failure = read_gloo_error(error)
+        if failure.timed_out:
             return self.give_up(what, peers)
         self.state = f"broken: rank {self.rank} lost a connection in {what}"
-        who = re.search(r"\[([0-9a-fA-F.:]+)\]:\d+", str(error))
-        ended = next((text for sign, text in _ENDS.items() if sign in str(error)), "")
-        reason = f"{who[1] if who else 'the other side'} {ended}" if ended else str(error)
-        return CommError(f"rank {self.rank}: {what} failed: {reason}", hint="see what the other ranks say")
+        return CommError(
+            f"{what} failed: {failure.reason}",
+            hint="see what the other ranks say",
+            rank=self.rank,
+            peer_address=failure.address,
+            reason=failure.reason,
+        )
 
     def _connect_nccl(self) -> Any:
         if not dist.is_nccl_available():
@@ -253,11 +249,13 @@ class TorchCommunicator(CheckedCommunicator):
             missing = [rank for rank in range(self.size) if not self._store.check([f"here/{rank}"])]
         except RuntimeError:
             return CommTimeout(
-                f"rank {self.rank}: the store is gone: {error}", missing=[0], hint="rank 0 serves it; it must stay"
+                f"the store is gone: {error}", missing=[0], hint="rank 0 serves it; it must stay", rank=self.rank
             )
         if missing:
             return self.give_up("connecting", missing)
         return CommError(
-            f"rank {self.rank}: all {self.size} ranks are there, but cannot connect: {error}",
+            f"all {self.size} ranks are there, but cannot connect: {error}",
             hint="host names that resolve to 127.0.0.1 do this; GLOO_SOCKET_IFNAME=eth0 names the network interface",
+            rank=self.rank,
+            reason=str(error),
         )

@@ -23,12 +23,10 @@ from unisono.aligned import ALIGNMENT_BYTES
 from unisono.arena.segment import Segment
 from unisono.comm.base import Communicator
 from unisono.comm.node import node_colour, share_segment
+from unisono.comm.telling import all_told, failed
 from unisono.data.dataset import Dataset, freeze
 from unisono.data.scaling import Normalisation
-from unisono.errors import CommError, UnisonoError, UserError
-
-_TEXT_BYTES = 4096
-"""What is told of a failure; longer messages are cut."""
+from unisono.errors import CommError, UserError
 
 
 def load_once(comm: Communicator, load: Callable[[], Dataset]) -> Dataset:
@@ -85,25 +83,15 @@ def _members(comm: Communicator) -> list[int]:
 
 def _tell(comm: Communicator, failure: Exception | None) -> None:
     """Returns if no rank failed; else every rank raises what the first of them that failed has to say."""
-    row = np.zeros(1 + _TEXT_BYTES, np.uint8)
-    if failure is not None:
-        text = str(failure) if isinstance(failure, UnisonoError) else f"{type(failure).__name__}: {failure}"
-        told = np.frombuffer(text.encode()[:_TEXT_BYTES], np.uint8)
-        row[0] = failure.exit_code if isinstance(failure, UnisonoError) else UnisonoError.exit_code
-        row[1 : 1 + len(told)] = told
     try:
-        rows = comm.all_gather(row)
+        found = all_told(comm, None if failure is None else failed(failure))
     except CommError:
         if failure is not None:  # it is the cause of what happened to the communicator
             raise failure from None
         raise
-    for rank in range(comm.size):
-        if not rows[rank, 0]:
-            continue
-        if rank == comm.rank and failure is not None:
-            raise failure
-        kind = UserError if rows[rank, 0] == UserError.exit_code else UnisonoError
-        raise kind(f"rank {rank}: {rows[rank, 1:].tobytes().rstrip(bytes(1)).decode(errors='replace')}")
+    for rank, one in enumerate(found):
+        if one is not None:
+            raise failure if rank == comm.rank and failure is not None else one.error(f"rank {rank}")
 
 
 def _plan(dataset: Dataset) -> tuple[bytes, int]:

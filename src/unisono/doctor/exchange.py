@@ -27,8 +27,8 @@ def exchange(name: str, transport: str, algorithm: str, fix: str) -> Finding:
     try:
         (record,) = measure(plan(options))
     except UnisonoError as error:
-        told, _, hint = str(error).partition("\nHINT: ")
-        return Finding(name, "failed", f"2 ranks could not exchange numbers: {last_line(told)}", hint or fix)
+        told = f"2 ranks could not exchange numbers: {last_line(error.message)}"
+        return Finding(name, "failed", told, error.hint or fix)
     facts: dict[str, Any] = {key: record[key] for key in ("transport", "algorithm", "median_us", "correct")}
     if not record["correct"]:
         return Finding(name, "failed", "2 ranks added numbers up, and the sum is wrong", fix, facts)

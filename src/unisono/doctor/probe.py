@@ -21,8 +21,7 @@ def call(name: str) -> list[Finding]:
     try:
         found: list[Finding] = getattr(import_module(f"unisono.doctor.probes.{module}"), function)()
     except UnisonoError as error:
-        told, _, hint = str(error).partition("\nHINT: ")
-        found = [Finding(PROBES[name].about, "failed", told, hint)]
+        found = [Finding(PROBES[name].about, "failed", error.message, error.hint)]
     return found
 
 

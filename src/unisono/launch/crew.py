@@ -1,7 +1,8 @@
 """Crew: the children of one run, and what they tell: a process, a pipe and a pidfd for each rank.
 
-The one idea: a child tells its parent lines of JSON over a pipe: reports while it works, then its result or its
-failure. The parent polls: it hears what is told, and learns who ended and how. What an end means is for others to say.
+The one idea: a child tells its parent messages over a pipe, a line each: reports while it works, then its result or
+its failure. The parent polls: it hears what is told, and learns who ended and how. What an end means is for others to
+say.
 
     with closing(Crew(on_report)) as crew:
         crew.start(0, lambda sink: answer(lambda report: 42, sink))
@@ -14,45 +15,43 @@ import signal
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, final
 
 from unisono.errors import RESUME_ME, AskedToEnd, RankFailed, UnisonoError
-from unisono.launch import children, values
+from unisono.launch import children
 from unisono.limits import as_shortage
+from unisono.messages.packing import pack, unpack
+from unisono.messages.reports import Failure, LeftOnRequest, Result
 from unisono.tracebacks import told, where
-
-_REPORT, _RESULT, _FAILURE = b"~", b"=", b"!"
 
 
 def answer(work: Callable[[Callable[[Any], None]], Any], sink: int) -> int:
     """The life of a child: works, and tells the parent over `sink` what came of it; the exit code."""
     with open(sink, "wb", buffering=0) as pipe:
 
-        def tell(mark: bytes, value: Any) -> None:
-            """A line for each thing told: a mark (what kind it is) and JSON."""
-            line = memoryview(mark + values.pack(value) + b"\n")
+        def tell(message: Any) -> None:
+            line = memoryview(pack(message) + b"\n")
             while line:
                 line = line[pipe.write(line) :]
 
         try:
-            result = work(partial(tell, _REPORT))
+            result = work(tell)
             for thread in threading.enumerate():  # as Python itself does at the end of a program
                 if thread is not threading.current_thread() and not thread.daemon:
                     thread.join()
-            tell(_RESULT, result)
+            tell(Result(result))
             return 0
         except AskedToEnd as asked:
-            tell(_FAILURE, [AskedToEnd.__name__, asked.snapshot])
+            tell(LeftOnRequest(asked.snapshot))
             return RESUME_ME
         except UnisonoError as error:
-            tell(_FAILURE, [type(error).__name__, f"{error}{where(error)}"])
+            tell(Failure(type(error).__name__, f"{error}{where(error)}", traceback=False, rank=error.named_rank))
             return error.exit_code
         except BaseException as error:
             if shortage := as_shortage(error):
-                tell(_FAILURE, [type(shortage).__name__, str(shortage)])
+                tell(Failure(type(shortage).__name__, str(shortage), traceback=False))
                 return shortage.exit_code
-            tell(_FAILURE, [type(error).__name__, told(error)])
+            tell(Failure(type(error).__name__, told(error), traceback=True))
             return 1
 
 
@@ -66,19 +65,18 @@ class Ended:
     """As waitpid gives it."""
     answered: bool
     result: Any
-    failure: tuple[str, str] | None
-    """(kind, report) of an exception."""
-
-    @property
-    def asked(self) -> bool:
-        """Whether it left because it was asked to end."""
-        return self.failure is not None and self.failure[0] == AskedToEnd.__name__
+    failure: Failure | None
+    left: LeftOnRequest | None = None
+    """If it left because it was asked to end."""
 
     def check(self) -> Any:
         """The result; `RankFailed` if there is none. One that was killed after it had told its result is not missed."""
-        if self.failure is not None:
-            kind, report = self.failure
-            raise RankFailed(self.rank, report, kind=kind, exit_code=max(1, os.waitstatus_to_exitcode(self.status)))
+        exit_code = max(1, os.waitstatus_to_exitcode(self.status))
+        if (found := self.failure) is not None:
+            facts: dict[str, Any] = {"kind": found.kind, "traceback": found.traceback, "named": found.rank}
+            raise RankFailed(self.rank, found.report, exit_code=exit_code, **facts)
+        if self.left is not None:
+            raise RankFailed(self.rank, self.left.snapshot, kind=AskedToEnd.__name__, exit_code=exit_code)
         if not self.answered:
             quiet = "" if self.status else " and gave no result"
             raise RankFailed(self.rank, children.how_it_ended(self.status) + quiet)
@@ -92,7 +90,8 @@ class _Child:
         self.pidfd = -1
         self.unread = bytearray()
         self.result: Any = None
-        self.failure: tuple[str, str] | None = None
+        self.failure: Failure | None = None
+        self.left: LeftOnRequest | None = None
         self.answered = False
 
 
@@ -164,7 +163,7 @@ class Crew:
             del self._children[rank]
             status = children.reap(child.pid)
         self._forget(child)
-        return Ended(rank, status, child.answered, child.result, child.failure)
+        return Ended(rank, status, child.answered, child.result, child.failure, child.left)
 
     def _forget(self, child: _Child) -> None:
         self._unregister(child)
@@ -186,15 +185,18 @@ class Crew:
         seen = len(child.unread)
         child.unread += data
         while (stop := child.unread.find(b"\n", seen)) >= 0:
-            mark, value = bytes(child.unread[:1]), values.unpack(bytes(child.unread[1:stop]))
+            message = unpack(bytes(child.unread[:stop]))
             del child.unread[: stop + 1]
             seen = 0
-            if mark == _REPORT:
-                self._on_report(rank, value)
-            elif mark == _RESULT:
-                child.answered, child.result = True, value
-            else:
-                child.answered, child.failure = True, (value[0], value[1])
+            match message:
+                case Result(value):
+                    child.answered, child.result = True, value
+                case Failure():
+                    child.answered, child.failure = True, message
+                case LeftOnRequest():
+                    child.answered, child.left = True, message
+                case _:
+                    self._on_report(rank, message)
         return bool(data)
 
     def kill(self, rank: int) -> None:

@@ -6,11 +6,9 @@ the supervisor starts no thread and waits for nobody, and a rank that dies break
 
     run_errand(socket, options, facts)        # in a forked process; see `outpost.py` for the other end
 
-Answers are JSON: {"joined": facts}, {"shared": values}, {"attached": true}, {"lost": text, "crashes": number},
-{"error": [code, text]}.
+Orders and answers are those of `messages/exchange.py`.
 """
 
-import json
 import socket
 import time
 import zlib
@@ -29,10 +27,24 @@ from unisono.errors import NodeLost, UnisonoError, UserError
 from unisono.launch.children import readable
 from unisono.launch.nodes import NodeOptions
 from unisono.launch.secret import find_secret
+from unisono.messages.exchange import (
+    Answer,
+    Attach,
+    Attached,
+    End,
+    Failed,
+    Joined,
+    Leave,
+    NodesLost,
+    Order,
+    Share,
+)
+from unisono.messages.exchange import Shared as SharedValues
+from unisono.messages.packing import pack, unpack
 from unisono.strategies.dealing import Slots
 from unisono.strategies.farewell import Farewell
 from unisono.strategies.nodes.courier import Courier
-from unisono.strategies.nodes.names import name_of
+from unisono.strategies.nodes.names import NodeName
 from unisono.strategies.nodes.seating import Seating
 from unisono.strategies.shared import Shared, SharedPlan
 from unisono.strategies.wire import wire_type
@@ -48,12 +60,12 @@ def run_errand(line: socket.socket, options: NodeOptions, facts: dict[str, Any])
     try:
         with _meet(options) as comm:
             everybody = all_told(comm, facts | {"address": comm.address})
-            _say(line, {"joined": everybody})
+            _say(line, Joined(everybody))
             _obey(line, comm, everybody)
     except NodeLost as error:
-        _say(line, {"lost": str(error), "crashes": error.crashes})
+        _say(line, NodesLost.of(error))
     except UnisonoError as error:
-        _say(line, {"error": [error.exit_code, str(error)]})
+        _say(line, Failed.of(error))
     except (BrokenPipeError, ConnectionResetError):
         return 1  # the supervisor has ended, and so shall we
     return 0
@@ -108,17 +120,18 @@ def _obey(line: socket.socket, comm: Communicator, everybody: list[dict[str, Any
     courier: Courier | None = None
     while True:
         message, fds, _, _ = socket.recv_fds(line, MESSAGE_BYTES, 1)
-        order = unpacked(message)
-        if "share" in order:
-            _say(line, {"shared": all_told(comm, order["share"])})
-        elif "attach" in order:
-            courier = _serve(line, comm, everybody, order["attach"], fds[0])
-        elif courier is not None and "farewell" in order:
-            return courier.take_leave(Farewell(*order["farewell"]))
-        else:
-            if courier is not None:
-                comm.barrier()  # whoever leaves first would look lost to the others
-            return None
+        order: Order = unpacked(message) if message else End()  # the other end has closed the line
+        match order:
+            case Share(mine):
+                _say(line, SharedValues(all_told(comm, mine)))
+            case Attach(plan):
+                courier = _serve(line, comm, everybody, plan, fds[0])
+            case Leave(text, code, crashes) if courier is not None:
+                return courier.take_leave(Farewell(text, code, crashes))
+            case _:
+                if courier is not None:
+                    comm.barrier()  # whoever leaves first would look lost to the others
+                return None
 
 
 def _serve(
@@ -135,9 +148,9 @@ def _serve(
     if isinstance(comm, CheckedCommunicator):
         comm.checked = False  # gloo's own time-out stays; to compare calls would take as long as to make them
     names = [
-        name_of(node, facts["host"], facts["address"], seating.groups[node]) for node, facts in enumerate(everybody)
+        NodeName(node, facts["host"], facts["address"], seating.groups[node]) for node, facts in enumerate(everybody)
     ]
-    _say(line, {"attached": True})
+    _say(line, Attached())
     courier = Courier(shared, comm, names, wire_type(plan["wire"]))
     Rounds(shared, courier, plan["position"]).serve(line)
     return courier
@@ -184,16 +197,15 @@ class Rounds:
         return readable(line.fileno(), 0.0)
 
 
-def _say(line: socket.socket, message: dict[str, Any]) -> None:
+def _say(line: socket.socket, message: Answer) -> None:
     line.send(packed(message))
 
 
-def packed(message: dict[str, Any]) -> bytes:
+def packed(message: Order | Answer) -> bytes:
     """For the line, which takes about 200 kB at a time. Machines have nearly the same to say, so it gets short."""
-    return zlib.compress(json.dumps(message).encode())
+    return zlib.compress(pack(message))
 
 
-def unpacked(data: bytes) -> dict[str, Any]:
-    """What was `packed`; nothing if the other end has closed the line."""
-    found: dict[str, Any] = json.loads(zlib.decompress(data)) if data else {}
-    return found
+def unpacked(data: bytes) -> Any:
+    """What was `packed`."""
+    return unpack(zlib.decompress(data))

@@ -39,9 +39,10 @@ from unisono.launch.commands import python
 from unisono.launch.crew import Crew, Ended, answer
 from unisono.launch.environments import enter_rank, forget_secret
 from unisono.launch.functions import pack_function
-from unisono.launch.sharers import NEWS, Sharers
+from unisono.launch.sharers import Sharers
 from unisono.launch.signals import heeding
 from unisono.limits import check_limits, naming_shortage
+from unisono.messages.reports import Report, SharedModel, StopsOnRequest, UserReport
 from unisono.world import World
 
 PARENT_FILES = 2
@@ -93,12 +94,16 @@ def run(
             stacklevel=2,
         )
 
-    def hear(rank: int, value: Any) -> None:
-        halted = sharers.halts
-        if not sharers.hear(value):
-            on_report(rank, value)
-        elif sharers.halts and not halted:
-            heeds.enter_context(heeding(sharers.ask_to_halt))
+    def hear(rank: int, message: Report) -> None:
+        match message:
+            case UserReport(value):
+                on_report(rank, value)
+            case SharedModel():
+                sharers.attach(message)
+            case StopsOnRequest():
+                if not sharers.halts:
+                    sharers.halts = True
+                    heeds.enter_context(heeding(sharers.ask_to_halt))
 
     with copies, closing(Segment.create(ShmPlan(ranks).nbytes)) as segment, closing(Crew(hear)) as crew, heeds:
         sharers = Sharers(ranks, segment.words(0, Barrier.words_needed(ranks)))
@@ -115,8 +120,8 @@ def run(
         asked: list[str] = []
 
         def judge(ended: Ended) -> None:
-            if ended.asked and ended.failure is not None:
-                asked.append(ended.failure[1])
+            if ended.left is not None:
+                asked.append(ended.left.snapshot)
             elif sharers.any and not ended.answered:
                 lost.append(ended)
             else:
@@ -177,7 +182,7 @@ def serve(work: Callable[[World], Any], segment: Segment, rank: int, ranks: int,
         children.name_rank(rank)
         enter_rank(rank, ranks)
         comm = ShmCommunicator(segment, rank, ranks, timeout_s)
-        with World(comm, report, lambda news: report({NEWS: news})) as world:
+        with World(comm, lambda value: report(UserReport(value)), report) as world:
             return work(world)
 
     return answer(live, sink)

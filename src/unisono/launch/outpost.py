@@ -16,13 +16,27 @@ import os
 import signal
 import socket
 from collections.abc import Callable
-from typing import Any, final
+from typing import Any, TypeVar, final
 
-from unisono.errors import UnisonoError, UserError
+from unisono.errors import UnisonoError
 from unisono.launch import children
 from unisono.launch.errand import MESSAGE_BYTES, packed, run_errand, unpacked
 from unisono.launch.nodes import NodeOptions
 from unisono.launch.signals import SIGNALS
+from unisono.messages.exchange import (
+    Answer,
+    Attach,
+    Attached,
+    End,
+    Failed,
+    Found,
+    Joined,
+    Leave,
+    NodesLost,
+    Order,
+    Share,
+    Shared,
+)
 from unisono.strategies.farewell import Farewell
 from unisono.strategies.nodes.desk import Desk
 
@@ -33,6 +47,8 @@ _JOINING = 3
 _LEAVING_S = 10.0
 _ENDED = "the courier of this node, which talks to the others, was ended"
 
+Wanted = TypeVar("Wanted")
+
 
 @final
 class Outpost:
@@ -42,6 +58,9 @@ class Outpost:
         self._options = options
         self.lost = ""
         """Why the run cannot go on, in words; empty while it can."""
+        self.lost_nodes: tuple[int, ...] = ()
+        """The machines that are lost, or, if not `certain`, one of which is."""
+        self.certain = True
         self.crashes = 0
         """Of a machine that gave up: see `Outcome.crashes`."""
         self.failure: UnisonoError | None = None
@@ -63,8 +82,7 @@ class Outpost:
 
     def join(self) -> list[dict[str, Any]]:
         """The facts of all machines, when all have come. A `UserError` if they do not."""
-        facts: list[dict[str, Any]] = self._hear("joined", _JOINING * self._options.join_timeout + _SETTING_UP_S)
-        return facts
+        return self._hear(Joined, _JOINING * self._options.join_timeout + _SETTING_UP_S).facts
 
     def share(self, find: Callable[[], Any]) -> list[Any]:
         """What `find` gives on each machine. If it fails on one, all raise what that one has to say."""
@@ -73,21 +91,20 @@ class Outpost:
             value = find()
         except UnisonoError as error:
             failure = error
-        mine = [0, value] if failure is None else [failure.exit_code, str(failure)]
-        self._say({"share": mine})
-        found = self._hear("shared", 10 * _SETTING_UP_S)
+        self._say(Share(Found(value) if failure is None else Failed.of(failure)))
+        found = self._hear(Shared, 10 * _SETTING_UP_S).found
         if failure is not None:
             raise failure
-        for node, (code, text) in enumerate(found):
-            if code:
-                raise _error(code, f"node {node}: {text}")
-        return [value for _, value in found]
+        for node, one in enumerate(found):
+            if isinstance(one, Failed):
+                raise one.error(f"node {node}")
+        return [one.value for one in found if isinstance(one, Found)]
 
     def attach(self, plan: dict[str, Any], fd: int, desk: Desk) -> None:
         """From now on the rounds of the arena behind `fd` are served."""
         self._desk = desk
-        socket.send_fds(self._line, [packed({"attach": plan})], [fd])
-        self._hear("attached", 10 * _SETTING_UP_S)
+        socket.send_fds(self._line, [packed(Attach(plan))], [fd])
+        self._hear(Attached, 10 * _SETTING_UP_S)
 
     def tick(self) -> None:
         """Looks after the courier."""
@@ -95,10 +112,11 @@ class Outpost:
             return
         if children.readable(self._line.fileno(), 0.0):
             told = self._receive()
-            if "error" in told:
-                self.failure = _error(*told["error"])
-            else:
-                self.lost, self.crashes = told["lost"], told.get("crashes", 0)
+            if isinstance(told, Failed):
+                self.failure = told.error()
+            elif isinstance(told, NodesLost):
+                self.lost, self.crashes = told.message, told.crashes
+                self.lost_nodes, self.certain = told.nodes, told.certain
         elif children.readable(self._pidfd, 0.0):
             self.lost = _ENDED
         if self.lost or self.failure:
@@ -117,12 +135,12 @@ class Outpost:
     @property
     def first_lost(self) -> bool:
         """Whether the first machine is, or may be, the one that was lost."""
-        return "node 0 (" in self.lost
+        return 0 in self.lost_nodes
 
     def take_leave(self, farewell: Farewell) -> None:
         """The other machines are told why this one leaves, unless they know that the run cannot go on."""
         if self._desk is not None and not (self.lost or self.failure or self._left):
-            self._say({"farewell": [farewell.text, farewell.code, farewell.crashes]})
+            self._say(Leave(farewell.text, farewell.code, farewell.crashes))
             self._left = True
 
     def close(self) -> None:
@@ -132,7 +150,7 @@ class Outpost:
         try:
             if self._desk is not None and not (self.lost or self.failure):
                 if not self._left:
-                    self._say({"end": True})
+                    self._say(End())
                 children.readable(self._pidfd, _LEAVING_S)
         finally:
             self._line.close()
@@ -140,30 +158,27 @@ class Outpost:
             os.close(self._pidfd)
             self._pidfd = -1
 
-    def _say(self, message: dict[str, Any]) -> None:
+    def _say(self, message: Order) -> None:
         try:
             self._line.send(packed(message))
         except (BrokenPipeError, ConnectionResetError):
             return  # it has ended; what it said before that is heard by whoever asks next
 
-    def _hear(self, key: str, timeout_s: float) -> Any:
+    def _hear(self, kind: type[Wanted], timeout_s: float) -> Wanted:
         if not children.readable(self._line.fileno(), timeout_s):
             raise UnisonoError(f"the courier of this node said nothing for {timeout_s:g} s")
         told = self._receive()
-        if key in told:
-            return told[key]
-        if "lost" in told:
-            raise UnisonoError(told["lost"])
-        raise _error(*told["error"])
+        if isinstance(told, kind):
+            return told
+        if isinstance(told, Failed):
+            raise told.error()
+        if isinstance(told, NodesLost):
+            raise UnisonoError(told.message)
+        raise UnisonoError(f"the courier of this node answered with {type(told).__name__} instead of {kind.__name__}")
 
-    def _receive(self) -> dict[str, Any]:
+    def _receive(self) -> Answer:
         data = self._line.recv(MESSAGE_BYTES)
         if not data:
-            return {"lost": _ENDED}
-        return unpacked(data)
-
-
-def _error(code: int, text: str) -> UnisonoError:
-    error = UserError(text) if code == UserError.exit_code else UnisonoError(text)
-    error.exit_code = code
-    return error
+            return NodesLost(_ENDED)
+        answer: Answer = unpacked(data)
+        return answer

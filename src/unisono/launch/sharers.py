@@ -3,7 +3,7 @@
 The one idea: once a model is shared, the death of a rank is a change of membership, as under the supervisor of
 `unisono train`; only, nobody is replaced, for a new process would not know what the user's code had done so far.
 
-    sharers = Sharers(size, words); sharers.hear(news); sharers.take_over(crew, judge, timeout_s)    # is anybody left?
+    sharers = Sharers(size, words); sharers.attach(SharedModel(...)); sharers.take_over(crew, judge, timeout_s)
 
 Ranks stand still in every wait of theirs, in a step or in `world.comm`: see `comm/membership.py`.
 
@@ -13,7 +13,7 @@ Limits: one that computes for long between two of them keeps the others waiting 
 import os
 from collections.abc import Callable, Collection
 from contextlib import closing
-from typing import Any, final
+from typing import final
 
 from unisono.arena import protocol
 from unisono.arena.arena import Arena
@@ -22,12 +22,8 @@ from unisono.arena.layout import Sections
 from unisono.errors import CommTimeout, UserError
 from unisono.launch.crew import Crew, Ended
 from unisono.launch.reforming import Roll, come_to_rest
+from unisono.messages.reports import SharedModel
 from unisono.strategies.shared import Shared, SharedPlan
-
-NEWS = "unisono: shared"
-"""The key of what a rank reports when it has the memory of a shared model; no user's."""
-HALTS = "halts"
-"""The key of what it reports instead, later, if its loop ends in good order when it is asked to."""
 
 
 @final
@@ -40,24 +36,17 @@ class Sharers:
         self.halts = False
         """Whether the ranks end in good order, and leave a snapshot, when asked to."""
 
-    def hear(self, value: Any) -> bool:
-        """Whether a report was meant for us: then the memory is mapped here, too."""
-        if not (isinstance(value, dict) and value.keys() == {NEWS}):
-            return False
-        news = value[NEWS]
-        if HALTS in news:
-            self.halts = True
-            return True
+    def attach(self, model: SharedModel) -> None:
+        """The memory of the model is mapped here, too; all ranks tell of it."""
         if self._shared is not None:
-            return True  # all ranks tell it
-        plan = SharedPlan(Sections.unpack(news["sections"]), self._size)
+            return
+        plan = SharedPlan(Sections.unpack(model.sections), self._size)
         try:
-            fd = os.open(f"/proc/{news['pid']}/fd/{news['fd']}", os.O_RDWR)
+            fd = os.open(f"/proc/{model.pid}/fd/{model.fd}", os.O_RDWR)
         except OSError:  # whoever told it has died since: another one tells it, too
-            return True
+            return
         with closing(Arena.attach(fd, plan)) as arena:
             self._shared = arena.state
-        return True
 
     def ask_to_halt(self) -> None:
         """All ranks are to leave their loops after a step."""

@@ -12,15 +12,7 @@ from pathlib import Path
 from typing import Any, TypeAlias, final
 
 from unisono.arena.protocol import View
-
-READY = "ready to join"
-"""What a replacement reports when it only waits to be let in."""
-
-ASKED = "asked to end"
-"""The kind of the event that is told when the ranks take their time to end as they were asked to."""
-
-OTHERS, REPLACEMENT, NOBODY = "others", "replacement", "nobody"
-"""Who took over from a rank that died, as the event of its death says: nobody, if the run was given up with it."""
+from unisono.messages.events import Event
 
 Body: TypeAlias = Callable[[int, int, Callable[[Any], None]], Any]
 """body(slot, after, report): a rank's life; it waits for a view later than number `after` that it is a member of."""
@@ -47,7 +39,7 @@ class Care:
     """Where the stack of a rank that is stuck is written."""
     restore: Callable[[View], Any] = lambda view: None
     """Takes back what was begun of a round that is to be done again."""
-    on_event: Callable[[dict[str, Any]], None] = lambda event: None
+    on_event: Callable[[Event], None] = lambda event: None
     """Told of deaths, take-overs and joins."""
     tick: Callable[[], None] = lambda: None
     """Called about ten times a second."""
@@ -64,6 +56,8 @@ class Outcome:
     """What ranks returned."""
     lost: str = ""
     """Why the run could not go on; empty if it could."""
+    lost_nodes: tuple[int, ...] = ()
+    """The machines without which it could not, if it is certain which."""
     view: View | None = None
     """What had been reached when the last rank ended; if the run could not go on, nothing is begun beyond it."""
     crashes: int = 0

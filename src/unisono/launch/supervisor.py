@@ -29,8 +29,18 @@ from unisono.launch.newcomers import Newcomers
 from unisono.launch.rank_processes import RankProcesses, Ranks
 from unisono.launch.reforming import Roll, come_to_rest
 from unisono.launch.signals import heeding
-from unisono.launch.supervision import ASKED, NOBODY, OTHERS, READY, REPLACEMENT, Body, Care, Outcome
+from unisono.launch.supervision import Body, Care, Outcome
 from unisono.limits import naming_shortage
+from unisono.messages.events import (
+    NOBODY,
+    OTHERS,
+    REPLACEMENT,
+    RankDied,
+    RankJoined,
+    ReplacementFailed,
+    StopRequested,
+)
+from unisono.messages.reports import ReadyToJoin, Report
 
 TICK_S = 0.1
 HEAD_START_S = 0.05
@@ -60,6 +70,7 @@ class Supervisor:
         self._outcome = Outcome()
         self._newcomers = Newcomers(respawn=care.respawn)
         self._causes, self._losses = Causes(), Losses(care.most_deaths, care.most_crashes)
+        self._stalled: set[int] = set()
         self._signals = care.signals
         self._acknowledged = False
 
@@ -96,11 +107,11 @@ class Supervisor:
     def _living(self) -> set[int]:
         return set(self._ranks.pids)
 
-    def _hear(self, slot: int, value: Any) -> None:
-        if value != READY:
-            self._on_report(slot, value)
-        else:
+    def _hear(self, slot: int, message: Report) -> None:
+        if isinstance(message, ReadyToJoin):
             self._newcomers.get_ready(slot)
+        else:
+            self._on_report(slot, message)
 
     def _judge(self, ended: list[Ended]) -> dict[int, str]:
         """Takes results; those who are lost, and why."""
@@ -205,23 +216,24 @@ class Supervisor:
     def _forget_newcomers(self, lost: dict[int, str]) -> None:
         """Takes replacements that did not live to join out of `lost`: nobody misses them."""
         for slot in [slot for slot in lost if slot in self._newcomers.coming]:
+            self._stalled.discard(slot)
             cause, again = lost.pop(slot), self._newcomers.fail(slot, alone=not self._working())
-            self._care.on_event({"kind": "newcomer", "rank": self._care.rank_of(slot), "cause": cause, "again": again})
+            self._care.on_event(ReplacementFailed(self._care.rank_of(slot), cause, again))
 
     def _note(self, lost: dict[int, str], joined: list[int], view: View, how: tuple[str, float]) -> None:
         """how: who took over, and in how many seconds."""
         heirs, took_s = how
         reached = protocol.PHASES[view.reached]
-        here = {"position": view.position, "reached": reached, "ranks": len(view.members), "s": took_s}
+        here = view.position, reached, len(view.members), took_s
         for slot, cause in lost.items():
-            worked = slot in self._view.members
-            event = {"kind": "death", "rank": self._care.rank_of(slot), "cause": cause, "worked": worked}
-            self._care.on_event(event | here | {"taken_over_by": heirs})
+            rank, worked, stalled = self._care.rank_of(slot), slot in self._view.members, slot in self._stalled
+            self._stalled.discard(slot)
+            self._care.on_event(RankDied(rank, cause, worked, *here, heirs, stalled))
         if heirs != NOBODY and any(slot in self._view.members for slot in lost):
             self._outcome.takeovers += 1
             self._outcome.reforming_s.append(took_s)
         for slot in joined:
-            self._care.on_event({"kind": "join", "rank": self._care.rank_of(slot), **here})
+            self._care.on_event(RankJoined(self._care.rank_of(slot), *here))
 
     # --- looking after them ------------------------------------------------------------------------------------------
 
@@ -230,7 +242,7 @@ class Supervisor:
             self._requests.ask_to_halt()
             if not self._acknowledged and time.monotonic() - min(self._signals.values()) > SILENCE_S:
                 self._acknowledged = True
-                self._care.on_event({"kind": ASKED})
+                self._care.on_event(StopRequested())
         self._care.tick()
         self._causes.look()
         for lookout, slots in ((self._lookout, self._working()), (self._doorman, self._coming())):
@@ -248,6 +260,7 @@ class Supervisor:
             return  # its end takes a moment
         told = f"did not move for {lookout.patience_s():g} s (--stall-timeout) and was ended"
         lookout.accuse()
+        self._stalled.add(slot)
         where = self._ranks.save_stack(slot)
         self._causes.known[slot] = told + (f" (its stack: {where})" if where else "")
         self._ranks.kill(slot)

@@ -38,7 +38,7 @@ from unisono.comm.store_client import Unreachable
 from unisono.comm.telling import all_told, told
 from unisono.comm.torch_gloo import prove_pairs, try_s
 from unisono.comm.torch_store import SecretStore, prefixed, reach_store, serve_store
-from unisono.errors import UserError
+from unisono.errors import UserError, first_line
 from unisono.launch.environments import torch_variables
 from unisono.launch.placement import Placement
 from unisono.strategies.devices import BACKENDS, check_devices, check_one_kind, device_of, local_ranks
@@ -92,13 +92,14 @@ def _connect(comm: Communicator, backend: str, store: Store) -> None:
         if backend == "gloo":
             prove_pairs(_gloo(), prefixed("unisono/pairs", store), comm.rank, comm.size, join_s)
     except RuntimeError as error:
-        failure = str(error).partition("\n")[0]
+        failure = first_line(error)
     if failed := [(rank, found) for rank, found in enumerate(all_told(comm, failure)) if found]:
         raise UserError(
-            f"rank {failed[0][0]}: within {join_s:g} s (--join-timeout) there was no connection for torch's group to "
+            f"within {join_s:g} s (--join-timeout) there was no connection for torch's group to "
             f"all other ranks: {failed[0][1]}",
             hint="ports above 1023 must be open between the machines, in both directions; does another --interface "
             "lead there? unisono doctor --nodes shows who reaches whom",
+            rank=failed[0][0],
         )
     if backend == "gloo":
         _gloo()._set_default_timeout(wait)
@@ -145,7 +146,7 @@ def meet(comm: Communicator, directory: str, *, one_node: bool, near: bool) -> t
         try:
             kept.append(reach_store(host, port, Secret(key.encode(), _TOLD), join.timeout_s, f"rank {comm.rank}"))
         except Unreachable as error:
-            raise UserError(f"rank {comm.rank}: no store at {host}:{port}: {error}") from None
+            raise UserError(f"no store at {host}:{port}: {error}", rank=comm.rank) from None
     store = kept[0]
     store.set_timeout(timedelta(seconds=comm.timeout_s))
     own = comm.address or call(prefixed("unisono/roll", store), comm.rank, comm.size, join)

@@ -10,9 +10,9 @@ Limits: one model a world; trained parameters are float32 on the CPU. What may n
 
 import hashlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, final
 
 import torch
 
@@ -34,6 +34,7 @@ from unisono.loop.guard import Guard
 from unisono.loop.meetings import Meetings
 from unisono.loop.optimizers import groups_of
 from unisono.loop.stepping import SharedOptimizer
+from unisono.messages.reports import SendReport, SharedModel
 from unisono.models.base import Layout
 from unisono.models.torch.checks import check
 from unisono.models.torch.graphs import Watch
@@ -85,7 +86,7 @@ class Sharing:
         model: torch.nn.Module,
         optimizer: torch.optim.Optimizer,
         terms: Terms,
-        announce: Callable[[dict[str, Any]], None] | None = None,
+        announce: SendReport | None = None,
     ) -> None:
         """announce: tells whoever started the ranks where the memory is, so that deaths can be taken over."""
         check_given(model, optimizer)
@@ -151,7 +152,7 @@ class Sharing:
             arena.close()
         else:
             # By everybody: it is reached through whoever told it, who may have died before anybody listened.
-            self.announce({"pid": os.getpid(), "fd": arena.fd, "sections": plan.sections.pack()})
+            self.announce(SharedModel(os.getpid(), arena.fd, plan.sections.pack()))
         return arena.state, member
 
     def _watch_peers(self, comm: Communicator) -> Vigil | None:

@@ -25,6 +25,8 @@ from unisono.launch.environments import child_environment, mpi_environment
 from unisono.limits import check_limits, check_temporary_directory
 from unisono.measure.bench_options import BenchOptions
 from unisono.measure.options import choices, numbers, sizes, words
+from unisono.messages.exchange import Failed
+from unisono.messages.packing import unpack
 from unisono.resources import available_bytes, readable_bytes
 
 TRANSPORTS = ["shm", "mpi", "gloo"]
@@ -133,10 +135,9 @@ def _run_world(world: WorldSpec) -> Iterator[dict[str, Any]]:
         Subprocess(command, environment, stderr=noise.fileno()) as process,
     ):
         for line in process.lines(silence_s=2 * world.timeout_s + 4 * world.seconds + 60):
-            record = json.loads(line) if line.startswith("{") else {}
-            if "error" in record:
-                error = UserError if record["exit_code"] == 2 else UnisonoError
-                raise error(record["error"])
+            record = unpack(line.encode()) if line.startswith("{") else {}
+            if isinstance(record, Failed):
+                raise record.error()
             if record:
                 yield record
         if code := process.wait():

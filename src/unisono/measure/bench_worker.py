@@ -25,6 +25,8 @@ from unisono.launch.children import die_with_parent
 from unisono.launch.connect import connect, connect_gloo
 from unisono.launch.environments import detect
 from unisono.launch.local import run
+from unisono.messages.exchange import Failed
+from unisono.messages.packing import pack
 from unisono.world import World
 
 _PERIOD = 840
@@ -152,7 +154,7 @@ def main() -> int:
         else:
             run(work, spec["ranks"], timeout_s=timeout_s)
     except UnisonoError as error:
-        print(json.dumps({"error": str(error), "exit_code": error.exit_code}), flush=True)
+        print(pack(Failed.of(error)).decode(), flush=True)
         if transport == "mpi":
             from unisono.comm.mpi_library import abort
 

@@ -18,6 +18,7 @@ import numpy as np
 from unisono.data.shards import Plan
 from unisono.errors import UserError
 from unisono.files import open_file
+from unisono.messages.reports import EpochRecord
 from unisono.report.reading import is_number
 from unisono.report.run import CONTRIBUTION, MOST_RANKS, Run
 from unisono.report.staleness import Staleness
@@ -81,8 +82,8 @@ def tally_of(run: Run) -> Tally | None:
             for values, host in zip(numbers[row].tolist(), hosts, strict=True)
         ]
         metrics = {name: values[row] for name, values in columns.items()} | {"epoch_s": epoch_s[row]}
-        counts = {"steps": plan.steps_per_epoch, "meetings": meetings_of(run, plan, int(row) + 1)}
-        tally.add({"metrics": metrics, **counts, "ranks": ranks, "shares": stacked[row][:, :, None]})
+        meetings = meetings_of(run, plan, int(row) + 1)
+        tally.add(EpochRecord(metrics, plan.steps_per_epoch, ranks, stacked[row][:, :, None], meetings))
     return tally
 
 

@@ -1,7 +1,7 @@
 """Screen: lines that stay, and on a terminal a progress bar below them that does not.
 
     with Screen(epochs=20) as screen:
-        screen.progress({"epoch": 3, "step": 12, "steps": 23, "samples_per_s": 1e5}); screen.say("epoch 3/20 ...")
+        screen.progress(Progress(epoch=3, step=12, steps=23, samples_per_s=1e5)); screen.say("epoch 3/20 ...")
 
 The one idea: the bar is the last line, drawn when news comes and taken away before anything else is written, so every
 line stands whole in the scroll-back and nothing is left of the bar at the end, whatever ended it. No thread: nobody
@@ -18,13 +18,14 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import TracebackType
-from typing import Any, Self, TextIO, final
+from typing import Self, TextIO, final
 
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from unisono.messages.reports import Progress
 from unisono.report.console import Console
 from unisono.terminal import print
 
@@ -57,11 +58,11 @@ class Screen:
         """Lines that stay, on standard error: they are not part of what was asked for."""
         self._write(text, sys.stderr)
 
-    def progress(self, news: dict[str, Any]) -> None:
+    def progress(self, news: Progress) -> None:
         """How far the training is: epoch and step (both from 1) of so many steps, and samples_per_s."""
         now = time.monotonic()
-        steps = max(1, news["steps"])
-        done = (news["epoch"] - 1) * steps + news["step"]
+        steps = max(1, news.steps)
+        done = (news.epoch - 1) * steps + news.step
         if self._first is None:
             self._first = done, now
         if self._console is None or now - self._drawn < PAUSE_S:
@@ -112,10 +113,10 @@ def _forgiven() -> Iterator[None]:
         yield
 
 
-def _bar(news: dict[str, Any], epochs: int, share: float, left_s: float | None) -> Table:
+def _bar(news: Progress, epochs: int, share: float, left_s: float | None) -> Table:
     """One line: epoch 3/20 ━━━━━━━━ step 12/23  129,389 samples/s  0:05 left."""
-    texts = [f"epoch {news['epoch']}/{epochs}", f"step {news['step']}/{news['steps']}"]
-    texts.append(f"{news['samples_per_s']:,.0f} samples/s")
+    texts = [f"epoch {news.epoch}/{epochs}", f"step {news.step}/{news.steps}"]
+    texts.append(f"{news.samples_per_s:,.0f} samples/s")
     if left_s is not None:
         minutes, seconds = divmod(round(left_s), 60)
         hours, minutes = divmod(minutes, 60)

@@ -11,6 +11,7 @@ from typing import Any, final
 
 import numpy as np
 
+from unisono.messages.reports import EpochRecord
 from unisono.recipe import Recipe
 from unisono.report.verdict import plural, readable_s
 
@@ -69,22 +70,22 @@ class Staleness:
         found._counts = np.array(summary["staleness_counts"], np.int64)
         return found
 
-    def add(self, record: dict[str, Any]) -> None:
+    def add(self, record: EpochRecord) -> None:
         """One epoch."""
-        metrics, masters = record["metrics"], self._deal.masters
+        metrics, masters = record.metrics, self._deal.masters
         counts = np.zeros(max(len(self._counts), len(metrics["staleness_counts"])), np.int64)
         counts[: len(self._counts)] += self._counts
         counts[: len(metrics["staleness_counts"])] += metrics["staleness_counts"]
         self._counts = counts
         self._updates += metrics["updates"]
         self._drops += metrics["drops"]
-        self._clips += int(sum(entry["clips"] for entry in record["ranks"]))
+        self._clips += int(sum(entry["clips"] for entry in record.ranks))
         self._train_s += metrics["epoch_s"]
-        self._busy_s += [entry["busy_s"] for entry in record["ranks"][:masters]]
+        self._busy_s += [entry["busy_s"] for entry in record.ranks[:masters]]
         for number in range(masters):
-            self._waits_s[number] += sum(entry[f"wait_master_{number}_s"] for entry in record["ranks"])
-        self._computed_s += [entry["compute_s"] + entry["data_s"] for entry in record["ranks"][masters:]]
-        self._pushed += [entry["pushes"] for entry in record["ranks"][masters:]]
+            self._waits_s[number] += sum(entry[f"wait_master_{number}_s"] for entry in record.ranks)
+        self._computed_s += [entry["compute_s"] + entry["data_s"] for entry in record.ranks[masters:]]
+        self._pushed += [entry["pushes"] for entry in record.ranks[masters:]]
 
     def facts(self) -> dict[str, Any]:
         """For the summary."""

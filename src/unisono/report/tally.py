@@ -16,6 +16,7 @@ from typing import Any, final
 import numpy as np
 
 from unisono.data.shards import Plan, shards_of_rank
+from unisono.messages.reports import EpochRecord
 
 TIMES = ("compute_s", "data_s", "wait_s", "update_s")
 CHANCE = 4.0
@@ -66,19 +67,19 @@ class Tally:
         self.metrics: dict[str, Any] = {}
         """Of the last epoch."""
 
-    def add(self, record: dict[str, Any]) -> None:
+    def add(self, record: EpochRecord) -> None:
         """One epoch."""
-        self.metrics, self.epochs = record["metrics"], self.epochs + 1
-        self.steps += record["steps"]
-        self.samples += sum(entry["samples"] for entry in record["ranks"])
-        self.train_s += record["metrics"]["epoch_s"]
-        self.hosts = [entry["host"] for entry in record["ranks"]]
+        self.metrics, self.epochs = record.metrics, self.epochs + 1
+        self.steps += record.steps
+        self.samples += sum(entry["samples"] for entry in record.ranks)
+        self.train_s += record.metrics["epoch_s"]
+        self.hosts = [entry["host"] for entry in record.ranks]
         for name, total in self._times.items():
-            total += [entry[name] for entry in record["ranks"]]
-        self.exchange_s += sum(entry.get("exchange_s", 0.0) for entry in record["ranks"]) / self.ranks
-        self.meetings += record.get("meetings", record["steps"])
-        self._last += [entry["last_steps"] for entry in record["ranks"]]
-        shares = np.asarray(record["shares"], np.float64)  # (rank, parameter, 3)
+            total += [entry[name] for entry in record.ranks]
+        self.exchange_s += sum(entry.get("exchange_s", 0.0) for entry in record.ranks) / self.ranks
+        self.meetings += record.meetings
+        self._last += [entry["last_steps"] for entry in record.ranks]
+        shares = np.asarray(record.shares, np.float64)  # (rank, parameter, 3)
         self._contributions.append(shares[:, :, 0] @ self._weights)
 
     @property

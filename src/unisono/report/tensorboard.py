@@ -19,11 +19,12 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, final
+from typing import final
 
 from unisono.errors import UserError
 from unisono.extras import how_to_install
 from unisono.files import append_file, create_file, make_folder, write_all
+from unisono.messages.reports import EpochRecord
 
 PAUSE_S = 1.0
 """Between two writings, for each of them waits for the disk."""
@@ -50,13 +51,13 @@ class EventFile:
         self._unwritten: list[bytes] = []
         self._folder = Path()
 
-    def add(self, record: dict[str, Any], folder: Path) -> None:
+    def add(self, record: EpochRecord, folder: Path) -> None:
         """One epoch, for a file in `folder`. After an OSError it is kept, and written later."""
         from tensorboardX.proto.event_pb2 import Event
         from tensorboardX.proto.summary_pb2 import Summary
 
         values = [Summary.Value(tag=tag, simple_value=value) for tag, value in scalars(record).items()]
-        event = Event(wall_time=time.time(), step=record["metrics"]["epoch"], summary=Summary(value=values))
+        event = Event(wall_time=time.time(), step=record.metrics["epoch"], summary=Summary(value=values))
         self._unwritten.append(event.SerializeToString())
         self._folder = folder
         if self._clock() >= self._written + PAUSE_S:
@@ -107,14 +108,14 @@ class EventFile:
         )
 
 
-def scalars(record: dict[str, Any]) -> dict[str, float]:
+def scalars(record: EpochRecord) -> dict[str, float]:
     """Tags and values: loss/train, accuracy/test, wait_s/rank 0. What comes before the slash is a chart's place."""
     found = {}
-    for name, value in record["metrics"].items():
+    for name, value in record.metrics.items():
         part, _, what = name.rpartition("_")
         if value is not None and name != "epoch":
             scored = what in ("loss", "accuracy")
             found[f"{what}/{part}" if scored else f"run/{name}"] = float(value)
     for name in RANK_TIMES:
-        found |= {f"{name}/rank {rank}": float(entry[name]) for rank, entry in enumerate(record["ranks"])}
+        found |= {f"{name}/rank {rank}": float(entry[name]) for rank, entry in enumerate(record.ranks)}
     return found

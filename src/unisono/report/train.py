@@ -1,6 +1,6 @@
 """What `unisono train` says while it runs: the opening, a line an epoch, lines of ranks. Text only.
 
-    print(opening(job, Setting("NumPy", "shm", cores=2, hosts=["here"]))); print(epoch_line(record["metrics"], epochs))
+    print(opening(job, Setting("NumPy", "shm", cores=2, hosts=["here"]))); print(epoch_line(record.metrics, epochs))
 
 The one idea: what decides the result and the time stands in the first two lines, so that a saved log says it.
 `verdict.py` has the last word.
@@ -10,7 +10,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
-from unisono.launch.supervision import ASKED, NOBODY, OTHERS
+from unisono.messages.events import (
+    NOBODY,
+    OTHERS,
+    Event,
+    RankDied,
+    RankJoined,
+    ReplacementFailed,
+    SnapshotFailed,
+    SnapshotWritten,
+    StopRequested,
+)
+from unisono.messages.reports import EpochRecord
 from unisono.recipe import Recipe
 from unisono.report.advice import enough_ranks, live_shards
 from unisono.report.staleness import opening_line
@@ -120,11 +131,11 @@ def epoch_line(metrics: dict[str, Any], epochs: int) -> str:
     return told
 
 
-def rank_lines(record: dict[str, Any], parameters: list[str]) -> str:
+def rank_lines(record: EpochRecord, parameters: list[str]) -> str:
     """What each rank did in an epoch, in their order."""
     lines = []
-    for rank, (entry, shares) in enumerate(zip(record["ranks"], record["shares"], strict=True)):
-        told = [f"Epoch {record['metrics']['epoch']}, rank {rank}:"]
+    for rank, (entry, shares) in enumerate(zip(record.ranks, record.shares, strict=True)):
+        told = [f"Epoch {record.metrics['epoch']}, rank {rank}:"]
         for name, (contribution, _, mean) in zip(parameters, shares, strict=True):
             told.append(f"mean grad {name} {mean:.6f}, {name} contribution {100 * contribution:.2f} %,")
         lines.append(" ".join(told) + f" sync time {entry['wait_s'] + entry['update_s']:.6f} s")
@@ -140,30 +151,30 @@ def _places(hosts: Sequence[str]) -> str:
     return "1 host" if len(names) == 1 else f"{len(names)} hosts ({', '.join(names)})"
 
 
-def event_line(event: dict[str, Any]) -> str:
+def event_line(event: Event) -> str:
     """What to say of a death, a join or a snapshot; nothing if it needs no word."""
-    if event["kind"] == "death":
-        return f"rank {event['rank']} {event['cause']}; {_heirs(event)}"
-    if event["kind"] == "newcomer":
-        return f"a replacement of rank {event['rank']} {event['cause']}" + (
-            "" if event["again"] else ": no more are tried"
-        )
-    if event["kind"] == "join":
-        return f"rank {event['rank']} is back: {plural(event['ranks'], 'rank')}"
-    if event["kind"] == "snapshot" and event["path"] is None:
-        return f"a snapshot could not be written: {event['cause']}"
-    if event["kind"] == "snapshot" and event.get("cause"):
-        return f"{event['cause']}; the snapshot is in {event['path']}: make room and move it, or go on from there"
-    if event["kind"] == ASKED:
-        return "asked to end: it will, after this step, with a snapshot; asked once more it ends at once, without one"
+    match event:
+        case RankDied():
+            return f"rank {event.rank} {event.cause}; {_heirs(event)}"
+        case ReplacementFailed(rank, cause, again):
+            return f"a replacement of rank {rank} {cause}" + ("" if again else ": no more are tried")
+        case RankJoined():
+            return f"rank {event.rank} is back: {plural(event.ranks, 'rank')}"
+        case SnapshotFailed():
+            return f"a snapshot could not be written: {event.cause}"
+        case SnapshotWritten(_, path, cause) if cause:
+            return f"{cause}; the snapshot is in {path}: make room and move it, or go on from there"
+        case StopRequested():
+            return (
+                "asked to end: it will, after this step, with a snapshot; asked once more it ends at once, without one"
+            )
     return ""
 
 
-def _heirs(death: dict[str, Any]) -> str:
-    """Who took over, and how fast; else who is left. Records of earlier versions do not say who it was."""
-    ranks = death["ranks"]
-    by = death.get("taken_over_by", OTHERS if ranks else NOBODY)
+def _heirs(death: RankDied) -> str:
+    """Who took over, and how fast; else who is left."""
+    ranks, by = death.ranks, death.taken_over_by
     if by == NOBODY:
         return f"{plural(ranks, 'rank') if ranks else 'no rank'} {'are' if ranks > 1 else 'is'} left"
     others = "the other one" if ranks == 1 else f"the other {ranks}"
-    return f"{others if by == OTHERS else 'its replacement'} took over, in {1000 * death['s']:.1f} ms"
+    return f"{others if by == OTHERS else 'its replacement'} took over, in {1000 * death.s:.1f} ms"

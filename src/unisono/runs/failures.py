@@ -1,29 +1,31 @@
 """What the user is told when a run ends early: by the process that writes the run directory, and by the others.
 
-raise fail_of(error, record); print(good_bye("node 1 (host, 10.0.0.2, rank 2) was lost"))
+raise fail_of(error, record); print(good_bye(halted.outcome))
 """
 
 from unisono.errors import RankFailed, UnisonoError, UserError
+from unisono.launch.supervision import Outcome
 from unisono.runs.recorder import Recorder
 
 
 def fail_of(error: RankFailed, record: Recorder | None) -> Exception:
     """What the user is told of it."""
     kept = f"\nWhat was reached is in {record.path}" if record is not None and record.path.exists() else ""
-    if error.report.startswith("Traceback"):
+    if error.traceback:
         again = record.go_on if record is not None else ""
         hint = f"\nHINT: correct it, then go on with {again}" if again else ""
         report = f"{error.report.rstrip()}{kept}{hint}"
-        return RankFailed(error.rank, report, kind=error.kind, exit_code=error.exit_code)
+        return RankFailed(error.rank, report, kind=error.kind, exit_code=error.exit_code, traceback=True)
     kind = UserError if error.exit_code == 2 else UnisonoError
     return kind(f"{error.told}{kept}")
 
 
-def good_bye(lost: str) -> str:
-    """What a machine says that does not write the run directory. lost: why the run cannot go on, if it cannot."""
+def good_bye(outcome: Outcome) -> str:
+    """What a machine says that does not write the run directory."""
+    lost = outcome.lost
     if not lost:
         return "the run was asked to end; node 0 keeps what was reached"
-    if lost.startswith("node 0 "):
+    if 0 in outcome.lost_nodes:
         return (
             f"the run cannot go on: {lost}; its run directory is not here, or somebody has "
             "gone on with the run since, so nothing was saved\n"

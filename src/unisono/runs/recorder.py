@@ -7,15 +7,14 @@ The one idea: one process tells and writes, and it outlives what happens to the 
 training goes on; whatever ends the run, the bar is taken away and the summary says how it ended. A mistake of the
 user's that is found before the first epoch (too little memory) leaves no directory.
 
-Records are dicts: of an epoch (metrics, steps, ranks, shares), {"progress": {...}}, or {"trouble": text} of something
-that a rank could not do, such as writing the weights, and will try again ("": it could), or {"note": text}. If trouble
-is left at the end, the run is told as finished, and the command fails. With it comes "weights_path": where the weights
-of the end are instead; None: nowhere, so the run is not finished, and can be resumed if it has a snapshot.
+Records are the reports of `messages/reports.py`. If `WeightsTrouble` is left at the end, the run is told as finished,
+and the command fails. If `FinalWeights` are nowhere, the run is not finished, and can be resumed if it has a snapshot.
 """
 
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType, TracebackType
@@ -24,6 +23,8 @@ from typing import Any, Self, final
 from unisono import __version__
 from unisono.errors import RESUME_ME, RankFailed, UnisonoError, UserError
 from unisono.files import WRONG_KINDS
+from unisono.messages.events import Event, SnapshotWritten
+from unisono.messages.reports import EpochRecord, FinalWeights, Note, Progress, RankProcess, Report, WeightsTrouble
 from unisono.own_code import file_in
 from unisono.report.divergence import Divergence, guess_of
 from unisono.report.loss import plot_loss
@@ -90,6 +91,7 @@ class Recorder:
         self._screen = Screen(job.recipe.epochs, bar=hosts is not None, quiet=quiet)
         self._troubles: dict[str, str] = {}
         self._weights_path: str | None = ""
+        self._weights_trouble = ""
         self._epoch = 0
         self._ended, self._is_rank = False, hosts is None
         self._events = EventFile() if job.recipe.tensorboard else None
@@ -133,26 +135,32 @@ class Recorder:
         for note in notes:
             self._screen.say(note)
 
-    def add(self, record: dict[str, Any]) -> None:
+    def add(self, report: Report) -> None:
         """What a rank reported."""
-        if "process" in record:
-            self.watch.see(*record["process"])
-        elif "progress" in record:
-            self.watch.tick()
-            self._screen.progress(record["progress"])
-        elif "note" in record:
-            self._screen.warn(f"unisono: {record['note']}")
-        elif "trouble" in record:
-            self._tell_trouble("rank", record["trouble"])
-            self._weights_path = record.get("weights_path", self._weights_path)
-        elif record["metrics"]["epoch"] > self._epoch:  # told again by another rank if the first one died meanwhile
-            self._epoch = record["metrics"]["epoch"]
-            self._add_epoch(record | {"metrics": self._scored(record["metrics"])})
+        match report:
+            case RankProcess(rank, pid):
+                self.watch.see(rank, pid)
+            case Progress():
+                self.watch.tick()
+                self._screen.progress(report)
+            case Note(text):
+                self._screen.warn(f"unisono: {text}")
+            case WeightsTrouble():
+                self._weights_trouble = report.message
+                self._tell_trouble("rank", report.text)
+            case FinalWeights():
+                self._weights_trouble, self._weights_path = report.message, report.path
+                self._tell_trouble("rank", report.text)
+            case EpochRecord(metrics) if (
+                metrics["epoch"] > self._epoch
+            ):  # told again if the first teller died meanwhile
+                self._epoch = metrics["epoch"]
+                self._add_epoch(replace(report, metrics=self._scored(metrics)))
 
-    def add_event(self, event: dict[str, Any]) -> None:
+    def add_event(self, event: Event) -> None:
         """A death, a take-over, a join, a snapshot."""
-        self._saved |= event["kind"] == "snapshot" and event["path"] is not None
-        self._directory.add_event(event | {"s_after_start": time.perf_counter() - self._begun})
+        self._saved |= isinstance(event, SnapshotWritten)
+        self._directory.add_event(event.to_json() | {"s_after_start": time.perf_counter() - self._begun})
         if told := event_line(event):
             self._screen.say(told)
 
@@ -172,8 +180,8 @@ class Recorder:
             told = "; ".join(found)
             self._screen.warn(f"unisono: not all is as it was at the snapshot, so bits may differ: {told}")
 
-    def _add_epoch(self, record: dict[str, Any]) -> None:
-        metrics, steps = record["metrics"], record["steps"]
+    def _add_epoch(self, record: EpochRecord) -> None:
+        metrics, steps = record.metrics, record.steps
         self._tally.add(record)
         if self._staleness is not None:
             self._staleness.add(record)
@@ -186,8 +194,7 @@ class Recorder:
         if warning := self._divergence.add(metrics):
             self._screen.warn(warning)
         if metrics["epoch"] < self._job.recipe.epochs:
-            news = {name: metrics[name] for name in ("epoch", "samples_per_s")}
-            self._screen.progress(news | {"step": steps, "steps": steps})
+            self._screen.progress(Progress(metrics["epoch"], steps, steps, metrics["samples_per_s"]))
 
     def _write_events(self, write: Callable[[EventFile], None]) -> None:
         """For TensorBoard; not worth stopping for."""
@@ -259,8 +266,9 @@ class Recorder:
         """Nothing took the weights: whoever resumes the run computes them again, with the same bits."""
         kept = bool(listed(self.path / SNAPSHOTS))
         again = f"make room, then {resume_command(self.path)}" if kept else "make room, and train again"
-        cause = self._troubles.get("rank", "").partition("\nHINT:")[0]
-        error = UnisonoError(f"{cause}: the run came to its end, and its weights could not be kept", hint=again)
+        error = UnisonoError(
+            f"{self._weights_trouble}: the run came to its end, and its weights could not be kept", hint=again
+        )
         error.exit_code = RESUME_ME if kept else error.exit_code
         return error
 

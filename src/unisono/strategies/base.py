@@ -12,7 +12,7 @@ import math
 import socket
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias, final
 
 import numpy as np
@@ -34,6 +34,17 @@ Trace: TypeAlias = Callable[[str, float, float], None]
 
 def unchecked() -> None:
     """The `Check` of a survey that needs none."""
+
+
+@final
+@dataclass(frozen=True)
+class EpochRemarks:
+    """What a strategy adds to the record of an epoch."""
+
+    metrics: dict[str, Any] = field(default_factory=dict)
+    """Beside those that all strategies have."""
+    pushes: list[Any] = field(default_factory=list)
+    """A row (rank, batch, staleness, applied, greeted) each: see `asynchronous/recordings.py`."""
 
 
 @final
@@ -189,9 +200,9 @@ class Strategy(ABC):
         """What this rank's gradients of a step took the last time; 0 if that is not known."""
         return 0.0
 
-    def remarks(self, epoch: int) -> dict[str, Any]:
-        """What else there is to say of an epoch: entries of its record; `metrics` are added to those that all have."""
-        return {}
+    def remarks(self, epoch: int) -> EpochRemarks:
+        """What else there is to say of an epoch."""
+        return EpochRemarks()
 
     @abstractmethod
     def clock(self) -> Clock:

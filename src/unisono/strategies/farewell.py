@@ -5,7 +5,7 @@ So whoever leaves for a reason of its own says it first, with its exit code: ran
 machine find it, and couriers to the other machines (`nodes/courier.py`). Then all leave with that reason and that code.
 
 >>> said = Farewells(np.zeros((3, ROOM_BYTES), np.uint8)); said.say(1, Farewell("rank 1: no label", 1)); said.own
-Farewell(text='rank 1: no label', code=1, crashes=0)
+Farewell(text='rank 1: no label', code=1, crashes=0, node=-1)
 
 Limits: of a text that is too long its middle is left out. Whoever is killed says nothing, and is lost.
 """
@@ -38,6 +38,8 @@ class Farewell:
     """The exit code; 75: nothing failed that would fail again, and what was reached is to be saved."""
     crashes: int = 0
     """How many ranks ended by themselves in the round that was to be done: see `launch/supervisor.py`."""
+    node: int = -1
+    """The machine that leaves, once it is told to others."""
 
     @classmethod
     def of(cls, error: Exception, who: str) -> Self:
@@ -56,11 +58,12 @@ class Farewell:
         """What those leave with who have heard it. first_hand: nobody on their machine has said it yet."""
         if self.failed:
             return OtherFailed(self.text, exit_code=self.code, first_hand=first_hand)
-        return NodeLost(self.text, first_hand=first_hand, crashes=self.crashes)
+        nodes = [self.node] if self.node >= 0 else []
+        return NodeLost(self.text, first_hand=first_hand, nodes=nodes, crashes=self.crashes)
 
     def packed(self) -> bytes:
         """At most as much as a row of `Farewells` takes."""
-        head = b"%d %d " % (self.code, self.crashes)
+        head = b"%d %d %d " % (self.code, self.crashes, self.node)
         text, room = self.text.encode(), ROOM_BYTES - _COUNT_BYTES - len(head)
         if len(text) > room:
             text = text[:_HEAD_BYTES] + _GAP + text[_HEAD_BYTES + len(_GAP) - room :]
@@ -69,8 +72,8 @@ class Farewell:
     @classmethod
     def unpacked(cls, words: bytes) -> Self:
         """What was `packed`."""
-        code, crashes, text = words.split(b" ", 2)
-        return cls(text.decode(errors="ignore"), int(code), int(crashes))
+        code, crashes, node, text = words.split(b" ", 3)
+        return cls(text.decode(errors="ignore"), int(code), int(crashes), int(node))
 
 
 @final

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from unisono.errors import UserError
+from unisono.models.torch.torch_errors import is_single_sample_batchnorm, is_unused_parameter
 from unisono.optim.options import OptimizerOptions
 
 
@@ -63,12 +64,12 @@ def set_lr(optimizer: torch.optim.Optimizer, lr: float) -> None:
 
 def explained(error: Exception) -> Exception:
     """What torch complains of, in words that say how to mend it where the user can; else the error as it is."""
-    if "more than 1 value per channel" in str(error):
+    if is_single_sample_batchnorm(error):
         return UserError(
             f"batch norm cannot train on one sample, which is all that a rank got: {error}",
             hint="leave out the ragged end with --drop-last, or use a larger --batch-size",
         )
-    if "Expected to have finished reduction" in str(error):
+    if is_unused_parameter(error):
         return UserError(
             "a parameter that the first batch used was not used by a later one, which torch's wrapper refuses",
             hint="use --strategy sync, which leaves such parameters as they are",

@@ -23,7 +23,7 @@ from unisono.models.base import Model
 from unisono.optim.options import OptimizerOptions
 from unisono.strategies.nodes.away import HERE, Away
 from unisono.strategies.nodes.courier import Courier
-from unisono.strategies.nodes.names import name_of
+from unisono.strategies.nodes.names import NodeName
 from unisono.strategies.nodes.seating import Seating
 from unisono.strategies.shared import Extent, Lasting, Shared, plan_shared
 
@@ -87,7 +87,7 @@ def join_arena(
     with comm.split(seating.node) as neighbours:
         near = replace(extent, size=neighbours.size, seating=seating, spare=extent.spare and seating.node == 0)
         shared, member = _join(neighbours, model, options, near, rng, here)
-    names = [name_of(node, hosts[group[0]], addresses[group[0]], group) for node, group in enumerate(seating.groups)]
+    names = [NodeName(node, hosts[group[0]], addresses[group[0]], group) for node, group in enumerate(seating.groups)]
     courier = Courier(shared, couriers, names, start.wire) if leading else None
     return Joined(shared, member, Away(seating, hosts, courier))
 

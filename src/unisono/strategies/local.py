@@ -28,7 +28,7 @@ from unisono.arena.member import Member
 from unisono.comm.base import Communicator
 from unisono.data.loader import Group
 from unisono.optim.options import OptimizerOptions
-from unisono.strategies.base import Batch, Check, Clock, Measure, StepResult, Strategy, Tell, unchecked
+from unisono.strategies.base import Batch, Check, Clock, EpochRemarks, Measure, StepResult, Strategy, Tell, unchecked
 from unisono.strategies.joining import AFRESH, Start, join_arena
 from unisono.strategies.journeys import Journeys, ticket
 from unisono.strategies.nodes.away import HERE, Away
@@ -178,7 +178,7 @@ class Local(Strategy):
     def step_s(self) -> float:
         return self._meeting.step_s()
 
-    def remarks(self, epoch: int) -> dict[str, Any]:
+    def remarks(self, epoch: int) -> EpochRemarks:
         return self._meeting.remarks(epoch)
 
     def clock(self) -> Clock:

@@ -30,7 +30,7 @@ from unisono.comm.arrival import RankErrors
 from unisono.data.shards import shards_of_rank
 from unisono.models.base import Model
 from unisono.optim.options import OptimizerOptions
-from unisono.strategies.base import Batch, Check, Clock, Measure, StepResult, Strategy, Tell, unchecked
+from unisono.strategies.base import Batch, Check, Clock, EpochRemarks, Measure, StepResult, Strategy, Tell, unchecked
 from unisono.strategies.counts import Counts
 from unisono.strategies.maker import Maker
 from unisono.strategies.nodes.away import HERE, Away
@@ -257,9 +257,9 @@ class Sync(Strategy):
     def step_s(self) -> float:
         return self._maker.step_s
 
-    def remarks(self, epoch: int) -> dict[str, Any]:
+    def remarks(self, epoch: int) -> EpochRemarks:
         desk = self._shared.desk
-        return {} if desk is None else {"metrics": {"sent_bytes_per_step": desk.sent_bytes_per_step}}
+        return EpochRemarks() if desk is None else EpochRemarks({"sent_bytes_per_step": desk.sent_bytes_per_step})
 
     def clock(self) -> Clock:
         return self._counts.clock()

@@ -7,7 +7,6 @@ committed; if that rank dies, another one tells it again, so nothing is lost and
 """
 
 import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from shlex import quote
@@ -17,6 +16,7 @@ import numpy as np
 
 from unisono.data.loader import Loader
 from unisono.errors import UserError
+from unisono.messages.reports import EpochRecord, FinalWeights, Note, SendReport, WeightsTrouble
 from unisono.models.base import Model
 from unisono.resources import pss_bytes
 from unisono.strategies.base import Strategy
@@ -44,7 +44,7 @@ class Closing:
         strategy: Strategy,
         model: Model,
         job: Job,
-        report: Callable[[Any], None],
+        report: SendReport,
         weights: Path | None,
     ) -> None:
         self._strategy, self._model, self._job = strategy, model, job
@@ -135,9 +135,8 @@ class Closing:
             metrics |= {f"{self._part}_loss": score[LOSS], f"{self._part}_accuracy": score[ACCURACY]}
         shares = strategy.contributions().tolist()
         others = strategy.remarks(epoch)
-        metrics |= others.pop("metrics", {})
-        counts = {"steps": self._job.updates, "meetings": self._job.meetings(epoch)}
-        self._report({"metrics": metrics, **counts, "ranks": ranks, "shares": shares} | others)
+        steps, meetings = self._job.updates, self._job.meetings(epoch)
+        self._report(EpochRecord(metrics | others.metrics, steps, ranks, shares, meetings, others.pushes))
 
     def _trained(self) -> tuple[float, float]:
         """Mean loss and accuracy of the last epoch's training samples, as the steps found them."""
@@ -164,11 +163,11 @@ class Closing:
         try:
             save(self._current(epoch), self._weights)
         except UserError as error:
-            self._report({"trouble": str(error)})
+            self._report(WeightsTrouble(error.message, error.hint))
         else:
             self._saved = epoch
             # Every time: the rank that told of trouble may not be this one.
-            self._report({"trouble": ""})
+            self._report(WeightsTrouble())
 
     def _save_surely(self, epoch: int) -> None:
         """The weights that the run ends with, unless they are saved: there is no next epoch to try it again."""
@@ -183,18 +182,16 @@ class Closing:
         nbytes = sum(array.nbytes for array in weights.arrays.values())
         make_room = partial(thin_out, home / SNAPSHOTS, within=home)
         try:
-            kept = write_surely(write, home, nbytes, make_room, lambda text: self._report({"note": text}))
+            kept = write_surely(write, home, nbytes, make_room, lambda text: self._report(Note(text)))
         except NotWritten as error:
-            self._report({"trouble": str(error), "weights_path": None})
+            self._report(FinalWeights(None, error.message, error.hint))
             return
-        trouble = ""
+        trouble = hint = ""
         if kept.cause:
             older = f", {name} there holds those of epoch {before}" if (before := epoch_in(self._weights)) else ""
-            trouble = (
-                f"{kept.cause}{older}; the weights that the run ended with are in {kept.path}\n"
-                f"HINT: make room, then: cp {quote(str(kept.path))} {quote(str(self._weights))}"
-            )
-        self._report({"trouble": trouble, "weights_path": str(kept.path)})
+            trouble = f"{kept.cause}{older}; the weights that the run ended with are in {kept.path}"
+            hint = f"make room, then: cp {quote(str(kept.path))} {quote(str(self._weights))}"
+        self._report(FinalWeights(str(kept.path), trouble, hint))
 
     def _price(self) -> float | None:
         """What shards cost this rank in computing; None if that would take long, and then they cost little, or if they

@@ -80,7 +80,7 @@ def write_surely(
     made, copy = _write_elsewhere(write, home, nbytes)
     patience_s = PATIENCE_S if copy is None else SAFE_PATIENCE_S
     safe = "no other place takes it" if copy is None else f"it is safe in {copy}"
-    cause = str(refusal).partition("\nHINT:")[0]
+    cause = refusal.message
     say(f"{cause}; {safe}, and {home} is tried again for {patience_s:g} s")
     deadline = time.monotonic() + patience_s
     while time.monotonic() < deadline:

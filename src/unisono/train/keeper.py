@@ -23,12 +23,12 @@ import numpy as np
 
 from unisono.comm.arrival import lost
 from unisono.errors import AskedToEnd, UserError
-from unisono.launch.sharers import HALTS
 from unisono.launch.signals import heeding
 from unisono.loop.attending import Attendant
 from unisono.loop.batches import Batch
 from unisono.loop.sharing import Sharing
 from unisono.loop.things import Arrays, check_alike, pack, put_into, state_of, unpack
+from unisono.messages.reports import StopsOnRequest
 from unisono.models.torch.seeding import places, return_to
 from unisono.strategies.shared import Lasting
 from unisono.terminal import print
@@ -87,7 +87,7 @@ class Keeper(Attendant):
         self._stack = ExitStack()
         self._stack.enter_context(heeding(self._ask))
         if sharing.announce is not None and sharing.member.first:
-            sharing.announce({HALTS: True})
+            sharing.announce(StopsOnRequest())
 
     @property
     def catching_up(self) -> bool:

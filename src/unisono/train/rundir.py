@@ -34,6 +34,7 @@ from unisono.errors import UserError
 from unisono.files import append_file, expand_user, new_file, remove_drafts, write_all, write_file
 from unisono.locks import FileLock
 from unisono.locks import token_in as token_of
+from unisono.messages.reports import EpochRecord
 from unisono.recipe import Recipe
 from unisono.strategies.asynchronous.recordings import mark_of
 from unisono.terminal import shell_word
@@ -208,11 +209,11 @@ class RunDirectory:
             with suppress(OSError):
                 entry.rmdir() if entry.is_dir() else entry.unlink()
 
-    def add(self, record: dict[str, Any], parameters: list[str]) -> None:
+    def add(self, record: EpochRecord, parameters: list[str]) -> None:
         """One epoch: its metrics; for each rank its times and, for each parameter, what it contributed."""
         self._before.clear()  # from here on there is something new to keep
         added = lines(record, parameters, self._mark)
-        self.journal.add(record["metrics"]["epoch"], added, headers(record, parameters))
+        self.journal.add(record.metrics["epoch"], added, headers(record, parameters))
 
     def finish(self, summary: dict[str, Any]) -> None:
         """The outcome, whole or not at all, and what could not be written before."""

@@ -24,6 +24,7 @@ import numpy as np
 
 from unisono.arena.protocol import COMMIT, View
 from unisono.errors import UserError
+from unisono.messages.events import Event, SnapshotFailed, SnapshotWritten
 from unisono.models.base import Model
 from unisono.optim import make
 from unisono.optim.options import OptimizerOptions
@@ -57,7 +58,7 @@ class Saver:
         model: Model,
         kept: Kept,
         folder: Path | None,
-        on_event: Callable[[dict[str, Any]], None],
+        on_event: Callable[[Event], None],
         writer: Writer,
     ) -> None:
         self._job, self._model, self._kept, self._folder, self._on_event = job, model, kept, folder, on_event
@@ -165,7 +166,7 @@ class Saver:
         return Path(self._write(folder, position, facts, lasting))
 
     def _say_refused(self, position: int, cause: str) -> None:
-        self._on_event({"kind": "snapshot", "position": position, "path": None, "cause": cause})
+        self._on_event(SnapshotFailed(position, cause))
 
     def _hear(self, timeout_s: float) -> None:
         if self._writer.busy and (found := self._writer.ended(timeout_s)) is not None:
@@ -185,8 +186,7 @@ class Saver:
 
     def _tell(self, position: int, path: str | None, cause: str = "") -> None:
         self._kept.requests.written()
-        event = {"kind": "snapshot", "position": position, "path": path}
-        self._on_event(event | ({"cause": cause} if cause else {}))
+        self._on_event(SnapshotFailed(position, cause) if path is None else SnapshotWritten(position, path, cause))
 
     def _wait(self, most_s: float) -> None:
         deadline = time.monotonic() + most_s

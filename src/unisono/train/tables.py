@@ -14,6 +14,7 @@ import math
 import re
 from typing import Any
 
+from unisono.messages.reports import EpochRecord
 from unisono.strategies.asynchronous.recordings import FIELDS as PUSH_FIELDS
 from unisono.strategies.contributions import FIELDS
 
@@ -28,7 +29,7 @@ def epoch_of(line: str) -> int | None:
     return int(found[1]) if found else None
 
 
-def headers(record: dict[str, Any], parameters: list[str]) -> dict[str, str]:
+def headers(record: EpochRecord, parameters: list[str]) -> dict[str, str]:
     """The first line of those tables that have one."""
     fields = [f"{field}:{name}" for name in parameters for field in FIELDS]
     return {
@@ -38,29 +39,29 @@ def headers(record: dict[str, Any], parameters: list[str]) -> dict[str, str]:
     }
 
 
-def lines(record: dict[str, Any], parameters: list[str], mark: str) -> dict[str, str]:
+def lines(record: EpochRecord, parameters: list[str], mark: str) -> dict[str, str]:
     """What a record adds to each file; `mark`: of the recipe, in every push."""
-    epoch, ranks = record["metrics"]["epoch"], record["ranks"]
+    epoch, ranks = record.metrics["epoch"], record.ranks
     syncs = [entry["wait_s"] + entry["update_s"] for entry in ranks]
     rows, told = "", ""
-    for rank, (entry, sync_s, shares) in enumerate(zip(ranks, syncs, record["shares"], strict=True)):
+    for rank, (entry, sync_s, shares) in enumerate(zip(ranks, syncs, record.shares, strict=True)):
         found = entry | {"sync_s": sync_s}
         values = (found[name] for name in (*RANK_FIELDS, *_others(record)))
         rows += _row([epoch, rank, *values, *(x for row in shares for x in row)])
         each = [f"{name} Contribution = {100 * row[0]:.2f}%" for name, row in zip(parameters, shares, strict=True)]
         told += ", ".join([f"Epoch {epoch}", f"Process {rank}", *each]) + "\n"
-    pushes = "".join(_row([epoch, *row, mark]) for row in record.get("pushes", []))
+    pushes = "".join(_row([epoch, *row, mark]) for row in record.pushes)
     return ({"pushes.csv": pushes} if pushes else {}) | {
-        "metrics.jsonl": json.dumps(plain(record["metrics"])) + "\n",
+        "metrics.jsonl": json.dumps(plain(record.metrics)) + "\n",
         "ranks.csv": rows,
         "sync_time.csv": f"{epoch}, {sum(syncs) / len(syncs):.6f}\n",
         "contributions.csv": told,
     }
 
 
-def _others(record: dict[str, Any]) -> list[str]:
+def _others(record: EpochRecord) -> list[str]:
     """Columns that only some strategies have."""
-    return [name for name in record["ranks"][0] if name not in (*RANK_FIELDS, "exchange_s")]
+    return [name for name in record.ranks[0] if name not in (*RANK_FIELDS, "exchange_s")]
 
 
 def _row(values: list[Any]) -> str:

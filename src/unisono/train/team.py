@@ -22,8 +22,10 @@ from unisono.arena.arena import Arena
 from unisono.errors import RESUME_ME, Diverged, NodeLost, UnisonoError, UserError
 from unisono.launch.local import torch_threads_running
 from unisono.launch.outpost import Outpost
-from unisono.launch.supervision import READY, Care, Outcome
+from unisono.launch.supervision import Care, Outcome
 from unisono.launch.supervisor import Supervisor
+from unisono.messages.events import Event
+from unisono.messages.reports import ReadyToJoin, Report, SendReport, SnapshotReady, StoppedAt
 from unisono.own_code import file_in
 from unisono.rng import generator
 from unisono.strategies.nodes.away import HERE, Away
@@ -42,8 +44,6 @@ from unisono.train.writers import ProcessWriter
 LEAST_CRASHES = 5
 """A round that ended so many ranks, and more than there are at a time, will not be tried again."""
 _IN_PARTS = "nothing was saved: of --strategy local on several nodes, each has the states of its own replicas only"
-_HALTED = "halted"
-"""What ranks say that end before the end of the run."""
 
 
 @final
@@ -118,8 +118,8 @@ class Team:
 
     def train(
         self,
-        on_report: Callable[[int, Any], None],
-        on_event: Callable[[dict[str, Any]], None] = lambda event: None,
+        on_report: Callable[[int, Report], None],
+        on_event: Callable[[Event], None] = lambda event: None,
         post: Outpost | None = None,
         on_tick: Callable[[Mapping[int, int]], None] = lambda pids: None,
     ) -> Outcome:
@@ -139,11 +139,11 @@ class Team:
             self._attach(post)
         saver = Saver(job, self._model, self._shared, self.places.snapshots, on_event, ProcessWriter())
 
-        def hear(slot: int, value: Any) -> None:
-            if isinstance(value, dict) and "spare" in value:
-                saver.save_spare(value["spare"])
+        def hear(slot: int, report: Report) -> None:
+            if isinstance(report, SnapshotReady):
+                saver.save_spare(report.position)
             else:
-                on_report(slot, value)
+                on_report(slot, report)
 
         def tick() -> None:
             saver.tick()
@@ -169,9 +169,10 @@ class Team:
         # Set here and inherited: a rank that sets threads of BLAS wakes them, and they spin for as long as many steps.
         with threadpool_limits(recipe.threads, user_api="blas"), supervisor.halting(), saver, self._hooks.running():
             outcome = supervisor.run(self._position)
-            halted = any(_HALTED in found for found in outcome.results.values())
+            halted = any(isinstance(found, StoppedAt) for found in outcome.results.values())
             if post is not None and halted:
                 outcome.lost, outcome.crashes = post.why(), post.crashes
+                outcome.lost_nodes = post.lost_nodes if post.certain else ()
             if outcome.lost or halted:
                 # As the supervisor sees it: a rank that joined in the middle knows nothing of the rounds before.
                 assert outcome.view is not None
@@ -192,24 +193,24 @@ class Team:
                 saver.save_end(self._shared.scores)
         return outcome
 
-    def _live(self, slot: int, after: int, report: Callable[[Any], None]) -> Any:
+    def _live(self, slot: int, after: int, report: SendReport) -> Any:
         """The life of a rank."""
         job = self._job
         rank = self._away.rank_of(slot)
         # What a module of the user's has opened or started (a file's offset, a pool's threads) is no copy after a fork.
         model = job.model_of(rank) if file_in(job.recipe.model) else job.slowed(self._model, rank)
         if after:
-            report(READY)
+            report(ReadyToJoin())
         member = self._arena.member(slot, after=after)
 
         def on_spare(position: int) -> None:
-            report({"spare": position})
+            report(SnapshotReady(position))
 
         strategy = self._hooks.strategy(member, model, on_spare, self._away, report)
         try:
             return walk_through(strategy, model, job, report, self.places.weights, Homing(member))
         except (NodeLost, Diverged):
-            return {_HALTED: None}  # as if asked to: everybody else stands where this rank does
+            return StoppedAt()  # as if asked to: everybody else stands where this rank does
 
     def _attach(self, post: Outpost) -> None:
         """The other machines are told from here on; what the first one put back is copied to all."""

@@ -11,13 +11,14 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias, final
+from typing import Any, final
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
 from unisono.data.loader import Loader
 from unisono.errors import UnisonoError
+from unisono.messages.reports import Progress, SendReport, StoppedAt
 from unisono.models.base import Model
 from unisono.rng import generator
 from unisono.strategies.base import Batch, NotFinite, Strategy
@@ -27,13 +28,11 @@ from unisono.train.job import Job
 from unisono.train.walk import Walk
 from unisono.world import World
 
-Report: TypeAlias = Callable[[Any], None]
-
 PROGRESS_S = 0.2
 """How often, at most, there is a word about progress."""
 
 
-def train(world: World, job: Job, weights: Path | None) -> dict[str, Any]:
+def train(world: World, job: Job, weights: Path | None) -> dict[str, Any] | StoppedAt:
     """Trains with the ranks of `world`, one of which puts the weights into the file `weights`."""
     with threadpool_limits(job.recipe.threads, user_api="blas"):
         model = job.model_of(world.rank)
@@ -45,13 +44,13 @@ def walk_through(
     strategy: Strategy,
     model: Model,
     job: Job,
-    report: Report,
+    report: SendReport,
     weights: Path | None,
     tick: Callable[[], None] = lambda: None,
-) -> dict[str, Any]:
+) -> dict[str, Any] | StoppedAt:
     """All rounds that are left; `tick` is called after each.
 
-    What was found, equal on every rank; {"halted": position} if it was asked to end.
+    What was found, equal on every rank; `StoppedAt` a round if it was asked to end.
     """
     walk = Walk(job.plan.steps_per_epoch, job.recipe.epochs)
     learner, closing = Learner(strategy, job, walk, report), Closing(strategy, model, job, report, weights)
@@ -73,7 +72,7 @@ def walk_through(
             tick()
             if strategy.halts_after(position):
                 strategy.vouch()
-                return {"halted": position}
+                return StoppedAt(position)
             stopped = position > 0 and step == walk.steps and bool(closing.stopped(epoch))
             position, done = walk.after(position, stopped=stopped), False
 
@@ -82,7 +81,7 @@ def walk_through(
 class Learner:
     """The steps of training."""
 
-    def __init__(self, strategy: Strategy, job: Job, walk: Walk, report: Report) -> None:
+    def __init__(self, strategy: Strategy, job: Job, walk: Walk, report: SendReport) -> None:
         self._strategy, self._job, self._walk, self._report = strategy, job, walk, report
         self._loader = Loader(job.plan, job.dataset.train_x, job.dataset.train_y)
         self._epoch, self._order = 0, np.zeros(0, np.int64)
@@ -132,7 +131,5 @@ class Learner:
         now = time.perf_counter()
         if now - self._told > PROGRESS_S and self._strategy.first:
             rate = self._told_samples / (now - self._told)
-            self._report(
-                {"progress": {"epoch": epoch, "step": step + 1, "steps": self._walk.steps, "samples_per_s": rate}}
-            )
+            self._report(Progress(epoch, step + 1, self._walk.steps, rate))
             self._told, self._told_samples = now, 0

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, final
+from typing import Any, NoReturn, final
 
 from threadpoolctl import threadpool_limits
 
@@ -36,6 +36,8 @@ from unisono.comm.vigil import Vigil
 from unisono.errors import AskedToEnd, CommError, NodeLost, OtherFailed, RankLost, UnisonoError
 from unisono.launch.signals import deaf_after, finish_undisturbed, heeding
 from unisono.launch.supervision import Outcome
+from unisono.messages.events import Event
+from unisono.messages.reports import StoppedAt
 from unisono.strategies.base import Strategy
 from unisono.strategies.farewell import Farewell
 from unisono.strategies.joining import Start
@@ -57,7 +59,7 @@ _SAYING_S = 10.0
 _ENDING_S = 1.0
 """How long the end of a process may take after its connections are closed."""
 
-OnEvent = Callable[[dict[str, Any]], None]
+OnEvent = Callable[[Event], None]
 
 
 @final
@@ -95,6 +97,7 @@ def train_unwatched(
             if strategy.kept is None:
                 found = walk_through(strategy, model, job, world.report, places.weights, on_tick)
                 finish_undisturbed()
+                assert not isinstance(found, StoppedAt), "without snapshots nobody heeds a request"
                 return found
             folder = places.snapshots if comm.rank == 0 else None
             saver = Saver(job, model, strategy.kept, folder, on_event, ThreadWriter())
@@ -143,8 +146,9 @@ def train_unwatched(
                     _take_leave(strategy, error)
                     raise
                 asking.over = True
-                if "halted" in found:
-                    _halt(world, partial(saver.save_last, strategy.left_at(found["halted"])))
+                if isinstance(found, StoppedAt):
+                    assert found.position is not None
+                    _halt(world, partial(saver.save_last, strategy.left_at(found.position)))
                 finish_undisturbed()  # before the handlers are given back: what is left may take minutes
                 saver.save_end(strategy.scores)
             return found
@@ -184,13 +188,15 @@ def _failed(kept: Kept | None) -> UnisonoError | None:
 
 def _first_lost(error: CommError, seating: Seating) -> bool:
     """Whether the first node is, or may be, the one that was lost. Whoever was only told of it cannot tell."""
-    told = isinstance(error, NodeLost) and not error.first_hand
-    return seating.node > 0 and (told or "node 0 (" in str(error))
+    if seating.node == 0 or not isinstance(error, NodeLost):
+        return False
+    return not error.first_hand or 0 in error.nodes
 
 
 def _stranded(comm: Communicator, writer: int, save: Callable[[], str], error: CommError, vigil: Vigil) -> Halted:
     """A rank or a node is lost: what is left has reached all there is to go on from. Rank `writer` saves it."""
-    outcome = Outcome(lost=str(error).partition("\nHINT:")[0])  # there is another hint to give: where to go on
+    nodes = error.nodes if isinstance(error, NodeLost) and error.certain else ()
+    outcome = Outcome(lost=error.message, lost_nodes=nodes)  # there is another hint to give: where to go on
     if comm.rank != writer:
         # Launchers end everybody when the first one leaves: not before the writer is done, if it is on this node.
         wait_until(lambda: not vigil.sees(writer) or writer in vigil.gone(), _SAVING_S)
@@ -211,7 +217,7 @@ def _stood(kept: Kept | None) -> View | None:
     return protocol.outcome(kept.words, view, ())
 
 
-def _halt(world: World, save: Callable[[], str]) -> None:
+def _halt(world: World, save: Callable[[], str]) -> NoReturn:
     """Nobody leaves before the snapshot is there: launchers end everybody when the first one does."""
     outcome = Outcome()
     try:

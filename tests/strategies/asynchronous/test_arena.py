@@ -11,6 +11,7 @@ from unisono.arena import protocol
 from unisono.arena.member import Member
 from unisono.arena.segment import Segment
 from unisono.errors import RankFailed
+from unisono.messages.reports import EpochRecord
 from unisono.recipe import Recipe
 from unisono.strategies.asynchronous.arena import AsyncArena
 from unisono.strategies.asynchronous.boxes import DONE, HALTED, ORDERED, WHOLE, token
@@ -29,8 +30,8 @@ def run(recipe: Recipe) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """What a run found, and the records of its epochs."""
     records: list[dict[str, Any]] = []
 
-    def hear(rank: int, value: dict[str, Any]) -> None:
-        if "metrics" in value:
+    def hear(rank: int, value: Any) -> None:
+        if isinstance(value, EpochRecord):
             records.append(value)
 
     outcome = Team(prepare(recipe), Places()).train(hear)
@@ -75,9 +76,9 @@ def test_the_number_of_masters_changes_nothing():
 def test_every_sample_is_used_once_an_epoch(deal, order):
     _, records = run(replace(SMALL, deal=deal, order=order, masters=2, ranks=5))
     for record in records:
-        assert sorted(batch for _, batch, *_ in record["pushes"]) == list(range(PUSHES))
-        assert sum(entry["samples"] for entry in record["ranks"]) == 90
-        assert [entry["samples"] for entry in record["ranks"][:2]] == [0, 0]
+        assert sorted(batch for _, batch, *_ in record.pushes) == list(range(PUSHES))
+        assert sum(entry["samples"] for entry in record.ranks) == 90
+        assert [entry["samples"] for entry in record.ranks[:2]] == [0, 0]
 
 
 def test_a_free_run_is_repeated_bit_by_bit(tmp_path):
@@ -85,33 +86,33 @@ def test_a_free_run_is_repeated_bit_by_bit(tmp_path):
     found, records = run(recipe)
     lines = ["epoch,rank,batch"]
     for record in records:
-        lines += [f"{record['metrics']['epoch']},{rank},{batch}" for rank, batch, *_ in record["pushes"]]
+        lines += [f"{record.metrics['epoch']},{rank},{batch}" for rank, batch, *_ in record.pushes]
     (tmp_path / "pushes.csv").write_text("\n".join(lines))
     again, told = run(replace(recipe, order=str(tmp_path / "pushes.csv")))
     assert again["weights_sha256"] == found["weights_sha256"]
-    assert [record["pushes"] for record in told] == [record["pushes"] for record in records]
+    assert [record.pushes for record in told] == [record.pushes for record in records]
 
 
 def test_staleness_is_what_the_order_makes_it():
     _, records = run(SMALL)
-    (first, _) = (record["metrics"]["staleness_counts"] for record in records)
+    (first, _) = (record.metrics["staleness_counts"] for record in records)
     assert first == [1, 1, PUSHES - 2]  # two workers start together with the first; then always two others in between
 
 
 def test_a_bound_drops_what_is_too_stale():
     _, records = run(replace(SMALL, max_staleness="1:drop", staleness_rule="plain"))
     for record in records:
-        dropped = [staleness for _, _, staleness, applied, _ in record["pushes"] if not applied]
+        dropped = [staleness for _, _, staleness, applied, _ in record.pushes if not applied]
         assert dropped
         assert min(dropped) > 1
-        assert all(staleness <= 1 for _, _, staleness, applied, _ in record["pushes"] if applied)
-        assert record["metrics"]["drops"] == len(dropped) == sum(entry["drops"] for entry in record["ranks"])
+        assert all(staleness <= 1 for _, _, staleness, applied, _ in record.pushes if applied)
+        assert record.metrics["drops"] == len(dropped) == sum(entry["drops"] for entry in record.ranks)
 
 
 def test_contributions_are_the_workers_and_sum_to_one():
     _, records = run(SMALL)
     for record in records:
-        contributions = [[parameter[0] for parameter in rank] for rank in record["shares"]]
+        contributions = [[parameter[0] for parameter in rank] for rank in record.shares]
         assert contributions[0] == [0.0] * 4
         assert [sum(column) for column in zip(*contributions, strict=True)] == pytest.approx([1.0] * 4)
 

@@ -9,6 +9,7 @@ import unisono
 from support.strategies.async_reference import PUSHES, SMALL, in_turn, reference
 from unisono.errors import RankFailed
 from unisono.launch.connect import connect_gloo
+from unisono.messages.reports import EpochRecord
 from unisono.train.job import Job, prepare
 from unisono.train.trainer import train
 from unisono.world import World
@@ -22,7 +23,7 @@ def run(job: Job, work: Any = None) -> tuple[dict[str, Any], list[dict[str, Any]
     found = unisono.run(
         work or (lambda world: train(world, job, None)),
         job.recipe.ranks,
-        on_report=lambda rank, value: records.append(value) if "metrics" in value else None,
+        on_report=lambda rank, value: records.append(value) if isinstance(value, EpochRecord) else None,
     )
     for one in found:
         assert {**one, "peak_memory_bytes": 0, "first_sync_s": 0} == {
@@ -63,16 +64,16 @@ def test_every_sample_is_used_once_an_epoch(deal, order):
     _, records = run(prepare(replace(SMALL, deal=deal, order=order, masters=2, ranks=5)))
     assert len(records) == 2
     for record in records:
-        assert sorted(batch for _, batch, *_ in record["pushes"]) == list(range(PUSHES))
-        assert sum(entry["samples"] for entry in record["ranks"]) == 90
-        contributions = [sum(parameter[0] for parameter in rank) / 4 for rank in record["shares"]]
+        assert sorted(batch for _, batch, *_ in record.pushes) == list(range(PUSHES))
+        assert sum(entry["samples"] for entry in record.ranks) == 90
+        contributions = [sum(parameter[0] for parameter in rank) / 4 for rank in record.shares]
         assert contributions[:2] == [0.0, 0.0]
         assert sum(contributions) == pytest.approx(1.0)
 
 
 def test_a_bound_drops_what_is_too_stale():
     _, records = run(prepare(replace(SMALL, max_staleness="1:drop", staleness_rule="plain")))
-    applied = [push for record in records for push in record["pushes"] if push[3]]
+    applied = [push for record in records for push in record.pushes if push[3]]
     assert 0 < len(applied) < 2 * PUSHES
     assert max(push[2] for push in applied) <= 1
 
@@ -81,7 +82,7 @@ def test_the_order_of_a_file_is_kept(tmp_path):
     found, records = run(prepare(replace(SMALL, order="free", deal="dynamic")))
     lines = ["epoch,rank,batch"]
     for record in records:
-        lines += [f"{record['metrics']['epoch']},{rank},{batch}" for rank, batch, *_ in record["pushes"]]
+        lines += [f"{record.metrics['epoch']},{rank},{batch}" for rank, batch, *_ in record.pushes]
     (tmp_path / "pushes.csv").write_text("\n".join(lines))
     again, _ = run(prepare(replace(SMALL, order=str(tmp_path / "pushes.csv"))))
     assert again["weights_sha256"] == found["weights_sha256"]

@@ -177,7 +177,7 @@ def test_greetings_are_read_off_the_log():
         Entry(HELLO, 2, -1, 0, 1, 1, 0, 0), Entry(DROP, 2, 1, 0, 2, 1, 0, 8), Entry(PUSH, 1, 2, 0, 3, 2, 1, 8),
         Entry(FLUSH, -1, -1, 0, 0, 3, 1, 0),
     ]  # fmt: skip
-    rows = remarks_on(np.array(log, np.int64), size=3).record["pushes"]
+    rows = remarks_on(np.array(log, np.int64), size=3).record.pushes
     assert rows == [[1, 0, 0, 1, 0], [2, 1, 0, 0, 1], [1, 2, 0, 1, 0]]
 
 

@@ -13,11 +13,11 @@ from unisono.optim.options import OptimizerOptions
 from unisono.strategies.farewell import Farewell
 from unisono.strategies.nodes.courier import Courier
 from unisono.strategies.nodes.desk import SURVEY
-from unisono.strategies.nodes.names import name_of
+from unisono.strategies.nodes.names import NodeName
 from unisono.strategies.nodes.seating import Seating
 from unisono.strategies.shared import Extent, Shared, plan_sections
 
-NAMES = [name_of(node, f"n{node}", f"10.0.0.{node + 1}", [node]) for node in range(3)]
+NAMES = [NodeName(node, f"n{node}", f"10.0.0.{node + 1}", [node]) for node in range(3)]
 
 
 class Broken(Wrapper):
@@ -29,7 +29,7 @@ class Broken(Wrapper):
         self.words, self.told = [*words], []  # type: tuple[list[bytes], list[bytes]]
 
     def all_gather(self, array: Any) -> Any:
-        raise CommError("rank 0: all_gather failed: 10.0.0.2 is gone")
+        raise CommError("all_gather failed: 10.0.0.2 is gone", rank=0, peer_address="10.0.0.2")
 
     def take_leave(self, words: bytes) -> None:
         self.told.append(words)
@@ -84,4 +84,4 @@ def test_what_a_rank_of_this_machine_said_is_told_to_the_others_when_its_courier
     courier, shared = courier_over(comm)
     shared.farewells.say(0, Farewell("rank 0: no label", 1))
     courier.close()
-    assert [*map(Farewell.unpacked, comm.told)] == [Farewell(f"{NAMES[0]}: rank 0: no label", 1)]
+    assert [*map(Farewell.unpacked, comm.told)] == [Farewell(f"{NAMES[0]}: rank 0: no label", 1, node=0)]

@@ -74,7 +74,7 @@ def survey(world: unisono.World) -> tuple:
         table = strategy.survey(2, 5, lambda number: (float(number), world.rank), told.append)
         samples = [row["samples"] for row in strategy.times(1)]
         shares = strategy.contributions()
-        sent = strategy.remarks(1)["metrics"]["sent_bytes_per_step"]
+        sent = strategy.remarks(1).metrics["sent_bytes_per_step"]
         world.comm.barrier()
         return table.tolist(), samples, shares.shape, shares[:, :, 0].sum(axis=0).tolist(), (
             strategy.memory_bytes(), len(told), sent, model.layout.length, strategy.rank, strategy.size,

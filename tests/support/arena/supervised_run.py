@@ -26,8 +26,9 @@ from support.arena.tiny_job import Tiny, tiny_job
 from unisono.arena import protocol
 from unisono.arena.member import Member
 from unisono.arena.requests import Requests
-from unisono.launch.supervision import READY, Body, Care
+from unisono.launch.supervision import Body, Care
 from unisono.launch.supervisor import Supervisor
+from unisono.messages.reports import EpochRecord, ReadyToJoin, SnapshotReady, StoppedAt
 from unisono.optim.options import OptimizerOptions
 from unisono.strategies.nodes.away import HERE, Away
 from unisono.strategies.nodes.seating import Seating
@@ -180,21 +181,21 @@ class _Run:
         """As `Team._live`."""
         setting, model, shared = self._setting, Tiny(), self._setting.attach()
         if after:
-            report(READY)
+            report(ReadyToJoin())
         member = Member(shared.words, slot, setting.ranks, crowded=True, after=after)
 
         def on_spare(position: int) -> None:
-            report({"spare": position})
+            report(SnapshotReady(position))
 
         hooks = setting.job.spec.supervise(setting.job, model, shared)
         strategy = hooks.strategy(member, model, on_spare, setting.away, report)
         return walk_through(strategy, model, setting.job, report, None)
 
     def _hear(self, slot: int, value: Any) -> None:
-        if "spare" not in value:
+        if not isinstance(value, SnapshotReady):
             self._told.append((slot, value))
             return
-        spare, position = self._shared.spare, value["spare"]
+        spare, position = self._shared.spare, value.position
         assert spare is not None
         if [array.tobytes() for array in spare.arrays] != self._setting.states[position]:
             self._faults.append(f"the spare copy of round {position} is not what that round left")
@@ -222,7 +223,7 @@ class _Run:
             done = view.position - (view.reached != protocol.COMMIT)
             wrong = _difference(setting.states[done], _state(self._shared), but=("steps", "scores"))
             return f"given up after round {done}, and the {wrong} are not those of a quiet run" if wrong else ""
-        halts = {found.get("halted") for found in outcome.results.values()}
+        halts = {found.position if isinstance(found, StoppedAt) else None for found in outcome.results.values()}
         if len(halts) > 1:
             return f"ranks ended after different rounds: {outcome.results}"
         (halted,) = halts
@@ -251,9 +252,9 @@ def _difference(expected: list[bytes], found: list[bytes], but: Sequence[str] = 
     return ", ".join(name for name, one, other in pairs if one != other and name not in but)
 
 
-def _record(value: dict[str, Any]) -> dict[str, Any]:
+def _record(value: EpochRecord | dict[str, Any]) -> dict[str, Any]:
     """What does not depend on time, or on who was there."""
-    kept = value.get("metrics", value)
+    kept = value.metrics if isinstance(value, EpochRecord) else value
     skipped = ("_s", "_per_s", "_bytes")
     return {name: kept[name] for name in kept if not name.endswith(skipped) and name != "shard_price"}
 

@@ -11,6 +11,7 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
+from unisono.messages.reports import EpochRecord
 from unisono.recipe import Recipe
 from unisono.strategies.asynchronous.arena import AsyncArena
 from unisono.strategies.asynchronous.clerk import DROP, PUSH
@@ -74,14 +75,17 @@ class Knife:
 def run(recipe: Recipe) -> tuple[str, list[Any], list[dict[str, Any]]]:
     """(hash, the log of the last epoch, events); every batch was used once."""
     events: list[dict[str, Any]] = []
-    records: list[dict[str, Any]] = []
+    records: list[EpochRecord] = []
     team = Team(prepare(recipe), Places())
-    outcome = team.train(lambda rank, value: records.append(value) if "metrics" in value else None, events.append)
+    outcome = team.train(
+        lambda rank, value: records.append(value) if isinstance(value, EpochRecord) else None,
+        lambda event: events.append(event.to_json()),
+    )
     boxes = team._hooks.setup.boxes
     log = [boxes.entry(number) for number in range(boxes.ordered(recipe.epochs))]
     assert sorted(entry.batch for entry in log if entry.kind in (PUSH, DROP)) == list(range(PUSHES))
-    assert records[-1]["metrics"]["train_loss"] > 0
-    assert sum(entry["samples"] for entry in records[-1]["ranks"]) == 90
+    assert records[-1].metrics["train_loss"] > 0
+    assert sum(entry["samples"] for entry in records[-1].ranks) == 90
     return next(found for found in outcome.results.values() if found)["weights_sha256"], log, events
 
 

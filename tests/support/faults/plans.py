@@ -128,7 +128,7 @@ class Plan:
 
     def watched(self, report: Callable[[Any], None]) -> Callable[[Any], None]:
         def told(value: Any) -> None:
-            kind = next(iter(value)) if isinstance(value, dict) else str(value)
+            kind = type(value).__name__
             self.strike(REPORT + " " + kind, "before", self.position)
             report(value)
             self.strike(REPORT + " " + kind, "after", self.position)

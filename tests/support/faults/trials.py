@@ -12,6 +12,7 @@ from typing import Any
 
 from support.faults.plans import Fault, Plan, go_on_when_all_are_there
 from unisono.launch.supervision import Outcome
+from unisono.messages.reports import EpochRecord, Report
 from unisono.recipe import Recipe
 from unisono.train.job import Job, prepare
 from unisono.train.team import Places, Team
@@ -60,10 +61,10 @@ def run(recipe: Recipe, places: Places | None = None, snapshot: Any = None) -> F
     """A run in processes of its own, supervised by this one."""
     found = Found()
 
-    def on_report(rank: int, record: dict[str, Any]) -> None:
-        if "metrics" not in record:
+    def on_report(rank: int, record: Report) -> None:
+        if not isinstance(record, EpochRecord):
             return
-        numbers = {name: value for name, value in record["metrics"].items() if not name.endswith("_s")}
+        numbers = {name: value for name, value in record.metrics.items() if not name.endswith("_s")}
         epoch = numbers["epoch"]
         assert found.epochs.setdefault(epoch, numbers) == numbers  # told twice, told the same
         found.told.append(epoch)
@@ -71,7 +72,7 @@ def run(recipe: Recipe, places: Places | None = None, snapshot: Any = None) -> F
     team = Team(job_of(recipe), places or Places())
     if snapshot is not None:
         team.resume(snapshot)
-    found.outcome = team.train(on_report, found.events.append)
+    found.outcome = team.train(on_report, lambda event: found.events.append(event.to_json()))
     (result, *_) = (result for result in found.outcome.results.values() if result)
     found.sha256 = result["weights_sha256"]
     found.epochs[0] = {name: result[name] for name in ("train_loss", "test_loss", "test_accuracy", "epochs", "steps")}

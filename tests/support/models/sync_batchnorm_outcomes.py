@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 import unisono.models.torch.build  # noqa: F401  # torch, once for all
+from unisono.messages.reports import EpochRecord, Report
 from unisono.recipe import Recipe
 from unisono.strategies.exchange import ArenaExchange
 from unisono.train.job import prepare
@@ -52,9 +53,9 @@ def outcome(options: dict[str, Any], kills: list[list[Any]]) -> dict[str, Any]:
     plan(kills)
     job, exchanges_s = prepare(Recipe(**options)), []
 
-    def on_report(rank: int, record: dict[str, Any]) -> None:
-        if "ranks" in record:
-            exchanges_s.append(min(entry["exchange_s"] for entry in record["ranks"]))
+    def on_report(rank: int, record: Report) -> None:
+        if isinstance(record, EpochRecord):
+            exchanges_s.append(min(entry["exchange_s"] for entry in record.ranks))
 
     ended = Team(job, Places()).train(on_report)
     (found, *_) = (result for result in ended.results.values() if result)

@@ -7,6 +7,7 @@ import math
 import sys
 from pathlib import Path
 
+from unisono.messages.reports import EpochRecord
 from unisono.recipe import Recipe
 from unisono.train.rundir import RunDirectory
 
@@ -30,7 +31,7 @@ def summary_of(epochs: int, ranks: int) -> dict:
     }  # fmt: skip
 
 
-def record_of(epoch: int, epochs: int, ranks: int) -> dict:
+def record_of(epoch: int, epochs: int, ranks: int) -> EpochRecord:
     loss = SPIKE if epoch == epochs // 3 else 2.3 * math.exp(-4 * epoch / epochs) + 0.05 * math.sin(epoch)
     metrics = {
         "epoch": epoch, "epoch_s": 0.001, "total_s": 0.0012, "samples_per_s": 64000.0 + 500 * math.sin(epoch / 9),
@@ -48,7 +49,7 @@ def record_of(epoch: int, epochs: int, ranks: int) -> dict:
         )  # fmt: skip
         share = (1 + 0.5 * math.sin(epoch / 5 + 2 * rank)) / ranks
         shares.append([[share, share, 0.01]] * len(PARAMETERS))
-    return {"metrics": metrics, "steps": 1, "ranks": rows, "shares": shares}
+    return EpochRecord(metrics, 1, rows, shares, meetings=1)
 
 
 def events_of(epochs: int) -> list[dict]:

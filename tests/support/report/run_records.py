@@ -1,5 +1,6 @@
 """Made-up records and summaries of runs, of the form that ranks report."""
 
+from unisono.messages.reports import EpochRecord
 from unisono.report.tally import Tally
 
 SUMMARY = {
@@ -16,16 +17,17 @@ def rank(wait_s: float = 0.1, last_steps: int = 0, **changes) -> dict:
     return found | {"last_steps": last_steps} | changes
 
 
-def record(ranks: list[dict], shares: list[list[float]] | None = None, steps: int = 100, **metrics) -> dict:
+def record(ranks: list[dict], shares: list[list[float]] | None = None, steps: int = 100, **metrics) -> EpochRecord:
     """`shares`: the contribution of each rank to each parameter; equal ones to a single parameter if left out."""
     shares = shares or [[1 / len(ranks)]] * len(ranks)
     numbers = {"epoch": 1, "epoch_s": 0.5, "total_s": 0.75, "samples_per_s": 10.0, "lr": 0.1, "train_loss": 1.0}
-    return {
-        "metrics": numbers | {"train_accuracy": 0.0} | metrics,
-        "steps": steps,
-        "ranks": ranks,
-        "shares": [[[value, 0.5, -1.0] for value in row] for row in shares],
-    }
+    return EpochRecord(
+        metrics=numbers | {"train_accuracy": 0.0} | metrics,
+        steps=steps,
+        ranks=ranks,
+        shares=[[[value, 0.5, -1.0] for value in row] for row in shares],
+        meetings=steps,
+    )
 
 
 def tally_of(ranks: list[dict], steps: int = 100) -> Tally:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import unisono
+from unisono.messages.reports import EpochRecord
 from unisono.recipe import Recipe
 from unisono.strategies import torch_place
 from unisono.strategies.base import Batch
@@ -42,14 +43,14 @@ def outcome(job: Job, weights: Path, fault: str) -> dict[str, Any]:
     ends = unisono.run(
         work, job.recipe.ranks, start="fork", timeout_s=60, on_report=lambda rank, value: records.append(value)
     )
-    epochs = [record for record in records if "metrics" in record]
-    shares = epochs[-1]["shares"]
+    epochs = [record for record in records if isinstance(record, EpochRecord)]
+    shares = epochs[-1].shares
     return {
         "ends": ends,
-        "metrics": [record["metrics"] for record in epochs],
+        "metrics": [record.metrics for record in epochs],
         "shares": shares,
-        "ranks": epochs[-1]["ranks"],
-        "elsewhere": sum("elsewhere" in record for record in records),
+        "ranks": epochs[-1].ranks,
+        "elsewhere": sum(record == {"elsewhere": True} for record in records),
     }
 
 

@@ -46,14 +46,14 @@ def train(
             origin = Origin(position, snapshot if world.rank == 0 else None)
             try:
                 found = train_unwatched(
-                    world, job, places or Places(), origin, lambda event: world.report({"event": event})
+                    world, job, places or Places(), origin, lambda event: world.report({"event": event.to_json()})
                 )
             except Halted as halted:
                 return {"halted": halted.snapshot, "code": halted.exit_code, "steps": seen["step"]}
         return {name: value for name, value in found.items() if not name.endswith(("_s", "_bytes"))}
 
     def hear(rank: int, value: Any) -> None:
-        if events is not None and "event" in value:
+        if events is not None and isinstance(value, dict):
             events.append(value["event"])
 
     found = unisono.run(work, job.recipe.ranks, on_report=hear, timeout_s=30.0)

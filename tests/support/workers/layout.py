@@ -11,6 +11,7 @@ import numpy as np
 from unisono.comm.node import node_colour
 from unisono.launch.connect import connect
 from unisono.launch.environments import detect
+from unisono.messages.reports import EpochRecord
 from unisono.recipe import Recipe
 from unisono.train.job import prepare
 from unisono.train.team import Places
@@ -26,9 +27,9 @@ if __name__ == "__main__":
             job = prepare(Recipe(**given, ranks=comm.size))
             ended = train_unwatched(World(comm, epochs.append), job, Places())
             sent = [
-                record["metrics"]["sent_bytes_per_step"]
+                record.metrics["sent_bytes_per_step"]
                 for record in epochs
-                if "metrics" in record and len(set(nodes)) > 1
+                if isinstance(record, EpochRecord) and len(set(nodes)) > 1
             ]
             found.append([ended["weights_sha256"], max(sent, default=0), 4 * job.model().layout.length])
     if comm.rank == 0:

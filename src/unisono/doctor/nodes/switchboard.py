@@ -120,7 +120,7 @@ class StoreBoard(Switchboard):
         try:
             self._store.set(f"news/{self.rank}/{dest}/{self._told[dest]}", json.dumps(news))
         except RuntimeError as error:
-            raise CommError(f"rank {self.rank}: rank {dest} cannot be told anything: {error}") from error
+            raise CommError(f"rank {dest} cannot be told anything: {error}", rank=self.rank) from error
 
     def hear(self, source: int, timeout_s: float) -> Any:
         key = f"news/{source}/{self.rank}/{self._heard[source] + 1}"
@@ -134,7 +134,7 @@ class StoreBoard(Switchboard):
             news = self._store.get(key)
             self._store.delete_key(key)  # of many ranks, they would fill the store
         except RuntimeError as error:
-            raise CommError(f"rank {self.rank}: the store is gone, and with it whoever served it") from error
+            raise CommError("the store is gone, and with it whoever served it", rank=self.rank) from error
         return _read(news, source)
 
     @contextmanager
@@ -149,6 +149,6 @@ class StoreBoard(Switchboard):
             else:
                 listen(self._store, f"door/{low}/{high}", self.address, patience_s)
         except RuntimeError as error:
-            raise CommError(f"rank {self.rank}: rank {peer} cannot be told where to knock: {error}") from error
+            raise CommError(f"rank {peer} cannot be told where to knock: {error}", rank=self.rank) from error
         with pair(self._store, f"line/{low}/{high}", me, patience_s, self.address) as comm:
             yield Line(comm, 1 - me, patience_s, own=True)

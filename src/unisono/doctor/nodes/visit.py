@@ -91,9 +91,9 @@ def follow(board: Switchboard, facts: dict[str, Any], dog: Watchdog) -> bool:
     while True:
         order = board.hear(0, patience_s)
         if order is None:
-            raise CommTimeout(f"rank {board.rank}: rank 0 said nothing for {patience_s:g} s", missing=[0])
+            raise CommTimeout(f"rank 0 said nothing for {patience_s:g} s", missing=[0], rank=board.rank)
         if not _is_order(order, board):
-            raise CommError(f"rank {board.rank}: what rank 0 asked for is not valid")
+            raise CommError("what rank 0 asked for is not valid", rank=board.rank)
         if "over" in order:
             board.tell(0, {"bye": True})
             return bool(order["complete"])
@@ -148,7 +148,7 @@ def _meet(board: Switchboard, peer: int, seconds: float) -> dict[str, Any]:
     except CommTimeout:
         return {"failed": f"no answer within {PATIENCE_S:g} s"}
     except CommError as error:
-        return {"failed": str(error).partition("\nHINT: ")[0].rpartition("cannot connect: ")[2]}
+        return {"failed": error.reason or error.message}
     return {"latency_s": found.latency_s, "bytes_per_s": found.bytes_per_s}
 
 

@@ -80,8 +80,7 @@ def job() -> list[Finding]:
     try:
         placement = detect()
     except UnisonoError as error:
-        told, _, hint = str(error).partition("\nHINT: ")
-        return [Finding("launcher", "warning", told, hint, facts)]
+        return [Finding("launcher", "warning", error.message, error.hint, facts)]
     if "SLURM_JOB_ID" not in facts:
         return []
     told = ", ".join(f"{name.removeprefix('SLURM_').lower()} {value}" for name, value in facts.items())

@@ -24,13 +24,10 @@ from unisono.errors import UnisonoError, UserError
 from unisono.launch.slurm.command import Answer, run_command
 from unisono.launch.slurm.quoting import as_path
 from unisono.launch.slurm.script import MARK
+from unisono.launch.slurm.slurm_errors import is_absent, is_unknown_job
 
 CALL_S, ASK_S = 60.0, 15.0
 """For what changes something, and for questions, on which somebody waits; SLURM's own commands give up after 10 s."""
-ABSENT = (
-    "Unable to contact|timed out|Zero Bytes|Connection refused|try again|configuration source|Communication connection"
-)
-"""What they say then."""
 OVER = frozenset(
     {
         "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED",
@@ -40,7 +37,6 @@ OVER = frozenset(
 """States after which nothing comes."""
 _NUMBER = r"\d{1,18}(?:_\d{1,18})?"
 _CLUSTER = r"\w[\w.-]{0,99}"
-_NO_JOB = "Invalid job id|No jobs in the system"
 
 AWAY = "scontrol ping tells whether its controller is up; unisono doctor, what else is here"
 
@@ -52,6 +48,15 @@ class NoAnswer(UnisonoError):
         """left: what has become of what was to be done."""
         super().__init__(f"SLURM does not answer here: {reason}{left and f'; {left}'}", hint=hint)
         self.reason = reason
+
+
+@final
+class Refused(UserError):
+    """A command of SLURM's failed; `said`: its own words."""
+
+    def __init__(self, program: str, said: str) -> None:
+        super().__init__(f"{program} refused: {said}")
+        self.said = said
 
 
 @final
@@ -99,7 +104,8 @@ def submit(script: Path) -> str:
     try:
         told = call(["sbatch", "--parsable", os.path.abspath(script)], CALL_S)  # never an option of sbatch's
     except UserError as error:
-        raise UserError(str(error), hint=f"what was asked for is in {script}") from None
+        hints = filter(None, (error.hint, f"what was asked for is in {script}"))
+        raise UserError(error.message, hint="; ".join(hints)) from None
     except NoAnswer as error:
         raise NoAnswer(error.reason, hint=again) from None
     # Of several clusters it tells which: 17;big. A site's own sbatch may say more before.
@@ -114,12 +120,12 @@ def jobs_of(number: str) -> list[Job]:
     bare, cluster = split_number(number)
     try:
         told = call(["scontrol", *_on(cluster), "--oneliner", "show", "job", bare])
-    except UserError as error:
-        if not re.search(_NO_JOB, str(error)):
+    except Refused as refusal:
+        if not is_unknown_job(refusal.said):
             raise
         told = ""
     found = [job for line in told.split("\n") if (job := _parse(line, cluster))]
-    if not found and told.strip() and not re.search(_NO_JOB, told):
+    if not found and told.strip() and not is_unknown_job(told):
         raise NoAnswer(not_understood("scontrol", told))  # the job may be there, and run
     if not found:
         raise NoSuchJob(
@@ -163,9 +169,9 @@ def call(words: list[str], timeout_s: float = 0.0) -> str:
     if ended.code == 0:
         return ended.out
     told = _excerpt(ended.err) or f"exit code {ended.code}"
-    if re.search(ABSENT, told, re.IGNORECASE):
+    if is_absent(told):
         raise NoAnswer(f"{words[0]}: {_essential(words[0], ended.err)}")
-    raise UserError(f"{words[0]} refused: {told}")
+    raise Refused(words[0], told)
 
 
 def not_understood(program: str, told: str) -> str:

@@ -17,12 +17,14 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from unisono.energy.others import Others
-from unisono.errors import CommTimeout
+from unisono.errors import CommTimeout, with_hint
 from unisono.launch.children import Subprocess
 from unisono.launch.commands import python
 from unisono.launch.environments import child_environment
 from unisono.measure.tune.halving import Outcome, halve
 from unisono.measure.tune.options import TuneOptions
+from unisono.messages.exchange import Failed, Found
+from unisono.messages.packing import unpack
 from unisono.resources import readable_bytes
 from unisono.study.cells import Cell, values_of
 from unisono.study.process import FAILED, FINISHED, reason_of
@@ -100,27 +102,27 @@ def run_trial(cell: Cell, seconds: float, limit_bytes: int) -> Record:
     """Some seconds of steps in a process of its own; what became of it."""
     spec = json.dumps({"recipe": values_of(cell.recipe), "seconds": seconds, "limit_bytes": limit_bytes})
     command = python("-m", "unisono.measure.tune.worker", spec)
-    found: Record = {}
+    found: Found | Failed | None = None
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as noise:
         try:
             with Subprocess(command, child_environment(threads=None), stderr=noise.fileno()) as process:
                 for line in process.lines(silence_s=PATIENCE_S + 4 * seconds):
-                    found = json.loads(line)
+                    found = unpack(line.encode())
                 code = process.wait()
         except CommTimeout as error:
-            return {"status": FAILED, "reason": str(error).splitlines()[0], "exit_code": None}
+            return {"status": FAILED, "reason": error.summary, "exit_code": None}
         noise.seek(0)
         said = noise.read()
-    if "error" in found:
-        return {"status": FAILED, "reason": reason_of(_told(found["error"]), 1), "exit_code": found["exit_code"]}
-    if code or not found:
+    if isinstance(found, Failed):
+        return {"status": FAILED, "reason": reason_of(_told(found), 1), "exit_code": found.exit_code}
+    if code or found is None:
         return {"status": FAILED, "reason": reason_of(said, code), "exit_code": code}
-    return {"status": FINISHED, "reason": "", "exit_code": 0, **found}
+    return {"status": FINISHED, "reason": "", "exit_code": 0, **found.value}
 
 
-def _told(error: str) -> str:
+def _told(failed: Failed) -> str:
     """An error of ours, as a process would print it; of one that has a traceback, that."""
-    return error.partition("\nHINT: ")[0] if "Traceback" in error else f"unisono: {error}"
+    return failed.message if failed.traceback else f"unisono: {with_hint(failed.message, failed.hint)}"
 
 
 def score_of(record: Record, objective: str) -> float | None:

@@ -28,6 +28,8 @@ from unisono.energy.others import cpu_s
 from unisono.errors import UnisonoError
 from unisono.launch.local import run
 from unisono.measure.steps import Steps, with_steps
+from unisono.messages.exchange import Failed, Found
+from unisono.messages.packing import pack
 from unisono.recipe_reading import from_values
 from unisono.resources import pss_bytes
 from unisono.train.job import Job, prepare
@@ -105,10 +107,10 @@ def main() -> None:
     answer = os.dup(1)
     os.dup2(2, 1)  # for ranks as well, which inherit it
     try:
-        record = trial(json.loads(sys.argv[1]))
+        found: Found | Failed = Found(trial(json.loads(sys.argv[1])))
     except UnisonoError as error:
-        record = {"error": str(error), "exit_code": error.exit_code}
-    os.write(answer, f"{json.dumps(record)}\n".encode())
+        found = Failed.of(error)
+    os.write(answer, pack(found) + b"\n")
 
 
 if __name__ == "__main__":

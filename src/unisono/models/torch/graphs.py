@@ -17,6 +17,7 @@ import numpy as np
 from torch import Tensor
 
 from unisono.errors import UserError
+from unisono.models.torch.torch_errors import is_reentrant_checkpoint
 
 _REENTRANT = "CheckpointFunctionBackward"
 """As the node of torch's checkpoint is called, and those of libraries that have one of their own."""
@@ -39,7 +40,7 @@ def check_graph(end: Tensor) -> None:
 
 def explained(error: RuntimeError) -> Exception:
     """What torch says when it finds such a checkpoint on its way, in our words; else the error as it is."""
-    return _refusal() if "use_reentrant" in str(error) else error
+    return _refusal() if is_reentrant_checkpoint(error) else error
 
 
 def _refusal() -> UserError:

@@ -30,6 +30,7 @@ from unisono.models.torch.precision import Precision, find
 from unisono.models.torch.seeding import ALL, NAMES, TORCH, moved, places, seed_from, seeded
 from unisono.models.torch.task import Task
 from unisono.models.torch.together import Desk, Together
+from unisono.models.torch.torch_errors import is_single_sample_batchnorm
 from unisono.models.torch.trial import try_out
 from unisono.models.torch.vectors import Vectors
 
@@ -203,7 +204,7 @@ class TorchModel(Model):
         try:
             return self._precision.forward(self.module, sample)
         except ValueError as error:
-            if len(sample) > 1 or "more than 1 value per channel" not in str(error):
+            if len(sample) > 1 or not is_single_sample_batchnorm(error):
                 raise
             raise UserError(
                 f"batch norm cannot train on a shard of one sample: {error}",

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from unisono.messages.events import RankDied, RankJoined, SnapshotFailed, SnapshotWritten, read_event
 from unisono.report.page.blocks import Axis, Mark
 from unisono.report.recount import plan_of
 from unisono.report.run import Run
@@ -27,8 +28,6 @@ LOST, STALLED, BACK, UNSAVED = "rank lost", "rank stalled", "rank back", "snapsh
 SIGNS = {LOST: "lost", STALLED: "stalled", BACK: "back", UNSAVED: "unsaved"}
 MOST_MARKS = 500
 """In a chart: the first ones."""
-STALL = "did not move"
-"""How the cause of a stalled rank's end begins."""
 
 
 def epoch_s(run: Run) -> np.ndarray:
@@ -54,12 +53,16 @@ def marks_of(run: Run) -> list[Mark]:
 
 def kind_of(event: dict[str, Any]) -> str:
     """Of a mark; empty for events that need none."""
-    kind = event.get("kind")
-    if kind == "death":
-        return STALLED if STALL in str(event.get("cause")) else LOST
-    if kind == "snapshot" and event.get("path") is None:
-        return UNSAVED
-    return BACK if kind == "join" else ""
+    match read_event(event):
+        case RankDied(stalled=True):
+            return STALLED
+        case RankDied():
+            return LOST
+        case SnapshotFailed():
+            return UNSAVED
+        case RankJoined():
+            return BACK
+    return ""
 
 
 def places_of(run: Run) -> Callable[[dict[str, Any]], tuple[float, float] | None]:
@@ -83,10 +86,7 @@ def places_of(run: Run) -> Callable[[dict[str, Any]], tuple[float, float] | None
 
 def told(event: dict[str, Any]) -> str:
     """An event in words, whatever it is."""
-    try:
-        line = event_line(event)
-    except (LookupError, TypeError, ValueError, ArithmeticError):
-        line = ""  # not one of ours
-    if line:
+    known = read_event(event)
+    if known is not None and (line := event_line(known)):
         return line
-    return "snapshot written" if event.get("kind") == "snapshot" else str(event.get("kind", "event"))
+    return "snapshot written" if isinstance(known, SnapshotWritten) else str(event.get("kind", "event"))

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, final
 
+from unisono.messages.events import SnapshotWritten, read_event
 from unisono.report.page.axes import kind_of, places_of, told
 from unisono.report.page.figures import finite, seconds_of
 from unisono.report.run import Run
@@ -51,7 +52,7 @@ def lines_of(run: Run, most: int, *, latest: bool = False) -> list[Line]:
 
 def _is_usual(event: Event) -> bool:
     """A snapshot that could be written; one that could not is worth a line of its own."""
-    return event.get("kind") == "snapshot" and event.get("path") is not None
+    return isinstance(read_event(event), SnapshotWritten)
 
 
 def _folded(events: Sequence[Event]) -> list[Sequence[Event]]:

@@ -73,7 +73,7 @@ class LaunchedHost(Host):
         try:
             value: Value = told(self._comm, find)
         except UnisonoError as error:
-            error.said |= self._comm.rank > 0 and not isinstance(error, CommError)  # rank 0 says it
+            error.shown |= self._comm.rank > 0 and not isinstance(error, CommError)  # rank 0 says it
             raise
         return value
 
@@ -127,7 +127,7 @@ class LaunchedHost(Host):
         try:
             yield
         except UserError as error:
-            error.said |= comm.rank > 0 and not self._training  # the same mistake on every rank: the first one says it
+            error.shown |= comm.rank > 0 and not self._training  # the same mistake on every rank: the first one says it
             raise
         except Halted as halted:
             if halted.outcome.lost:
@@ -135,7 +135,7 @@ class LaunchedHost(Host):
             else:
                 if comm.rank == 0:
                     print(f"unisono: {halted}", file=sys.stderr, flush=True)
-                halted.said = True
+                halted.shown = True
                 comm.barrier()  # launchers end everybody when the first one leaves: the first rank is to be done
             raise
         except OtherFailed as error:
@@ -160,7 +160,7 @@ def _words_of_stranded(comm: Communicator, halted: Halted) -> str:
     cause = halted.__cause__
     if isinstance(cause, NodeLost) and cause.first_hand:
         kept = comm.rank == 0 or halted.snapshot or halted.trouble
-        return str(halted) if kept else good_bye(halted.outcome.lost)
+        return str(halted) if kept else good_bye(halted.outcome)
     if isinstance(cause, RankLost):
         return str(halted if comm.rank == 0 else cause)
     return ""
@@ -170,7 +170,7 @@ def _leave(comm: Communicator, error: UnisonoError, why: str) -> None:
     """Says why, if there is something to say, and lets the others know that this rank leaves."""
     if why:
         print(f"unisono: {why}", file=sys.stderr, flush=True)
-    error.said = True
+    error.shown = True
     comm.desert(SystemExit(error.exit_code))
 
 

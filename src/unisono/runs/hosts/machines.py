@@ -20,6 +20,7 @@ from unisono.launch.connect import require
 from unisono.launch.nodes import NodeOptions
 from unisono.launch.outpost import Outpost
 from unisono.launch.signals import finish_undisturbed, ignore_requests
+from unisono.messages.events import Event
 from unisono.recipe import Recipe
 from unisono.report.train import event_line
 from unisono.runs.failures import good_bye
@@ -28,7 +29,7 @@ from unisono.runs.recorder import Recorder
 from unisono.runs.start import check_nodes
 from unisono.strategies.farewell import Farewell
 from unisono.strategies.nodes.away import Away
-from unisono.strategies.nodes.names import name_of
+from unisono.strategies.nodes.names import NodeName
 from unisono.strategies.nodes.seating import Seating
 from unisono.strategies.registry import of
 from unisono.terminal import print
@@ -114,7 +115,7 @@ class MultiMachineHost(Host):
             self._team.places = Places(refuge=refuge)
         told = self._by_hand and record is None
         if told:
-            first = name_of(0, self._everybody[0]["host"], self._everybody[0]["address"], ())
+            first = NodeName(0, self._everybody[0]["host"], self._everybody[0]["address"])
             here = f"{self._counts[options.node_id]} of {recipe.ranks}"
             _say(options, f"joined {first}, which tells of the run; ranks here: {here}")
         found = _train(self._team, self._post, record, options)
@@ -156,9 +157,9 @@ def _train(team: Team, post: Outpost, record: Recorder | None, options: NodeOpti
         if halted.outcome.lost:
             post.take_leave(Farewell(halted.outcome.lost, RESUME_ME, halted.outcome.crashes))
         if record is None:
-            told = str(halted) if halted.snapshot or halted.trouble else good_bye(halted.outcome.lost)
+            told = str(halted) if halted.snapshot or halted.trouble else good_bye(halted.outcome)
             _say(options, told)
-            halted.said = True
+            halted.shown = True
         raise
     except RankFailed as error:
         post.take_leave(Farewell(str(error), error.exit_code))
@@ -183,6 +184,6 @@ def _say(options: NodeOptions, text: str) -> None:
     print(f"unisono: node {options.node_id}: {text}", file=sys.stderr, flush=True)
 
 
-def _say_event(event: dict[str, Any]) -> None:
+def _say_event(event: Event) -> None:
     if told := event_line(event):
         print(told, file=sys.stderr, flush=True)

@@ -19,6 +19,7 @@ from unisono.launch.connect import connect_gloo, require
 from unisono.launch.local import run
 from unisono.launch.signals import finish_undisturbed, heeding, ignore_requests
 from unisono.limits import crowd_note
+from unisono.messages.reports import RankProcess, StoppedAt
 from unisono.recipe import Recipe
 from unisono.runs.hosts.base import Allocation, Host, Value
 from unisono.runs.recorder import Recorder
@@ -92,8 +93,8 @@ class SupervisedHost(Host):
     def _run_without_take_over(self, record: Recorder) -> dict[str, Any]:
         job, transport = self._job, self._transport
 
-        def work(world: World) -> dict[str, Any]:
-            world.report({"process": [world.rank, os.getpid()]})
+        def work(world: World) -> dict[str, Any] | StoppedAt:
+            world.report(RankProcess(world.rank, os.getpid()))
             if transport == "shm":
                 return train_rank(world, job, record.weights)
             with World(connect_gloo(world.comm), world.report) as over_gloo:

@@ -20,7 +20,7 @@ Limits: one node. Parameters that a push does not use have a gradient of zero.
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, final
@@ -30,6 +30,7 @@ import numpy as np
 from unisono.arena.bells import NONE, Looks
 from unisono.arena.member import Member
 from unisono.arena.protocol import freezing
+from unisono.messages.reports import Progress, SendReport
 from unisono.models.base import Model
 from unisono.resources import usable_cores
 from unisono.strategies.asynchronous.boxes import COUNTS, DONE, HALTED, count_of
@@ -38,7 +39,7 @@ from unisono.strategies.asynchronous.part import Part
 from unisono.strategies.asynchronous.remarks import contributions_of, remarks_on
 from unisono.strategies.asynchronous.setup import Setup, make_parts
 from unisono.strategies.asynchronous.worker import Worker
-from unisono.strategies.base import Batch, Check, Clock, Measure, StepResult, Strategy, Tell, unchecked
+from unisono.strategies.base import Batch, Check, Clock, EpochRemarks, Measure, StepResult, Strategy, Tell, unchecked
 from unisono.strategies.shared import Shared
 from unisono.strategies.sync import Sync
 
@@ -84,7 +85,7 @@ class AsyncArena(Strategy):
         member: Member,
         model: Model,
         setup: Setup,
-        report: Callable[[Any], None] = lambda value: None,
+        report: SendReport = lambda report: None,
     ) -> None:
         self.rank, self.size = resting.rank, resting.size
         self.params, self.buffers, self.scores = resting.params, resting.buffers, resting.scores
@@ -236,7 +237,7 @@ class AsyncArena(Strategy):
             done, clock = max(0, self._boxes.ordered(batch.epoch) - self._terms.workers), self.clock()
             rate = done / batch.live * batch.samples / max(now - clock.begun, PROGRESS_S)
             step = min(self._desk.before + done, batch.live)
-            self._report({"progress": {"epoch": batch.epoch, "step": step, "steps": batch.live, "samples_per_s": rate}})
+            self._report(Progress(batch.epoch, step, batch.live, rate))
             self._told = now
 
     # --- at rest -----------------------------------------------------------------------------------------------------
@@ -281,7 +282,7 @@ class AsyncArena(Strategy):
         rows = zip(self._resting.times(epoch), counts, stale, strict=True)
         return [times | count | found for times, count, found in rows]
 
-    def remarks(self, epoch: int) -> dict[str, Any]:
+    def remarks(self, epoch: int) -> EpochRemarks:
         return remarks_on(self._log(epoch), self.size).record
 
     def _log(self, epoch: int) -> np.ndarray:

@@ -113,10 +113,11 @@ class MessageClerk:
         if not wait_until(came, self._comm.timeout_s):
             missing = sorted(self._active() - self._posted.keys())
             raise CommTimeout(
-                f"rank {self._comm.rank}: no worker has pushed for {self._comm.timeout_s:g} s; waiting for rank "
+                f"no worker has pushed for {self._comm.timeout_s:g} s; waiting for rank "
                 + ", ".join(map(str, missing)),
                 missing=missing,
                 hint="see what those ranks are doing; a batch that takes longer needs a longer time-out",
+                rank=self._comm.rank,
             )
         return found[0] if found else None
 

@@ -28,7 +28,7 @@ from unisono.strategies.asynchronous.message_master import MessageMaster
 from unisono.strategies.asynchronous.message_worker import MessageWorker
 from unisono.strategies.asynchronous.remarks import Remarks, contributions_of, remarks_on
 from unisono.strategies.asynchronous.terms import Terms
-from unisono.strategies.base import Batch, Check, Measure, NotFinite, StepResult, Tell, unchecked
+from unisono.strategies.base import Batch, Check, EpochRemarks, Measure, NotFinite, StepResult, Tell, unchecked
 from unisono.strategies.joining import Start
 from unisono.strategies.own_copy import OwnCopy, Saved
 from unisono.strategies.shared import Lasting
@@ -65,7 +65,7 @@ class AsyncMessages(Saved):
         self._position, self._resumed = 0, False
         self._counted = np.zeros(len(COUNTS) + terms.masters)
         self._rows = np.zeros((comm.size, len(self._counted)))
-        self._remarks = Remarks({}, [])
+        self._remarks = Remarks(EpochRemarks(), [])
         self._shares = np.zeros((comm.size, len(model.layout.shapes), 3))
 
     def _asked(self) -> bool:
@@ -173,8 +173,8 @@ class AsyncMessages(Saved):
         rows = zip(super().times(epoch), counts, self._remarks.ranks, strict=True)
         return [times | count | found for times, count, found in rows]
 
-    def remarks(self, epoch: int) -> dict[str, Any]:
-        return dict(self._remarks.record)
+    def remarks(self, epoch: int) -> EpochRemarks:
+        return self._remarks.record
 
     def contributions(self) -> np.ndarray:
         return self._shares

@@ -1,6 +1,6 @@
 """Remarks: what a log of pushes says: how stale they were, how many were dropped; and what each worker contributed.
 
-    found = remarks_on(log, size=4); found.record["metrics"]["staleness_mean"]; found.ranks[2]["staleness_max"]
+    found = remarks_on(log, size=4); found.record.metrics["staleness_mean"]; found.ranks[2]["staleness_max"]
 
 The one idea: staleness is read off the log of what happened, never estimated.
 """
@@ -13,6 +13,7 @@ import numpy as np
 
 from unisono.models.base import Model
 from unisono.strategies.asynchronous.clerk import DROP, HELLO, PUSH, Entry
+from unisono.strategies.base import EpochRemarks
 from unisono.strategies.contributions import shares, sums
 from unisono.strategies.shared import segments_of
 
@@ -24,9 +25,7 @@ _AT = {name: number for number, name in enumerate(Entry._fields)}
 class Remarks:
     """Of one epoch."""
 
-    record: dict[str, Any]
-    """What is added to the epoch's record: `metrics`, and `pushes`, a row (rank, batch, staleness, applied, greeted)
-    each: see `recordings.py`."""
+    record: EpochRemarks
     ranks: Sequence[dict[str, Any]]
     """Columns of ranks.csv."""
 
@@ -57,7 +56,7 @@ def remarks_on(log: np.ndarray, size: int) -> Remarks:
         "drops": int(dropped.sum()),
     }
     rows = np.stack([whose, pushes[:, _AT["batch"]], stale, ~dropped, _greeted(log)], axis=1).tolist()
-    return Remarks({"metrics": metrics, "pushes": rows}, ranks)
+    return Remarks(EpochRemarks(metrics, rows), ranks)
 
 
 def _greeted(log: np.ndarray) -> np.ndarray:

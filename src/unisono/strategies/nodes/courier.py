@@ -28,7 +28,7 @@ from unisono.strategies.counts import complete_shares
 from unisono.strategies.dealing import Dealing, Slots
 from unisono.strategies.farewell import Farewell
 from unisono.strategies.nodes.desk import STEP, Desk
-from unisono.strategies.nodes.names import told_of
+from unisono.strategies.nodes.names import NodeName
 from unisono.strategies.nodes.parcel import Parcel, Shapes
 from unisono.strategies.shared import Shared
 
@@ -39,8 +39,10 @@ _F4, _F8, _I8, _BOOL = np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.i
 class Courier:
     """One machine's side; `comm` has as many ranks as there are machines."""
 
-    def __init__(self, shared: Shared, comm: Communicator, names: Sequence[str], wire: np.dtype | None = None) -> None:
-        """names: what the machines are called when one of them is lost, with their addresses."""
+    def __init__(
+        self, shared: Shared, comm: Communicator, names: Sequence[NodeName], wire: np.dtype | None = None
+    ) -> None:
+        """names: what the machines are called when one of them is lost."""
         assert shared.desk is not None
         self._names = names
         self._shared, self._comm, self._wire = shared, comm, wire
@@ -53,7 +55,8 @@ class Courier:
 
     def take_leave(self, farewell: Farewell) -> None:
         """Tells the other machines why this one leaves."""
-        named = replace(farewell, text=f"{self._names[self._seating.node]}: {farewell.text}")
+        node = self._seating.node
+        named = replace(farewell, text=f"{self._names[node]}: {farewell.text}", node=node)
         self._comm.take_leave(named.packed())
 
     def close(self) -> None:
@@ -92,13 +95,14 @@ class Courier:
 
     def _lost(self, error: CommError) -> NodeLost:
         """Which machine it was, as far as anybody can tell."""
-        others = [name for node, name in enumerate(self._names) if node != self._seating.node]
+        others = [name for name in self._names if name.node != self._seating.node]
         missing = [self._names[node] for node in error.missing] if isinstance(error, CommTimeout) else []
-        seen = told_of(str(error), others)
+        seen = [name for name in others if name.address and name.address == error.peer_address]
         found = missing or seen or others
-        who = " and ".join(found) if len(found) == len(others) == 1 or missing or seen else f"one of {'; '.join(found)}"
-        reason = str(error).partition("\n")[0]
-        return NodeLost(f"{who} was lost ({reason})", first_hand=True)
+        certain = len(found) == len(others) == 1 or bool(missing or seen)
+        who = " and ".join(map(str, found)) if certain else f"one of {'; '.join(map(str, found))}"
+        nodes = [name.node for name in found]
+        return NodeLost(f"{who} was lost ({error.summary})", first_hand=True, nodes=nodes, certain=certain)
 
     # --- a step ------------------------------------------------------------------------------------------------------
 
