@@ -245,7 +245,7 @@ def test_what_python_says_of_a_poor_machine_gets_a_hint(error, told, monkeypatch
     def fails(*_, **__):
         raise error
 
-    monkeypatch.setattr("unisono.runs.course.run_recipe", fails)
+    monkeypatch.setattr("unisono.runs.course.run_course", fails)
     ended = forked(*TRAIN, cwd=tmp_path)
     assert ended.returncode in (1, 2)
     assert told in ended.stderr

@@ -138,10 +138,10 @@ def train(
     else:
         from unisono.launch.environments import detect
         from unisono.launch.signals import exit_undisturbed
-        from unisono.runs.course import run_recipe
+        from unisono.runs.course import run_course
 
         note = note_of_run(getattr(options, "ranks", None), found)
         if note and detect().rank == 0:
             print(note, file=sys.stderr, flush=True)
-        run_recipe(found, where, overrides.get("ranks", 0), watch=watch, last=True, trust=whose, confirm=confirm)
+        run_course(found, where, overrides.get("ranks", 0), watch=watch, last=True, trust=whose, confirm=confirm)
         exit_undisturbed()

@@ -180,9 +180,9 @@ class Subprocess:
             *whole, rest = (rest + data).split(b"\n")
             yield from (line.decode(errors="replace") for line in whole)  # whatever a program may print
 
-    def interrupt(self) -> None:
-        """What Ctrl-C would be for it."""
-        self._process.send_signal(signal.SIGINT)
+    def send_signal(self, number: int) -> None:
+        """To it alone, not to what it has started; nothing if it has ended."""
+        self._process.send_signal(number)
 
     def wait(self, timeout_s: float = 30.0) -> int:
         """Its exit code, once its output has ended; a `CommTimeout` if it goes on for `timeout_s` without one."""

@@ -100,22 +100,6 @@ class Course:
             print(text, flush=True)
 
 
-def run_recipe(
-    recipe: Recipe,
-    options: NodeOptions = ONE_NODE,
-    asked_ranks: int = 0,
-    *,
-    watch: bool = False,
-    last: bool = False,
-    trust: Trust = ANY,
-    confirm: Callable[[Trust, Recipe], object] = Trust.check,
-    quiet: bool = False,
-) -> dict[str, Any] | None:
-    """Runs a recipe from start to verdict; the summary, in the process that writes it. See `run_course`."""
-    course = run_course(recipe, options, asked_ranks, watch=watch, last=last, trust=trust, confirm=confirm, quiet=quiet)
-    return course.summary
-
-
 def run_course(
     recipe: Recipe,
     options: NodeOptions = ONE_NODE,
@@ -137,3 +121,8 @@ def run_course(
         course = Course(recipe, host, trust=trust, pages=pages if watch else None, quiet=quiet)
         course.run()
     return course
+
+
+def run_recipe(recipe: Recipe, options: NodeOptions = ONE_NODE) -> dict[str, Any] | None:
+    """The same with defaults; the summary, in the process that writes it."""
+    return run_course(recipe, options).summary

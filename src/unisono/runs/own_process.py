@@ -40,9 +40,11 @@ def run_in_own_process(recipe: Recipe, trust: Trust, *, quiet: bool, watch: bool
         spec = {"recipe": asdict(recipe), "trust": whose, "quiet": quiet, "watch": watch}
         order = json.dumps(spec | {"answer": answer, "path": sys.path})
         command = python("-m", "unisono.runs.own_process_entry", order)
+        # Whoever ignores Ctrl-C, as programs in the background do, has children that do.
+        request = signal.SIGTERM if signal.getsignal(signal.SIGINT) == signal.SIG_IGN else signal.SIGINT
         given = child_environment(None)
         with Subprocess(command, given, subprocess.STDOUT, signal.SIGKILL, [answer]) as process:
-            with heeding(process.interrupt):
+            with heeding(lambda: process.send_signal(request)):
                 for line in process.lines(silence_s=math.inf):
                     print(line, file=sys.stderr if quiet else None, flush=True)
             code = process.wait()
