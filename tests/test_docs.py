@@ -65,6 +65,21 @@ def test_the_example_of_ranks_and_arrays_runs():
     assert ended.stdout.strip() == "[6.0, 6.0, 6.0, 6.0]"
 
 
+def test_the_examples_of_the_notebook_page_run(tmp_path):
+    """They are one program. Blocks with the comment `checked` stand for cells of one notebook."""
+    import unisono
+
+    if "train" not in unisono.__all__:
+        pytest.skip("unisono.train is not a public name yet")
+    page = (ROOT / "docs/notebooks.md").read_text()
+    cells = re.findall(r"<!-- checked: [\w.]+ -->\n```python\n(.*?)```", page, re.DOTALL)
+    assert len(cells) == page.count("```python")
+    (tmp_path / "cells.py").write_text("\n".join(cells))
+    command = [sys.executable, "cells.py"]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 0, ended.stderr
+
+
 def shown() -> list[Command]:
     return [command for page in PAGES for command in commands(page) if command.of_unisono]
 
