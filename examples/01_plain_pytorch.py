@@ -1,4 +1,4 @@
-"""A small network in plain PyTorch, on one process. `01_unisono.py` is this script on many: six lines differ.
+"""A small network in plain PyTorch, on one process. `01_unisono.py` runs it on many: six lines differ.
 
 python examples/01_plain_pytorch.py
 """
@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils import data
 
-torch.set_num_threads(1)  # more threads give other bits
+torch.set_num_threads(1)  # the number of threads changes the bits
 torch.manual_seed(0)
 inputs = torch.randn(1000, 20)
 labels = inputs[:, :4].argmax(1)

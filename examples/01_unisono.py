@@ -1,7 +1,7 @@
-"""`01_plain_pytorch.py` on any number of processes: six lines differ, and the weights do not depend on how many.
+"""`01_plain_pytorch.py` on any number of processes: six lines differ. The weights do not depend on the number.
 
 python examples/01_unisono.py                                                              one process
-torchrun --standalone --nproc-per-node 2 --local-ranks-filter 0 examples/01_unisono.py        two, one of which is shown
+torchrun --standalone --nproc-per-node 2 --local-ranks-filter 0 examples/01_unisono.py        two; one prints
 mpirun -n 2 python examples/01_unisono.py                                                     the same
 """
 
@@ -13,7 +13,7 @@ from torch.utils import data
 import unisono
 
 world = unisono.join()
-torch.set_num_threads(1)  # more threads give other bits
+torch.set_num_threads(1)  # the number of threads changes the bits
 torch.manual_seed(0)
 inputs = torch.randn(1000, 20)
 labels = inputs[:, :4].argmax(1)

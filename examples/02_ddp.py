@@ -1,11 +1,11 @@
-"""A small network under DistributedDataParallel. `02_unisono.py` is the same training without its special cases.
+"""A small network with DistributedDataParallel. `02_unisono.py` is the same training without the special cases.
 
 torchrun --standalone --nproc-per-node 2 examples/02_ddp.py
 """
 
 import torch
 import torch.distributed as dist
-import torch.distributed.nn  # before there is a group: its functions keep the one that they find
+import torch.distributed.nn  # import before a group exists: its functions keep the default group
 import torch.nn.functional as F
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -44,7 +44,7 @@ if rank == 0:
     with torch.no_grad():
         accuracy = (model.module(inputs).argmax(1) == labels).float().mean().item()
     print(f"accuracy {accuracy:.3f}")
-# Who holds the group keeps its threads, and those must not outlive the interpreter: it would abort, now and then.
+# A reference to the group keeps its threads alive. They must end before the interpreter, or it may abort.
 del model
 dist.barrier()
 dist.destroy_process_group()

@@ -1,4 +1,4 @@
-"""`02_ddp.py` moved: no sampler, no share of the batch, no wrapper to unwrap, no sum of losses.
+"""`02_ddp.py` with unisono: no sampler, no division of the batch, no wrapper, no sum of losses.
 
 torchrun --standalone --nproc-per-node 2 examples/02_unisono.py
 """
@@ -28,7 +28,7 @@ with unisono.join() as world:
             for x, y in batch:
                 world.backward(F.cross_entropy(model(x), y))
             optimizer.step()
-            total += batch.loss * batch.samples  # of all ranks
+            total += batch.loss * batch.samples  # over all ranks
         if world.first:
             print(f"epoch {epoch}: loss {total / len(dataset):.4f}")
 

@@ -1,10 +1,10 @@
-"""A small network under Hugging Face Accelerate, on the CPU. `03_unisono.py` is the same training.
+"""A small network with Hugging Face Accelerate, on the CPU. `03_unisono.py` is the same training.
 
 torchrun --standalone --nproc-per-node 2 examples/03_accelerate.py
 """
 
 import torch
-import torch.distributed.nn  # before there is a process group: its functions keep the one that they find
+import torch.distributed.nn  # import before a group exists: its functions keep the default group
 import torch.nn.functional as F
 from accelerate import Accelerator
 from accelerate.utils import set_seed
@@ -43,6 +43,6 @@ for epoch in range(4):
         correct += (found == wanted).sum().item()
     accelerator.print(f"epoch {epoch}: accuracy {correct / len(test_set):.3f}")
 
-# Who holds the group keeps its threads, and those must not outlive the interpreter: it would abort, now and then.
+# A reference to the group keeps its threads alive. They must end before the interpreter, or it may abort.
 model, optimizer, loader, test_loader = accelerator.free_memory(model, optimizer, loader, test_loader)
 accelerator.end_training()

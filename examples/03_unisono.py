@@ -1,4 +1,4 @@
-"""`03_accelerate.py` moved: the batch size is the global one, and every rank may look at all of the test set.
+"""`03_accelerate.py` with unisono: the batch size is global, and every rank may evaluate the whole test set.
 
 torchrun --standalone --nproc-per-node 2 examples/03_unisono.py
 """

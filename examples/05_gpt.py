@@ -1,4 +1,4 @@
-"""A character-level GPT in plain PyTorch, as small as such trainers get. `05_gpt_unisono.py` is the same on many ranks.
+"""A small character-level GPT in plain PyTorch. `05_gpt_unisono.py` is the same on many ranks.
 
 python examples/05_gpt.py --steps 200
 """

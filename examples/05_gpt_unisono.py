@@ -1,4 +1,4 @@
-"""`05_gpt.py` moved to unisono: three lines go, six come, and the weights do not depend on the number of ranks.
+"""`05_gpt.py` with unisono: three lines removed, six added. The weights do not depend on the number of ranks.
 
 python examples/05_gpt_unisono.py --steps 200                                                                one process
 torchrun --standalone --nproc-per-node 2 --local-ranks-filter 0 examples/05_gpt_unisono.py --steps 200               two

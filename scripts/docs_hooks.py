@@ -1,10 +1,10 @@
-"""What mkdocs does besides: the README, the changelog and CONTRIBUTING are pages of the site, too.
+"""Adds the changelog and CONTRIBUTING to the pages of the site.
 
     bash scripts/docs.sh
 
-The one idea: texts stand once. Files beside docs/ are read where they are; links between them and docs/ are turned to
-the pages of the site, and links to other files of the repository, which the site has not, become plain text. A link
-that leads nowhere is left as it is, and mkdocs, which is strict, ends with it.
+The one idea: every text exists once. Files outside docs/ are read where they are. Links between them and docs/ lead to
+the pages of the site; links to other files of the repository, which are not on the site, become plain text. A broken
+link stays as it is, and mkdocs, which is strict, fails.
 """
 
 import re
@@ -15,20 +15,20 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parents[1]
-PAGES = {"README.md": "manual.md", "CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}
+PAGES = {"CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}
 """File of the repository -> page of the site."""
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)#\s]+)(#[^)]*)?\)")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Adds the pages that do not lie in docs/."""
+    """Adds the pages that are not in docs/."""
     for source, page in PAGES.items():
         files.append(File.generated(config, page, content=(ROOT / source).read_text()))
     return files
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Turns links, from where the text lies in the repository to where it is on the site."""
+    """Changes links of the repository into links of the site."""
     beside = page.file.src_uri in PAGES.values()
     here = ROOT if beside else ROOT / "docs" / Path(page.file.src_uri).parent
 

@@ -12,19 +12,71 @@ from support.documented import Command, commands
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs/architecture.md").read_text()
 PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
+PLAIN = [page for page in PAGES if page.name not in ("CHANGELOG.md", "architecture.md")]
+"""Pages in plain English. The changelog is history, and the architecture page names files of the code."""
+PRIVATE_WORDS = re.compile(
+    r"\b(courier|desk|errand|outpost|clerk|farewell|vouch\w*|pens|bells|canon|vigil|parcel|journeys?|lookout|crew"
+    r"|roll call|whoever|nobody|somebody|everybody|told|mends|what there is|is no run|the bits are others)\b",
+    re.IGNORECASE,
+)
+README_WORDS, GLOSSARY_TERMS = 1000, 25
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page):
-    for target in re.findall(r"\]\(([^)#]+)", page.read_text()):
+    for target, place in re.findall(r"\]\(([^)#\s]*)(#[^)]*)?\)", page.read_text()):
         if not target.startswith("http"):
-            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+            there = page.parent / target if target else page
+            assert there.exists(), f"{page.name} links to {target}"
+            if place:
+                assert place in places(there), f"{page.name} links to {target}{place}"
 
 
-def test_the_readme_example_runs():
-    (code,) = re.findall(r"```python\n(import.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+def places(page: Path) -> set[str]:
+    """The headings of a page, as links name them."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {"#" + re.sub(r"[^\w\s-]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+def test_the_readme_is_short():
+    assert len((ROOT / "README.md").read_text().split()) <= README_WORDS
+
+
+@pytest.mark.parametrize("page", PLAIN, ids=lambda page: page.name)
+def test_no_private_words(page):
+    found = {match[0] for match in PRIVATE_WORDS.finditer(page.read_text())}
+    assert found == set(), f"{page.name}: say it in the words of docs/glossary.md"
+
+
+def test_the_glossary_is_short():
+    rows = [line for line in (ROOT / "docs/glossary.md").read_text().splitlines() if line.startswith("| ")]
+    assert 0 < len(rows) - 2 <= GLOSSARY_TERMS
+
+
+def test_every_page_is_in_the_navigation():
+    named = set(re.findall(r": ([\w-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE))
+    assert named == {page.name for page in (ROOT / "docs").glob("*.md")} | {"changelog.md", "contributing.md"}
+
+
+def test_the_example_of_ranks_and_arrays_runs():
+    (code,) = re.findall(r"```python\n(import.*?)```", (ROOT / "docs/python.md").read_text(), re.DOTALL)
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert ended.stdout.strip() == "[6.0, 6.0, 6.0, 6.0]"
+
+
+def test_the_examples_of_the_notebook_page_run(tmp_path):
+    """They are one program. Blocks with the comment `checked` stand for cells of one notebook."""
+    import unisono
+
+    if "train" not in unisono.__all__:
+        pytest.skip("unisono.train is not a public name yet")
+    page = (ROOT / "docs/notebooks.md").read_text()
+    cells = re.findall(r"<!-- checked: [\w.]+ -->\n```python\n(.*?)```", page, re.DOTALL)
+    assert len(cells) == page.count("```python")
+    (tmp_path / "cells.py").write_text("\n".join(cells))
+    command = [sys.executable, "cells.py"]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 0, ended.stderr
 
 
 def shown() -> list[Command]:

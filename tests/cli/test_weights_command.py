@@ -27,7 +27,7 @@ from unisono.train.model_card import ModelCard
 from unisono.train.weights import Weights, load, read, save
 
 COMMAND = [sys.executable, "-m", "unisono"]
-README = Path(__file__).parents[2] / "README.md"
+DOCS = Path(__file__).parents[2] / "docs" / "use-what-you-trained.md"
 
 
 @pytest.fixture(scope="module")
@@ -242,8 +242,8 @@ def test_a_full_disk_leaves_nothing(run, tmp_path):
     assert not list(target.parent.iterdir())
 
 
-def test_the_commands_of_the_readme_are_valid():
-    commands = re.findall(r"`(unisono weights [^`]+)`", README.read_text())
+def test_the_commands_of_the_documentation_are_valid():
+    commands = re.findall(r"`(unisono weights [^`]+)`", DOCS.read_text())
     assert commands
     for command in commands:
         app.parse_args(shlex.split(command)[1:], exit_on_error=False, print_error=False)

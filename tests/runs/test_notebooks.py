@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
-WORKER = Path(__file__).with_name("notebook_worker.py")
+from support.paths import worker
+
+WORKER = worker("notebook")[1]
 THREADS = """
 import torch
 torch.set_num_threads(2)

@@ -73,8 +73,12 @@ def unisono(*arguments: str, folder: Path) -> None:
 
 def prepare(folder: Path, text: str) -> None:
     """What the commands of a page speak of, as far as the page does not make it itself."""
-    found = re.search(r"```python title=\"net.py\"\n(.*?)```", PAGES["start.md"].read_text(), re.DOTALL)
-    (folder / "net.py").write_text(found[1])
+    for page, name in (("start.md", "net.py"), ("own-data.md", "rows.py")):
+        found = re.search(rf"```python title=\"{name}\"\n(.*?)```", PAGES[page].read_text(), re.DOTALL)
+        (folder / name).write_text(found[1])
+    if "rows.py" in text:
+        rows = [f"{row % 7},{row % 5},{row % 3}" for row in range(300)]
+        (folder / "measurements.csv").write_text("\n".join(["width,height,class", *rows, ""]))
     if "runs/" in text:
         unisono("train", "--epochs", "2", "--out", "runs/mine", folder=folder)
         for name in ("one", "other", "a", "b"):

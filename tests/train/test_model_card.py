@@ -24,7 +24,7 @@ from unisono.train.job import prepare
 from unisono.train.model_card import ModelCard
 from unisono.train.team import Places, Team
 
-DOCS = Path(__file__).parents[2] / "docs" / "data.md"
+DOCS = Path(__file__).parents[2] / "docs" / "use-what-you-trained.md"
 RNG = np.random.default_rng(5)
 ROWS = (RNG.standard_normal((97, 13)) * 1e3).astype(np.float32) * np.logspace(-6, 6, 13, dtype=np.float32)
 

@@ -33,7 +33,7 @@ def weights(
     """Show the weights of a run, or export them.
 
     The hash of the weights is computed anew and compared with the one in the run's summary. Below the table stands what
-    new samples must go through before the network; docs/data.md shows how.
+    new samples must go through before the network; docs/use-what-you-trained.md shows how.
 
     .npz and .safetensors hold the arrays under their names; .txt holds NAME: and then one value a line; .pt and .pth
     hold a state dict for a torch nn.Sequential of the same layers (model linear: nn.Linear), and need torch.

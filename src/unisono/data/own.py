@@ -57,7 +57,7 @@ def _from_mapping(spec: str, made: Any) -> Raw:
         raise UserError(
             f"{spec} returned {type(made).__name__}, a torch Dataset, whose items come one by one; this needs arrays",
             hint="return a dict with train_x and train_y; torch's Datasets, with workers and random augmentation, are "
-            "for your own loop: world.batches(dataset, ...), see docs/moving.md",
+            "for your own loop: world.batches(dataset, ...), see docs/own-loop.md",
         )
     if not isinstance(made, Mapping):
         raise UserError(

@@ -140,7 +140,7 @@ def _pairs(visit: Visit) -> Finding:
     if visit.failed:
         reasons = listed(sorted(set(visit.failed.values())), "reasons")
         told = f"{len(visit.failed)} of {pairs} pairs cannot exchange messages: {_named_pairs(visit)}: {reasons}"
-        fix = "a firewall, or another network than you think? --interface names one (mpirun: see docs/launching.md)"
+        fix = "a firewall, or another network than you think? --interface names one (mpirun: docs/several-machines.md)"
         return Finding("pairs", "failed", told, fix, {"failed": [list(pair) for pair in visit.failed]})
     return Finding("pairs", "ok", f"all {pairs} exchange messages")
 

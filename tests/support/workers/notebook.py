@@ -1,6 +1,6 @@
 """Runs cells in a real kernel, one after the other, and prints what each showed; for `test_notebooks.py`.
 
-python notebook_worker.py < cells.json
+python notebook.py < cells.json
 """
 
 import json
