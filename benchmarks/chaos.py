@@ -24,7 +24,7 @@ import random
 import sys
 import tempfile
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import median, quantiles
@@ -37,7 +37,7 @@ from torment import Habits, Run, torment
 
 from unisono.errors import UnisonoError, UserError
 from unisono.recipe import Recipe
-from unisono.recipe_reading import from_values
+from unisono.recipe.reading import from_values
 from unisono.resources import usable_cores
 from unisono.runs.course import run_recipe
 
@@ -84,10 +84,10 @@ class Outcome:
 
 def chaos(recipe: Recipe, turns: Turns, rng: random.Random, habits: Habits, folder: Path) -> bool:
     """Quiet runs and tormented ones in turn, and what became of them; whether all is well."""
-    first = _run(replace(recipe, epochs=20), folder / "first")[0]
+    first = _run(recipe.with_options(epochs=20), folder / "first")[0]
     samples = first.summary["samples"] / 20
     epochs = max(3, math.ceil(60 * turns.minutes * median(first.rates) / samples / turns.rounds))
-    recipe = replace(recipe, epochs=epochs)
+    recipe = recipe.with_options(epochs=epochs)
     bystanders, faults, left = Bystanders(), Counter[str](), 0
     pairs = []
     for number in range(turns.rounds):
@@ -97,7 +97,10 @@ def chaos(recipe: Recipe, turns: Turns, rng: random.Random, habits: Habits, fold
         pairs.append((quiet, tormented))
         faults += struck
         left += leaked
-    print(f"{recipe.model} on {recipe.data}, {recipe.engine} engine, {recipe.ranks} ranks, {epochs} epochs a run")
+    print(
+        f"{recipe.model.name} on {recipe.data.name}, {recipe.model.engine} engine, {recipe.ranks.count} ranks, "
+        f"{epochs} epochs a run"
+    )
     told = ", ".join(f"{number} x {kind}" for kind, number in sorted(faults.items()))
     print(f"{'faults':<24}{faults.total():>8}   ({told}); in {turns.rounds} runs")
     reforming = show_deaths([event for _, run in pairs for event in run.events])
@@ -147,7 +150,7 @@ def resume_kills(kills: int, rng: random.Random, folder: Path) -> bool:
 def _run(recipe: Recipe, path: Path, tormentor: Any = None) -> tuple[Outcome, Counter[str], int]:
     """One run to its end: what it found, the faults, how many processes it left."""
     faults: Counter[str] = Counter()
-    with Run(partial(run_recipe, replace(recipe, out=str(path))), path.with_suffix(".log")) as run:
+    with Run(partial(run_recipe, recipe.with_options(out=str(path))), path.with_suffix(".log")) as run:
         if tormentor is not None:
             faults = tormentor(run)
         while run.running(60.0):

@@ -21,7 +21,6 @@ import warnings
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, final
 
@@ -92,13 +91,13 @@ class Training(Job):
         _leave_out("unisono.runs.recorder", "plot_loss", None)  # 200 ms
         runs = sorted(folder.glob("run-*"))
         if runs and newest(runs[-1] / "snapshots").snapshot is not None:
-            ranks = self._recipe.ranks if self._recipe.strategy == "async" else 2
+            ranks = self._recipe.ranks.count if self._recipe.strategy.name == "async" else 2
             recipe = recipe_of(str(runs[-1]), {"ranks": ranks})
         else:
-            recipe = replace(self._recipe, out=str(folder / f"run-{len(runs)}"))
+            recipe = self._recipe.with_options(out=str(folder / f"run-{len(runs)}"))
         if tracer is None:
-            alone = recipe.strategy != "async"
-            return run_recipe(replace(recipe, ranks=1) if alone else recipe)
+            alone = recipe.strategy.name != "async"
+            return run_recipe(recipe.with_options(ranks=1) if alone else recipe)
         if self._waits:
             _wait_for_replacements()
         tracer.install("s")
@@ -138,13 +137,13 @@ class Asynchronous(Job):
         return found
 
     def expected(self, quiet: Found, found: Found, faults: Sequence[Fault]) -> Found:
-        masters = {f"r{rank}" for rank in range(self._recipe.masters)} | {"s", "w"}
+        masters = {f"r{rank}" for rank in range(self._recipe.strategy.masters)} | {"s", "w"}
         if all(fault.role in masters and fault.kind == KILL for fault in faults):
             return quiet
         used = Counter((row["epoch"], row["batch"]) for row in found["pushes"])
         once = {(epoch, batch): 1 for epoch in (1, 2) for batch in range(len(quiet["pushes"]) // 2)}
         if any(fault.kind != KILL for fault in faults):  # the pushes before the halt are not in the log
-            right = used.items() <= once.items() and len(found["epochs"]) == self._recipe.epochs
+            right = used.items() <= once.items() and len(found["epochs"]) == self._recipe.learning.epochs
             return found if right else {"batches used": dict(used)}
         orders = [_order([row for row in found["pushes"] if row["epoch"] == epoch]) for epoch in (1, 2)]
         return found | {"sha256": _plain_loop(self._recipe, orders) if used == once else f"that of {once}"}
@@ -265,30 +264,30 @@ def _wait_for_replacements() -> None:
 
 FEATURES = 13
 """Odd, so that shards of one size do not fill whole borders of memory."""
-_BASE = Recipe(
+_BASE = Recipe.from_options(
     ranks=RANKS, shards=4, model="bn-mlp:211", batch_size=24, epochs=2, optimizer="adam", clip=0.05,
     data=f"synthetic:classes=4,rows={ROWS},features={FEATURES},test_rows=300",
 )  # fmt: skip
 """4,900 parameters: a block of 1024 for each rank; buffers, and norms."""
-_TORCH = replace(_BASE, engine="torch")
+_TORCH = _BASE.with_options(engine="torch")
 _TAKEN_OVER = {DEATH: 4.0, SECOND: 4.0, REPLACEMENT: 3.0, HALT: 1.0, HALTING: 1.0, RESUMED: 1.0}
 _ODD = f"{HERE / 'crash_network.py'}:make"
 _LIST: list[Job] = [
     Training("sync", _BASE, _TAKEN_OVER),
-    Training("plain", replace(_BASE, model="mlp:263", optimizer="momentum", clip=0.0), _TAKEN_OVER, waits=False),
-    Training("local", replace(_BASE, strategy="local", sync_every=2, clip=0.0), _TAKEN_OVER),
+    Training("plain", _BASE.with_options(model="mlp:263", optimizer="momentum", clip=0.0), _TAKEN_OVER, waits=False),
+    Training("local", _BASE.with_options(strategy="local", sync_every=2, clip=0.0), _TAKEN_OVER),
     Training(
         "snapshots",
-        replace(_BASE, snapshot_every="1steps", epochs=4),
+        _BASE.with_options(snapshot_every="1steps", epochs=4),
         {DEATH: 2.0, SECOND: 1.0, WRITER: 2.0, SUPERVISOR: 4.0, HALTING: 1.0, RESUMED: 2.0},
     ),
     Asynchronous(
         "async",
-        replace(_BASE, strategy="async", order="round-robin", ranks=4, masters=2, batch_size=6, clip=0.0, shards=0),
+        _BASE.with_options(strategy="async", order="round-robin", ranks=4, masters=2, batch_size=6, clip=0.0, shards=0),
         _TAKEN_OVER,
     ),
-    Training("torch", replace(_TORCH, model=_ODD), _TAKEN_OVER),
-    Training("batchnorm", replace(_TORCH, sync_batchnorm=True, clip=0.0, dropout=0.1), _TAKEN_OVER),
+    Training("torch", _TORCH.with_options(model=_ODD), _TAKEN_OVER),
+    Training("batchnorm", _TORCH.with_options(sync_batchnorm=True, clip=0.0, dropout=0.1), _TAKEN_OVER),
     OwnLoop("loop", {DEATH: 4.0, SECOND: 4.0, SUPERVISOR: 1.0, HALT: 1.0, HALTING: 1.0, RESUMED: 1.0}),
 ]
 JOBS = {job.name: job for job in _LIST}

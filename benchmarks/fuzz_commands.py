@@ -7,7 +7,7 @@ values only; most command lines write a recipe, name data that are missing, or s
 """
 
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import cache
 from random import Random
 from typing import NamedTuple
@@ -136,9 +136,9 @@ def _give(random: Random, words: list[str], option: Option) -> None:
 
 @cache
 def recipe_keys() -> tuple[str, ...]:
-    from unisono.recipe import Recipe
+    from unisono.recipe import OPTIONS
 
-    return (*(field.name for field in fields(Recipe)), "base_lr", "num_gpus")
+    return (*OPTIONS, "base_lr", "num_gpus")
 
 
 def make_recipe(random: Random, sandbox: Sandbox) -> Input:

@@ -13,9 +13,13 @@ import csv
 import io
 import json
 import struct
+import tomllib
 from collections.abc import Callable
 from random import Random
 from typing import Any
+
+from unisono.recipe import OPTIONS
+from unisono.recipe.reading import ALIASES, flat_options
 
 Mutated = tuple[bytes, str]
 Mutate = Callable[[Random, bytes], Mutated]
@@ -218,6 +222,12 @@ def toml_of(value: Any) -> str:
     return json.dumps(value)
 
 
+def _table_of(key: str) -> tuple[str, str]:
+    """The head of the table that an option of a recipe stands in, and its key there."""
+    place = OPTIONS.get(ALIASES.get(key, key))
+    return (f"[{place.group}]", key if key in ALIASES else place.field) if place else ("", key)
+
+
 def mutate_toml(random: Random, data: bytes, keys: tuple[str, ...]) -> Mutated:
     """A file of `key = value` lines, and what else TOML knows. keys: names that its reader knows."""
     kind = random.choice(
@@ -248,8 +258,13 @@ def mutate_toml(random: Random, data: bytes, keys: tuple[str, ...]) -> Mutated:
     if kind in ("mark", "encoding"):
         code = random.choice(("utf-8-sig", "utf-16", "latin-1", "utf-32"))
         return f'{data.decode()}\nout = "é"\n'.encode(code), code
-    lines = [line for line in lines if kind == "twice" or not line.startswith(f"{key} ")]
-    lines += {
+    if random.random() < 0.5:  # as earlier versions wrote it
+        lines = [f"{name} = {json.dumps(entry)}" for name, entry in flat_options(tomllib.loads(data.decode())).items()]
+    head, within = _table_of(key)
+    at, key = (lines.index(head) + 1, within) if head in lines else (0, key)
+    end = next((number for number in range(at, len(lines)) if lines[number].startswith("[")), len(lines))
+    lines[at:end] = [line for line in lines[at:end] if kind == "twice" or not line.startswith(f"{key} ")]
+    lines[at:at] = {
         "value": [f"{key} = {value}"], "unknown": [f"{json.dumps(random.choice(ODD_TEXTS))} = {value}"],
         "dots": [".".join("a" * count) + f" = {value}"],
         "nested": [f"{key} = {'[' * count}{']' * random.choice((count, 0))}"],

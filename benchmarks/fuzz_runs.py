@@ -21,6 +21,8 @@ from fuzz_mutations import edit_json, mutate_csv
 from fuzz_sandbox import MARK, Sandbox
 from fuzz_worker import ACCEPTED, EITHER, REFUSED, Input, Limits, run_input
 
+from unisono.recipe.reading import load
+
 TINY = (
     "--model", "mlp:7", "--data", "synthetic:classes=3,rows=53,features=13", "--engine", "numpy", "--batch-size", "24",
 )  # fmt: skip
@@ -244,9 +246,7 @@ def make_code(random: Random, sandbox: Sandbox) -> Input:
     (run / "evil.py").write_text(code)
     where = random.choice((str(evil), "../evil.py", "evil.py", "run/evil.py", str(run / "evil.py")))
     (run / "summary.json").unlink()
-    recipe = (run / "recipe.toml").read_text().splitlines()
-    recipe = [line for line in recipe if not line.startswith(f"{name} =")] + [f"{name} = {json.dumps(f'{where}:f')}"]
-    (run / "recipe.toml").write_text("\n".join(recipe) + "\n")
+    load(str(run / "recipe.toml"), {}).with_options(**{name: f"{where}:f"}).save(run / "recipe.toml")
     for path in run.glob("snapshots/*/manifest.json"):
         content = json.loads(path.read_bytes())
         del content["manifest_sha256"]

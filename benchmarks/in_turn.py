@@ -49,9 +49,14 @@ def train_in_turn(job: Job) -> Found:
     """A `NotFinite` if it diverges, as with ranks."""
     recipe = job.recipe
     model = job.model()
-    if recipe.order != "round-robin" or recipe.deal != "static" or model.buffers_layout.length or recipe.dropout:
+    if (
+        recipe.strategy.order != "round-robin"
+        or recipe.strategy.deal != "static"
+        or model.buffers_layout.length
+        or recipe.model.dropout
+    ):
         raise UnisonoError("only --order round-robin with --deal static, without dropout and batch norm")
-    with threadpool_limits(recipe.threads, user_api="blas"), np.errstate(all="ignore"):
+    with threadpool_limits(recipe.ranks.threads, user_api="blas"), np.errstate(all="ignore"):
         params, stale = _train(job, model)
         model.bind(params, np.zeros(0, np.float32))
         scores = model.evaluate(job.dataset.test_x[None], job.dataset.test_y[None])
@@ -63,8 +68,8 @@ def _train(job: Job, model: Model) -> tuple[np.ndarray, float]:
     """The parameters at the end, and the mean staleness."""
     recipe, terms, pushes = job.recipe, terms_of(job, model), job.updates
     params = np.zeros(padded(model.layout.length), np.float32)
-    model.init(params[: model.layout.length], np.zeros(0, np.float32), generator(recipe.seed, "init"))
-    ranks = range(recipe.masters, recipe.ranks)
+    model.init(params[: model.layout.length], np.zeros(0, np.float32), generator(recipe.learning.seed, "init"))
+    ranks = range(recipe.strategy.masters, recipe.ranks.count)
     copies, models = {rank: params.copy() for rank in ranks}, {rank: job.model() for rank in ranks}
     for rank in ranks:
         models[rank].bind(copies[rank], np.zeros(0, np.float32))
@@ -73,7 +78,7 @@ def _train(job: Job, model: Model) -> tuple[np.ndarray, float]:
     applying, shaping = Applying(terms, job.optimizer, len(params), state, collected), Shaping(terms, None)
     loader, rows = Loader(job.plan, job.dataset.train_x, job.dataset.train_y), np.zeros((1, len(params)), np.float32)
     stale = 0
-    for epoch in range(1, recipe.epochs + 1):
+    for epoch in range(1, recipe.learning.epochs + 1):
         order, clerk = job.plan.order(epoch - 1), Clerk(terms.rules(epoch))
         deal, current = Deal(terms.deal, range(pushes), ranks), params
         hands = {rank: deal.next(rank) for rank in ranks}
@@ -102,4 +107,4 @@ def _train(job: Job, model: Model) -> tuple[np.ndarray, float]:
             current = params
         if current is not params:
             params[...] = current
-    return params, stale / (pushes * recipe.epochs)
+    return params, stale / (pushes * recipe.learning.epochs)

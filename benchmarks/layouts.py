@@ -63,16 +63,16 @@ class Row:
 
 def rows_of(base: Recipe) -> list[Row]:
     """The table. Batch norm sees 8 samples, a shard, in every row."""
-    fixed = replace(base, batch_size=RANKS * BATCH, shards=RANKS, lr=RANKS * base.lr)
-    grown = replace(base, batch_size_per_rank=BATCH)
-    followed = replace(grown, scale_lr="linear", warmup_epochs=1.0)
+    fixed = base.with_options(batch_size=RANKS * BATCH, shards=RANKS, lr=RANKS * base.learning.lr)
+    grown = base.with_options(batch_size_per_rank=BATCH)
+    followed = grown.with_options(scale_lr="linear", warmup_epochs=1.0)
     return [
-        Row("sync, global batch 32, 1 rank", replace(fixed, ranks=1)),
-        Row("sync, global batch 32, 4 ranks", replace(fixed, ranks=RANKS), 0, exact=True),
-        Row("sync, 8 a rank, 1 rank", replace(followed, ranks=1, shards=1)),
-        Row("sync, 8 a rank, 4 ranks, lr follows", replace(followed, ranks=RANKS, shards=RANKS), 2),
-        Row("ddp, 8 a rank, 4 ranks, lr as for 1", replace(grown, ranks=RANKS, strategy="ddp"), 2),
-        Row("sync, 8 a rank, 4 ranks, lr as for 1", replace(grown, ranks=RANKS, shards=RANKS), 2),
+        Row("sync, global batch 32, 1 rank", fixed.with_options(ranks=1)),
+        Row("sync, global batch 32, 4 ranks", fixed.with_options(ranks=RANKS), 0, exact=True),
+        Row("sync, 8 a rank, 1 rank", followed.with_options(ranks=1, shards=1)),
+        Row("sync, 8 a rank, 4 ranks, lr follows", followed.with_options(ranks=RANKS, shards=RANKS), 2),
+        Row("ddp, 8 a rank, 4 ranks, lr as for 1", grown.with_options(ranks=RANKS, strategy="ddp"), 2),
+        Row("sync, 8 a rank, 4 ranks, lr as for 1", grown.with_options(ranks=RANKS, shards=RANKS), 2),
     ]
 
 
@@ -84,7 +84,7 @@ def trained(recipe: Recipe, data: Dataset) -> Cell:
         if isinstance(report, EpochRecord):
             accuracy.append(report.metrics["test_accuracy"])
 
-    if recipe.strategy == "sync":
+    if recipe.strategy.name == "sync":
         results = list(Team(job, Places()).train(hear).results.values())
     else:
         job.spec.warm_up()
@@ -93,7 +93,7 @@ def trained(recipe: Recipe, data: Dataset) -> Cell:
             with World(connect_gloo(world.comm), world.report) as over_gloo:
                 return train(over_gloo, job, None)
 
-        results = unisono.run(work, recipe.ranks, on_report=hear)
+        results = unisono.run(work, recipe.ranks.count, on_report=hear)
     sha256 = next(result["weights_sha256"] for result in results if result)
     return {"accuracy": accuracy, "weights_sha256": sha256, "s": time.monotonic() - begun}
 
@@ -159,7 +159,7 @@ def main() -> None:
         train_x=full.train_x[: options.rows], train_y=full.train_y[: options.rows],
         test_x=full.test_x[: options.validation], test_y=full.test_y[: options.validation],
     )  # fmt: skip
-    base = Recipe(
+    base = Recipe.from_options(
         model=options.model, data="fashion-mnist", optimizer="momentum", lr=options.lr, epochs=options.epochs,
         schedule="cosine", engine="torch",
     )  # fmt: skip
@@ -169,7 +169,7 @@ def main() -> None:
     )
     for seed in options.seeds:
         print(f"seed {seed}")
-        for row, column in zip(rows_of(replace(base, seed=seed)), columns, strict=True):
+        for row, column in zip(rows_of(base.with_options(seed=seed)), columns, strict=True):
             column.append(kept.cell(row.recipe, data))
             print(line_of(row, column[-1], None if row.against is None else columns[row.against][-1]), flush=True)
     if len(options.seeds) > 1:

@@ -63,14 +63,14 @@ class Found:
 
 
 def rows_of(base: Recipe, steps: list[int]) -> list[Row]:
-    local = replace(base, strategy="local")
+    local = base.with_options(strategy="local")
     rows = [
         Row("sync", base),
-        *(Row(f"local, every {every}", replace(local, sync_every=every)) for every in steps),
-        Row("local, every 16, bf16", replace(local, sync_every=16, wire="bf16")),
+        *(Row(f"local, every {every}", local.with_options(sync_every=every)) for every in steps),
+        Row("local, every 16, bf16", local.with_options(sync_every=16, wire="bf16")),
     ]
-    if base.epochs > 1:
-        rows.append(Row("local, every 16 after epoch 1", replace(local, sync_every=16, local_after=1)))
+    if base.learning.epochs > 1:
+        rows.append(Row("local, every 16 after epoch 1", local.with_options(sync_every=16, local_after=1)))
     return rows
 
 
@@ -88,19 +88,19 @@ def accuracy(recipe: Recipe, data: Dataset) -> float:
 
 def sent_bytes(recipe: Recipe, data: Dataset) -> int:
     """By a rank in an epoch, over messages."""
-    job = prepare(replace(recipe, allreduce="ring", epochs=1, local_after=0), data)
+    job = prepare(recipe.with_options(allreduce="ring", epochs=1, local_after=0), data)
 
     def work(world: World) -> int:
         comm = Counted(world.comm)
         train(World(comm, world.report), job, None)
         return comm.sent_bytes
 
-    return max(unisono.run(work, recipe.ranks))
+    return max(unisono.run(work, recipe.ranks.count))
 
 
 def walked_bytes(recipe: Recipe, data: Dataset) -> int:
     """By a rank in an epoch, in the arena: what it leaves for others, and what it reads of all of them."""
-    job, counted = prepare(replace(recipe, epochs=1, local_after=0), data), [0]
+    job, counted = prepare(recipe.with_options(epochs=1, local_after=0), data), [0]
 
     def counting(method: Callable[..., None], nbytes: Callable[..., int]) -> Callable[..., None]:
         def called(dealing: Dealing, *given: Any) -> None:
@@ -121,11 +121,11 @@ def walked_bytes(recipe: Recipe, data: Dataset) -> int:
         train(world, job, None)
         return counted[0]
 
-    return max(unisono.run(work, recipe.ranks))
+    return max(unisono.run(work, recipe.ranks.count))
 
 
 def measure(row: Row, data: Dataset, whole: Dataset, seeds: int) -> Found:
-    scores = [accuracy(replace(row.recipe, seed=seed), data) for seed in range(seeds)]
+    scores = [accuracy(row.recipe.with_options(seed=seed), data) for seed in range(seeds)]
     return Found(fmean(scores), sent_bytes(row.recipe, whole), walked_bytes(row.recipe, whole))
 
 
@@ -139,8 +139,8 @@ def compare(base: Recipe, most_rows: int, steps: list[int], seeds: int) -> bool:
     whole = replace(
         data, train_x=data.train_x[:count], train_y=data.train_y[:count], test_x=data.test_x[:0], test_y=data.test_y[:0]
     )
-    runs = f"{rows:,} rows, {base.epochs} epochs, {seeds} seeds, {base.ranks} ranks"
-    print(f"\n{base.data}: {runs}; bytes of a rank in {count // 512} steps")
+    runs = f"{rows:,} rows, {base.learning.epochs} epochs, {seeds} seeds, {base.ranks.count} ranks"
+    print(f"\n{base.data.name}: {runs}; bytes of a rank in {count // 512} steps")
     print(f"{'':<31}{'accuracy':>9}{'points':>8}{'messages':>13}{'ratio':>7}{'arena':>14}{'ratio':>7}")
     first: Found | None = None
     kept = True
@@ -154,7 +154,7 @@ def compare(base: Recipe, most_rows: int, steps: list[int], seeds: int) -> bool:
             f"{found.walked_bytes:>14,}{ratios[1]:>7.1f}",
             flush=True,
         )
-        if row.recipe.sync_every == 16:
+        if row.recipe.strategy.sync_every == 16:
             kept &= points > -1 and (count < STEPS * 512 or min(ratios) >= 16)
     return kept
 
@@ -171,7 +171,7 @@ def main() -> None:
     kept = True
     try:
         for name in options.data.split(","):
-            base = Recipe(
+            base = Recipe.from_options(
                 model="mlp:128,64", activation="sigmoid", data=name, data_dir=str(DATA / name), optimizer="momentum",
                 lr=options.lr, batch_size=512, shards=8, ranks=2, epochs=options.epochs,
             )  # fmt: skip

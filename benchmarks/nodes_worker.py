@@ -49,7 +49,7 @@ def run_unisono(comm: Communicator, job: Job) -> dict[str, float]:
             sent.append(sent_bytes())
 
     train_unwatched(World(comm, hear), job, Places())
-    steps = job.plan.steps_per_epoch * (job.recipe.epochs - 1)
+    steps = job.plan.steps_per_epoch * (job.recipe.learning.epochs - 1)
     if len(rates) < 2:
         return {}
     return {"samples_per_s": float(np.median(rates[1:])), "sent_bytes_per_step": (sent[-1] - sent[0]) / steps}
@@ -57,13 +57,13 @@ def run_unisono(comm: Communicator, job: Job) -> dict[str, float]:
 
 def network_of(job: Job) -> nn.Module:
     """The recipe's, as one would write it in torch."""
-    kind, _, sizes = job.recipe.model.partition(":")
+    kind, _, sizes = job.recipe.model.name.partition(":")
     layers: list[nn.Module] = []
     width = job.dataset.features
     for size in map(int, sizes.split(",")):
         layers += [nn.Linear(width, size), *([nn.BatchNorm1d(size)] if kind == "bn-mlp" else [])]
-        layers.append(_ACTIVATIONS[job.recipe.activation or "relu"]())
-        layers += [nn.Dropout(job.recipe.dropout)] if job.recipe.dropout else []
+        layers.append(_ACTIVATIONS[job.recipe.model.activation or "relu"]())
+        layers += [nn.Dropout(job.recipe.model.dropout)] if job.recipe.model.dropout else []
         width = size
     return nn.Sequential(*layers, nn.Linear(width, job.dataset.outputs))
 
@@ -82,12 +82,12 @@ def _time_ddp(comm: Communicator, job: Job, model: nn.Module) -> tuple[list[floa
     plan, recipe = job.plan, job.recipe
     x, y = torch.from_numpy(np.ascontiguousarray(job.dataset.train_x)), torch.from_numpy(job.dataset.train_y.copy())
     share = plan.global_batch // comm.size
-    if recipe.optimizer == "adam":
-        optimizer: torch.optim.Optimizer = torch.optim.Adam(model.parameters(), lr=recipe.lr)
+    if recipe.learning.optimizer == "adam":
+        optimizer: torch.optim.Optimizer = torch.optim.Adam(model.parameters(), lr=recipe.learning.lr)
     else:
-        optimizer = torch.optim.SGD(model.parameters(), lr=recipe.lr, momentum=0.9)
+        optimizer = torch.optim.SGD(model.parameters(), lr=recipe.learning.lr, momentum=0.9)
     spent, before = [], 0
-    for number in range(recipe.epochs):
+    for number in range(recipe.learning.epochs):
         order = torch.from_numpy(plan.order(number))
         comm.barrier()
         if number == 1:
@@ -135,13 +135,13 @@ def main(asked: dict[str, Any]) -> None:
         found_s = round_trip_s(comm, (placement.address or "").rpartition(":")[0])
         if comm.rank == 0:
             print(json.dumps({"round_trip_s": found_s}), flush=True)
-        recipe = Recipe(**asked["recipe"], ranks=comm.size, drop_last=True)
+        recipe = Recipe.from_options(**asked["recipe"], ranks=comm.size, drop_last=True)
         data = load_data(recipe)
         data = replace(data, test_x=data.test_x[:0], test_y=data.test_y[:0])
         data = replace(data, train_x=data.train_x[: asked["rows"]], train_y=data.train_y[: asked["rows"]])
         jobs = {
             "sync": prepare(recipe, data),
-            "local": prepare(replace(recipe, strategy="local", sync_every=16), data),
+            "local": prepare(recipe.with_options(strategy="local", sync_every=16), data),
         }
         for _ in range(asked["rounds"]):
             for name in ("sync", "ddp", "local"):

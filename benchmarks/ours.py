@@ -36,7 +36,7 @@ class Ours(Contender):
     def turn(self, seconds: float) -> float:
         samples = self._job.plan.samples
         epochs = 1 + max(1, round(seconds * self._samples_per_s / samples))
-        job = replace(self._job, recipe=replace(self._job.recipe, epochs=epochs))
+        job = replace(self._job, recipe=self._job.recipe.with_options(epochs=epochs))
         ends: list[float] = []
 
         def hear(rank: int, record: Report) -> None:

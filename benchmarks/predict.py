@@ -16,7 +16,7 @@ from rich.console import Console
 from unisono.measure.prediction.calibrating import calibrate
 from unisono.measure.prediction.points import calibration
 from unisono.recipe import Recipe
-from unisono.recipe_reading import load
+from unisono.recipe.reading import load
 from unisono.report.others import line as others_line
 from unisono.report.predict import AIM, checks
 from unisono.study.plan import turns
@@ -37,7 +37,7 @@ def errors_of(name: str, recipe: Recipe, repeat: int) -> list[float]:
             if record["reason"]:
                 print(f"{record['cell']}: {record['reason']}")
         _, checked = calibrate(cells, records.all, records.path, 4 * sum(job.model().layout.sizes))
-    print(f"\n{name}: {recipe.model} on {recipe.data}")
+    print(f"\n{name}: {recipe.model.name} on {recipe.data.name}")
     Console(width=WIDTH).print(checks(checked).shown(checked, WIDTH))
     if told := others_line(checked, lambda point: str(point["name"])):
         print(told)

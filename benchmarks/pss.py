@@ -4,7 +4,7 @@ The one idea: PSS divides a page by the number of processes that map it, so its 
 once. It is read before the strategy is made and after a few steps; the difference, less the gradients, is parameters
 and optimizer state: how many copies is that? Gradients are the sum of all (in chunks), and a vector for each shard.
 
-    print(footprint(prepare(Recipe(model="mlp:2048,2048", ranks=8, ...))).copies)
+    print(footprint(prepare(Recipe.from_options(model="mlp:2048,2048", ranks=8, ...))).copies)
 
 Limits: Linux. Interpreters and activations are in the difference too, so a single copy reads as slightly more than 1.
 """
@@ -51,7 +51,7 @@ class Footprint:
 
 def footprint(job: Job, *, undo: bool) -> Footprint:
     """What training `job` takes on the ranks of its recipe; undo: with the copy from which steps are redone."""
-    found = unisono.run(lambda world: _work(world, job, undo), job.recipe.ranks)
+    found = unisono.run(lambda world: _work(world, job, undo), job.recipe.ranks.count)
     before, after = (sum(rank[name] for rank in found) for name in ("before", "after"))
     vector = 4 * job.model().layout.length
     vectors = 1 + job.plan.shards

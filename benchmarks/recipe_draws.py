@@ -13,13 +13,13 @@ Limits: strategies and options with which bits depend on the ranks by design are
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
 import numpy as np
 
-from unisono.recipe import Recipe, option
+from unisono.recipe import OPTIONS, Recipe, flag
 
 ENGINES = ("numpy", "torch")
 OWN = Path(__file__).with_name("own_modules.py")
@@ -89,10 +89,10 @@ class Draw:
     def __str__(self) -> str:
         """As on the command line, without what is as ever."""
         default, words = Recipe(), list[str]()
-        for field in fields(Recipe):
-            value = getattr(self.recipe, field.name)
-            if value != getattr(default, field.name) and field.name != "ranks":
-                words += [option(field.name)] if value is True else [option(field.name), str(value)]
+        for field in OPTIONS.values():
+            value = self.recipe.option(field.name)
+            if value != default.option(field.name) and field.name != "ranks":
+                words += [flag(field.name)] if value is True else [flag(field.name), str(value)]
         return " ".join(words)
 
 
@@ -105,12 +105,12 @@ def draw_recipe(seed: int, engine: str, number: int, folder: Path) -> Draw:
     if rng.random() < 0.2:
         given |= {"strategy": "local", "sync_every": rng.choice((1, 2, 3, 7))}
         given |= {"local_after": rng.randrange(given["epochs"]), "sync_batchnorm": False}
-    recipe = Recipe(engine=engine, **given)
-    size = rows if recipe.batch_size == "full" else min(rows, int(recipe.batch_size))
-    most = min(MOST_RANKS, size, recipe.shards or MOST_RANKS)
+    recipe = Recipe.from_options(engine=engine, **given)
+    size = rows if recipe.learning.batch_size == "full" else min(rows, int(recipe.learning.batch_size))
+    most = min(MOST_RANKS, size, recipe.ranks.shards or MOST_RANKS)
     ways = _ways(rng, most, recipe)
-    if recipe.strategy == "local" and any(len(way.ranks) > 1 for way in ways):
-        recipe = replace(recipe, snapshot_every="")  # each machine has the states of its own replicas only
+    if recipe.strategy.name == "local" and any(len(way.ranks) > 1 for way in ways):
+        recipe = recipe.with_options(snapshot_every="")  # each machine has the states of its own replicas only
     return Draw(seed, engine, number, recipe, ways)
 
 
@@ -242,14 +242,14 @@ def _ways(rng: random.Random, most: int, recipe: Recipe) -> tuple[Way, ...]:
     if 1 not in counts and rng.random() < 0.5:
         counts[0] = 1
     ways = [Way((count,)) for count in counts]
-    if not recipe.sync_batchnorm and rng.random() < 0.5:
+    if not recipe.model.sync_batchnorm and rng.random() < 0.5:
         layout = _layout(rng, most)
         ways.append(Way(layout, _death(rng, layout) if rng.random() < 0.3 else None))
     if rng.random() < 0.5:
         layout = (rng.randint(2, most),)
         ways.append(Way(layout, _death(rng, layout)))
     if rng.random() < 0.5:
-        several = 0.0 if recipe.sync_batchnorm or recipe.strategy == "local" else 0.15
+        several = 0.0 if recipe.model.sync_batchnorm or recipe.strategy.name == "local" else 0.15
         begun = _layout(rng, most) if rng.random() < several else (rng.randint(1, most),)
         then = _layout(rng, most) if rng.random() < several else (_other(rng, most, sum(begun)),)
         machine = rng.randrange(len(begun))

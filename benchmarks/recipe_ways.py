@@ -22,7 +22,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, final
@@ -144,7 +144,7 @@ def _run(recipe: Recipe, way: Way, folder: Path, kinds: Counter[str]) -> Found:
 
 
 def _begin(recipe: Recipe, run: Path, node: int) -> Recipe:
-    return replace(recipe, out="" if node else str(run))  # the first machine writes it
+    return recipe.with_options(out="" if node else str(run))  # the first machine writes it
 
 
 def _go_on(run: Path, node: int) -> Recipe:
@@ -164,7 +164,7 @@ def _start(
         _lighten()
         if strike is not None and strike.machine == node:
             install(strike, folder / "struck")
-        recipe = replace(recipe_on(node), ranks=ranks[node])
+        recipe = recipe_on(node).with_options(ranks=ranks[node])
         if not port:
             run_recipe(recipe)
             return

@@ -12,7 +12,7 @@ import json
 import random
 import signal
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, final
@@ -25,7 +25,7 @@ from unisono.runs.course import run_recipe
 from unisono.train.resuming import recipe_of
 from unisono.train.snapshots.finding import newest
 
-FAST = Recipe(epochs=40, snapshot_every="1steps")
+FAST = Recipe.from_options(epochs=40, snapshot_every="1steps")
 PATIENCE_S = 120.0
 """How long the one has that may come to the end. The others have up to half of the time of the quiet run."""
 
@@ -61,7 +61,7 @@ def relay(folder: Path, recipe: Recipe, rng: random.Random, kills: int) -> Relay
         if run is None:
             starts += 1
             run = folder / f"run-{starts}"
-            work = partial(run_recipe, replace(recipe, ranks=ranks, out=str(run)))
+            work = partial(run_recipe, recipe.with_options(ranks=ranks, out=str(run)))
         else:
             found.resumes += 1
             work = partial(_resume, run, ranks)
@@ -100,7 +100,7 @@ def summary_of(run: Path) -> dict[str, Any]:
 
 
 def _quiet(folder: Path, recipe: Recipe) -> str:
-    with Run(partial(run_recipe, replace(recipe, out=str(folder / "quiet"))), folder / "log.txt") as runner:
+    with Run(partial(run_recipe, recipe.with_options(out=str(folder / "quiet"))), folder / "log.txt") as runner:
         runner.running(PATIENCE_S)
     if SHA not in (found := summary_of(folder / "quiet")):
         raise UnisonoError(f"the quiet run failed: {(folder / 'log.txt').read_text()[-2000:]}")

@@ -78,11 +78,11 @@ class Cell:
         return self.rule != SYNC and self.order == "round-robin"
 
     def recipe(self, base: Recipe) -> Recipe:
-        common = replace(base, lr=self.lr, seed=self.seed, optimizer="sgd")
+        common = base.with_options(lr=self.lr, seed=self.seed, optimizer="sgd")
         if self.rule == SYNC:
-            return replace(common, ranks=1, shards=1, batch_size=self.batch * self.workers)
-        return replace(
-            common, strategy="async", masters=self.masters, ranks=self.ranks, batch_size=self.batch, order=self.order,
+            return common.with_options(ranks=1, shards=1, batch_size=self.batch * self.workers)
+        return common.with_options(
+            strategy="async", masters=self.masters, ranks=self.ranks, batch_size=self.batch, order=self.order,
             staleness_rule=self.rule,
         )  # fmt: skip
 
@@ -251,7 +251,7 @@ class Rendition(Contender):
 def throughput(options: argparse.Namespace, base: Recipe, dataset: Dataset) -> None:
     """1 master and 2 workers, batch 16, against the rendition, in turns."""
     untested = replace(dataset, test_x=dataset.test_x[:0], test_y=dataset.test_y[:0])
-    recipe = replace(base, strategy="async", ranks=3, masters=1, batch_size=16, lr=0.5, optimizer="sgd", epochs=2)
+    recipe = base.with_options(strategy="async", ranks=3, masters=1, batch_size=16, lr=0.5, optimizer="sgd", epochs=2)
     since = Bystanders()
     with tempfile.TemporaryDirectory() as folder:
         rows = Path(folder) / "rows.npz"
@@ -272,8 +272,8 @@ def masters_table(options: argparse.Namespace, base: Recipe, dataset: Dataset) -
         for ranks in (4, 8, 16):
             if masters >= ranks:
                 continue
-            recipe = replace(
-                base, strategy="async", ranks=ranks, masters=masters, batch_size=16, lr=0.5, optimizer="sgd", epochs=1
+            recipe = base.with_options(
+                strategy="async", ranks=ranks, masters=masters, batch_size=16, lr=0.5, optimizer="sgd", epochs=1
             )
             _, (record,) = run(recipe, dataset)
             metrics, pushes = record.metrics, sum(row["pushes"] for row in record.ranks)
@@ -289,11 +289,11 @@ def compare(options: argparse.Namespace, base: Recipe, dataset: Dataset) -> None
     """R2's table: per-epoch accuracy, time and test accuracy for one process, sync and async on the same ranks."""
     print(f"{'':<26} {'accuracy after each epoch (%)':<42} {'test (%)':>8} {'train s':>8}")
     for masters, ranks in layouts(options.layouts):
-        regular = replace(base, ranks=1, shards=1, batch_size=16, optimizer="sgd", lr=0.5)
+        regular = base.with_options(ranks=1, shards=1, batch_size=16, optimizer="sgd", lr=0.5)
         rows = {
             "regular, 1 process": regular,
-            f"sync, {ranks} ranks": replace(regular, ranks=ranks, shards=ranks, batch_size=16 * ranks),
-            f"async, {masters}x{ranks}": replace(regular, strategy="async", ranks=ranks, masters=masters, shards=0),
+            f"sync, {ranks} ranks": regular.with_options(ranks=ranks, shards=ranks, batch_size=16 * ranks),
+            f"async, {masters}x{ranks}": regular.with_options(strategy="async", ranks=ranks, masters=masters, shards=0),
         }
         for name, recipe in rows.items():
             found, records = run(recipe, dataset)
@@ -305,10 +305,12 @@ def compare(options: argparse.Namespace, base: Recipe, dataset: Dataset) -> None
 def straggler(options: argparse.Namespace, base: Recipe, dataset: Dataset) -> None:
     """The last of four ranks computes four times as long: when does each strategy reach 95 %?"""
     since, times = Bystanders(), {}
-    common = replace(base, slow="3:4", epochs=30, target_accuracy=0.95, patience=1, optimizer="sgd", lr=0.5, ranks=4)
+    common = base.with_options(
+        slow="3:4", epochs=30, target_accuracy=0.95, patience=1, optimizer="sgd", lr=0.5, ranks=4
+    )
     rows = {
-        "sync, 4 ranks": replace(common, shards=4, batch_size=48),
-        "async, 1x4": replace(common, strategy="async", masters=1, batch_size=16, deal="dynamic"),
+        "sync, 4 ranks": common.with_options(shards=4, batch_size=48),
+        "async, 1x4": common.with_options(strategy="async", masters=1, batch_size=16, deal="dynamic"),
     }
     for _ in range(options.rounds):  # in turn, so that a busy machine is busy for both
         for name, recipe in rows.items():
@@ -341,11 +343,11 @@ def main() -> None:
     parser.add_argument("--data-dir", default=str(MNIST))
     parser.add_argument("--quick", action="store_true", help="digits, two epochs, one seed")
     options = parser.parse_args()
-    base = Recipe(
+    base = Recipe.from_options(
         model="mlp:128,64", activation="sigmoid", data="mnist", data_dir=options.data_dir, epochs=options.epochs
     )
     if options.quick:
-        base = replace(base, data="digits", data_dir="", epochs=2)
+        base = base.with_options(data="digits", data_dir="", epochs=2)
         options.seeds, options.batches, options.layouts = 1, "16", "1x3,2x6"
     dataset = load_data(base)
     if options.what == "accuracy":

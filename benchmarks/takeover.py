@@ -73,7 +73,7 @@ def run(folder: Path, shards: int, ranks: int, shard_s: float, steps: int, momen
     network.write_text(NETWORK.format(samples=SHARD, log=str(log), shard_s=shard_s))
     rows = SHARD * shards * steps
     job = prepare(
-        Recipe(
+        Recipe.from_options(
             model=f"{network}:Net", data=f"synthetic:classes=5,rows={rows},features=13,test_rows=0", epochs=1,
             batch_size=SHARD * shards, shards=shards, ranks=ranks, max_restarts=len(moments) + 1,
         )

@@ -47,13 +47,13 @@ from standings import Aim, judge, show_rates
 
 from unisono.errors import UnisonoError, UserError, unknown_name
 from unisono.recipe import Recipe
-from unisono.recipe_reading import load
+from unisono.recipe.reading import load
 from unisono.resources import readable_bytes, usable_cores
 from unisono.train.job import Job, load_data, prepare
 
 MNIST = Path(__file__).parents[2] / "shared" / "data" / "mnist"
 FASHION = MNIST.with_name("fashion-mnist")
-R4 = Recipe(
+R4 = Recipe.from_options(
     model="bn-mlp:32",
     data="synthetic:classes=20,rows=50000,features=512,test_rows=0",
     optimizer="adam",
@@ -84,8 +84,8 @@ def ddp(ranks: int) -> str:
 
 def r4(turns: Turns) -> None:
     print("\nr4: bn-mlp 512-32-20, 50,000 rows, Adam, batch 32 per rank")
-    jobs = _prepare(*(replace(R4, ranks=ranks, shards=ranks, batch_size_per_rank=32) for ranks in (1, 2)))
-    network = Network(hidden=[32], activation="relu", normed=True, optimizer="adam", lr=R4.lr, batch=32)
+    jobs = _prepare(*(R4.with_options(ranks=ranks, shards=ranks, batch_size_per_rank=32) for ranks in (1, 2)))
+    network = Network(hidden=[32], activation="relu", normed=True, optimizer="adam", lr=R4.learning.lr, batch=32)
     loops = {ddp(1): Loop("ddp", ranks=1), ddp(2): Loop("ddp", ranks=2), LOADER: Loop("loader"), MEMORY: Loop("memory")}
     rates = _compare(jobs, turns, network, loops, [Ours(BARE, jobs[0], undo=False)])
     judge(
@@ -102,9 +102,9 @@ def r4(turns: Turns) -> None:
 def r2(turns: Turns) -> None:
     print("\nr2: sigmoid mlp 784-128-64-10, MNIST, momentum 0.9, global batch 512")
     recipe = _r2()
-    jobs = _prepare(*(replace(recipe, ranks=ranks) for ranks in (1, 2)))
+    jobs = _prepare(*(recipe.with_options(ranks=ranks) for ranks in (1, 2)))
     network = Network(
-        hidden=[128, 64], activation="sigmoid", normed=False, optimizer="momentum", lr=recipe.lr, batch=512
+        hidden=[128, 64], activation="sigmoid", normed=False, optimizer="momentum", lr=recipe.learning.lr, batch=512
     )
     rates = _compare(jobs, turns, network, {MEMORY: Loop("memory")})
     judge(rates, Aim(ours(2, 8), ours(1, 8), 1.6), Aim(ours(2, 8), MEMORY), Aim(ours(1, 8), MEMORY))
@@ -115,13 +115,14 @@ def torch_modules(turns: Turns, names: Sequence[str] = TORCH) -> None:
     jobs = _torch_jobs()
     for name in names:
         plain, batch, usual, least = jobs[name]
-        print(f"\ntorch-{name}: {plain.model}, global batch {batch} on 2 ranks")
-        recipe = replace(plain, engine="torch", batch_size=batch)
-        variants = [replace(recipe, ranks=ranks, shards=shards) for ranks, shards in ((1, 2), (2, 2), (2, 8))]
+        print(f"\ntorch-{name}: {plain.model.name}, global batch {batch} on 2 ranks")
+        recipe = plain.with_options(engine="torch", batch_size=batch)
+        variants = [recipe.with_options(ranks=ranks, shards=shards) for ranks, shards in ((1, 2), (2, 2), (2, 8))]
         prepared = _prepare(*variants, rows=MOST_ROWS.get(name, 0))
         data = prepared[0].dataset
         network = Network(
-            spec=recipe.model, shape=list(data.shape), dropout=recipe.dropout, optimizer="adam", lr=recipe.lr,
+            spec=recipe.model.name, shape=list(data.shape), dropout=recipe.model.dropout, optimizer="adam",
+            lr=recipe.learning.lr,
             batch=batch // 2,
         )  # fmt: skip
         peers = {ddp(2): Loop("ddp", ranks=2), ACCELERATE: Loop("accelerate", ranks=2)}
@@ -144,10 +145,15 @@ def _torch_jobs() -> dict[str, tuple[Recipe, int, int, float]]:
         print("Note: Fashion-MNIST is not in ../shared/data/fashion-mnist; made-up rows instead.")
     return {
         "r4": (R4, 64, 2, 3.5),
-        "ray": (Recipe(model="mlp:512,512", dropout=0.25, optimizer="adam", lr=0.001, **fashion), 64, 2, 2.5),
-        "cnn": (Recipe(model="cnn:16,32", optimizer="adam", lr=0.001, **fashion), 256, 8, 1.0),
+        "ray": (
+            Recipe.from_options(model="mlp:512,512", dropout=0.25, optimizer="adam", lr=0.001, **fashion),
+            64,
+            2,
+            2.5,
+        ),
+        "cnn": (Recipe.from_options(model="cnn:16,32", optimizer="adam", lr=0.001, **fashion), 256, 8, 1.0),
         "gpt": (
-            Recipe(
+            Recipe.from_options(
                 model="gpt:layers=5,heads=4,width=128",
                 data="synthetic-text:characters=40000,context=128",
                 optimizer="adam",
@@ -164,10 +170,12 @@ def alignment(turns: Turns) -> None:
     print(
         "\nalignment: the ratio is what it costs that every array begins on a 64-byte border; torch, 2 ranks, 8 shards"
     )
-    odd = Recipe(model="mlp:64,32", data="synthetic:classes=5,rows=20000,features=13,test_rows=0", optimizer="adam")
+    odd = Recipe.from_options(
+        model="mlp:64,32", data="synthetic:classes=5,rows=20000,features=13,test_rows=0", optimizer="adam"
+    )
     jobs = {name: (recipe, batch) for name, (recipe, batch, *_) in _torch_jobs().items()} | {"13 features": (odd, 24)}
     for name, (recipe, batch) in jobs.items():
-        variant = replace(recipe, engine="torch", batch_size=batch, ranks=2, shards=8)
+        variant = recipe.with_options(engine="torch", batch_size=batch, ranks=2, shards=8)
         (job,) = _prepare(variant, rows=MOST_ROWS.get(name, 0))
         contenders = [Ours(f"{name}, NumPy's own memory", job, on_borders=False), Ours(name, job)]
         bystanders, rates = Bystanders(), take_turns(contenders, turns.rounds, turns.seconds)
@@ -181,12 +189,12 @@ def _r2() -> Recipe:
     if MNIST.is_dir():
         return recipe
     print("Note: MNIST is not in ../shared/data/mnist; made-up rows of the same shape instead.")
-    return replace(recipe, data="synthetic:classes=10,rows=60000,features=784,test_rows=0")
+    return recipe.with_options(data="synthetic:classes=10,rows=60000,features=784,test_rows=0")
 
 
 def shards(turns: Turns) -> None:
     print("\nshards: r4 at global batch 256; the ratio is what 8 shards cost")
-    recipes = [replace(R4, ranks=ranks, shards=count, batch_size=256) for ranks in (1, 2) for count in (ranks, 8)]
+    recipes = [R4.with_options(ranks=ranks, shards=count, batch_size=256) for ranks in (1, 2) for count in (ranks, 8)]
     rates = _compare(_prepare(*recipes), turns)
     judge(
         rates,
@@ -201,10 +209,10 @@ def memory(turns: Turns) -> None:
         f"{'ranks':>5} {'PSS':>11} {'grown by':>11} {'gradients':>11} {'one copy':>11}   copies of parameters and state"
     )
     data = "synthetic:rows=1024,features=2048,test_rows=0"
-    recipe = Recipe(model="mlp:2048,2048", data=data, shards=8, batch_size=64, optimizer="adam")
+    recipe = Recipe.from_options(model="mlp:2048,2048", data=data, shards=8, batch_size=64, optimizer="adam")
     for ranks in (1, 8):
         for undo in (False, True):
-            found = footprint(prepare(replace(recipe, ranks=ranks)), undo=undo)
+            found = footprint(prepare(recipe.with_options(ranks=ranks)), undo=undo)
             sizes = (found.pss, found.grown, found.gradients, found.one_copy)
             print(f"{ranks:>5} " + " ".join(f"{readable_bytes(size):>11}" for size in sizes), end="   ")
             note = "with that from which a step is redone" if undo else f"a replica per rank: {ranks}"
@@ -213,9 +221,9 @@ def memory(turns: Turns) -> None:
 
 def safety(turns: Turns) -> None:
     print("\nsafety: the ratio is what it costs that a step can be redone, on 2 ranks")
-    recipes = {"R4": (replace(R4, shards=2, batch_size_per_rank=32), 1.25), "R2": (_r2(), 1.1)}
+    recipes = {"R4": (R4.with_options(shards=2, batch_size_per_rank=32), 1.25), "R2": (_r2(), 1.1)}
     for name, (recipe, most) in recipes.items():
-        (job,) = _prepare(replace(recipe, ranks=2))
+        (job,) = _prepare(recipe.with_options(ranks=2))
         contenders = [Ours(f"{name} job, without undo", job, undo=False), Ours(f"{name} job", job)]
         bystanders, rates = Bystanders(), take_turns(contenders, turns.rounds, turns.seconds)
         show_rates(rates, {}, [])
@@ -248,7 +256,9 @@ def _compare(
     more: Sequence[Contender] = (),
 ) -> Rates:
     """Everybody's turns, and the table of them. loops: those of torch, by the names of the contenders."""
-    contenders: list[Contender] = [Ours(ours(job.recipe.ranks, job.plan.shards), job) for job in jobs] + list(more)
+    contenders: list[Contender] = [Ours(ours(job.recipe.ranks.count, job.plan.shards), job) for job in jobs] + list(
+        more
+    )
     data, bystanders = jobs[0].dataset, Bystanders()
     with ExitStack() as stack:
         if network is not None and find_spec("torch"):

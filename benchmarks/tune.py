@@ -17,7 +17,7 @@ from unisono.measure.tune.candidates import candidates_of
 from unisono.measure.tune.options import TuneOptions
 from unisono.measure.tune.tuning import Terms, run_trial, tune
 from unisono.recipe import Recipe
-from unisono.recipe_reading import load
+from unisono.recipe.reading import load
 from unisono.resources import available_bytes, usable_cores
 from unisono.study.plan import turns
 from unisono.study.records import Records

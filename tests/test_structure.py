@@ -15,9 +15,9 @@ import pytest
 SOURCE = Path(__file__).parents[1] / "src" / "unisono"
 LAYERS = [
     "cli", "doctor", "measure", "runs", "report", "study", "train", "launch", "world", "loop", "strategies", "data",
-    "models", "optim", "comm", "arena", "recipe_reading", "trust", "recipe", "rng", "energy", "limits", "resources",
-    "own", "own_code", "own_imports", "tracebacks", "extras", "safetensors_file", "terminal", "locks", "parsing",
-    "shapes", "files", "messages", "errors", "python_errors", "aligned",
+    "models", "optim", "comm", "arena", "trust", "recipe", "rng", "energy", "limits", "resources", "own", "own_code",
+    "own_imports", "tracebacks", "extras", "safetensors_file", "terminal", "locks", "parsing", "shapes", "files",
+    "messages", "errors", "python_errors", "aligned",
 ]  # fmt: skip
 """From top to bottom: a file may import from its own layer and from those below."""
 

@@ -2,14 +2,13 @@
 
 import os
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from unisono.errors import UserError
 from unisono.recipe import Recipe
-from unisono.recipe_reading import load
+from unisono.recipe.reading import load
 from unisono.trust import ANY, Trust, code_of
 
 PAGE = Path(__file__).parents[1] / "docs" / "security.md"
@@ -72,20 +71,20 @@ def test_the_table_of_the_page_is_the_one_that_is_tested():
 def test_a_row_of_the_table(row, option, place):
     who, where = row
     file = WHERE[where] if who != OPTION else f"{place.parent}/{WHERE[where]}"
-    asked = Recipe(**{option: f"{file}:make", "resume": "runs/mine" if RUN in who else ""})
+    asked = Recipe.from_options(**{option: f"{file}:make", "resume": "runs/mine" if RUN in who else ""})
     found = asked
     if where == BY_SNAPSHOT:
-        asked = replace(asked, **{option: "gone.py:make"})
+        asked = asked.with_options(**{option: "gone.py:make"})
     given = [option] if who == OPTION or "or an option" in who else []
     doubts = Trust.of(asked, given, "mine.toml").doubts(found)
     assert bool(doubts) == ROWS[row]
     for line in doubts:
         assert line.startswith(f"'{place.parent}/")
-        assert f"named by {option} = '{getattr(asked, option)}' in '{place}/mine.toml'" in line
+        assert f"named by {option} = '{asked.option(option)}' in '{place}/mine.toml'" in line
 
 
 def test_what_is_said_of_a_link_is_where_it_leads(place):
-    asked = Recipe(model="link.py:make")
+    asked = Recipe.from_options(model="link.py:make")
     (doubt,) = Trust.of(asked, [], "mine.toml").doubts(asked)
     there, here = place.parent / "elsewhere" / "net.py", str(place)
     assert doubt.startswith(
@@ -96,20 +95,20 @@ def test_what_is_said_of_a_link_is_where_it_leads(place):
 def test_a_link_to_the_working_directory_changes_nothing(place, monkeypatch):
     (place.parent / "other").symlink_to(place)
     monkeypatch.chdir(place.parent / "other")
-    asked = Recipe(model=f"{place}/net.py:make", data="net.py:make")
+    asked = Recipe.from_options(model=f"{place}/net.py:make", data="net.py:make")
     assert Trust.of(asked, [], "mine.toml").doubts(asked) == []
 
 
 def test_a_directory_whose_name_only_begins_alike_is_outside(place):
     (place.parent / "here-too").mkdir()
     (place.parent / "here-too" / "net.py").write_text(CODE)
-    asked = Recipe(data="../here-too/net.py:make")
+    asked = Recipe.from_options(data="../here-too/net.py:make")
     assert len(Trust.of(asked, [], "mine.toml").doubts(asked)) == 1
 
 
 def test_in_a_working_directory_that_was_removed_nothing_is_inside(place):
     (gone := place / "gone").mkdir()
-    asked = Recipe(model=f"{place}/net.py:make")
+    asked = Recipe.from_options(model=f"{place}/net.py:make")
     os.chdir(gone)
     gone.rmdir()
     try:
@@ -121,7 +120,7 @@ def test_in_a_working_directory_that_was_removed_nothing_is_inside(place):
 @pytest.mark.parametrize("spec", ["nothing.py:make", "a" * 999 + ".py:make", "loop.py:make"])
 def test_files_that_cannot_be_found_are_left_to_whoever_opens_them(spec, place):
     (place / "loop.py").symlink_to("loop.py")
-    asked = Recipe(data=spec)
+    asked = Recipe.from_options(data=spec)
     assert all("outside" in doubt for doubt in Trust.of(asked, [], "mine.toml").doubts(asked))
 
 
@@ -137,12 +136,12 @@ def test_names_cannot_hide_a_line_on_the_terminal(place):
 
 
 def test_names_of_ours_are_no_code():
-    assert code_of(Recipe(model="gpt:layers=2", data="synthetic:rows=97")) == {}
-    assert code_of(Recipe(data="mine.npz")) == {}
+    assert code_of(Recipe.from_options(model="gpt:layers=2", data="synthetic:rows=97")) == {}
+    assert code_of(Recipe.from_options(data="mine.npz")) == {}
 
 
 def test_the_error_names_everything_and_the_way_out(place):
-    asked = Recipe(model="../elsewhere/net.py:make", data="link.py:make")
+    asked = Recipe.from_options(model="../elsewhere/net.py:make", data="link.py:make")
     with pytest.raises(
         UserError, match=r"(?s)^this would run code.*nothing was run:\n.*model = .*\n.*data = .*\nHINT: .*--trust"
     ):

@@ -47,7 +47,7 @@ class Trust:
     @classmethod
     def of(cls, recipe: Recipe, given: Collection[str], source: str, *, trusted: bool = False) -> "Trust":
         """For a recipe as it was read from `source`, with the options `given` on the command line on top."""
-        return cls(code_of(recipe), frozenset(given), source, recipe.resume, trusted)
+        return cls(code_of(recipe), frozenset(given), source, recipe.faults.resume, trusted)
 
     def doubts(self, recipe: Recipe) -> list[str]:
         """The code that needs trust, whether it has it or not: a line for each file."""
@@ -85,7 +85,7 @@ ANY = Trust(trusted=True)
 
 def code_of(recipe: Recipe) -> dict[str, str]:
     """The options that name code, with what they name."""
-    return {name: spec for name in CODE if file_in(spec := getattr(recipe, name))}
+    return {name: spec for name in CODE if file_in(spec := recipe.option(name))}
 
 
 def refusal(doubts: Collection[str]) -> UserError:

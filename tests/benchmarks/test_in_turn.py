@@ -14,7 +14,7 @@ RECIPE = {"model": "mlp:16", "strategy": "async", "ranks": 4, "masters": 1, "bat
 
 @pytest.mark.parametrize("rule", ["safe", "softsync", "plain", "scaled", "delay-compensated"])
 def test_weights_accuracy_and_staleness_are_those_of_real_ranks(rule):
-    job = prepare(Recipe(order="round-robin", staleness_rule=rule, optimizer="sgd", **RECIPE))
+    job = prepare(Recipe.from_options(order="round-robin", staleness_rule=rule, optimizer="sgd", **RECIPE))
     records = []
     outcome = Team(job, Places()).train(lambda rank, value: records.append(value))
     real = next(found for found in outcome.results.values() if "weights_sha256" in found)
@@ -26,6 +26,6 @@ def test_weights_accuracy_and_staleness_are_those_of_real_ranks(rule):
 
 @pytest.mark.parametrize("given", [{"order": "free"}, {"deal": "dynamic"}, {"model": "bn-mlp"}, {"dropout": 0.5}])
 def test_what_it_cannot_do_is_refused(given):
-    recipe = Recipe(**{**RECIPE, "order": "round-robin", "optimizer": "sgd", **given})
+    recipe = Recipe.from_options(**{**RECIPE, "order": "round-robin", "optimizer": "sgd", **given})
     with pytest.raises(UnisonoError, match="only --order round-robin"):
         train_in_turn(prepare(recipe))

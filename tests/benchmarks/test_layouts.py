@@ -1,7 +1,6 @@
 """The table of `benchmarks/layouts.py`: what its rows are, that its verdicts can go either way, and that rows which
 are done are kept."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import layouts
@@ -18,14 +17,18 @@ def made(*accuracy: float, weights: str = "a1") -> Cell:
 
 
 def test_rows_differ_in_what_their_names_say_alone():
-    one, four, alone, follows, plain, ours = rows_of(Recipe(lr=0.001))
-    assert replace(four.recipe, ranks=1) == one.recipe
+    one, four, alone, follows, plain, ours = rows_of(Recipe.from_options(lr=0.001))
+    assert four.recipe.with_options(ranks=1) == one.recipe
     assert (four.against, four.exact, follows.against, plain.against) == (0, True, 2, 2)
-    assert replace(follows.recipe, ranks=1, shards=1) == alone.recipe
-    assert (plain.recipe.strategy, plain.recipe.scale_lr, plain.recipe.warmup_epochs) == ("ddp", "none", 0.0)
-    assert replace(ours.recipe, strategy="ddp", shards=0) == plain.recipe
-    assert {row.recipe.batch_size_per_rank for row in (alone, follows, plain)} == {BATCH}
-    assert one.recipe.batch_size == BATCH * RANKS
+    assert follows.recipe.with_options(ranks=1, shards=1) == alone.recipe
+    assert (plain.recipe.strategy.name, plain.recipe.learning.scale_lr, plain.recipe.learning.warmup_epochs) == (
+        "ddp",
+        "none",
+        0.0,
+    )
+    assert ours.recipe.with_options(strategy="ddp", shards=0) == plain.recipe
+    assert {row.recipe.learning.batch_size_per_rank for row in (alone, follows, plain)} == {BATCH}
+    assert one.recipe.learning.batch_size == BATCH * RANKS
 
 
 def test_verdicts():
@@ -53,7 +56,7 @@ def test_rows_are_trained_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(layouts, "trained", train)
     part = np.zeros((2, 3), np.float32), np.zeros(2, np.int64)
     data = Dataset("few", *part, *part, *part, classes=2, shape=(3,))
-    path, one, other = tmp_path / "new" / "rows.json", Recipe(), Recipe(seed=1)
+    path, one, other = tmp_path / "new" / "rows.json", Recipe(), Recipe.from_options(seed=1)
     assert Kept(path).cell(one, data) == made(0.1)
     again = Kept(path)  # as after an interruption
     assert (again.cell(one, data), again.cell(other, data)) == (made(0.1), made(0.2))

@@ -2,7 +2,6 @@
 either way."""
 
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -28,13 +27,13 @@ from recipe_ways import DEATH, DIFFERS, EQUAL, FAILED, MACHINES, RANKS, REFUSED,
 from unisono.recipe import Recipe
 from unisono.runs.course import run_recipe
 
-SMALL = Recipe(
+SMALL = Recipe.from_options(
     model="bn-mlp:65,31", data="synthetic:classes=3,rows=53,features=13", engine="numpy", batch_size=24, epochs=2
 )
 
 
 def drawn(*ways: Way, recipe: Recipe = SMALL) -> Draw:
-    return Draw(0, recipe.engine, 0, recipe, ways)
+    return Draw(0, recipe.model.engine, 0, recipe, ways)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -47,11 +46,18 @@ def test_a_draw_is_a_matter_of_seed_engine_and_number(engine, tmp_path):
 @pytest.mark.parametrize("engine", ENGINES)
 def test_draws_reach_every_network_optimizer_and_way(engine, tmp_path):
     found = [draw_recipe(1, engine, number, tmp_path) for number in range(400)]
-    names = {draw.recipe.model.rpartition(".py:")[2].partition(":")[0] for draw in found}
+    names = {draw.recipe.model.name.rpartition(".py:")[2].partition(":")[0] for draw in found}
     torchs = {"cnn", "wideresnet", "gpt", *FOR_ROWS, *FOR_IMAGES, *FOR_TEXT} if engine == "torch" else set()
     assert names == {"linear", "mlp", "bn-mlp"} | torchs
-    assert {draw.recipe.optimizer for draw in found} == {"sgd", "momentum", "nesterov", "adam", "adamw", "lars"}
-    assert {draw.recipe.strategy for draw in found} == {"sync", "local"}
+    assert {draw.recipe.learning.optimizer for draw in found} == {
+        "sgd",
+        "momentum",
+        "nesterov",
+        "adam",
+        "adamw",
+        "lars",
+    }
+    assert {draw.recipe.strategy.name for draw in found} == {"sync", "local"}
     ways = [way for draw in found for way in draw.ways]
     assert {way.strike.moment for way in ways if way.strike and not way.then} == {STEP, BEFORE, AFTER, UPDATE}
     kinds = Counter(
@@ -62,7 +68,7 @@ def test_draws_reach_every_network_optimizer_and_way(engine, tmp_path):
     for draw in found:
         assert len({way.ranks for way in draw.ways if way.strike is None}) >= 2
         for way in draw.ways:
-            assert max(sum(way.ranks), sum(way.then)) <= (draw.recipe.shards or MOST_RANKS)
+            assert max(sum(way.ranks), sum(way.then)) <= (draw.recipe.ranks.shards or MOST_RANKS)
             if way.strike is not None and not way.then:
                 assert way.ranks[way.strike.machine] > 1, "somebody is left"
 
@@ -84,7 +90,7 @@ def test_two_machines(tmp_path):
 
 def test_bits_that_depend_on_the_ranks_are_a_finding(tmp_path, monkeypatch):
     def run_otherwise(recipe, *rest):
-        return run_recipe(replace(recipe, seed=recipe.ranks), *rest)
+        return run_recipe(recipe.with_options(seed=recipe.ranks.count), *rest)
 
     monkeypatch.setattr(recipe_ways, "run_recipe", run_otherwise)
     result = carry_out(drawn(Way((1,)), Way((3,))), tmp_path)

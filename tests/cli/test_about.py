@@ -14,7 +14,9 @@ from unisono.recipe import Recipe
 def test_what_runs_agree_on_is_the_recipe_and_the_rest_is_varied(tmp_path, monkeypatch):
     words = ["scale", "--data", "it's here.npz", "--model", "mlp:64\nrm"]
     monkeypatch.setattr(sys, "argv", ["/x/__main__.py", *words])
-    write_about(tmp_path, [Recipe(ranks=1, epochs=3, out="a"), Recipe(ranks=2, epochs=3, out="b")])
+    write_about(
+        tmp_path, [Recipe.from_options(ranks=1, epochs=3, out="a"), Recipe.from_options(ranks=2, epochs=3, out="b")]
+    )
     about = json.loads((tmp_path / "about.json").read_text())
     assert about["varied"] == ["ranks"]
     assert about["recipe"]["epochs"] == 3
@@ -26,7 +28,7 @@ def test_what_runs_agree_on_is_the_recipe_and_the_rest_is_varied(tmp_path, monke
 
 def test_the_version_of_torch_is_told_where_a_run_computes_with_it(tmp_path):
     pytest.importorskip("torch")
-    write_about(tmp_path, [Recipe(), Recipe(strategy="ddp")])
+    write_about(tmp_path, [Recipe(), Recipe.from_options(strategy="ddp")])
     about = json.loads((tmp_path / "about.json").read_text())
     assert about["machine"]["torch"] == metadata.version("torch")
 

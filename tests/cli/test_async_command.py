@@ -69,7 +69,7 @@ def test_over_gloo_without_a_launcher_there_are_no_snapshots_and_the_hint_says_w
     with pytest.raises(
         UserError, match="HINT: leave --transport out: unisono train --ranks 4; or start it with mpirun"
     ):
-        refuse_faults(Recipe(strategy="async", ranks=4, snapshot_every="1epochs"))
+        refuse_faults(Recipe.from_options(strategy="async", ranks=4, snapshot_every="1epochs"))
 
 
 def test_a_rank_that_died_without_a_word_is_named():

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -17,7 +18,8 @@ from support.cli.forked_command import forked
 from support.cli.terminals import on_terminal
 from unisono import __version__
 from unisono.cli.main import COMMANDS, app
-from unisono.cli.train import GROUPS
+from unisono.cli.train import MOST_USED, TITLES
+from unisono.recipe import flag
 
 COMMAND = [sys.executable, "-m", "unisono"]
 QUICK = ["bench", "--transports", "shm", "--elements", "100,1000", "--seconds", "0.001"]
@@ -46,7 +48,9 @@ def test_every_command_shows_an_example_that_it_accepts(name):
 
 def test_the_options_of_train_are_in_groups():
     shown = unisono("train", "--help").stdout
-    assert [title for title in GROUPS.values() if f"─ {title} ─" in shown] == list(GROUPS.values())
+    assert [title for title in re.findall("─ ([A-Z][A-Za-z ]+) ─", shown) if title in TITLES] == TITLES
+    opening = shown[shown.index(f"─ {TITLES[0]} ─") : shown.index(f"─ {TITLES[1]} ─")]
+    assert [name for name in re.findall(r"│ (?:\* +)?(--[a-z-]+)", opening)] == [flag(name) for name in MOST_USED]
     assert "─ Parameters ─" not in shown
 
 

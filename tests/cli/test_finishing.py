@@ -109,7 +109,7 @@ def test_ctrl_c_pressed_twice_still_ends_what_hangs(tmp_path, monkeypatch):
 @pytest.mark.parametrize("options", [{}, {"allreduce": "ring"}], ids=["arena", "ring"])
 def test_ranks_of_other_launchers_that_have_finished_are_not_disturbed(options, tmp_path, monkeypatch):
     """The first one may be writing the last snapshot: minutes, maybe."""
-    recipe = Recipe(
+    recipe = Recipe.from_options(
         model="mlp:7", data="synthetic:classes=5,rows=101,features=13,test_rows=29", batch_size=24, epochs=2, ranks=2,
         snapshot_every="1epochs", **options,
     )  # fmt: skip

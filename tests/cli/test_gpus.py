@@ -10,11 +10,11 @@ from unisono.recipe import Recipe
 @pytest.mark.parametrize(
     ("recipe", "gpus", "told"),
     [
-        (Recipe(ranks=2), 0, "--strategy sync computes on processors"),
-        (Recipe(ranks=2, strategy="local"), 4, "--strategy local computes on processors"),
-        (Recipe(ranks=2, strategy="ddp"), 0, "is --ranks 2, on processors: torch sees no GPU here."),
-        (Recipe(ranks=2, strategy="ddp", device="cpu"), 2, "is --ranks 2, on processors: --device cpu."),
-        (Recipe(ranks=2, strategy="ddp"), 2, ""),
+        (Recipe.from_options(ranks=2), 0, "--strategy sync computes on processors"),
+        (Recipe.from_options(ranks=2, strategy="local"), 4, "--strategy local computes on processors"),
+        (Recipe.from_options(ranks=2, strategy="ddp"), 0, "is --ranks 2, on processors: torch sees no GPU here."),
+        (Recipe.from_options(ranks=2, strategy="ddp", device="cpu"), 2, "is --ranks 2, on processors: --device cpu."),
+        (Recipe.from_options(ranks=2, strategy="ddp"), 2, ""),
     ],
 )
 def test_who_asks_for_gpus_and_gets_none_hears_it(recipe, gpus, told, monkeypatch):

@@ -13,7 +13,7 @@ from support.paths import QUIET_END
 from unisono.errors import UserError
 from unisono.launch.environments import child_environment, torch_variables
 from unisono.launch.placement import Placement
-from unisono.recipe_reading import load
+from unisono.recipe.reading import load
 
 SMALL = ["--model", "bn-mlp:16", "--epochs", "3", "--ranks", "2"]
 needs_torch = pytest.mark.skipif(not find_spec("torch"), reason="torch is not installed")
@@ -64,13 +64,13 @@ def test_other_names_of_options_on_the_command_line(tmp_path):
     ended = train("--base-lr", "0.02", "--num-gpus", "1", "--epochs", "1", "--out", "run", cwd=tmp_path)
     assert ended.returncode == 0, ended.stderr
     recipe = load(str(tmp_path / "run" / "recipe.toml"), {})
-    assert (recipe.lr, recipe.ranks) == (0.02, 1)
+    assert (recipe.learning.lr, recipe.ranks.count) == (0.02, 1)
 
 
 def test_other_names_of_options_in_a_file(tmp_path):
     (tmp_path / "mine.toml").write_text("base_lr = 0.5\nnum_gpus = 3\n")
     recipe = load(str(tmp_path / "mine.toml"), {"lr": 0.25})
-    assert (recipe.lr, recipe.ranks) == (0.25, 3)
+    assert (recipe.learning.lr, recipe.ranks.count) == (0.25, 3)
     (tmp_path / "both.toml").write_text("base_lr = 0.5\nlr = 0.5\n")
     with pytest.raises(UserError, match="has both lr and base_lr"):
         load(str(tmp_path / "both.toml"), {})
@@ -78,9 +78,25 @@ def test_other_names_of_options_in_a_file(tmp_path):
 
 def test_the_shipped_recipes_have_the_defaults_of_what_they_stand_for():
     r3, r4 = load("r3", {}), load("r4", {})
-    assert (r3.model, r3.batch_size_per_rank, r3.epochs, r3.lr) == ("wideresnet:10", 32, 40, 0.01)
-    assert (r3.target_accuracy, r3.patience, r3.momentum, r3.ranks) == (0.85, 2, 0.9, 1)
-    assert (r4.model, r4.batch_size_per_rank, r4.optimizer, r4.lr, r4.epochs) == ("bn-mlp:32", 32, "adam", 0.001, 10)
+    assert (r3.model.name, r3.learning.batch_size_per_rank, r3.learning.epochs, r3.learning.lr) == (
+        "wideresnet:10",
+        32,
+        40,
+        0.01,
+    )
+    assert (r3.learning.target_accuracy, r3.learning.patience, r3.learning.momentum, r3.ranks.count) == (
+        0.85,
+        2,
+        0.9,
+        1,
+    )
+    assert (
+        r4.model.name,
+        r4.learning.batch_size_per_rank,
+        r4.learning.optimizer,
+        r4.learning.lr,
+        r4.learning.epochs,
+    ) == ("bn-mlp:32", 32, "adam", 0.001, 10)
 
 
 def test_the_environment_is_as_before():

@@ -46,7 +46,7 @@ def test_short_runs_calibrate_and_others_check(tmp_path, monkeypatch, capsys):
     """The runs are made up: every step takes a millisecond, on any number of ranks."""
 
     def run_cell(cell, recipe, run, timeout_s, on_line):
-        make(run, 6, cell.recipe.ranks)
+        make(run, 6, cell.recipe.ranks.count)
         return {"status": "finished", "reason": "", "exit_code": 0, "elapsed_s": 1.0, "summary": read_summary(run)}
 
     monkeypatch.setattr("unisono.study.study.run_cell", run_cell)

@@ -32,7 +32,7 @@ def test_tables_json_and_a_trace_of_two_ranks(tmp_path):
     assert [section.title for section in sections_of([load_run(tmp_path / "o")])] == [
         "Profile", "How to reproduce it", "Recipe", "Machine",
     ]  # fmt: skip
-    assert json.loads((tmp_path / "o" / "about.json").read_text())["recipe"]["epochs"] == Recipe().epochs
+    assert json.loads((tmp_path / "o" / "about.json").read_text())["recipe"]["epochs"] == Recipe().learning.epochs
     again = unisono("--batches", "6", "--out", "o", cwd=tmp_path)
     assert again.returncode == 2
     assert "holds profile.json, trace.json already" in again.stderr
@@ -57,9 +57,9 @@ def test_what_was_profiled_before_a_failure_and_an_interruption_is_kept(tmp_path
     """The profiles are made up: relu's is there, tanh's fails, in gelu's somebody presses Ctrl-C."""
 
     def measure(job, look):
-        if job.recipe.activation == "tanh":
+        if job.recipe.model.activation == "tanh":
             raise UnisonoError("the loss became inf", hint="lower --lr")
-        if job.recipe.activation == "gelu":
+        if job.recipe.model.activation == "gelu":
             raise KeyboardInterrupt
         return record()
 

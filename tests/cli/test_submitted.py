@@ -19,7 +19,7 @@ from unisono.study.cells import Cell
 
 JOB = Job("17", "x", "PENDING", "Resources", 0, 0, "", "", "", "", True)
 RUNNING, DONE = replace(JOB, state="RUNNING", nodes="n[1-2]"), replace(JOB, state="COMPLETED")
-CELL = Cell({"grid": "2x1"}, Recipe(ranks=2), 2)
+CELL = Cell({"grid": "2x1"}, Recipe.from_options(ranks=2), 2)
 FINISHED = {"status": "finished", "samples_per_s": 1.0}
 
 

@@ -8,7 +8,6 @@ import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -239,7 +238,7 @@ def asked_on(other_end: int) -> str:
 
 
 def confirmed(there: Path) -> bool:
-    recipe = Recipe(data=f"{there}/evil.py:data")
+    recipe = Recipe.from_options(data=f"{there}/evil.py:data")
     return confirm(Trust.of(recipe, [], "recipe.toml"), recipe)
 
 
@@ -314,7 +313,7 @@ def test_ranks_of_another_launcher_leave_together_and_one_says_why(there, here, 
 
 def test_a_machine_does_not_run_what_another_one_tells_it_to(there, here, mark, monkeypatch):
     """Without --trust on this machine: the first one decides what is resumed, and from which files."""
-    asked = Recipe(data="evil.py:data", ranks=1)
+    asked = Recipe.from_options(data="evil.py:data", ranks=1)
 
     class FirstMachine:
         def __init__(self, options: NodeOptions, facts: dict[str, Any]) -> None:
@@ -343,6 +342,6 @@ def test_a_machine_does_not_run_what_another_one_tells_it_to(there, here, mark, 
 def test_a_launcher_that_starts_a_run_again_needs_no_more_than_before(there, here, monkeypatch):
     """The run that it goes on with is its own."""
     monkeypatch.chdir(there)
-    recipe = Recipe(data="evil.py:data", model="mlp:5", out="run")
-    resumed = replace(recipe, resume="run", out="")
+    recipe = Recipe.from_options(data="evil.py:data", model="mlp:5", out="run")
+    resumed = recipe.with_options(resume="run", out="")
     assert Trust.of(recipe, [], "recipe.toml").doubts(resumed) == []

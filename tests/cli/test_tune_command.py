@@ -11,7 +11,7 @@ import pytest
 from unisono.cli.main import app
 from unisono.errors import Interrupted, UnisonoError, UserError
 from unisono.measure.tune import tuning
-from unisono.recipe_reading import load
+from unisono.recipe.reading import load
 from unisono.report.page.document import sections_of
 from unisono.report.run import load as load_run
 
@@ -28,7 +28,12 @@ def test_a_recipe_is_found_and_written(tmp_path):
     for word in ("settings that were tried", "to accuracy", "Nothing was compared: ", "Written: o/tuned.toml"):
         assert word in ended.stdout
     found = load(str(tmp_path / "o" / "tuned.toml"), {})
-    assert (found.ranks, found.threads, found.batch_size, found.target_accuracy) == (1, 1, 64, 0.5)
+    assert (found.ranks.count, found.ranks.threads, found.learning.batch_size, found.learning.target_accuracy) == (
+        1,
+        1,
+        64,
+        0.5,
+    )
     assert (tmp_path / "o" / "tune.csv").exists()
     assert [section.title for section in sections_of([load_run(tmp_path / "o")])] == [
         "Tuning", "How to reproduce it", "Recipe", "Machine",
@@ -74,11 +79,11 @@ def test_an_interruption_shows_what_was_tried_and_the_same_command_goes_on(tmp_p
     struck = []
 
     def run_trial(cell, seconds, limit_bytes):
-        if cell.recipe.ranks == 2 and not struck:
+        if cell.recipe.ranks.count == 2 and not struck:
             struck.append(cell)
             raise KeyboardInterrupt
         found = {"shards": 8, "global_batch": 64, "memory_bytes": 1 << 20, "energy_source": "none"}
-        found |= {"joules_per_sample": None, "samples_per_s": 100.0 * cell.recipe.ranks}
+        found |= {"joules_per_sample": None, "samples_per_s": 100.0 * cell.recipe.ranks.count}
         return {"status": "finished", "reason": "", "exit_code": 0, **found}
 
     monkeypatch.setattr(tuning, "run_trial", run_trial)
@@ -104,7 +109,7 @@ def test_what_was_found_is_written_only_if_it_was_compared(tmp_path, monkeypatch
 
     def tried(cell, seconds, limit_bytes, before):
         found = {"shards": 8, "global_batch": 64, "memory_bytes": 1 << 20, "energy_source": "none", "what": "trial"}
-        found |= {"joules_per_sample": None, "samples_per_s": 100.0 * cell.recipe.ranks, "others_cores": None}
+        found |= {"joules_per_sample": None, "samples_per_s": 100.0 * cell.recipe.ranks.count, "others_cores": None}
         found |= {"cell": cell.name, "labels": dict(cell.labels), "digest": cell.digest, "seconds": seconds}
         elapsed_s = 86400.0 if before else 1800.0
         return {"status": "finished", "reason": "", "exit_code": 0, "elapsed_s": elapsed_s, **found}
@@ -123,7 +128,7 @@ def test_what_was_found_is_written_only_if_it_was_compared(tmp_path, monkeypatch
     go_on("1,2,4", "7200", "o")
     told = capsys.readouterr().out
     assert "Time ran out (--seconds): 2 of 3 settings were tried. More --seconds go on from here.\n* 2 ranks" in told
-    assert load("o/tuned.toml", {}).ranks == 2
+    assert load("o/tuned.toml", {}).ranks.count == 2
     (page,) = [section for section in sections_of([load_run("o")]) if section.title == "Tuning"]
     assert "2 of 3 settings were tried" in str(page.blocks[0])
     go_on("1", "60", "alone")

@@ -77,7 +77,9 @@ def test_a_file_is_shown_without_a_run(called, run, tmp_path):
 
 
 def test_what_new_samples_go_through_is_told_in_80_columns():
-    card = ModelCard.of(Recipe(model="a" * 99 + ".py:\x1b[2J", data="b" * 200, engine="torch"), load_data("digits"))
+    card = ModelCard.of(
+        Recipe.from_options(model="a" * 99 + ".py:\x1b[2J", data="b" * 200, engine="torch"), load_data("digits")
+    )
     many = Normalisation("standard", np.zeros(1300, np.float32), np.ones(1300, np.float32))
     found = [lines_of(replace(card, normalisation=each)) for each in (Normalisation(), many, None)]
     texts = [" ".join(lines) for lines in found]

@@ -4,7 +4,6 @@ import json
 import re
 import subprocess
 import sys
-from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -35,7 +34,7 @@ def expected(tmp_path_factory) -> list[str]:
         # In a process of its own: torch starts threads, and this one forks later.
         out = tmp_path_factory.mktemp("alone") / str(number)
         code = "import sys, json; from unisono.runs.course import run_recipe; from unisono.recipe import Recipe; "
-        code += "run_recipe(Recipe(**json.loads(sys.argv[1])))"
+        code += "run_recipe(Recipe.from_options(**json.loads(sys.argv[1])))"
         given = json.dumps(case | {"out": str(out)})
         subprocess.run([sys.executable, "-c", code, given], env=child_environment(1), check=True, capture_output=True)
         hashes.append(json.loads((out / "summary.json").read_text())["weights_sha256"])
@@ -79,7 +78,7 @@ def test_any_layout_has_the_bits_of_one_rank(launch, layout, expected, tmp_path)
         assert all(sent_bytes <= 2.1 * parameter_bytes for _, sent_bytes, parameter_bytes in said["found"])
 
 
-LONG = Recipe(model="bn-mlp", epochs=30)
+LONG = Recipe.from_options(model="bn-mlp", epochs=30)
 """What TRAIN trains."""
 TRAIN = [
     sys.executable, "-m", "unisono", "train", "--model", "bn-mlp", "--epochs", "30", "--slow", "0:100", "--out", "run",
@@ -101,7 +100,7 @@ def check_kept(told: list[tuple[int, str, str]], lost: str, run: Path, ranks: in
     assert f"the run cannot go on: {lost} was lost" in told[0][2], told
     assert re.search(rf"HINT: go on with unisono train --resume ({re.escape(str(run))}|run)\n", told[0][2]), told
     resumed = run_recipe(recipe_of(str(run), {"ranks": ranks, "slow": ""}))
-    quiet = run_recipe(replace(LONG, ranks=1, out=str(run.with_name("quiet"))))
+    quiet = run_recipe(LONG.with_options(ranks=1, out=str(run.with_name("quiet"))))
     assert resumed["weights_sha256"] == quiet["weights_sha256"]
     assert resumed["resumed_from"]
 

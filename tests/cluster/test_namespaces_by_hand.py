@@ -74,7 +74,9 @@ def expected(tmp_path_factory) -> dict[int, str]:
     found = {}
     for epochs in (3, EPOCHS):
         out = tmp_path_factory.mktemp("alone") / str(epochs)
-        found[epochs] = run_recipe(Recipe(model="bn-mlp", epochs=epochs, ranks=1, out=str(out)))["weights_sha256"]
+        found[epochs] = run_recipe(Recipe.from_options(model="bn-mlp", epochs=epochs, ranks=1, out=str(out)))[
+            "weights_sha256"
+        ]
     return found
 
 

@@ -3,8 +3,6 @@
 A requeued job starts again after 6 seconds, so few jobs go through all of it.
 """
 
-from dataclasses import replace
-
 import pytest
 
 from support.cluster.slurm_jobs import Desk, can_start
@@ -14,7 +12,7 @@ from unisono.runs.course import run_recipe
 from unisono.train.resuming import recipe_of
 
 EPOCHS = 60
-RECIPE = Recipe(epochs=EPOCHS, model="bn-mlp")
+RECIPE = Recipe.from_options(epochs=EPOCHS, model="bn-mlp")
 OPTIONS = ["--epochs", str(EPOCHS), "--model", "bn-mlp", "--mem", "500M"]
 SLOWLY, MORE_SLOWLY, MOST_SLOWLY = (["--slow", f"0:{factor}"] for factor in (20, 50, 400))
 """An epoch of 5 ms is over before it is struck: once, several times or beside others, and never to go on by itself."""
@@ -36,7 +34,7 @@ def sha256(tmp_path_factory):
     def of(seed: int = 0) -> str:
         if seed not in found:
             out = str(tmp_path_factory.mktemp("quiet") / "run")
-            found[seed] = run_recipe(replace(RECIPE, seed=seed, out=out))["weights_sha256"]
+            found[seed] = run_recipe(RECIPE.with_options(seed=seed, out=out))["weights_sha256"]
         return found[seed]
 
     return of

@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,7 @@ TRIES, TRY_S = 3, 40
 CUT_SHORT = "mpi/pmi2: value not properly terminated"
 """What SLURM's plugin says when it mistakes an address that MPICH tells it, before our code runs: now and then.
 One task fails in MPI_Init then, and the other waits for it for ever."""
-RECIPE = Recipe(epochs=1)
+RECIPE = Recipe.from_options(epochs=1)
 pytestmark = [
     needs_mpi4py,
     pytest.mark.timeout(240),
@@ -46,7 +45,7 @@ def test_ranks_of_srun_on_two_nodes(slurm, mpich, tmp_path):
         if not told.returncode or CUT_SHORT not in told.stderr:
             break
     assert told.returncode == 0, told.stderr
-    alone = run_recipe(replace(RECIPE, ranks=1, out=str(tmp_path / "alone")))
+    alone = run_recipe(RECIPE.with_options(ranks=1, out=str(tmp_path / "alone")))
     summary = desk.summary("run")
     assert (summary["ranks"], summary["nodes"], summary["transport"]) == (2, 2, "mpi")
     assert summary["weights_sha256"] == alone["weights_sha256"]

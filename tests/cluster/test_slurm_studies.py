@@ -24,7 +24,7 @@ def test_a_grid_of_nodes_and_ranks(desk, tmp_path):
     assert code == 0, err
     rows = json.loads((desk.place / "study" / "scale.json").read_text())
     assert [(row["grid"], row["world"], row["same_bits"]) for row in rows] == [("1x1", 1, True), ("2x1", 2, True)]
-    alone = run_recipe(Recipe(epochs=1, ranks=1, out=str(tmp_path / "alone")))
+    alone = run_recipe(Recipe.from_options(epochs=1, ranks=1, out=str(tmp_path / "alone")))
     assert {row["weights_sha256"] for row in rows} == {alone["weights_sha256"]}
     lines = (desk.place / "study" / "cells.jsonl").read_text().splitlines()
     nodes = [json.loads(line)["summary"]["nodes"] for line in lines]

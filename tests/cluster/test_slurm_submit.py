@@ -4,13 +4,12 @@ Jobs are submitted together and waited for together: each takes seconds, most of
 """
 
 import re
-from dataclasses import replace
 
 import pytest
 
 from support.cluster.slurm_jobs import QUICK, Desk, can_start, rank_of
 from unisono.launch.commands import find_program
-from unisono.recipe_reading import load
+from unisono.recipe.reading import load
 from unisono.runs.course import run_recipe
 
 DATA = "synthetic:classes=20,rows=3000,features=512,difficulty=0.5"
@@ -31,7 +30,7 @@ def desk(slurm, tmp_path) -> Desk:
 
 
 def expected(tmp_path_factory, **options: object) -> str:
-    recipe = replace(RECIPE, out=str(tmp_path_factory.mktemp("quiet") / "run"), **options)
+    recipe = RECIPE.with_options(out=str(tmp_path_factory.mktemp("quiet") / "run"), **options)
     return run_recipe(recipe)["weights_sha256"]
 
 

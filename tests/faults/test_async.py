@@ -4,7 +4,6 @@ A run that lost a master has the bits of a quiet one. What a run that lost a wor
 its log by the plain loop, and must be what it found, to the last bit.
 """
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -44,7 +43,7 @@ MASTER = [
 @pytest.mark.parametrize("rank", [0, 1])
 @pytest.mark.parametrize("rule", ["safe", "softsync", "delay-compensated"])
 def test_the_death_of_a_master_changes_nothing(monkeypatch, cls, name, at, when, act, rank, rule):
-    recipe = replace(RECIPE, staleness_rule=rule)
+    recipe = RECIPE.with_options(staleness_rule=rule)
     knife = Knife(rank, at, when, act).into(monkeypatch, cls, name)
     sha256, _, events = run(recipe)
     assert knife.struck
@@ -55,7 +54,7 @@ def test_the_death_of_a_master_changes_nothing(monkeypatch, cls, name, at, when,
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("rank", [0, 1])
 def test_an_optimizers_state_is_taken_back_too(monkeypatch, when, rank):
-    recipe = replace(RECIPE, optimizer="adam", lr=0.01)
+    recipe = RECIPE.with_options(optimizer="adam", lr=0.01)
     knife = Knife(rank, 4, when, spoil).into(monkeypatch, Optimizer, "update")
     sha256, _, _ = run(recipe)
     assert knife.struck
@@ -63,7 +62,7 @@ def test_an_optimizers_state_is_taken_back_too(monkeypatch, when, rank):
 
 
 def test_a_worker_that_pushes_twice_in_a_row_has_the_only_copy(monkeypatch):
-    recipe = replace(RECIPE, ranks=2, masters=1)
+    recipe = RECIPE.with_options(ranks=2, masters=1)
     knife = Knife(0, 7, "before", spoil_new).into(monkeypatch, Applying, "apply")
     sha256, _, _ = run(recipe)
     assert knife.struck
@@ -74,7 +73,7 @@ def test_a_worker_that_pushes_twice_in_a_row_has_the_only_copy(monkeypatch):
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_the_death_of_the_clerk_changes_nothing(monkeypatch, name, when):
     knife = Knife(0, 8, when).into(monkeypatch, Desk, name)
-    sha256, _, _ = run(replace(RECIPE, deal="dynamic"))
+    sha256, _, _ = run(RECIPE.with_options(deal="dynamic"))
     assert knife.struck
     order = [(2 + push % 3, push) for push in range(PUSHES)]
     assert sha256 == reference(prepare(RECIPE), [order])
@@ -82,7 +81,7 @@ def test_the_death_of_the_clerk_changes_nothing(monkeypatch, name, when):
 
 def test_all_masters_die_and_a_worker_stands_in(monkeypatch):
     knives = [Knife(rank, 5, "before").into(monkeypatch, Part, "_answer") for rank in (0, 1)]
-    sha256, _, events = run(replace(RECIPE, respawn=False))
+    sha256, _, events = run(RECIPE.with_options(respawn=False))
     assert [knife.struck for knife in knives] == [True, True]
     assert sorted(deaths(events)) == [0, 1]
     assert sha256 == reference(prepare(RECIPE), [in_turn(PUSHES, 2, 3)])
@@ -100,7 +99,7 @@ WORKER = [
 @pytest.mark.parametrize("respawn", [True, False])
 @pytest.mark.parametrize(("order", "deal"), [("round-robin", "static"), ("free", "dynamic")])
 def test_the_death_of_a_worker_costs_its_batch_alone(monkeypatch, name, when, respawn, order, deal):
-    recipe = replace(RECIPE, respawn=respawn, order=order, deal=deal)
+    recipe = RECIPE.with_options(respawn=respawn, order=order, deal=deal)
     knife = Knife(3, 3, when).into(monkeypatch, Worker, name)
     sha256, log, events = run(recipe)
     assert knife.struck
@@ -123,7 +122,7 @@ HANDS = [
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_worker_that_lends_a_hand_dies_with_the_pen(monkeypatch, cls, name, at, act, when):
     lend(monkeypatch)
-    recipe = replace(RECIPE, order="free")
+    recipe = RECIPE.with_options(order="free")
     knife = Knife(None, at, when, act).into(monkeypatch, cls, name)
     sha256, log, events = run(recipe)
     assert knife.struck
@@ -135,7 +134,7 @@ def test_a_worker_that_lends_a_hand_dies_with_the_pen(monkeypatch, cls, name, at
 @pytest.mark.parametrize("rule", ["softsync", "delay-compensated"])
 def test_what_it_had_begun_is_taken_back(monkeypatch, rule):
     lend(monkeypatch)
-    recipe = replace(RECIPE, staleness_rule=rule, order="free")
+    recipe = RECIPE.with_options(staleness_rule=rule, order="free")
     knife = Knife(None, 9, "before", spoil_new).into(monkeypatch, Applying, "apply")
     sha256, log, _ = run(recipe)
     assert knife.struck
@@ -146,7 +145,7 @@ def test_what_it_had_begun_is_taken_back(monkeypatch, rule):
 @pytest.mark.parametrize(("order", "deal"), [("round-robin", "static"), ("round-robin", "dynamic")])
 @pytest.mark.parametrize("rule", ["safe", "softsync"])
 def test_who_does_it_changes_nothing(monkeypatch, order, deal, rule):
-    recipe, found = replace(RECIPE, order=order, deal=deal, staleness_rule=rule), set()
+    recipe, found = RECIPE.with_options(order=order, deal=deal, staleness_rule=rule), set()
     for cores in (1, 64):
         monkeypatch.setattr("unisono.strategies.asynchronous.arena.usable_cores", lambda cores=cores: cores)
         found.add(run(recipe)[0])
@@ -155,7 +154,7 @@ def test_who_does_it_changes_nothing(monkeypatch, order, deal, rule):
 
 def test_all_workers_die_and_masters_stand_in(monkeypatch):
     knives = [Knife(rank, 3, "before").into(monkeypatch, Worker, "_compute") for rank in (2, 3, 4)]
-    recipe = replace(RECIPE, respawn=False)
+    recipe = RECIPE.with_options(respawn=False)
     sha256, log, events = run(recipe)
     assert [knife.struck for knife in knives] == [True] * 3
     assert sorted(deaths(events)) == [2, 3, 4]
@@ -165,7 +164,7 @@ def test_all_workers_die_and_masters_stand_in(monkeypatch):
 
 
 def test_the_last_rank_finishes_alone(monkeypatch):
-    recipe = replace(RECIPE, respawn=False, ranks=3, masters=1)
+    recipe = RECIPE.with_options(respawn=False, ranks=3, masters=1)
     Knife(0, 4, "before").into(monkeypatch, Part, "_answer")
     Knife(2, 4, "before").into(monkeypatch, Worker, "_compute")
     _, log, events = run(recipe)

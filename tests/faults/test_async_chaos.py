@@ -2,7 +2,6 @@
 
 import mmap
 import random
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -18,7 +17,7 @@ from unisono.train.job import prepare
 from unisono.train.team import Places, Team
 
 PUSHES, EPOCHS, FAULTS = 400, 2, 6
-RECIPE = Recipe(
+RECIPE = Recipe.from_options(
     strategy="async", model="mlp:32,16", batch_size=5, epochs=EPOCHS, lr=0.1, optimizer="sgd", max_restarts=1000,
     data=f"synthetic:classes=5,rows={5 * PUSHES},features=20,test_rows=0",
 )  # fmt: skip
@@ -68,13 +67,13 @@ def wait_for_a_fault(monkeypatch: Any) -> mmap.mmap:
 def test_every_batch_once_whoever_dies_when(monkeypatch, tmp_path, options, cores):
     monkeypatch.setattr("unisono.strategies.asynchronous.arena.usable_cores", lambda: cores)
     monkeypatch.setattr("unisono.train.closing.shard_price", lambda *given: 1.0)
-    recipe = replace(RECIPE, **options)
-    most = FAULTS if recipe.respawn else recipe.ranks - 1
-    kinds = (KILL, KILL, STOP, TWICE, WHILE_STOPPED) if recipe.respawn else (KILL, STOP)
+    recipe = RECIPE.with_options(**options)
+    most = FAULTS if recipe.faults.respawn else recipe.ranks.count - 1
+    kinds = (KILL, KILL, STOP, TWICE, WHILE_STOPPED) if recipe.faults.respawn else (KILL, STOP)
     habits = Habits(per_second=12, most=most, kinds=kinds, stop_s=0.02)
     mark = wait_for_a_fault(monkeypatch)
     with Run(partial(work, recipe), tmp_path / "log") as run:
-        faults = torment(run, random.Random(recipe.ranks + cores), habits)
+        faults = torment(run, random.Random(recipe.ranks.count + cores), habits)
         run.running(90.0)  # for a crowded machine
         assert run.status is not None, f"it hangs after {faults}"
         assert run.code() == 0, (tmp_path / "log").read_text()

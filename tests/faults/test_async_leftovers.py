@@ -7,7 +7,6 @@ import os
 import signal
 import struct
 import termios
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -44,7 +43,7 @@ def write_order(path: Path, epochs: int = 1) -> str:
 
 @pytest.mark.parametrize("respawn", [True, False])
 def test_a_recorded_order_that_lost_a_worker_is_given_up_for_the_epoch(monkeypatch, tmp_path, respawn):
-    recipe = replace(RECIPE, order=write_order(tmp_path / "pushes.csv"), respawn=respawn)
+    recipe = RECIPE.with_options(order=write_order(tmp_path / "pushes.csv"), respawn=respawn)
     knife = Knife(3, 2, "before").into(monkeypatch, Worker, "_compute")
     sha256, log, events = run(recipe)
     assert knife.struck
@@ -70,7 +69,7 @@ def test_a_clerk_dies_while_it_clears_the_sums_of_the_epoch_before(monkeypatch):
         opened(desk, *given)
 
     monkeypatch.setattr(Desk, "open", open_with)
-    _, _, events = run(replace(RECIPE, epochs=2))  # which looks at the second one's batches
+    _, _, events = run(RECIPE.with_options(epochs=2))  # which looks at the second one's batches
     assert mark[0]
     assert deaths(events) == [0]
 
@@ -88,7 +87,7 @@ def test_who_has_done_its_share_greets_before_it_takes_a_dead_ones(monkeypatch):
         compute(worker, *given)
 
     monkeypatch.setattr(Worker, "_compute", dies_last)
-    recipe = replace(RECIPE, order="free", max_staleness="none", respawn=False)
+    recipe = RECIPE.with_options(order="free", max_staleness="none", respawn=False)
     sha256, log, events = run(recipe)
     assert deaths(events) == [3]
     for rank in (2, 4):
@@ -112,7 +111,7 @@ def test_gradients_that_were_collected_and_not_applied_are_not_done(monkeypatch,
         os.setpgid(0, group[0])
         return lived(team, slot, *rest)
 
-    recipe = replace(RECIPE, staleness_rule="softsync", respawn=False, masters=1, ranks=4)
+    recipe = RECIPE.with_options(staleness_rule="softsync", respawn=False, masters=1, ranks=4)
     team = Team(prepare(recipe), Places(snapshots=tmp_path))
     lived, group = Team._live, [0]
     child = os.fork()  # whose group all ranks join, so that they die together
@@ -176,7 +175,7 @@ def test_who_waits_with_a_pen_in_hand_puts_it_down_before_it_stands_still(monkey
     monkeypatch.setattr(Worker, "_post", die_half_way)
     monkeypatch.setattr(AsyncArena, "_linger", linger)
     monkeypatch.setattr(Pens, "give_back", give_back)
-    recipe = replace(RECIPE, order="free")
+    recipe = RECIPE.with_options(order="free")
     sha256, log, events = run(recipe)
     assert marks[0], "rank 3 died while rank 4 waited for it"
     assert not marks[2], "a pen was there twice"
@@ -196,7 +195,7 @@ def test_who_is_dead_and_not_replaced_counts_nothing_in_later_epochs(monkeypatch
 
     monkeypatch.setattr(Worker, "_compute", dies)
     records = []
-    recipe = replace(RECIPE, respawn=False, epochs=3, clip=1e-6)
+    recipe = RECIPE.with_options(respawn=False, epochs=3, clip=1e-6)
     Team(prepare(recipe), Places()).train(
         lambda rank, value: records.append(value) if isinstance(value, EpochRecord) else None
     )
@@ -230,7 +229,7 @@ def test_a_record_that_cannot_be_repeated_is_refused(monkeypatch, tmp_path, resp
             wait_until(came, 20.0)  # so that something is left for it
         compute(worker, *given)
 
-    recipe = replace(RECIPE, order="free", epochs=2, respawn=respawn)
+    recipe = RECIPE.with_options(order="free", epochs=2, respawn=respawn)
     job = prepare(recipe)
     with RunDirectory.make(str(tmp_path / "run"), job.recipe) as directory, monkeypatch.context() as patch:
         patch.setattr(Worker, "_compute", dies)
@@ -241,7 +240,7 @@ def test_a_record_that_cannot_be_repeated_is_refused(monkeypatch, tmp_path, resp
         )
     assert mark[0]
     order = str(tmp_path / "run" / "pushes.csv")
-    again = replace(recipe, order=order)
+    again = recipe.with_options(order=order)
     with open(order, newline="") as file:
         disturbed = any(int(row["greeted"]) for row in csv.DictReader(file))
     if respawn:
@@ -249,6 +248,6 @@ def test_a_record_that_cannot_be_repeated_is_refused(monkeypatch, tmp_path, resp
     if disturbed:
         with pytest.raises(UserError, match=r"in the middle of epoch 2(.|\n)*give --epochs 1"):
             prepare(again)
-        run(replace(again, epochs=1))
+        run(again.with_options(epochs=1))
     else:
         assert run(again)[0] == next(found for found in outcome.results.values() if found)["weights_sha256"]

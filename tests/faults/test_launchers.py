@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -24,7 +23,7 @@ from unisono.train.resuming import recipe_of
 from unisono.train.snapshots.finding import listed, require_newest
 
 EPOCHS = 100
-RECIPE = Recipe(epochs=EPOCHS, ranks=2, model="bn-mlp")
+RECIPE = Recipe.from_options(epochs=EPOCHS, ranks=2, model="bn-mlp")
 TRAIN = [sys.executable, "-m", "unisono", "train"]
 OPTIONS = [
     "--epochs",
@@ -44,7 +43,7 @@ with_torch = pytest.mark.skipif(not find_spec("torch"), reason="torch is not ins
 
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory) -> str:
-    return run_recipe(replace(RECIPE, out=str(tmp_path_factory.mktemp("quiet") / "run")))["weights_sha256"]
+    return run_recipe(RECIPE.with_options(out=str(tmp_path_factory.mktemp("quiet") / "run")))["weights_sha256"]
 
 
 class Launch:
@@ -140,7 +139,7 @@ def test_mpirun_asked_to_end_then_killed_then_resumed_elsewhere(tmp_path, expect
 @with_mpi
 def test_mpirun_replicas_go_on_with_the_same_bits(tmp_path, killable_mpi):
     run, way = tmp_path / "run", ["--allreduce", "ring", "--transport", "mpi", "--epochs", "40", "--slow", "0:30"]
-    quiet = run_recipe(replace(RECIPE, allreduce="ring", epochs=40, out=str(tmp_path / "quiet")))
+    quiet = run_recipe(RECIPE.with_options(allreduce="ring", epochs=40, out=str(tmp_path / "quiet")))
     with Launch(mpirun(2, [*TRAIN, "--model", "bn-mlp", *way, "--out", str(run)]), killable_mpi) as launch:
         launch.until("epoch 2/")
         launch.rank(1).send_signal(signal.SIGTERM)

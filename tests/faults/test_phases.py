@@ -26,7 +26,7 @@ def test_around_every_meeting_of_a_plain_step(monkeypatch, phase, rank, when):
 
 
 @pytest.mark.parametrize(("at", "rank", "when"), [*products((MARK, UPDATE), RANKS, WHEN)])
-@pytest.mark.parametrize("recipe", [SMALL, PLAIN], ids=lambda recipe: recipe.optimizer)
+@pytest.mark.parametrize("recipe", [SMALL, PLAIN], ids=lambda recipe: recipe.learning.optimizer)
 def test_around_and_in_the_middle_of_an_update(monkeypatch, recipe, at, rank, when):
     trial(monkeypatch, recipe, Fault(rank, at, when, position=2)).check(quiet(recipe))
 

@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -19,7 +18,7 @@ from unisono.runs.course import run_recipe
 from unisono.train.resuming import recipe_of
 from unisono.train.snapshots.finding import require_newest
 
-RECIPE = Recipe(epochs=60, ranks=3, model="bn-mlp")
+RECIPE = Recipe.from_options(epochs=60, ranks=3, model="bn-mlp")
 OPTIONS = ["--epochs", "60", "--ranks", "3", "--model", "bn-mlp"]
 COMMAND = [sys.executable, "-m", "unisono", "train", *OPTIONS]
 
@@ -43,7 +42,7 @@ def command(out: Path, slow: str = "0:40") -> Iterator[tuple[subprocess.Popen, l
 
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory) -> str:
-    return run_recipe(replace(RECIPE, out=str(tmp_path_factory.mktemp("quiet") / "run")))["weights_sha256"]
+    return run_recipe(RECIPE.with_options(out=str(tmp_path_factory.mktemp("quiet") / "run")))["weights_sha256"]
 
 
 @pytest.mark.parametrize(

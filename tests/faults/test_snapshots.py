@@ -38,7 +38,7 @@ def test_a_snapshot_is_of_one_moment(monkeypatch, tmp_path, faults):
     assert listed(tmp_path)
     monkeypatch.undo()
     for path in listed(tmp_path)[-2:]:
-        resumed = run(replace(recipe, ranks=2), snapshot=verified(path))
+        resumed = run(recipe.with_options(ranks=2), snapshot=verified(path))
         assert resumed.sha256 == quiet(recipe).sha256
         assert resumed.epochs[0] == quiet(recipe).epochs[0]
 

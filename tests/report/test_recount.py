@@ -55,7 +55,9 @@ def test_of_a_resumed_run_only_what_the_summary_timed_is_counted(tmp_path):
 
 @pytest.mark.parametrize(("before", "after"), [(4, 3), (2, 3), (3, 1)])
 def test_a_run_that_was_resumed_on_other_ranks_keeps_its_verdict(before, after, tmp_path):
-    with RunDirectory.make(str(tmp_path / "run"), Recipe(epochs=8, ranks=after, shards=after)) as directory:
+    with RunDirectory.make(
+        str(tmp_path / "run"), Recipe.from_options(epochs=8, ranks=after, shards=after)
+    ) as directory:
         for epoch in range(1, 9):
             directory.add(record_of(epoch, 8, before if epoch <= 5 else after), PARAMETERS)
         summary = summary_of(8, after) | {"resumed_from": "snapshots/5", "epochs_timed": 3, "takeovers": 0}
@@ -88,7 +90,7 @@ def test_steps_are_known_without_a_summary(tmp_path):
 def test_replicas_were_dealt_the_steps_up_to_their_last_meeting(tmp_path):
     # 64 samples in batches of 8 and shards of 4: eight steps, of which the last two were walked alone.
     path = make(tmp_path / "run", epochs=1, ranks=2, global_batch=8)
-    recipe = (path / "recipe.toml").read_text().replace('strategy = "sync"', 'strategy = "local"')
+    recipe = (path / "recipe.toml").read_text().replace('name = "sync"', 'name = "local"')
     (path / "recipe.toml").write_text(recipe.replace('sync_every = ""', "sync_every = 3"))
     run = unisono.load(path)
     assert dealt_to(run, 2) == [0.5, 0.5]

@@ -3,7 +3,6 @@
 import re
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -59,12 +58,12 @@ def test_a_column_that_no_run_has_is_a_mistake_and_the_columns_are_listed(tmp_pa
 
 
 def test_the_columns_that_a_run_may_have_are_those_that_runs_write(tmp_path):
-    recipe = Recipe(
+    recipe = Recipe.from_options(
         ranks=2, epochs=1, model="mlp:8", batch_size=16, data="synthetic:classes=4,rows=64,features=8,test_rows=32"
     )
     metrics, ranks = {"sent_bytes_per_step"}, set()  # which only several machines write
     for name, options in {"sync": {}, "held out": {"validation": 0.25}, "async": {"strategy": "async"}}.items():
-        run_recipe(replace(recipe, out=str(tmp_path / name), **options))
+        run_recipe(recipe.with_options(out=str(tmp_path / name), **options))
         found = unisono.load(tmp_path / name)
         metrics |= set(found.metrics)
         ranks |= {column for column in found.ranks if ":" not in column}  # of each parameter

@@ -15,9 +15,9 @@ from unisono.report.scale_plot import plot
 def made(rates: dict[int, list[float]], *, cores: int = 8, weak: bool = False, **changed):
     cells = cells_of_grid(Recipe(), ",".join(f"1x{ranks}" for ranks in rates), weak=weak)
     records = [
-        record_of(cell, repeat, rate, **(changed if cell.recipe.ranks > 1 else {}))
+        record_of(cell, repeat, rate, **(changed if cell.recipe.ranks.count > 1 else {}))
         for cell in cells
-        for repeat, rate in enumerate(rates[cell.recipe.ranks])
+        for repeat, rate in enumerate(rates[cell.recipe.ranks.count])
     ]
     return cells, records, rows_of(cells, records, weak=weak, cores=cores)
 

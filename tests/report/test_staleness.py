@@ -81,7 +81,9 @@ def test_one_update_is_no_plural():
 
 
 def test_the_opening():
-    line = opening_line(Recipe(strategy="async", ranks=4, masters=1, batch_size=16, order="round-robin"), 3750)
+    line = opening_line(
+        Recipe.from_options(strategy="async", ranks=4, masters=1, batch_size=16, order="round-robin"), 3750
+    )
     assert line == (
         "asynchronous: 1 master, 3 workers, rule safe; 3,750 pushes of 16 samples an epoch, dealt static, order in "
         "turn: same bits every time"

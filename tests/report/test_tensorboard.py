@@ -112,19 +112,19 @@ def test_a_disk_that_is_full_for_a_while_loses_nothing(tmp_path):
 def test_without_the_package_nothing_is_begun(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorboardX.record_writer", None)
     with pytest.raises(UserError, match=r"pip install '\.\[tensorboard\]' in unisono's repository, or leave"):
-        Recorder(prepare(Recipe(tensorboard=True, out=str(tmp_path / "run"))), "shm")
+        Recorder(prepare(Recipe.from_options(tensorboard=True, out=str(tmp_path / "run"))), "shm")
     assert not (tmp_path / "run").exists()
 
 
 def test_a_mistake_that_is_found_at_the_start_leaves_no_directory(tmp_path):
-    job = prepare(Recipe(tensorboard=True, out=str(tmp_path / "run")))
+    job = prepare(Recipe.from_options(tensorboard=True, out=str(tmp_path / "run")))
     with pytest.raises(UserError, match="too little memory"), Recorder(job, "shm"):
         raise UserError("too little memory")
     assert not (tmp_path / "run").exists()
 
 
 def test_trouble_is_told_and_the_training_goes_on(tmp_path, capsys):
-    job = prepare(Recipe(epochs=2, tensorboard=True, out=str(tmp_path / "run")))
+    job = prepare(Recipe.from_options(epochs=2, tensorboard=True, out=str(tmp_path / "run")))
     shares = [[0.5] * len(job.model().layout.names)] * 2
     with Recorder(job, "shm") as recorder:
         (recorder.path / "tensorboard").write_text("in the way")

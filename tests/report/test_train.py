@@ -12,7 +12,7 @@ SETTING = Setting("NumPy", "shm", 2, ["here", "here"])
 
 
 def test_the_opening_tells_the_world():
-    assert opening(prepare(Recipe(ranks=2, epochs=1)), SETTING).splitlines() == [
+    assert opening(prepare(Recipe.from_options(ranks=2, epochs=1)), SETTING).splitlines() == [
         "unisono train: mlp:64 on digits, 1,442 samples; NumPy engine, shm arena, 2 ranks x 1 thread on 1 host, "
         "2 cores",
         "8 shards: same bits on 1-8 ranks; global batch 64, 23 steps an epoch",
@@ -21,7 +21,7 @@ def test_the_opening_tells_the_world():
 
 def test_nothing_is_promised_on_a_processor_that_was_seen_to_break_it():
     setting = replace(SETTING, dependences=["the position in a group of 2"])
-    told = opening(prepare(Recipe(ranks=2, epochs=1)), setting).splitlines()
+    told = opening(prepare(Recipe.from_options(ranks=2, epochs=1)), setting).splitlines()
     assert told[1] == "8 shards: bits may differ on other numbers of ranks; global batch 64, 23 steps an epoch"
     assert told[2] == "Warning: on this processor the bits of a shard depend on the position in a group of 2."
     assert told[3].startswith("HINT: unisono doctor")
@@ -31,20 +31,23 @@ def test_nothing_is_promised_on_a_processor_that_was_seen_to_break_it():
     ("recipe", "line"),
     [
         (
-            Recipe(shards=100),
+            Recipe.from_options(shards=100),
             "100 shards, 36 of them empty (a batch has 64): same bits on 1-64 ranks; "
             "global batch 64, 23 steps an epoch",
         ),
         (
-            Recipe(batch_size=1, ranks=1),
+            Recipe.from_options(batch_size=1, ranks=1),
             "1 shard: same bits on 1 rank; global batch 1, 1442 steps an epoch",
         ),
         (
-            Recipe(batch_size=10**6),
+            Recipe.from_options(batch_size=10**6),
             "8 shards: same bits on 1-8 ranks; the batch is all 1,442 samples, 1 step an epoch",
         ),
-        (Recipe(batch_size=1442), "8 shards: same bits on 1-8 ranks; global batch 1442, 1 step an epoch"),
-        (Recipe(batch_size="full"), "8 shards: same bits on 1-8 ranks; global batch 1442, 1 step an epoch"),
+        (Recipe.from_options(batch_size=1442), "8 shards: same bits on 1-8 ranks; global batch 1442, 1 step an epoch"),
+        (
+            Recipe.from_options(batch_size="full"),
+            "8 shards: same bits on 1-8 ranks; global batch 1442, 1 step an epoch",
+        ),
     ],
 )
 def test_no_more_ranks_are_promised_than_have_work_and_no_larger_batch_than_there_is(recipe, line):
@@ -52,14 +55,14 @@ def test_no_more_ranks_are_promised_than_have_work_and_no_larger_batch_than_ther
 
 
 def test_hosts_are_named_if_there_are_several_and_left_out_if_unknown():
-    job = prepare(Recipe(ranks=2))
+    job = prepare(Recipe.from_options(ranks=2))
     assert "on 2 hosts (a, b), 2 cores" in opening(job, replace(SETTING, hosts=["a", "b", "a"]))
     assert "host" not in opening(job, replace(SETTING, hosts=None))
 
 
 def test_the_device_of_each_rank_is_named():
-    job = prepare(Recipe(ranks=4))
-    job = replace(job, recipe=replace(job.recipe, strategy="ddp"))
+    job = prepare(Recipe.from_options(ranks=4))
+    job = replace(job, recipe=job.recipe.with_options(strategy="ddp"))
     for devices, told in (
         (["cpu"] * 4, "ddp over nccl, cpu for every rank, 4 ranks"),
         (
@@ -74,14 +77,17 @@ def test_the_device_of_each_rank_is_named():
 @pytest.mark.parametrize(
     ("recipe", "note"),
     [
-        (Recipe(ranks=5), "8 shards do not divide among 5 ranks: some will wait; 4 ranks would be as fast."),
-        (Recipe(ranks=3), "8 shards do not divide among 3 ranks: some will wait."),
         (
-            Recipe(batch_size=10**6),
+            Recipe.from_options(ranks=5),
+            "8 shards do not divide among 5 ranks: some will wait; 4 ranks would be as fast.",
+        ),
+        (Recipe.from_options(ranks=3), "8 shards do not divide among 3 ranks: some will wait."),
+        (
+            Recipe.from_options(batch_size=10**6),
             "a batch of 1000000 in 8 shards has 125000 samples a shard, so that 1 of them holds all; --batch-size full",
         ),
-        (Recipe(batch_size_per_rank=32), "--scale-lr linear may help"),
-        (Recipe(allreduce="ring"), "other bits on other numbers of ranks"),
+        (Recipe.from_options(batch_size_per_rank=32), "--scale-lr linear may help"),
+        (Recipe.from_options(allreduce="ring"), "other bits on other numbers of ranks"),
     ],
 )
 def test_what_to_know_is_noted(recipe, note):

@@ -26,7 +26,7 @@ from unisono.trust import Trust
 
 pytestmark = pytest.mark.usefixtures("no_price")
 
-RECIPE = Recipe(
+RECIPE = Recipe.from_options(
     model="mlp:8", data="synthetic:classes=4,rows=64,features=8,test_rows=32", epochs=1, batch_size=16, ranks=1
 )
 STEPS = ["connect", "from_first", "prepare", "restore", "allocation", "from_first", "train", "left"]
@@ -78,7 +78,7 @@ class NotingHost(Host):
 
 def test_the_steps_of_a_run(tmp_path, capsys):
     host = NotingHost()
-    course = Course(replace(RECIPE, out=str(tmp_path / "run")), host)
+    course = Course(RECIPE.with_options(out=str(tmp_path / "run")), host)
     course.run()
     assert host.asked == STEPS
     assert course.path == tmp_path / "run"
@@ -91,20 +91,22 @@ def test_the_steps_of_a_run(tmp_path, capsys):
 def test_what_fails_before_the_record_is_opened_leaves_nothing(step, tmp_path):
     host = NotingHost(step, UnisonoError("no"))
     with pytest.raises(UnisonoError, match="no"):
-        Course(replace(RECIPE, out=str(tmp_path / "run")), host).run()
+        Course(RECIPE.with_options(out=str(tmp_path / "run")), host).run()
     assert host.asked == [*STEPS[: STEPS.index(step) + 1], "left"]
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_mistake_that_is_found_before_the_first_epoch_leaves_nothing(tmp_path):
     with pytest.raises(UserError, match="too little memory"):
-        Course(replace(RECIPE, out=str(tmp_path / "run")), NotingHost("train", UserError("too little memory"))).run()
+        Course(
+            RECIPE.with_options(out=str(tmp_path / "run")), NotingHost("train", UserError("too little memory"))
+        ).run()
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_rank_that_fails_is_told_with_what_was_reached(tmp_path):
     error = RankFailed(0, "was killed by SIGKILL")
-    course = Course(replace(RECIPE, out=str(tmp_path / "run")), NotingHost("train", error))
+    course = Course(RECIPE.with_options(out=str(tmp_path / "run")), NotingHost("train", error))
     with pytest.raises(UnisonoError, match=rf"^rank 0: was killed by SIGKILL\nWhat was reached is in {tmp_path}/run$"):
         course.run()
     assert course.summary is None

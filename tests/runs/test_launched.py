@@ -44,7 +44,7 @@ class Slow(io.StringIO):
 def test_nobody_leaves_a_run_that_was_asked_to_end_before_the_first_rank_has_said_how_to_go_on(tmp_path):
     """Launchers end everybody when the first one leaves."""
     left, outrun = tmp_path / "left", tmp_path / "outrun"
-    recipe = Recipe(
+    recipe = Recipe.from_options(
         ranks=3, epochs=4, model="mlp:8", batch_size=16, out=str(tmp_path / "run"),
         data="synthetic:classes=4,rows=64,features=8,test_rows=32",
     )  # fmt: skip
@@ -73,6 +73,6 @@ def test_nobody_leaves_a_run_that_was_asked_to_end_before_the_first_rank_has_sai
     (first, told, _), *_ = found = unisono.run(work, 3, timeout_s=60.0)
     assert first == RESUME_ME
     assert [[code, said] for code, _, said in found] == [[RESUME_ME, True]] * 3
-    assert f"HINT: go on with unisono train --resume {recipe.out}" in told
+    assert f"HINT: go on with unisono train --resume {recipe.output.directory}" in told
     assert left.exists()
     assert not outrun.exists()

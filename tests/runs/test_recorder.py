@@ -30,7 +30,7 @@ TRACEBACK = 'Traceback (most recent call last):\n  File "mine.py", line 7, in fo
 
 @pytest.fixture
 def job(tmp_path) -> Job:
-    return prepare(Recipe(epochs=2, out=str(tmp_path / "run")))
+    return prepare(Recipe.from_options(epochs=2, out=str(tmp_path / "run")))
 
 
 def record(job: Job, epoch: int) -> EpochRecord:
@@ -46,7 +46,7 @@ def record(job: Job, epoch: int) -> EpochRecord:
 
 
 def summary_of(job: Job) -> dict:
-    return json.loads((Path(job.recipe.out) / "summary.json").read_text())
+    return json.loads((Path(job.recipe.output.directory) / "summary.json").read_text())
 
 
 def test_a_run_from_opening_to_verdict(job, capsys):
@@ -73,7 +73,7 @@ def test_a_run_from_opening_to_verdict(job, capsys):
 
 def test_a_regression_has_no_accuracy(tmp_path, capsys):
     data = "synthetic:regression,rows=100,features=3"
-    job = prepare(Recipe(model="linear", data=data, epochs=1, out=str(tmp_path / "run")))
+    job = prepare(Recipe.from_options(model="linear", data=data, epochs=1, out=str(tmp_path / "run")))
     with Recorder(job, "shm") as recorder:
         recorder.add(record(job, 1))
         summary = recorder.finish(FOUND)
@@ -83,7 +83,7 @@ def test_a_regression_has_no_accuracy(tmp_path, capsys):
 
 
 def test_log_ranks_come_before_their_epoch(tmp_path, capsys):
-    job = prepare(Recipe(epochs=2, log_ranks=True, out=str(tmp_path / "run")))
+    job = prepare(Recipe.from_options(epochs=2, log_ranks=True, out=str(tmp_path / "run")))
     with Recorder(job, "shm") as recorder:
         recorder.add(record(job, 1))
         recorder.finish(FOUND)
@@ -165,14 +165,14 @@ def failing(job: Job, error: BaseException, epochs: int, *events: Event) -> None
 @pytest.mark.parametrize("error", [UserError("too little memory"), RankFailed(1, "too little memory", exit_code=2)])
 def test_a_mistake_that_is_found_at_the_start_leaves_no_directory(job, error):
     failing(job, error, epochs=0)
-    assert not Path(job.recipe.out).exists()
+    assert not Path(job.recipe.output.directory).exists()
 
 
 @pytest.mark.parametrize("path", [None, "snapshots/1"])
 def test_a_mistake_that_is_found_after_a_snapshot_leaves_it_with_its_recipe(job, path):
     event = SnapshotFailed(1, "the disk is full") if path is None else SnapshotWritten(1, path, "the disk is full")
     failing(job, UserError("too little memory"), 0, event)
-    assert (Path(job.recipe.out) / "recipe.toml").exists() == (path is not None)
+    assert (Path(job.recipe.output.directory) / "recipe.toml").exists() == (path is not None)
 
 
 @pytest.mark.parametrize(
@@ -202,7 +202,7 @@ def test_an_exception_beside_the_recorder_is_told_whole_and_a_rank_of_another_la
 @pytest.mark.parametrize(("engine", "told"), [("torch", True), ("numpy", False)])
 def test_the_version_of_torch_is_told_of_runs_that_compute_with_it(engine, told, tmp_path):
     pytest.importorskip("torch")
-    job = prepare(Recipe(engine=engine, out=str(tmp_path / "run")))
+    job = prepare(Recipe.from_options(engine=engine, out=str(tmp_path / "run")))
     with Recorder(job, "shm") as recorder:
         recorder.fail("it ended")
     assert ("torch" in summary_of(job)["machine"]) == told
@@ -236,7 +236,7 @@ def test_nobody_else_gets_the_directory_before_its_summary_is_there(job, error, 
     monkeypatch.setattr(rundir.RunDirectory, "finish", watched)
     failing(job, error, epochs=1)
     assert found == [True]
-    assert not held(Path(job.recipe.out))
+    assert not held(Path(job.recipe.output.directory))
 
 
 def test_a_recorder_that_cannot_begin_keeps_nobody_away(job, monkeypatch):
@@ -246,13 +246,13 @@ def test_a_recorder_that_cannot_begin_keeps_nobody_away(job, monkeypatch):
     monkeypatch.setattr("unisono.runs.recorder.opening", fail)
     with pytest.raises(UnicodeEncodeError) as caught:
         Recorder(job, "shm")
-    assert not held(Path(job.recipe.out)), caught  # whose traceback holds the recorder
+    assert not held(Path(job.recipe.output.directory)), caught  # whose traceback holds the recorder
 
 
 @pytest.mark.parametrize(("model", "more"), [("mlp:64", ""), ("mine.py:net", " --allow-change model")])
 def test_an_exception_in_the_users_own_code_says_where_to_go_on(job, model, more):
     with Recorder(job, "shm") as recorder:
-        recorder._job = replace(job, recipe=replace(job.recipe, model=model))
+        recorder._job = replace(job, recipe=job.recipe.with_options(model=model))
         error = RankFailed(1, TRACEBACK, kind="ValueError", traceback=True)
         assert str(fail_of(error, recorder)) == f"rank 1: {TRACEBACK.rstrip()}\nWhat was reached is in {recorder.path}"
         (recorder.path / "snapshots" / "000001-000000000003").mkdir(parents=True)

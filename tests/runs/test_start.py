@@ -16,7 +16,9 @@ def test_files_that_are_not_here_are_found_where_the_run_was_started(tmp_path, m
     np.savez(tmp_path / "first" / "own.npz", train_x=x, train_y=y, test_x=x, test_y=y)
     monkeypatch.chdir(tmp_path / "first")
     run = str(tmp_path / "run")
-    run_recipe(Recipe(model="mlp:4", data="own.npz", epochs=1, batch_size=16, snapshot_every="1epoch", out=run))
+    run_recipe(
+        Recipe.from_options(model="mlp:4", data="own.npz", epochs=1, batch_size=16, snapshot_every="1epoch", out=run)
+    )
     monkeypatch.chdir(tmp_path / "second")
     snapshots: list[Snapshot] = []
     capsys.readouterr()

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("no_price")
 SMALL = {
     "model": "mlp:8", "data": "synthetic:classes=4,rows=64,features=8,test_rows=32", "epochs": 2, "batch_size": 16,
 }  # fmt: skip
-RECIPE = unisono.Recipe(**SMALL)
+RECIPE = unisono.Recipe.from_options(**SMALL)
 
 
 @pytest.fixture(autouse=True)
@@ -40,7 +40,7 @@ def test_a_recipe_a_file_and_options_train_the_same_bits_as_the_command(tmp_path
         unisono.train(Path("mine.toml"), ranks=1, quiet=True),
         unisono.train("mine.toml", out=tmp_path / "there", quiet=True),
         unisono.train(**SMALL, ranks=3, quiet=True),
-        unisono.train(replace(RECIPE, epochs=7), epochs=2, quiet=True),
+        unisono.train(RECIPE.with_options(epochs=7), epochs=2, quiet=True),
     ]
     command = [sys.executable, "-m", "unisono", "train", "mine.toml", "--out", "command"]
     subprocess.run(command, check=True, capture_output=True, timeout=60)
@@ -130,7 +130,7 @@ def test_code_that_a_file_names_elsewhere_needs_trust(tmp_path, monkeypatch):
         "    x = np.arange(256, dtype=np.float32).reshape(64, 4) / 256\n"
         "    return {'train_x': x, 'train_y': np.arange(64) % 2, 'test_x': x, 'test_y': np.arange(64) % 2}\n"
     )
-    recipe = replace(RECIPE, data=f"{code}:load")
+    recipe = RECIPE.with_options(data=f"{code}:load")
     (tmp_path / "here").mkdir()
     recipe.save(tmp_path / "here" / "theirs.toml")
     monkeypatch.chdir(tmp_path / "here")

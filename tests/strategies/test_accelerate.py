@@ -56,7 +56,7 @@ def test_all_ranks_stop_early_at_once(found):
 def test_without_the_package_there_is_a_hint(monkeypatch):
     monkeypatch.setattr(external, "find_spec", lambda name: None if name == "accelerate" else object())
     with pytest.raises(UserError) as error:
-        resolve(Recipe(strategy="accelerate"))
+        resolve(Recipe.from_options(strategy="accelerate"))
     assert "--strategy accelerate needs the package accelerate" in str(error.value)
     assert "pip install -c constraints.txt '.[accelerate]' in unisono's repository" in str(error.value)
-    assert resolve(Recipe(strategy="ddp", device="cpu")).engine == "torch"
+    assert resolve(Recipe.from_options(strategy="ddp", device="cpu")).model.engine == "torch"

@@ -170,7 +170,14 @@ def test_what_torch_says_is_put_in_words_that_help(said, message):
 
 
 def test_options_of_take_over_change_nothing():
-    recipe = Recipe(strategy="ddp", ranks=3, device="cpu", respawn=False, max_restarts=0, stall_timeout=9.0)
+    recipe = Recipe.from_options(
+        strategy="ddp", ranks=3, device="cpu", respawn=False, max_restarts=0, stall_timeout=9.0
+    )
     resolved = resolve(recipe)
-    assert (resolved.shards, resolved.engine, resolved.allreduce, resolved.device) == (3, "torch", "native", "cpu")
+    assert (resolved.ranks.shards, resolved.model.engine, resolved.strategy.allreduce, resolved.strategy.device) == (
+        3,
+        "torch",
+        "native",
+        "cpu",
+    )
     assert resolve(resolved) == resolved  # the recipe that was written gives the same run

@@ -41,15 +41,15 @@ def test_ranks_that_chose_differently_are_refused():
 def test_a_recipe_on_a_machine_with_two_gpus(monkeypatch, strategy):
     monkeypatch.setattr(external, "_gpus", lambda: 2)
     monkeypatch.setattr(external, "find_spec", lambda name: object())
-    recipe = registry.resolve(Recipe(strategy=strategy, ranks=2))
-    assert recipe.device == "cuda"
+    recipe = registry.resolve(Recipe.from_options(strategy=strategy, ranks=2))
+    assert recipe.strategy.device == "cuda"
     spec = registry.of(recipe)
     spec.check_devices(recipe)
     assert spec.devices(recipe, range(2)) == ["cuda:0", "cuda:1"]
     assert spec.transport(recipe, "shm") == "nccl"
-    assert registry.resolve(Recipe(strategy=strategy, ranks=2, device="cpu")).device == "cpu"
+    assert registry.resolve(Recipe.from_options(strategy=strategy, ranks=2, device="cpu")).strategy.device == "cpu"
     with pytest.raises(UserError, match="3 ranks on this node, and torch sees 2 GPUs"):
-        spec.check_devices(registry.resolve(Recipe(strategy=strategy, ranks=3)))
-    sync = registry.resolve(Recipe(ranks=3))
+        spec.check_devices(registry.resolve(Recipe.from_options(strategy=strategy, ranks=3)))
+    sync = registry.resolve(Recipe.from_options(ranks=3))
     registry.of(sync).check_devices(sync)
     assert registry.of(sync).devices(sync, range(3)) == []

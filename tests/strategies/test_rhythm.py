@@ -36,5 +36,5 @@ def test_what_the_module_says_of_itself():
 
 
 def test_the_number_of_steps_is_filled_in():
-    assert resolve_local(Recipe(strategy="local")).sync_every == 16
-    assert resolve_local(Recipe(strategy="local", sync_every=1)).sync_every == 1
+    assert resolve_local(Recipe.from_options(strategy="local")).strategy.sync_every == 16
+    assert resolve_local(Recipe.from_options(strategy="local", sync_every=1)).strategy.sync_every == 1

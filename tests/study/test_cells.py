@@ -4,7 +4,7 @@ import pytest
 
 from unisono.errors import UserError
 from unisono.recipe import Recipe
-from unisono.recipe_reading import load
+from unisono.recipe.reading import load
 from unisono.study.cells import cells_of, over
 
 
@@ -27,13 +27,18 @@ def test_several_variations_make_up_their_product():
 
 def test_options_may_vary_together():
     cells = cells_of(Recipe(), [over("strategy+ranks=sync+1,async+4")])
-    assert [(cell.recipe.strategy, cell.recipe.ranks) for cell in cells] == [("sync", 1), ("async", 4)]
+    assert [(cell.recipe.strategy.name, cell.recipe.ranks.count) for cell in cells] == [("sync", 1), ("async", 4)]
     assert cells[1].name == "strategy=async ranks=4"
 
 
 def test_values_are_of_the_options_types():
     (cell,) = cells_of(Recipe(), [over("lr=1"), over("batch-size=full"), over("drop_last=yes"), over("num_gpus=3")])
-    assert (cell.recipe.lr, cell.recipe.batch_size, cell.recipe.drop_last, cell.recipe.ranks) == (1.0, "full", True, 3)
+    assert (
+        cell.recipe.learning.lr,
+        cell.recipe.learning.batch_size,
+        cell.recipe.learning.drop_last,
+        cell.recipe.ranks.count,
+    ) == (1.0, "full", True, 3)
 
 
 def test_values_with_commas_are_separated_by_a_bar():
@@ -42,14 +47,14 @@ def test_values_with_commas_are_separated_by_a_bar():
 
 def test_a_batch_of_all_ranks_goes_before_one_of_each():
     (cell,) = cells_of(load("r4", {}), [over("batch_size=1024")])
-    assert (cell.recipe.batch_size, cell.recipe.batch_size_per_rank) == (1024, 0)
+    assert (cell.recipe.learning.batch_size, cell.recipe.learning.batch_size_per_rank) == (1024, 0)
 
 
 def test_cells_that_differ_have_files_that_differ():
     cells = cells_of(Recipe(), [over("data=a/b,a-b"), over("seed=0,1")])
     assert len({cell.slug for cell in cells}) == len({cell.digest for cell in cells}) == 4
     assert all(re.fullmatch(r"[\w.=-]+", cell.slug) for cell in cells)
-    assert cells_of(Recipe(), [])[0].digest == cells_of(Recipe(out="elsewhere"), [])[0].digest
+    assert cells_of(Recipe(), [])[0].digest == cells_of(Recipe.from_options(out="elsewhere"), [])[0].digest
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from unisono.study.records import Records
 def test_other_code_is_another_study(tmp_path):
     code = tmp_path / "own.py"
     code.write_text("K = 0")
-    recipe = Recipe(model=f"{code}:net")
+    recipe = Recipe.from_options(model=f"{code}:net")
     before = inputs_of([recipe])
     os.utime(code, (1, 1))
     assert inputs_of([recipe]) == before  # touched, and the same
@@ -37,7 +37,7 @@ def test_a_module_that_own_code_imports_belongs_to_it(tmp_path, option):
     (tmp_path / "own.py").write_text("import helper")
     (tmp_path / "helper.py").write_text("K = 0")
     (tmp_path / "other.py").write_text("K = 0")
-    recipe = Recipe(**{option: f"{tmp_path}/own.py:make"})
+    recipe = Recipe.from_options(**{option: f"{tmp_path}/own.py:make"})
     before = inputs_of([recipe])
     (tmp_path / "other.py").write_text("K = 1")
     assert inputs_of([recipe]) == before
@@ -53,7 +53,7 @@ def test_a_module_that_own_code_imports_belongs_to_it(tmp_path, option):
 def test_a_plan_stays_where_it_was_begun(tmp_path):
     code = tmp_path / "own.py"
     code.write_text("K = 0")
-    cells = [Cell({}, Recipe(data=f"{code}:data"))]
+    cells = [Cell({}, Recipe.from_options(data=f"{code}:data"))]
     plan, again = (Plan("compare", cells, StudyOptions()) for _ in range(2))
     path = plan.path
     code.write_text("K = 1")
@@ -72,7 +72,7 @@ def folder(tmp_path) -> Path:
 
 def named(folder: Path, **values: str) -> list[str]:
     """The files that belong to such a recipe."""
-    return [str(Path(name).relative_to(folder)) for name in inputs_of([Recipe(**values)])["files"]]
+    return [str(Path(name).relative_to(folder)) for name in inputs_of([Recipe.from_options(**values)])["files"]]
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_the_home_directory_may_be_a_tilde(folder, monkeypatch):
 
 @pytest.mark.parametrize(("size", "time_ns"), [(1, 2), (2, 1)])
 def test_data_that_changed_in_size_or_time_are_other_data(folder, size, time_ns):
-    file, recipe = folder / "data/x.npy", Recipe(data=f"{folder}/data")
+    file, recipe = folder / "data/x.npy", Recipe.from_options(data=f"{folder}/data")
     os.utime(file, ns=(1, 1))
     before = inputs_of([recipe])
     assert inputs_of([recipe]) == before

@@ -1,7 +1,6 @@
 """Real runs of `unisono train`, small ones."""
 
 import os
-from dataclasses import replace
 
 import psutil
 import pytest
@@ -11,7 +10,7 @@ from unisono.recipe import Recipe
 from unisono.study.cells import Cell
 from unisono.study.process import read_summary, reason_of, run_cell
 
-SMALL = Recipe(epochs=1, ranks=2)
+SMALL = Recipe.from_options(epochs=1, ranks=2)
 
 
 def run(recipe: Recipe, folder, timeout_s: float = 100.0, **more):
@@ -29,7 +28,7 @@ def test_a_run_leaves_its_summary_and_its_lines(tmp_path):
 
 
 def test_a_recipe_that_cannot_be_is_a_reason(tmp_path):
-    record = run(replace(SMALL, precision="fp8"), tmp_path)
+    record = run(SMALL.with_options(precision="fp8"), tmp_path)
     assert (record["status"], record["exit_code"], record["summary"]) == ("failed", 2, {})
     assert "fp8" in record["reason"]
     assert "HINT" in record["error"]
@@ -37,7 +36,7 @@ def test_a_recipe_that_cannot_be_is_a_reason(tmp_path):
 
 
 def test_a_run_that_takes_too_long_is_ended(tmp_path):
-    record = run(replace(SMALL, epochs=100_000), tmp_path, timeout_s=0.05)
+    record = run(SMALL.with_options(epochs=100_000), tmp_path, timeout_s=0.05)
     assert record["status"] == "failed"
     assert record["exit_code"] is None
     assert record["reason"] == "it took longer than 0.05 s (--timeout-s) and was ended"
@@ -49,7 +48,7 @@ def test_a_run_that_closes_its_output_and_goes_on_is_a_record(tmp_path, monkeypa
         raise CommTimeout("it closed its output and went on")
 
     monkeypatch.setattr("unisono.study.process.Subprocess.wait", wait)
-    record = run(replace(SMALL, precision="fp8"), tmp_path)
+    record = run(SMALL.with_options(precision="fp8"), tmp_path)
     assert (record["status"], record["exit_code"]) == ("failed", None)
     assert record["reason"] == "it closed its output and went on"
 

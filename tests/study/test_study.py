@@ -2,7 +2,6 @@
 
 import json
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -32,9 +31,9 @@ def run(done, cell, recipe, path, timeout_s, on_line):
     done.append(cell.name)
     path.mkdir(parents=True)
     (path / "left").touch()
-    if cell.recipe.precision == "fp8":
+    if cell.recipe.model.precision == "fp8":
         return {"status": "failed", "reason": "no fp8", "error": "no fp8", "exit_code": 2, "elapsed_s": 0.1} | NOTHING
-    if cell.recipe.seed == 9:
+    if cell.recipe.learning.seed == 9:
         return {"status": "failed", "reason": "killed", "error": "", "exit_code": -9, "elapsed_s": 0.1} | NOTHING
     return {"status": "finished", "reason": "", "error": "", "exit_code": 0, "elapsed_s": 2.0, "summary": SUMMARY}
 
@@ -79,7 +78,7 @@ def test_half_a_line_and_half_a_run_are_done_again(tmp_path, runs):
 
 
 def test_a_recipe_that_cannot_be_is_run_once_and_does_not_end_the_study(tmp_path, runs):
-    bad = Cell({"precision": "fp8"}, replace(Recipe(), precision="fp8"))
+    bad = Cell({"precision": "fp8"}, Recipe().with_options(precision="fp8"))
     records = conduct(tmp_path, [bad, ONE], 2)
     assert runs == ["precision=fp8", "ranks=1", "ranks=1"]
     assert failure(records, bad) == "no fp8"
@@ -89,7 +88,7 @@ def test_a_recipe_that_cannot_be_is_run_once_and_does_not_end_the_study(tmp_path
 
 
 def test_what_died_is_tried_again_in_the_next_round_or_when_asked(tmp_path, runs):
-    unlucky = Cell({"seed": "9"}, replace(Recipe(), seed=9))
+    unlucky = Cell({"seed": "9"}, Recipe().with_options(seed=9))
     conduct(tmp_path, [unlucky], 2)
     assert len(runs) == 2
     conduct(tmp_path, [unlucky], 2)
@@ -134,7 +133,7 @@ def test_other_files_are_left_alone(tmp_path):
 
 
 def test_a_study_without_a_place_gets_one_that_is_its_own():
-    same = [default_path("scale", Recipe(seed=seed), {"grid": "1x1"}) for seed in (0, 0)]
+    same = [default_path("scale", Recipe.from_options(seed=seed), {"grid": "1x1"}) for seed in (0, 0)]
     assert same[0] == same[1] != default_path("scale", Recipe(), {"grid": "1x2"})
     assert same[0].parent == Path("studies")
     assert same[0].name.startswith("scale-mlp-digits-")
@@ -156,7 +155,7 @@ def test_a_time_limit_is_a_number_above_0():
 
 def test_an_estimate_counts_what_is_left():
     trial = Trial(ranks=1, start_s=1.0, epoch_s=2.0)
-    cells = [Cell(cell.labels, replace(cell.recipe, epochs=10)) for cell in CELLS]
+    cells = [Cell(cell.labels, cell.recipe.with_options(epochs=10)) for cell in CELLS]
     assert estimate_s(turns(cells, 1), [], trial, cores=2) == (1 + 20) + (1 + 10)
     assert estimate_s(turns(cells, 1), [], trial, cores=1) == (1 + 20) + (1 + 20)
     known = [{"digest": cells[0].digest, "repeat": 0, "elapsed_s": 5.0}]

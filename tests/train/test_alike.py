@@ -1,7 +1,5 @@
 """Machines that mean different runs are told apart, with both sides named."""
 
-from dataclasses import replace
-
 import pytest
 
 from unisono.errors import UserError
@@ -12,7 +10,7 @@ RECIPE = Recipe()
 
 
 def test_what_does_not_decide_the_result_may_differ():
-    free = replace(RECIPE, ranks=7, out="elsewhere", data_dir="/data", slow="0:2", shards=8, engine="numpy")
+    free = RECIPE.with_options(ranks=7, out="elsewhere", data_dir="/data", slow="0:2", shards=8, engine="numpy")
     check_same_run([facts_of(RECIPE), facts_of(free)], "node")
 
 
@@ -20,9 +18,9 @@ def test_other_recipes_are_refused_with_the_difference():
     with pytest.raises(
         UserError, match=r"recipe is not the same(.|\n)*--lr: 0\.01 on node 0, 2 \(.*\), 0\.5 on node 1"
     ):
-        check_same_run([facts_of(RECIPE), facts_of(replace(RECIPE, lr=0.5)), facts_of(RECIPE)], "node")
+        check_same_run([facts_of(RECIPE), facts_of(RECIPE.with_options(lr=0.5)), facts_of(RECIPE)], "node")
     with pytest.raises(UserError, match=r"--shards: 8 on rank 0 .*, 4 on rank 1"):
-        check_same_run([facts_of(replace(RECIPE, shards=8)), facts_of(replace(RECIPE, shards=4))], "rank")
+        check_same_run([facts_of(RECIPE.with_options(shards=8)), facts_of(RECIPE.with_options(shards=4))], "rank")
 
 
 @pytest.mark.parametrize(("what", "name"), [("version", "unisono"), ("python", "Python")])
@@ -50,28 +48,28 @@ def test_own_code_that_differs_is_refused_wherever_it_lies(tmp_path, name, chang
         place.mkdir()
         (place / "mine.py").write_text("import helper\n")
         (place / "helper.py").write_text("width = 8\n")
-        facts.append(facts_of(replace(RECIPE, **{name: f"{place}/mine.py:make"})))
+        facts.append(facts_of(RECIPE.with_options(**{name: f"{place}/mine.py:make"})))
         facts[-1]["recipe"][name] = "mine.py:make"  # as it is called from where each of them is
     check_same_run(facts, "node")
     (tmp_path / "b" / changed).write_text("import helper\nwidth = 9\n")
-    facts[1]["code"] = facts_of(replace(RECIPE, **{name: f"{tmp_path}/b/mine.py:make"}))["code"]
+    facts[1]["code"] = facts_of(RECIPE.with_options(**{name: f"{tmp_path}/b/mine.py:make"}))["code"]
     with pytest.raises(
         UserError, match=rf"the code of --{name} mine.py:make is not the same everywhere: '.* on node 0"
     ):
         check_same_run(facts, "node")
-    facts[1]["code"] = facts_of(replace(RECIPE, **{name: "not_here.py:make"}))["code"]
+    facts[1]["code"] = facts_of(RECIPE.with_options(**{name: "not_here.py:make"}))["code"]
     check_same_run(facts, "node")
 
 
 def test_code_that_was_edited_while_others_were_waited_for_is_refused():
-    facts = [facts_of(replace(RECIPE, model="net.py:make")) | {"host": host} for host in ("a", "b")]
+    facts = [facts_of(RECIPE.with_options(model="net.py:make")) | {"host": host} for host in ("a", "b")]
     check_same_code(facts, ["", "1" * 64], "model", "node")
     with pytest.raises(UserError, match=r"the code of --model net.py:make is not the same everywhere: '1.* on node 0"):
         check_same_code(facts, ["1" * 64, "2" * 64], "model", "node")
 
 
 def test_data_that_differ_are_refused_with_both_sides():
-    facts = [facts_of(replace(RECIPE, data="d.npz")) | {"host": host} for host in ("a", "a", "b")]
+    facts = [facts_of(RECIPE.with_options(data="d.npz")) | {"host": host} for host in ("a", "a", "b")]
     one, other = "1" * 64, "2" * 64
     check_same_data(facts, [one, "", one], "rank")
     with pytest.raises(UserError) as found:

@@ -4,7 +4,6 @@ import os
 import signal
 from collections import Counter
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ from unisono.train.team import Halted, Places, Team
 
 pytestmark = pytest.mark.usefixtures("no_price")
 
-RECIPE = Recipe(
+RECIPE = Recipe.from_options(
     strategy="async", ranks=4, masters=2, model="mlp:300", batch_size=3, epochs=2, staleness_rule="softsync",
     data="synthetic:classes=4,rows=90,features=8,test_rows=60", optimizer="momentum", lr=0.1,
 )  # fmt: skip
@@ -86,7 +85,7 @@ def test_when_no_rank_is_left_what_is_in_the_log_is_applied(monkeypatch, tmp_pat
 
     with monkeypatch.context() as patch:
         patch.setattr(Part, "_answer", dies)
-        team, _ = run(replace(RECIPE, respawn=False), tmp_path)
+        team, _ = run(RECIPE.with_options(respawn=False), tmp_path)
     boxes = team._hooks.setup.boxes
     applied = [boxes.words[boxes.part(number)] for number in range(2)]
     assert applied == [boxes.words[0]] * 2  # both parts are where the log is
@@ -99,8 +98,8 @@ def test_when_no_rank_is_left_what_is_in_the_log_is_applied(monkeypatch, tmp_pat
 
 
 def test_a_run_between_epochs_goes_on_with_the_same_bits(tmp_path):
-    recipe = replace(RECIPE, order="round-robin", snapshot_every="1epochs")
-    short, _ = run(replace(recipe, epochs=1), tmp_path)
+    recipe = RECIPE.with_options(order="round-robin", snapshot_every="1epochs")
+    short, _ = run(recipe.with_options(epochs=1), tmp_path)
     went_on, _ = run(recipe, tmp_path, require_newest(tmp_path))
     whole, _ = run(recipe, tmp_path / "other")
     assert not np.array_equal(short._shared.params, whole._shared.params)
@@ -108,6 +107,6 @@ def test_a_run_between_epochs_goes_on_with_the_same_bits(tmp_path):
 
 
 def test_other_ranks_are_another_run(tmp_path):
-    run(replace(RECIPE, snapshot_every="1epochs", epochs=1), tmp_path)
+    run(RECIPE.with_options(snapshot_every="1epochs", epochs=1), tmp_path)
     with pytest.raises(UserError, match="--ranks: 4 then, 5 now"):
-        check_same(replace(RECIPE, ranks=5), require_newest(tmp_path))
+        check_same(RECIPE.with_options(ranks=5), require_newest(tmp_path))

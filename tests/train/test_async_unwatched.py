@@ -7,7 +7,6 @@ import os
 import signal
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,7 @@ from unisono.world import World
 
 pytestmark = pytest.mark.usefixtures("no_price")
 
-RECIPE = Recipe(
+RECIPE = Recipe.from_options(
     strategy="async", order="round-robin", ranks=5, masters=2, model="bn-mlp:300", batch_size=6, epochs=2,
     data="synthetic:classes=4,rows=90,features=8,test_rows=60", optimizer="adam", lr=0.01,
 )  # fmt: skip
@@ -42,7 +41,7 @@ def train(
     recipe: Recipe, folder: Path | None = None, snapshot: Snapshot | None = None
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """What every rank found, or {"halted": where, "code": ...}; and the records of the epochs."""
-    recipe = replace(recipe, resume="" if snapshot is None else str(snapshot.path.parent))
+    recipe = recipe.with_options(resume="" if snapshot is None else str(snapshot.path.parent))
     job, records = prepare(recipe), []
 
     def work(world: World) -> dict[str, Any]:
@@ -57,7 +56,7 @@ def train(
         if isinstance(value, EpochRecord):
             records.append(value)
 
-    found = unisono.run(work, recipe.ranks, on_report=hear, timeout_s=30.0)
+    found = unisono.run(work, recipe.ranks.count, on_report=hear, timeout_s=30.0)
     assert all(other == found[0] for other in found)
     return found[0], records
 
@@ -101,7 +100,7 @@ def at_take(monkeypatch: Any, epoch: int, pushes: int) -> None:
 @pytest.mark.parametrize("epoch", [1, 2])
 @pytest.mark.parametrize("who", ["a worker", "the clerk"])
 def test_a_signal_to_one_rank_ends_all_in_the_middle_of_an_epoch(monkeypatch, tmp_path, who, epoch, rule):
-    recipe = replace(RECIPE, staleness_rule=rule)
+    recipe = RECIPE.with_options(staleness_rule=rule)
     with monkeypatch.context() as patch:
         if who == "a worker":
             at_compute(patch, lambda rank, now, batch: (rank, now, batch) == (4, epoch, 12))
@@ -157,7 +156,7 @@ def test_whoever_has_nothing_to_send_is_heard_when_the_epoch_ends(monkeypatch, t
 
 
 def test_snapshots_between_epochs_lead_to_the_same_end(tmp_path, monkeypatch):
-    recipe = replace(RECIPE, snapshot_every="1epochs", keep=5)
+    recipe = RECIPE.with_options(snapshot_every="1epochs", keep=5)
     found, _ = train(recipe, tmp_path)
     assert found["weights_sha256"] == quiet()
     assert 2 in (positions := [verified(path).position for path in listed(tmp_path)])
@@ -172,7 +171,7 @@ def test_snapshots_between_epochs_lead_to_the_same_end(tmp_path, monkeypatch):
 
 
 def test_a_run_of_the_arena_goes_on_over_messages(tmp_path):
-    Team(prepare(replace(RECIPE, epochs=1, snapshot_every="1epochs")), Places(snapshots=tmp_path)).train(
+    Team(prepare(RECIPE.with_options(epochs=1, snapshot_every="1epochs")), Places(snapshots=tmp_path)).train(
         lambda rank, value: None
     )
     assert train(RECIPE, None, require_newest(tmp_path))[0]["weights_sha256"] == quiet()
@@ -185,7 +184,7 @@ def test_other_ranks_go_on_with_what_was_left(monkeypatch, tmp_path, masters, ra
         train(RECIPE, tmp_path)
     snapshot = require_newest(tmp_path)
     done = np.flatnonzero(np.isfinite(snapshot.arrays("tables")["steps"][:, 0])).tolist()
-    recipe = replace(RECIPE, masters=masters, ranks=ranks, allow_change="ranks,masters")
+    recipe = RECIPE.with_options(masters=masters, ranks=ranks, allow_change="ranks,masters")
     found, records = train(recipe, None, snapshot)
     assert found["epochs"] == 2
     assert Counter(done + [batch for _, batch, *_ in records[0].pushes]) == Counter(range(PUSHES))
@@ -224,7 +223,7 @@ def test_a_connection_that_breaks_is_told_with_the_name_of_who_is_gone(monkeypat
             train_unwatched(world, job, Places())
         return [type(caught.value).__name__, str(caught.value)]
 
-    for rank, (kind, text) in enumerate(unisono.run(work, RECIPE.ranks)):
+    for rank, (kind, text) in enumerate(unisono.run(work, RECIPE.ranks.count)):
         if gone:
             assert kind == "RankLost"
             assert f"rank {rank}: rank 2 is gone" in text

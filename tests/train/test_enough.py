@@ -11,7 +11,7 @@ from unisono.train.enough import check_samples, check_shards
     "options", [{"shards": 0}, {"shards": 9}, {"shards": 12}, {"shards": 8, "strategy": "async"}], ids=str
 )
 def test_shards_for_all(options):
-    check_shards(Recipe(ranks=9, **options))
+    check_shards(Recipe.from_options(ranks=9, **options))
 
 
 RESUMED = {"ranks": 9, "shards": 8, "resume": "runs/a"}
@@ -34,7 +34,7 @@ RESUMED = {"ranks": 9, "shards": 8, "resume": "runs/a"}
 )
 def test_fewer_shards_than_ranks(options, hint):
     with pytest.raises(UserError, match=rf"^--shards \d is less than --ranks \d: .*\nHINT: {hint}$"):
-        check_shards(Recipe(**options))
+        check_shards(Recipe.from_options(**options))
 
 
 @pytest.mark.parametrize(
@@ -48,5 +48,5 @@ def test_fewer_shards_than_ranks(options, hint):
 def test_fewer_samples_than_ranks(size, hint):
     samples = "1 sample" if size == 1 else f"{size} samples"
     with pytest.raises(UserError, match=f"a batch of {samples} for 6 ranks.*\nHINT: .*{hint}"):
-        check_samples(Recipe(ranks=6), size, 5)
-    check_samples(Recipe(ranks=size), size, 5)
+        check_samples(Recipe.from_options(ranks=6), size, 5)
+    check_samples(Recipe.from_options(ranks=size), size, 5)

@@ -28,7 +28,7 @@ from unisono.train.watching import Watch
 from unisono.train.weights import Weights, save
 
 pytestmark = pytest.mark.timeout(60)
-RECIPE = Recipe(epochs=3)
+RECIPE = Recipe.from_options(epochs=3)
 KINDS = ["link", "dangling link", "link to a directory", "pipe", "directory", "file", "hard link"]
 OLD_DRAFTS = [f"{name}.part" for name in ("recipe.toml", "summary.json", "metrics.jsonl", ".weights.safetensors")]
 INNER = [f"snapshots/{LOCK}", "log/rank-0.stack"]

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import warnings
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,7 +31,7 @@ from unisono.world import World
 
 pytestmark = pytest.mark.usefixtures("no_price")
 
-SMALL = Recipe(
+SMALL = Recipe.from_options(
     ranks=2, model="bn-mlp:7", data="synthetic:classes=3,rows=101,features=13,test_rows=29", batch_size=24, epochs=2,
     shards=3, keep=99,
 )  # fmt: skip
@@ -68,7 +67,7 @@ def supervised(job: Job, folder: Path) -> list[dict[str, Any]]:
 
 def unwatched(job: Job, folder: Path) -> None:
     places = Places(folder / "weights.safetensors", folder)
-    unisono.run(lambda world: train_unwatched(world, job, places), job.recipe.ranks)
+    unisono.run(lambda world: train_unwatched(world, job, places), job.recipe.ranks.count)
 
 
 def last_step(job: Job) -> int:
@@ -80,7 +79,7 @@ def last_step(job: Job) -> int:
 def test_a_last_step_that_diverges_fails_the_run_and_leaves_the_weights_before_it(way, epoch, tmp_path, monkeypatch):
     if way == "torch":
         pytest.importorskip("torch")
-    job = prepare(replace(SMALL, **WAYS[way]))
+    job = prepare(SMALL.with_options(**WAYS[way]))
     poison(monkeypatch, np.nan, epoch=epoch, step=last_step(job))
     with pytest.raises(RankFailed) as failed:
         supervised(job, tmp_path)
@@ -98,7 +97,7 @@ def test_a_last_step_that_diverges_fails_the_run_and_leaves_the_weights_before_i
     "options", [{"allreduce": "ring"}, {"allreduce": "arena"}, WAYS["async"]], ids=["ring", "arena", "async messages"]
 )
 def test_ranks_of_other_launchers_find_it_alike(options, tmp_path, monkeypatch):
-    job = prepare(replace(SMALL, **options))
+    job = prepare(SMALL.with_options(**options))
     poison(monkeypatch, -np.inf, epoch=2, step=last_step(job))
     found: list[str] = []
 
@@ -111,8 +110,8 @@ def test_ranks_of_other_launchers_find_it_alike(options, tmp_path, monkeypatch):
     def hear(rank: int, value: dict[str, Any]) -> None:
         found.extend([value["found"]] if isinstance(value, dict) else [])
 
-    unisono.run(work, job.recipe.ranks, on_report=hear, timeout_s=30.0)
-    assert len(found) == job.recipe.ranks
+    unisono.run(work, job.recipe.ranks.count, on_report=hear, timeout_s=30.0)
+    assert len(found) == job.recipe.ranks.count
     assert len(set(found)) == 1
     assert "not finite after the last step of epoch 2; the weights of epoch 1 are kept" in found[0]
 
@@ -146,7 +145,7 @@ def test_a_real_divergence_in_the_only_step_is_told_by_the_command(tmp_path):
 
 def test_others_wrappers_write_no_such_weights_either(tmp_path, monkeypatch):
     pytest.importorskip("torch")
-    job = prepare(replace(SMALL, strategy="ddp", engine="torch", shards=2))
+    job = prepare(SMALL.with_options(strategy="ddp", engine="torch", shards=2))
     poison(monkeypatch, np.nan, epoch=1, step=last_step(job))
 
     def work(world: World) -> None:
@@ -160,7 +159,7 @@ def test_others_wrappers_write_no_such_weights_either(tmp_path, monkeypatch):
 def test_a_snapshot_of_it_is_not_made(tmp_path, monkeypatch):
     """In the middle of an epoch; the step after it finds a loss that is no number."""
     poison(monkeypatch, np.nan, epoch=2, step=2)
-    job = prepare(replace(SMALL, snapshot_every="2steps"))
+    job = prepare(SMALL.with_options(snapshot_every="2steps"))
     events: list[dict[str, Any]] = []
     with every_snapshot(), pytest.raises(RankFailed, match="the loss became nan in epoch 2, step 4"):
         Team(job, Places(snapshots=tmp_path)).train(

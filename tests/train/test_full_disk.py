@@ -13,7 +13,7 @@ from unisono.recipe import Recipe
 from unisono.train.rundir import RunDirectory
 from unisono.train.weights import Weights, load, save
 
-RECIPE = Recipe(epochs=3)
+RECIPE = Recipe.from_options(epochs=3)
 
 
 def record(epoch: int) -> dict:

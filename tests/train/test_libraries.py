@@ -13,12 +13,12 @@ from unisono.train.libraries import libraries_of
     ("recipe", "libraries"),
     [
         (Recipe(), []),
-        (Recipe(engine="torch"), ["torch"]),
-        (Recipe(model="cnn:8,16"), ["torch"]),
-        (Recipe(sync_batchnorm=True), ["torch"]),
-        (Recipe(strategy="ddp"), ["torch"]),
-        (Recipe(strategy="accelerate"), ["torch", "accelerate"]),
-        (Recipe(model="nothing"), []),  # its run says so
+        (Recipe.from_options(engine="torch"), ["torch"]),
+        (Recipe.from_options(model="cnn:8,16"), ["torch"]),
+        (Recipe.from_options(sync_batchnorm=True), ["torch"]),
+        (Recipe.from_options(strategy="ddp"), ["torch"]),
+        (Recipe.from_options(strategy="accelerate"), ["torch", "accelerate"]),
+        (Recipe.from_options(model="nothing"), []),  # its run says so
     ],
 )
 def test_of_one_recipe(recipe, libraries):
@@ -28,7 +28,7 @@ def test_of_one_recipe(recipe, libraries):
 
 
 def test_of_several_each_is_named_once():
-    recipes = [Recipe(strategy=strategy) for strategy in ("sync", "accelerate", "ddp")]
+    recipes = [Recipe.from_options(strategy=strategy) for strategy in ("sync", "accelerate", "ddp")]
     assert libraries_of(recipes) == ["torch", "accelerate"]
 
 

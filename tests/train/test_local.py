@@ -2,7 +2,6 @@
 
 import os
 import signal
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -22,7 +21,7 @@ from unisono.train.team import Halted, Places, Team
 from unisono.train.trainer import train
 from unisono.train.walk import Walk
 
-RECIPE = Recipe(
+RECIPE = Recipe.from_options(
     ranks=2, model="bn-mlp:40", data="synthetic:classes=4,rows=90,features=8,test_rows=300", batch_size=16, epochs=3,
     dropout=0.2, optimizer="adam", strategy="local", sync_every=4,
 )  # fmt: skip
@@ -59,7 +58,7 @@ def supervised(recipe: Recipe, places: Places | None = None, snapshot: Any = Non
 
 def quiet(cache: list[dict[str, Any]] = []) -> dict[str, Any]:  # noqa: B006
     if not cache:
-        cache.append(supervised(replace(RECIPE, ranks=1)))
+        cache.append(supervised(RECIPE.with_options(ranks=1)))
     return cache[0]
 
 
@@ -74,24 +73,24 @@ def quiet(cache: list[dict[str, Any]] = []) -> dict[str, Any]:  # noqa: B006
     ids=str,
 )
 def test_bits_and_losses_do_not_depend_on_the_ranks(options):
-    recipe = replace(RECIPE, **options)
-    expected = supervised(replace(recipe, ranks=1))
+    recipe = RECIPE.with_options(**options)
+    expected = supervised(recipe.with_options(ranks=1))
     for ranks in (2, 4, 8):
-        assert supervised(replace(recipe, ranks=ranks)) == expected, ranks
-    job = prepare(replace(recipe, ranks=3))
+        assert supervised(recipe.with_options(ranks=ranks)) == expected, ranks
+    job = prepare(recipe.with_options(ranks=3))
     alone = unisono.run(lambda world: train(world, job, None), 3)
     assert {found["weights_sha256"] for found in alone} == {expected["weights_sha256"]}
 
 
 def test_it_learns():
-    recipe = Recipe(strategy="local", sync_every=4, optimizer="momentum", lr=0.1, ranks=2)
+    recipe = Recipe.from_options(strategy="local", sync_every=4, optimizer="momentum", lr=0.1, ranks=2)
     found: dict[str, Any] = {}
     Team(prepare(recipe), Places()).train(lambda rank, record: found.update(getattr(record, "metrics", {})))
     assert found["test_accuracy"] > 0.95
 
 
 def resumed_ends_as_if_nothing_had_happened(snapshot: Any, ranks: int) -> None:
-    found = supervised(replace(RECIPE, ranks=ranks), snapshot=snapshot)
+    found = supervised(RECIPE.with_options(ranks=ranks), snapshot=snapshot)
     left = [epoch for epoch in (1, 2, 3) if WALK.position(epoch, WALK.steps) > snapshot.position]
     assert found.pop("told") == {epoch: quiet()["told"][epoch] for epoch in left}
     assert found == {name: value for name, value in quiet().items() if name != "told"}
@@ -114,7 +113,7 @@ def test_if_all_ranks_die_the_run_goes_on_from_the_meeting_before(monkeypatch, t
         else:
             patch.setattr(Journeys, "open", dying(Journeys.open, lambda given: given[2]))
         with pytest.raises(Halted, match="no rank is left"):
-            supervised(replace(RECIPE, respawn=False), Places(snapshots=tmp_path))
+            supervised(RECIPE.with_options(respawn=False), Places(snapshots=tmp_path))
     snapshot = require_newest(tmp_path)
     assert snapshot.position == before
     resumed_ends_as_if_nothing_had_happened(snapshot, ranks=3)
@@ -132,7 +131,7 @@ def test_a_run_that_is_asked_to_end_does_so_at_the_next_meeting(tmp_path):
 
 def test_snapshots_are_made_at_meetings_while_others_walk_on(tmp_path):
     with every_snapshot():
-        found = supervised(replace(RECIPE, snapshot_every="5steps", keep=9, ranks=3), Places(snapshots=tmp_path))
+        found = supervised(RECIPE.with_options(snapshot_every="5steps", keep=9, ranks=3), Places(snapshots=tmp_path))
     assert found == quiet()
     snapshots = [verified(path) for path in reversed(listed(tmp_path))]
     # Wanted after steps 5, 10 and 15; and at the end.
@@ -144,20 +143,20 @@ def test_snapshots_are_made_at_meetings_while_others_walk_on(tmp_path):
 
 def test_a_loss_that_is_not_finite_stops_with_a_hint():
     data = "synthetic:regression,rows=100,features=3"
-    recipe = replace(RECIPE, model="linear", dropout=0.0, data=data, optimizer="sgd", lr=1e30)
+    recipe = RECIPE.with_options(model="linear", dropout=0.0, data=data, optimizer="sgd", lr=1e30)
     with pytest.raises(RankFailed, match=r"the loss became .* in epoch 1, step 4, shard .\nHINT: lower --lr"):
         supervised(recipe)
 
 
 @pytest.mark.parametrize("options", [{"strategy": "sync", "sync_every": ""}, {"sync_every": 8}, {"shards": 4}], ids=str)
 def test_what_replicas_are_cannot_change_within_a_run(tmp_path, options):
-    supervised(replace(RECIPE, epochs=1, snapshot_every="1epochs"), Places(snapshots=tmp_path))
-    changed = replace(RECIPE, resume="run", allow_change="strategy,sync_every,shards,epochs", **options)
+    supervised(RECIPE.with_options(epochs=1, snapshot_every="1epochs"), Places(snapshots=tmp_path))
+    changed = RECIPE.with_options(resume="run", allow_change="strategy,sync_every,shards,epochs", **options)
     with pytest.raises(UserError, match="cannot change within a run"):
         check_same(changed, require_newest(tmp_path))
 
 
 def test_ranks_are_expected_to_contribute_what_their_replicas_have_seen():
     """The last meeting of an epoch stands for two steps: one of 16 samples in 8 shards, one of 10 in five."""
-    assert _dealt(prepare(replace(RECIPE, ranks=4))) == [8 / 26, 8 / 26, 6 / 26, 4 / 26]
-    assert _dealt(prepare(replace(RECIPE, ranks=2, strategy="sync", sync_every=""))) == [6 / 10, 4 / 10]
+    assert _dealt(prepare(RECIPE.with_options(ranks=4))) == [8 / 26, 8 / 26, 6 / 26, 4 / 26]
+    assert _dealt(prepare(RECIPE.with_options(ranks=2, strategy="sync", sync_every=""))) == [6 / 10, 4 / 10]

@@ -40,15 +40,15 @@ def test_what_is_here_is_taken_from_here(tmp_path, monkeypatch):
         (folder / "both.npz").touch()
     (there / "mine.py").touch()
     monkeypatch.chdir(now)
-    recipe = Recipe(model="mine.py:net", data="both.npz", data_dir="nowhere")
+    recipe = Recipe.from_options(model="mine.py:net", data="both.npz", data_dir="nowhere")
     found = located(recipe, str(there))
-    assert (found.model, found.data, found.data_dir) == (f"{there}/mine.py:net", "both.npz", "nowhere")
+    assert (found.model.name, found.data.name, found.data.directory) == (f"{there}/mine.py:net", "both.npz", "nowhere")
     assert located(recipe, "") == recipe
     assert located(recipe, here()) == recipe
 
 
 def test_every_option_that_may_name_a_file_is_one_of_a_recipe():
-    assert FILES.keys() <= vars(Recipe()).keys()
+    assert FILES.keys() <= Recipe().options().keys()
 
 
 def test_a_working_directory_that_was_removed(tmp_path, monkeypatch):
@@ -67,7 +67,7 @@ def test_a_run_may_carry_its_code_and_data_but_no_order(tmp_path, monkeypatch):
     (tmp_path / "run").mkdir()
     for name in ("net.py", "rows.npz", "pushes.csv"):
         (tmp_path / "run" / name).touch()
-    recipe = Recipe(model="net.py:make", data="rows.npz", order="pushes.csv")
+    recipe = Recipe.from_options(model="net.py:make", data="rows.npz", order="pushes.csv")
     found = located(recipe, str(tmp_path / "run"), CARRIED)
-    assert (found.model, found.data) == (f"{tmp_path}/run/net.py:make", f"{tmp_path}/run/rows.npz")
-    assert found.order == "pushes.csv"
+    assert (found.model.name, found.data.name) == (f"{tmp_path}/run/net.py:make", f"{tmp_path}/run/rows.npz")
+    assert found.strategy.order == "pushes.csv"

@@ -49,7 +49,7 @@ def rows(tmp_path) -> str:
 
 def trained(tmp_path: Path, **options) -> weights.Weights:
     """The file of a run, read back."""
-    job = prepare(Recipe(**{"epochs": 1, "batch_size": 24, "ranks": 2, "model": "mlp:7"} | options))
+    job = prepare(Recipe.from_options(**{"epochs": 1, "batch_size": 24, "ranks": 2, "model": "mlp:7"} | options))
     file = tmp_path / "weights.safetensors"
     Team(job, Places(weights=file)).train(lambda rank, record: None)
     return weights.load(file)
@@ -84,7 +84,7 @@ def test_the_file_of_one_rank_is_that_of_two(tmp_path, rows):
 def test_a_network_that_is_built_again_scores_as_its_run_did(tmp_path, model, activation, dropout):
     torch = pytest.importorskip("torch")
     options = {"data": "digits", "model": model, "activation": activation, "dropout": dropout}
-    job = prepare(Recipe(**{"epochs": 1, "batch_size": 96, "ranks": 1} | options))
+    job = prepare(Recipe.from_options(**{"epochs": 1, "batch_size": 96, "ranks": 1} | options))
     file = tmp_path / "weights.safetensors"
     result = Team(job, Places(weights=file)).train(lambda rank, record: None).results[0]
     found = weights.load(file)
@@ -123,7 +123,7 @@ def test_text_has_its_vocabulary(tmp_path):
 
 
 def test_a_network_of_ones_own_is_built_by_its_function():
-    card = ModelCard.of(Recipe(model="mine.py:net", engine="torch"), load_data("digits"))
+    card = ModelCard.of(Recipe.from_options(model="mine.py:net", engine="torch"), load_data("digits"))
     assert (card.activation, card.input_shape) == ("", (1, 8, 8))
     with pytest.raises(UserError, match="call your function"):
         card.build_module()
@@ -145,7 +145,7 @@ def test_too_many_constants_are_left_out_and_it_is_said(rows, monkeypatch, tmp_p
 
 @pytest.mark.parametrize("change", [{"shape": 7}, {"normalisation": {"kind": "unit"}}, {"outputs": "many"}, None])
 def test_a_damaged_card_is_refused(tmp_path, change):
-    card = ModelCard.of(Recipe(engine="numpy"), load_data("digits"))
+    card = ModelCard.of(Recipe.from_options(engine="numpy"), load_data("digits"))
     plain = [] if change is None else card.plain | change
     found = weights.Weights({"W": np.ones((2, 3), np.float32)}, {}, None, card)
 

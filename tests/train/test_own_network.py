@@ -49,7 +49,9 @@ def data(tmp_path: Path) -> str:
 def job_of(folder: Path, factor: str, **options) -> Job:
     file = folder / "mine.py"
     file.write_text(NET.replace("FACTOR", factor))
-    return prepare(Recipe(**{"model": f"{file}:make", "epochs": 6, "batch_size": 32, "ranks": 2} | options))
+    return prepare(
+        Recipe.from_options(**{"model": f"{file}:make", "epochs": 6, "batch_size": 32, "ranks": 2} | options)
+    )
 
 
 def sha256(job: Job) -> str:
@@ -74,7 +76,7 @@ def test_the_hash_of_a_network_is_that_of_what_is_run(tmp_path, data):
 
 TRAININGS = {
     "arena": lambda job, places: Team(job, places).train(lambda rank, record: None),
-    "ring": lambda job, places: unisono.run(lambda world: train_unwatched(world, job, places), job.recipe.ranks),
+    "ring": lambda job, places: unisono.run(lambda world: train_unwatched(world, job, places), job.recipe.ranks.count),
 }
 
 

@@ -4,7 +4,7 @@ import json
 import re
 import shutil
 from contextlib import nullcontext
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -30,7 +30,7 @@ from unisono.train.snapshots.manifest import Manifest
 
 pytestmark = pytest.mark.usefixtures("no_price")
 
-RECIPE = Recipe(epochs=3, ranks=2, snapshot_every="10steps", keep=3)  # 23 steps an epoch
+RECIPE = Recipe.from_options(epochs=3, ranks=2, snapshot_every="10steps", keep=3)  # 23 steps an epoch
 
 
 def as_rank(recipe: Recipe) -> None:
@@ -45,7 +45,7 @@ def finished(tmp_path_factory) -> Path:
     """A run that came to its end, with snapshots of it at 40, 50 and 60 steps."""
     path = tmp_path_factory.mktemp("runs") / "run"
     with every_snapshot():
-        run_recipe(replace(RECIPE, out=str(path)))
+        run_recipe(RECIPE.with_options(out=str(path)))
     return path
 
 
@@ -140,7 +140,7 @@ def test_a_finished_run_is_not_given_up_for_a_shorter_one(finished):
 
 @pytest.mark.parametrize("allowed", ["", "epochs"])
 def test_a_finished_run_that_kept_nothing_says_so(tmp_path, allowed):
-    run_recipe(replace(RECIPE, snapshot_every="", out=str(tmp_path / "run")))
+    run_recipe(RECIPE.with_options(snapshot_every="", out=str(tmp_path / "run")))
     with pytest.raises(UserError, match=r"(?s)the run is finished, and has kept nothing.*--snapshot-every"):
         run_recipe(recipe_of(str(tmp_path / "run"), {"epochs": 9, "allow_change": allowed}))
 
@@ -170,7 +170,7 @@ def test_what_is_allowed_by_name_may_change(finished, run):
 
 
 def snapshot_of(recipe: Recipe, epoch: int = 2) -> Snapshot:
-    return Snapshot(Path("made up"), Manifest(30, {"recipe": asdict(recipe), "epoch": epoch}, {}))
+    return Snapshot(Path("made up"), Manifest(30, {"recipe": recipe.options(), "epoch": epoch}, {}))
 
 
 @pytest.mark.parametrize(
@@ -188,38 +188,38 @@ def snapshot_of(recipe: Recipe, epoch: int = 2) -> Snapshot:
     ids=str,
 )
 def test_what_the_snapshot_would_not_fit_cannot_be_allowed(changes):
-    recipe = replace(RECIPE, resume="run", allow_change=",".join(changes), **changes)
+    recipe = RECIPE.with_options(resume="run", allow_change=",".join(changes), **changes)
     with pytest.raises(UserError, match="cannot change within a run: leave it out"):
         check_same(recipe, snapshot_of(RECIPE))
 
 
 def test_several_that_cannot_change_are_them():
-    recipe = replace(RECIPE, resume="run", data="synthetic", model="linear")
+    recipe = RECIPE.with_options(resume="run", data="synthetic", model="linear")
     with pytest.raises(UserError, match="HINT: --data, --model cannot change within a run: leave them out"):
         check_same(recipe, snapshot_of(RECIPE))
 
 
 def test_a_seed_that_drew_the_validation_part_cannot_change():
-    recipe = replace(RECIPE, resume="run", allow_change="seed", seed=3)
+    recipe = RECIPE.with_options(resume="run", allow_change="seed", seed=3)
     check_same(recipe, snapshot_of(RECIPE))
     with pytest.raises(UserError, match="--seed cannot change within a run"):
-        check_same(replace(recipe, validation=0.2), snapshot_of(replace(RECIPE, validation=0.2)))
+        check_same(recipe.with_options(validation=0.2), snapshot_of(RECIPE.with_options(validation=0.2)))
 
 
 def test_ranks_that_decide_the_batch_cannot_change():
-    recipe = replace(RECIPE, batch_size_per_rank=32)
+    recipe = RECIPE.with_options(batch_size_per_rank=32)
     with pytest.raises(UserError, match="--ranks: 2 then, 3 now"):
-        check_same(replace(recipe, ranks=3), snapshot_of(recipe))
+        check_same(recipe.with_options(ranks=3), snapshot_of(recipe))
     check_same(recipe, snapshot_of(recipe))
 
 
 def test_replicas_on_other_ranks_are_another_result():
     """Allowed by name only; the arena's ranks are free."""
-    recipe = replace(RECIPE, allreduce="ring", resume="run")
+    recipe = RECIPE.with_options(allreduce="ring", resume="run")
     with pytest.raises(UserError, match=r"--ranks: 2 then, 3 now\nHINT: .* --allow-change ranks"):
-        check_same(replace(recipe, ranks=3), snapshot_of(recipe))
-    check_same(replace(recipe, ranks=3, allow_change="ranks"), snapshot_of(recipe))
-    check_same(replace(RECIPE, ranks=3, resume="run"), snapshot_of(RECIPE))
+        check_same(recipe.with_options(ranks=3), snapshot_of(recipe))
+    check_same(recipe.with_options(ranks=3, allow_change="ranks"), snapshot_of(recipe))
+    check_same(RECIPE.with_options(ranks=3, resume="run"), snapshot_of(RECIPE))
 
 
 # --- started again by a launcher --------------------------------------------------------------------------------------
@@ -227,18 +227,23 @@ def test_replicas_on_other_ranks_are_another_result():
 
 def again(run: Path, count: int = 1, **changes) -> Again:
     """The command that began `run`, started once more."""
-    return after_restart(replace(RECIPE, out=str(run), **changes), count)
+    return after_restart(RECIPE.with_options(out=str(run), **changes), count)
 
 
 def test_what_is_not_started_again_is_as_it_was(run):
-    recipe = replace(RECIPE, out=str(run))
+    recipe = RECIPE.with_options(out=str(run))
     assert after_restart(recipe, 0) == Again(recipe)
-    assert after_restart(replace(recipe, resume="other"), 3).recipe.resume == "other"
+    assert after_restart(recipe.with_options(resume="other"), 3).recipe.faults.resume == "other"
 
 
 def test_started_again_it_goes_on_from_the_newest_snapshot(run):
     found = again(run, 2, ranks=5)
-    assert (found.recipe.resume, found.recipe.out, found.anew, found.finished) == (str(run), "", False, False)
+    assert (found.recipe.faults.resume, found.recipe.output.directory, found.anew, found.finished) == (
+        str(run),
+        "",
+        False,
+        False,
+    )
     assert found.told == "Started again by the launcher (restart 2)."
     assert find_snapshot(found.recipe).path == listed(run / "snapshots")[0]
 
@@ -247,7 +252,7 @@ def test_started_again_before_there_is_a_snapshot_it_begins_in_the_same_director
     for path in (run / "snapshots").iterdir():
         path.rename(run.parent / path.name)
     found = again(run, ranks=1)
-    assert (found.anew, found.recipe.out, found.recipe.resume) == (True, str(run), "")
+    assert (found.anew, found.recipe.output.directory, found.recipe.faults.resume) == (True, str(run), "")
     assert found.told.endswith("from the beginning: no snapshot was written yet.")
     with pytest.raises(UserError, match=r"--lr: 0\.01 then, 0\.5 now"):
         again(run, lr=0.5)
@@ -259,7 +264,7 @@ def test_started_again_with_damaged_snapshots_it_changes_nothing(run, monkeypatc
     monkeypatch.setattr("unisono.runs.host_choice.detect", lambda: replace(Placement.alone(), restarts=1))
     before = contents(run)
     with pytest.raises(UserError, match=r"(?s)no snapshot in .* can be used:.*params\.saf.*nothing was changed"):
-        run_recipe(replace(RECIPE, out=str(run)))
+        run_recipe(RECIPE.with_options(out=str(run)))
     assert contents(run) == before
 
 
@@ -271,9 +276,9 @@ def test_started_again_in_the_finished_run_of_another_recipe(finished):
 
 def test_started_again_with_nothing_to_go_on_with(finished, tmp_path):
     assert again(finished) == Again(
-        replace(RECIPE, out=str(finished)), f"{finished} is finished: nothing is left to do.", finished=True
+        RECIPE.with_options(out=str(finished)), f"{finished} is finished: nothing is left to do.", finished=True
     )
-    nowhere = replace(RECIPE, out=str(tmp_path / "new"))
+    nowhere = RECIPE.with_options(out=str(tmp_path / "new"))
     assert after_restart(nowhere, 1).recipe == nowhere
     assert "was not begun" in after_restart(nowhere, 1).told
     assert "without --out nobody knows" in after_restart(RECIPE, 1).told
@@ -285,22 +290,22 @@ def test_the_only_process_of_a_launcher_goes_on_too(finished, run, monkeypatch, 
     monkeypatch.setattr("unisono.runs.host_choice.detect", lambda: replace(Placement.alone(), restarts=1))
     if not snapshots:
         (run / "snapshots").rename(run.parent / "elsewhere")
-    summary = run_recipe(replace(RECIPE, out=str(run)))
+    summary = run_recipe(RECIPE.with_options(out=str(run)))
     assert ("from the beginning: no snapshot was written yet" in capsys.readouterr().out) == (not snapshots)
     assert bool(summary["resumed_from"]) == snapshots
     assert summary["weights_sha256"] == json.loads((finished / "summary.json").read_text())["weights_sha256"]
     assert records(run) == records(finished)
-    assert run_recipe(replace(RECIPE, out=str(run))) is None
+    assert run_recipe(RECIPE.with_options(out=str(run))) is None
     assert "is finished: nothing is left to do" in capsys.readouterr().out
 
 
 def test_replicas_that_are_started_again_on_other_ranks_say_that_the_result_is_another_one(run):
     before = json.loads((listed(run / "snapshots")[0] / "manifest.json").read_text())["facts"]["recipe"]
-    replace(RECIPE, allreduce="ring").save(run / "recipe.toml")
+    RECIPE.with_options(allreduce="ring").save(run / "recipe.toml")
     found = again(run, ranks=3, allreduce="ring")
     assert before["ranks"] == 2
     assert found.told.endswith("On 3 ranks instead of 2 the result is another one.")
-    assert found.recipe.allow_change == "ranks"
+    assert found.recipe.faults.allow_change == "ranks"
 
 
 def test_files_are_found_again_from_another_directory(tmp_path, monkeypatch, capsys):
@@ -311,9 +316,11 @@ def test_files_are_found_again_from_another_directory(tmp_path, monkeypatch, cap
     rng = np.random.default_rng(0)
     np.savez(there / "rows.npz", train_x=rng.random((64, 3), np.float32), train_y=np.arange(64) % 2)
     monkeypatch.chdir(there)
-    recipe = Recipe(data="rows.npz", model="mlp:4", epochs=3, ranks=1, batch_size=8, snapshot_every="3steps", out="run")
+    recipe = Recipe.from_options(
+        data="rows.npz", model="mlp:4", epochs=3, ranks=1, batch_size=8, snapshot_every="3steps", out="run"
+    )
     with every_snapshot():
-        expected = run_recipe(replace(recipe, keep=9))
+        expected = run_recipe(recipe.with_options(keep=9))
     monkeypatch.chdir(elsewhere)
     run = there / "run"
     for _ in range(2):
@@ -324,14 +331,14 @@ def test_files_are_found_again_from_another_directory(tmp_path, monkeypatch, cap
         found = run_recipe(recipe_of(str(run), {}))
         assert found["weights_sha256"] == expected["weights_sha256"]
         assert found["resumed_from"]
-        assert recipe_of(str(run), {}).data == str(there / "rows.npz")
+        assert recipe_of(str(run), {}).data.name == str(there / "rows.npz")
     told = capsys.readouterr().out
     assert told.count(f"--data rows.npz is not here: taken from {there}/rows.npz") == 1
 
 
 def test_fewer_epochs_than_were_reached_are_refused():
     with pytest.raises(UserError, match=r"--epochs 2, but run is in epoch 3"):
-        check_same(replace(RECIPE, epochs=2, resume="run", allow_change="epochs"), snapshot_of(RECIPE, epoch=3))
+        check_same(RECIPE.with_options(epochs=2, resume="run", allow_change="epochs"), snapshot_of(RECIPE, epoch=3))
 
 
 def test_more_ranks_than_the_run_has_shards(run):
@@ -345,9 +352,9 @@ def test_more_ranks_than_the_run_has_shards(run):
 
 def test_odd_names_are_refused():
     with pytest.raises(UserError, match="did you mean 'epochs'"):
-        check_same(replace(RECIPE, allow_change="epoch"), snapshot_of(RECIPE))
+        check_same(RECIPE.with_options(allow_change="epoch"), snapshot_of(RECIPE))
     assert not FREE & FIXED
-    assert asdict(RECIPE).keys() >= FREE | FIXED
+    assert RECIPE.options().keys() >= FREE | FIXED
 
 
 def test_what_is_no_run_directory_is_refused(tmp_path):
@@ -366,7 +373,7 @@ def test_a_recipe_whose_file_was_lost_is_that_of_the_newest_snapshot(run, lost):
     before = recipe_of(str(run), {"keep": 7})
     lost(run / "recipe.toml")
     found = recipe_of(str(run), {"keep": 7})
-    assert (found, found.resume, found.keep) == (before, str(run), 7)
+    assert (found, found.faults.resume, found.faults.keep) == (before, str(run), 7)
     assert find_snapshot(found) is not None
 
 
@@ -416,8 +423,10 @@ def test_a_run_whose_validation_or_test_data_are_others_now_is_refused(tmp_path,
     data = tmp_path / "data.npz"
     np.savez(data, **arrays)
     out = tmp_path / "run"
-    recipe = Recipe(epochs=2, ranks=1, batch_size=24, data=str(data), model="mlp:5", out=str(out), normalise="none")
-    run_recipe(replace(recipe, snapshot_every="1epochs"))
+    recipe = Recipe.from_options(
+        epochs=2, ranks=1, batch_size=24, data=str(data), model="mlp:5", out=str(out), normalise="none"
+    )
+    run_recipe(recipe.with_options(snapshot_every="1epochs"))
     more = recipe_of(str(out), {"epochs": 3, "allow_change": "epochs"})
     arrays[changed][3] = (arrays[changed][3] + 1) % 3
     np.savez(data, **arrays)
@@ -445,7 +454,7 @@ def test_a_network_whose_file_was_edited_is_refused_unless_allowed(tmp_path):
     file = tmp_path / "mine.py"
     file.write_text("def net(): ...\n")
     job = prepare(RECIPE)
-    own = replace(job, recipe=replace(job.recipe, model=f"{file}:net"))
+    own = replace(job, recipe=job.recipe.with_options(model=f"{file}:net"))
     facts = {"data": own.data_sha256, "code": own.code_sha256}
     snapshot = SimpleNamespace(facts=facts, path=tmp_path / "snapshots" / "1")
     check_data(own, snapshot)
@@ -453,7 +462,7 @@ def test_a_network_whose_file_was_edited_is_refused_unless_allowed(tmp_path):
     edited = replace(own)
     with pytest.raises(UserError, match=r"is not what it was when .* was made\nHINT: .*--allow-change model"):
         check_data(edited, snapshot)
-    check_data(replace(own, recipe=replace(own.recipe, allow_change="epochs,model")), snapshot)
+    check_data(replace(own, recipe=own.recipe.with_options(allow_change="epochs,model")), snapshot)
     assert job.code_sha256 == ""
 
 
@@ -462,7 +471,7 @@ def test_a_network_whose_helper_was_edited_is_refused(tmp_path):
     helper = tmp_path / "layers.py"
     helper.write_text("WIDTH = 1\n")
     job = prepare(RECIPE)
-    own = replace(job, recipe=replace(job.recipe, model=f"{tmp_path}/mine.py:net"))
+    own = replace(job, recipe=job.recipe.with_options(model=f"{tmp_path}/mine.py:net"))
     snapshot = SimpleNamespace(facts={"data": own.data_sha256, "code": own.code_sha256}, path=tmp_path)
     helper.write_text("WIDTH = 2\n")
     with pytest.raises(UserError, match=r"mine.py:net, or a module beside it that it imports, is not what it was"):
@@ -477,6 +486,6 @@ def test_the_code_of_a_network_is_that_of_the_start(tmp_path, monkeypatch):
     monkeypatch.setattr("unisono.train.job.choose_engine", lambda *given: "numpy")
     model = prepare(RECIPE).model()
     monkeypatch.setattr("unisono.train.job.build", lambda *given: model)
-    job = prepare(replace(RECIPE, model=f"{file}:net"))
+    job = prepare(RECIPE.with_options(model=f"{file}:net"))
     file.unlink()
     assert job.code_sha256 == "def net(): ...\n"

@@ -9,7 +9,6 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, nullcontext
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -25,7 +24,7 @@ from unisono.train.entries import LIVE_PAGE
 from unisono.train.journal import Journal
 from unisono.train.rundir import LOCK, RunDirectory, token_in
 
-RECIPE = Recipe(epochs=3)
+RECIPE = Recipe.from_options(epochs=3)
 FILES = ["contributions.csv", "metrics.jsonl", "ranks.csv", "recipe.toml", "summary.json", "sync_time.csv"]
 
 
@@ -102,7 +101,7 @@ def test_a_directory_that_holds_something_is_left_alone(tmp_path):
 def test_runs_of_one_second_get_directories_of_their_own(tmp_path, monkeypatch, make):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(module.time, "strftime", lambda form: "now")
-    recipe = Recipe(model="here/net.py:make", data="there/rows.npz")
+    recipe = Recipe.from_options(model="here/net.py:make", data="there/rows.npz")
     made = [str(make("", recipe).path) for _ in range(3)]
     assert made == ["runs/now-net-rows", "runs/now-net-rows-2", "runs/now-net-rows-3"]
 
@@ -206,7 +205,7 @@ def test_a_directory_that_cannot_be_gone_on_with_is_released(tmp_path, monkeypat
     before = (tmp_path / "run" / "recipe.toml").read_bytes()
     monkeypatch.setattr(module.os, "fsync", fail)
     with pytest.raises(UserError, match="Read-only file system\nHINT: the disk became read-only"):
-        RunDirectory.reopen(tmp_path / "run", 0, replace(RECIPE, epochs=7))
+        RunDirectory.reopen(tmp_path / "run", 0, RECIPE.with_options(epochs=7))
     assert not held(tmp_path / "run")
     assert (tmp_path / "run" / "recipe.toml").read_bytes() == before  # whole, whenever the disk or the process failed
     assert names(tmp_path / "run") == ["recipe.toml"]
@@ -255,7 +254,7 @@ def test_a_run_that_could_not_be_gone_on_with_is_as_it_was(tmp_path):
         directory.finish({"status": "finished"})
     (directory.path / "ranks.csv").write_bytes((directory.path / "ranks.csv").read_bytes() + b"\xff")
     before = contents(directory.path)
-    with RunDirectory.reopen(directory.path, 1, replace(RECIPE, epochs=9, shards=4)) as again:
+    with RunDirectory.reopen(directory.path, 1, RECIPE.with_options(epochs=9, shards=4)) as again:
         assert not (directory.path / "summary.json").exists()
         assert epochs_of(directory.path) == [1]
         again.discard()
@@ -285,7 +284,7 @@ def test_a_disk_that_fails_while_a_run_is_reopened_leaves_it_as_it_was(tmp_path,
 
     monkeypatch.setattr(Journal, "cut", fail)
     with pytest.raises(UserError, match="No space left on device"):
-        RunDirectory.reopen(directory.path, 1, replace(RECIPE, epochs=9))
+        RunDirectory.reopen(directory.path, 1, RECIPE.with_options(epochs=9))
     assert contents(directory.path) == before
     assert not held(directory.path)
 

@@ -26,7 +26,7 @@ from unisono.train.snapshots.writing import NotWritten
 from unisono.train.team import Halted, Places, Team
 from unisono.train.writers import Answer, ThreadWriter, Writer
 
-SMALL = Recipe(
+SMALL = Recipe.from_options(
     ranks=2, model="bn-mlp:40", data="synthetic:classes=4,rows=96,features=8,test_rows=64", batch_size=32, epochs=4,
     keep=99,
 )  # fmt: skip
@@ -55,7 +55,7 @@ def train(job: Job, places: Places | None = None, snapshot: Any = None) -> tuple
 
 
 def every(job: Job, text: str, **changes: Any) -> Job:
-    return replace(job, recipe=replace(job.recipe, snapshot_every=text, **changes))
+    return replace(job, recipe=job.recipe.with_options(snapshot_every=text, **changes))
 
 
 def test_snapshots_are_made_when_they_are_due(job, expected, tmp_path):
@@ -73,10 +73,10 @@ def test_snapshots_are_made_when_they_are_due(job, expected, tmp_path):
 
 def test_a_snapshot_on_the_way_knows_the_evaluations_that_patience_counts(tmp_path):
     """Resumed between two of the three that end the run, it ends after the same one."""
-    patient = prepare(replace(SMALL, epochs=7, target_accuracy=0.01, patience=3))
+    patient = prepare(SMALL.with_options(epochs=7, target_accuracy=0.01, patience=3))
     with every_snapshot():
         found = train(every(patient, "2steps"), Places(snapshots=tmp_path))[0]
-    assert found == train(prepare(replace(SMALL, epochs=3)))[0]
+    assert found == train(prepare(SMALL.with_options(epochs=3)))[0]
     assert 5 in {verified(path).position for path in listed(tmp_path)}  # in the second epoch
     for path in listed(tmp_path):
         assert train(patient, snapshot=verified(path))[0] == found
@@ -101,7 +101,9 @@ def test_a_snapshot_on_the_way_knows_the_steps_that_each_parameter_has_missed(tm
     (tmp_path / "sometimes.py").write_text(SOMETIMES)
     np.savez(tmp_path / "few.npz", train_x=rng.standard_normal((77, 5)), train_y=rng.integers(0, 3, 77))
     names = {"model": f"{tmp_path}/sometimes.py:Net", "data": f"{tmp_path}/few.npz"}
-    job = prepare(Recipe(**names, ranks=2, shards=2, batch_size=11, epochs=1, optimizer="adam", lr=0.05, keep=99))
+    job = prepare(
+        Recipe.from_options(**names, ranks=2, shards=2, batch_size=11, epochs=1, optimizer="adam", lr=0.05, keep=99)
+    )
     with every_snapshot():
         found = train(every(job, "4steps"), Places(snapshots=tmp_path / "snapshots"))[0]
     early = verified(listed(tmp_path / "snapshots")[-1])
@@ -137,7 +139,7 @@ def test_snapshots_of_epochs(job, expected, tmp_path):
 
 def test_snapshots_by_the_clock(job, tmp_path):
     """More often than the supervisor looks; the run lasts until there is one."""
-    longer = every(prepare(replace(SMALL, epochs=60, eval_every=60)), "0.001s", keep=2)
+    longer = every(prepare(SMALL.with_options(epochs=60, eval_every=60)), "0.001s", keep=2)
     _, events = train(longer, Places(snapshots=tmp_path))
     assert [event["kind"] for event in events].count("snapshot") >= 1
 
@@ -331,7 +333,7 @@ def test_an_end_that_cannot_be_saved_is_a_failure(job, tmp_path, monkeypatch):
     monkeypatch.setattr(saving, "write", write)
     monkeypatch.setattr("unisono.train.fallback.PATIENCE_S", 0.0)
     monkeypatch.setattr(Team, "_live", lambda team, slot, after, report: os.kill(os.getpid(), signal.SIGKILL))
-    lonely = replace(job, recipe=replace(job.recipe, respawn=False))
+    lonely = replace(job, recipe=job.recipe.with_options(respawn=False))
     with pytest.raises(Halted, match=r"no rank is left: .*\nthe snapshot cannot be written") as caught:
         train(lonely, Places(snapshots=tmp_path))
     assert (caught.value.exit_code, caught.value.snapshot) == (1, "")
@@ -355,9 +357,9 @@ def test_everything_is_put_back(job, tmp_path):
 
 
 def test_a_recipe_that_needs_what_the_snapshot_lacks_is_refused(tmp_path):
-    plain = replace(SMALL, optimizer="sgd", lr=0.1)
+    plain = SMALL.with_options(optimizer="sgd", lr=0.1)
     train(every(prepare(plain), "5steps"), Places(snapshots=tmp_path))
-    team = Team(prepare(replace(plain, momentum=0.9)), Places())
+    team = Team(prepare(plain.with_options(momentum=0.9)), Places())
     with pytest.raises(UserError, match=r"does not fit this recipe: state: none then, \{'momentum': 'float32 \("):
         team.resume(require_newest(tmp_path))
 
@@ -379,7 +381,7 @@ def test_a_snapshot_of_before_steps_were_counted_by_parameter(job):
 def test_more_epochs_than_the_snapshot_knows(job, tmp_path):
     train(every(job, "1epochs"), Places(snapshots=tmp_path))
     snapshot = require_newest(tmp_path)
-    longer = prepare(replace(SMALL, epochs=6))
+    longer = prepare(SMALL.with_options(epochs=6))
     assert train(longer, snapshot=snapshot)[0] == train(longer)[0]
 
 

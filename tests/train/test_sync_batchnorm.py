@@ -10,11 +10,11 @@ SMALL = {"data": "synthetic:classes=3,rows=40,features=5", "model": "bn-mlp:7", 
 
 
 def test_it_chooses_the_engine_and_room_for_what_is_exchanged():
-    job = prepare(Recipe(**SMALL))
-    assert job.recipe.engine == "torch"
+    job = prepare(Recipe.from_options(**SMALL))
+    assert job.recipe.model.engine == "torch"
     assert job.extent().exchange == job.model().exchange_width == 1 + 2 * 7
-    plain = prepare(Recipe(**SMALL | {"sync_batchnorm": False}))
-    assert (plain.recipe.engine, plain.extent().exchange) == ("numpy", 0)
+    plain = prepare(Recipe.from_options(**SMALL | {"sync_batchnorm": False}))
+    assert (plain.recipe.model.engine, plain.extent().exchange) == ("numpy", 0)
 
 
 @pytest.mark.parametrize(
@@ -27,4 +27,4 @@ def test_it_chooses_the_engine_and_room_for_what_is_exchanged():
 )
 def test_what_it_does_not_go_with_is_refused_before_anything_starts(options, message):
     with pytest.raises(UserError, match=f"(?s){message}"):
-        prepare(Recipe(**SMALL | options))
+        prepare(Recipe.from_options(**SMALL | options))

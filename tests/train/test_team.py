@@ -25,7 +25,7 @@ from unisono.train.team import LEAST_CRASHES, Halted, Places, Team
 from unisono.train.trainer import walk_through
 from unisono.train.walk import Walk
 
-RECIPE = Recipe(
+RECIPE = Recipe.from_options(
     ranks=2, model="mlp:40", data="synthetic:classes=4,rows=90,features=8,test_rows=300", batch_size=32, epochs=3,
     dropout=0.2, optimizer="adam",
 )  # fmt: skip
@@ -83,7 +83,7 @@ def halt(job: Job, position: int, places: Places, monkeypatch: Any) -> Halted:
 def test_a_run_can_end_after_any_round_and_go_on_on_other_ranks(monkeypatch, tmp_path, position):
     job = prepare(RECIPE)
     if position == 0:
-        patched = replace(job, recipe=replace(RECIPE, respawn=False))
+        patched = replace(job, recipe=RECIPE.with_options(respawn=False))
         with monkeypatch.context() as patch:
             patch.setattr(Team, "_live", lambda team, slot, after, report: os.kill(os.getpid(), signal.SIGKILL))
             with pytest.raises(Halted, match="no rank is left"):
@@ -94,7 +94,7 @@ def test_a_run_can_end_after_any_round_and_go_on_on_other_ranks(monkeypatch, tmp
     snapshot = require_newest(tmp_path)
     assert snapshot.position == position
     for ranks in (1, 3):
-        found = train(prepare(replace(RECIPE, ranks=ranks)), snapshot=snapshot)
+        found = train(prepare(RECIPE.with_options(ranks=ranks)), snapshot=snapshot)
         expected = train_quietly()
         epochs = [epoch for epoch in (1, 2, 3) if WALK.position(epoch, WALK.steps) > position]
         assert found.pop("told") == {epoch: expected["told"][epoch] for epoch in epochs}
@@ -104,7 +104,7 @@ def test_a_run_can_end_after_any_round_and_go_on_on_other_ranks(monkeypatch, tmp
 @pytest.mark.parametrize(("given", "reached"), [({}, 6), ({"strategy": "local", "sync_every": 3}, 4)])
 def test_what_was_reached_is_not_asked_of_a_rank_that_joined_in_the_middle(monkeypatch, tmp_path, given, reached):
     """Another machine is lost in round 7, and before that the ranks that wait for it are replaced, one by one."""
-    recipe = replace(RECIPE, optimizer="momentum", **given)
+    recipe = RECIPE.with_options(optimizer="momentum", **given)
     expected = train(prepare(recipe))
 
     def wait_in_vain(strategy: Sync, position: int) -> None:
@@ -128,8 +128,8 @@ def test_what_was_reached_is_not_asked_of_a_rank_that_joined_in_the_middle(monke
 
 @pytest.mark.parametrize("asked", [True, False])
 def test_a_machine_that_has_a_part_of_the_replicas_saves_nothing_and_says_so(monkeypatch, tmp_path, asked):
-    job = prepare(replace(RECIPE, strategy="local", sync_every=3))
-    away = Away(Seating.of([0, 0, 1], 0, job.recipe.shards), ("a", "a", "b"))
+    job = prepare(RECIPE.with_options(strategy="local", sync_every=3))
+    away = Away(Seating.of([0, 0, 1], 0, job.recipe.ranks.shards), ("a", "a", "b"))
     places = Places(snapshots=tmp_path)
     post = SimpleNamespace(
         attach=lambda *given: None,
@@ -159,7 +159,7 @@ def test_ranks_have_the_recipe_s_threads_of_blas_and_this_process_its_own_afterw
 
     monkeypatch.setattr("unisono.train.team.walk_through", lambda *given: {"threads": sorted(threads())})
     with threadpool_limits(2, user_api="blas"):
-        outcome = Team(prepare(replace(RECIPE, threads=1)), Places()).train(lambda rank, record: None)
+        outcome = Team(prepare(RECIPE.with_options(threads=1)), Places()).train(lambda rank, record: None)
         assert threads() == {2}
     assert {tuple(found["threads"]) for found in outcome.results.values()} == {(1,)}
 
@@ -173,7 +173,7 @@ def test_ranks_that_share_a_core_come_home_every_now_and_then(monkeypatch, tmp_p
     monkeypatch.setattr("unisono.train.homing.go_to", go_to)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {5})
     train(prepare(RECIPE))
-    assert [path.read_text() for path in tmp_path.iterdir()] == ["{5} of {5}"] * RECIPE.ranks
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["{5} of {5}"] * RECIPE.ranks.count
 
 
 def test_what_is_no_loss_is_not_saved(monkeypatch, tmp_path):
@@ -202,18 +202,18 @@ def train_quietly(cache: list[dict[str, Any]] = []) -> dict[str, Any]:  # noqa: 
 
 
 def test_a_run_that_stopped_early_is_resumed_to_its_final_round(monkeypatch, tmp_path):
-    recipe = replace(RECIPE, epochs=8, target_accuracy=0.1, patience=2)
+    recipe = RECIPE.with_options(epochs=8, target_accuracy=0.1, patience=2)
     expected = train(prepare(recipe))
     assert expected["epochs"] == 2
     halt(prepare(recipe), WALK.position(2, WALK.steps), Places(snapshots=tmp_path), monkeypatch)
-    found = train(prepare(replace(recipe, ranks=3)), snapshot=require_newest(tmp_path))
+    found = train(prepare(recipe.with_options(ranks=3)), snapshot=require_newest(tmp_path))
     assert found.pop("told") == {}  # nothing is trained again
     assert found == {name: value for name, value in expected.items() if name != "told"}
 
 
 @pytest.mark.parametrize("when", ["in its final round", "after it"])
 def test_a_run_that_stopped_early_and_lost_everybody_at_the_end(monkeypatch, tmp_path, when):
-    recipe = replace(RECIPE, epochs=8, target_accuracy=0.1, patience=2, respawn=False)
+    recipe = RECIPE.with_options(epochs=8, target_accuracy=0.1, patience=2, respawn=False)
 
     def die(*given: Any) -> int:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -235,7 +235,7 @@ def test_a_round_that_ends_whoever_computes_it(monkeypatch, tmp_path):
         with pytest.raises(Halted) as caught:
             train(prepare(RECIPE), Places(snapshots=tmp_path))
     ended = caught.value.outcome.crashes
-    assert 2 <= ended <= LEAST_CRASHES + RECIPE.ranks
+    assert 2 <= ended <= LEAST_CRASHES + RECIPE.ranks.count
     assert f"the evaluation after epoch 1 ended {ended} ranks one after another, the last: rank" in str(caught.value)
     assert "HINT: resuming will not help" in str(caught.value)
     assert caught.value.exit_code == 1
@@ -266,7 +266,8 @@ from unisono.train.precision_trial import precision_notes
 from unisono.train.team import Places, Team
 
 data = "synthetic:classes=4,rows=64,features=64,test_rows=0"
-job = prepare(Recipe(ranks=2, model="mlp:300", data=data, engine="torch", precision="bf16", threads=2, batch_size=64))
+options = dict(engine="torch", precision="bf16", threads=2, batch_size=64)
+job = prepare(Recipe.from_options(ranks=2, model="mlp:300", data=data, **options))
 precision_notes(job)
 print("trained", Team(job, Places()).train(lambda rank, value: None).lost)
 torch.set_num_threads(2)

@@ -1,6 +1,5 @@
 """Whole runs, in processes: same bits, early stop, evaluation that counts every sample once."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +20,7 @@ from unisono.train.job import prepare
 from unisono.train.team import Places, Team
 from unisono.train.trainer import train
 
-QUICK = Recipe(epochs=3)
+QUICK = Recipe.from_options(epochs=3)
 
 
 def run(recipe: Recipe, weights: Path) -> tuple[dict, list[dict]]:
@@ -33,7 +32,7 @@ def run(recipe: Recipe, weights: Path) -> tuple[dict, list[dict]]:
             return
         epochs.append({k: v for k, v in record.metrics.items() if not k.endswith("_s")})
 
-    found = unisono.run(lambda world: train(world, job, weights), recipe.ranks, on_report=on_report)
+    found = unisono.run(lambda world: train(world, job, weights), recipe.ranks.count, on_report=on_report)
     for other in found:
         assert other["weights_sha256"] == found[0]["weights_sha256"]
     return found[0], epochs
@@ -52,7 +51,7 @@ def run(recipe: Recipe, weights: Path) -> tuple[dict, list[dict]]:
     ids=str,
 )
 def test_bits_and_losses_do_not_depend_on_the_ranks(tmp_path, options):
-    outcomes = [run(replace(QUICK, ranks=ranks, **options), tmp_path / f"{ranks}") for ranks in (1, 2, 3, 7)]
+    outcomes = [run(QUICK.with_options(ranks=ranks, **options), tmp_path / f"{ranks}") for ranks in (1, 2, 3, 7)]
     for summary, epochs in outcomes[1:]:
         assert summary["weights_sha256"] == outcomes[0][0]["weights_sha256"]
         assert epochs == outcomes[0][1]  # to the last digit
@@ -61,7 +60,7 @@ def test_bits_and_losses_do_not_depend_on_the_ranks(tmp_path, options):
 
 STARTS = {
     "supervised": lambda job: Team(job, Places()).train(lambda rank, record: None),
-    "alone": lambda job: unisono.run(lambda world: train(world, job, None), job.recipe.ranks),
+    "alone": lambda job: unisono.run(lambda world: train(world, job, None), job.recipe.ranks.count),
 }
 
 
@@ -71,17 +70,17 @@ def test_the_rank_that_is_named_is_the_slow_one(monkeypatch, start):
         raise ValueError(f"factor {factor:g}")
 
     monkeypatch.setattr("unisono.train.job.Slowed", slowed)
-    job = prepare(replace(QUICK, ranks=3, slow="1:4"))
+    job = prepare(QUICK.with_options(ranks=3, slow="1:4"))
     with pytest.raises(RankFailed, match="factor 4") as caught:
         STARTS[start](job)
     assert caught.value.rank == 1
 
 
 def test_digits_are_learnt_and_the_weights_file_gives_the_same_score(tmp_path):
-    recipe = Recipe(ranks=2)
+    recipe = Recipe.from_options(ranks=2)
     summary, _ = run(recipe, tmp_path / "w.safetensors")
     assert summary["test_accuracy"] >= 0.96
-    model, data = build(recipe.model, 64, 10), prepare(recipe).dataset
+    model, data = build(recipe.model.name, 64, 10), prepare(recipe).dataset
     params = np.concatenate([load_file(tmp_path / "w.safetensors")[name].ravel() for name in model.layout.names])
     model.bind(params, np.empty(0, np.float32))
     found = model.evaluate(data.test_x[None], data.test_y[None])
@@ -90,7 +89,7 @@ def test_digits_are_learnt_and_the_weights_file_gives_the_same_score(tmp_path):
 
 def test_every_metric_is_global(tmp_path):
     """The weights hardly move, so the whole data, scored at once, tell what every printed number must be."""
-    recipe = Recipe(
+    recipe = Recipe.from_options(
         data="synthetic:classes=4,rows=400,features=8", model="mlp:16", epochs=1, batch_size="full", lr=1e-9
     )
     summary, (metrics,) = run(recipe, tmp_path / "w")
@@ -136,7 +135,9 @@ def test_early_stop_needs_the_target_patience_times_in_a_row():
 
 
 def test_a_loss_that_is_not_finite_stops_with_a_hint(tmp_path):
-    job = prepare(Recipe(model="linear", data="synthetic:regression,rows=100,features=3", optimizer="sgd", lr=1e30))
+    job = prepare(
+        Recipe.from_options(model="linear", data="synthetic:regression,rows=100,features=3", optimizer="sgd", lr=1e30)
+    )
     with pytest.raises(RankFailed, match=r"the loss became .* in epoch .*\nHINT: lower --lr"):
         unisono.run(lambda world: train(world, job, tmp_path / "w"), 2)
 
@@ -146,7 +147,9 @@ def test_a_loss_that_is_not_finite_before_anything_was_learnt_is_not_the_learnin
     np.savez(tmp_path / "huge.npz", train_x=np.ones((32, 2), "f4"), train_y=np.full((32, 1), 3e38, "f4"))
     options = {"model": "linear", "data": str(tmp_path / "huge.npz"), "optimizer": "sgd", "normalise": "none"}
     with pytest.raises(RankFailed, match=r"in epoch 1, step 1, .*\nHINT: nothing was learnt yet"):
-        unisono.run(lambda world: train(world, prepare(Recipe(**options, shards=1, ranks=1)), tmp_path / "w"), 1)
+        unisono.run(
+            lambda world: train(world, prepare(Recipe.from_options(**options, shards=1, ranks=1)), tmp_path / "w"), 1
+        )
 
 
 @pytest.mark.parametrize(
@@ -161,7 +164,7 @@ def test_a_loss_that_is_not_finite_before_anything_was_learnt_is_not_the_learnin
 def test_numbers_for_a_classifier_are_refused_with_what_fits_them(y, hint, tmp_path):
     np.savez(tmp_path / "mine.npz", train_x=np.ones((4, 2)), train_y=y)
     with pytest.raises(UserError, match=f"which has numbers to predict\nHINT: {hint}"):
-        prepare(Recipe(data=str(tmp_path / "mine.npz"), batch_size=4))
+        prepare(Recipe.from_options(data=str(tmp_path / "mine.npz"), batch_size=4))
 
 
 @pytest.mark.parametrize(
@@ -179,4 +182,4 @@ def test_numbers_for_a_classifier_are_refused_with_what_fits_them(y, hint, tmp_p
 )
 def test_what_does_not_fit_is_refused_before_anything_starts(options, message):
     with pytest.raises(UserError, match=f"(?s){message}"):
-        prepare(Recipe(**options))
+        prepare(Recipe.from_options(**options))

@@ -56,7 +56,7 @@ def expected(job) -> dict[str, Any]:
 
 
 def every(job: Job, text: str, **changes: Any) -> Job:
-    return replace(job, recipe=replace(job.recipe, snapshot_every=text, **changes))
+    return replace(job, recipe=job.recipe.with_options(snapshot_every=text, **changes))
 
 
 def test_both_ways_give_the_bits_of_the_supervised_run_or_of_each_other(job, expected):
@@ -86,9 +86,9 @@ def test_snapshots_of_epochs_and_by_the_clock(job, expected, tmp_path, patient):
 
 def test_the_arena_goes_on_with_other_ranks_and_the_same_bits(job, expected, tmp_path, patient):
     train(every(job, "5steps"), Places(snapshots=tmp_path))
-    found = train(replace(job, recipe=replace(job.recipe, ranks=3)), snapshot=verified(listed(tmp_path)[-1]))
+    found = train(replace(job, recipe=job.recipe.with_options(ranks=3)), snapshot=verified(listed(tmp_path)[-1]))
     same = found["weights_sha256"] == expected["weights_sha256"]
-    assert same == (job.recipe.allreduce == "arena")
+    assert same == (job.recipe.strategy.allreduce == "arena")
 
 
 @pytest.mark.parametrize(("number", "rank"), [(signal.SIGTERM, 0), (signal.SIGUSR1, 1), (signal.SIGHUP, 1)])
@@ -118,7 +118,9 @@ def test_a_second_signal_of_a_kind_ends_at_once(job, tmp_path, monkeypatch):
     with pytest.raises(unisono.RankFailed, match="KeyboardInterrupt") as caught:
         train(job, Places(snapshots=tmp_path), at_step=ask)
     assert caught.value.rank == 1
-    if job.recipe.allreduce != "arena":  # there the first rank, which was not asked twice, saves what was reached
+    if (
+        job.recipe.strategy.allreduce != "arena"
+    ):  # there the first rank, which was not asked twice, saves what was reached
         assert listed(tmp_path) == []
 
 

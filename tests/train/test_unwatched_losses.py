@@ -50,7 +50,7 @@ def ends_of(
     job: Job, folder: Path, patched: Patched, meanwhile: Callable[[Crew, dict[int, Ended]], None] = lambda *given: None
 ) -> dict[int, Ended]:
     """How each rank ended, in the order in which they did. meanwhile(crew, ended): called whenever one has."""
-    size = job.recipe.ranks
+    size = job.recipe.ranks.count
 
     def live(rank: int, report: Callable[[Any], None]) -> None:
         with pytest.MonkeyPatch.context() as patch, World(ShmCommunicator(segment, rank, size, 600.0), report) as world:
@@ -105,7 +105,7 @@ def test_a_rank_that_dies_ends_the_others_at_once_with_its_name(tmp_path, way):
         if [*ended] == [1] and not arena and not sent:
             sent.extend([crew.signal(rank, signal.SIGTERM) for rank in crew.living])
 
-    ended = ends_of(prepare(replace(recipe, ranks=3)), tmp_path, in_step_5(die), end_the_others)
+    ended = ends_of(prepare(recipe.with_options(ranks=3)), tmp_path, in_step_5(die), end_the_others)
     assert not ended[1].answered
     for rank in (0, 2):
         kind, report = ended[rank].failure.kind, ended[rank].failure.report

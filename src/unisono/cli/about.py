@@ -13,7 +13,6 @@ import json
 import shlex
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 from unisono import __version__
@@ -32,7 +31,7 @@ def command_line() -> str:
 
 def write_about(path: Path, recipes: Sequence[Recipe], *, here: bool = True) -> None:
     """In the directory of a study, which exists. here: it runs on this machine, not where a batch system says."""
-    values = [asdict(recipe) for recipe in recipes]
+    values = [recipe.options() for recipe in recipes]
     names = [name for name in (values[0] if values else {}) if name not in ONE_RUNS]
     common = {name: values[0][name] for name in names if all(one[name] == values[0][name] for one in values)}
     about = {

@@ -51,7 +51,7 @@ def compare(
     from unisono.cli.studying import Plan
     from unisono.cli.studying import study as carry_out
     from unisono.measure.scale import cells_with_grid
-    from unisono.recipe_reading import load
+    from unisono.recipe.reading import load
     from unisono.study.cells import cells_of
     from unisono.study.cells import over as parse
 

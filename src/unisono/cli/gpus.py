@@ -1,6 +1,6 @@
 """--num-gpus: another name of --ranks, which users of other tools know; what they are told where no GPU is used.
 
-    note_of_run(Gpus(2), Recipe()); note_of_job(Gpus(2), Recipe(strategy="ddp"), sbatch=())
+    note_of_run(Gpus(2), Recipe()); note_of_job(Gpus(2), Recipe.from_options(strategy="ddp"), sbatch=())
 
 The one idea: ranks are ranks, whatever they are called; but who asks for GPUs and gets processors should hear it. So
 the number remembers by which word it was given.
@@ -25,9 +25,9 @@ def note_of_run(asked: object, recipe: Recipe) -> str:
 
     if not of(recipe).supports.gpus:
         return _without(asked, recipe)
-    if resolve(recipe).device != "cpu":
+    if resolve(recipe).strategy.device != "cpu":
         return ""
-    why = "--device cpu" if recipe.device == "cpu" else "torch sees no GPU here"
+    why = "--device cpu" if recipe.strategy.device == "cpu" else "torch sees no GPU here"
     return f"Note: --num-gpus {asked} is --ranks {asked}, on processors: {why}."
 
 
@@ -46,5 +46,5 @@ def note_of_job(asked: object, recipe: Recipe, sbatch: Sequence[str]) -> str:
 
 
 def _without(asked: Gpus, recipe: Recipe) -> str:
-    told = f"Note: --num-gpus {asked} is --ranks {asked}: --strategy {recipe.strategy} computes on processors"
+    told = f"Note: --num-gpus {asked} is --ranks {asked}: --strategy {recipe.strategy.name} computes on processors"
     return f"{told}; --strategy ddp or accelerate uses GPUs."

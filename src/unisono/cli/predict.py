@@ -56,7 +56,7 @@ def predict(
     from unisono.measure.prediction.network import parse
     from unisono.measure.prediction.points import calibration, usual_batch, usual_shards
     from unisono.measure.prediction.predict import Request, node_counts
-    from unisono.recipe_reading import load
+    from unisono.recipe.reading import load
     from unisono.study.disk import writing
     from unisono.train.job import prepare
 
@@ -70,17 +70,21 @@ def predict(
         )
     confirm(Trust.of(loaded, given_options(options), recipe, trusted=trust), loaded)
     job = prepare(loaded)
-    ranks, samples, nbytes = where.ranks_per_node or loaded.ranks, job.plan.samples, 4 * sum(job.model().layout.sizes)
+    ranks, samples, nbytes = (
+        where.ranks_per_node or loaded.ranks.count,
+        job.plan.samples,
+        4 * sum(job.model().layout.sizes),
+    )
     batch = usual_batch(loaded, samples)
-    if loaded.batch_size_per_rank:
-        batch = loaded.batch_size_per_rank * ranks
-    work = Work(batch, max(ranks, usual_shards(loaded, batch)), nbytes, samples, loaded.threads)
-    every = loaded.sync_every if isinstance(loaded.sync_every, int) else 16
-    request = Request(nodes, ranks, networks, bool(loaded.batch_size_per_rank), every, loaded.masters)
+    if loaded.learning.batch_size_per_rank:
+        batch = loaded.learning.batch_size_per_rank * ranks
+    work = Work(batch, max(ranks, usual_shards(loaded, batch)), nbytes, samples, loaded.ranks.threads)
+    every = loaded.strategy.sync_every if isinstance(loaded.strategy.sync_every, int) else 16
+    request = Request(nodes, ranks, networks, bool(loaded.learning.batch_size_per_rank), every, loaded.strategy.masters)
     if where.samples_per_s:
         sample_s = 1 / where.samples_per_s
         jitter_s = where.jitter * sample_s * batch / ranks
-        costs = Costs(sample_s=sample_s, jitter_s=jitter_s, cores=ranks * loaded.threads)
+        costs = Costs(sample_s=sample_s, jitter_s=jitter_s, cores=ranks * loaded.ranks.threads)
         out = expand_user(study.out) if study.out else None
         show(costs, work, request, [], out)
         if out is not None:

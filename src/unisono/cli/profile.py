@@ -1,7 +1,6 @@
 """`unisono profile`: where the time of a recipe's steps goes, in tables, JSON and a trace."""
 
 import sys
-from dataclasses import replace
 from typing import Annotated, Any
 
 from cyclopts import Group, Parameter
@@ -12,7 +11,7 @@ from unisono.cli.trusting import TrustOption, confirm
 from unisono.errors import UnisonoError
 from unisono.measure.profile.options import ProfileOptions
 from unisono.recipe import Recipe
-from unisono.recipe_reading import load
+from unisono.recipe.reading import load
 from unisono.terminal import print
 from unisono.trust import Trust
 
@@ -52,7 +51,7 @@ def profile(
     asked = load(recipe, given_options(options))
     confirm(Trust.of(asked, given_options(options), recipe, trusted=trust), asked)
     jobs = plan(asked, look)
-    out = prepare_out(asked.out, FILES)
+    out = prepare_out(asked.output.directory, FILES)
     if out is not None:
         with writing(out, after=""):
             # Now: whatever ends it, the directory says what it is.
@@ -66,10 +65,10 @@ def profile(
         try:
             for job in jobs:
                 found = job.recipe
-                told = f", {found.activation}" if look.activations else ""
+                told = f", {found.model.activation}" if look.activations else ""
                 print(
-                    f"unisono profile: {found.model}{told} on {found.data}; {found.engine} engine, "
-                    f"{plural(found.ranks, 'rank')} x {plural(found.threads, 'thread')}",
+                    f"unisono profile: {found.model.name}{told} on {found.data.name}; {found.model.engine} engine, "
+                    f"{plural(found.ranks.count, 'rank')} x {plural(found.ranks.threads, 'thread')}",
                     flush=True,
                 )
                 try:
@@ -77,7 +76,7 @@ def profile(
                 except UnisonoError as error:
                     if len(jobs) == 1:
                         raise
-                    print(f"{found.activation} is left out: {error}", file=sys.stderr, flush=True)
+                    print(f"{found.model.activation} is left out: {error}", file=sys.stderr, flush=True)
                 else:
                     print("\n".join(sentences(records[-1])))
         finally:
@@ -95,4 +94,4 @@ def profile(
 
 def _as_asked(found: Recipe, asked: Recipe) -> Recipe:
     """A recipe of a profile has epochs for its batches, and no snapshots: neither is what the user gave."""
-    return replace(found, epochs=asked.epochs, snapshot_every=asked.snapshot_every)
+    return found.with_options(epochs=asked.learning.epochs, snapshot_every=asked.faults.snapshot_every)

@@ -49,22 +49,25 @@ def scale(
     from unisono.cli.studying import Plan
     from unisono.cli.studying import study as carry_out
     from unisono.measure.scale import cells_of_grid, default_grid
-    from unisono.recipe_reading import load
+    from unisono.recipe.reading import load
     from unisono.resources import usable_cores
     from unisono.strategies.registry import of
 
     loaded = load(recipe, given_options(options))
     if not of(loaded).supports.scale:
         raise UserError(
-            f"scale with --strategy {loaded.strategy}: its ranks are masters and workers, and a push is as large on "
+            f"scale with --strategy {loaded.strategy.name}: its ranks are masters and workers, and a push is as "
+            "large on "
             "any number",
-            hint=f"compare them: unisono compare --strategy {loaded.strategy} --over masters+ranks=1+2,1+3,1+5",
+            hint=f"compare them: unisono compare --strategy {loaded.strategy.name} --over masters+ranks=1+2,1+3,1+5",
         )
     runner = runner_of(jobs, waiting)
     asked = grid.grid or default_grid(usable_cores())
     cells = cells_of_grid(loaded, asked, weak=grid.weak, several=runner is not None)
     # A job has a core for every thread of its ranks.
-    cores = usable_cores() if runner is None else max(cell.recipe.ranks * cell.recipe.threads for cell in cells)
+    cores = (
+        usable_cores() if runner is None else max(cell.recipe.ranks.count * cell.recipe.ranks.threads for cell in cells)
+    )
     plan = Plan("scale", cells, study, runner)
     if not study.dry_run:
         confirm(Trust.of(loaded, given_options(options), recipe, trusted=trust), loaded)

@@ -93,7 +93,7 @@ def study(plan: Plan, show: Callable[[Sequence[Record], Path], None]) -> None:
         )
     check_temporary_directory()
     for recipe in (cell.recipe for cell in plan.cells):
-        check_data_dir(recipe.data, recipe.data_dir)
+        check_data_dir(recipe.data.name, recipe.data.directory)
         if plan.elsewhere is None:
             check_machine(recipe)
     terms = Terms(plan.options.timeout_s, plan.options.retry, elsewhere=plan.elsewhere)
@@ -167,7 +167,7 @@ def _line(record: Record) -> str:
 def _refuse_idle_ranks(plan: Plan) -> None:
     """A `UserError`, what its run would say, for the first cell that has more ranks than shards."""
     for recipe in (cell.recipe for cell in plan.cells):
-        if 0 < recipe.shards < recipe.ranks:
+        if 0 < recipe.ranks.shards < recipe.ranks.count:
             check_shards(resolve(recipe))
 
 

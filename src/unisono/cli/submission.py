@@ -6,7 +6,7 @@ Limits: what is checked is checked here, on the login node: the environment that
 """
 
 import sys
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, final
@@ -24,8 +24,8 @@ from unisono.launch.slurm.quoting import as_path, check_plain, quote
 from unisono.launch.slurm.room import Wanted, check_room, megabytes
 from unisono.launch.slurm.script import Script, run_directory, write_script
 from unisono.launch.slurm.steps import Layout, Step, make_step
-from unisono.recipe import Recipe, option
-from unisono.recipe_reading import load
+from unisono.recipe import OPTIONS, Recipe, flag
+from unisono.recipe.reading import load
 from unisono.train.job import prepare
 from unisono.train.memory import MIB, estimate_bytes
 from unisono.train.resuming import SNAPSHOTS, as_saved, named_in, recipe_of
@@ -88,7 +88,7 @@ class Submission:
         job = self.job
         if launcher not in ("srun", "mpirun") or plugin == "none" or job.module or job.venv or job.setup:
             return ""
-        if self.recipe.transport not in ("auto", "mpi"):
+        if self.recipe.strategy.transport not in ("auto", "mpi"):
             return ""
         if not (why := why_not([program, "-n", "1"] if launcher == "mpirun" else [])):
             return ""
@@ -112,7 +112,7 @@ class Submission:
     def _memory(self) -> str:
         if self.job.mem or (self.dry_run and (self.code or self.data_away)):
             return self.job.mem
-        return _memory(replace(self.as_in_job, ranks=self._layout.size), self._layout.ranks)
+        return _memory(self.as_in_job.with_options(ranks=self._layout.size), self._layout.ranks)
 
     @property
     def code(self) -> list[str]:
@@ -122,7 +122,7 @@ class Submission:
     @property
     def data_away(self) -> bool:
         """Whether its data would have to be fetched to be looked at."""
-        return must_be_fetched(self.as_in_job.data, self.as_in_job.data_dir)
+        return must_be_fetched(self.as_in_job.data.name, self.as_in_job.data.directory)
 
     @property
     def trust(self) -> Trust:
@@ -133,7 +133,7 @@ class Submission:
     @cached_property
     def as_in_job(self) -> Recipe:
         """With files where the job will find them: those of a run that is resumed may be elsewhere."""
-        run = self.recipe.resume
+        run = self.recipe.faults.resume
         return as_saved(self.recipe, newest(expand_user(run) / SNAPSHOTS).snapshot if run else None)
 
     @cached_property
@@ -148,31 +148,31 @@ class Submission:
         recipe = self.recipe
         nodes, ranks, given = self.job.nodes, self.job.ranks_per_node, self.overrides.get("ranks")
         if not ranks:
-            ranks, rest = divmod(recipe.ranks, nodes)
+            ranks, rest = divmod(recipe.ranks.count, nodes)
             if rest:
                 raise UserError(
-                    f"--ranks {recipe.ranks} cannot be spread over --nodes {nodes}", hint="give --ranks-per-node"
+                    f"--ranks {recipe.ranks.count} cannot be spread over --nodes {nodes}", hint="give --ranks-per-node"
                 )
         elif given not in (None, nodes * ranks):
             raise UserError(
                 f"--ranks {given}, but --nodes {nodes} x --ranks-per-node {ranks} is {nodes * ranks}",
                 hint="leave --ranks out",
             )
-        return Layout(nodes, ranks, recipe.threads)
+        return Layout(nodes, ranks, recipe.ranks.threads)
 
     def _words(self) -> list[str]:
         """The arguments of `unisono train` that are the same whatever job it is."""
         words = [as_path(check_plain("the recipe's name", self.source))] if self.source else []
         for name, value in self.overrides.items():
-            check_plain(option(name), str(value))
+            check_plain(flag(name), str(value))
             if name in ("ranks", "out"):
                 continue
             if isinstance(value, bool):
-                words.append(option(name) if value else option(name).replace("--", "--no-", 1))
+                words.append(flag(name) if value else flag(name).replace("--", "--no-", 1))
             elif str(value).startswith("-"):
-                words.append(f"{option(name)}={value}")
+                words.append(f"{flag(name)}={value}")
             else:
-                words += [option(name), str(value)]
+                words += [flag(name), str(value)]
         words += ["--trust"] if self.trusted else []
         words += ["--interface", self.job.interface] if self.job.interface else []
         words += ["--join-timeout", f"{self.job.join_timeout:g}"] if self.job.join_timeout else []
@@ -186,15 +186,15 @@ class Submission:
         if self._resumes:
             raise UserError("--array with --resume: all tasks would go on with one run", hint="leave one of them out")
         name = self.job.array_option.removeprefix("--").replace("-", "_")
-        whole = [entry.name for entry in fields(Recipe) if entry.type is int and entry.name != "ranks"]
+        whole = [entry.name for entry in OPTIONS.values() if entry.kinds == (int,) and entry.name != "ranks"]
         if name not in whole:
-            raise unknown_name("--array-option", self.job.array_option, [option(each) for each in whole])
+            raise unknown_name("--array-option", self.job.array_option, [flag(each) for each in whole])
         if name in self.overrides:
             raise UserError(
-                f"{option(name)} {self.overrides[name]} with --array {self.job.array}, whose tasks give {option(name)}",
+                f"{flag(name)} {self.overrides[name]} with --array {self.job.array}, whose tasks give {flag(name)}",
                 hint="leave it out, or give another --array-option",
             )
-        return (*arguments, f'{option(name)} "$SLURM_ARRAY_TASK_ID"')
+        return (*arguments, f'{flag(name)} "$SLURM_ARRAY_TASK_ID"')
 
 
 def environment_here() -> str:

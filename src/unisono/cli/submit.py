@@ -78,7 +78,7 @@ def submit(
         if asked.code:
             print(note_of_code(asked), file=sys.stderr, flush=True)
         elif asked.data_away and not job.mem:
-            print(note_of_data(asked.as_in_job.data), file=sys.stderr, flush=True)
+            print(note_of_data(asked.as_in_job.data.name), file=sys.stderr, flush=True)
         print(text, end="")
         return
     unanswered: client.NoAnswer | None = None

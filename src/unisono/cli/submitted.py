@@ -142,7 +142,7 @@ class Submitted:
         job = replace(
             self.job,
             nodes=cell.nodes,
-            ranks_per_node=cell.recipe.ranks // cell.nodes,
+            ranks_per_node=cell.recipe.ranks.count // cell.nodes,
             job_name=cell.slug,
             output=_literal(_said(run, "out").resolve()),
             error=_literal(_said(run, "err").resolve()),

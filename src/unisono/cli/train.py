@@ -11,29 +11,16 @@ from cyclopts import Group, Parameter, Token
 from unisono.cli.gpus import Gpus, note_of_run
 from unisono.cli.trusting import TrustOption, confirm
 from unisono.launch.nodes import NodeOptions
-from unisono.recipe import Recipe, option
-from unisono.recipe_reading import ALIASES
+from unisono.recipe import OPTIONS, flag
+from unisono.recipe.options import GROUPS, help_of_options, title_of
+from unisono.recipe.reading import ALIASES
 from unisono.runs.recipe_source import read_recipe
 from unisono.terminal import print
 
-GROUPS = {
-    "model": "The network",
-    "data": "The data",
-    "ranks": "Ranks and batches",
-    "epochs": "Learning",
-    "strategy": "How ranks work together",
-    "eval_every": "Evaluation and early stop",
-    "snapshot_every": "Nothing lost",
-    "watts_per_core": "Output",
-}
-"""How --help cuts the options, which stand in the order of the recipe's fields: a group begins with the one named."""
-
-
-def help_of_recipe() -> dict[str, str]:
-    """What each option means."""
-    import docstring_parser
-
-    return {entry.arg_name: entry.description or "" for entry in docstring_parser.parse_from_object(Recipe).params}
+MOST_USED = ("model", "data", "ranks", "epochs", "batch_size", "lr", "optimizer", "seed", "out", "resume")
+"""Options that --help shows first; the others follow by the recipe's groups."""
+TITLES = ["Most used", *map(title_of, GROUPS)]
+"""The headings of --help, from top to bottom."""
 
 
 def options_of_recipe(*without: str) -> type:
@@ -41,23 +28,25 @@ def options_of_recipe(*without: str) -> type:
 
     without: options that a command has no use for, or has itself.
     """
-    help_of, options = help_of_recipe(), []
-    group = None
-    for entry in fields(Recipe):
-        if entry.name in GROUPS:
-            group = Group(GROUPS[entry.name], sort_key=list(GROUPS).index(entry.name))
-        if entry.name in without:
-            continue
-        default = "" if entry.default in ("", MISSING) else f" [default: {entry.default}]"
-        others = [option(alias) for alias, name in ALIASES.items() if name == entry.name]
+    help_of, options = help_of_options(), []
+    for name in sorted(OPTIONS.keys() - set(without), key=_place_in_help):
+        entry = OPTIONS[name]
+        title = TITLES[0] if name in MOST_USED else title_of(entry.group)
+        default = "" if entry.default == "" else f" [default: {entry.default}]"
         told = Parameter(
-            help=f"{help_of[entry.name]}{default}", show_default=False, alias=others, group=group,
-            converter=_whole_number if entry.type in (int, int | str) else None,
+            help=f"{help_of[name]}{default}", show_default=False, group=Group(title, sort_key=TITLES.index(title)),
+            alias=[flag(alias) for alias, known in ALIASES.items() if known == name],
+            converter=_whole_number if int in entry.kinds else None,
         )  # fmt: skip
-        options.append((entry.name, Annotated[entry.type | None, told], field(default=None, kw_only=True)))  # type: ignore[operator]
+        options.append((name, Annotated[entry.type | None, told], field(default=None, kw_only=True)))
     made = make_dataclass("Options", options, frozen=True)
     made.__module__ = __name__
     return made
+
+
+def _place_in_help(name: str) -> int:
+    """The most used first, in their order, then the others in that of the groups."""
+    return MOST_USED.index(name) if name in MOST_USED else len(MOST_USED) + list(OPTIONS).index(name)
 
 
 def _whole_number(kind: Any, tokens: Sequence[Token]) -> int | str:
@@ -74,7 +63,7 @@ def _whole_number(kind: Any, tokens: Sequence[Token]) -> int | str:
 
 def given_options(options: object) -> dict[str, Any]:
     """Those that were given, of what `options_of_recipe` made."""
-    values = {entry.name: getattr(options, entry.name, None) for entry in fields(Recipe)}
+    values = {name: getattr(options, name, None) for name in OPTIONS}
     return {
         name: int(value) if isinstance(value, Gpus) else value for name, value in values.items() if value is not None
     }
@@ -85,7 +74,7 @@ def node_options(*without: str, **defaults: float) -> type:
     import docstring_parser
 
     help_of = {entry.arg_name: entry.description for entry in docstring_parser.parse_from_object(NodeOptions).params}
-    group = Group("Several machines", sort_key=len(GROUPS))
+    group = Group("Several machines", sort_key=len(TITLES))
     options = []
     for entry in fields(NodeOptions):
         if entry.name in without:
@@ -103,7 +92,7 @@ Options = options_of_recipe()
 Nodes = node_options()
 _NOTHING = Options()
 _HERE = Nodes()
-_OUTPUT = Group(GROUPS["watts_per_core"], sort_key=len(GROUPS) - 1)
+_OUTPUT = Group(title_of("output"), sort_key=TITLES.index(title_of("output")))
 
 
 def train(
@@ -131,9 +120,9 @@ def train(
     overrides = given_options(options)
     found, whose = read_recipe(recipe, overrides, "the command line", trusted=trust)
     if write_recipe:
-        from unisono.cli.template import template, write_template
+        from unisono.recipe.template import template, write_template
 
-        write_template(write_recipe, template(found, GROUPS, help_of_recipe()))
+        write_template(write_recipe, template(found))
         print(f"Written: {write_recipe}; edit it, then: unisono train {shlex.quote(write_recipe)}")
     else:
         from unisono.launch.environments import detect

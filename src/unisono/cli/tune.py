@@ -53,7 +53,7 @@ def tune(
     from unisono.measure.tune.candidates import candidates_of
     from unisono.measure.tune.tuning import Terms
     from unisono.measure.tune.tuning import tune as search_best
-    from unisono.recipe_reading import load
+    from unisono.recipe.reading import load
     from unisono.report.verdict import plural
     from unisono.resources import available_bytes, usable_cores
     from unisono.strategies.registry import of
@@ -63,13 +63,14 @@ def tune(
     from unisono.train.enough import check_machine
 
     loaded = load(recipe, given_options(options))
-    check_data_dir(loaded.data, loaded.data_dir)
-    if not of(loaded).supports.tune or loaded.transport not in ("auto", "shm"):
+    check_data_dir(loaded.data.name, loaded.data.directory)
+    if not of(loaded).supports.tune or loaded.strategy.transport not in ("auto", "shm"):
         raise UserError(
-            f"tune with --strategy {loaded.strategy} and --transport {loaded.transport}: it tries sync on this machine",
+            f"tune with --strategy {loaded.strategy.name} and --transport {loaded.strategy.transport}: it tries sync "
+            "on this machine",
             hint="leave both out",
         )
-    if search.objective == "energy" and not loaded.watts_per_core and not find_counters().found:
+    if search.objective == "energy" and not loaded.output.watts_per_core and not find_counters().found:
         raise UserError(
             "--objective energy with --watts-per-core 0: this machine has no counters of energy, so none can be told",
             hint="give the watts of a busy core, such as --watts-per-core 8",
@@ -91,11 +92,11 @@ def tune(
         with writing(path):
             write_about(path, [cell.recipe for cell in cells])
         # With an accuracy to reach, half of the time is for getting there.
-        short = replace(search, seconds=search.seconds / 2) if loaded.target_accuracy else search
+        short = replace(search, seconds=search.seconds / 2) if loaded.learning.target_accuracy else search
         try:
             outcome = search_best(records, cells, Terms(short, limit), _say)
             best = outcome.best
-            if best is not None and loaded.target_accuracy:
+            if best is not None and loaded.learning.target_accuracy:
                 left_s = search.seconds - sum(record["elapsed_s"] for record in records.all)
                 best = _fastest_to_target(records, cells, outcome.ranked(), left_s, retry=search.retry) or best
         except KeyboardInterrupt:
@@ -116,7 +117,7 @@ def tune(
                 hint="give more --seconds: what was tried is kept, and the search goes on from there",
             )
         with writing(path / TUNED):
-            replace(found.recipe, out="").save(path / TUNED)
+            found.recipe.with_options(out="").save(path / TUNED)
     print(f"Written: {path / TUNED}: unisono train {path / TUNED}")
 
 

@@ -10,7 +10,7 @@ Limits: a grid with several nodes needs a batch system that reaches them.
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from unisono.errors import UserError
 from unisono.measure.options import words
@@ -83,28 +83,30 @@ def cells_with_grid(cells: Sequence[Cell], grid: str, *, several: bool) -> list[
 
 
 def _of_ranks(recipe: Recipe, ranks: int) -> Recipe:
-    alone = of(recipe).recipe_shards and recipe.batch_size_per_rank and not recipe.shards
-    return replace(recipe, ranks=ranks, shards=ranks if alone else recipe.shards)
+    alone = of(recipe).recipe_shards and recipe.learning.batch_size_per_rank and not recipe.ranks.shards
+    return recipe.with_options(ranks=ranks, shards=ranks if alone else recipe.ranks.shards)
 
 
 def strong_problem(recipe: Recipe, ranks: int, most: int) -> Recipe:
     """The recipe on so many ranks, otherwise the same for up to `most` of them."""
-    if each := recipe.batch_size_per_rank:
-        batch = each * recipe.ranks
-        lr = scaled(recipe.lr, recipe.scale_lr, batch, each)
-        recipe = replace(recipe, batch_size=batch, batch_size_per_rank=0, lr=lr, scale_lr="none")
-    if of(recipe).recipe_shards and recipe.shards == 0 and most > DEFAULT_SHARDS:
-        recipe = replace(recipe, shards=most)
-    return replace(recipe, ranks=ranks)
+    if each := recipe.learning.batch_size_per_rank:
+        batch = each * recipe.ranks.count
+        lr = scaled(recipe.learning.lr, recipe.learning.scale_lr, batch, each)
+        recipe = recipe.with_options(batch_size=batch, batch_size_per_rank=0, lr=lr, scale_lr="none")
+    if of(recipe).recipe_shards and recipe.ranks.shards == 0 and most > DEFAULT_SHARDS:
+        recipe = recipe.with_options(shards=most)
+    return recipe.with_options(ranks=ranks)
 
 
 def weak_problem(recipe: Recipe, ranks: int, most: int) -> Recipe:
     """As much work for each of so many ranks as one has with the recipe's batch."""
-    each = recipe.batch_size_per_rank or recipe.batch_size
+    each = recipe.learning.batch_size_per_rank or recipe.learning.batch_size
     if isinstance(each, str):
         raise UserError(f"--weak with --batch-size {each}: it cannot grow", hint="give a number")
-    shards = min(recipe.shards or DEFAULT_SHARDS, each) * ranks if of(recipe).recipe_shards else recipe.shards
-    return replace(recipe, ranks=ranks, batch_size_per_rank=each, shards=shards)
+    shards = (
+        min(recipe.ranks.shards or DEFAULT_SHARDS, each) * ranks if of(recipe).recipe_shards else recipe.ranks.shards
+    )
+    return recipe.with_options(ranks=ranks, batch_size_per_rank=each, shards=shards)
 
 
 def _pair(word: str, grid: str) -> tuple[int, int]:

@@ -27,7 +27,7 @@ Places: TypeAlias = Iterator[tuple[int, int, int]]
 def with_steps(job: Job, steps: int) -> Job:
     """The job with as many epochs as so many steps of whole batches take."""
     whole = max(1, job.plan.steps_per_epoch - 1)
-    return replace(job, recipe=replace(job.recipe, epochs=-(-steps // whole)))
+    return replace(job, recipe=job.recipe.with_options(epochs=-(-steps // whole)))
 
 
 @final
@@ -36,7 +36,7 @@ class Steps:
 
     def __init__(self, world: World, strategy: Strategy, job: Job) -> None:
         self._world, self._strategy = world, strategy
-        walk = Walk(job.plan.steps_per_epoch, job.recipe.epochs)
+        walk = Walk(job.plan.steps_per_epoch, job.recipe.learning.epochs)
         self._learner = Learner(strategy, job, walk, world.report)
         self._places = _whole_batches(walk)
 

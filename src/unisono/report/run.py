@@ -22,6 +22,7 @@ import numpy as np
 
 from unisono.errors import UserError, unknown_name
 from unisono.files import expand_user
+from unisono.recipe.reading import flat_options
 from unisono.report.damage import look_for_damage
 from unisono.report.reading import Columns, columns_of, read_json, read_records, read_rows, read_table, read_toml
 
@@ -214,7 +215,7 @@ def load(run: str | Path) -> Run:
     metrics = columns_of(_epochs(path / "metrics.jsonl", problems), problems, "metrics.jsonl")
     read = Run(
         path,
-        read_toml(path / "recipe.toml", problems),
+        flat_options(read_toml(path / "recipe.toml", problems)),
         read_json(path / "summary.json", problems),
         metrics,
         read_table(path / "ranks.csv", problems),

@@ -37,7 +37,7 @@ def rows_of(cells: Sequence[Cell], records: Sequence[Record], *, weak: bool, cor
     for cell in cells:
         nodes, ranks = map(int, cell.labels["grid"].split("x"))
         row: dict[str, Any] = {"grid": cell.labels["grid"], "nodes": nodes, "ranks": ranks, "world": nodes * ranks}
-        row |= {"threads": cell.recipe.threads, "cores": cores, "weak": weak}
+        row |= {"threads": cell.recipe.ranks.threads, "cores": cores, "weak": weak}
         if runs := counted(records, cell):
             row |= measured(runs)
             row |= losses(records, cell)

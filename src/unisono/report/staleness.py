@@ -35,17 +35,25 @@ class Deal:
 
     @classmethod
     def of(cls, recipe: Recipe, classes: int) -> "Deal":
-        return cls(recipe.staleness_rule, recipe.masters, recipe.ranks - recipe.masters, classes, recipe.order)
+        return cls(
+            recipe.strategy.staleness_rule,
+            recipe.strategy.masters,
+            recipe.ranks.count - recipe.strategy.masters,
+            classes,
+            recipe.strategy.order,
+        )
 
 
 def opening_line(recipe: Recipe, pushes: int) -> str:
     """What decides an asynchronous run."""
-    masters, workers = recipe.masters, recipe.ranks - recipe.masters
-    order = {"free": "free", "round-robin": "in turn"}.get(recipe.order, f"as in {recipe.order}")
-    bits = "other bits every time" if recipe.order == "free" else "same bits every time"
+    masters, workers = recipe.strategy.masters, recipe.ranks.count - recipe.strategy.masters
+    order = {"free": "free", "round-robin": "in turn"}.get(recipe.strategy.order, f"as in {recipe.strategy.order}")
+    bits = "other bits every time" if recipe.strategy.order == "free" else "same bits every time"
     return (
-        f"asynchronous: {plural(masters, 'master')}, {plural(workers, 'worker')}, rule {recipe.staleness_rule}; "
-        f"{pushes:,} pushes of {recipe.batch_size} samples an epoch, dealt {recipe.deal}, order {order}: {bits}"
+        f"asynchronous: {plural(masters, 'master')}, {plural(workers, 'worker')}, rule "
+        f"{recipe.strategy.staleness_rule}; "
+        f"{pushes:,} pushes of {recipe.learning.batch_size} samples an epoch, dealt {recipe.strategy.deal}, order "
+        f"{order}: {bits}"
     )
 
 

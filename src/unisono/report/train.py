@@ -51,17 +51,18 @@ def opening(job: Job, setting: Setting) -> str:
     recipe, plan = job.recipe, job.plan
     shared = job.spec.supports.any_ranks
     size = plan.batch_samples(0)  # not plan.global_batch: there may be fewer samples than that
-    bits = f"same bits on {_count(min(recipe.shards, size))}"
+    bits = f"same bits on {_count(min(recipe.ranks.shards, size))}"
     if not shared or setting.dependences:
         bits = "bits may differ on other numbers of ranks" if shared else "other bits on other numbers of ranks"
-    empty = f", {recipe.shards - size} of them empty (a batch has {size})" if recipe.shards > size else ""
+    empty = f", {recipe.ranks.shards - size} of them empty (a batch has {size})" if recipe.ranks.shards > size else ""
     batch = f"global batch {plan.global_batch}" if size == plan.global_batch else f"the batch is all {size:,} samples"
     where = f" on {_places(setting.hosts)}" if setting.hosts else ""
     lines = [
-        f"unisono train: {recipe.model} on {recipe.data}, {plan.samples:,} samples; {setting.engine} engine, "
-        f"{_way(job, setting)}, {plural(recipe.ranks, 'rank')} x "
-        f"{plural(recipe.threads, 'thread')}{where}, {plural(setting.cores, 'core')}",
-        f"{plural(recipe.shards, 'shard')}{empty}: {bits}; {batch}, {plural(plan.steps_per_epoch, 'step')} an epoch",
+        f"unisono train: {recipe.model.name} on {recipe.data.name}, {plan.samples:,} samples; {setting.engine} engine, "
+        f"{_way(job, setting)}, {plural(recipe.ranks.count, 'rank')} x "
+        f"{plural(recipe.ranks.threads, 'thread')}{where}, {plural(setting.cores, 'core')}",
+        f"{plural(recipe.ranks.shards, 'shard')}{empty}: {bits}; {batch}, {plural(plan.steps_per_epoch, 'step')} an "
+        "epoch",
     ]
     if setting.dependences:
         lines.append(
@@ -72,25 +73,28 @@ def opening(job: Job, setting: Setting) -> str:
         return "\n".join([lines[0], opening_line(recipe, job.updates)])
     if job.rhythm is not None:
         lines.append(_replicas(recipe))
-    if recipe.batch_size_per_rank and recipe.ranks > 1 and recipe.scale_lr == "none":
+    if recipe.learning.batch_size_per_rank and recipe.ranks.count > 1 and recipe.learning.scale_lr == "none":
         lines.append(
             "Note: the global batch, and with it the result, depends on the ranks; --scale-lr linear may help."
         )
-    live = live_shards(plan.global_batch, recipe.shards)
+    live = live_shards(plan.global_batch, recipe.ranks.shards)
     if plan.live(0) < live:  # shards are cut for the batch that was asked for
         lines.append(
-            f"Note: a batch of {plan.global_batch} in {recipe.shards} shards has {plan.shard_size} samples a shard, so "
+            f"Note: a batch of {plan.global_batch} in {recipe.ranks.shards} shards has {plan.shard_size} samples a "
+            "shard, so "
             f"that {plan.live(0)} of them {'holds' if plan.live(0) == 1 else 'hold'} all; --batch-size full fills all."
         )
-    elif live % recipe.ranks:
-        enough = enough_ranks(live, recipe.ranks)
+    elif live % recipe.ranks.count:
+        enough = enough_ranks(live, recipe.ranks.count)
         cut = (
             ""
-            if live == recipe.shards
-            else f"a batch of {plan.global_batch} in {recipe.shards} shards fills {live}, and "
+            if live == recipe.ranks.shards
+            else f"a batch of {plan.global_batch} in {recipe.ranks.shards} shards fills {live}, and "
         )
-        told = f"Note: {cut}{plural(live, 'shard')} do not divide among {recipe.ranks} ranks: some will wait"
-        lines.append(f"{told}; {plural(enough, 'rank')} would be as fast." if enough < recipe.ranks else f"{told}.")
+        told = f"Note: {cut}{plural(live, 'shard')} do not divide among {recipe.ranks.count} ranks: some will wait"
+        lines.append(
+            f"{told}; {plural(enough, 'rank')} would be as fast." if enough < recipe.ranks.count else f"{told}."
+        )
     return "\n".join(lines)
 
 
@@ -99,9 +103,9 @@ def _way(job: Job, setting: Setting) -> str:
     if job.spec.asynchronous:
         return f"{setting.transport} {'boxes' if setting.transport == 'shm' else 'messages'}"
     if not job.spec.external:
-        return f"{setting.transport} {job.recipe.allreduce}"
+        return f"{setting.transport} {job.recipe.strategy.allreduce}"
     devices = f", {_devices(setting.devices)}" if setting.devices else ""
-    return f"{job.recipe.strategy} over {setting.transport}{devices}"
+    return f"{job.recipe.strategy.name} over {setting.transport}{devices}"
 
 
 def _devices(names: Sequence[str]) -> str:
@@ -113,10 +117,10 @@ def _devices(names: Sequence[str]) -> str:
 
 def _replicas(recipe: Recipe) -> str:
     """How often they are averaged."""
-    often = f"after every {plural(int(recipe.sync_every), 'step')} and at the end of each epoch"
-    if recipe.local_after:
-        often += f"; up to epoch {recipe.local_after} after every step"
-    return f"{plural(recipe.shards, 'replica')}, one a shard, averaged {often}"
+    often = f"after every {plural(int(recipe.strategy.sync_every), 'step')} and at the end of each epoch"
+    if recipe.strategy.local_after:
+        often += f"; up to epoch {recipe.strategy.local_after} after every step"
+    return f"{plural(recipe.ranks.shards, 'replica')}, one a shard, averaged {often}"
 
 
 def epoch_line(metrics: dict[str, Any], epochs: int) -> str:

@@ -1,7 +1,7 @@
 """Course: a run from its recipe to its verdict, the same wherever its ranks come from.
 
-    Course(Recipe(ranks=4), SupervisedHost()).run()          # agree, resume, prepare, record, train, finish
-    run_recipe(Recipe(ranks=4))                              # the same, with the host that this process is
+    Course(Recipe.from_options(ranks=4), SupervisedHost()).run()  # agree, resume, prepare, record, train, finish
+    run_recipe(Recipe.from_options(ranks=4))          # the same, with the host that this process is
 
 The one idea: one process of a run, the first, writes the run directory and the terminal; the others are silent. What
 else depends on who started the ranks is the `Host`'s affair (`hosts/`).
@@ -9,7 +9,6 @@ else depends on who started the ranks is the `Host`'s affair (`hosts/`).
 
 from collections.abc import Callable
 from contextlib import ExitStack, nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, final
 
@@ -62,9 +61,9 @@ class Course:
             snapshots: list[Snapshot] = []
             start = host.from_first(lambda: find_start(recipe, host.restarts, snapshots, self._say))
             if not start:
-                self.path = Path(recipe.out)
+                self.path = Path(recipe.output.directory)
                 return
-            job = host.prepare(replace(recipe, **start["changed"]), self._trust)
+            job = host.prepare(recipe.with_options(**start["changed"]), self._trust)
             snapshot = snapshots[0] if snapshots else None
             host.restore(start["position"], snapshot)  # before anything in the run directory is touched
             try:

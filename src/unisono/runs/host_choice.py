@@ -1,10 +1,9 @@
 """Which host this process is for a run: the parent of its ranks, one rank, or the supervisor of one machine.
 
-recipe, host = choose_host(Recipe(ranks=4), NodeOptions(), confirm=Trust.check)
+recipe, host = choose_host(Recipe.from_options(ranks=4), NodeOptions(), confirm=Trust.check)
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from unisono.comm.roll_call import Join
 from unisono.errors import UserError
@@ -33,7 +32,7 @@ def choose_host(
     as in `SupervisedHost`.
     """
     placement = detect()
-    here = as_supervisor(options, placement, step_facts(), recipe.threads)
+    here = as_supervisor(options, placement, step_facts(), recipe.ranks.threads)
     if here is not None and here.several:
         return recipe, MultiMachineHost(here, placement.restarts)
     if options.several:
@@ -44,7 +43,7 @@ def choose_host(
             )
         return recipe, MultiMachineHost(options)
     if placement.size == 1:
-        recipe = replace(recipe, ranks=options.ranks_per_node or recipe.ranks)
+        recipe = recipe.with_options(ranks=options.ranks_per_node or recipe.ranks.count)
         return recipe, SupervisedHost(placement.restarts, confirm)
     note = f"Note: --ranks {asked_ranks} has no effect: {placement.source} started {placement.size} ranks."
     notes = [note] if asked_ranks not in (0, placement.size) else []

@@ -1,6 +1,6 @@
 """A run in a process of its own, for a process that must not fork: torch has started threads in it.
 
-    path = run_in_own_process(Recipe(model="cnn:8"), Trust(), quiet=False, watch=False)
+    path = run_in_own_process(Recipe.from_options(model="cnn:8"), Trust(), quiet=False, watch=False)
 
 The one idea: a fresh interpreter (`own_process_entry.py`) runs the same course; its lines are shown here, and what it
 answers, the run directory or an error, is returned or raised here. Ctrl-C and the signals of batch systems are passed
@@ -37,7 +37,7 @@ def run_in_own_process(recipe: Recipe, trust: Trust, *, quiet: bool, watch: bool
     answer = os.memfd_create("unisono-answer", os.MFD_CLOEXEC)
     try:
         whose = asdict(trust) | {"given": sorted(trust.given), "named": dict(trust.named)}
-        spec = {"recipe": asdict(recipe), "trust": whose, "quiet": quiet, "watch": watch}
+        spec = {"recipe": recipe.options(), "trust": whose, "quiet": quiet, "watch": watch}
         order = json.dumps(spec | {"answer": answer, "path": sys.path})
         command = python("-m", "unisono.runs.own_process_entry", order)
         # Whoever ignores Ctrl-C, as programs in the background do, has children that do.

@@ -8,7 +8,7 @@ import os
 import sys
 
 from unisono.launch.signals import exit_undisturbed
-from unisono.recipe_reading import from_values
+from unisono.recipe.reading import from_values
 from unisono.runs.course import run_course
 from unisono.runs.own_process import answer_of
 from unisono.trust import Trust

@@ -5,13 +5,12 @@
 Limits: imports nothing heavy, unless a run is resumed.
 """
 
-from dataclasses import asdict
 from os import PathLike, fspath
 from typing import Any
 
 from unisono.errors import UserError
 from unisono.recipe import Recipe
-from unisono.recipe_reading import changed, load
+from unisono.recipe.reading import changed, load
 from unisono.trust import CODE, Trust
 
 
@@ -21,7 +20,7 @@ def read_recipe(
     """The recipe of `source` with `overrides` on top, and which of its code may run. given: what to call the overrides
     in messages."""
     if isinstance(source, Recipe):
-        found = changed(asdict(source), overrides, given)
+        found = changed(source.options(), overrides, given)
         return found, Trust.of(found, CODE, "", trusted=trusted)
     if source is not None and not isinstance(source, str | PathLike):
         raise UserError(

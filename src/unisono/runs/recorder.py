@@ -87,29 +87,29 @@ class Recorder:
         self._staleness = None
         if job.spec.asynchronous:
             self._staleness = Staleness(Deal.of(job.recipe, job.dataset.classes))
-        self._divergence = Divergence(guess_of(job.dataset), job.recipe.lr, job.recipe.epochs)
-        self._screen = Screen(job.recipe.epochs, bar=hosts is not None, quiet=quiet)
+        self._divergence = Divergence(guess_of(job.dataset), job.recipe.learning.lr, job.recipe.learning.epochs)
+        self._screen = Screen(job.recipe.learning.epochs, bar=hosts is not None, quiet=quiet)
         self._troubles: dict[str, str] = {}
         self._weights_path: str | None = ""
         self._weights_trouble = ""
         self._epoch = 0
         self._ended, self._is_rank = False, hosts is None
-        self._events = EventFile() if job.recipe.tensorboard else None
+        self._events = EventFile() if job.recipe.output.tensorboard else None
         self._resumed_from: str | None = None
         if anew:
-            self._directory = RunDirectory.reopen(Path(job.recipe.out), 0, job.recipe)
+            self._directory = RunDirectory.reopen(Path(job.recipe.output.directory), 0, job.recipe)
         elif snapshot is None:
-            self._directory = RunDirectory.make(job.recipe.out, job.recipe)
+            self._directory = RunDirectory.make(job.recipe.output.directory, job.recipe)
         else:
             self._epoch = snapshot.facts["epoch"] - (snapshot.facts["step"] <= job.plan.steps_per_epoch)
             check = partial(check_newest, job.recipe, snapshot)  # others may have gone on with it since it was found
-            self._directory = RunDirectory.reopen(Path(job.recipe.resume), self._epoch, job.recipe, check)
+            self._directory = RunDirectory.reopen(Path(job.recipe.faults.resume), self._epoch, job.recipe, check)
             self._resumed_from = str(snapshot.path)
         self.path, self.weights = self._directory.path, self._directory.weights
         self.token = self._directory.token
-        self.watch = Watch(self.path, devices, job.recipe.watts_per_core)
+        self.watch = Watch(self.path, devices, job.recipe.output.watts_per_core)
         tried = [] if self._is_rank else kernel_dependences(job)
-        setting = Setting(ENGINES[job.recipe.engine], transport, usable_cores(), hosts, devices, tried)
+        setting = Setting(ENGINES[job.recipe.model.engine], transport, usable_cores(), hosts, devices, tried)
         with ExitStack() as kept:
             kept.enter_context(self._directory)
             self._screen.say(opening(job, setting))
@@ -127,7 +127,7 @@ class Recorder:
         """The command that goes on with the run when the user's own code was corrected; empty if nothing was kept."""
         if not listed(self.path / SNAPSHOTS):
             return ""
-        changed = " --allow-change model" if file_in(self._job.recipe.model) else ""
+        changed = " --allow-change model" if file_in(self._job.recipe.model.name) else ""
         return f"{resume_command(self.path)}{changed}"
 
     def say(self, notes: Sequence[str]) -> None:
@@ -176,7 +176,7 @@ class Recorder:
         if lacking := self._directory.lacking:
             told = f"metrics.jsonl lacks {plural(lacking, 'epoch')} before that: it was damaged"
             self._screen.warn(f"unisono: {told}; the weights are not touched by it")
-        if found := differences(facts["fingerprint"], fingerprint(self._job.recipe.threads)):
+        if found := differences(facts["fingerprint"], fingerprint(self._job.recipe.ranks.threads)):
             told = "; ".join(found)
             self._screen.warn(f"unisono: not all is as it was at the snapshot, so bits may differ: {told}")
 
@@ -188,12 +188,12 @@ class Recorder:
         self._directory.add(record, self._parameters)
         self._tell_trouble("directory", self._directory.journal.trouble)
         self._write_events(lambda events: events.add(record, self.path / "tensorboard"))
-        if self._job.recipe.log_ranks:
+        if self._job.recipe.output.log_ranks:
             self._screen.say(rank_lines(record, self._parameters))
-        self._screen.say(epoch_line(metrics, self._job.recipe.epochs))
+        self._screen.say(epoch_line(metrics, self._job.recipe.learning.epochs))
         if warning := self._divergence.add(metrics):
             self._screen.warn(warning)
-        if metrics["epoch"] < self._job.recipe.epochs:
+        if metrics["epoch"] < self._job.recipe.learning.epochs:
             self._screen.progress(Progress(metrics["epoch"], steps, steps, metrics["samples_per_s"]))
 
     def _write_events(self, write: Callable[[EventFile], None]) -> None:
@@ -291,10 +291,12 @@ class Recorder:
     def _facts(self) -> dict[str, Any]:
         recipe = self._job.recipe
         return {
-            "ranks": recipe.ranks, "nodes": self._tally.nodes, "shards": recipe.shards, "threads": recipe.threads,
-            "strategy": recipe.strategy, "allreduce": recipe.allreduce, "transport": self._transport,
-            "engine": recipe.engine, "precision": recipe.precision, "model": recipe.model, "data": recipe.data,
-            "global_batch": self._job.batch_samples, "batch_size_per_rank": recipe.batch_size_per_rank,
+            "ranks": recipe.ranks.count, "nodes": self._tally.nodes, "shards": recipe.ranks.shards,
+            "threads": recipe.ranks.threads,
+            "strategy": recipe.strategy.name, "allreduce": recipe.strategy.allreduce, "transport": self._transport,
+            "engine": recipe.model.engine, "precision": recipe.model.precision, "model": recipe.model.name,
+            "data": recipe.data.name,
+            "global_batch": self._job.batch_samples, "batch_size_per_rank": recipe.learning.batch_size_per_rank,
             "version": __version__, "machine": machine(*libraries_of([recipe])), "takeovers": 0, "restarts": 0,
             "resumed_from": self._resumed_from, "weights_epoch": epoch_in(self.weights), "shard_price": None,
             **self.watch.facts(self._tally.samples),
@@ -328,5 +330,5 @@ class Recorder:
 def _dealt(job: Job) -> list[float]:
     """Each rank's share of the samples whose contributions are looked at."""
     masters = job.spec.masters(job.recipe)
-    alone = None if job.rhythm is None else job.rhythm.span(job.recipe.epochs, job.plan.steps_per_epoch - 1)
-    return dealt_of(job.plan, job.recipe.ranks, masters, alone)
+    alone = None if job.rhythm is None else job.rhythm.span(job.recipe.learning.epochs, job.plan.steps_per_epoch - 1)
+    return dealt_of(job.plan, job.recipe.ranks.count, masters, alone)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from unisono.errors import UserError
-from unisono.recipe import Recipe, option
+from unisono.recipe import Recipe, flag
 from unisono.strategies.registry import of
 from unisono.terminal import print
 from unisono.train.located import FILES
@@ -29,26 +29,27 @@ def find_start(
         say(again.told)
     if again.finished:
         return {}
-    if again.recipe.resume:  # the snapshots of a run that is going on come and go while one looks at them
-        RunDirectory.check_unused(Path(again.recipe.resume))
+    if again.recipe.faults.resume:  # the snapshots of a run that is going on come and go while one looks at them
+        RunDirectory.check_unused(Path(again.recipe.faults.resume))
     snapshot = find_snapshot(again.recipe)
     found.extend([snapshot] if snapshot else [])
     saved = as_saved(again.recipe, snapshot)
     for name in FILES:
-        given, taken = getattr(again.recipe, name), getattr(saved, name)
+        given, taken = again.recipe.option(name), saved.option(name)
         if taken != given:
-            say(f"{option(name)} {given} is not here: taken from {taken}")
-    changed = {name: getattr(saved, name) for name in ("resume", "out", "allow_change", "shards", "engine", *FILES)}
+            say(f"{flag(name)} {given} is not here: taken from {taken}")
+    changed = {name: saved.option(name) for name in ("resume", "out", "allow_change", "shards", "engine", *FILES)}
     return {"changed": changed, "anew": again.anew, "position": snapshot.position if snapshot else 0}
 
 
 def refuse_faults(recipe: Recipe) -> None:
     """Options that need the arena, or replicas that another launcher started."""
     for name in ("resume", "snapshot_every"):
-        if getattr(recipe, name):
+        if recipe.option(name):
             raise UserError(
-                f"{option(name)} needs the arena that ranks started by unisono train share",
-                hint=f"leave --transport out: unisono train --ranks {recipe.ranks}; or start it with mpirun or torchrun"
+                f"{flag(name)} needs the arena that ranks started by unisono train share",
+                hint=f"leave --transport out: unisono train --ranks {recipe.ranks.count}; or start it with mpirun or "
+                "torchrun"
                 if of(recipe).asynchronous
                 else "leave out --transport, --allreduce and --strategy; or start it with mpirun or torchrun",
             )
@@ -56,13 +57,14 @@ def refuse_faults(recipe: Recipe) -> None:
 
 def check_nodes(recipe: Recipe, nodes: int) -> None:
     """Refuses what cannot be done across nodes."""
-    if nodes > 1 and recipe.sync_batchnorm:
+    if nodes > 1 and recipe.model.sync_batchnorm:
         raise UserError(
             f"--sync-batchnorm exchanges statistics in shared memory, and these ranks are on {nodes} nodes",
             hint="leave it out, or use the ranks of one node",
         )
-    if nodes > 1 and of(recipe).state_in_parts(nodes) and (recipe.resume or recipe.snapshot_every):
+    if nodes > 1 and of(recipe).state_in_parts(nodes) and (recipe.faults.resume or recipe.faults.snapshot_every):
         raise UserError(
-            f"snapshots of --strategy {recipe.strategy} on {nodes} nodes: each has the states of its own replicas only",
+            f"snapshots of --strategy {recipe.strategy.name} on {nodes} nodes: each has the states of its own "
+            "replicas only",
             hint="leave --resume and --snapshot-every out, or use the ranks of one node",
         )

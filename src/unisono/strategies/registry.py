@@ -12,7 +12,7 @@ from functools import cache
 from importlib import import_module
 
 from unisono.errors import UserError, unknown_name
-from unisono.recipe import Recipe, option
+from unisono.recipe import Recipe, flag
 from unisono.strategies.devices import DEVICES
 from unisono.strategies.specs.base import StrategySpec, Supports
 from unisono.strategies.wire import check_wire
@@ -43,7 +43,7 @@ def get(name: str, allreduce: str = ARENA) -> StrategySpec:
 
 def of(recipe: Recipe) -> StrategySpec:
     """The spec of a recipe's strategy."""
-    return get(recipe.strategy, recipe.allreduce)
+    return get(recipe.strategy.name, recipe.strategy.allreduce)
 
 
 def find(name: object, allreduce: str = ARENA) -> StrategySpec | None:
@@ -64,8 +64,8 @@ def all_specs() -> list[StrategySpec]:
 def resolve(recipe: Recipe) -> Recipe:
     """The recipe as its strategy runs it; our own take it nearly as it is. A `UserError` for what cannot be."""
     spec = of(recipe)
-    if recipe.device not in DEVICES:
-        raise unknown_name("--device", recipe.device, DEVICES)
+    if recipe.strategy.device not in DEVICES:
+        raise unknown_name("--device", recipe.strategy.device, DEVICES)
     for other in all_specs():
         if other.name != spec.name:
             _refuse_options_of(other, recipe)
@@ -97,11 +97,11 @@ def _load(place: str) -> StrategySpec:
 def _refuse_options_of(other: StrategySpec, recipe: Recipe) -> None:
     why, hint = other.elsewhere
     for name in other.options:
-        given = getattr(recipe, name)
-        if given != getattr(Recipe(), name):
+        given = recipe.option(name)
+        if given != Recipe().option(name):
             raise UserError(
-                f"{option(name)} {given} with --strategy {recipe.strategy}, {why}",
-                hint=hint.format(option=option(name)),
+                f"{flag(name)} {given} with --strategy {recipe.strategy.name}, {why}",
+                hint=hint.format(option=flag(name)),
             )
 
 

@@ -11,7 +11,7 @@ of epoch `after` they meet after every step (post-local SGD).
 (range(3, 6), [2, 0, 0, 0])
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import final
 
 from unisono.data.shards import Plan
@@ -55,16 +55,16 @@ class Rhythm:
 
 def resolve_local(recipe: Recipe) -> Recipe:
     """A recipe of `local` with `--sync-every` as a number; a `UserError` for what cannot be."""
-    every = recipe.sync_every
+    every = recipe.strategy.sync_every
     if every == "":
         every = DEFAULT_EVERY
     if isinstance(every, str) or every < 1:
         raise UserError(
             f"--sync-every {every}: not a number of steps", hint="give 1 or more, for example --sync-every 16"
         )
-    if not 0 <= recipe.local_after < recipe.epochs:
+    if not 0 <= recipe.strategy.local_after < recipe.learning.epochs:
         raise UserError(
-            f"--local-after {recipe.local_after} in a run of {recipe.epochs} epochs",
+            f"--local-after {recipe.strategy.local_after} in a run of {recipe.learning.epochs} epochs",
             hint="give 0 or more and less than --epochs, or use --strategy sync",
         )
-    return replace(recipe, sync_every=every)
+    return recipe.with_options(sync_every=every)

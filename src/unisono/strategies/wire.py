@@ -31,26 +31,29 @@ def wire_type(name: str) -> np.dtype | None:
 
 def check_wire(recipe: Recipe, *, supported: bool, strategy: str) -> None:
     """A `UserError` for what cannot be. supported: by the strategy, which that option chose."""
-    if recipe.wire not in WIRES:
-        raise unknown_name("--wire", recipe.wire, WIRES)
-    if recipe.wire == "fp32":
+    if recipe.strategy.wire not in WIRES:
+        raise unknown_name("--wire", recipe.strategy.wire, WIRES)
+    if recipe.strategy.wire == "fp32":
         return
     if not supported:
         raise UserError(
-            f"--wire {recipe.wire} with {strategy}: only sync between nodes, and local, round what they exchange",
+            f"--wire {recipe.strategy.wire} with {strategy}: only sync between nodes, and local, round what they "
+            "exchange",
             hint=f"leave --wire out, or {strategy}",
         )
     if find_spec("ml_dtypes") is None:
         raise UserError(
-            f"--wire {recipe.wire} needs the package ml_dtypes, which is not installed",
+            f"--wire {recipe.strategy.wire} needs the package ml_dtypes, which is not installed",
             hint=how_to_install("bf16"),
         )
 
 
 def wire_notes(recipe: Recipe, nodes: int) -> list[str]:
     """What a user should know who rounds what nodes exchange."""
-    if recipe.wire == "fp32":
+    if recipe.strategy.wire == "fp32":
         return []
     if nodes == 1:
-        return [f"--wire {recipe.wire} has no effect: all ranks are on one node, where nothing is sent."]
-    return [f"--wire {recipe.wire}: sums are rounded between the {nodes} nodes: other layouts give other bits."]
+        return [f"--wire {recipe.strategy.wire} has no effect: all ranks are on one node, where nothing is sent."]
+    return [
+        f"--wire {recipe.strategy.wire}: sums are rounded between the {nodes} nodes: other layouts give other bits."
+    ]

@@ -13,12 +13,12 @@ import itertools
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
-from typing import Any, final, get_args
+from dataclasses import dataclass
+from typing import Any, final
 
 from unisono.errors import UserError, unknown_name
-from unisono.recipe import Recipe
-from unisono.recipe_reading import ALIASES, from_values
+from unisono.recipe import OPTIONS, Recipe
+from unisono.recipe.reading import ALIASES, from_values
 
 NOT_VARIED = ("out", "resume", "allow_change")
 """Options that belong to one run, not to what is run."""
@@ -54,7 +54,7 @@ class Cell:
 
 def values_of(recipe: Recipe) -> dict[str, Any]:
     """All that decides what is run."""
-    return {name: value for name, value in asdict(recipe).items() if name not in NOT_VARIED}
+    return {name: value for name, value in recipe.options().items() if name not in NOT_VARIED}
 
 
 def digest_of(values: Mapping[str, Any]) -> str:
@@ -76,7 +76,7 @@ def over(text: str) -> Over:
     """'ranks=1,2' or 'strategy+ranks=sync+1,async+4'; a `UserError` for what is no option."""
     left, equals, right = text.partition("=")
     options = [ALIASES.get(word, word) for word in (part.strip().replace("-", "_") for part in left.split("+"))]
-    known = [entry.name for entry in fields(Recipe) if entry.name not in NOT_VARIED]
+    known = [name for name in OPTIONS if name not in NOT_VARIED]
     if not equals or not right.strip():
         raise UserError(f"--over {text}: there are no values", hint="for example --over strategy=sync,ddp")
     for option in options:
@@ -122,8 +122,7 @@ def varied_recipe(recipe: Recipe, labels: Mapping[str, str]) -> Recipe:
 
 def typed(option: str, text: str) -> Any:
     """A text as a value of the option's type; one that fits none stays, to be refused by name."""
-    kind = next(entry.type for entry in fields(Recipe) if entry.name == option)
-    kinds = get_args(kind) or (kind,)
+    kinds = OPTIONS[option].kinds
     if bool in kinds and text.lower() in ("true", "yes", "on", "false", "no", "off"):
         return text.lower() in ("true", "yes", "on")
     for number in (int, float):

@@ -9,7 +9,7 @@ has been run counts with what it took.
 
 import tempfile
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import final
@@ -36,12 +36,12 @@ class Trial:
 def try_out(cell: Cell, timeout_s: float) -> Trial:
     """Runs one epoch of the cell, and leaves nothing."""
     with tempfile.TemporaryDirectory() as folder:
-        short = Cell(cell.labels, replace(cell.recipe, epochs=1))
+        short = Cell(cell.labels, cell.recipe.with_options(epochs=1))
         record = run_cell(short, Path(folder) / "recipe.toml", Path(folder) / "run", timeout_s)
     if record["status"] != FINISHED:
-        return Trial(cell.recipe.ranks, 0.0, 0.0, record["reason"])
+        return Trial(cell.recipe.ranks.count, 0.0, 0.0, record["reason"])
     train_s = record["summary"]["train_s"]
-    return Trial(cell.recipe.ranks, max(0.0, record["elapsed_s"] - train_s), train_s)
+    return Trial(cell.recipe.ranks.count, max(0.0, record["elapsed_s"] - train_s), train_s)
 
 
 def estimate_s(plan: Iterable[Turn[Cell]], records: Sequence[Record], trial: Trial, cores: int) -> float:
@@ -54,6 +54,6 @@ def estimate_s(plan: Iterable[Turn[Cell]], records: Sequence[Record], trial: Tri
         if took := [record["elapsed_s"] for record in found.values()]:
             total += median(took)
         else:
-            gain = min(turn.cell.recipe.ranks, cores) / min(trial.ranks, cores)
-            total += trial.start_s + turn.cell.recipe.epochs * trial.epoch_s / gain
+            gain = min(turn.cell.recipe.ranks.count, cores) / min(trial.ranks, cores)
+            total += trial.start_s + turn.cell.recipe.learning.epochs * trial.epoch_s / gain
     return total

@@ -28,7 +28,11 @@ COMPUTING = ("numpy", "torch")
 def inputs_of(recipes: Iterable[Recipe]) -> dict[str, Any]:
     """made_with: versions; files: of every file that a recipe names, what it was. Plain values, in a fixed order."""
     versions = {"unisono": __version__} | {name: _version(name) for name in COMPUTING}
-    specs = {spec for recipe in recipes for spec in (recipe.model, recipe.data, recipe.data_dir, recipe.order)}
+    specs = {
+        spec
+        for recipe in recipes
+        for spec in (recipe.model.name, recipe.data.name, recipe.data.directory, recipe.strategy.order)
+    }
     return {"made_with": versions, "files": {str(path): _state(path) for path in sorted(set(_named(specs)))}}
 
 

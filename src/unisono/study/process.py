@@ -68,9 +68,9 @@ def _run(cell: Cell, arguments: list[str], timeout_s: float, on_line: Callable[[
     """(exit code, what was said on standard error); None: it was ended because it took too long."""
     command = python("-m", "unisono", "train", *arguments)
     environment, dies_by = child_environment(threads=None), signal.SIGKILL
-    if cell.recipe.transport == "mpi":
+    if cell.recipe.strategy.transport == "mpi":
         try:
-            command, environment, dies_by = mpirun(cell.recipe.ranks, command), mpi_environment(), signal.SIGTERM
+            command, environment, dies_by = mpirun(cell.recipe.ranks.count, command), mpi_environment(), signal.SIGTERM
         except UserError as error:
             return error.exit_code, str(error)
     deadline = time.monotonic() + timeout_s

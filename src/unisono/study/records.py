@@ -157,7 +157,9 @@ def _record_of(line: bytes, where: str, kind: str) -> dict[str, Any]:
 
 def default_path(kind: str, recipe: Recipe, studied: Mapping[str, Any]) -> Path:
     """The same for the same study, so that the same command finds it again."""
-    words = [Path(text.partition(":")[0]).stem for text in (recipe.model, recipe.data)]  # either may be a path
+    words = [
+        Path(text.partition(":")[0]).stem for text in (recipe.model.name, recipe.data.name)
+    ]  # either may be a path
     return Path("studies") / "-".join([kind, *words, digest_of(studied)[:6]])
 
 

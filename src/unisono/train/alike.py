@@ -12,14 +12,13 @@ network once more (`check_same_code`), for its file may be edited while others a
 import platform
 import socket
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
 from typing import Any, TypeAlias
 
 from unisono import __version__
 from unisono.errors import UserError
 from unisono.files import expand_user
 from unisono.own_code import file_in, sha256_of
-from unisono.recipe import Recipe, option
+from unisono.recipe import Recipe, flag
 from unisono.train.fingerprint import differences, fingerprint
 from unisono.train.resuming import FREE
 
@@ -31,14 +30,14 @@ Facts: TypeAlias = dict[str, Any]
 
 def facts_of(recipe: Recipe) -> Facts:
     """Of this machine, or rank."""
-    decides = {name: value for name, value in asdict(recipe).items() if name not in FREE}
+    decides = {name: value for name, value in recipe.options().items() if name not in FREE}
     return {
         "host": socket.gethostname(),
         "version": __version__,
         "python": ".".join(platform.python_version_tuple()[:2]),
         "recipe": decides,
-        "code": {name: _code(getattr(recipe, name)) for name in ("model", "data")},
-        "fingerprint": fingerprint(recipe.threads),
+        "code": {name: _code(recipe.option(name)) for name in ("model", "data")},
+        "fingerprint": fingerprint(recipe.ranks.threads),
     }
 
 
@@ -63,7 +62,7 @@ def check_same_run(facts: Sequence[Facts], noun: str) -> None:
             )
     given = {name: [one["recipe"].get(name) for one in facts] for name in facts[0]["recipe"]}
     changed = [
-        f"  {option(name)}: {_sides(facts, enumerate(values), noun)}"
+        f"  {flag(name)}: {_sides(facts, enumerate(values), noun)}"
         for name, values in given.items()
         if len({repr(value) for value in values if value != OPEN.get(name)}) > 1
     ]
@@ -81,7 +80,7 @@ def check_same_code(facts: Sequence[Facts], hashes: Sequence[str], name: str, no
     """A `UserError` if those who have the user's own code of an option (the others say nothing) have not the same."""
     if len(set(filter(None, hashes))) > 1:
         raise UserError(
-            f"the code of {option(name)} {facts[0]['recipe'][name]} is not the same everywhere: "
+            f"the code of {flag(name)} {facts[0]['recipe'][name]} is not the same everywhere: "
             f"{_sides(facts, enumerate(found[:12] for found in hashes), noun)}",
             hint="copy that file, and those beside it that it imports, to every machine",
         )
@@ -92,7 +91,7 @@ def check_same_data(facts: Sequence[Facts], hashes: Sequence[str], noun: str) ->
     told = [(number, found[:12]) for number, found in enumerate(hashes) if found]
     if len(set(filter(None, hashes))) > 1:
         raise UserError(
-            f"the data of {option('data')} {facts[0]['recipe']['data']} are not the same everywhere: "
+            f"the data of {flag('data')} {facts[0]['recipe']['data']} are not the same everywhere: "
             f"{_sides(facts, told, noun)}",
             hint="copy them to every machine, or give a directory that all of them see",
         )

@@ -60,7 +60,7 @@ class Closing:
         recipe, strategy = self._job.recipe, self._strategy
         strategy.vouch()
         x, y = self._job.dataset.part(self._part)
-        if epoch % recipe.eval_every and epoch != recipe.epochs:
+        if epoch % recipe.learning.eval_every and epoch != recipe.learning.epochs:
             x, y = x[:0], y[:0]
 
         def tell(table: np.ndarray) -> None:
@@ -79,9 +79,9 @@ class Closing:
         """Why the run stops early after this epoch; empty if it does not."""
         recipe, rows = self._job.recipe, self._strategy.scores[1 : epoch + 1]
         accuracies = rows[rows[:, EVALUATED] > 0, ACCURACY].tolist()
-        if not enough(accuracies, recipe.target_accuracy, recipe.patience):
+        if not enough(accuracies, recipe.learning.target_accuracy, recipe.learning.patience):
             return ""
-        return f"{self._part} accuracy {accuracies[-1]:.4f} reached {recipe.target_accuracy:g}"
+        return f"{self._part} accuracy {accuracies[-1]:.4f} reached {recipe.learning.target_accuracy:g}"
 
     def end(self, position: int) -> dict[str, Any]:
         """The final round: the test part, and what the run found."""
@@ -146,7 +146,7 @@ class Closing:
 
     def _epochs_done(self) -> int:
         """All, or those up to the one after which the run stopped."""
-        epochs = range(1, self._job.recipe.epochs + 1)
+        epochs = range(1, self._job.recipe.learning.epochs + 1)
         evaluated = (epoch for epoch in epochs if self._strategy.scores[epoch, EVALUATED])
         return next((epoch for epoch in evaluated if self.stopped(epoch)), len(epochs))
 

@@ -3,7 +3,7 @@
 The one idea: what a run refuses for want of work is told in the same words before its data are loaded, too: whoever
 plans runs asks here.
 
-    check_shards(Recipe(shards=2, ranks=4))              # a UserError
+    check_shards(Recipe.from_options(shards=2, ranks=4))              # a UserError
 
 Limits: without the data nobody knows how large a batch is; `check_samples` is told.
 """
@@ -26,15 +26,19 @@ def check_machine(recipe: Recipe, ranks: int = 0) -> None:
         os.getcwd()
     except OSError:
         raise UserError("the working directory is no more", hint="change to another one: cd ~") from None
-    check_limits(ranks or recipe.ranks, threads=recipe.threads, rank_bytes=RANK_BYTES.get(recipe.engine, USUAL_BYTES))
+    check_limits(
+        ranks or recipe.ranks.count,
+        threads=recipe.ranks.threads,
+        rank_bytes=RANK_BYTES.get(recipe.model.engine, USUAL_BYTES),
+    )
 
 
 def check_samples(recipe: Recipe, size: int, samples: int) -> None:
     """A `UserError` if a batch of `size`, of all the `samples` that there are, has none for some rank."""
-    if size >= recipe.ranks or of(recipe).asynchronous:
+    if size >= recipe.ranks.count or of(recipe).asynchronous:
         return
     raise UserError(
-        f"a batch of {size} sample{'s' * (size > 1)} for {recipe.ranks} ranks leaves ranks without work",
+        f"a batch of {size} sample{'s' * (size > 1)} for {recipe.ranks.count} ranks leaves ranks without work",
         hint=f"use --ranks {size}"
         + (" or less" if size > 1 else "")
         + (", or a larger --batch-size" if size < samples else ": there are no more samples"),
@@ -43,13 +47,13 @@ def check_samples(recipe: Recipe, size: int, samples: int) -> None:
 
 def check_shards(recipe: Recipe) -> None:
     """A `UserError` if the recipe names fewer shards than ranks; 0 is as many as are needed."""
-    shards, ranks = recipe.shards, recipe.ranks
+    shards, ranks = recipe.ranks.shards, recipe.ranks.count
     if not 0 < shards < ranks or of(recipe).asynchronous:
         return
     fewer = f"--ranks {shards}" + (" or less" if shards > 1 else "")
     hint = f"give --shards {ranks}, which gives other bits, or {fewer}"
-    if recipe.resume:
-        allowed = ",".join(dict.fromkeys([*filter(None, recipe.allow_change.split(",")), "shards"]))
+    if recipe.faults.resume:
+        allowed = ",".join(dict.fromkeys([*filter(None, recipe.faults.allow_change.split(",")), "shards"]))
         hint = f"give {fewer}: a run keeps its {shards} shards, and its bits"
         if not of(recipe).shards_are_replicas:
             hint += f"; for other bits from here on: --shards {ranks} --allow-change {allowed}"

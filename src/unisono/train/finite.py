@@ -74,7 +74,7 @@ class FiniteCheck:
 
 def lower_rate(recipe: Recipe) -> str:
     """What to do about a run that diverges."""
-    return f"lower --lr ({recipe.lr:g}), or use --clip 1 or --warmup-epochs 1"
+    return f"lower --lr ({recipe.learning.lr:g}), or use --clip 1 or --warmup-epochs 1"
 
 
 def _not_finite(piece: Array) -> Array:

@@ -18,15 +18,15 @@ from unisono.recipe import Recipe
 def check_fits(recipe: Recipe, dataset: Dataset, make: Callable[[], Model]) -> None:
     """make: the network of the recipe, whose engine is known by now."""
     # Before the network is made: one number to predict would be told as too few classes.
-    network = NETWORKS.get(recipe.model.partition(":")[0]) if recipe.engine == "numpy" else None
+    network = NETWORKS.get(recipe.model.name.partition(":")[0]) if recipe.model.engine == "numpy" else None
     if (
         (network is not None and network.hidden and not dataset.classes)
-        or (recipe.engine == "numpy" and dataset.tokens)
+        or (recipe.model.engine == "numpy" and dataset.tokens)
         or make().classifies != bool(dataset.classes)
     ):
         kind = "text" if dataset.tokens else "classes" if dataset.classes else "numbers to predict"
         raise UserError(
-            f"--model {recipe.model} does not fit --data {recipe.data}, which has {kind}",
+            f"--model {recipe.model.name} does not fit --data {recipe.data.name}, which has {kind}",
             hint=NO_ONE_HOT
             if one_hot(dataset)
             else "use --model linear for numbers, mlp or bn-mlp for classes, gpt for text, or for any of them "

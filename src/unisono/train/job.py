@@ -1,6 +1,6 @@
 """Job: a recipe with its data loaded and everything derived from both, checked before any process starts.
 
-job = prepare(Recipe(data="mnist", ranks=4)); job.plan.steps_per_epoch
+job = prepare(Recipe.from_options(data="mnist", ranks=4)); job.plan.steps_per_epoch
 """
 
 import hashlib
@@ -66,15 +66,19 @@ class Job:
     def model(self) -> Model:
         """A new network."""
         recipe, data = self.recipe, self.dataset
-        if recipe.engine == "torch":
+        if recipe.model.engine == "torch":
             # Where it is used: torch takes seconds to import.
             from unisono.models.torch.build import build as build_torch
 
-            options = recipe.activation, recipe.dropout, recipe.precision, recipe.threads
+            options = recipe.model.activation, recipe.model.dropout, recipe.model.precision, recipe.ranks.threads
             return build_torch(
-                recipe.model, self.task, *options, sync_batchnorm=recipe.sync_batchnorm, source=self.own_source
+                recipe.model.name,
+                self.task,
+                *options,
+                sync_batchnorm=recipe.model.sync_batchnorm,
+                source=self.own_source,
             )
-        return build(recipe.model, data.features, data.outputs, recipe.activation, recipe.dropout)
+        return build(recipe.model.name, data.features, data.outputs, recipe.model.activation, recipe.model.dropout)
 
     def model_of(self, rank: int) -> Model:
         """A new network for a rank to compute with, as slow as the recipe wants it."""
@@ -82,7 +86,7 @@ class Job:
 
     def slowed(self, model: Model, rank: int) -> Model:
         """That network as slow as the recipe wants it for a rank."""
-        factor = parse_slow(self.recipe.slow, self.recipe.ranks).get(rank, 1.0)
+        factor = parse_slow(self.recipe.faults.slow, self.recipe.ranks.count).get(rank, 1.0)
         return Slowed(model, factor) if factor > 1 else model
 
     @cached_property
@@ -106,7 +110,7 @@ class Job:
         """torch's default process group for the ranks of `comm`; gives this rank's device."""
         from unisono.launch.torch_group import default_group
 
-        return default_group(comm, self.recipe.device, self.recipe.threads)
+        return default_group(comm, self.recipe.strategy.device, self.recipe.ranks.threads)
 
     @cached_property
     def rhythm(self) -> Rhythm | None:
@@ -129,7 +133,7 @@ class Job:
     @cached_property
     def snapshots(self) -> Every:
         """When to make them."""
-        return Every.parse("--snapshot-every", self.recipe.snapshot_every)
+        return Every.parse("--snapshot-every", self.recipe.faults.snapshot_every)
 
     @cached_property
     def updates(self) -> int:
@@ -153,7 +157,7 @@ class Job:
     @cached_property
     def code_sha256(self) -> str:
         """Of the file that a network of one's own is made in, and what it imports from beside it; empty for ours."""
-        file = file_in(self.recipe.model)
+        file = file_in(self.recipe.model.name)
         return sha256_of(expand_user(file), self.own_source) if file else ""
 
     @cached_property
@@ -174,14 +178,19 @@ class Job:
 
     def lr(self, step: int) -> float:
         """The learning rate of a step, counted from 1 through the whole run."""
-        return learning_rate(self.schedule, self._base_lr, step, self.updates, self.recipe.epochs)
+        return learning_rate(self.schedule, self._base_lr, step, self.updates, self.recipe.learning.epochs)
 
     @cached_property
     def _base_lr(self) -> float:
         """Before the schedule; it follows the ranks if that is wanted."""
-        if not self.recipe.batch_size_per_rank:
+        if not self.recipe.learning.batch_size_per_rank:
             return self.optimizer.lr
-        return scaled(self.optimizer.lr, self.recipe.scale_lr, self.plan.global_batch, self.recipe.batch_size_per_rank)
+        return scaled(
+            self.optimizer.lr,
+            self.recipe.learning.scale_lr,
+            self.plan.global_batch,
+            self.recipe.learning.batch_size_per_rank,
+        )
 
 
 def _sha256(*arrays: np.ndarray) -> str:
@@ -194,9 +203,12 @@ def _sha256(*arrays: np.ndarray) -> str:
 def load_data(recipe: Recipe) -> Dataset:
     """The data that a recipe names."""
     return load(
-        recipe.data,
+        recipe.data.name,
         DataOptions(
-            data_dir=recipe.data_dir, validation=recipe.validation, normalise=recipe.normalise, seed=recipe.seed
+            data_dir=recipe.data.directory,
+            validation=recipe.data.validation,
+            normalise=recipe.data.normalise,
+            seed=recipe.learning.seed,
         ),
     )
 
@@ -205,54 +217,56 @@ def prepare(recipe: Recipe, dataset: Dataset | None = None) -> Job:
     """Checks that everything fits; a `UserError` otherwise. Loads the data, unless they are given."""
     recipe = resolve(recipe)
     spec, ways = of(recipe), [*ALGORITHMS, "native", ARENA]
-    if recipe.allreduce not in ways:
-        raise unknown_name("--allreduce", recipe.allreduce, ways)
-    engine = choose_engine(_wanted_engine(recipe, spec), recipe.model, recipe.precision)
+    if recipe.strategy.allreduce not in ways:
+        raise unknown_name("--allreduce", recipe.strategy.allreduce, ways)
+    engine = choose_engine(_wanted_engine(recipe, spec), recipe.model.name, recipe.model.precision)
     dataset = load_data(recipe) if dataset is None else dataset
     samples = len(dataset.train_x)
-    batch = recipe.batch_size
-    if recipe.batch_size_per_rank:
-        batch = recipe.batch_size_per_rank * recipe.ranks
-    elif recipe.scale_lr != "none":
+    batch = recipe.learning.batch_size
+    if recipe.learning.batch_size_per_rank:
+        batch = recipe.learning.batch_size_per_rank * recipe.ranks.count
+    elif recipe.learning.scale_lr != "none":
         raise UserError(
-            f"--scale-lr {recipe.scale_lr} without --batch-size-per-rank: the global batch does not grow",
+            f"--scale-lr {recipe.learning.scale_lr} without --batch-size-per-rank: the global batch does not grow",
             hint="give --batch-size-per-rank, or leave --scale-lr out",
         )
     size = samples if isinstance(batch, str) else min(batch, samples)
-    shards = recipe.shards or max(recipe.ranks, min(DEFAULT_SHARDS, size))
+    shards = recipe.ranks.shards or max(recipe.ranks.count, min(DEFAULT_SHARDS, size))
     check_samples(recipe, size, samples)
     check_shards(recipe)
-    parse_slow(recipe.slow, recipe.ranks)
+    parse_slow(recipe.faults.slow, recipe.ranks.count)
     optimizer = OptimizerOptions(
-        recipe.optimizer,
-        recipe.lr,
-        momentum=None if recipe.momentum < 0 else recipe.momentum,
-        weight_decay=None if recipe.weight_decay < 0 else recipe.weight_decay,
-        clip=recipe.clip or None,
+        recipe.learning.optimizer,
+        recipe.learning.lr,
+        momentum=None if recipe.learning.momentum < 0 else recipe.learning.momentum,
+        weight_decay=None if recipe.learning.weight_decay < 0 else recipe.learning.weight_decay,
+        clip=recipe.learning.clip or None,
     )
-    schedule = ScheduleOptions(recipe.schedule, recipe.warmup_epochs)
-    plan = Plan(samples, "full" if isinstance(batch, str) else batch, shards, recipe.seed, recipe.drop_last)
+    schedule = ScheduleOptions(recipe.learning.schedule, recipe.learning.warmup_epochs)
+    plan = Plan(
+        samples, "full" if isinstance(batch, str) else batch, shards, recipe.learning.seed, recipe.learning.drop_last
+    )
     plan, optimizer = spec.plan_epoch(recipe, plan), spec.optimizer(optimizer)
-    Every.parse("--snapshot-every", recipe.snapshot_every)
-    source = read(recipe.model) if file_in(recipe.model) else None
+    Every.parse("--snapshot-every", recipe.faults.snapshot_every)
+    source = read(recipe.model.name) if file_in(recipe.model.name) else None
     # Of asynchronous ranks a push is a shard, and the recipe has none to choose.
-    recipe = replace(recipe, shards=0 if spec.asynchronous else shards, engine=engine)
+    recipe = recipe.with_options(shards=0 if spec.asynchronous else shards, engine=engine)
     job = Job(recipe, dataset, plan, optimizer, schedule, own_source=source)
     check_fits(job.recipe, dataset, job.model)
     spec.check(job)
     if engine == "torch":
         from unisono.models.torch.build import try_again
 
-        job = replace(job, notes=try_again(recipe.model, job.task, source))
+        job = replace(job, notes=try_again(recipe.model.name, job.task, source))
     _ = job.code_sha256  # now: by the first snapshot somebody may have edited the files that are run
     return job
 
 
 def _wanted_engine(recipe: Recipe, spec: StrategySpec) -> str:
     """The recipe's, or what --sync-batchnorm needs."""
-    if not recipe.sync_batchnorm:
-        return recipe.engine
-    if recipe.engine == "numpy":
+    if not recipe.model.sync_batchnorm:
+        return recipe.model.engine
+    if recipe.model.engine == "numpy":
         raise UserError("--sync-batchnorm with --engine numpy, which does not have it", hint="leave --engine out")
     if not spec.supports.sync_batchnorm:
         what = spec.chosen_by(recipe)

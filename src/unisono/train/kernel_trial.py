@@ -60,7 +60,7 @@ def _try_limited(job: Job) -> list[str]:
 def try_kernels(job: Job) -> list[str]:
     """In this process."""
     plan, data = job.plan, job.dataset
-    model = replace(job, recipe=replace(job.recipe, sync_batchnorm=False, threads=1)).model()
+    model = replace(job, recipe=job.recipe.with_options(sync_batchnorm=False, threads=1)).model()
     if 4 * model.layout.length * _VECTORS > available_bytes() // 2:
         return []
     shards = range(min(2, plan.batch_samples(0) // plan.shard_size) or 1)

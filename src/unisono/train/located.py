@@ -10,7 +10,6 @@ the snapshot either way.
 
 import os
 from collections.abc import Callable, Collection
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +32,10 @@ def located(recipe: Recipe, directory: str, names: Collection[str] = ()) -> Reci
     options that are looked at; all of `FILES` if there are none."""
     changed: dict[str, Any] = {}
     for name in names or FILES:
-        value, other = getattr(recipe, name), inside(name, getattr(recipe, name), directory)
+        value, other = recipe.option(name), inside(name, recipe.option(name), directory)
         if value != other and not _exists(name, value) and _exists(name, other):
             changed[name] = other
-    return replace(recipe, **changed)
+    return recipe.with_options(**changed)
 
 
 def inside(name: str, value: str, directory: str) -> str:

@@ -3,7 +3,7 @@
 The one idea: what is large is known exactly (the arena, or a copy of the parameters and their optimizer's vectors for
 each rank; the data, once a node), and a rank's program has a usual size; on top comes a reserve.
 
-    estimate_bytes(prepare(Recipe(data="mnist")), ranks=2)
+    estimate_bytes(prepare(Recipe.from_options(data="mnist")), ranks=2)
 
 Limits: what layers keep for their backward is put at as much as the data of a batch takes for each layer, which large
 convolutions and attention exceed: give such jobs their --mem yourself.
@@ -34,6 +34,6 @@ def estimate_bytes(job: Job, ranks: int) -> int:
     layers = max(1, len(model.layout.shapes))
     sample = 4 * max(data.features, data.outputs)
     activations = job.batch_samples * sample * layers
-    program = (ranks + 1) * PROGRAM_BYTES[job.recipe.engine]  # one more: who supervises, or launches
+    program = (ranks + 1) * PROGRAM_BYTES[job.recipe.model.engine]  # one more: who supervises, or launches
     whole = program + vectors + 2 * data.nbytes + activations  # twice: data are read, then scaled
     return -(-int(RESERVE * whole) // STEP_BYTES) * STEP_BYTES

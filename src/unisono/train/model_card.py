@@ -62,10 +62,11 @@ class ModelCard:
     @staticmethod
     def of(recipe: Recipe, data: Dataset) -> "ModelCard":
         """recipe: resolved, as that of a `Job`."""
-        activation = recipe.activation or OWN_ACTIVATIONS.get(recipe.model.partition(":")[0], "")
+        activation = recipe.model.activation or OWN_ACTIVATIONS.get(recipe.model.name.partition(":")[0], "")
         kept = data.normalisation if len(data.normalisation.scale) <= MOST else None
         return ModelCard(
-            _short(recipe.model), recipe.engine, recipe.precision, activation, recipe.dropout, _short(recipe.data),
+            _short(recipe.model.name), recipe.model.engine, recipe.model.precision, activation, recipe.model.dropout,
+            _short(recipe.data.name),
             data.outputs, data.classes, data.vocabulary, data.shape, data.tokens, kept,
         )  # fmt: skip
 

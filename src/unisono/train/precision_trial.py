@@ -32,8 +32,8 @@ FELT = 1.1
 
 def precision_notes(job: Job) -> list[str]:
     """What to tell the user before the run starts; nothing in float32, or where 16 bits are what they should be."""
-    name = job.recipe.precision
-    if name not in INSTRUCTIONS or job.recipe.device == "cuda":
+    name = job.recipe.model.precision
+    if name not in INSTRUCTIONS or job.recipe.strategy.device == "cuda":
         return []
     notes = []
     slower, same = _compare(job)
@@ -54,13 +54,13 @@ def _compare(job: Job) -> tuple[float, bool]:
     plan, data = job.plan, job.dataset
     (group, *_) = Loader(plan, data.train_x, data.train_y).groups(plan.order(0), 0, range(1))
     models, grads = [], []
-    for precision in (job.recipe.precision, "fp32"):
+    for precision in (job.recipe.model.precision, "fp32"):
         # One thread: whoever asks may be about to fork ranks, which a process with threads of torch's cannot.
-        recipe = replace(job.recipe, precision=precision, sync_batchnorm=False, threads=1)
+        recipe = job.recipe.with_options(precision=precision, sync_batchnorm=False, threads=1)
         model = replace(job, recipe=recipe).model()
         params = aligned.zeros(model.layout.length)
         buffers = aligned.zeros(model.buffers_layout.length)
-        model.init(params, buffers, generator(job.recipe.seed, "init"))
+        model.init(params, buffers, generator(job.recipe.learning.seed, "init"))
         model.bind(params, buffers)
         models.append(model)
         grads.append(aligned.zeros((1, model.layout.length)))

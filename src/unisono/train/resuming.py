@@ -11,7 +11,7 @@ A launcher that starts all ranks again after one of them died (torchrun --max-re
 
 import os
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
@@ -19,8 +19,8 @@ from unisono.data.sources import IN_DATA_DIR
 from unisono.errors import UserError, unknown_name
 from unisono.files import expand_user, read_file
 from unisono.parsing import parse_json
-from unisono.recipe import ONE_RUNS, Recipe, option
-from unisono.recipe_reading import changed, load
+from unisono.recipe import ONE_RUNS, OPTIONS, Recipe, flag
+from unisono.recipe.reading import changed, load
 from unisono.strategies.registry import of, resolve
 from unisono.train.entries import check_run_directory
 from unisono.train.located import CARRIED, FILES, inside, located
@@ -64,8 +64,8 @@ def named_in(run: str) -> str:
 
 def _without_idle_directory(recipe: Recipe, overrides: dict[str, Any]) -> Recipe:
     """Earlier versions took a --data-dir that the data do not read: a run that has one goes on without it."""
-    if recipe.data_dir and not overrides.get("data_dir") and recipe.data not in IN_DATA_DIR:
-        return replace(recipe, data_dir="")
+    if recipe.data.directory and not overrides.get("data_dir") and recipe.data.name not in IN_DATA_DIR:
+        return recipe.with_options(data_dir="")
     return recipe
 
 
@@ -90,44 +90,44 @@ def after_restart(recipe: Recipe, count: int) -> Again:
     The newest whole snapshot of --out, or the beginning if none was written; a `UserError` if that is another run's, or
     if all are damaged.
     """
-    if not count or recipe.resume:
+    if not count or recipe.faults.resume:
         return Again(recipe)
     begins = f"Started again by the launcher (restart {count}), from the beginning:"
-    if not recipe.out:
+    if not recipe.output.directory:
         return Again(recipe, f"{begins} without --out nobody knows where its snapshots are.")
-    run = expand_user(recipe.out)
+    run = expand_user(recipe.output.directory)
     if not (run / "recipe.toml").is_file():
-        return Again(recipe, f"{begins} {recipe.out} was not begun.")
+        return Again(recipe, f"{begins} {recipe.output.directory} was not begun.")
     check_run_directory(run)
     # Nothing says who began the directory: one of another recipe is another run's, finished or not.
-    saved = asdict(load(str(run / "recipe.toml"), {}))
-    check_recipe(replace(resolve(recipe), resume=recipe.out, allow_change="ranks,shards"), saved)
+    saved = load(str(run / "recipe.toml"), {}).options()
+    check_recipe(resolve(recipe).with_options(resume=recipe.output.directory, allow_change="ranks,shards"), saved)
     if _finished(run) is not None:
-        return Again(recipe, f"{recipe.out} is finished: nothing is left to do.", finished=True)
+        return Again(recipe, f"{recipe.output.directory} is finished: nothing is left to do.", finished=True)
     found = newest(run / SNAPSHOTS)
     if found.snapshot is None:
         if found.rejected:  # they may be mended, and whoever begins anew would write over what is there
             found.require()
         return Again(recipe, f"{begins} no snapshot was written yet.", anew=True)
     told = f"Started again by the launcher (restart {count})."
-    if not _any_ranks(recipe) and (before := check_run(found.snapshot).facts["recipe"]["ranks"]) != recipe.ranks:
-        told += f" On {recipe.ranks} ranks instead of {before} the result is another one."
+    if not _any_ranks(recipe) and (before := check_run(found.snapshot).facts["recipe"]["ranks"]) != recipe.ranks.count:
+        told += f" On {recipe.ranks.count} ranks instead of {before} the result is another one."
     # Whoever lets a launcher change the number of ranks wants replicas to go on all the same.
-    return Again(replace(recipe, resume=recipe.out, out="", allow_change="ranks"), told)
+    return Again(recipe.with_options(resume=recipe.output.directory, out="", allow_change="ranks"), told)
 
 
 def find_snapshot(recipe: Recipe) -> Snapshot | None:
     """The newest whole snapshot of `--resume`; a `UserError` if there is none or the recipe is another one."""
-    if not recipe.resume:
-        if recipe.allow_change:
+    if not recipe.faults.resume:
+        if recipe.faults.allow_change:
             raise UserError("--allow-change without --resume", hint="leave it out, or give the run to go on with")
         return None
-    if recipe.out:
+    if recipe.output.directory:
         raise UserError(
-            f"--out {recipe.out} with --resume {recipe.resume}: a run goes on in its own directory",
+            f"--out {recipe.output.directory} with --resume {recipe.faults.resume}: a run goes on in its own directory",
             hint="leave --out out; to keep the old one, copy it first",
         )
-    run = expand_user(recipe.resume)
+    run = expand_user(recipe.faults.resume)
     if (epochs := _finished(run)) is not None:
         _check_going_on(recipe, run, epochs)
     snapshot = check_run(newest(run / SNAPSHOTS).require())
@@ -137,18 +137,19 @@ def find_snapshot(recipe: Recipe) -> Snapshot | None:
 
 def _check_going_on(recipe: Recipe, run: Path, epochs: int) -> None:
     """Refuses to go on with a run that is finished, after so many epochs, unless it is to be trained on."""
-    told = f"--resume {recipe.resume}: the run is finished"
+    told = f"--resume {recipe.faults.resume}: the run is finished"
     if not listed(run / SNAPSHOTS):
         raise UserError(
             f"{told}, and has kept nothing to train on from; nothing was changed",
             hint="look at its summary.json; a run with --snapshot-every can be trained on",
         )
-    if not recipe.allow_change:
-        more = f"--epochs {2 * max(epochs, recipe.epochs)} --allow-change epochs"
+    if not recipe.faults.allow_change:
+        more = f"--epochs {2 * max(epochs, recipe.learning.epochs)} --allow-change epochs"
         raise UserError(f"{told}; nothing was changed", hint=f"look at its summary.json; or train on: {more}")
-    if recipe.epochs < epochs:
+    if recipe.learning.epochs < epochs:
         raise UserError(
-            f"--epochs {recipe.epochs}, but {recipe.resume} is finished, with {epochs} epochs, which would be lost; "
+            f"--epochs {recipe.learning.epochs}, but {recipe.faults.resume} is finished, with {epochs} epochs, which "
+            "would be lost; "
             "nothing was changed",
             hint=f"give {epochs} or more; or train anew, in another directory",
         )
@@ -158,9 +159,10 @@ def check_newest(recipe: Recipe, snapshot: Snapshot) -> None:
     """A `UserError` if the run went on since `snapshot` was found; for whoever keeps others from writing there."""
     newer = [path for path in listed(snapshot.path.parent) if number_of(path) > number_of(snapshot.path)]
     damaged = len(passed_over(snapshot))
-    if len(newer) > damaged or (not recipe.allow_change and _finished(snapshot.path.parents[1]) is not None):
+    if len(newer) > damaged or (not recipe.faults.allow_change and _finished(snapshot.path.parents[1]) is not None):
         raise UserError(
-            f"--resume {recipe.resume}: another unisono train has gone on with it meanwhile; nothing was changed",
+            f"--resume {recipe.faults.resume}: another unisono train has gone on with it meanwhile; nothing was "
+            "changed",
             hint="give the same command again, if there is anything left to do",
         )
 
@@ -171,10 +173,9 @@ def as_saved(recipe: Recipe, snapshot: Snapshot | None) -> Recipe:
         return recipe
     saved = snapshot.facts["recipe"]
     placed = located(recipe, snapshot.facts.get("directory", ""))
-    return replace(
-        located(placed, os.path.abspath(snapshot.path.parents[1]), CARRIED),
-        shards=recipe.shards or saved["shards"],
-        engine=saved["engine"] if recipe.engine == "auto" else recipe.engine,
+    return located(placed, os.path.abspath(snapshot.path.parents[1]), CARRIED).with_options(
+        shards=recipe.ranks.shards or saved["shards"],
+        engine=saved["engine"] if recipe.model.engine == "auto" else recipe.model.engine,
     )
 
 
@@ -203,9 +204,10 @@ def _finished(run: Path) -> int | None:
 def check_same(recipe: Recipe, snapshot: Snapshot) -> None:
     """Refuses a recipe that would lead elsewhere, with the list of differences."""
     check_recipe(recipe, snapshot.facts["recipe"], snapshot.facts.get("directory", ""))
-    if recipe.epochs < (reached := snapshot.facts["epoch"]):
+    if recipe.learning.epochs < (reached := snapshot.facts["epoch"]):
         raise UserError(
-            f"--epochs {recipe.epochs}, but {recipe.resume} is in epoch {reached}", hint=f"give {reached} or more"
+            f"--epochs {recipe.learning.epochs}, but {recipe.faults.resume} is in epoch {reached}",
+            hint=f"give {reached} or more",
         )
 
 
@@ -214,22 +216,22 @@ def check_recipe(recipe: Recipe, saved: dict[str, Any], directory: str = "") -> 
 
     directory: where its files were, if they were named by relative paths.
     """
-    names = {entry.name for entry in fields(Recipe)}
-    allowed = {name.strip().replace("-", "_") for name in recipe.allow_change.split(",") if name.strip()}
+    names = set(OPTIONS)
+    allowed = {name.strip().replace("-", "_") for name in recipe.faults.allow_change.split(",") if name.strip()}
     for name in allowed - names:
-        known = (option(one).removeprefix("--") for one in sorted(names - set(FREE)))
-        raise unknown_name("option in --allow-change:", option(name).removeprefix("--"), known)
-    given = asdict(recipe)
+        known = (flag(one).removeprefix("--") for one in sorted(names - set(FREE)))
+        raise unknown_name("option in --allow-change:", flag(name).removeprefix("--"), known)
+    given = recipe.options()
     given |= {name: saved.get(name) for name in ("shards", "engine") if not given[name] or given[name] == "auto"}
     # A run that was resumed from elsewhere has whole paths in its recipe; its older snapshots have not.
     for name in FILES.keys() & saved:
-        run = os.path.abspath(expand_user(recipe.resume)) if recipe.resume and name in CARRIED else ""
+        run = os.path.abspath(expand_user(recipe.faults.resume)) if recipe.faults.resume and name in CARRIED else ""
         if given[name] in (inside(name, saved[name], directory), inside(name, saved[name], run)):
             given[name] = saved[name]
     fixed, free = set(FIXED), set(FREE)
-    if recipe.batch_size_per_rank:  # the global batch follows the ranks
+    if recipe.learning.batch_size_per_rank:  # the global batch follows the ranks
         fixed.add("ranks")
-    if recipe.validation:  # which samples are those is drawn
+    if recipe.data.validation:  # which samples are those is drawn
         fixed.add("seed")
     if not _any_ranks(recipe):
         free.remove("ranks")
@@ -238,11 +240,11 @@ def check_recipe(recipe: Recipe, saved: dict[str, Any], directory: str = "") -> 
     differing = [name for name in sorted(names - free) if name in saved and saved[name] != given[name]]
     refused = [name for name in differing if name in fixed or name not in allowed]
     if refused:
-        told = "\n".join(f"  {option(name)}: {saved[name]!r} then, {given[name]!r} now" for name in refused)
-        keys = ",".join(option(name).removeprefix("--") for name in differing)
-        never = ", ".join(option(name) for name in refused if name in fixed)
+        told = "\n".join(f"  {flag(name)}: {saved[name]!r} then, {given[name]!r} now" for name in refused)
+        keys = ",".join(flag(name).removeprefix("--") for name in differing)
+        never = ", ".join(flag(name) for name in refused if name in fixed)
         raise UserError(
-            f"--resume {recipe.resume}: the recipe is not that of the run so far:\n{told}",
+            f"--resume {recipe.faults.resume}: the recipe is not that of the run so far:\n{told}",
             hint=f"{never} cannot change within a run: leave {'them' if ', ' in never else 'it'} out"
             if never
             else f"leave these options out, or allow them to change: --allow-change {keys}",
@@ -251,4 +253,4 @@ def check_recipe(recipe: Recipe, saved: dict[str, Any], directory: str = "") -> 
 
 def _any_ranks(recipe: Recipe) -> bool:
     """Whether the result is the same on any number of ranks."""
-    return of(recipe).supports.any_ranks and not recipe.batch_size_per_rank
+    return of(recipe).supports.any_ranks and not recipe.learning.batch_size_per_rank

@@ -242,5 +242,7 @@ def token_in(path: Path) -> str:
 
 
 def _name(recipe: Recipe) -> str:
-    parts = [Path(name.partition(":")[0]).stem for name in (recipe.model, recipe.data)]  # either may be a path
+    parts = [
+        Path(name.partition(":")[0]).stem for name in (recipe.model.name, recipe.data.name)
+    ]  # either may be a path
     return "-".join([time.strftime("%Y%m%d-%H%M%S"), *parts])

@@ -14,7 +14,6 @@ has twice as long; one that cannot be ended (a thread) is waited for at the end 
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -138,14 +137,14 @@ class Saver:
 
     def _facts(self, position: int) -> dict[str, Any]:
         """All but what takes long. Not for a writer to ask: the fingerprint sets threads for a moment."""
-        walk = Walk(self._job.plan.steps_per_epoch, self._job.recipe.epochs)
+        walk = Walk(self._job.plan.steps_per_epoch, self._job.recipe.learning.epochs)
         epoch, step = walk.where(position) if position else (1, -1)
-        self._fingerprint = self._fingerprint or fingerprint(self._job.recipe.threads)
+        self._fingerprint = self._fingerprint or fingerprint(self._job.recipe.ranks.threads)
         return {
             "epoch": epoch,
             "step": step + 1,
             "steps_done": walk.steps_done(position) if position else 0,
-            "recipe": asdict(self._job.recipe),
+            "recipe": self._job.recipe.options(),
             "directory": here(),
             "code": self._job.code_sha256,
             "fingerprint": self._fingerprint,
@@ -159,7 +158,7 @@ class Saver:
         self._finite(params, lasting.buffers, when, state=state, hint=lower_rate(self._job.recipe))
         groups = gather(self._model, self._job.optimizer, lasting)
         known = facts | (self._data or {"data": self._job.data_sha256, EVALUATION: self._job.evaluation_sha256})
-        keep, run = self._job.recipe.keep, folder.parent
+        keep, run = self._job.recipe.faults.keep, folder.parent
         return str(write(folder, position, groups, known, keep=keep, after=self._folder, within=run).path)
 
     def _write_into(self, position: int, facts: dict[str, Any], lasting: Lasting, folder: Path) -> Path:
@@ -250,7 +249,7 @@ def check_snapshot(job: Job, snapshot: Snapshot) -> None:
 
 def _check_place(job: Job, snapshot: Snapshot) -> None:
     epoch, step = snapshot.facts["epoch"], snapshot.facts["step"]
-    walk = Walk(job.plan.steps_per_epoch, job.recipe.epochs)
+    walk = Walk(job.plan.steps_per_epoch, job.recipe.learning.epochs)
     if snapshot.position != walk.position(epoch, step - 1) or step > walk.steps + 1:
         raise UserError(
             f"{snapshot.path}: position {snapshot.position} is not that of epoch {epoch}, step {step}, of "
@@ -269,11 +268,12 @@ def check_data(job: Job, snapshot: Snapshot) -> None:
         if then != now:
             raise UserError(
                 f"{snapshot.path}: the {part} data are not those of the snapshot",
-                hint=f"give the same data again (--data {job.recipe.data}), or start a new run",
+                hint=f"give the same data again (--data {job.recipe.data.name}), or start a new run",
             )
-    if snapshot.facts.get("code", "") != job.code_sha256 and "model" not in job.recipe.allow_change.split(","):
+    if snapshot.facts.get("code", "") != job.code_sha256 and "model" not in job.recipe.faults.allow_change.split(","):
         raise UserError(
-            f"the file of --model {job.recipe.model}, or a module beside it that it imports, is not what it was when "
+            f"the file of --model {job.recipe.model.name}, or a module beside it that it imports, is not what it was "
+            "when "
             f"{snapshot.path} was made",
             hint="undo what was changed in it; if that does not change the network: --allow-change model",
         )
@@ -288,14 +288,14 @@ def data_note(snapshot: Snapshot) -> str:
 
 def last_epoch(job: Job, scores: np.ndarray) -> int:
     """The round that closed the last epoch of a whole run; after an early stop, rounds were left out after it."""
-    walk = Walk(job.plan.steps_per_epoch, job.recipe.epochs)
+    walk = Walk(job.plan.steps_per_epoch, job.recipe.learning.epochs)
     epochs = [epoch for epoch in range(1, walk.epochs + 1) if scores[epoch].any()]
     return walk.position(max(epochs, default=walk.epochs), walk.steps)
 
 
 def last_done(job: Job, scores: np.ndarray, view: View) -> int:
     """The last round that is done, to go on from, where all ranks stand still as `view` says."""
-    walk = Walk(job.plan.steps_per_epoch, job.recipe.epochs)
+    walk = Walk(job.plan.steps_per_epoch, job.recipe.learning.epochs)
     if view.position == walk.final:
         # It changes nothing, and whoever goes on must do it again to say what it found.
         return last_epoch(job, scores)

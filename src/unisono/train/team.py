@@ -89,7 +89,7 @@ class Team:
         self._job, self.places, self._undo, self._away = job, places, undo, away
         self._model = model = job.model()
         seating = away.seating
-        self._size = job.recipe.ranks if seating is None else len(seating.ranks)
+        self._size = job.recipe.ranks.count if seating is None else len(seating.ranks)
         # Snapshots are the first machine's affair.
         spare = bool(job.snapshots) and (seating is None or seating.node == 0)
         extent = replace(job.extent(undo=undo, spare=spare), size=self._size, seating=seating)
@@ -98,7 +98,11 @@ class Team:
         if seating is None:
             self._arena.close()  # ranks inherit the memory, and nobody else attaches
         self._hooks = job.spec.supervise(job, model, self._shared)
-        model.init(self._shared.params[: model.layout.length], self._shared.buffers, generator(job.recipe.seed, "init"))
+        model.init(
+            self._shared.params[: model.layout.length],
+            self._shared.buffers,
+            generator(job.recipe.learning.seed, "init"),
+        )
         self._position = 0
         self.on_finished: Callable[[], None] = lambda: None
         """Called when the last round is done, before what is left is written."""
@@ -128,7 +132,7 @@ class Team:
 
         on_tick(pids) is called about ten times a second, with the process of each rank.
         """
-        if self._job.recipe.engine == "torch" and torch_threads_running():
+        if self._job.recipe.model.engine == "torch" and torch_threads_running():
             raise UserError(
                 "torch has started threads in this process: a forked rank that uses torch would hang",
                 hint="train before anything is computed with torch here, or call torch.set_num_threads(1) before that; "
@@ -152,12 +156,12 @@ class Team:
                 post.tick()
 
         care = Care(
-            respawn=recipe.respawn,
-            most_deaths=recipe.max_restarts,
-            most_crashes=max(LEAST_CRASHES, recipe.ranks + 1) if self._hooks.crashes_counted else 0,
+            respawn=recipe.faults.respawn,
+            most_deaths=recipe.faults.max_restarts,
+            most_crashes=max(LEAST_CRASHES, recipe.ranks.count + 1) if self._hooks.crashes_counted else 0,
             name=self._name,
             rank_of=self._away.rank_of,
-            stall_s=recipe.stall_timeout,
+            stall_s=recipe.faults.stall_timeout,
             pieces=self._hooks.pieces,
             stacks=self.places.log,
             restore=self._hooks.restore,
@@ -167,7 +171,12 @@ class Team:
         )
         supervisor = Supervisor(self._shared.words, self._size, self._live, care, hear)
         # Set here and inherited: a rank that sets threads of BLAS wakes them, and they spin for as long as many steps.
-        with threadpool_limits(recipe.threads, user_api="blas"), supervisor.halting(), saver, self._hooks.running():
+        with (
+            threadpool_limits(recipe.ranks.threads, user_api="blas"),
+            supervisor.halting(),
+            saver,
+            self._hooks.running(),
+        ):
             outcome = supervisor.run(self._position)
             halted = any(isinstance(found, StoppedAt) for found in outcome.results.values())
             if post is not None and halted:
@@ -198,7 +207,7 @@ class Team:
         job = self._job
         rank = self._away.rank_of(slot)
         # What a module of the user's has opened or started (a file's offset, a pool's threads) is no copy after a fork.
-        model = job.model_of(rank) if file_in(job.recipe.model) else job.slowed(self._model, rank)
+        model = job.model_of(rank) if file_in(job.recipe.model.name) else job.slowed(self._model, rank)
         if after:
             report(ReadyToJoin())
         member = self._arena.member(slot, after=after)
@@ -220,7 +229,7 @@ class Team:
         plan = {
             "groups": seating.groups, "node": seating.node, "shards": seating.shards, "rounded": seating.rounded,
             "sections": self._arena.plan.sections.pack(), "used": desk.used, "position": self._position,
-            "wire": self._job.recipe.wire,
+            "wire": self._job.recipe.strategy.wire,
         }  # fmt: skip
         with closing(self._arena):
             post.attach(plan, self._arena.fd, desk)
@@ -241,4 +250,4 @@ class Team:
 
     @property
     def _walk(self) -> Walk:
-        return Walk(self._job.plan.steps_per_epoch, self._job.recipe.epochs)
+        return Walk(self._job.plan.steps_per_epoch, self._job.recipe.learning.epochs)

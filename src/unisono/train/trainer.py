@@ -1,6 +1,6 @@
 """The loop. Every rank runs it, from the first step to the last; what it finds is the same on all of them.
 
-    unisono.run(lambda world: train(world, job, weights), job.recipe.ranks, on_report=...)
+    unisono.run(lambda world: train(world, job, weights), job.recipe.ranks.count, on_report=...)
 
 A run is a walk through rounds (`walk.py`): the steps of an epoch, a round that closes it, a final one. Nothing that
 decides the result is kept in a process alone, so a rank may begin in the middle: it asks the strategy where everybody
@@ -34,7 +34,7 @@ PROGRESS_S = 0.2
 
 def train(world: World, job: Job, weights: Path | None) -> dict[str, Any] | StoppedAt:
     """Trains with the ranks of `world`, one of which puts the weights into the file `weights`."""
-    with threadpool_limits(job.recipe.threads, user_api="blas"):
+    with threadpool_limits(job.recipe.ranks.threads, user_api="blas"):
         model = job.model_of(world.rank)
         with job.strategy(world.comm, model) as strategy:
             return walk_through(strategy, model, job, world.report, weights)
@@ -52,7 +52,7 @@ def walk_through(
 
     What was found, equal on every rank; `StoppedAt` a round if it was asked to end.
     """
-    walk = Walk(job.plan.steps_per_epoch, job.recipe.epochs)
+    walk = Walk(job.plan.steps_per_epoch, job.recipe.learning.epochs)
     learner, closing = Learner(strategy, job, walk, report), Closing(strategy, model, job, report, weights)
     found: dict[str, Any] = {}
     position, done = strategy.at
@@ -93,7 +93,7 @@ class Learner:
 
     def batch(self, position: int, epoch: int, step: int) -> Batch:
         """The global batch of a step."""
-        plan, job, seed = self._job.plan, self._job, self._job.recipe.seed
+        plan, job, seed = self._job.plan, self._job, self._job.recipe.learning.seed
         if epoch != self._epoch:
             self._epoch, self._order = epoch, plan.order(epoch - 1)
         last = step == self._walk.steps - 1

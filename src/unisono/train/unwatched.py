@@ -88,7 +88,7 @@ def train_unwatched(
     on_tick() is called after every round.
     """
     comm = world.comm
-    with threadpool_limits(job.recipe.threads, user_api="blas"), closing(Vigil(comm)) as vigil:
+    with threadpool_limits(job.recipe.ranks.threads, user_api="blas"), closing(Vigil(comm)) as vigil:
         model = job.model_of(world.rank)
         fill = origin.snapshot and partial(put_back, model, job.optimizer, snapshot=origin.snapshot)
         begun = job.strategy(comm, model, Start(origin.position, fill, vigil.gone))

@@ -9,7 +9,7 @@ from unisono.measure.prediction.network import parse
 from unisono.measure.prediction.points import HELD_OUT, calibration, point_of
 from unisono.measure.prediction.predict import PredictOptions, Request, node_counts, rows_of
 from unisono.recipe import Recipe
-from unisono.recipe_reading import load
+from unisono.recipe.reading import load
 from unisono.report.predict import checks, compact, table, words_of
 
 COSTS = Costs(sample_s=1e-3, jitter_s=1e-4, cores=2)
@@ -78,31 +78,31 @@ def test_where_no_number_of_nodes_is_worth_it_that_is_said():
 def test_threads_that_leave_no_core_for_a_second_rank_are_refused_before_anything_runs(monkeypatch):
     monkeypatch.setattr(points, "usable_cores", lambda: 2)
     with pytest.raises(UserError, match=r"--threads 2: it measures 2 ranks"):
-        calibration(Recipe(threads=2), 1000)
+        calibration(Recipe.from_options(threads=2), 1000)
     monkeypatch.setattr(points, "usable_cores", lambda: 4)
-    assert calibration(Recipe(threads=2), 1000)
+    assert calibration(Recipe.from_options(threads=2), 1000)
 
 
 def test_runs_vary_what_the_constants_vary_with(monkeypatch):
     monkeypatch.setattr(points, "usable_cores", lambda: 2)
     cells = calibration(Recipe(), samples=1437)
     fit = [cell.recipe for cell in cells if HELD_OUT not in cell.labels]
-    assert {recipe.ranks for recipe in fit} == {1, 2, 4}
-    assert {recipe.strategy for recipe in fit} == {"sync", "local"}
-    assert len({recipe.batch_size for recipe in fit}) == len({recipe.shards for recipe in fit}) == 2
-    assert {recipe.epochs for recipe in fit} == {40}
+    assert {recipe.ranks.count for recipe in fit} == {1, 2, 4}
+    assert {recipe.strategy.name for recipe in fit} == {"sync", "local"}
+    assert len({recipe.learning.batch_size for recipe in fit}) == len({recipe.ranks.shards for recipe in fit}) == 2
+    assert {recipe.learning.epochs for recipe in fit} == {40}
     assert len({cell.digest for cell in cells}) == len(cells)
     peer = load("r4", {"strategy": "ddp", "scale_lr": "linear"})
-    assert [cell.recipe.strategy for cell in calibration(peer, 50000)] == ["sync"] * 9 + ["local"] * 2
+    assert [cell.recipe.strategy.name for cell in calibration(peer, 50000)] == ["sync"] * 9 + ["local"] * 2
     monkeypatch.setattr(points, "usable_cores", lambda: 64)  # 8 shards are not enough to share so many
-    assert {cell.recipe.ranks for cell in calibration(Recipe(), samples=1437)} == {1, 2}
-    full = calibration(Recipe(batch_size="full"), samples=100)
-    assert max(cell.recipe.batch_size for cell in full) <= 100
+    assert {cell.recipe.ranks.count for cell in calibration(Recipe(), samples=1437)} == {1, 2}
+    full = calibration(Recipe.from_options(batch_size="full"), samples=100)
+    assert max(cell.recipe.learning.batch_size for cell in full) <= 100
 
 
 def test_points_are_the_steps_of_runs(tmp_path):
     make(tmp_path / "run", 20, 2)
-    (cell, *_) = [cell for cell in calibration(Recipe(), 1437) if cell.recipe.ranks == 2]
+    (cell, *_) = [cell for cell in calibration(Recipe(), 1437) if cell.recipe.ranks.count == 2]
     point = point_of(cell, [tmp_path / "run"], nbytes=100)
     assert point.step_s == pytest.approx(0.001)
     assert point.compute_s + point.wait_s == pytest.approx(8e-4, rel=0.05)
@@ -112,7 +112,7 @@ def test_points_are_the_steps_of_runs(tmp_path):
 def test_points_tell_who_else_was_busy(tmp_path):
     cells = calibration(Recipe(), 1437)
     for cell in cells:
-        make(tmp_path / cell.slug, 20, cell.recipe.ranks)
+        make(tmp_path / cell.slug, 20, cell.recipe.ranks.count)
     found = [
         {"digest": cell.digest, "repeat": 0, "status": "finished", "run": cell.slug, "others_cores": 0.25 * at}
         for at, cell in enumerate(cells)

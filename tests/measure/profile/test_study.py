@@ -8,14 +8,15 @@ from unisono.measure.profile.spans import PHASES
 from unisono.measure.profile.study import measure, plan
 from unisono.recipe import Recipe
 
-SMALL = Recipe(model="bn-mlp:6", data="synthetic:classes=4,rows=120,features=8", batch_size=24, ranks=2, shards=4)
+SMALL = Recipe.from_options(
+    model="bn-mlp:6", data="synthetic:classes=4,rows=120,features=8", batch_size=24, ranks=2, shards=4
+)
 LOOK = ProfileOptions(batches=12)
 
 
 def changed(**values):
-    from dataclasses import replace
 
-    return replace(SMALL, **values)
+    return SMALL.with_options(**values)
 
 
 @pytest.mark.parametrize("allreduce", ["arena", "ring"])
@@ -49,7 +50,7 @@ def test_a_batch_that_is_the_whole_epoch_and_a_torch_module():
 
 def test_activations_are_jobs_over_the_same_data():
     jobs = plan(SMALL, ProfileOptions(activations="tanh,gelu"))
-    assert [job.recipe.activation for job in jobs] == ["tanh", "gelu"]
+    assert [job.recipe.model.activation for job in jobs] == ["tanh", "gelu"]
     assert jobs[0].dataset is jobs[1].dataset
 
 

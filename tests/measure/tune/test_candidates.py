@@ -1,18 +1,16 @@
 """Which settings are tried, and what a larger batch does to the learning rate."""
 
-from dataclasses import replace
-
 import pytest
 
 from unisono.errors import UserError
 from unisono.measure.tune.candidates import candidates_of, doublings, scaled
 from unisono.measure.tune.options import TuneOptions
 from unisono.recipe import Recipe
-from unisono.recipe_reading import load
+from unisono.recipe.reading import load
 
 
 def names(options, cores=4, **recipe):
-    return [cell.name for cell in candidates_of(Recipe(**recipe), TuneOptions(**options), cores)]
+    return [cell.name for cell in candidates_of(Recipe.from_options(**recipe), TuneOptions(**options), cores)]
 
 
 @pytest.mark.parametrize(("most", "found"), [(1, [1]), (2, [1, 2]), (6, [1, 2, 4, 6]), (8, [1, 2, 4, 8])])
@@ -48,17 +46,21 @@ def test_shards_that_ranks_can_work_on():
 
 def test_a_batch_brings_its_learning_rate_and_warm_up():
     cells = candidates_of(
-        Recipe(batch_size=64, lr=0.1, epochs=20), TuneOptions(ranks="1", threads="1", batch_sizes="512,64"), 2
+        Recipe.from_options(batch_size=64, lr=0.1, epochs=20),
+        TuneOptions(ranks="1", threads="1", batch_sizes="512,64"),
+        2,
     )
-    assert [(cell.recipe.batch_size, cell.recipe.lr, cell.recipe.warmup_epochs) for cell in cells] == [
+    assert [
+        (cell.recipe.learning.batch_size, cell.recipe.learning.lr, cell.recipe.learning.warmup_epochs) for cell in cells
+    ] == [
         (64, 0.1, 0.0),
         (512, pytest.approx(0.8), 2.0),
     ]
-    each = scaled(Recipe(batch_size_per_rank=32, ranks=2, lr=0.1, epochs=100, warmup_epochs=7.0), 256)
-    assert (each.batch_size, each.batch_size_per_rank, each.warmup_epochs) == (256, 0, 7.0)
-    assert each.lr == pytest.approx(0.4)
+    each = scaled(Recipe.from_options(batch_size_per_rank=32, ranks=2, lr=0.1, epochs=100, warmup_epochs=7.0), 256)
+    assert (each.learning.batch_size, each.learning.batch_size_per_rank, each.learning.warmup_epochs) == (256, 0, 7.0)
+    assert each.learning.lr == pytest.approx(0.4)
     with pytest.raises(UserError, match="full"):
-        scaled(Recipe(batch_size="full"), 64)
+        scaled(Recipe.from_options(batch_size="full"), 64)
 
 
 @pytest.mark.parametrize("batches", ["", "64", "128"])
@@ -67,13 +69,13 @@ def test_ranks_change_nothing_but_the_time(batches, rule):
     """Also with a batch for each rank, of which the recipe's own ranks make the batch of all."""
     recipe = load("r4", {"scale_lr": rule})
     cells = candidates_of(recipe, TuneOptions(ranks="1,2,4", threads="1", batch_sizes=batches), 4)
-    found = {replace(cell.recipe, ranks=1) for cell in cells}
+    found = {cell.recipe.with_options(ranks=1) for cell in cells}
     assert len(cells) == 3
     (one,) = found
     factor = {"": 1, "64": 1, "128": 2}[batches] * (2 if rule == "linear" else 1)
-    assert (one.batch_size, one.batch_size_per_rank) == (int(batches or 64), 0)
-    assert (one.lr, one.scale_lr) == (pytest.approx(0.001 * factor), "none")
-    assert bool(one.warmup_epochs) == (batches == "128")
+    assert (one.learning.batch_size, one.learning.batch_size_per_rank) == (int(batches or 64), 0)
+    assert (one.learning.lr, one.learning.scale_lr) == (pytest.approx(0.001 * factor), "none")
+    assert bool(one.learning.warmup_epochs) == (batches == "128")
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ MANY = 1 << 33
 
 
 def cell_of(**values):
-    return Cell({"ranks": f"{values.get('ranks', 2)}", "threads": "1"}, Recipe(**values))
+    return Cell({"ranks": f"{values.get('ranks', 2)}", "threads": "1"}, Recipe.from_options(**values))
 
 
 def measured(speed):
@@ -75,7 +75,7 @@ def test_a_setting_that_cannot_be_is_a_row_with_a_reason():
 
 
 def test_energy_of_nobody_s_watts_is_unknown():
-    values = values_of(Recipe(ranks=1, watts_per_core=0.0))
+    values = values_of(Recipe.from_options(ranks=1, watts_per_core=0.0))
     record = trial({"recipe": values, "seconds": 0.02, "limit_bytes": MANY})
     assert record["energy_source"] in ("none", "rapl")
     if record["energy_source"] == "none":
@@ -118,7 +118,7 @@ def test_a_second_start_after_a_training_goes_on_within_its_time(tmp_path, monke
     monkeypatch.setattr(targets, "run_cell", fake_run)
     monkeypatch.setattr(tuning.time, "monotonic", lambda: float(next(now)))  # a second each time that it is asked for
     options = TuneOptions(ranks="1,2", threads="1", seconds=20)
-    cells = candidates_of(Recipe(target_accuracy=0.5), options, cores=2)
+    cells = candidates_of(Recipe.from_options(target_accuracy=0.5), options, cores=2)
     for start in range(3):
         with Records.open(tmp_path / "one", "tune", {}) as records:
             assert not tune(records, cells, Terms(options, MANY)).complete
@@ -154,9 +154,9 @@ def test_what_was_too_large_is_tried_again_with_more_memory_or_when_asked(tmp_pa
 
 def test_memory_is_foretold_from_smaller_settings():
     small = [fake(batch_size="64")]
-    assert foretold_bytes(Cell({"ranks": "4", "batch_size": "128"}, Recipe(ranks=4)), small) == 800
-    assert foretold_bytes(Cell({"ranks": "4", "batch_size": "32"}, Recipe(ranks=4)), small) == 400
-    assert foretold_bytes(Cell({"ranks": "4"}, Recipe(ranks=4)), [fake(ranks="8")]) == 0
+    assert foretold_bytes(Cell({"ranks": "4", "batch_size": "128"}, Recipe.from_options(ranks=4)), small) == 800
+    assert foretold_bytes(Cell({"ranks": "4", "batch_size": "32"}, Recipe.from_options(ranks=4)), small) == 400
+    assert foretold_bytes(Cell({"ranks": "4"}, Recipe.from_options(ranks=4)), [fake(ranks="8")]) == 0
 
 
 def test_the_time_to_an_accuracy_counts_for_those_that_reach_it(tmp_path):

@@ -30,7 +30,7 @@ def test_a_finished_run(tmp_path):
 
 
 def test_a_run_that_goes_on_and_one_without_an_epoch(tmp_path):
-    with RunDirectory.make(str(tmp_path / "run"), Recipe(epochs=4, ranks=2, shards=2)) as directory:
+    with RunDirectory.make(str(tmp_path / "run"), Recipe.from_options(epochs=4, ranks=2, shards=2)) as directory:
         text = shown(directory.path, 3.2)
         assert "epoch 0/4" in text
         assert "2 ranks; going on, last written 3 s ago" in text
@@ -43,12 +43,12 @@ def test_a_run_that_goes_on_and_one_without_an_epoch(tmp_path):
     ("age_s", "told"), [(0.0, "now"), (0.4, "now"), (0.9, "1 s ago"), (75.2, "75 s ago"), (4000.0, "1:06:40 ago")]
 )
 def test_when_something_was_written_last(age_s, told, tmp_path):
-    with RunDirectory.make(str(tmp_path / "run"), Recipe(epochs=4)) as directory:
+    with RunDirectory.make(str(tmp_path / "run"), Recipe.from_options(epochs=4)) as directory:
         assert f"last written {told} epoch 0/4" in " ".join(shown(directory.path, age_s).split())
 
 
 def test_after_a_resume_on_fewer_ranks_the_last_epoch_is_theirs(tmp_path):
-    with RunDirectory.make(str(tmp_path / "run"), Recipe(epochs=4, ranks=2, shards=2)) as directory:
+    with RunDirectory.make(str(tmp_path / "run"), Recipe.from_options(epochs=4, ranks=2, shards=2)) as directory:
         directory.add(record_of(1, 4, 20), PARAMETERS)
         assert "and 4 more ranks" in shown(directory.path)
         directory.add(record_of(2, 4, 2), PARAMETERS)

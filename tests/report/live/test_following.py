@@ -20,7 +20,7 @@ def _at_once(monkeypatch):
 @pytest.fixture
 def growing(tmp_path):
     """A run that goes on, without an epoch."""
-    with RunDirectory.make(str(tmp_path / "run"), Recipe(epochs=4, ranks=2, shards=2)) as directory:
+    with RunDirectory.make(str(tmp_path / "run"), Recipe.from_options(epochs=4, ranks=2, shards=2)) as directory:
         yield directory
 
 

@@ -19,7 +19,9 @@ EPOCHS, RANKS = 6, 2
 @pytest.fixture
 def growing(tmp_path) -> Iterator[RunDirectory]:
     """A run with one epoch, that goes on."""
-    with RunDirectory.make(str(tmp_path / "run"), Recipe(epochs=EPOCHS, ranks=RANKS, shards=RANKS)) as directory:
+    with RunDirectory.make(
+        str(tmp_path / "run"), Recipe.from_options(epochs=EPOCHS, ranks=RANKS, shards=RANKS)
+    ) as directory:
         grow(directory, 1)
         yield directory
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import unisono
 from support.report.made_run import SPIKE, make
 from unisono.recipe import Recipe
-from unisono.recipe_reading import load
+from unisono.recipe.reading import load
 from unisono.report.page import document as module
 from unisono.report.page.blocks import Section
 from unisono.report.page.document import content, document, sections_of
@@ -252,7 +252,7 @@ def make_asynchronous(path: Path) -> Path:
     more = [{"staleness_mean": 0.5, "staleness_max": len(row) - 1, "staleness_counts": row} for row in counts]
     rows = [json.dumps(json.loads(line) | found) for line, found in zip(lines, more, strict=True)]
     (path / "metrics.jsonl").write_text("\n".join(rows) + "\n")
-    recipe = (path / "recipe.toml").read_text().replace('strategy = "sync"', 'strategy = "async"')
+    recipe = (path / "recipe.toml").read_text().replace('name = "sync"', 'name = "async"')
     (path / "recipe.toml").write_text(recipe)
     return path
 
@@ -285,7 +285,7 @@ def test_an_asynchronous_run_shows_its_staleness(tmp_path):
 def test_when_an_asynchronous_run_can_be_repeated(tmp_path, order, change, said):
     path = make_asynchronous(tmp_path / "run")
     recipe = (path / "recipe.toml").read_text().replace('order = "free"', f'order = "{order}"')
-    (path / "recipe.toml").write_text(re.sub("(?m)^ranks = .*", "ranks = 3", recipe))
+    (path / "recipe.toml").write_text(re.sub("(?m)^count = .*", "count = 3", recipe))
     summary = json.loads((path / "summary.json").read_text())
     (path / "summary.json").write_text(json.dumps(summary | {"takeovers": 0, "resumed_from": None} | change))
     assert said in text_of(path)
@@ -345,11 +345,13 @@ def test_a_section_is_added_by_its_name(tmp_path, monkeypatch):
     "recipe",
     [
         Recipe(),
-        Recipe(
+        Recipe.from_options(
             model="file name.py:make", ranks=3, shards=8, batch_size="full", lr=1e-05, respawn=False, log_ranks=True
         ),
-        Recipe(batch_size_per_rank=32, batch_size=128, data="synthetic:regression,rows=10", momentum=-0.5),
-        Recipe(data_dir="$(rm -rf /)", activation="`x`; y", target_accuracy=0.97, snapshot_every="2epochs", out="mine"),
+        Recipe.from_options(batch_size_per_rank=32, batch_size=128, data="synthetic:regression,rows=10", momentum=-0.5),
+        Recipe.from_options(
+            data_dir="$(rm -rf /)", activation="`x`; y", target_accuracy=0.97, snapshot_every="2epochs", out="mine"
+        ),
     ],
 )
 def test_the_command_gives_the_same_recipe(recipe):
@@ -360,14 +362,14 @@ def test_the_command_gives_the_same_recipe(recipe):
     _, bound, _ = app.parse_args(words[1:], exit_on_error=False, print_error=False)
     given = vars(bound.arguments["options"]) if bound.arguments else {}
     made = load("", {name: value for name, value in given.items() if value is not None})
-    expected = vars(recipe) | {"out": ""}
-    if recipe.batch_size_per_rank:
-        expected["batch_size"] = Recipe().batch_size
-    assert vars(made) == expected
+    expected = recipe.options() | {"out": ""}
+    if recipe.learning.batch_size_per_rank:
+        expected["batch_size"] = Recipe().learning.batch_size
+    assert made.options() == expected
 
 
 def test_ranks_of_mpi_are_started_by_mpirun():
-    assert command(Recipe(ranks=4), mpi=True) == "mpirun -n 4 unisono train --ranks 4"
+    assert command(Recipe.from_options(ranks=4), mpi=True) == "mpirun -n 4 unisono train --ranks 4"
 
 
 def test_a_recipe_of_another_version_is_named(tmp_path):

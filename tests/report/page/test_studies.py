@@ -158,7 +158,7 @@ def test_how_a_study_came_about_is_told_as_it_is_of_a_run(tmp_path):
 
 
 def test_a_recipe_of_defaults_is_said_to_be_one(tmp_path):
-    (tmp_path / "about.json").write_text(json.dumps(ABOUT | {"recipe": {"epochs": Recipe().epochs}}))
+    (tmp_path / "about.json").write_text(json.dumps(ABOUT | {"recipe": {"epochs": Recipe().learning.epochs}}))
     assert "All options have their defaults." in page_of(tmp_path, "scale", scale_rows())
 
 

@@ -88,7 +88,7 @@ def test_a_free_run_is_repeated_bit_by_bit(tmp_path):
     for record in records:
         lines += [f"{record.metrics['epoch']},{rank},{batch}" for rank, batch, *_ in record.pushes]
     (tmp_path / "pushes.csv").write_text("\n".join(lines))
-    again, told = run(replace(recipe, order=str(tmp_path / "pushes.csv")))
+    again, told = run(recipe.with_options(order=str(tmp_path / "pushes.csv")))
     assert again["weights_sha256"] == found["weights_sha256"]
     assert [record.pushes for record in told] == [record.pushes for record in records]
 

@@ -1,7 +1,6 @@
 """Desk: what it finds when it begins in the middle, while workers go on."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +19,7 @@ from unisono.strategies.specs.asynchronous import terms_of
 from unisono.train.job import prepare
 
 EPOCH, WORKER, TURN = 1, 1, 2
-RECIPE = Recipe(
+RECIPE = Recipe.from_options(
     model="mlp:4", data="synthetic:classes=2,rows=40,features=3,test_rows=0", strategy="async", ranks=2, masters=1,
     batch_size=10, optimizer="sgd",
 )  # fmt: skip
@@ -133,7 +132,7 @@ def planned_desk(path: Path, done: Sequence[int] = ()) -> tuple[Boxes, Desk]:
     """Two workers that have greeted, and an order in which the second is the first to push."""
     rows = [",".join(map(str, (EPOCH, rank, batch))) for rank, batch in PLAN]
     path.write_text("\n".join([",".join(OWN), *rows]))
-    job = prepare(replace(RECIPE, ranks=3, epochs=1, order=str(path)))
+    job = prepare(RECIPE.with_options(ranks=3, epochs=1, order=str(path)))
     model, steps = job.model(), np.full((4, 2), np.nan)
     boxes = set_up(model, terms_of(job, model), job.shared_optimizer, pushes=4, size=3).boxes
     steps[list(done)] = 1.0

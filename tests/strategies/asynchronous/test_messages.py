@@ -22,7 +22,7 @@ def run(job: Job, work: Any = None) -> tuple[dict[str, Any], list[dict[str, Any]
     records: list[dict[str, Any]] = []
     found = unisono.run(
         work or (lambda world: train(world, job, None)),
-        job.recipe.ranks,
+        job.recipe.ranks.count,
         on_report=lambda rank, value: records.append(value) if isinstance(value, EpochRecord) else None,
     )
     for one in found:
@@ -54,7 +54,7 @@ def test_every_rule_gives_the_bits_of_the_plain_loop(rule, masters):
 def test_optimizers_and_buffers(changes):
     job = prepare(replace(SMALL, **changes))
     found, _ = run(job)
-    masters, workers = job.recipe.masters, job.recipe.ranks - job.recipe.masters
+    masters, workers = job.recipe.strategy.masters, job.recipe.ranks.count - job.recipe.strategy.masters
     assert found["weights_sha256"] == reference(job, [in_turn(PUSHES, masters, workers)] * 2)
 
 

@@ -3,7 +3,6 @@
 import os
 import shutil
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from unisono.strategies.asynchronous.remarks import remarks_on
 from unisono.strategies.specs.asynchronous import terms_of
 from unisono.train.job import prepare
 
-RECIPE = Recipe(
+RECIPE = Recipe.from_options(
     strategy="async", ranks=3, masters=1, model="mlp:4", batch_size=10, epochs=2, optimizer="sgd",
     data="synthetic:classes=2,rows=30,features=3,test_rows=0",
 )  # fmt: skip
@@ -42,7 +41,7 @@ def record(run: Path, *epochs: Sequence[tuple[int, ...]], recipe: Recipe = RECIP
 
 def refused(order: str, **changes: Any) -> str:
     with pytest.raises(UserError) as caught:
-        prepare(replace(RECIPE, order=order, **changes))
+        prepare(RECIPE.with_options(order=order, **changes))
     return str(caught.value)
 
 
@@ -54,13 +53,13 @@ def planned(recipe: Recipe) -> Any:
 def test_a_recording_is_read(tmp_path):
     order = record(tmp_path / "run", OF_ONE, OF_ONE)
     expected = [(1, 0), (2, 1), (2, 2)]
-    assert planned(replace(RECIPE, order=order)) == {1: expected, 2: expected}
-    assert planned(replace(RECIPE, order=order, epochs=1)) == {1: expected}  # the learning rate is constant
+    assert planned(RECIPE.with_options(order=order)) == {1: expected, 2: expected}
+    assert planned(RECIPE.with_options(order=order, epochs=1)) == {1: expected}  # the learning rate is constant
 
 
 def test_a_recording_of_the_same_recipe_may_lie_elsewhere(tmp_path):
     shutil.copy(record(tmp_path / "run", OF_ONE, OF_ONE), tmp_path / "copy.csv")
-    assert planned(replace(RECIPE, order=str(tmp_path / "copy.csv"), deal="dynamic", slow="2:3", keep=3))
+    assert planned(RECIPE.with_options(order=str(tmp_path / "copy.csv"), deal="dynamic", slow="2:3", keep=3))
 
 
 @pytest.mark.parametrize(
@@ -100,7 +99,7 @@ def test_what_was_pulled_again_is_not_repeated(tmp_path):
     text = refused(record(tmp_path / "run", OF_ONE, again))
     assert "line 7: rank 2 had got its parameters in the middle of epoch 2, after 2 pushes" in text
     assert "give --epochs 1" in text
-    assert planned(replace(RECIPE, order=str(tmp_path / "run" / "pushes.csv"), epochs=1))
+    assert planned(RECIPE.with_options(order=str(tmp_path / "run" / "pushes.csv"), epochs=1))
 
 
 def test_an_epoch_that_was_halted_is_not_repeated(tmp_path):
@@ -157,18 +156,18 @@ def test_a_file_that_is_not_there_or_no_text(tmp_path):
 
 
 def test_an_order_of_ones_own_is_not_compared_with_anything(tmp_path):
-    (tmp_path / "recipe.toml").write_text(replace(RECIPE, lr=3.0).toml())
+    (tmp_path / "recipe.toml").write_text(RECIPE.with_options(lr=3.0).toml())
     rows = [f"{epoch},{rank},{batch}" for epoch in (1, 2) for rank, batch, *_ in OF_ONE]
     (tmp_path / "mine.csv").write_text("\n".join([",".join(OWN), *rows]))
-    assert planned(replace(RECIPE, order=str(tmp_path / "mine.csv"))) == {
+    assert planned(RECIPE.with_options(order=str(tmp_path / "mine.csv"))) == {
         epoch: [(1, 0), (2, 1), (2, 2)] for epoch in (1, 2)
     }
 
 
 def test_dropped_pushes_are_compared_too(tmp_path):
-    drops = replace(RECIPE, max_staleness="0:drop", epochs=1)
+    drops = RECIPE.with_options(max_staleness="0:drop", epochs=1)
     order = record(tmp_path / "run", [(1, 0, 0, 1, 0), (2, 1, 1, 0, 0), (2, 2, 0, 1, 0)], recipe=drops)
-    assert planned(replace(drops, order=order))
+    assert planned(drops.with_options(order=order))
 
 
 def test_greetings_are_read_off_the_log():
@@ -216,4 +215,4 @@ def test_numbers_that_are_none_are_told_in_short(tmp_path, word):
 def test_more_epochs_than_there_are_lines_take_no_memory(tmp_path):
     order, job = record(tmp_path / "run", OF_ONE, OF_ONE), prepare(RECIPE)
     with pytest.raises(UserError, match="ends with epoch 2, and 1000000000000 are asked for"):
-        read(Path(order), replace(job.recipe, epochs=10**12), PUSHES, terms_of(job, job.model()).rules)
+        read(Path(order), job.recipe.with_options(epochs=10**12), PUSHES, terms_of(job, job.model()).rules)

@@ -57,5 +57,5 @@ def tiny_job(ranks: int, optimizer: OptimizerOptions, snapshots: str = "") -> Jo
     x, y = rng.standard_normal((SAMPLES + 6, FEATURES)).astype(np.float32), rng.integers(0, 2, SAMPLES + 6)
     parts = (slice(0, SAMPLES), slice(SAMPLES, SAMPLES + 5), slice(SAMPLES + 5, None))
     data = Dataset("tiny", *(array[part] for part in parts for array in (x, y)), classes=2, shape=(FEATURES,))
-    recipe = Recipe(ranks=ranks, epochs=1, shards=SHARDS, batch_size=BATCH, snapshot_every=snapshots)
+    recipe = Recipe.from_options(ranks=ranks, epochs=1, shards=SHARDS, batch_size=BATCH, snapshot_every=snapshots)
     return Job(recipe, data, Plan(SAMPLES, BATCH, SHARDS, seed=3), optimizer, ScheduleOptions("constant", 0.0))

@@ -18,7 +18,7 @@ from unisono.strategies.asynchronous.clerk import DROP, PUSH
 from unisono.train.job import prepare
 from unisono.train.team import Places, Team
 
-RECIPE = Recipe(
+RECIPE = Recipe.from_options(
     strategy="async", order="round-robin", ranks=5, masters=2, model="bn-mlp:300", batch_size=6, epochs=1,
     data="synthetic:classes=4,rows=90,features=8,test_rows=60", optimizer="momentum", lr=0.1,
 )  # fmt: skip
@@ -49,7 +49,7 @@ class Knife:
             return live(team, slot, *rest)
 
         def called(this: Any, *given: Any) -> Any:
-            mine = (me[0] == self.rank or (self.rank is None and me[0] >= RECIPE.masters)) and not self.struck
+            mine = (me[0] == self.rank or (self.rank is None and me[0] >= RECIPE.strategy.masters)) and not self.struck
             now = False
             if mine:
                 with self._counting:
@@ -82,7 +82,7 @@ def run(recipe: Recipe) -> tuple[str, list[Any], list[dict[str, Any]]]:
         lambda event: events.append(event.to_json()),
     )
     boxes = team._hooks.setup.boxes
-    log = [boxes.entry(number) for number in range(boxes.ordered(recipe.epochs))]
+    log = [boxes.entry(number) for number in range(boxes.ordered(recipe.learning.epochs))]
     assert sorted(entry.batch for entry in log if entry.kind in (PUSH, DROP)) == list(range(PUSHES))
     assert records[-1].metrics["train_loss"] > 0
     assert sum(entry["samples"] for entry in records[-1].ranks) == 90

@@ -6,7 +6,7 @@ The one idea: what a run has found is a hash and the numbers of its epochs, all 
 ranks, these must be those of the quiet run, to the last digit.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
@@ -17,7 +17,7 @@ from unisono.recipe import Recipe
 from unisono.train.job import Job, prepare
 from unisono.train.team import Places, Team
 
-SMALL = Recipe(
+SMALL = Recipe.from_options(
     ranks=4,
     model="bn-mlp:300",  # 5,000 parameters: a block of 1024 for everybody, and buffers
     data="synthetic:classes=4,rows=90,features=8,test_rows=1100",  # five blocks of 256 to evaluate
@@ -28,7 +28,7 @@ SMALL = Recipe(
 )
 STEPS, CLOSING, FINAL = 3, 4, 9
 """Positions: 1 to 3 are steps, 4 closes the first epoch, 8 the second, 9 is the final round."""
-PLAIN = replace(SMALL, model="mlp:500", optimizer="momentum", clip=0.0, lr=0.1)
+PLAIN = SMALL.with_options(model="mlp:500", optimizer="momentum", clip=0.0, lr=0.1)
 """No norms, no buffers."""
 
 
@@ -82,7 +82,7 @@ def run(recipe: Recipe, places: Places | None = None, snapshot: Any = None) -> F
 @cache
 def quiet(recipe: Recipe) -> Found:
     """Without faults, and on one rank."""
-    return run(replace(recipe, ranks=1))
+    return run(recipe.with_options(ranks=1))
 
 
 def trial(monkeypatch: Any, recipe: Recipe, *faults: Fault, places: Places | None = None, whole: bool = False) -> Found:

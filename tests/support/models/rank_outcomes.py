@@ -24,9 +24,9 @@ def outcome(recipe: Recipe) -> dict[str, object]:
     threads = torch_threads_running()
     with tempfile.TemporaryDirectory() as folder:
         weights = Path(folder) / "w.safetensors"
-        ends = unisono.run(lambda world: train(world, job, weights), recipe.ranks, start="fork")
+        ends = unisono.run(lambda world: train(world, job, weights), recipe.ranks.count, start="fork")
     return {
-        "engine": job.recipe.engine,
+        "engine": job.recipe.model.engine,
         "threads": threads,
         "weights": sorted({end["weights_sha256"] for end in ends}),
         "scores": [ends[0][name] for name in ("train_loss", "train_accuracy", "test_loss", "test_accuracy")],
@@ -35,4 +35,4 @@ def outcome(recipe: Recipe) -> dict[str, object]:
 
 def run_all(runs: Sequence[tuple[dict[str, Any], Sequence[int]]]) -> list[list[dict[str, object]]]:
     """Of each run (options, numbers of ranks): what came out on so many ranks."""
-    return [[outcome(Recipe(**options, ranks=ranks)) for ranks in counts] for options, counts in runs]
+    return [[outcome(Recipe.from_options(**options, ranks=ranks)) for ranks in counts] for options, counts in runs]

@@ -51,7 +51,7 @@ def plan(kills: list[list[Any]]) -> None:
 
 def outcome(options: dict[str, Any], kills: list[list[Any]]) -> dict[str, Any]:
     plan(kills)
-    job, exchanges_s = prepare(Recipe(**options)), []
+    job, exchanges_s = prepare(Recipe.from_options(**options)), []
 
     def on_report(rank: int, record: Report) -> None:
         if isinstance(record, EpochRecord):
@@ -62,7 +62,7 @@ def outcome(options: dict[str, Any], kills: list[list[Any]]) -> dict[str, Any]:
     return {
         "weights": found["weights_sha256"],
         "scores": [found[name] for name in ("train_loss", "train_accuracy", "test_loss", "test_accuracy")],
-        "engine": job.recipe.engine,
+        "engine": job.recipe.model.engine,
         "fired": [bool(FIRED[number]) for number in range(len(kills))],
         "takeovers": ended.takeovers,
         "timed": bool(exchanges_s) and min(exchanges_s) > 0,

@@ -74,7 +74,7 @@ def events_of(epochs: int) -> list[dict]:
 
 def make(path: Path, epochs: int = 8, ranks: int = 4, **summary: object) -> Path:
     """A finished run in `path`, which is not there yet."""
-    recipe = Recipe(epochs=epochs, ranks=ranks, shards=ranks, out=str(path))
+    recipe = Recipe.from_options(epochs=epochs, ranks=ranks, shards=ranks, out=str(path))
     with RunDirectory.make(str(path), recipe) as directory:
         for epoch in range(1, epochs + 1):
             directory.add(record_of(epoch, epochs, ranks), PARAMETERS)

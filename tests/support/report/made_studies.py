@@ -18,7 +18,7 @@ EVIL = "<img src=x onerror=alert(1)>"
 
 def scale_rows() -> list[dict]:
     cells = cells_of_grid(Recipe(), "1x1,1x2,1x4", weak=False)
-    records = [record_of(cell, repeat, 100.0 * cell.recipe.ranks**0.8) for cell in cells for repeat in range(2)]
+    records = [record_of(cell, repeat, 100.0 * cell.recipe.ranks.count**0.8) for cell in cells for repeat in range(2)]
     return scale.rows_of(cells, records, weak=False, cores=8)
 
 

@@ -19,7 +19,7 @@ from unisono.strategies.specs.asynchronous import terms_of
 from unisono.train.job import Job
 from unisono.train.weights import Weights
 
-SMALL = Recipe(
+SMALL = Recipe.from_options(
     strategy="async", order="round-robin", ranks=4, masters=1, model="mlp:300", batch_size=8, epochs=2,
     data="synthetic:classes=4,rows=90,features=8,test_rows=60", optimizer="sgd", lr=0.3,
 )  # fmt: skip
@@ -33,7 +33,7 @@ def reference(job: Job, orders: Sequence[Sequence[tuple[int, int]]]) -> str:
     terms, optimizer = terms_of(job, model), make(job.optimizer)
     params, buffers = np.zeros(padded(model.layout.length), np.float32), np.zeros(model.buffers_layout.length, "f4")
     copy, own_buffers = np.zeros_like(params), buffers.copy()
-    model.init(params[: model.layout.length], buffers, generator(recipe.seed, "init"))
+    model.init(params[: model.layout.length], buffers, generator(recipe.learning.seed, "init"))
     model.bind(copy, own_buffers)
     state = [np.zeros_like(params) for _ in optimizer.state_names]
     loader, rows = Loader(job.plan, job.dataset.train_x, job.dataset.train_y), np.zeros((1, len(params)), np.float32)
@@ -61,7 +61,7 @@ def reference(job: Job, orders: Sequence[Sequence[tuple[int, int]]]) -> str:
             count = group.x.shape[1]
 
             def noise(shard: int, epoch: int = epoch, batch: int = batch) -> np.random.Generator:
-                return generator(recipe.seed, "dropout", epoch, 0, batch)
+                return generator(recipe.learning.seed, "dropout", epoch, 0, batch)
 
             found = model.loss_and_grad(group.x, group.y, rows, 1.0 / count, noise)
             gradient = rows[0].copy()
@@ -81,7 +81,7 @@ def reference(job: Job, orders: Sequence[Sequence[tuple[int, int]]]) -> str:
                 collected, weight = collected + gradient * np.float32(count), weight + count
                 if ordinal % terms.workers == terms.workers - 1 or ordinal == last:
                     complete = ordinal % terms.workers == terms.workers - 1
-                    whole = weight if complete else max(weight, terms.workers * int(job.recipe.batch_size))
+                    whole = weight if complete else max(weight, terms.workers * int(job.recipe.learning.batch_size))
                     update(collected * np.float32(1.0 / whole), number, 0)
                     version, collected, weight = version + 1, np.zeros_like(params), 0
             seen[rank] = params.copy(), buffers.copy(), version

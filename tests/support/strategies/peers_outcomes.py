@@ -41,7 +41,7 @@ def outcome(job: Job, weights: Path, fault: str) -> dict[str, Any]:
 
     job.spec.warm_up()
     ends = unisono.run(
-        work, job.recipe.ranks, start="fork", timeout_s=60, on_report=lambda rank, value: records.append(value)
+        work, job.recipe.ranks.count, start="fork", timeout_s=60, on_report=lambda rank, value: records.append(value)
     )
     epochs = [record for record in records if isinstance(record, EpochRecord)]
     shares = epochs[-1].shares
@@ -57,6 +57,6 @@ def outcome(job: Job, weights: Path, fault: str) -> dict[str, Any]:
 def outcomes(runs: dict[str, dict[str, Any]], folder: Path) -> dict[str, dict[str, Any]]:
     found = {}
     for name, options in runs.items():
-        recipe = Recipe(**{key: value for key, value in options.items() if key != "fault"})
+        recipe = Recipe.from_options(**{key: value for key, value in options.items() if key != "fault"})
         found[name] = outcome(prepare(recipe), folder / f"{name}.safetensors", options.get("fault", ""))
     return found

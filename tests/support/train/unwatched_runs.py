@@ -15,7 +15,7 @@ from unisono.train.team import Halted, Places
 from unisono.train.unwatched import Origin, train_unwatched
 from unisono.world import World
 
-SMALL = Recipe(
+SMALL = Recipe.from_options(
     ranks=2, model="bn-mlp:40", data="synthetic:classes=4,rows=96,features=8,test_rows=64", batch_size=32, epochs=4,
     keep=99,
 )  # fmt: skip
@@ -56,6 +56,6 @@ def train(
         if events is not None and isinstance(value, dict):
             events.append(value["event"])
 
-    found = unisono.run(work, job.recipe.ranks, on_report=hear, timeout_s=30.0)
+    found = unisono.run(work, job.recipe.ranks.count, on_report=hear, timeout_s=30.0)
     assert all(other == found[0] for other in found)
     return found[0]

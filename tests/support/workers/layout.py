@@ -24,7 +24,7 @@ if __name__ == "__main__":
         nodes = comm.all_gather(np.array([node_colour(comm)]))[:, 0].tolist()
         for given in json.loads(sys.argv[1]):
             epochs = []
-            job = prepare(Recipe(**given, ranks=comm.size))
+            job = prepare(Recipe.from_options(**given, ranks=comm.size))
             ended = train_unwatched(World(comm, epochs.append), job, Places())
             sent = [
                 record.metrics["sent_bytes_per_step"]

@@ -18,13 +18,13 @@ from unisono.train.snapshots import manifest as manifests
 from unisono.train.snapshots.finding import listed
 from unisono.train.team import Places, Team
 
-RECIPE = Recipe(data="synthetic:rows=48,features=13,classes=3", batch_size=24, epochs=2, ranks=1, shards=1)
+RECIPE = Recipe.from_options(data="synthetic:rows=48,features=13,classes=3", batch_size=24, epochs=2, ranks=1, shards=1)
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("runs") / "run"
-    run_recipe(replace(RECIPE, out=str(path), snapshot_every="1epochs"))
+    run_recipe(RECIPE.with_options(out=str(path), snapshot_every="1epochs"))
     return path
 
 

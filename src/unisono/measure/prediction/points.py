@@ -12,7 +12,6 @@ shorter.
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,28 +35,29 @@ LOCAL_EVERY = 16
 
 def usual_batch(recipe: Recipe, samples: int) -> int:
     """The batch of all ranks of the recipe together."""
-    if recipe.batch_size_per_rank:
-        return min(samples, recipe.batch_size_per_rank * recipe.ranks)
-    return samples if isinstance(recipe.batch_size, str) else min(samples, recipe.batch_size)
+    if recipe.learning.batch_size_per_rank:
+        return min(samples, recipe.learning.batch_size_per_rank * recipe.ranks.count)
+    return samples if isinstance(recipe.learning.batch_size, str) else min(samples, recipe.learning.batch_size)
 
 
 def usual_shards(recipe: Recipe, batch: int) -> int:
-    return recipe.shards or min(DEFAULT_SHARDS, batch)
+    return recipe.ranks.shards or min(DEFAULT_SHARDS, batch)
 
 
 def calibration(recipe: Recipe, samples: int) -> list[Cell]:
     """Runs to fit, then runs to check, which have the label. A `UserError` if no model could be made of them."""
-    if 2 * recipe.threads > max(2, usable_cores()):
+    if 2 * recipe.ranks.threads > max(2, usable_cores()):
         raise UserError(
-            f"predict with --threads {recipe.threads}: it measures 2 ranks, which need a core for each thread, and "
+            f"predict with --threads {recipe.ranks.threads}: it measures 2 ranks, which need a core for each thread, "
+            "and "
             f"there are {usable_cores()}",
             hint="give fewer --threads; or --samples-per-s, of one rank, and nothing is measured",
         )
     batch = max(4, min(usual_batch(recipe, samples), samples // 4))
     shards = min(batch, max(4, usual_shards(recipe, batch)))
     epochs = min(40, max(5, math.ceil(ENOUGH_SAMPLES / samples)))
-    plain = replace(
-        recipe, strategy="sync", allreduce="arena", transport="auto", batch_size_per_rank=0, scale_lr="none",
+    plain = recipe.with_options(
+        strategy="sync", allreduce="arena", transport="auto", batch_size_per_rank=0, scale_lr="none",
         epochs=epochs, eval_every=epochs, target_accuracy=0.0, snapshot_every="", slow="",
     )  # fmt: skip
     crowd = 2 * usable_cores()
@@ -66,25 +66,35 @@ def calibration(recipe: Recipe, samples: int) -> list[Cell]:
     check = [(2, 2 * batch, shards), (2, batch, shards // 2), (1, 4 * batch, shards)]
     check += [(crowd, 2 * batch, shards)] if crowd <= shards else []
     cells = [
-        _cell(replace(plain, ranks=ranks, batch_size=size, shards=cut), held_out=late)
+        _cell(plain.with_options(ranks=ranks, batch_size=size, shards=cut), held_out=late)
         for late, made in ((False, fit), (True, check))
         for ranks, size, cut in made
     ]
-    apart = replace(plain, batch_size=batch, shards=shards, strategy="local", sync_every=LOCAL_EVERY)
-    return [*cells, _cell(replace(apart, ranks=1), held_out=False), _cell(replace(apart, ranks=2), held_out=True)]
+    apart = plain.with_options(batch_size=batch, shards=shards, strategy="local", sync_every=LOCAL_EVERY)
+    return [
+        *cells,
+        _cell(apart.with_options(ranks=1), held_out=False),
+        _cell(apart.with_options(ranks=2), held_out=True),
+    ]
 
 
 def _cell(recipe: Recipe, *, held_out: bool) -> Cell:
-    labels = {name: f"{getattr(recipe, name)}" for name in ("ranks", "batch_size", "shards")}
-    labels |= {"strategy": recipe.strategy} if of(recipe).shards_are_replicas else {}
+    labels = {name: f"{recipe.option(name)}" for name in ("ranks", "batch_size", "shards")}
+    labels |= {"strategy": recipe.strategy.name} if of(recipe).shards_are_replicas else {}
     return Cell(labels | ({HELD_OUT: "yes"} if held_out else {}), recipe)
 
 
 def point_of(cell: Cell, runs: Sequence[Path], nbytes: int) -> Point:
     """What a step took in the fastest epoch of all these runs."""
     found = min((_fastest(run) for run in runs), key=lambda parts: parts["step_s"])
-    work = Work(round(found.pop("batch")), cell.recipe.shards, nbytes, round(found.pop("samples")), cell.recipe.threads)
-    return Point(cell.name, cell.recipe.ranks, work, replicas=of(cell.recipe).shards_are_replicas, **found)
+    work = Work(
+        round(found.pop("batch")),
+        cell.recipe.ranks.shards,
+        nbytes,
+        round(found.pop("samples")),
+        cell.recipe.ranks.threads,
+    )
+    return Point(cell.name, cell.recipe.ranks.count, work, replicas=of(cell.recipe).shards_are_replicas, **found)
 
 
 def _fastest(path: Path) -> dict[str, float]:

@@ -3,7 +3,7 @@
 The one idea: batches that nobody watches take turns with those that are watched, so what looking costs is measured in
 the same run, and a machine that gets busier meanwhile does not decide.
 
-    unisono.run(lambda world: measure_rank(world, job, options), job.recipe.ranks)
+    unisono.run(lambda world: measure_rank(world, job, options), job.recipe.ranks.count)
 
 Limits: whole batches only: the ragged end of an epoch is left out. Strategy `sync`.
 """
@@ -38,7 +38,7 @@ def steps_of(batches: int, parts: int) -> int:
 
 def measure_rank(world: World, job: Job, options: ProfileOptions) -> dict[str, Any]:
     """A record of one rank: seconds of a step, phases, modules, operators, spans."""
-    with threadpool_limits(job.recipe.threads, user_api="blas"):
+    with threadpool_limits(job.recipe.ranks.threads, user_api="blas"):
         instrument = _instrument(job.model(), options)
         model = job.slowed(instrument.model, world.rank)
         # As around the trainer's loop: what matters of an overflow shows in the loss.

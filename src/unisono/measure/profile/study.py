@@ -8,7 +8,6 @@ their records together, and never computes.
 Limits: one machine, ranks that are started here, strategy `sync` with any all-reduce.
 """
 
-from dataclasses import replace
 from typing import Any
 
 from unisono.data.dataset import Dataset
@@ -40,7 +39,7 @@ def plan(recipe: Recipe, options: ProfileOptions) -> list[Job]:
     jobs: list[Job] = []
     for name in names:
         dataset = jobs[0].dataset if jobs else None
-        jobs.append(_job(replace(recipe, activation=name), options, dataset))
+        jobs.append(_job(recipe.with_options(activation=name), options, dataset))
     return jobs
 
 
@@ -56,12 +55,12 @@ def _check(recipe: Recipe, options: ProfileOptions) -> None:
         raise unknown_name("--sort", options.sort, SORTS)
     if not of(recipe).supports.profile:
         raise UserError(
-            f"profile with --strategy {recipe.strategy}: only steps of sync are looked into",
+            f"profile with --strategy {recipe.strategy.name}: only steps of sync are looked into",
             hint="use --strategy sync: modules and operators take the same time in all of them",
         )
-    if recipe.transport not in ("auto", "shm"):
-        raise UserError(f"profile with --transport {recipe.transport}", hint="leave --transport out")
-    if recipe.sync_batchnorm:
+    if recipe.strategy.transport not in ("auto", "shm"):
+        raise UserError(f"profile with --transport {recipe.strategy.transport}", hint="leave --transport out")
+    if recipe.model.sync_batchnorm:
         raise UserError(
             "profile with --sync-batchnorm: shards are computed in turns there, not one after the other",
             hint="leave --sync-batchnorm out",
@@ -69,19 +68,21 @@ def _check(recipe: Recipe, options: ProfileOptions) -> None:
 
 
 def _job(recipe: Recipe, options: ProfileOptions, dataset: Dataset | None = None) -> Job:
-    job = prepare(replace(recipe, snapshot_every="", resume="", allow_change="", out=""), dataset)
+    job = prepare(recipe.with_options(snapshot_every="", resume="", allow_change="", out=""), dataset)
     return with_steps(job, steps_of(options.batches, PARTS))
 
 
 def measure(job: Job, options: ProfileOptions) -> dict[str, Any]:
     """Profiles one job; the record."""
     others = Others()
-    found = run(lambda world: measure_rank(world, job, options), job.recipe.ranks)
+    found = run(lambda world: measure_rank(world, job, options), job.recipe.ranks.count)
     recipe, first = job.recipe, found[0]
     record: dict[str, Any] = {
-        "model": recipe.model, "activation": recipe.activation, "data": recipe.data, "engine": recipe.engine,
-        "precision": recipe.precision, "ranks": recipe.ranks, "shards": recipe.shards, "threads": recipe.threads,
-        "global_batch": job.plan.global_batch, "batches": options.batches, "allreduce": recipe.allreduce,
+        "model": recipe.model.name, "activation": recipe.model.activation, "data": recipe.data.name,
+        "engine": recipe.model.engine,
+        "precision": recipe.model.precision, "ranks": recipe.ranks.count, "shards": recipe.ranks.shards,
+        "threads": recipe.ranks.threads,
+        "global_batch": job.plan.global_batch, "batches": options.batches, "allreduce": recipe.strategy.allreduce,
         "machine": machine(*libraries_of([recipe])), "others_cores": others.cores(),
     }  # fmt: skip
     record |= {

@@ -10,7 +10,6 @@ and, from twice the batch on, reached over the first epochs.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 
 from unisono.errors import UserError
 from unisono.measure.options import numbers, words
@@ -44,7 +43,7 @@ def candidates_of(recipe: Recipe, options: TuneOptions, cores: int) -> list[Cell
     batches: list[int | None] = [None]
     if options.batch_sizes:
         batches = [*sorted(numbers(options.batch_sizes, "--batch-sizes"))]
-    recipe = strong_problem(recipe, recipe.ranks, max(ranks))  # ranks change nothing but the time
+    recipe = strong_problem(recipe, recipe.ranks.count, max(ranks))  # ranks change nothing but the time
     cells = [
         cell
         for batch in batches
@@ -73,9 +72,9 @@ def _shards(text: str, ranks: int) -> Iterator[int | None]:
 
 def _cell(recipe: Recipe, ranks: int, threads: int, shards: int | None, batch: int | None) -> Cell:
     labels = {"ranks": f"{ranks}", "threads": f"{threads}"}
-    made = replace(recipe, ranks=ranks, threads=threads)
+    made = recipe.with_options(ranks=ranks, threads=threads)
     if shards is not None:
-        labels["shards"], made = f"{shards}", replace(made, shards=shards)
+        labels["shards"], made = f"{shards}", made.with_options(shards=shards)
     if batch is not None:
         labels["batch_size"], made = f"{batch}", scaled(made, batch)
     return Cell(labels, made)
@@ -83,11 +82,13 @@ def _cell(recipe: Recipe, ranks: int, threads: int, shards: int | None, batch: i
 
 def scaled(recipe: Recipe, batch: int) -> Recipe:
     """The recipe with another global batch and the learning rate that goes with it."""
-    before = recipe.batch_size_per_rank * recipe.ranks or recipe.batch_size
+    before = recipe.learning.batch_size_per_rank * recipe.ranks.count or recipe.learning.batch_size
     if isinstance(before, str):
         raise UserError("--batch-sizes with --batch-size full: there is no batch to scale from", hint="give a number")
     factor = batch / before
-    warm_up = recipe.warmup_epochs
+    warm_up = recipe.learning.warmup_epochs
     if factor >= 2:
-        warm_up = max(warm_up, min(WARM_UP_EPOCHS, recipe.epochs / 10))
-    return replace(recipe, batch_size=batch, batch_size_per_rank=0, lr=recipe.lr * factor, warmup_epochs=warm_up)
+        warm_up = max(warm_up, min(WARM_UP_EPOCHS, recipe.learning.epochs / 10))
+    return recipe.with_options(
+        batch_size=batch, batch_size_per_rank=0, lr=recipe.learning.lr * factor, warmup_epochs=warm_up
+    )

@@ -66,6 +66,9 @@ def _train(records: Records, cell: Cell, left_s: float) -> dict[str, Any]:
     record["train_s"] = summary["train_s"] if summary.get("stopped_early") else None
     record["test_accuracy"] = summary.get("test_accuracy")
     if summary and not summary.get("stopped_early"):
-        record |= {"status": FAILED, "reason": f"it did not reach {cell.recipe.target_accuracy:g} within its epochs"}
+        record |= {
+            "status": FAILED,
+            "reason": f"it did not reach {cell.recipe.learning.target_accuracy:g} within its epochs",
+        }
     records.add(record)
     return record

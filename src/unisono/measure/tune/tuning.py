@@ -143,8 +143,8 @@ def foretold_bytes(cell: Cell, records: Sequence[Record]) -> float:
     """
     most = 0.0
     for record in records:
-        if record["status"] == FINISHED and int(record["labels"]["ranks"]) <= cell.recipe.ranks:
-            ranks = cell.recipe.ranks / int(record["labels"]["ranks"])
+        if record["status"] == FINISHED and int(record["labels"]["ranks"]) <= cell.recipe.ranks.count:
+            ranks = cell.recipe.ranks.count / int(record["labels"]["ranks"])
             before = int(record["labels"].get("batch_size", 0))
             batch = max(1.0, int(cell.labels["batch_size"]) / before) if before else 1.0
             most = max(most, record["memory_bytes"] * ranks * batch)

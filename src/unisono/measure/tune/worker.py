@@ -14,7 +14,6 @@ import json
 import os
 import resource
 import sys
-from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -30,7 +29,7 @@ from unisono.launch.local import run
 from unisono.measure.steps import Steps, with_steps
 from unisono.messages.exchange import Failed, Found
 from unisono.messages.packing import pack
-from unisono.recipe_reading import from_values
+from unisono.recipe.reading import from_values
 from unisono.resources import pss_bytes
 from unisono.train.job import Job, prepare
 from unisono.world import World
@@ -47,7 +46,11 @@ def measure_rank(world: World, job: Job, seconds: float, limit_bytes: int) -> di
     limit_memory(limit_bytes // world.size)
     quiet = np.errstate(all="ignore")  # as around the trainer's loop
     model = job.model_of(world.rank)
-    with threadpool_limits(job.recipe.threads, user_api="blas"), quiet, job.strategy(world.comm, model) as strategy:
+    with (
+        threadpool_limits(job.recipe.ranks.threads, user_api="blas"),
+        quiet,
+        job.strategy(world.comm, model) as strategy,
+    ):
         steps = Steps(world, strategy, job)
         told = np.array([median(steps.take(WARM_UP))])
         world.comm.broadcast(told)
@@ -85,11 +88,11 @@ def limit_memory(more_bytes: int) -> None:
 def trial(spec: dict[str, Any]) -> dict[str, Any]:
     """Prepares, starts the ranks, adds up what they found."""
     recipe = from_values(spec["recipe"], "the trial")
-    job = prepare(replace(recipe, snapshot_every="", resume="", allow_change="", out="", target_accuracy=0.0))
+    job = prepare(recipe.with_options(snapshot_every="", resume="", allow_change="", out="", target_accuracy=0.0))
     job = with_steps(job, 2 * MOST + WARM_UP)
-    found = run(lambda world: measure_rank(world, job, spec["seconds"], spec["limit_bytes"]), recipe.ranks)
+    found = run(lambda world: measure_rank(world, job, spec["seconds"], spec["limit_bytes"]), recipe.ranks.count)
     first = found[0]
-    counted, estimated = first["counted_j"], sum(one["cpu_s"] for one in found) * recipe.watts_per_core
+    counted, estimated = first["counted_j"], sum(one["cpu_s"] for one in found) * recipe.output.watts_per_core
     joules = estimated if counted is None else counted
     return {
         "samples_per_s": first["samples_per_s"],
@@ -98,7 +101,7 @@ def trial(spec: dict[str, Any]) -> dict[str, Any]:
         "energy_source": "rapl" if counted is not None else "estimate" if joules else "none",
         "memory_bytes": int(sum(one["memory_bytes"] for one in found)),
         "global_batch": job.plan.global_batch,
-        "shards": job.recipe.shards,
+        "shards": job.recipe.ranks.shards,
     }
 
 

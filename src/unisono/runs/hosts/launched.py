@@ -10,7 +10,6 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from typing import Any, final
 
@@ -59,7 +58,7 @@ class LaunchedHost(Host):
 
     @contextmanager
     def connect(self, recipe: Recipe) -> Iterator[Recipe]:
-        place, transport, spec = self._placement, recipe.transport, find(recipe.strategy)
+        place, transport, spec = self._placement, recipe.strategy.transport, find(recipe.strategy.name)
         if transport == "auto" and spec is not None and spec.external and place.local_size == place.size:
             transport = "shm"  # for losses and scores: over gloo they would slow down whoever is to be compared
         connected = connect(place, transport, DEFAULT_TIMEOUT_S, self._join)
@@ -67,7 +66,7 @@ class LaunchedHost(Host):
             self._comm = comm
             self._facts = all_told(comm, facts_of(recipe))
             check_same_run(self._facts, "rank")
-            yield replace(recipe, ranks=comm.size)
+            yield recipe.with_options(ranks=comm.size)
 
     def from_first(self, find: Callable[[], Value]) -> Value:
         try:
@@ -106,7 +105,7 @@ class LaunchedHost(Host):
     def train(self, record: Recorder | None, refuge: Refuge) -> dict[str, Any] | None:
         comm, job, nodes = self._comm, self._job, self._nodes
         devices = job.spec.devices(job.recipe, local_ranks(nodes))
-        energy = NodeEnergy(comm, nodes, devices, job.recipe.watts_per_core)
+        energy = NodeEnergy(comm, nodes, devices, job.recipe.output.watts_per_core)
         pids = comm.all_gather(np.array([os.getpid()]))[:, 0].tolist()
         self._training = True
         if record is None:  # only the first rank writes
@@ -183,7 +182,7 @@ def _check_trust(comm: Communicator, recipe: Recipe, trust: Trust) -> None:
 def check_layout(comm: Communicator, recipe: Recipe) -> None:
     """Refuses what ranks on several nodes cannot do; on all of them."""
     check_nodes(recipe, len(np.unique(comm.all_gather(np.array([node_colour(comm)])))))
-    if recipe.wire == "bf16" and recipe.allreduce == "native" and comm.transport == "mpi":
+    if recipe.strategy.wire == "bf16" and recipe.strategy.allreduce == "native" and comm.transport == "mpi":
         raise UserError(
             "--wire bf16 with --allreduce native: MPI cannot add up such numbers", hint="use --allreduce ring"
         )

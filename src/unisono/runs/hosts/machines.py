@@ -12,7 +12,6 @@ words.
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import replace
 from typing import Any, final
 
 from unisono.errors import RESUME_ME, RankFailed, UserError
@@ -56,9 +55,9 @@ class MultiMachineHost(Host):
     def connect(self, recipe: Recipe) -> Iterator[Recipe]:
         options = self._options
         _check(recipe)
-        recipe = replace(recipe, ranks=options.ranks_per_node or recipe.ranks)
+        recipe = recipe.with_options(ranks=options.ranks_per_node or recipe.ranks.count)
         check_machine(recipe)
-        facts = facts_of(recipe) | {"ranks": recipe.ranks}
+        facts = facts_of(recipe) | {"ranks": recipe.ranks.count}
         if self._by_hand:
             _say(options, waiting_line(options))
         with closing(Outpost(options, facts)) as self._post:
@@ -66,7 +65,7 @@ class MultiMachineHost(Host):
             check_same_run(everybody, "node")
             self._counts = [one["ranks"] for one in everybody]
             self._hosts = [one["host"] for one in everybody for _ in range(one["ranks"])]
-            recipe = replace(recipe, ranks=sum(self._counts))
+            recipe = recipe.with_options(ranks=sum(self._counts))
             check_nodes(recipe, options.num_nodes)
             yield recipe
 
@@ -116,7 +115,7 @@ class MultiMachineHost(Host):
         told = self._by_hand and record is None
         if told:
             first = NodeName(0, self._everybody[0]["host"], self._everybody[0]["address"])
-            here = f"{self._counts[options.node_id]} of {recipe.ranks}"
+            here = f"{self._counts[options.node_id]} of {recipe.ranks.count}"
             _say(options, f"joined {first}, which tells of the run; ranks here: {here}")
         found = _train(self._team, self._post, record, options)
         if told:
@@ -127,7 +126,7 @@ class MultiMachineHost(Host):
 def seat(counts: list[int], node: int, recipe: Recipe) -> Seating:
     """So many ranks on each machine, numbered through."""
     colours = [number for number, count in enumerate(counts) for _ in range(count)]
-    return Seating.of(colours, colours.index(node), recipe.shards, rounded=recipe.wire != "fp32")
+    return Seating.of(colours, colours.index(node), recipe.ranks.shards, rounded=recipe.strategy.wire != "fp32")
 
 
 def _check(recipe: Recipe) -> None:
@@ -137,9 +136,9 @@ def _check(recipe: Recipe) -> None:
             "local, on the arena",
             hint="leave it out, or start the ranks with torchrun or mpirun",
         )
-    if recipe.transport not in ("auto", "gloo"):
+    if recipe.strategy.transport not in ("auto", "gloo"):
         raise UserError(
-            f"--num-nodes with --transport {recipe.transport}: supervisors talk over gloo",
+            f"--num-nodes with --transport {recipe.strategy.transport}: supervisors talk over gloo",
             hint="leave --transport out, or start with mpirun for MPI",
         )
     require("gloo")

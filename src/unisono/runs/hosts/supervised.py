@@ -1,6 +1,6 @@
 """SupervisedHost: this process starts the ranks, on this machine: under a supervisor, or without take-over.
 
-    Course(Recipe(ranks=4), SupervisedHost()).run()
+    Course(Recipe.from_options(ranks=4), SupervisedHost()).run()
 
 The one idea: this process writes the run directory and the terminal; the ranks compute and report to it.
 
@@ -46,20 +46,21 @@ class SupervisedHost(Host):
 
     @contextmanager
     def connect(self, recipe: Recipe) -> Iterator[Recipe]:
-        if recipe.transport == "mpi":
+        if recipe.strategy.transport == "mpi":
             raise UserError(
                 "--transport mpi, but no MPI started this process",
-                hint=f"mpirun -n {recipe.ranks} unisono train --transport mpi ...; or leave --transport out",
+                hint=f"mpirun -n {recipe.ranks.count} unisono train --transport mpi ...; or leave --transport out",
             )
-        if recipe.transport == "nccl":
+        if recipe.strategy.transport == "nccl":
             raise UserError(
                 "--transport nccl, but no torchrun started this process",
-                hint=f"torchrun --nproc-per-node {recipe.ranks} -m unisono train --transport nccl ...; or use gloo",
+                hint=f"torchrun --nproc-per-node {recipe.ranks.count} -m unisono train --transport nccl ...; or use "
+                "gloo",
             )
         check_machine(recipe)
-        if note := crowd_note(recipe.ranks, recipe.threads):
+        if note := crowd_note(recipe.ranks.count, recipe.ranks.threads):
             print(note, file=sys.stderr, flush=True)
-        self._transport = "shm" if recipe.transport == "auto" else recipe.transport
+        self._transport = "shm" if recipe.strategy.transport == "auto" else recipe.strategy.transport
         require(self._transport)
         yield recipe
 
@@ -83,7 +84,7 @@ class SupervisedHost(Host):
     def allocation(self) -> Allocation:
         recipe = self._job.recipe
         transport = self._job.spec.transport(recipe, self._transport)
-        return Allocation(transport, [platform.node()], self._job.spec.devices(recipe, range(recipe.ranks)))
+        return Allocation(transport, [platform.node()], self._job.spec.devices(recipe, range(recipe.ranks.count)))
 
     def train(self, record: Recorder | None, refuge: Refuge) -> dict[str, Any]:
         assert record is not None
@@ -101,7 +102,7 @@ class SupervisedHost(Host):
                 return train_rank(over_gloo, job, record.weights)
 
         job.spec.warm_up()
-        found: dict[str, Any] = run(work, job.recipe.ranks, on_report=lambda rank, value: record.add(value))[0]
+        found: dict[str, Any] = run(work, job.recipe.ranks.count, on_report=lambda rank, value: record.add(value))[0]
         finish_undisturbed()
         return found
 

@@ -18,14 +18,13 @@ import io
 import json
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple, final
 
 from unisono.errors import UserError
 from unisono.files import open_file
-from unisono.recipe import Recipe, option
-from unisono.recipe_reading import load
+from unisono.recipe import OPTIONS, Recipe, flag
+from unisono.recipe.reading import load
 from unisono.strategies.asynchronous.clerk import PUSH, Clerk, Rules
 from unisono.strategies.asynchronous.orders import ORDERS, Planned
 
@@ -58,8 +57,8 @@ class Row(NamedTuple):
 
 def deciding(recipe: Recipe) -> dict[str, Any]:
     """The options that decide the bits, where they are not the defaults."""
-    free = FREE | ({"epochs"} if recipe.schedule == "constant" else set())
-    found = {field.name: (getattr(recipe, field.name), field.default) for field in fields(Recipe)}
+    free = FREE | ({"epochs"} if recipe.learning.schedule == "constant" else set())
+    found = {field.name: (recipe.option(field.name), field.default) for field in OPTIONS.values()}
     return {name: given for name, (given, usual) in found.items() if given != usual and name not in free}
 
 
@@ -74,13 +73,13 @@ def read(path: Path, recipe: Recipe, pushes: int, rules: Callable[[int], Rules])
     rules(epoch): what the clerk goes by.
     """
     rows, recorded = _parsed(path)
-    rows = [row for row in rows if row.epoch <= recipe.epochs]
+    rows = [row for row in rows if row.epoch <= recipe.learning.epochs]
     if recorded:
         _check_recipe(path, recipe, rows)
     # An epoch without a line is refused: one more than there can be shows it, whatever number is asked for.
-    found: dict[int, list[Row]] = {epoch: [] for epoch in range(1, min(recipe.epochs, len(rows) + 1) + 1)}
+    found: dict[int, list[Row]] = {epoch: [] for epoch in range(1, min(recipe.learning.epochs, len(rows) + 1) + 1)}
     seen: dict[tuple[int, int], int] = {}
-    workers = range(recipe.masters, recipe.ranks)
+    workers = range(recipe.strategy.masters, recipe.ranks.count)
     for row in rows:
         _check_row(path, row, workers, pushes)
         if (first := seen.setdefault((row.epoch, row.batch), row.line)) != row.line:
@@ -169,8 +168,8 @@ def _check_recipe(path: Path, recipe: Recipe, rows: Iterable[Row]) -> None:
     then = mark_of(saved) if saved is not None else ""
     if saved is not None and then == other.recipe:
         names = sorted(deciding(saved).keys() | deciding(recipe).keys())
-        pairs = [(name, getattr(saved, name), getattr(recipe, name)) for name in names]
-        told = "".join(f"\n  {option(name)}: {old!r} then, {now!r} now" for name, old, now in pairs if old != now)
+        pairs = [(name, saved.option(name), recipe.option(name)) for name in names]
+        told = "".join(f"\n  {flag(name)}: {old!r} then, {now!r} now" for name, old, now in pairs if old != now)
     elif then == mark:
         told = f"\n  epoch {other.epoch} is of before the run was resumed with --allow-change"
     else:
@@ -188,8 +187,12 @@ def _check_whole(path: Path, recipe: Recipe, epoch: int, last: int, counts: tupl
     what = f"--order {path} has {found} pushes in epoch {epoch}, but an epoch is {pushes} batches, once each"
     hint = f"give the --batch-size and --epochs that it was made with{f'; epochs up to {last} are there' * (last > 0)}"
     if recorded and epoch > last:
-        what = f"--order {path} ends with epoch {last}, and {recipe.epochs} are asked for"
-        hint = f"give --epochs {last}" if recipe.schedule == "constant" else f"--schedule {recipe.schedule} needs all"
+        what = f"--order {path} ends with epoch {last}, and {recipe.learning.epochs} are asked for"
+        hint = (
+            f"give --epochs {last}"
+            if recipe.learning.schedule == "constant"
+            else f"--schedule {recipe.learning.schedule} needs all"
+        )
     elif recorded:
         what += ": the run was halted in it and resumed, and what was pushed before is not recorded"
         hint = f"give --epochs {epoch - 1}, or a run that was not halted" if epoch > 1 else ALONE

@@ -55,16 +55,17 @@ class Terms:
     @classmethod
     def of(cls, recipe: Recipe, pushes: int, sizes: Sequence[int], lr: Callable[[int], float]) -> "Terms":
         """pushes: of an epoch. sizes: elements of each of the model's arrays."""
-        workers, rule = recipe.ranks - recipe.masters, find(recipe.staleness_rule)
-        bound = Bound.parse(recipe.max_staleness, workers, rule.bound * workers)
+        workers, rule = recipe.ranks.count - recipe.strategy.masters, find(recipe.strategy.staleness_rule)
+        bound = Bound.parse(recipe.strategy.max_staleness, workers, rule.bound * workers)
         chosen = _optimizer(recipe)
         terms = cls(
-            recipe.masters, workers, rule, bound, recipe.deal, recipe.order, None, cut(sizes, recipe.masters),
+            recipe.strategy.masters, workers, rule, bound, recipe.strategy.deal, recipe.strategy.order, None,
+            cut(sizes, recipe.strategy.masters),
             chosen.momentum or 0.0, chosen.name == "nesterov", chosen.clip or rule.clip, lr,
-            pushes, int(recipe.batch_size),
+            pushes, int(recipe.learning.batch_size),
         )  # fmt: skip
-        if orders.is_file(recipe.order):
-            path = expand_user(recipe.order)
+        if orders.is_file(recipe.strategy.order):
+            path = expand_user(recipe.strategy.order)
             terms = replace(terms, planned=recordings.read(path, recipe, pushes, terms.rules))
         terms._check_order()
         return terms
@@ -101,15 +102,15 @@ class Terms:
 
 def plan_epoch(recipe: Recipe, samples: int) -> Plan:
     """An epoch as one batch, whose shards are the pushes: --batch-size samples each, the last one fewer."""
-    size = min(int(recipe.batch_size), samples)
-    pushes = max(1, samples // size if recipe.drop_last else -(-samples // size))
-    workers = recipe.ranks - recipe.masters
+    size = min(int(recipe.learning.batch_size), samples)
+    pushes = max(1, samples // size if recipe.learning.drop_last else -(-samples // size))
+    workers = recipe.ranks.count - recipe.strategy.masters
     if pushes < workers:
         raise UserError(
             f"{samples} samples in pushes of {size} are {pushes} an epoch: {workers} workers would not all have one",
             hint="use a smaller --batch-size, or fewer ranks",
         )
-    return Plan(samples, pushes * size, pushes, recipe.seed, recipe.drop_last)
+    return Plan(samples, pushes * size, pushes, recipe.learning.seed, recipe.learning.drop_last)
 
 
 def masters_optimizer(options: OptimizerOptions) -> OptimizerOptions:
@@ -120,46 +121,50 @@ def masters_optimizer(options: OptimizerOptions) -> OptimizerOptions:
 
 
 def _optimizer(recipe: Recipe) -> OptimizerOptions:
-    momentum = None if recipe.momentum < 0 else recipe.momentum
-    return OptimizerOptions(recipe.optimizer, recipe.lr, momentum=momentum, clip=recipe.clip or None)
+    momentum = None if recipe.learning.momentum < 0 else recipe.learning.momentum
+    return OptimizerOptions(
+        recipe.learning.optimizer, recipe.learning.lr, momentum=momentum, clip=recipe.learning.clip or None
+    )
 
 
 def resolve(recipe: Recipe) -> Recipe:
     """The recipe, if it can be run asynchronously. A `UserError` otherwise."""
-    find(recipe.staleness_rule)
-    deals.check(recipe.deal)
-    if not 1 <= recipe.masters < recipe.ranks:
+    find(recipe.strategy.staleness_rule)
+    deals.check(recipe.strategy.deal)
+    if not 1 <= recipe.strategy.masters < recipe.ranks.count:
         raise UserError(
-            f"--masters {recipe.masters} with --ranks {recipe.ranks}, which counts masters and workers",
-            hint=f"give 1 to {recipe.ranks - 1} masters" if recipe.ranks > 1 else "give --ranks 2 or more",
+            f"--masters {recipe.strategy.masters} with --ranks {recipe.ranks.count}, which counts masters and workers",
+            hint=f"give 1 to {recipe.ranks.count - 1} masters" if recipe.ranks.count > 1 else "give --ranks 2 or more",
         )
-    slow = [rank for rank in parse_slow(recipe.slow, recipe.ranks) if rank < recipe.masters]
+    slow = [rank for rank in parse_slow(recipe.faults.slow, recipe.ranks.count) if rank < recipe.strategy.masters]
     refusals: list[tuple[bool, str, Any, str, str]] = [
         (
-            bool(slow), "--slow", recipe.slow, f"rank {min(slow, default=0)} is a master, which computes no gradients",
-            f"give workers: ranks {recipe.masters} to {recipe.ranks - 1}",
+            bool(slow), "--slow", recipe.faults.slow,
+            f"rank {min(slow, default=0)} is a master, which computes no gradients",
+            f"give workers: ranks {recipe.strategy.masters} to {recipe.ranks.count - 1}",
         ),
-        (recipe.device == "cuda", "--device", "cuda", "it computes on processors alone", "leave --device out"),
-        (recipe.optimizer == "lars", "--optimizer", "lars", "masters see parts of layers", "use momentum or adam"),
+        (recipe.strategy.device == "cuda", "--device", "cuda", "it computes on processors alone", "leave --device out"),
+        (recipe.learning.optimizer == "lars", "--optimizer", "lars", "masters see parts of layers",
+         "use momentum or adam"),
         (
-            bool(recipe.batch_size_per_rank), "--batch-size-per-rank", recipe.batch_size_per_rank,
-            "--batch-size is one push of one worker", f"give --batch-size {recipe.batch_size_per_rank}",
+            bool(recipe.learning.batch_size_per_rank), "--batch-size-per-rank", recipe.learning.batch_size_per_rank,
+            "--batch-size is one push of one worker", f"give --batch-size {recipe.learning.batch_size_per_rank}",
         ),
         (
-            isinstance(recipe.batch_size, str), "--batch-size", recipe.batch_size,
+            isinstance(recipe.learning.batch_size, str), "--batch-size", recipe.learning.batch_size,
             "an epoch would be a single push", "give the samples of one push",
         ),
         (
-            recipe.allreduce != "arena", "--allreduce", recipe.allreduce,
+            recipe.strategy.allreduce != "arena", "--allreduce", recipe.strategy.allreduce,
             "gradients are pushed, not summed", "leave --allreduce out",
         ),
-        (recipe.sync_batchnorm, "--sync-batchnorm", "", "pushes do not meet", "use --strategy sync"),
+        (recipe.model.sync_batchnorm, "--sync-batchnorm", "", "pushes do not meet", "use --strategy sync"),
         (
-            recipe.snapshot_every.rstrip("s").endswith("step"), "--snapshot-every", recipe.snapshot_every,
+            recipe.faults.snapshot_every.rstrip("s").endswith("step"), "--snapshot-every", recipe.faults.snapshot_every,
             "snapshots are made between epochs", "give epochs or seconds",
         ),
     ]  # fmt: skip
     for refused, name, given, why, hint in refusals:
         if refused:
             raise UserError(f"{name} {given} with --strategy async: {why}".replace("  ", " "), hint=hint)
-    return replace(recipe, shards=0)  # a push is computed as a whole
+    return recipe.with_options(shards=0)  # a push is computed as a whole

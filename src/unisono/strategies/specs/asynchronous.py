@@ -57,19 +57,21 @@ class Async(StrategySpec):
         return plan.shard_size
 
     def masters(self, recipe: Recipe) -> int:
-        return recipe.masters
+        return recipe.strategy.masters
 
     def extent(self, job: JobView, *, undo: bool = False, spare: bool = False) -> Extent:
         """Gradients have memory of their own, see `asynchronous/boxes.py`."""
-        return Extent(job.recipe.ranks, 1, (1,), job.updates, job.recipe.epochs, job.blocks, False, spare)
+        return Extent(
+            job.recipe.ranks.count, 1, (1,), job.updates, job.recipe.learning.epochs, job.blocks, False, spare
+        )
 
     @contextmanager
     def connect(self, job: JobView, comm: Communicator, model: Model, start: Start = AFRESH) -> Iterator[Strategy]:
         from unisono.strategies.asynchronous.messages import AsyncMessages
 
-        recipe, rng = job.recipe, generator(job.recipe.seed, "init")
-        strategy = AsyncMessages(comm, model, job.optimizer, terms_of(job, model), recipe.epochs, rng)
-        if start.position or recipe.resume:  # halted in its first epoch, a run goes on after round 0
+        recipe, rng = job.recipe, generator(job.recipe.learning.seed, "init")
+        strategy = AsyncMessages(comm, model, job.optimizer, terms_of(job, model), recipe.learning.epochs, rng)
+        if start.position or recipe.faults.resume:  # halted in its first epoch, a run goes on after round 0
             strategy.go_on(start)
         yield strategy
 
@@ -77,7 +79,7 @@ class Async(StrategySpec):
         from unisono.strategies.asynchronous.setup import set_up
         from unisono.strategies.asynchronous.supervised import AsyncHooks
 
-        ranks = job.recipe.ranks
+        ranks = job.recipe.ranks.count
         setup = set_up(model, terms_of(job, model), job.optimizer, job.updates, ranks)
         return AsyncHooks(shared, setup, ranks)
 

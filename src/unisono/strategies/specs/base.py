@@ -123,11 +123,11 @@ class StrategySpec(ABC):
 
     def chosen_by(self, recipe: Recipe) -> str:
         """The option that chose this strategy, for messages."""
-        return f"--strategy {recipe.strategy}"
+        return f"--strategy {recipe.strategy.name}"
 
     def resolve(self, recipe: Recipe) -> Recipe:
         """The recipe as this strategy runs it. A `UserError` for what it cannot do."""
-        if recipe.device == "cuda":
+        if recipe.strategy.device == "cuda":
             raise UserError(
                 f"--device cuda with --strategy {self.name}, which computes on processors alone",
                 hint="use --strategy ddp or --strategy accelerate on GPUs, or leave --device out",
@@ -171,10 +171,11 @@ class StrategySpec(ABC):
         """How much memory the ranks of one machine share."""
         recipe, plan = job.recipe, job.plan
         lives = tuple({plan.live(0), plan.live(plan.steps_per_epoch - 1)})
-        width = job.model().exchange_width if recipe.sync_batchnorm else 0
+        width = job.model().exchange_width if recipe.model.sync_batchnorm else 0
         states = self.replica_vectors(job)
         return Extent(
-            recipe.ranks, plan.shards, lives, plan.steps_per_epoch, recipe.epochs, job.blocks, undo, spare, width,
+            recipe.ranks.count, plan.shards, lives, plan.steps_per_epoch, recipe.learning.epochs, job.blocks, undo,
+            spare, width,
             states,
         )  # fmt: skip
 

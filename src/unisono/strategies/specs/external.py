@@ -3,8 +3,8 @@
 The one idea: `resolve` turns a recipe into the one that such a strategy runs (torch's engine, one shard per rank,
 torch's own all-reduce), and everything it cannot do is refused there, before any process starts.
 
-    recipe = registry.resolve(Recipe(strategy="ddp"))
-    strategy = make_external(wrapper, Seat(comm, device, task, clip, epochs), model, options, recipe.precision, rng)
+    recipe = registry.resolve(Recipe.from_options(strategy="ddp"))
+    strategy = make_external(wrapper, Seat(comm, device, task, clip, epochs), model, options, precision, rng)
 
 Imports torch and Accelerate only where they are used.
 """
@@ -12,7 +12,6 @@ Imports torch and Accelerate only where they are used.
 from abc import ABC
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import replace
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar, final
@@ -56,22 +55,22 @@ class External(StrategySpec, ABC):
     def resolve(self, recipe: Recipe) -> Recipe:
         self._check_packages()
         _check_options(recipe)
-        device = choose_device(recipe.device, _gpus() if recipe.device != "cpu" else 0)
+        device = choose_device(recipe.strategy.device, _gpus() if recipe.strategy.device != "cpu" else 0)
         self.check_precision(recipe, device)
-        return replace(recipe, engine="torch", shards=recipe.ranks, allreduce="native", device=device)
+        return recipe.with_options(engine="torch", shards=recipe.ranks.count, allreduce="native", device=device)
 
     def check_precision(self, recipe: Recipe, device: str) -> None:
         """A `UserError` for a precision that the library does not compute in on this device."""
 
     def devices(self, recipe: Recipe, local_ranks: Sequence[int]) -> list[str]:
-        return [device_of(recipe.device, local) for local in local_ranks]
+        return [device_of(recipe.strategy.device, local) for local in local_ranks]
 
     def check_devices(self, recipe: Recipe) -> None:
-        if recipe.device == "cuda":
-            check_devices(recipe.device, recipe.ranks, _gpus())
+        if recipe.strategy.device == "cuda":
+            check_devices(recipe.strategy.device, recipe.ranks.count, _gpus())
 
     def transport(self, recipe: Recipe, usual: str) -> str:
-        return BACKENDS[recipe.device]
+        return BACKENDS[recipe.strategy.device]
 
     def warm_up(self) -> None:
         import_module("unisono.strategies.torch_peer")
@@ -82,10 +81,10 @@ class External(StrategySpec, ABC):
     def connect(self, job: JobView, comm: Communicator, model: Model, start: Start = AFRESH) -> Iterator[Strategy]:
         from unisono.strategies.torch_peer import Seat
 
-        recipe, rng = job.recipe, generator(job.recipe.seed, "init")
+        recipe, rng = job.recipe, generator(job.recipe.learning.seed, "init")
         with job.torch_group(comm) as device:
-            seat = Seat(comm, device, job.task, job.optimizer.clip, recipe.epochs)
-            made = make_external(self.wrapper, seat, model, job.optimizer, recipe.precision, rng)
+            seat = Seat(comm, device, job.task, job.optimizer.clip, recipe.learning.epochs)
+            made = make_external(self.wrapper, seat, model, job.optimizer, recipe.model.precision, rng)
             with closing(made) as strategy:
                 yield strategy
 
@@ -118,7 +117,7 @@ class AccelerateSpec(External):
     wrapper = "unisono.strategies.accelerate:Accelerate"
 
     def check_precision(self, recipe: Recipe, device: str) -> None:
-        if recipe.precision == "fp16" and device == "cpu":
+        if recipe.model.precision == "fp16" and device == "cpu":
             raise UserError(
                 "--precision fp16 with --strategy accelerate on CPUs: Accelerate would compute in fp32, and say "
                 "nothing",
@@ -151,25 +150,31 @@ def make_external(
 def _check_options(recipe: Recipe) -> None:
     """Refuses what they cannot do; options of take-over have no effect, and their help says so."""
     refusals: list[tuple[bool, str, Any, str, str]] = [
-        (recipe.engine == "numpy", "--engine", "numpy", "its modules are torch's", "leave --engine out"),
-        (recipe.optimizer == "lars", "--optimizer", "lars", "torch has none", "use momentum, or --strategy sync"),
+        (recipe.model.engine == "numpy", "--engine", "numpy", "its modules are torch's", "leave --engine out"),
+        (recipe.learning.optimizer == "lars", "--optimizer", "lars", "torch has none",
+         "use momentum, or --strategy sync"),
         (
-            recipe.shards not in (0, recipe.ranks),
-            "--shards", recipe.shards, "a rank's part of a batch is one shard",
-            f"give --shards {recipe.ranks}, or 0: as many as ranks",
+            recipe.ranks.shards not in (0, recipe.ranks.count),
+            "--shards", recipe.ranks.shards, "a rank's part of a batch is one shard",
+            f"give --shards {recipe.ranks.count}, or 0: as many as ranks",
         ),
         (
-            recipe.allreduce not in ("arena", "native"),
-            "--allreduce", recipe.allreduce, "torch sums the gradients itself", "leave --allreduce out",
+            recipe.strategy.allreduce not in ("arena", "native"),
+            "--allreduce", recipe.strategy.allreduce, "torch sums the gradients itself", "leave --allreduce out",
         ),
-        (recipe.sync_batchnorm, "--sync-batchnorm", "", "torch has it for GPUs, ours is sync's", "use --strategy sync"),
-        (bool(recipe.slow), "--slow", recipe.slow, "its ranks compute and wait at once", "use --strategy sync"),
-        (bool(recipe.snapshot_every), "--snapshot-every", recipe.snapshot_every, "it has none", "use --strategy sync"),
-        (bool(recipe.resume), "--resume", recipe.resume, "it has no snapshots", "use --strategy sync"),
+        (recipe.model.sync_batchnorm, "--sync-batchnorm", "", "torch has it for GPUs, ours is sync's",
+         "use --strategy sync"),
+        (bool(recipe.faults.slow), "--slow", recipe.faults.slow, "its ranks compute and wait at once",
+         "use --strategy sync"),
+        (bool(recipe.faults.snapshot_every), "--snapshot-every", recipe.faults.snapshot_every, "it has none",
+         "use --strategy sync"),
+        (bool(recipe.faults.resume), "--resume", recipe.faults.resume, "it has no snapshots", "use --strategy sync"),
     ]  # fmt: skip
     for refused, option, given, why, hint in refusals:
         if refused:
-            raise UserError(f"{option} {given} with --strategy {recipe.strategy}: {why}".replace("  ", " "), hint=hint)
+            raise UserError(
+                f"{option} {given} with --strategy {recipe.strategy.name}: {why}".replace("  ", " "), hint=hint
+            )
 
 
 def _gpus() -> int:

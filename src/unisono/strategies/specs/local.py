@@ -62,8 +62,8 @@ class LocalOnArena(_Local):
     @contextmanager
     def connect(self, job: JobView, comm: Communicator, model: Model, start: Start = AFRESH) -> Iterator[Strategy]:
         extent = replace(self.extent(job, spare=bool(job.snapshots)), size=comm.size)
-        start = replace(start, wire=wire_type(job.recipe.wire))
-        journeys, rng = _journeys(job, model, comm.rank), generator(job.recipe.seed, "init")
+        start = replace(start, wire=wire_type(job.recipe.strategy.wire))
+        journeys, rng = _journeys(job, model, comm.rank), generator(job.recipe.learning.seed, "init")
         with closing(join_local(comm, journeys, _rhythm(job.recipe, job.plan), extent, rng, start)) as strategy:
             yield strategy
 
@@ -106,15 +106,15 @@ class LocalOverMessages(_Local):
 
     @contextmanager
     def connect(self, job: JobView, comm: Communicator, model: Model, start: Start = AFRESH) -> Iterator[Strategy]:
-        extent, rng, recipe = self.extent(job), generator(job.recipe.seed, "init"), job.recipe
+        extent, rng, recipe = self.extent(job), generator(job.recipe.learning.seed, "init"), job.recipe
         journeys, rhythm = _journeys(job, model, comm.rank), _rhythm(recipe, job.plan)
-        with closing(make_local_replica(comm, journeys, rhythm, extent, recipe.allreduce, rng)) as strategy:
+        with closing(make_local_replica(comm, journeys, rhythm, extent, recipe.strategy.allreduce, rng)) as strategy:
             yield strategy
 
 
 def _journeys(job: JobView, model: Model, rank: int) -> Journeys:
-    return Journeys(model, job.model_of(rank), job.optimizer, wire_type(job.recipe.wire))
+    return Journeys(model, job.model_of(rank), job.optimizer, wire_type(job.recipe.strategy.wire))
 
 
 def _rhythm(recipe: Recipe, plan: Plan) -> Rhythm:
-    return Rhythm(plan, int(recipe.sync_every), recipe.local_after)
+    return Rhythm(plan, int(recipe.strategy.sync_every), recipe.strategy.local_after)

@@ -44,8 +44,8 @@ class SyncOnArena(StrategySpec):
     @contextmanager
     def connect(self, job: JobView, comm: Communicator, model: Model, start: Start = AFRESH) -> Iterator[Strategy]:
         extent = replace(self.extent(job, spare=bool(job.snapshots)), size=comm.size)
-        start = replace(start, wire=wire_type(job.recipe.wire))
-        rng = generator(job.recipe.seed, "init")
+        start = replace(start, wire=wire_type(job.recipe.strategy.wire))
+        rng = generator(job.recipe.learning.seed, "init")
         with closing(make_on_arena(comm, model, job.optimizer, extent, rng, start)) as strategy:
             yield strategy
 
@@ -87,12 +87,14 @@ class SyncOverMessages(StrategySpec):
     )  # fmt: skip
 
     def chosen_by(self, recipe: Recipe) -> str:
-        return f"--allreduce {recipe.allreduce}"
+        return f"--allreduce {recipe.strategy.allreduce}"
 
     @contextmanager
     def connect(self, job: JobView, comm: Communicator, model: Model, start: Start = AFRESH) -> Iterator[Strategy]:
-        extent, rng = self.extent(job), generator(job.recipe.seed, "init")
-        with closing(make_replica(comm, model, job.optimizer, extent, job.recipe.allreduce, rng, start)) as strategy:
+        extent, rng = self.extent(job), generator(job.recipe.learning.seed, "init")
+        with closing(
+            make_replica(comm, model, job.optimizer, extent, job.recipe.strategy.allreduce, rng, start)
+        ) as strategy:
             yield strategy
 
 

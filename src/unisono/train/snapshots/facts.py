@@ -11,14 +11,13 @@ Limits: facts that are wrong but could be true go unseen here; data, code and re
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
 from typing import Any, NamedTuple, final
 
 import numpy as np
 
 from unisono.errors import UserError
-from unisono.recipe import Recipe
-from unisono.recipe_reading import from_values
+from unisono.recipe import OPTIONS
+from unisono.recipe.reading import from_values
 from unisono.train.snapshots.finding import Snapshot
 
 MOST = 2**53
@@ -116,7 +115,7 @@ def check_run(snapshot: Snapshot) -> Snapshot:
     if lacking := [name for name in _RECIPE if name not in saved]:
         raise _wrong(snapshot, f"the recipe lacks {', '.join(lacking)}")
     # Options of other versions are passed over, as they are when recipes are compared.
-    known = {name: saved[name] for name in [field.name for field in fields(Recipe)] if name in saved}
+    known = {name: saved[name] for name in OPTIONS if name in saved}
     for name, value in known.items():
         if len(str(value)) > _MOST_PATH:
             raise _wrong(snapshot, f"{name} in the recipe is {shown(value)}")

@@ -3,11 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-from unisono.recipe import Recipe, option
+from unisono.recipe import OPTIONS, flag
 from unisono.report.page.blocks import Block, Fold, Section, Table, Text
 from unisono.report.run import Run
-
-_MISSING = object()
 
 
 def section(runs: Sequence[Run]) -> Section | None:
@@ -16,7 +14,7 @@ def section(runs: Sequence[Run]) -> Section | None:
     for run in runs:
         if recipe := recipe_of(run):
             rows = [[str(name), str(value)] for name, value in recipe.items()]
-            changed = [row for row in rows if getattr(Recipe(), row[0], _MISSING) != recipe[row[0]]]
+            changed = [row for row in rows if row[0] not in OPTIONS or OPTIONS[row[0]].default != recipe[row[0]]]
             blocks += [Text(told, "note") for told in _varied(run)]
             head = ("option", f"value in {run.name}" if len(runs) > 1 else "value")
             whose = f"{run.name}: a" if len(runs) > 1 else "A"
@@ -36,4 +34,4 @@ def _varied(run: Run) -> list[str]:
     names = run.about.get("varied")
     if not (isinstance(names, list) and names and all(isinstance(name, str) for name in names)):
         return []
-    return [f"What all runs of the study have in common. They differ in {', '.join(map(option, names))}."]
+    return [f"What all runs of the study have in common. They differ in {', '.join(map(flag, names))}."]

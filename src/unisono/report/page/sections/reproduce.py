@@ -7,12 +7,11 @@ recipe of another version of unisono may not be known to this one, and then the 
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from typing import Any
 
 from unisono.errors import UserError
-from unisono.recipe import Recipe, option
-from unisono.recipe_reading import from_values
+from unisono.recipe import OPTIONS, Recipe, flag
+from unisono.recipe.reading import from_values
 from unisono.report.page.blocks import Block, Code, Section, Text
 from unisono.report.run import Run
 from unisono.report.verdict import plural
@@ -66,40 +65,40 @@ def _versions(told: Mapping[str, Any]) -> str:
 
 def _same(run: Run, recipe: Recipe) -> str:
     """When the weights come out the same."""
-    spec = find(recipe.strategy, recipe.allreduce)
+    spec = find(recipe.strategy.name, recipe.strategy.allreduce)
     if spec is not None and spec.asynchronous:
         return _same_order(run, recipe)
     any_ranks = spec is not None and spec.supports.any_ranks and not spec.shards_are_replicas
-    if any_ranks and not recipe.batch_size_per_rank:
-        reach = f"1 to {recipe.shards} ranks" if recipe.shards > 1 else "1 rank"
+    if any_ranks and not recipe.learning.batch_size_per_rank:
+        reach = f"1 to {recipe.ranks.shards} ranks" if recipe.ranks.shards > 1 else "1 rank"
         return f"the same on {reach} of the same machine"
-    return f"the same on {plural(recipe.ranks, 'rank')} of the same machine"
+    return f"the same on {plural(recipe.ranks.count, 'rank')} of the same machine"
 
 
 def _same_order(run: Run, recipe: Recipe) -> str:
     """Of an asynchronous run. What cannot be repeated is known to `--order`, which reads the pushes; this says when."""
     disturbed = bool(run.summary.get("takeovers") or run.summary.get("resumed_from"))
-    if recipe.order == "free":
+    if recipe.strategy.order == "free":
         repeat = f"others every time; add --order {shlex.quote(str(run.path / 'pushes.csv'))} to repeat it bit by bit"
         but = ", which is refused for epochs in which a worker was replaced or the run resumed"
     else:
-        repeat = f"the same on {recipe.ranks} ranks of the same machine, while no worker dies"
+        repeat = f"the same on {recipe.ranks.count} ranks of the same machine, while no worker dies"
         but = "; here ranks died or the run was resumed, which may have made them others"
     return repeat + but * disturbed
 
 
 def command(recipe: Recipe, *, mpi: bool = False) -> str:
     """A line for a shell."""
-    words = ["mpirun", "-n", f"{recipe.ranks}"] if mpi else []
+    words = ["mpirun", "-n", f"{recipe.ranks.count}"] if mpi else []
     words += ["unisono", "train"]
-    for field in fields(Recipe):
-        value = getattr(recipe, field.name)
+    for field in OPTIONS.values():
+        value = recipe.option(field.name)
         if value == field.default or field.name in _OF_ONE_RUN:
             continue
-        if field.name == "batch_size" and recipe.batch_size_per_rank:
+        if field.name == "batch_size" and recipe.learning.batch_size_per_rank:
             continue  # which goes before it
         if isinstance(value, bool):
-            words.append(option(field.name) if value else option(f"no_{field.name}"))
+            words.append(flag(field.name) if value else flag(f"no_{field.name}"))
         else:
-            words += [option(field.name), str(value)]
+            words += [flag(field.name), str(value)]
     return shlex.join(words)

@@ -3,37 +3,34 @@
     unisono train r2 --epochs 10 --write-recipe mine.toml; unisono train mine.toml
 
 The one idea: what was given stands as it is, everything else as a comment with its default, so the file says what is
-special about a run, and what else there is. It is made of the recipe's fields: nothing can be forgotten.
+special about a run, and what else there is. It is made of the recipe's groups: nothing can be forgotten.
 """
 
-import json
 import textwrap
-from collections.abc import Mapping
-from dataclasses import asdict, fields
+
+import tomli_w
 
 from unisono.errors import UserError
 from unisono.files import create_file, expand_user
-from unisono.recipe import Recipe
+from unisono.recipe.options import GROUPS, ONE_RUNS, OPTIONS, help_of_options, title_of
+from unisono.recipe.recipe import Recipe
 
 WIDTH = 100
-OF_ONE_RUN = ("out", "resume", "allow_change")
-"""Options that are no part of a recipe: given on the command line."""
 
 
-def template(recipe: Recipe, groups: Mapping[str, str], help_of: Mapping[str, str]) -> str:
-    """A TOML file. groups: titles, by the option that each begins with; help_of: what options mean."""
+def template(recipe: Recipe) -> str:
+    """A TOML file, with a table for each group."""
     lines = ["# A recipe for unisono: remove the # before what you want to change, then run", "#"]
     lines += ["#     unisono train THIS-FILE.toml          # options given there go before what stands here"]
-    given, default = asdict(recipe), asdict(Recipe())
-    for entry in fields(Recipe):
-        if entry.name in OF_ONE_RUN:
-            continue
-        if entry.name in groups:
-            lines += ["", "", f"# ---- {groups[entry.name]} ----"]
-        told = " ".join(help_of[entry.name].split())  # its lines were broken for another width
-        lines += ["", *textwrap.wrap(told, WIDTH, initial_indent="# ", subsequent_indent="# ")]
-        value = f"{entry.name} = {json.dumps(given[entry.name])}"
-        lines.append(value if given[entry.name] != default[entry.name] else f"# {value}")
+    for group in GROUPS:
+        lines += ["", "", f"# ---- {title_of(group)} ----", f"[{group}]"]
+        for option in OPTIONS.values():
+            if option.group == group and option.name not in ONE_RUNS:
+                told = " ".join(help_of_options()[option.name].split())  # its lines were broken for another width
+                lines += ["", *textwrap.wrap(told, WIDTH, initial_indent="# ", subsequent_indent="# ")]
+                given = recipe.option(option.name)
+                value = tomli_w.dumps({option.field: given}).strip()
+                lines.append(value if given != option.default else f"# {value}")
     return "\n".join(lines) + "\n"
 
 

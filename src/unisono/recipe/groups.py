@@ -1,34 +1,53 @@
-"""Recipe: everything that decides the result of a run, each option defined once.
+"""Groups of a recipe: every option is defined once, in the group where a user would look for it.
 
-The one idea: a dataclass whose fields are the command line's options (with - for _) and the keys of a TOML file; a
-field's docstring is its help text. Whatever starts a run, a `Recipe` comes out, and it is written to the run directory.
+The one idea: a group is a dataclass and a table of a TOML file. A field's docstring is the help text of its option. The
+option has the field's name, unless the field names another: `Ranks.count` is the option `ranks`.
 
-    Recipe(model="mlp:64").save(path)                          # `recipe_reading.py` reads it back
+    Learning(lr=0.1, epochs=5).lr
 
-Limits: imports nothing heavy; names of models, data and optimizers are checked by those who know them.
+Limits: imports nothing heavy. Here only the ranges of numbers are checked; the names of models, data and optimizers are
+checked where these are made.
 """
 
-import json
 import math
-from dataclasses import asdict, dataclass, fields
-from pathlib import Path
-from typing import final
+from dataclasses import dataclass, field, fields
+from typing import Any, TypeVar, final
 
 from unisono.errors import UserError
-from unisono.files import write_file
 
 DEFAULT_SHARDS = 8
 MOST_THREADS = 1024
-ONE_RUNS = ("out", "resume", "allow_change")
-"""Options that belong to one run only."""
+
+T = TypeVar("T")
+
+
+def flag(option: str) -> str:
+    """An option as the command line has it: batch_size -> --batch-size."""
+    return "--" + option.replace("_", "-")
+
+
+def _option(default: T, *, option: str = "", least: int | None = None) -> T:
+    """A field. option: its name outside of the group, if that differs; least: the smallest number that is valid."""
+    return field(default=default, metadata={"option": option, "least": least})
+
+
+def _check_numbers(group: Any) -> None:
+    """A `UserError` for numbers that are not finite, or below what their fields allow."""
+    for entry in fields(group):
+        name, value = flag(entry.metadata.get("option") or entry.name), getattr(group, entry.name)
+        if isinstance(value, float) and not math.isfinite(value):
+            raise UserError(f"{name} is {value}", hint="give a finite number")
+        least = entry.metadata.get("least")
+        if least is not None and value < least:
+            raise UserError(f"{name} is {value}", hint=f"give {least} or more")
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Recipe:
-    """What to train, on what, how."""
+class Model:
+    """The network."""
 
-    model: str = "mlp:64"
+    name: str = _option("mlp:64", option="model")
     """linear, mlp:128,64 or bn-mlp:32, the numbers are the sizes of the hidden layers; with torch also cnn:16,32,
     wideresnet:1, gpt:layers=2,heads=2,width=64, or file.py:function, which returns a torch module."""
 
@@ -48,11 +67,20 @@ class Recipe:
     """Batch norm over the whole global batch instead of each shard, with torch and sync. Worth it where shards are
     small (below 16 samples or so); small networks take up to twice as long, and how long it took is told at the end."""
 
-    data: str = "digits"
+    def __post_init__(self) -> None:
+        _check_numbers(self)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Data:
+    """The data."""
+
+    name: str = _option("digits", option="data")
     """digits, mnist, fashion-mnist, synthetic:..., a directory of .npy, a .npz, or file.py:function; for gpt
     synthetic-text or a .txt file. `unisono data list` explains them."""
 
-    data_dir: str = ""
+    directory: str = _option("", option="data_dir")
     """Where the files of mnist and fashion-mnist are; refused with other data, which --data names."""
 
     validation: float = 0.0
@@ -61,16 +89,36 @@ class Recipe:
     normalise: str = "auto"
     """none, unit (0 to 1), standard (mean 0, deviation 1) or auto (what suits the data)."""
 
-    ranks: int = 2
+    def __post_init__(self) -> None:
+        _check_numbers(self)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Ranks:
+    """Processes and threads."""
+
+    count: int = _option(2, option="ranks", least=1)
     """Processes on this machine. Changes the time, never the result; with async, which has a worker more or less then,
     both. Of no effect under mpirun, torchrun and srun."""
 
-    shards: int = 0
+    shards: int = _option(0, least=0)
     """Slices of each global batch: part of the recipe, not of the machine. 0: 8, or more if there are more ranks. With
     async a push is one slice, and this has no effect."""
 
-    threads: int = 1
+    threads: int = _option(1, least=1)
     """BLAS threads of each rank. Part of the recipe: other numbers give other bits."""
+
+    def __post_init__(self) -> None:
+        _check_numbers(self)
+        if self.threads > MOST_THREADS:
+            raise UserError(f"--threads is {self.threads}", hint="give as many as there are cores for a rank, or fewer")
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Learning:
+    """Learning and evaluation."""
 
     batch_size: int | str = 64
     """The global batch, or full: all samples in one step. With async: one push of one worker."""
@@ -81,7 +129,7 @@ class Recipe:
     drop_last: bool = False
     """Leave out the samples that do not fill the last batch of an epoch."""
 
-    epochs: int = 20
+    epochs: int = _option(20, least=1)
     """Passes over the training data."""
 
     optimizer: str = "adam"
@@ -111,7 +159,33 @@ class Recipe:
     seed: int = 0
     """Decides starting values, the order of samples, dropout, made-up data."""
 
-    strategy: str = "sync"
+    eval_every: int = _option(1, least=1)
+    """Evaluate after every so many epochs; the last epoch always."""
+
+    target_accuracy: float = 0.0
+    """Stop early when the last --patience evaluations all reach this accuracy; 0: never."""
+
+    patience: int = _option(2, least=1)
+    """See --target-accuracy."""
+
+    def __post_init__(self) -> None:
+        _check_numbers(self)
+        if isinstance(self.batch_size, str) and self.batch_size != "full":
+            raise UserError(f"--batch-size is {self.batch_size!r}", hint="give a whole number, or full")
+        if not isinstance(self.batch_size, str) and self.batch_size < 1:
+            raise UserError(f"--batch-size is {self.batch_size}", hint="give 1 or more, or full")
+        if self.batch_size_per_rank < 0:
+            raise UserError(f"--batch-size-per-rank is {self.batch_size_per_rank}", hint="give 1 or more")
+        if not 0 <= self.target_accuracy <= 1:
+            raise UserError(f"--target-accuracy is {self.target_accuracy}", hint="give a share such as 0.97")
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Strategy:
+    """How ranks work together."""
+
+    name: str = _option("sync", option="strategy")
     """sync; local: a replica of the network for each shard, averaged every --sync-every steps; async: masters own the
     parameters and workers push gradients without waiting for each other, so the result depends on the ranks; or ddp,
     accelerate: the same recipe by torch's DistributedDataParallel or by Hugging Face Accelerate, to compare with. Those
@@ -125,7 +199,7 @@ class Recipe:
     local_after: int = 0
     """For local: the first so many epochs are averaged after every step (post-local SGD)."""
 
-    masters: int = 1
+    masters: int = _option(1, least=1)
     """For async: how many of the ranks are masters, each with a part of the parameters; the others are workers."""
 
     staleness_rule: str = "safe"
@@ -159,14 +233,14 @@ class Recipe:
     """What moves arrays between ranks: shm, mpi (under mpirun), gloo, or nccl (GPUs, under torchrun); auto: shm, or
     what the launcher uses."""
 
-    eval_every: int = 1
-    """Evaluate after every so many epochs; the last epoch always."""
+    def __post_init__(self) -> None:
+        _check_numbers(self)
 
-    target_accuracy: float = 0.0
-    """Stop early when the last --patience evaluations all reach this accuracy; 0: never."""
 
-    patience: int = 2
-    """See --target-accuracy."""
+@final
+@dataclass(frozen=True, kw_only=True)
+class Faults:
+    """Faults and snapshots."""
 
     snapshot_every: str = ""
     """About how often to write a snapshot to go on from: 500steps, 2epochs or 30s. One that falls due while the last is
@@ -174,7 +248,7 @@ class Recipe:
     asked to end, at the next push (under mpirun and the like, if masters but the first alone are asked, at the end of
     the epoch)."""
 
-    keep: int = 2
+    keep: int = _option(2, least=2)
     """How many snapshots to keep."""
 
     resume: str = ""
@@ -188,17 +262,26 @@ class Recipe:
     """Replace ranks that die. Either way the others take over, with the same bits; with async they are others after a
     worker's death, whose batch is dealt anew, not after a master's."""
 
-    max_restarts: int = 100
+    max_restarts: int = _option(100, least=0)
     """More deaths of ranks than this within ten minutes end the run, with a snapshot."""
 
-    stall_timeout: float = 0.0
+    stall_timeout: float = _option(0.0, least=0)
     """Seconds after which a rank that does not move is replaced; 0: 60, or 20 times a usual step."""
 
     slow: str = ""
     """Ranks that are to be slow, to see what that does: 1:4 lets rank 1 compute four times as long, by sleeping;
     1:4,3:2 two of them. With async workers only. Changes the time, never the result."""
 
-    watts_per_core: float = 8.0
+    def __post_init__(self) -> None:
+        _check_numbers(self)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Output:
+    """Output."""
+
+    watts_per_core: float = _option(8.0, least=0)
     """Power of one busy core, for an estimate of the energy where no counter can be read; 0: no estimate."""
 
     log_ranks: bool = False
@@ -207,50 +290,8 @@ class Recipe:
     tensorboard: bool = False
     """Write events for TensorBoard to tensorboard/ in the run directory, as the run goes on."""
 
-    out: str = ""
+    directory: str = _option("", option="out")
     """The run directory; a new one under runs/ if empty."""
 
     def __post_init__(self) -> None:
-        for entry in fields(self):
-            value = getattr(self, entry.name)
-            if isinstance(value, float) and not math.isfinite(value):
-                raise UserError(f"{option(entry.name)} is {value}", hint="give a finite number")
-        for name, least in (
-            ("ranks", 1),
-            ("masters", 1),
-            ("shards", 0),
-            ("threads", 1),
-            ("epochs", 1),
-            ("eval_every", 1),
-            ("patience", 1),
-            ("keep", 2),
-            ("max_restarts", 0),
-            ("stall_timeout", 0),
-            ("watts_per_core", 0),
-        ):
-            if getattr(self, name) < least:
-                raise UserError(f"{option(name)} is {getattr(self, name)}", hint=f"give {least} or more")
-        if self.threads > MOST_THREADS:
-            raise UserError(f"--threads is {self.threads}", hint="give as many as there are cores for a rank, or fewer")
-        if isinstance(self.batch_size, str) and self.batch_size != "full":
-            raise UserError(f"--batch-size is {self.batch_size!r}", hint="give a whole number, or full")
-        if not isinstance(self.batch_size, str) and self.batch_size < 1:
-            raise UserError(f"--batch-size is {self.batch_size}", hint="give 1 or more, or full")
-        if self.batch_size_per_rank < 0:
-            raise UserError(f"--batch-size-per-rank is {self.batch_size_per_rank}", hint="give 1 or more")
-        if not 0 <= self.target_accuracy <= 1:
-            raise UserError(f"--target-accuracy is {self.target_accuracy}", hint="give a share such as 0.97")
-
-    def save(self, path: Path, *, within: Path | None = None) -> None:
-        """Whole or not at all. within: see `write_file`."""
-        write_file(path, self.toml(), within=within)
-
-    def toml(self) -> str:
-        """As TOML; without what belongs to one run only, so that another can be made from it."""
-        kept = {name: value for name, value in asdict(self).items() if name not in ONE_RUNS}
-        return "".join(f"{name} = {json.dumps(value)}\n" for name, value in kept.items())
-
-
-def option(field: str) -> str:
-    """batch_size -> --batch-size."""
-    return "--" + field.replace("_", "-")
+        _check_numbers(self)

@@ -1,24 +1,24 @@
 """Reading recipes: from shipped names, TOML files, the command line and records, with one message for what is wrong.
 
-The one idea: wherever values come from, they are plain ones by their options' names (or other names of these), and are
-looked at in one place: unknown keys and wrong types are refused by name.
+The one idea: wherever values come from, they become plain values by the flat names of their options, and are checked in
+one place: unknown keys and wrong types are refused by name. A TOML file has a table for each group; flat keys, as
+earlier versions wrote them, are read as well.
 
     load("r2", {"epochs": 3}); load("mine.toml", {}); from_values({"lr": 0.1}, "mine.json")
 """
 
-import os
-from dataclasses import fields, replace
 from importlib import resources
-from typing import Any, get_args
+from typing import Any
 
 from unisono.errors import UserError, unknown_name
 from unisono.files import read_file
 from unisono.parsing import MOST_TOML_BYTES, parse_toml
-from unisono.recipe import Recipe, option
+from unisono.recipe.groups import flag
+from unisono.recipe.options import GROUPS, fields_of
+from unisono.recipe.recipe import Recipe
 
 ALIASES = {"base_lr": "lr", "num_gpus": "ranks"}
 """Other names of options, as other trainers have them: on the command line and in TOML files."""
-MOST = 2**64
 _BATCHES = ("batch_size", "batch_size_per_rank")
 
 
@@ -30,7 +30,8 @@ def shipped() -> list[str]:
 
 def load(source: str, overrides: dict[str, Any]) -> Recipe:
     """The recipe of a shipped name or a TOML file (none: the defaults), with `overrides` on top."""
-    return changed(_plain(_read(source), source) if source else {}, overrides, source or "the command line")
+    values = _plain(_checked_flat(_read(source), source), source) if source else {}
+    return changed(values, overrides, source or "the command line")
 
 
 def changed(values: dict[str, Any], overrides: dict[str, Any], source: str) -> Recipe:
@@ -38,7 +39,7 @@ def changed(values: dict[str, Any], overrides: dict[str, Any], source: str) -> R
     overrides = _plain(overrides, "the command line")
     if all(overrides.get(name) for name in _BATCHES):
         raise UserError(
-            f"both {' and '.join(map(option, _BATCHES))}", hint="give one: the batch of all ranks together, or of each"
+            f"both {' and '.join(map(flag, _BATCHES))}", hint="give one: the batch of all ranks together, or of each"
         )
     if "batch_size" in overrides:
         values.pop("batch_size_per_rank", None)  # which would go before it
@@ -47,33 +48,43 @@ def changed(values: dict[str, Any], overrides: dict[str, Any], source: str) -> R
 
 def from_values(values: dict[str, Any], source: str) -> Recipe:
     """A recipe from plain values; unknown keys and wrong types are refused by name."""
-    known = {field.name: field for field in fields(Recipe)}
+    return Recipe().with_values(values, source)
+
+
+def flat_options(values: dict[str, Any]) -> dict[str, Any]:
+    """What a recipe's TOML file says, by the flat names of options. Unknown keys stay, as `table.key`; the first of two
+    values counts. For readers that do not believe the file."""
+    found: dict[str, Any] = {}
     for name, value in values.items():
-        if isinstance(value, dict):
-            raise UserError(
-                f"{source} has a table [{name}]", hint="write the options one below the other, without tables"
-            )
-        if name not in known:
-            raise unknown_name(f"key in {source}:", name, known)
-        if isinstance(value, str) and not _is_name(value):
-            raise UserError(f"{name} in {source} is {value!r}", hint="leave zero bytes and half characters out")
-        if isinstance(value, int) and abs(value) >= MOST:
-            raise UserError(f"{name} in {source} is a number of more than 64 bits", hint="give a smaller one")
-        kinds = get_args(known[name].type) or (known[name].type,)
-        if float in kinds and isinstance(value, int) and not isinstance(value, bool):
-            values[name] = float(value)
-        elif not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
-            wanted = " or ".join(kind.__name__ for kind in kinds)
-            raise UserError(f"{name} in {source} is {value!r}", hint=f"give a value of type {wanted}")
-    return replace(Recipe(), **values)
+        if name in GROUPS and isinstance(value, dict):
+            for key, entry in value.items():
+                found.setdefault(_name_in(name, key) or f"{name}.{key}", entry)
+        else:
+            found.setdefault(name, value)
+    return found
 
 
-def _is_name(text: str) -> bool:
-    """Whether it could be the name of a file: most texts of a recipe are, or hold one."""
-    try:
-        return b"\0" not in os.fsencode(text)
-    except UnicodeEncodeError:  # a half of a surrogate pair
-        return False
+def _checked_flat(values: dict[str, Any], source: str) -> dict[str, Any]:
+    """The same; unknown tables and keys, and options that are there twice, are refused."""
+    for name, value in values.items():
+        if not isinstance(value, dict):
+            continue
+        if name not in GROUPS:
+            raise unknown_name(f"table in {source}:", f"[{name}]", [f"[{group}]" for group in GROUPS])
+        for key in value:
+            option = _name_in(name, key)
+            if not option:
+                raise unknown_name(f"key in [{name}] of {source}:", key, fields_of(name))
+            if option in values and not isinstance(values[option], dict):
+                raise UserError(f"{source} has {option}, and {key} in [{name}], which is the same", hint="give one")
+    return flat_options(values)
+
+
+def _name_in(group: str, key: str) -> str:
+    """The option that a key of a group's table is, or another name of it; empty: none."""
+    if ALIASES.get(key) in fields_of(group).values():
+        return key
+    return fields_of(group).get(key, "")
 
 
 def _plain(values: dict[str, Any], source: str) -> dict[str, Any]:
@@ -98,4 +109,4 @@ def _read(source: str) -> dict[str, Any]:
     try:
         return parse_toml(text)
     except ValueError as error:
-        raise UserError(f"recipe {source!r} is not TOML: {error}", hint='lines look like: model = "mlp:64"') from None
+        raise UserError(f"recipe {source!r} is not TOML: {error}", hint="lines look like: lr = 0.1") from None
