@@ -2,7 +2,6 @@
 
 import mmap
 import random
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,13 +16,13 @@ from support.faults.trials import SMALL, STEPS, quiet
 from unisono.arena.member import Member
 from unisono.runs.course import run_recipe
 
-LIVELY = replace(SMALL, epochs=200, eval_every=10, dropout=0.2, max_restarts=1000, snapshot_every="100steps")
+LIVELY = SMALL.with_options(epochs=200, eval_every=10, dropout=0.2, max_restarts=1000, snapshot_every="100steps")
 FAULTS = 20
 
 
 def hold_the_end(monkeypatch: Any) -> mmap.mmap:
     """Ranks wait before the last round until the first byte is set, however late the faults are."""
-    mark, meet, last = mmap.mmap(-1, 4096), Member.barrier, (STEPS + 1) * LIVELY.epochs + 1
+    mark, meet, last = mmap.mmap(-1, 4096), Member.barrier, (STEPS + 1) * LIVELY.learning.epochs + 1
 
     def met(member: Member, position: int, phase: int) -> bool:
         if position == last:
@@ -36,7 +35,7 @@ def hold_the_end(monkeypatch: Any) -> mmap.mmap:
 
 @pytest.mark.parametrize("seed", [1])
 def test_random_faults_leave_the_bits_alone_and_nothing_behind(monkeypatch, tmp_path, seed):
-    recipe = replace(LIVELY, out=str(tmp_path / "run"))
+    recipe = LIVELY.with_options(out=str(tmp_path / "run"))
     habits = Habits(per_second=15, most=FAULTS, kinds=(KILL, KILL, STOP, TWICE, WHILE_STOPPED), stop_s=0.05)
     all_struck = hold_the_end(monkeypatch)
     with Run(partial(run_recipe, recipe), tmp_path / "log") as run:

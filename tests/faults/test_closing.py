@@ -1,7 +1,6 @@
 """A death while an epoch is closed or the run ends: every epoch is written down, and once."""
 
 import json
-from dataclasses import replace
 
 import pytest
 
@@ -42,7 +41,7 @@ def test_the_rank_that_tells_the_epoch(monkeypatch, fault):
 @pytest.mark.parametrize("fault", FIRST_TELLS.values(), ids=FIRST_TELLS)
 def test_metrics_have_every_epoch_once(monkeypatch, tmp_path, capsys, fault):
     plan = Plan(fault, kill_at(1, FINAL, COMMIT, "before")).install(monkeypatch)
-    summary = run_recipe(replace(SMALL, out=str(tmp_path / "run")))
+    summary = run_recipe(SMALL.with_options(out=str(tmp_path / "run")))
     assert plan.fired() == [True, True]
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     told = {line["epoch"]: {name: value for name, value in line.items() if not name.endswith("_s")} for line in lines}
@@ -59,7 +58,7 @@ def test_everybody_after_everything_was_done(monkeypatch, tmp_path):
     """Nobody is left to say what was found: the run is resumable, and resumed it says so."""
     plan = Plan(*(kill_at(rank, FINAL, COMMIT, "after") for rank in range(4))).install(monkeypatch)
     with pytest.raises(Halted, match="no rank is left") as caught:
-        run(replace(SMALL, respawn=False), Places(snapshots=tmp_path))
+        run(SMALL.with_options(respawn=False), Places(snapshots=tmp_path))
     assert caught.value.outcome.takeovers < 4, "nobody takes over from the last one"
     assert plan.fired() == [True] * 4
     found = run(SMALL, snapshot=require_newest(tmp_path))

@@ -1,14 +1,12 @@
 """Replacements: they die while they join, and whoever is the only rank left is not the last while one is coming."""
 
-from dataclasses import replace
-
 import pytest
 
 from support.faults.plans import BIRTH, ENTRY, FLAG, FROZEN, PULSED, REPORT, UPDATE, Fault, kill_at
 from support.faults.trials import FINAL, SMALL, quiet, trial
 from unisono.arena.protocol import COMMIT, READY, View, current_view, publish, words_needed
 
-LONGER = replace(SMALL, epochs=20)
+LONGER = SMALL.with_options(epochs=20)
 FIRST = kill_at(2, 1, READY, "before")
 JOINING = {
     "born": Fault(2, BIRTH, life=1),
@@ -46,7 +44,7 @@ def test_somebody_dies_when_one_is_let_in(monkeypatch, when):
 
 def test_the_only_rank_left_dies_while_a_replacement_is_on_its_way(monkeypatch):
     """Both of two ranks, one after the other: the first one's replacement is there before the second one is missed."""
-    two = replace(LONGER, ranks=2)
+    two = LONGER.with_options(ranks=2)
     found = trial(monkeypatch, two, kill_at(0, 2, COMMIT, "before"), kill_at(1, 3, READY, "before"))
     found.check(quiet(LONGER))
 

@@ -3,7 +3,6 @@
 import os
 import signal
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +18,10 @@ from unisono.strategies import maker
 from unisono.strategies.journeys import Journeys
 from unisono.strategies.maker import Maker
 
-PAIR = replace(SMALL, ranks=2, respawn=False)
+PAIR = SMALL.with_options(ranks=2, respawn=False)
 SHARDS = 2 * (8 + 8 + 7)
 """Of both epochs: 90 samples in batches of 32 and shards of 4."""
-WALKING = replace(PAIR, strategy="local", sync_every=3)
+WALKING = PAIR.with_options(strategy="local", sync_every=3)
 """Replicas meet once an epoch, in rounds 3 and 7."""
 JOURNEYS, BLOCKS = 2 * 8, 3 * 5
 
@@ -92,7 +91,7 @@ def test_every_shard_of_a_torch_module_is_computed_once(monkeypatch, tmp_path):
     pytest.importorskip("torch")
     from unisono.models.torch.model import TorchModel
 
-    recipe = replace(PAIR, engine="torch", dropout=0.2)
+    recipe = PAIR.with_options(engine="torch", dropout=0.2)
     expected, computed = quiet(recipe), tally(monkeypatch, tmp_path / "computed", TorchModel)
     trial(monkeypatch, recipe, kill_at(1, 2, READY, "before")).check(expected)
     assert int(computed) == SHARDS
@@ -116,7 +115,7 @@ def test_a_rank_stands_still_after_the_shard_that_it_computes(monkeypatch, tmp_p
     if engine == "torch":
         pytest.importorskip("torch")
         from unisono.models.torch.model import TorchModel as kind  # type: ignore[no-redef]
-    recipe, before, when_still = replace(PAIR, engine=engine), tmp_path / "before", tmp_path / "when still"
+    recipe, before, when_still = PAIR.with_options(engine=engine), tmp_path / "before", tmp_path / "when still"
     monkeypatch.setattr(maker, "LONG_S", -1.0)  # whatever a shard takes
     expected, computed = quiet(recipe), tally(monkeypatch, tmp_path / "computed", kind)
 
@@ -132,7 +131,7 @@ def test_a_rank_stands_still_after_the_shard_that_it_computes(monkeypatch, tmp_p
 
 def test_a_replacement_that_is_ready_in_time_joins_when_the_others_re_form(monkeypatch, tmp_path):
     """They stand still once, not twice."""
-    recipe, ready, hear = replace(PAIR, respawn=True), tmp_path / "ready", Newcomers.get_ready
+    recipe, ready, hear = PAIR.with_options(respawn=True), tmp_path / "ready", Newcomers.get_ready
     expected = quiet(recipe)
 
     def heard(newcomers: Newcomers, slot: int) -> None:

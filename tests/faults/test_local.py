@@ -1,6 +1,5 @@
 """A rank dies while replicas walk alone, or where they meet: the result is that of the quiet run."""
 
-from dataclasses import replace
 from itertools import product as products
 
 import pytest
@@ -9,7 +8,7 @@ from support.faults.plans import BUFFERS_MARK, FROZEN, MARK, PULSED, UPDATE, Fau
 from support.faults.trials import SMALL, quiet, trial
 from unisono.arena.protocol import COMMIT, READY
 
-LOCAL = replace(SMALL, strategy="local", sync_every=3, batch_size=16)
+LOCAL = SMALL.with_options(strategy="local", sync_every=3, batch_size=16)
 """Six steps an epoch, the last one ragged; replicas meet in rounds 3, 6, 10 and 13. Adam's sums, and buffers."""
 RANKS = (0, 1, 3)
 WHEN = ("before", "after")
@@ -45,6 +44,6 @@ def test_in_every_stretch_of_a_run_without_replacements(monkeypatch):
         Fault(0, UPDATE, "after", position=8),
         kill_at(1, 13, READY, "before"),
     )
-    found = trial(monkeypatch, replace(LOCAL, respawn=False), *faults)
+    found = trial(monkeypatch, LOCAL.with_options(respawn=False), *faults)
     found.check(quiet(LOCAL))
     assert (found.outcome.takeovers, found.outcome.restarts) == (3, 0)

@@ -70,9 +70,8 @@ def test_in_every_step_of_a_run(monkeypatch):
 
 
 def test_without_replacements(monkeypatch):
-    from dataclasses import replace
 
     faults = kill_at(0, 2, READY, "before"), Fault(2, UPDATE, "before", position=5)
-    found = trial(monkeypatch, replace(SMALL, respawn=False), *faults)
+    found = trial(monkeypatch, SMALL.with_options(respawn=False), *faults)
     found.check(quiet(SMALL))
     assert (found.outcome.takeovers, found.outcome.restarts) == (2, 0)

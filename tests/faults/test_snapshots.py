@@ -10,7 +10,7 @@ from unisono.arena.protocol import COMMIT, READY
 from unisono.train.snapshots.finding import listed, require_newest, verified
 from unisono.train.team import Halted, Places
 
-OFTEN = replace(SMALL, snapshot_every="2steps", keep=99)
+OFTEN = SMALL.with_options(snapshot_every="2steps", keep=99)
 # The first one is decided in round 2, copied in round 3 before READY, and told after that meeting.
 FAULTS = {
     "before it is decided": [Fault(0, SPARE, "before", position=2)],
@@ -32,7 +32,7 @@ FAULTS = {
 @pytest.mark.parametrize("faults", FAULTS.values(), ids=FAULTS)
 def test_a_snapshot_is_of_one_moment(monkeypatch, tmp_path, faults):
     joins = any(fault.life for fault in faults)
-    recipe = replace(OFTEN, epochs=6) if joins else OFTEN
+    recipe = OFTEN.with_options(epochs=6) if joins else OFTEN
     found = trial(monkeypatch, recipe, *faults, places=Places(snapshots=tmp_path), whole=joins)
     found.check(quiet(recipe))
     assert listed(tmp_path)
@@ -58,10 +58,10 @@ def test_when_nobody_is_left_the_last_whole_round_is_saved(monkeypatch, tmp_path
     """With what was begun of the next one taken back: parameters, state and buffers."""
     plan = Plan(*faults).install(monkeypatch)
     with pytest.raises(Halted, match="no rank is left"):
-        run(replace(SMALL, respawn=False), Places(snapshots=tmp_path))
+        run(SMALL.with_options(respawn=False), Places(snapshots=tmp_path))
     assert plan.fired() == [True] * 4
     monkeypatch.undo()
     snapshot = require_newest(tmp_path)
     assert snapshot.position == reached
-    resumed = run(replace(SMALL, ranks=3), snapshot=snapshot)
+    resumed = run(SMALL.with_options(ranks=3), snapshot=snapshot)
     resumed.check(quiet(SMALL))

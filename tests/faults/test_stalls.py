@@ -6,7 +6,6 @@ import re
 import select
 import signal
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,8 +26,8 @@ from unisono.runs.course import run_recipe
 from unisono.train.snapshots.finding import require_newest
 from unisono.train.team import Halted, Places
 
-HASTY = replace(SMALL, stall_timeout=1.0)
-LONGER = replace(SMALL, epochs=20)  # who was stopped goes on for a moment when asked for its stack
+HASTY = SMALL.with_options(stall_timeout=1.0)
+LONGER = SMALL.with_options(epochs=20)  # who was stopped goes on for a moment when asked for its stack
 
 
 def be_patient(monkeypatch: Any, until: Callable[[], bool], stuck: int = 1) -> None:
@@ -49,7 +48,7 @@ def be_patient(monkeypatch: Any, until: Callable[[], bool], stuck: int = 1) -> N
 
 def test_a_rank_that_is_stopped_for_a_while_is_waited_for(monkeypatch, tmp_path):
     plan = Plan(Fault(1, PULSED, position=2, act=stop)).install(monkeypatch)
-    recipe = replace(SMALL, stall_timeout=30.0, out=str(tmp_path / "run"))
+    recipe = SMALL.with_options(stall_timeout=30.0, out=str(tmp_path / "run"))
     with Run(partial(run_recipe, recipe)) as tormented:
         while not (found := [pid for pid in tormented.ranks() if _state(pid) == psutil.STATUS_STOPPED]):
             assert tormented.running(0.001)
@@ -76,7 +75,7 @@ def test_a_rank_that_never_moves_again_is_looked_into_and_taken_over(monkeypatch
     plan = Plan(Fault(2, PULSED, position=position, act=act)).install(monkeypatch)
     be_patient(monkeypatch, lambda: plan.fired() == [True])
     monkeypatch.setitem(WAITS, ASK, 30.0)
-    found = run(replace(LONGER, stall_timeout=1.0), Places(log=tmp_path))
+    found = run(LONGER.with_options(stall_timeout=1.0), Places(log=tmp_path))
     assert plan.fired() == [True]
     found.check(quiet(LONGER))
     (event,) = deaths = [event for event in found.events if event["kind"] == "death"]

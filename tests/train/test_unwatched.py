@@ -45,7 +45,7 @@ def patient(monkeypatch) -> None:
 
 @pytest.fixture(scope="module", params=WAYS)
 def job(request) -> Job:
-    return prepare(replace(SMALL, allreduce=request.param))
+    return prepare(SMALL.with_options(allreduce=request.param))
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,6 @@ import signal
 import time
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -92,14 +91,14 @@ def fail(error: BaseException) -> None:
 
 
 def on_arena(ranks: int) -> Job:
-    return prepare(replace(SMALL, allreduce="arena", ranks=ranks))
+    return prepare(SMALL.with_options(allreduce="arena", ranks=ranks))
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_rank_that_dies_ends_the_others_at_once_with_its_name(tmp_path, way):
     """Not after the minutes for which ranks wait. Replicas wait elsewhere: they learn it from the signal that launchers
     send to those who are left, which is no request then. On the arena, where what was reached is whole, it is saved."""
-    recipe, arena, sent = replace(SMALL, allreduce=way), way == "arena", []
+    recipe, arena, sent = SMALL.with_options(allreduce=way), way == "arena", []
 
     def end_the_others(crew: Crew, ended: dict[int, Ended]) -> None:
         if [*ended] == [1] and not arena and not sent:

@@ -41,7 +41,7 @@ def run(recipe: Recipe) -> tuple[dict[str, Any], list[dict[str, Any]]]:
 @pytest.mark.parametrize("ranks", [2, 3, 4, 6])  # five workers leave two gradients over at the end of an epoch
 @pytest.mark.parametrize("rule", ["safe", "softsync", "plain", "scaled", "delay-compensated"])
 def test_every_rule_gives_the_bits_of_the_plain_loop(rule, ranks):
-    recipe = replace(SMALL, staleness_rule=rule, ranks=ranks)
+    recipe = SMALL.with_options(staleness_rule=rule, ranks=ranks)
     found, _ = run(recipe)
     order = in_turn(PUSHES, masters=1, workers=ranks - 1)
     assert found["weights_sha256"] == reference(prepare(recipe), [order] * 2)
@@ -60,13 +60,13 @@ def test_every_rule_gives_the_bits_of_the_plain_loop(rule, ranks):
     ids=lambda changes: "-".join(str(value) for value in changes.values()),
 )
 def test_optimizers_buffers_and_schedules(changes):
-    recipe = replace(SMALL, **changes)
+    recipe = SMALL.with_options(**changes)
     found, _ = run(recipe)
     assert found["weights_sha256"] == reference(prepare(recipe), [in_turn(PUSHES, 1, 3)] * 2)
 
 
 def test_the_number_of_masters_changes_nothing():
-    hashes = {run(replace(SMALL, masters=masters, ranks=3 + masters, optimizer="adam"))[0]["weights_sha256"]
+    hashes = {run(SMALL.with_options(masters=masters, ranks=3 + masters, optimizer="adam"))[0]["weights_sha256"]
               for masters in (1, 2, 4)}  # fmt: skip
     assert len(hashes) == 1
 
@@ -74,7 +74,7 @@ def test_the_number_of_masters_changes_nothing():
 @pytest.mark.parametrize("deal", ["static", "dynamic"])
 @pytest.mark.parametrize("order", ["free", "round-robin"])
 def test_every_sample_is_used_once_an_epoch(deal, order):
-    _, records = run(replace(SMALL, deal=deal, order=order, masters=2, ranks=5))
+    _, records = run(SMALL.with_options(deal=deal, order=order, masters=2, ranks=5))
     for record in records:
         assert sorted(batch for _, batch, *_ in record.pushes) == list(range(PUSHES))
         assert sum(entry["samples"] for entry in record.ranks) == 90
@@ -82,7 +82,7 @@ def test_every_sample_is_used_once_an_epoch(deal, order):
 
 
 def test_a_free_run_is_repeated_bit_by_bit(tmp_path):
-    recipe = replace(SMALL, order="free", deal="dynamic", masters=2, ranks=6)
+    recipe = SMALL.with_options(order="free", deal="dynamic", masters=2, ranks=6)
     found, records = run(recipe)
     lines = ["epoch,rank,batch"]
     for record in records:
@@ -100,7 +100,7 @@ def test_staleness_is_what_the_order_makes_it():
 
 
 def test_a_bound_drops_what_is_too_stale():
-    _, records = run(replace(SMALL, max_staleness="1:drop", staleness_rule="plain"))
+    _, records = run(SMALL.with_options(max_staleness="1:drop", staleness_rule="plain"))
     for record in records:
         dropped = [staleness for _, _, staleness, applied, _ in record.pushes if not applied]
         assert dropped
@@ -127,7 +127,7 @@ def test_divergence_names_staleness_and_the_rule():
 
 
 def test_torch_modules_train():
-    recipe = replace(SMALL, engine="torch", model="bn-mlp:300", epochs=1)
+    recipe = SMALL.with_options(engine="torch", model="bn-mlp:300", epochs=1)
     (found, _), (again, _) = run(recipe), run(recipe)
     assert found["weights_sha256"] == again["weights_sha256"]
 
@@ -138,15 +138,15 @@ def newcomer(position: int) -> AsyncArena:
     model = job.model()
     sections = plan_sections(model, job.shared_optimizer, job.extent())
     with closing(Segment.create(sections.nbytes)) as segment:
-        shared = Shared(segment, sections, SMALL.ranks)
-    protocol.first_view(shared.words, range(SMALL.ranks), SMALL.ranks, position)
-    setup = set_up(model, terms_of(job, model), job.optimizer, PUSHES, SMALL.ranks)
+        shared = Shared(segment, sections, SMALL.ranks.count)
+    protocol.first_view(shared.words, range(SMALL.ranks.count), SMALL.ranks.count, position)
+    setup = set_up(model, terms_of(job, model), job.optimizer, PUSHES, SMALL.ranks.count)
     epoch = -(-position // 2)
     setup.boxes.log[0] = Entry(PUSH, 3, 0, 0, 2, 0, 1, 8)
     setup.boxes.words[ORDERED] = token(epoch, 1)
     setup.boxes.gradients[3] = 1.0
     setup.boxes.words[DONE] = token(epoch, WHOLE)
-    member = Member(shared.words, 2, SMALL.ranks, crowded=True)
+    member = Member(shared.words, 2, SMALL.ranks.count, crowded=True)
     return AsyncArena(Sync(shared, member, model, job.optimizer), shared, member, model, setup)
 
 

@@ -35,7 +35,7 @@ def run(job: Job, work: Any = None) -> tuple[dict[str, Any], list[dict[str, Any]
 @pytest.mark.parametrize("rule", ["safe", "softsync", "plain", "scaled", "delay-compensated"])
 @pytest.mark.parametrize("masters", [1, 2])
 def test_every_rule_gives_the_bits_of_the_plain_loop(rule, masters):
-    job = prepare(replace(SMALL, staleness_rule=rule, masters=masters, ranks=3 + masters))
+    job = prepare(SMALL.with_options(staleness_rule=rule, masters=masters, ranks=3 + masters))
     found, _ = run(job)
     assert found["weights_sha256"] == reference(job, [in_turn(PUSHES, masters, workers=3)] * 2)
 
@@ -52,7 +52,7 @@ def test_every_rule_gives_the_bits_of_the_plain_loop(rule, masters):
     ids=lambda changes: "-".join(str(value) for value in changes.values()),
 )
 def test_optimizers_and_buffers(changes):
-    job = prepare(replace(SMALL, **changes))
+    job = prepare(SMALL.with_options(**changes))
     found, _ = run(job)
     masters, workers = job.recipe.strategy.masters, job.recipe.ranks.count - job.recipe.strategy.masters
     assert found["weights_sha256"] == reference(job, [in_turn(PUSHES, masters, workers)] * 2)
@@ -61,7 +61,7 @@ def test_optimizers_and_buffers(changes):
 @pytest.mark.parametrize("deal", ["static", "dynamic"])
 @pytest.mark.parametrize("order", ["free", "round-robin"])
 def test_every_sample_is_used_once_an_epoch(deal, order):
-    _, records = run(prepare(replace(SMALL, deal=deal, order=order, masters=2, ranks=5)))
+    _, records = run(prepare(SMALL.with_options(deal=deal, order=order, masters=2, ranks=5)))
     assert len(records) == 2
     for record in records:
         assert sorted(batch for _, batch, *_ in record.pushes) == list(range(PUSHES))
@@ -72,29 +72,29 @@ def test_every_sample_is_used_once_an_epoch(deal, order):
 
 
 def test_a_bound_drops_what_is_too_stale():
-    _, records = run(prepare(replace(SMALL, max_staleness="1:drop", staleness_rule="plain")))
+    _, records = run(prepare(SMALL.with_options(max_staleness="1:drop", staleness_rule="plain")))
     applied = [push for record in records for push in record.pushes if push[3]]
     assert 0 < len(applied) < 2 * PUSHES
     assert max(push[2] for push in applied) <= 1
 
 
 def test_the_order_of_a_file_is_kept(tmp_path):
-    found, records = run(prepare(replace(SMALL, order="free", deal="dynamic")))
+    found, records = run(prepare(SMALL.with_options(order="free", deal="dynamic")))
     lines = ["epoch,rank,batch"]
     for record in records:
         lines += [f"{record.metrics['epoch']},{rank},{batch}" for rank, batch, *_ in record.pushes]
     (tmp_path / "pushes.csv").write_text("\n".join(lines))
-    again, _ = run(prepare(replace(SMALL, order=str(tmp_path / "pushes.csv"))))
+    again, _ = run(prepare(SMALL.with_options(order=str(tmp_path / "pushes.csv"))))
     assert again["weights_sha256"] == found["weights_sha256"]
 
 
 def over_gloo(world: World) -> dict[str, Any]:
     with World(connect_gloo(world.comm), world.report) as gloo:
-        return train(gloo, prepare(replace(SMALL, masters=2, ranks=4)), None)
+        return train(gloo, prepare(SMALL.with_options(masters=2, ranks=4)), None)
 
 
 def test_over_gloo():
-    job = prepare(replace(SMALL, masters=2, ranks=4))
+    job = prepare(SMALL.with_options(masters=2, ranks=4))
     found, _ = run(job, over_gloo)
     assert found["weights_sha256"] == reference(job, [in_turn(PUSHES, 2, workers=2)] * 2)
 
@@ -121,7 +121,7 @@ def test_divergence_reaches_every_rank_with_a_cure():
 
 def test_a_gradient_of_another_size_is_refused_by_name():
     def work(world: World) -> None:
-        train(world, prepare(replace(SMALL, model="mlp:300" if world.rank else "mlp:301")), None)
+        train(world, prepare(SMALL.with_options(model="mlp:300" if world.rank else "mlp:301")), None)
 
     with pytest.raises(
         RankFailed, match=r"ranks disagree on parameters, masters: 3917, 1 on rank 0; 3904, 1 on rank 1"
