@@ -1,7 +1,6 @@
 """Asynchronous training in the arena: the bits of a plain loop that does the same, whatever the number of masters."""
 
 from contextlib import closing
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -120,8 +119,8 @@ def test_contributions_are_the_workers_and_sum_to_one():
 def test_divergence_names_staleness_and_the_rule():
     with pytest.raises(RankFailed, match=r"loss became (.|\n)*staleness(.|\n)*--staleness-rule safe"):
         run(
-            replace(
-                SMALL, staleness_rule="plain", model="linear", data="synthetic:regression,rows=90,features=3", lr=1e30
+            SMALL.with_options(
+                staleness_rule="plain", model="linear", data="synthetic:regression,rows=90,features=3", lr=1e30
             )
         )
 

@@ -1,6 +1,5 @@
 """Asynchronous training over messages: the bits of the plain loop, as in the arena; errors reach everybody."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -101,8 +100,8 @@ def test_over_gloo():
 
 def test_divergence_reaches_every_rank_with_a_cure():
     job = prepare(
-        replace(
-            SMALL, model="linear", data="synthetic:regression,rows=90,features=3", staleness_rule="plain", lr=1e30,
+        SMALL.with_options(
+            model="linear", data="synthetic:regression,rows=90,features=3", staleness_rule="plain", lr=1e30,
             ranks=5, masters=2,
         )
     )  # fmt: skip
