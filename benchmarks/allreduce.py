@@ -37,10 +37,10 @@ def contenders(nbytes: int) -> dict[str, tuple[np.ndarray, Callable[[], np.ndarr
     """name -> (input buffer, a call that reduces it and gives the result)."""
     from mpi4py import MPI
 
-    from unisono.arena.canon import chunk_bounds, combine
-    from unisono.comm.mpi import world
-    from unisono.comm.node import make_reducer
-    from unisono.comm.shm import ShmCommunicator
+    from unisono.arena.reduction_tree import chunk_bounds, combine
+    from unisono.comm.mpi.communicator import world
+    from unisono.comm.shm.communicator import ShmCommunicator
+    from unisono.comm.topology.node import make_reducer
 
     length = nbytes // 4
     inputs = [np.empty(length, np.float32) for _ in range(4)]
@@ -153,7 +153,7 @@ def main() -> None:
         return
 
     from unisono.launch.commands import mpirun
-    from unisono.launch.environments import mpi_environment
+    from unisono.launch.environment import mpi_environment
 
     script = [
         os.path.abspath(__file__),

@@ -4,7 +4,7 @@ The one idea: a job is run by the real code (`run_recipe`, or `unisono.run` for 
 to its end: a run that was asked to end, or whose supervising process was killed, is started again, on another number of
 ranks. What counts is what it leaves: the hash of the weights and the numbers of its epochs.
 
-    JOBS["sync"].work(folder, Tracer(Ledger(), faults)); JOBS["sync"].found(folder)
+    JOBS["sync"].work(folder, Tracer(MessageStats(), faults)); JOBS["sync"].found(folder)
 
 Shapes are odd on purpose: 13 features, and 68 rows in batches of 24, of which the last has three shards of 6 and one
 of 2 samples, on 3 ranks.
@@ -28,14 +28,14 @@ import numpy as np
 from crash_tracer import KILL, Fault, Tracer
 
 import unisono
-from unisono.arena.member import Member
-from unisono.arena.waiting import wait_until
+from unisono.arena.membership.member import Member
+from unisono.arena.sync.waiting import wait_until
 from unisono.errors import RESUME_ME, AskedToEnd, UnisonoError
 from unisono.recipe import Recipe
 from unisono.runs.course import run_recipe
-from unisono.train.job import prepare
-from unisono.train.resuming import recipe_of
-from unisono.train.snapshots.finding import newest
+from unisono.storage.resume import recipe_of
+from unisono.storage.snapshots.snapshot import newest
+from unisono.training.job import prepare
 from unisono.world import World
 
 HERE = Path(__file__).parent
@@ -87,7 +87,7 @@ class Training(Job):
         self._recipe, self._waits = recipe, waits
 
     def work(self, folder: Path, tracer: Tracer | None) -> object:
-        _leave_out("unisono.train.closing", "shard_price", 1.0)  # 50 ms a run
+        _leave_out("unisono.training.epoch_end", "shard_overhead", 1.0)  # 50 ms a run
         _leave_out("unisono.runs.recorder", "plot_loss", None)  # 200 ms
         runs = sorted(folder.glob("run-*"))
         if runs and newest(runs[-1] / "snapshots").snapshot is not None:

@@ -3,7 +3,8 @@
     python benchmarks/crash_points.py --points 3000 --seed 1                     # about 25 minutes on two cores
     python benchmarks/crash_points.py --points 0                                 # all of them: hours
     python benchmarks/crash_points.py --points 200 --jobs torch,loop
-    python benchmarks/crash_points.py --only "sync:r1.0@strategies/owner.py:112#3+r0.0@arena/member.py:190#1"
+    python benchmarks/crash_points.py --only
+    "sync:r1.0@strategies/arena/update.py:112#3+r0.0@arena/membership/member.py:190#1"
 
 The one idea: a run that is traced tells which lines each process executes (`crash_tracer.py`). Each line, and each time
 that it is executed, is a point at which that process is killed, or the run asked to end; and what the survivors, the
@@ -38,8 +39,8 @@ from crash_tracer import FILES, place
 from crash_trials import DIFFERENT, EQUAL, FAILED, HUNG, LEFT, Outcome, Trial, quiet
 
 from unisono.errors import UnisonoError, unknown_name
-from unisono.launch.children import die_with_parent
 from unisono.resources import usable_cores
+from unisono.supervise.children import die_with_parent
 
 PROGRESS = 100
 """Points between two words about progress."""
@@ -105,7 +106,7 @@ def _area(line: int) -> str:
 
 def explore(jobs: Iterable[str], points: int, rng: random.Random, folder: Path, workers: int) -> Tally:
     """So many points of these jobs, 0: all; failures are printed as they are found."""
-    tally, began = Tally(), time.monotonic()
+    totals, began = Tally(), time.monotonic()
     context = multiprocessing.get_context("fork")
     with ProcessPoolExecutor(workers, context, die_with_parent, (os.getpid(),)) as pool:
         names = list(jobs)
@@ -114,7 +115,7 @@ def explore(jobs: Iterable[str], points: int, rng: random.Random, folder: Path, 
         for name, outcome in zip(
             names, pool.map(_run, map(Trial, names), expected.values(), [folder] * len(names)), strict=True
         ):
-            tally.see(outcome)
+            totals.see(outcome)
             if outcome.verdict != EQUAL:
                 raise UnisonoError(
                     f"{name} on several ranks, though nobody was killed: {outcome.verdict}: {outcome.told}"
@@ -122,21 +123,21 @@ def explore(jobs: Iterable[str], points: int, rng: random.Random, folder: Path, 
             plans.learn("", Trial(name), outcome)
         pending: dict[Future[Outcome], tuple[str, Trial]] = {}
         while True:
-            while len(pending) < 2 * workers and (not points or tally.points.total() + len(pending) < points):
+            while len(pending) < 2 * workers and (not points or totals.points.total() + len(pending) < points):
                 if (drawn := plans.draw()) is None:
                     break
                 kind, trial = drawn
                 pending[pool.submit(_run, trial, expected[trial.job], folder)] = drawn
             if not pending:
-                return tally
+                return totals
             for future in wait(pending, return_when=FIRST_COMPLETED).done:
                 kind, trial = pending.pop(future)
                 outcome = future.result()
                 plans.learn(kind, trial, outcome)
-                if not tally.add(kind, trial, outcome):
+                if not totals.add(kind, trial, outcome):
                     _tell(kind, trial, outcome)
-                elif not tally.points.total() % PROGRESS and outcome.fired == len(trial.faults):
-                    print(f"{tally.points.total()} points in {time.monotonic() - began:.0f} s", flush=True)
+                elif not totals.points.total() % PROGRESS and outcome.fired == len(trial.faults):
+                    print(f"{totals.points.total()} points in {time.monotonic() - began:.0f} s", flush=True)
 
 
 def _run(trial: Trial, expected: Found, folder: Path) -> Outcome:
@@ -153,7 +154,7 @@ def preload() -> None:
     import torch
 
     import unisono.loop.batches
-    import unisono.train.keeping  # noqa: F401
+    import unisono.runs.loop_checkpoint.checkpoint  # noqa: F401
 
     torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)  # imports half of torch
 
@@ -182,12 +183,12 @@ def main() -> None:
             well = all([_repeat(trial, folder) for trial in trials])
         else:
             print(f"{usable_cores()} cores, seed {options.seed}, {len(FILES)} files", flush=True)
-            tally = explore(names, options.points, random.Random(options.seed), folder, options.workers)
+            totals = explore(names, options.points, random.Random(options.seed), folder, options.workers)
             print(f"{len(set(os.listdir('/dev/shm')) - files)} new files in /dev/shm, of all programs")
-            tally.show()
-            well = set(tally.verdicts) == {EQUAL}
+            totals.show()
+            well = set(totals.verdicts) == {EQUAL}
             if options.lines is not None:
-                options.lines.write_text(tally.lines())
+                options.lines.write_text(totals.lines())
     except UnisonoError as error:
         print(f"crash_points.py: {error}", file=sys.stderr)
         sys.exit(error.exit_code)

@@ -4,8 +4,8 @@ The one idea: `sys.settrace` counts the lines that a process executes; when it i
 n-th time it kills itself. Who was hit, and what everybody executed, is written to memory that survives the victim. So
 one run shows which lines there are, and which ones the survivors and the replacements execute after a death.
 
-    fault = Fault.parse("r1.0@strategies/owner.py:112#3")      # rank 1, its first process, third time at that line
-    ledger = Ledger(); Tracer(ledger, [fault]).install("s"); run_recipe(recipe); ledger.fired
+    fault = Fault.parse("r1.0@strategies/arena/update.py:112#3")  # rank 1, its first process, third time at that line
+    ledger = MessageStats(); Tracer(ledger, [fault]).install("s"); run_recipe(recipe); ledger.fired
 
 Faults strike in order: each counts from the moment when the one before has struck. Processes are called r0, r1, ...
 (the ranks), s (the one that supervises them) and w (the writer of snapshots); the number behind the dot is how many
@@ -30,8 +30,8 @@ from types import CodeType, FrameType
 from typing import Any, final
 
 import unisono
-from unisono.launch.crew import Crew
-from unisono.train.writers import ProcessWriter
+from unisono.storage.background_writer import ProcessWriter
+from unisono.supervise.processes import ProcessGroup
 
 SOURCE = Path(unisono.__file__).parent
 AREAS = ("arena", "strategies", "train", "loop", "optim", "launch", "cli")
@@ -76,7 +76,7 @@ class Fault:
 
 
 def place(line: int) -> str:
-    """strategies/owner.py:112."""
+    """strategies/arena/update.py:112."""
     return f"{FILES[line >> _SHIFT]}:{line & (1 << _SHIFT) - 1}"
 
 
@@ -136,11 +136,11 @@ class Tracer:
         """This process is `role` from here on; its ranks and writers are traced, too. later: ranks from `begin` on."""
         self._later = later
         os.register_at_fork(after_in_child=self._leave)
-        start, write = Crew.start, ProcessWriter.start
+        start, write = ProcessGroup.start, ProcessWriter.start
 
-        def started(crew: Crew, rank: int, body: Callable[[int], int]) -> None:
+        def started(process_group: ProcessGroup, rank: int, body: Callable[[int], int]) -> None:
             name = "w" if self._writing else f"r{rank}"
-            start(crew, rank, partial(self._live, name, self._born(name), body))
+            start(process_group, rank, partial(self._live, name, self._born(name), body))
 
         def writes(writer: ProcessWriter, work: Callable[[], str]) -> None:
             self._writing = True
@@ -149,7 +149,7 @@ class Tracer:
             finally:
                 self._writing = False
 
-        Crew.start, ProcessWriter.start = started, writes  # type: ignore[method-assign]
+        ProcessGroup.start, ProcessWriter.start = started, writes  # type: ignore[method-assign]
         self._words[_SUPERVISOR] = os.getpid()
         self.enter(role, self._born(role))
 

@@ -1,6 +1,6 @@
 """One trial of `crash_points.py`: a small run, the faults of one plan, and whether it has found what it should.
 
-    outcome = Trial("sync", [Fault.parse("r1.0@strategies/owner.py:112#3")]).run(quiet("sync", folder), folder)
+    outcome = Trial("sync", [Fault.parse("r1.0@strategies/arena/update.py:112#3")]).run(quiet("sync", folder), folder)
 
 The one idea: the run is a process group of its own (`torment.py`). If it was asked to end, or its supervising process
 was killed, it is started again until it has come to its end; then nothing of it may be left.

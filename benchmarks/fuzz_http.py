@@ -26,7 +26,7 @@ from random import Random
 
 from unisono.recipe import Recipe
 from unisono.report.live.server import LiveServer
-from unisono.train.rundir import RunDirectory
+from unisono.storage.rundir import RunDirectory
 
 METHODS = [
     "GET", "GET", "GET", "HEAD", "POST", "PUT", "OPTIONS", "TRACE", "CONNECT", "get", "BREW", "G\x00T", "", "G" * 9000,

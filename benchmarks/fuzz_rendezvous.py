@@ -59,7 +59,7 @@ class Store:
 
 def make_rendezvous(random: Random, sandbox: Sandbox) -> Input:
     """Cards; or, where unisono has a store of its own, strangers who talk to it, or who say that they are it."""
-    if find_spec("unisono.comm.store_server") is None or random.random() < 0.5:
+    if find_spec("unisono.comm.topology.store_server") is None or random.random() < 0.5:
         return _make_cards(random)
     sent = [_message(random) for _ in range(random.randint(1, 4))]
     about = " | ".join(repr(data[:20]) for data in sent)
@@ -94,11 +94,11 @@ def _make_cards(random: Random) -> Input:
 
 def _join(cards: dict[str, bytes], size: int) -> None:
     """In the child: rank 0 comes."""
-    from unisono.comm.roll_call import Join, call, names_of
+    from unisono.comm.topology.rendezvous import RendezvousOptions, meet_ranks, rank_names
 
-    store, join = Store(cards), Join(main="127.0.0.1", timeout_s=JOIN_S)
-    call(store, 0, size, join)
-    names_of(store, size, join)
+    store, join = Store(cards), RendezvousOptions(main="127.0.0.1", timeout_s=JOIN_S)
+    meet_ranks(store, 0, size, join)
+    rank_names(store, size, join)
 
 
 def _message(random: Random) -> bytes:
@@ -129,9 +129,9 @@ def _field(random: Random) -> bytes:
 
 def _visit_store(sent: list[bytes], requests: list[list[bytes]]) -> None:
     """In the child: strangers talk to the store, then somebody with the secret asks odd things, then right ones."""
-    from unisono.comm.authentication import Secret
-    from unisono.comm.store_client import StoreClient, StoreError
-    from unisono.comm.store_server import StoreServer
+    from unisono.comm.topology.authentication import Secret
+    from unisono.comm.topology.store_client import StoreClient, StoreError
+    from unisono.comm.topology.store_server import StoreServer
 
     secret = Secret(b"0123456789abcdef" * 2, "the fuzzer")
     server = StoreServer(["127.0.0.1"], 0, secret, lambda text: print(text, file=sys.stderr))
@@ -157,8 +157,8 @@ def _visit_store(sent: list[bytes], requests: list[list[bytes]]) -> None:
 
 def _be_the_store(sent: list[bytes]) -> None:
     """In the child: a machine connects to a stranger, and must not take him for the store."""
-    from unisono.comm.authentication import Refused, Secret
-    from unisono.comm.store_client import StoreClient, Unreachable
+    from unisono.comm.topology.authentication import Refused, Secret
+    from unisono.comm.topology.store_client import StoreClient, Unreachable
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
         threading.Thread(target=_answer, args=(listener, sent), daemon=True).start()

@@ -196,7 +196,7 @@ def make_manifest(random: Random, sandbox: Sandbox) -> Input:
 
 def seal(content: object) -> bytes:
     """A manifest of any content with a right seal."""
-    from unisono.train.snapshots.manifest import _END, _SEAL
+    from unisono.storage.snapshots.manifest import _END, _SEAL
 
     text = json.dumps(content, indent=1)
     head = (text.removesuffix("\n}") + _SEAL).encode()

@@ -15,8 +15,8 @@ import zlib
 import numpy as np
 
 import unisono
-from unisono.arena.barrier import Barrier
-from unisono.comm.node import share_segment
+from unisono.arena.sync.barrier import Barrier
+from unisono.comm.topology.node import share_segment
 from unisono.resources import usable_cores
 from unisono.world import World
 
@@ -29,7 +29,7 @@ def meetings(world: World, barrier: Barrier, lines: list[np.ndarray], first: int
     base = np.arange(WORDS)
     constant = int(base.sum())
     peers = [rank for rank in range(world.size) if rank != world.rank]
-    # Two sets of lines in turn: one meeting a round is enough (see comm/shm.py).
+    # Two sets of lines in turn: one meeting a round is enough (see comm/shm/communicator.py).
     mine = [lines[turn * world.size + world.rank] for turn in (0, 1)]
     theirs = [[lines[turn * world.size + peer] for peer in peers] for turn in (0, 1)]
     for number in range(first, first + ROUNDS):

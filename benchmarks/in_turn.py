@@ -4,7 +4,7 @@
 
 The one idea: with the order of the pushes fixed, staleness and weights are a matter of the recipe, not of processes. So
 a table of hundreds of cells need not start 16 processes for each of them, which on two cores mostly wait for each
-other: the clerk, the rules and the workers' copies are those of the package (`strategies/asynchronous/`), walked
+other: the sequencer, the rules and the workers' copies are those of the package (`strategies/asynchronous/`), walked
 through one push after the other. `staleness.py accuracy --check 8` runs every eighth cell with real ranks, too, and
 compares the weights.
 
@@ -22,15 +22,15 @@ from unisono.errors import UnisonoError
 from unisono.models.base import Model
 from unisono.optim import make
 from unisono.rng import generator
-from unisono.strategies.asynchronous.applying import Applying, Places, numbers_of
-from unisono.strategies.asynchronous.clerk import Clerk
-from unisono.strategies.asynchronous.deals import Deal
-from unisono.strategies.asynchronous.shaping import Shaping
+from unisono.storage.weights import Weights
+from unisono.strategies.arena.state import padded
+from unisono.strategies.asynchronous.batch_assignment import BatchAssignment
+from unisono.strategies.asynchronous.gradient_shape import GradientShape
+from unisono.strategies.asynchronous.push_update import Places, PushUpdate, numbers_of
+from unisono.strategies.asynchronous.sequencer import Sequencer
 from unisono.strategies.base import NotFinite
-from unisono.strategies.shared import padded
 from unisono.strategies.specs.asynchronous import terms_of
-from unisono.train.job import Job
-from unisono.train.weights import Weights
+from unisono.training.job import Job
 
 
 @final
@@ -75,18 +75,18 @@ def _train(job: Job, model: Model) -> tuple[np.ndarray, float]:
         models[rank].bind(copies[rank], np.zeros(0, np.float32))
     state = [np.zeros_like(params) for _ in make(job.optimizer).state_names]
     collected = np.zeros_like(params) if terms.rule.collects else None
-    applying, shaping = Applying(terms, job.optimizer, len(params), state, collected), Shaping(terms, None)
+    applying, shaping = PushUpdate(terms, job.optimizer, len(params), state, collected), GradientShape(terms, None)
     loader, rows = Loader(job.plan, job.dataset.train_x, job.dataset.train_y), np.zeros((1, len(params)), np.float32)
     stale = 0
     for epoch in range(1, recipe.learning.epochs + 1):
-        order, clerk = job.plan.order(epoch - 1), Clerk(terms.rules(epoch))
-        deal, current = Deal(terms.deal, range(pushes), ranks), params
+        order, sequencer = job.plan.order(epoch - 1), Sequencer(terms.rules(epoch))
+        deal, current = BatchAssignment(terms.deal, range(pushes), ranks), params
         hands = {rank: deal.next(rank) for rank in ranks}
         for rank in ranks:
-            clerk.greet(rank, 0)
+            sequencer.greet(rank, 0)
             copies[rank][...] = params
         while active := {rank for rank, batch in hands.items() if batch is not None}:
-            rank = clerk.choose(active, active)
+            rank = sequencer.choose(active, active)
             assert rank is not None
             batch, copy = hands[rank], copies[rank]
             assert batch is not None
@@ -94,13 +94,13 @@ def _train(job: Job, model: Model) -> tuple[np.ndarray, float]:
             count = group.x.shape[1]
             found = models[rank].loss_and_grad(group.x, group.y, rows, 1.0 / count)
             if not np.isfinite(found.loss_sum[0]):
-                raise NotFinite(batch, float(found.loss_sum[0]), terms.cure(clerk.staleness(rank)))
+                raise NotFinite(batch, float(found.loss_sum[0]), terms.cure(sequencer.staleness(rank)))
             shaping.shape(rows[0])
-            entry = clerk.push(rank, batch, 0, count)
+            entry = sequencer.push(rank, batch, 0, count)
             stale += entry.staleness
             applying.apply(entry, rows[0], Places(current, copy, copy), numbers_of(entry, epoch, pushes, terms.group))
             current, hands[rank] = copy, deal.next(rank)
-        if (entry := clerk.flush()) is not None:
+        if (entry := sequencer.flush()) is not None:
             applying.apply(
                 entry, rows[0], Places(current, current, params), numbers_of(entry, epoch, pushes, terms.group)
             )

@@ -36,9 +36,9 @@ from unisono.errors import UnisonoError
 from unisono.launch.connect import connect_gloo
 from unisono.messages.reports import EpochRecord, Report
 from unisono.recipe import Recipe
-from unisono.train.job import prepare
-from unisono.train.team import Places, Team
-from unisono.train.trainer import train
+from unisono.runs.supervised_run import RunPlaces, SupervisedRun
+from unisono.training.job import prepare
+from unisono.training.trainer import train
 from unisono.world import World
 
 FASHION = Path(__file__).parents[2] / "shared" / "data" / "fashion-mnist"
@@ -85,7 +85,7 @@ def trained(recipe: Recipe, data: Dataset) -> Cell:
             accuracy.append(report.metrics["test_accuracy"])
 
     if recipe.strategy.name == "sync":
-        results = list(Team(job, Places()).train(hear).results.values())
+        results = list(SupervisedRun(job, RunPlaces()).train(hear).results.values())
     else:
         job.spec.warm_up()
 

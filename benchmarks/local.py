@@ -32,10 +32,10 @@ from unisono.data.dataset import Dataset
 from unisono.errors import UserError
 from unisono.messages.reports import EpochRecord, Report
 from unisono.recipe import Recipe
-from unisono.strategies.dealing import Dealing
-from unisono.train.job import load_data, prepare
-from unisono.train.team import Places, Team
-from unisono.train.trainer import train
+from unisono.runs.supervised_run import RunPlaces, SupervisedRun
+from unisono.strategies.arena.shard_assignment import ShardAssignment
+from unisono.training.job import load_data, prepare
+from unisono.training.trainer import train
 from unisono.world import World
 
 DATA = Path(__file__).parents[2] / "shared" / "data"
@@ -82,7 +82,7 @@ def accuracy(recipe: Recipe, data: Dataset) -> float:
         nonlocal found
         found = record.metrics["test_accuracy"] if isinstance(record, EpochRecord) else found
 
-    Team(prepare(recipe, data), Places()).train(hear)
+    SupervisedRun(prepare(recipe, data), RunPlaces()).train(hear)
     return found
 
 
@@ -103,21 +103,21 @@ def walked_bytes(recipe: Recipe, data: Dataset) -> int:
     job, counted = prepare(recipe.with_options(epochs=1, local_after=0), data), [0]
 
     def counting(method: Callable[..., None], nbytes: Callable[..., int]) -> Callable[..., None]:
-        def called(dealing: Dealing, *given: Any) -> None:
-            counted[0] += nbytes(dealing, *given)
-            method(dealing, *given)
+        def called(assignment: ShardAssignment, *given: Any) -> None:
+            counted[0] += nbytes(assignment, *given)
+            method(assignment, *given)
 
         return called
 
-    def left(dealing: Dealing, live: int, makers: Any, slot: int, *rest: Any) -> int:
-        return sum(row.nbytes for row in dealing.left(live, makers, slot, 0, None))
+    def left(assignment: ShardAssignment, live: int, makers: Any, slot: int, *rest: Any) -> int:
+        return sum(row.nbytes for row in assignment.left(live, makers, slot, 0, None))
 
-    def read(dealing: Dealing, live: int, makers: Any, low: int, high: int, out: np.ndarray) -> int:
-        return len(dealing.lying(live, makers)) * out.nbytes
+    def read(assignment: ShardAssignment, live: int, makers: Any, low: int, high: int, out: np.ndarray) -> int:
+        return len(assignment.lying(live, makers)) * out.nbytes
 
     def work(world: World) -> int:
-        Dealing.leave = counting(Dealing.leave, left)  # type: ignore[method-assign]
-        Dealing.finish = counting(Dealing.finish, read)  # type: ignore[method-assign]
+        ShardAssignment.leave = counting(ShardAssignment.leave, left)  # type: ignore[method-assign]
+        ShardAssignment.finish = counting(ShardAssignment.finish, read)  # type: ignore[method-assign]
         train(world, job, None)
         return counted[0]
 

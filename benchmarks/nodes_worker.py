@@ -21,13 +21,13 @@ from torch.nn.parallel import DistributedDataParallel
 
 from unisono.comm.base import Communicator
 from unisono.launch.connect import connect
-from unisono.launch.environments import detect
+from unisono.launch.environment import detect
 from unisono.launch.torch_group import default_group
 from unisono.messages.reports import EpochRecord, Report
 from unisono.recipe import Recipe
-from unisono.train.job import Job, load_data, prepare
-from unisono.train.team import Places
-from unisono.train.unwatched import train_unwatched
+from unisono.runs.launched_run import train_launched
+from unisono.runs.supervised_run import RunPlaces
+from unisono.training.job import Job, load_data, prepare
 from unisono.world import World
 
 _ACTIVATIONS = {"relu": nn.ReLU, "sigmoid": nn.Sigmoid}
@@ -48,7 +48,7 @@ def run_unisono(comm: Communicator, job: Job) -> dict[str, float]:
             rates.append(record.metrics["samples_per_s"])
             sent.append(sent_bytes())
 
-    train_unwatched(World(comm, hear), job, Places())
+    train_launched(World(comm, hear), job, RunPlaces())
     steps = job.plan.steps_per_epoch * (job.recipe.learning.epochs - 1)
     if len(rates) < 2:
         return {}

@@ -21,13 +21,14 @@ from contenders import Contender
 
 from unisono import aligned
 from unisono.messages.reports import EpochRecord, Report
-from unisono.train.job import Job
-from unisono.train.team import Places, Team
+from unisono.runs.supervised_run import RunPlaces, SupervisedRun
+from unisono.training.job import Job
 
 
 @final
 class Ours(Contender):
-    """A job on the ranks of its recipe; undo: see `Team`; on_borders False: arrays lie where NumPy puts them."""
+    """A job on the ranks of its recipe; undo: see `SupervisedRun`; on_borders False: arrays lie where NumPy puts
+    them."""
 
     def __init__(self, name: str, job: Job, *, undo: bool = True, on_borders: bool = True) -> None:
         self.name, self._job, self._undo, self._on_borders = name, job, undo, on_borders
@@ -44,7 +45,7 @@ class Ours(Contender):
                 ends.append(time.perf_counter())
 
         with nullcontext() if self._on_borders else numpys_own_memory():
-            Team(job, Places(), undo=self._undo).train(hear)
+            SupervisedRun(job, RunPlaces(), undo=self._undo).train(hear)
         self._samples_per_s = (epochs - 1) * samples / (ends[-1] - ends[0])
         return self._samples_per_s
 

@@ -24,9 +24,9 @@ import numpy as np
 from contenders import Contender
 
 from unisono.errors import UnisonoError
-from unisono.launch.children import Subprocess
-from unisono.launch.environments import child_environment
+from unisono.launch.environment import child_environment
 from unisono.resources import usable_cores
+from unisono.supervise.children import Subprocess
 
 SILENCE_S = 90.0
 """How long a worker may take for anything: to start, or for a turn."""

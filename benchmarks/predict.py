@@ -13,16 +13,16 @@ from pathlib import Path
 
 from rich.console import Console
 
-from unisono.measure.prediction.calibrating import calibrate
+from unisono.measure.prediction.calibration import calibrate
 from unisono.measure.prediction.points import calibration
 from unisono.recipe import Recipe
 from unisono.recipe.reading import load
-from unisono.report.others import line as others_line
-from unisono.report.predict import AIM, checks
-from unisono.study.plan import turns
+from unisono.report.studies.background_load import line as others_line
+from unisono.report.studies.predict import AIM, checks
 from unisono.study.records import Records
-from unisono.study.study import Terms, carry_out
-from unisono.train.job import prepare
+from unisono.study.run_order import run_order
+from unisono.study.study import RunOptions, carry_out
+from unisono.training.job import prepare
 
 WIDTH = 110
 """Of tables, in characters."""
@@ -33,7 +33,7 @@ def errors_of(name: str, recipe: Recipe, repeat: int) -> list[float]:
     job = prepare(recipe)
     cells = calibration(recipe, job.plan.samples)
     with tempfile.TemporaryDirectory() as folder, Records.open(Path(folder) / "study", "predict", {}) as records:
-        for record in carry_out(records, turns(cells, repeat), Terms(timeout_s=300)):
+        for record in carry_out(records, run_order(cells, repeat), RunOptions(timeout_s=300)):
             if record["reason"]:
                 print(f"{record['cell']}: {record['reason']}")
         _, checked = calibrate(cells, records.all, records.path, 4 * sum(job.model().layout.sizes))

@@ -24,7 +24,7 @@ from unisono.resources import pss_bytes
 from unisono.rng import generator
 from unisono.strategies.base import Batch, Strategy
 from unisono.strategies.specs.sync import make_on_arena
-from unisono.train.job import Job
+from unisono.training.job import Job
 from unisono.world import World
 
 STEPS = 2

@@ -107,7 +107,7 @@ def results_of(seed: int, tallies: dict[str, Tally], jobs: int, folder: Path, ke
             while len(running) < 2 * jobs:
                 under_way = Counter(running.values())
                 shares = {
-                    engine: (tally.counted + under_way[engine]) / tally.wanted for engine, tally in tallies.items()
+                    engine: (totals.counted + under_way[engine]) / totals.wanted for engine, totals in tallies.items()
                 }
                 engine = min(shares, key=shares.__getitem__)
                 if shares[engine] >= 1:
@@ -124,13 +124,13 @@ def results_of(seed: int, tallies: dict[str, Tally], jobs: int, folder: Path, ke
 
 def show(tallies: dict[str, Tally], seed: int, took_s: float) -> bool:
     """The last lines; whether all is well."""
-    for tally in tallies.values():
-        for reason, count in tally.reasons.most_common():
-            print(f"drawn again, {tally.engine}: {count} x {reason}")
+    for totals in tallies.values():
+        for reason, count in totals.reasons.most_common():
+            print(f"drawn again, {totals.engine}: {count} x {reason}")
     print(f"seed {seed}; {took_s:.0f} s")
-    for tally in tallies.values():
-        print(tally)
-    return all(tally.verdicts[EQUAL] == tally.counted >= tally.wanted for tally in tallies.values())
+    for totals in tallies.values():
+        print(totals)
+    return all(totals.verdicts[EQUAL] == totals.counted >= totals.wanted for totals in tallies.values())
 
 
 def main() -> None:
@@ -166,7 +166,7 @@ def main() -> None:
             for result in results_of(seed, tallies, max(1, options.jobs), folder, options.keep is not None):
                 if result.verdict in FINDINGS:
                     print(result.text, flush=True)
-                elif not (done := sum(tally.counted for tally in tallies.values())) % 100 and result.verdict == EQUAL:
+                elif not (done := sum(totals.counted for totals in tallies.values())) % 100 and result.verdict == EQUAL:
                     print(f"{done} done", file=sys.stderr, flush=True)
         sys.exit(0 if show(tallies, seed, time.monotonic() - begun) else 1)
 

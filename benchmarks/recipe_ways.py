@@ -31,16 +31,16 @@ from recipe_draws import BEFORE, HALT, STEP, UPDATE, Draw, Strike, Way
 from torment import Run
 
 import unisono.runs.recorder
-import unisono.train.closing
-from unisono.arena.member import Member
+import unisono.training.epoch_end
+from unisono.arena.membership.member import Member
 from unisono.errors import RESUME_ME, UnisonoError, UserError
-from unisono.launch.nodes import NodeOptions
+from unisono.launch.machine_options import MachineOptions
 from unisono.optim.base import Optimizer
 from unisono.recipe import Recipe
 from unisono.runs.course import run_recipe
-from unisono.train.resuming import recipe_of
-from unisono.train.team import Team
-from unisono.train.trainer import Learner
+from unisono.runs.supervised_run import SupervisedRun
+from unisono.storage.resume import recipe_of
+from unisono.training.trainer import Learner
 
 LIMIT_S = 120.0
 SHOWN = 2000
@@ -168,7 +168,7 @@ def _start(
         if not port:
             run_recipe(recipe)
             return
-        where = NodeOptions(
+        where = MachineOptions(
             num_nodes=len(ranks), node_id=node, main_address="127.0.0.1", main_port=port, secret_file=str(secret)
         )
         run_recipe(recipe, where)
@@ -198,18 +198,18 @@ def _log(folder: Path) -> str:
 def _lighten() -> None:
     """Leaves out what costs most of a tiny run and decides nothing: a plot, and a measurement for advice."""
     unisono.runs.recorder.plot_loss = lambda run: None
-    unisono.train.closing.shard_price = lambda *given: 1.0  # type: ignore[assignment]
+    unisono.training.epoch_end.shard_overhead = lambda *given: 1.0  # type: ignore[assignment]
 
 
 def install(strike: Strike, marker: Path) -> None:
     """Into this process, and so into every rank that it forks. Strikes once: then `marker` exists."""
-    live, step, meet, update = Team._live, Learner.step, Member.barrier, Optimizer.update
+    live, step, meet, update = SupervisedRun._live, Learner.step, Member.barrier, Optimizer.update
     slot, left = -1, 0  # of this process, once it is a rank; meetings until it dies, 0: it does not
 
-    def born(team: Team, own: int, *rest: Any) -> Any:
+    def born(supervised_run: SupervisedRun, own: int, *rest: Any) -> Any:
         nonlocal slot
         slot = own
-        return live(team, own, *rest)
+        return live(supervised_run, own, *rest)
 
     def stepped(learner: Learner, position: int, *rest: Any) -> None:
         nonlocal left
@@ -245,7 +245,7 @@ def install(strike: Strike, marker: Path) -> None:
         marker.touch()
         os.kill(os.getpid(), signal.SIGKILL)
 
-    Team._live, Learner.step, Member.barrier, Optimizer.update = born, stepped, met, updated  # type: ignore[method-assign]
+    SupervisedRun._live, Learner.step, Member.barrier, Optimizer.update = born, stepped, met, updated  # type: ignore[method-assign]
 
 
 def _free_port() -> int:

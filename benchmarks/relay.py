@@ -22,8 +22,8 @@ from torment import Run
 from unisono.errors import UnisonoError
 from unisono.recipe import Recipe
 from unisono.runs.course import run_recipe
-from unisono.train.resuming import recipe_of
-from unisono.train.snapshots.finding import newest
+from unisono.storage.resume import recipe_of
+from unisono.storage.snapshots.snapshot import newest
 
 FAST = Recipe.from_options(epochs=40, snapshot_every="1steps")
 PATIENCE_S = 120.0

@@ -42,11 +42,11 @@ from standings import Aim, judge, show_rates
 from unisono.data.dataset import Dataset
 from unisono.errors import UnisonoError
 from unisono.launch.commands import mpirun
-from unisono.launch.environments import mpi_environment
+from unisono.launch.environment import mpi_environment
 from unisono.messages.reports import EpochRecord, Report
 from unisono.recipe import Recipe
-from unisono.train.job import load_data, prepare
-from unisono.train.team import Places, Team
+from unisono.runs.supervised_run import RunPlaces, SupervisedRun
+from unisono.training.job import load_data, prepare
 
 MNIST = Path(__file__).parents[2] / "shared" / "data" / "mnist"
 RULES = ("safe", "softsync", "plain")
@@ -95,7 +95,7 @@ def run(recipe: Recipe, dataset: Dataset) -> tuple[dict[str, Any], list[EpochRec
         if isinstance(value, EpochRecord):
             records.append(value)
 
-    outcome = Team(prepare(recipe, dataset), Places()).train(hear)
+    outcome = SupervisedRun(prepare(recipe, dataset), RunPlaces()).train(hear)
     return next(found for found in outcome.results.values() if found), records
 
 

@@ -28,8 +28,8 @@ from typing import final
 
 from unisono.messages.events import Event, RankDied, RankJoined
 from unisono.recipe import Recipe
-from unisono.train.job import prepare
-from unisono.train.team import Places, Team
+from unisono.runs.supervised_run import RunPlaces, SupervisedRun
+from unisono.training.job import prepare
 
 SHARD, SLACK_S = 16, 0.3
 """Samples of a shard; what it may take on a busy machine to hear of a kill, or to fork a process."""
@@ -98,7 +98,7 @@ def run(folder: Path, shards: int, ranks: int, shard_s: float, steps: int, momen
             left.pop(0)
             os.kill(pids[len(left) % ranks], signal.SIGKILL)
 
-    outcome = Team(job, Places()).train(lambda rank, value: None, on_event, on_tick=on_tick)
+    outcome = SupervisedRun(job, RunPlaces()).train(lambda rank, value: None, on_event, on_tick=on_tick)
     found.sha256 = next(result["weights_sha256"] for result in outcome.results.values() if result)
     found.computed = log.stat().st_size
     return found

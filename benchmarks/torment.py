@@ -22,7 +22,7 @@ from types import TracebackType
 from typing import Self, final
 
 from unisono.errors import UnisonoError
-from unisono.launch.children import fork_child, readable, reap, signals_held
+from unisono.supervise.children import fork_child, readable, reap, signals_held
 
 KILL, STOP, TWICE, WHILE_STOPPED = "kill", "stop", "kill, and its replacement", "kill while another is stopped"
 

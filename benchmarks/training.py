@@ -49,7 +49,7 @@ from unisono.errors import UnisonoError, UserError, unknown_name
 from unisono.recipe import Recipe
 from unisono.recipe.reading import load
 from unisono.resources import readable_bytes, usable_cores
-from unisono.train.job import Job, load_data, prepare
+from unisono.training.job import Job, load_data, prepare
 
 MNIST = Path(__file__).parents[2] / "shared" / "data" / "mnist"
 FASHION = MNIST.with_name("fashion-mnist")

@@ -14,13 +14,12 @@ import time
 from pathlib import Path
 
 from unisono.measure.tune.candidates import candidates_of
-from unisono.measure.tune.options import TuneOptions
-from unisono.measure.tune.tuning import Terms, run_trial, tune
+from unisono.measure.tune.search import TrialOptions, TuneOptions, run_trial, tune
 from unisono.recipe import Recipe
 from unisono.recipe.reading import load
 from unisono.resources import available_bytes, usable_cores
-from unisono.study.plan import turns
 from unisono.study.records import Records
+from unisono.study.run_order import run_order
 
 
 def job_of(name: str, data_dir: str) -> tuple[Recipe, TuneOptions]:
@@ -37,10 +36,10 @@ def measure(name: str, data_dir: str, seconds: float, rounds: int) -> None:
     cells, limit = candidates_of(recipe, options, usable_cores()), int(0.8 * available_bytes())
     begun = time.monotonic()
     with tempfile.TemporaryDirectory() as folder, Records.open(Path(folder) / "tune", "tune", {}) as records:
-        outcome = tune(records, cells, Terms(options, limit))
+        outcome = tune(records, cells, TrialOptions(options, limit))
     took_s = time.monotonic() - begun
     speeds: dict[str, list[float]] = {cell.digest: [] for cell in cells}
-    for turn in turns(cells, rounds):
+    for turn in run_order(cells, rounds):
         found = run_trial(turn.cell, seconds, limit)
         if found["status"] == "finished":
             speeds[turn.cell.digest].append(found["samples_per_s"])

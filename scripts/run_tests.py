@@ -23,16 +23,16 @@ from pathlib import Path
 from typing import IO, NamedTuple
 from xml.etree import ElementTree
 
-from unisono.launch.children import die_with_parent
+from unisono.supervise.children import die_with_parent
 
 AT_ONCE = 4
 PARTS = (
-    ("tests/faults", "tests/launch", "tests/comm"),
+    ("tests/faults", "tests/launch", "tests/supervise", "tests/comm"),
     ("tests/cli/test_[d-z]*.py",),
     ("tests/cluster/test_n*.py",),
     ("tests/loop", "tests/models", "tests/conformance"),
     ("tests/cluster/test_slurm_*.py",),  # one cluster at a time: it has the ports of SLURM
-    ("tests/train", "tests/strategies"),
+    ("tests/training", "tests/runs", "tests/storage", "tests/strategies"),
     ("tests/report", "tests/arena"),
     ("tests/cli/test_[a-c]*.py",),
 )

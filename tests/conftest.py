@@ -161,7 +161,7 @@ def nothing_left_behind() -> Iterator[None]:
 def killable_mpi(tmp_path) -> Iterator[dict[str, str]]:
     """The environment of an mpirun that may be killed, or crash, with its ranks: nobody then removes Open MPI's
     segments, so they lie in a directory of the test's own instead of /dev/shm."""
-    from unisono.launch.environments import mpi_environment
+    from unisono.launch.environment import mpi_environment
 
     folder = tmp_path / "segments"
     folder.mkdir()
@@ -172,7 +172,7 @@ def killable_mpi(tmp_path) -> Iterator[dict[str, str]]:
 @pytest.fixture
 def no_price(monkeypatch) -> None:
     """What shards cost is not measured at the end of a run, which takes 50 ms."""
-    monkeypatch.setattr("unisono.train.closing.shard_price", lambda *given: 1.0)
+    monkeypatch.setattr("unisono.training.epoch_end.shard_overhead", lambda *given: 1.0)
 
 
 @pytest.fixture

@@ -86,8 +86,7 @@ def shown() -> list[Command]:
 @pytest.mark.parametrize("command", shown(), ids=lambda command: command.text[:60])
 def test_the_commands_that_are_shown_are_valid(command, monkeypatch):
     from unisono.cli.main import app
-    from unisono.measure.bench import plan
-    from unisono.measure.bench_options import BenchOptions
+    from unisono.measure.bench import BenchOptions, plan
 
     monkeypatch.setattr("unisono.launch.connect.find_spec", lambda name: True)
     words = command.of_unisono

@@ -14,10 +14,10 @@ from unisono import limits
 from unisono.cli import compare, profile, train, tune  # noqa: F401 - once, not in every forked command
 from unisono.cli.main import app
 from unisono.errors import UserError
-from unisono.launch import children
 from unisono.limits import check_limits, crowd_note, naming_shortage, task_room
 from unisono.recipe import Recipe
-from unisono.train.enough import check_machine
+from unisono.supervise import children
+from unisono.training.checks import check_machine
 
 DATA = "synthetic:classes=5,rows=101,features=13,test_rows=29"
 TRAIN = ["train", "--data", DATA, "--batch-size", "24", "--epochs", "1", "--model", "mlp:7", "--out", "run"]
@@ -194,7 +194,7 @@ def test_a_supervisor_whose_fork_fails_says_so(monkeypatch, tmp_path):
     def fails(*_):
         raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
-    monkeypatch.setattr("unisono.launch.crew.Crew.start", fails)
+    monkeypatch.setattr("unisono.supervise.processes.ProcessGroup.start", fails)
     ended = forked(*TRAIN, "--ranks", "2", cwd=tmp_path)
     assert ended.returncode == 2
     assert "rank 0 could not be started: Resource temporarily unavailable\nHINT: no more processes" in ended.stderr

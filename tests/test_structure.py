@@ -14,10 +14,11 @@ import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "unisono"
 LAYERS = [
-    "cli", "doctor", "measure", "runs", "report", "study", "train", "launch", "world", "loop", "strategies", "data",
-    "models", "optim", "comm", "arena", "trust", "recipe", "rng", "energy", "limits", "resources", "own", "own_code",
-    "own_imports", "tracebacks", "extras", "safetensors_file", "terminal", "locks", "parsing", "shapes", "files",
-    "messages", "errors", "python_errors", "aligned",
+    "cli", "doctor", "measure", "runs", "report", "study", "training", "storage", "launch", "supervise",
+    "launch.environment", "launch.detect", "launch.placement", "world", "loop", "strategies", "data", "models",
+    "optim", "comm", "arena", "trust", "recipe", "rng", "energy", "limits", "resources", "user_code",
+    "safetensors_file", "terminal", "locks", "parsing", "shapes", "files", "messages", "errors", "python_errors",
+    "aligned",
 ]  # fmt: skip
 """From top to bottom: a file may import from its own layer and from those below."""
 
@@ -48,16 +49,19 @@ def test_every_package_that_is_imported_is_declared():
 
 
 def layer_of(module: str) -> str | None:
+    """The longest of them: `launch.environment` before `launch`."""
     parts = module.split(".")
-    return parts[1] if parts[0] == "unisono" and len(parts) > 1 and parts[1] in LAYERS else None
+    names = [".".join(parts[1:length]) for length in range(len(parts), 1, -1)]
+    return next((name for name in names if parts[0] == "unisono" and name in LAYERS), None)
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
 def test_imports_point_downward(path):
-    own = path.relative_to(SOURCE).with_suffix("").parts[0]
-    if own in ("__init__", "__main__"):
+    parts = path.relative_to(SOURCE).with_suffix("").parts
+    if parts[0] in ("__init__", "__main__"):
         return
-    assert own in LAYERS, f"{own} has no place in the order of layers: add it here and to docs/architecture.md"
+    own = layer_of(".".join(("unisono", *parts)))
+    assert own, f"{parts[0]} has no place in the order of layers: add it here and to docs/architecture.md"
     for module in imported(path):
         layer = layer_of(module)
         assert layer is None or LAYERS.index(layer) >= LAYERS.index(own), f"{own} imports {module}"
@@ -66,29 +70,29 @@ def test_imports_point_downward(path):
 @pytest.mark.parametrize(
     ("package", "home"),
     [
-        ("mpi4py", ["comm/mpi_library.py"]),
+        ("mpi4py", ["comm/mpi/library.py"]),
         (
             "torch",
             [
-                "comm/torch_",
+                "comm/gloo/",
                 "launch/connect.py",
                 "launch/torch_group.py",
-                "train/weights.py",
+                "storage/weights.py",
                 "models/torch/",
                 "loop/",
                 "world.py",  # for types only
-                "train/job.py",  # as well
-                "train/model_card.py",  # as well
-                "strategies/torch_",
-                "strategies/harness.py",
-                "strategies/ddp.py",
-                "strategies/accelerate.py",
+                "training/job.py",  # as well
+                "storage/model_card.py",  # as well
+                "strategies/external/",
+                "strategies/external/module_wrapper.py",
+                "strategies/external/ddp.py",
+                "strategies/external/accelerate.py",
                 "strategies/specs/",
                 "measure/profile/torch_engine.py",
                 "doctor/probes/torch.py",
             ],
         ),
-        ("accelerate", ["strategies/accelerate.py"]),
+        ("accelerate", ["strategies/external/accelerate.py"]),
     ],
 )
 def test_heavy_packages_are_imported_in_one_place(package, home):
@@ -100,29 +104,29 @@ def test_heavy_packages_are_imported_in_one_place(package, home):
 
 def test_only_one_file_reads_the_environment():
     readers = [path.name for path in FILES if "environ" in path.read_text() and "os.environ" in path.read_text()]
-    assert readers == ["environments.py"]
+    assert readers == ["environment.py"]
 
 
 WRITES_ELSEWHERE = {
     ("cli/bench.py", "TemporaryFile"): "a file without a name, to try the directory",
     ("cli/main.py", "os.open"): "/dev/null",
-    ("doctor/examining.py", "TemporaryFile"): "a file without a name, for what a probe says",
+    ("doctor/probe_runner.py", "TemporaryFile"): "a file without a name, for what a probe says",
     ("doctor/probes/training.py", "TemporaryDirectory"): "a new private directory, for a run",
     ("launch/connect.py", "TemporaryDirectory"): "a new private directory, in which ranks meet",
-    ("launch/crew.py", "open"): "a pipe's descriptor",
-    ("launch/environments.py", "os.open"): "/dev/tty",
-    ("launch/sharers.py", "os.open"): "/proc/PID/fd: the arena of another process",
+    ("supervise/processes.py", "open"): "a pipe's descriptor",
+    ("launch/environment.py", "os.open"): "/dev/tty",
+    ("supervise/loop_supervisor.py", "os.open"): "/proc/PID/fd: the arena of another process",
     ("launch/torch_group.py", "TemporaryDirectory"): "a new private directory, in which ranks meet",
     ("measure/bench.py", "TemporaryFile"): "a file without a name, for what ranks say",
-    ("measure/tune/tuning.py", "TemporaryFile"): "a file without a name, for what a trial says",
+    ("measure/tune/search.py", "TemporaryFile"): "a file without a name, for what a trial says",
     ("report/live/address_file.py", "TemporaryDirectory"): "a new private directory, for an address",
-    ("report/live/opening.py", "TemporaryDirectory"): "a new private directory, for a page",
+    ("report/live/browser.py", "TemporaryDirectory"): "a new private directory, for a page",
     ("study/estimate.py", "TemporaryDirectory"): "a new private directory, for a run",
     ("study/process.py", "TemporaryFile"): "a file without a name, for what a run says",
-    ("train/fallback.py", "mkdtemp"): "a new private directory, on another disk",
-    ("train/snapshots/disk.py", "os.rename"): "a snapshot's directory, whole, to its name",
-    ("train/weights.py", "ZipFile"): "into a file that is open",
-    ("train/weights.py", "savetxt"): "into a file that is open",
+    ("storage/fallback.py", "mkdtemp"): "a new private directory, on another disk",
+    ("storage/snapshots/disk.py", "os.rename"): "a snapshot's directory, whole, to its name",
+    ("storage/weights.py", "ZipFile"): "into a file that is open",
+    ("storage/weights.py", "savetxt"): "into a file that is open",
 }
 """(file, call): why it may. All else that is written goes through files.py."""
 WRITING_METHODS = {"write_text", "write_bytes", "touch", "rename", "symlink_to", "hardlink_to", "tofile", "to_csv"}
@@ -139,7 +143,7 @@ WRITING_CALLS = {
 OPENERS = {"": 1, "io": 1, "gzip": 1, "zipfile": 1}
 """What has an `open`, a `FileIO` or a `ZipFile`, and which of its arguments is the mode; of methods it is the first."""
 OURS = {"disk", "self._mail"}
-"""Objects that have a `rename` of their own: snapshots/disk.py, comm/mail.py."""
+"""Objects that have a `rename` of their own: snapshots/disk.py, comm/shm/p2p.py."""
 READ_FLAGS = {"O_RDONLY", "O_DIRECTORY", "O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC"}
 
 
@@ -238,15 +242,15 @@ def test_what_reads_is_let_pass(line):
 
 OWN_WORDS = {
     "parsing.py": "the one place",
-    "data/sharing.py": "what a rank of the same run wrote to their shared memory",
-    "doctor/examining.py": "what our own probe said, in a pipe",
-    "launch/fresh.py": "what our own parent gave us",
+    "data/shared_copy.py": "what a rank of the same run wrote to their shared memory",
+    "doctor/probe_runner.py": "what our own probe said, in a pipe",
+    "launch/spawn_entry.py": "what our own parent gave us",
     "messages/packing.py": "what a process of the same run said, in a pipe or over its communicator",
     "measure/bench_worker.py": "what our own parent gave us",
     "measure/tune/worker.py": "what our own parent gave us",
     "runs/own_process.py": "what our own child answered, in memory that only the two have",
     "runs/own_process_entry.py": "what our own parent gave us",
-    "train/snapshots/manifest.py": "what it has just made itself",
+    "storage/snapshots/manifest.py": "what it has just made itself",
 }
 """Files that parse JSON or TOML by themselves, and whose words it is: nobody else's."""
 
@@ -389,8 +393,8 @@ def test_texts_are_printed_in_one_place():
         prints = any(called == "print" and isinstance(call.func, ast.Name) for called, call in calls(path))
         if prints and name not in plain:
             assert re.search(r"from unisono\.terminal import .*\bprint\b", text), f"{name} prints by itself"
-        if name != "report/console.py":
-            assert "rich.console.Console" not in imported(path), f"{name}: use unisono.report.console"
+        if name != "report/terminal/console.py":
+            assert "rich.console.Console" not in imported(path), f"{name}: use unisono.report.terminal.console"
 
 
 def called(path: Path) -> set[str]:
@@ -399,9 +403,10 @@ def called(path: Path) -> set[str]:
 
 
 def test_text_becomes_code_in_two_places():
-    """The user's own code, after `trust.py` was asked; and, in `fresh.py`, the program that is running already."""
+    """The user's own code, after `trust.py` was asked; and, in `spawn_entry.py`, the program that is running
+    already."""
     runs = {"exec", "eval", "compile", "__import__", "runpy.run_path", "runpy.run_module", "spec.loader.exec_module"}
-    assert {path.name for path in FILES if called(path) & runs} == {"own.py", "fresh.py"}
+    assert {path.name for path in FILES if called(path) & runs} == {"function.py", "spawn_entry.py"}
 
 
 def test_nothing_is_unpickled_but_functions_of_our_own_parent():
@@ -418,7 +423,7 @@ def test_nothing_is_unpickled_but_functions_of_our_own_parent():
 
 
 def test_programs_are_started_with_an_environment_of_their_own():
-    """Of environments.py, which keeps the secret between machines out of it; others call `forget_secret` first."""
+    """Of environment.py, which keeps the secret between machines out of it; others call `forget_secret` first."""
     for path in FILES:
         for node in ast.walk(ast.parse(path.read_text())):
             if not isinstance(node, ast.Call):
@@ -438,7 +443,7 @@ def test_interpreters_are_started_in_one_way():
 def test_homes_of_nobody_are_no_error():
     """`Path.expanduser` raises RuntimeError for ~nobody; `files.expand_user` a `UserError`."""
     users = {str(path.relative_to(SOURCE)) for path in FILES if re.search(r"(?<!path)\.expanduser\(", path.read_text())}
-    assert users == {"launch/environments.py"}  # where a missing home is told
+    assert users == {"launch/environment.py"}  # where a missing home is told
 
 
 def test_changes_of_membership_are_handled_in_one_place():
@@ -451,21 +456,21 @@ def test_changes_of_membership_are_handled_in_one_place():
             if isinstance(node, ast.Raise) and node.exc and "MembershipChanged" in ast.unparse(node.exc):
                 raisers.add(str(path.relative_to(SOURCE)))
     assert handlers == {"arena/round.py"}
-    assert raisers == {"arena/member.py", "comm/shm.py", "loop/batches.py"}
+    assert raisers == {"arena/membership/member.py", "comm/shm/communicator.py", "loop/batches.py"}
 
 
 def test_the_memory_of_a_run_is_made_and_attached_in_one_place():
-    """arena/arena.py; others only move memory between ranks (comm/node.py) or make a communicator's own."""
+    """arena/arena.py; others only move memory between ranks (comm/topology/node.py) or make a communicator's own."""
     users = {
         what: {str(path.relative_to(SOURCE)) for path in FILES if what in called(path)}
-        for what in ("Segment.create", "Segment.attach", "protocol.first_view", "Shared", "Boxes", "Member")
+        for what in ("Segment.create", "Segment.attach", "protocol.first_view", "ArenaState", "AsyncBuffers", "Member")
     }
     assert users == {
-        "Segment.create": {"arena/arena.py", "comm/node.py", "launch/local.py"},
-        "Segment.attach": {"arena/arena.py", "comm/node.py", "launch/fresh.py"},
+        "Segment.create": {"arena/arena.py", "comm/topology/node.py", "launch/local.py"},
+        "Segment.attach": {"arena/arena.py", "comm/topology/node.py", "launch/spawn_entry.py"},
         "protocol.first_view": {"arena/arena.py"},
-        "Shared": {"strategies/shared.py"},
-        "Boxes": {"strategies/asynchronous/boxes.py"},
+        "ArenaState": {"strategies/arena/state.py"},
+        "AsyncBuffers": {"strategies/asynchronous/arena/buffers.py"},
         "Member": {"arena/arena.py"},
     }
 
@@ -526,7 +531,7 @@ def test_the_supervisor_names_no_strategy():
         assert not supervisor.search(path.read_text()), path
         constants = {node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)}
         assert path.parent.name == "slurm" or not constants & STRATEGIES, path
-    assert not any("asynchronous" in name for name in imported(SOURCE / "train" / "team.py"))
+    assert not any("asynchronous" in name for name in imported(SOURCE / "runs" / "supervised_run.py"))
 
 
 def test_files_are_short():

@@ -10,7 +10,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from unisono.report.console import Console
+from unisono.report.terminal.console import Console
 from unisono.terminal import print, printable, shell_word, visible
 
 EVIL = "a\x1b[2J\x07\r\u202ez\u2028\x9b\udcff"

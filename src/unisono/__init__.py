@@ -18,12 +18,12 @@ __version__ = "0.1.0"
 
 _NAMES = {
     "train": "unisono.runs.training",
-    "load": "unisono.report.run",
+    "load": "unisono.report.run.load",
     "run": "unisono.launch.local",
     "join": "unisono.launch.connect",
-    "keep": "unisono.train.keeping",
+    "keep": "unisono.runs.loop_checkpoint.checkpoint",
     "Recipe": "unisono.recipe",
-    "Run": "unisono.report.run",
+    "Run": "unisono.report.run.load",
     "World": "unisono.world",
     "UnisonoError": "unisono.errors",
     "UserError": "unisono.errors",
@@ -33,7 +33,7 @@ _NAMES = {
     "RankFailed": "unisono.errors",
     "RankLost": "unisono.errors",
     "AskedToEnd": "unisono.errors",
-    "Halted": "unisono.train.team",
+    "Halted": "unisono.runs.supervised_run",
 }
 
 __all__ = [
@@ -71,10 +71,10 @@ if TYPE_CHECKING:
     from unisono.launch.connect import join
     from unisono.launch.local import run
     from unisono.recipe import Recipe
-    from unisono.report.run import Run, load
+    from unisono.report.run.load import Run, load
+    from unisono.runs.loop_checkpoint.checkpoint import keep
+    from unisono.runs.supervised_run import Halted
     from unisono.runs.training import train
-    from unisono.train.keeping import keep
-    from unisono.train.team import Halted
     from unisono.world import World
 
 

@@ -6,8 +6,8 @@ leave. A soft limit is raised as far as is needed; what even the hard one does n
     check_limits(4, threads=2)
 
 Limits: estimates of memory are the least that ranks were seen to take for themselves; what they share, and what a
-network needs, is looked at where it is known (`arena/segment.py`). Others may take what was free a moment ago: then
-`naming_shortage` says what was short.
+network needs, is looked at where it is known (`arena/memory/segment.py`). Others may take what was free a moment ago:
+then `naming_shortage` says what was short.
 """
 
 import errno
@@ -21,7 +21,7 @@ from pathlib import Path
 from unisono.errors import UserError
 from unisono.python_errors import is_thread_shortage
 from unisono.resources import available_bytes, group_task_room, readable_bytes, usable_cores
-from unisono.tracebacks import own_frame
+from unisono.user_code.tracebacks import own_frame
 
 MIB = 2**20
 RANK_BYTES = 2 * MIB

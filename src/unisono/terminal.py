@@ -7,8 +7,8 @@ writing) is shown as Python writes it; what the terminal's encoding does not hav
     from unisono.terminal import print
     print("\x1b[2J is shown as \\x1b[2J")
 
-`report/console.py` does the same for tables and bars. Limits: line breaks and tabs stay as they are; what must be one
-line passes through `printable`. What the user's own code prints is not looked at.
+`report/terminal/console.py` does the same for tables and bars. Limits: line breaks and tabs stay as they are; what
+must be one line passes through `printable`. What the user's own code prints is not looked at.
 """
 
 import builtins

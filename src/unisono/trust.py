@@ -9,7 +9,8 @@ anything else needs `--trust`. docs/security.md has the rule as a table.
 
 Code is `path.py:function` of --model or --data, with the modules beside it that it imports. Links are resolved first.
 
-Limits: imports are those that `own_code.py` sees. The working directory counts as the user's, whoever may write there.
+Limits: imports are those that `user_code/source_files.py` sees. The working directory counts as the user's, whoever
+may write there.
 """
 
 import os
@@ -20,8 +21,8 @@ from typing import final
 
 from unisono.errors import UserError
 from unisono.files import expand_user, is_inside
-from unisono.own_code import file_in, files_of
 from unisono.recipe import Recipe
+from unisono.user_code.source_files import file_in, files_of
 
 CODE = ("model", "data")
 """Options of a recipe that may name code."""

@@ -30,10 +30,9 @@ from unisono.messages.reports import SendReport
 if TYPE_CHECKING:
     import torch
 
-    from unisono.loop.batches import Batches
-    from unisono.loop.epochs import Epochs
-    from unisono.loop.sharing import Sharing
-    from unisono.loop.stepping import SharedOptimizer
+    from unisono.loop.batches import Batches, Epochs
+    from unisono.loop.shared_model import ModelSharing
+    from unisono.loop.shared_optimizer import SharedOptimizer
 
 
 @final
@@ -46,11 +45,12 @@ class World:
         report: Callable[[Any], None] = lambda value: None,
         announce: SendReport | None = None,
     ) -> None:
-        """announce: how the process that started this rank learns of a shared model; see `launch/sharers.py`."""
+        """announce: how the process that started this rank learns of a shared model; see
+        `supervise/loop_supervisor.py`."""
         self.comm, self._announce = comm, announce
         self.report = report
         """Hands a value to the process that started this rank, while the rank goes on; see `unisono.run`."""
-        self._sharing: Sharing | None = None
+        self._sharing: ModelSharing | None = None
         self._closed = False
 
     @property
@@ -84,7 +84,7 @@ class World:
         batch norms see the whole batch instead of a shard; there are as many shards as ranks then, so other numbers of
         ranks give other bits, and the death of a rank ends the run.
         """
-        from unisono.loop.sharing import Sharing, Terms
+        from unisono.loop.shared_model import ModelSharing, SharingOptions
 
         self._check_open("share")
         if self._sharing is not None:
@@ -101,7 +101,9 @@ class World:
                 hint="leave shards out, which gives each rank one; `unisono train --sync-batchnorm` takes any number",
             )
         count = shards or (self.size if sync_batchnorm else max(8, self.size))
-        self._sharing = Sharing(self.comm, model, optimizer, Terms(count, clip, sync_batchnorm), self._announce)
+        self._sharing = ModelSharing(
+            self.comm, model, optimizer, SharingOptions(count, clip, sync_batchnorm), self._announce
+        )
         return model, self._sharing.optimizer
 
     def epochs(self, count: int) -> "Epochs":
@@ -110,7 +112,7 @@ class World:
         A program that goes on from a snapshot of `unisono.keep` begins with the epoch that the snapshot was made in.
         Nothing of those before it runs again; of this one, all but the batches that are done.
         """
-        from unisono.loop.epochs import Epochs
+        from unisono.loop.batches import Epochs
 
         self._check_open("epochs")
         sharing = self._need_sharing("epochs")
@@ -133,7 +135,7 @@ class World:
         batch_size: of all ranks together. workers: processes that make the items of a dataset, for each rank. Going
         through them again goes on with the next epoch, shuffled anew.
         """
-        from unisono.data.shards import Plan
+        from unisono.data.shards import ShardPlan
         from unisono.loop.batches import Batches
         from unisono.loop.samples import open_samples
 
@@ -149,7 +151,7 @@ class World:
                 hint="use a larger batch_size, or fewer ranks",
             )
         batch = batch_size if drop_last else min(batch_size, len(samples))
-        plan = Plan(len(samples), batch, min(sharing.shards, batch_size), seed, drop_last)
+        plan = ShardPlan(len(samples), batch, min(sharing.shards, batch_size), seed, drop_last)
         return Batches(sharing, samples, plan, epochs, shuffle)
 
     def backward(self, loss: "torch.Tensor", weight: float | None = None) -> None:
@@ -163,7 +165,7 @@ class World:
             raise UserError("world.backward outside a batch", hint="for x, y in batch: world.backward(loss)")
         sharing.batch.backward(loss, weight)
 
-    def _need_sharing(self, what: str) -> "Sharing":
+    def _need_sharing(self, what: str) -> "ModelSharing":
         if self._sharing is None:
             raise UserError(f"world.{what} before world.share", hint="model, optimizer = world.share(model, optimizer)")
         return self._sharing
@@ -173,7 +175,7 @@ class World:
             raise UserError(f"world.{what} after the world was closed", hint="use it inside `with unisono.join()`")
 
     @property
-    def sharing(self) -> "Sharing":
+    def sharing(self) -> "ModelSharing":
         """What `share` made: for those who build on it, such as `unisono.keep`."""
         return self._need_sharing("sharing")
 
@@ -193,8 +195,8 @@ class World:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is not None and not isinstance(error, AskedToEnd):  # then all leave together
-            self.comm.desert(error)
-        catching_up = self._sharing is not None and self._sharing.attendant.catching_up
+            self.comm.abort_peers(error)
+        catching_up = self._sharing is not None and self._sharing.callbacks.catching_up
         self.close()
         if catching_up and isinstance(error, NameError):
             raise UserError(

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from unisono.arena import protocol
 from unisono.arena.arena import Arena, begin
-from unisono.arena.layout import Sections
-from unisono.arena.protocol import COMMIT, READY, View
-from unisono.arena.segment import Segment
+from unisono.arena.membership import protocol
+from unisono.arena.membership.protocol import COMMIT, READY, View
+from unisono.arena.memory.layout import Sections
+from unisono.arena.memory.segment import Segment
 
 
 class Numbers:

@@ -16,8 +16,8 @@ from support.arena.paused_memory import PausedMemory
 from support.arena.scheduler import KILL, Action, Scheduler
 from support.arena.schedules import SETTINGS, Bounds, every, some
 from support.arena.supervised_run import Found, Setting
-from unisono.arena import protocol
-from unisono.arena.protocol import COMMIT, READY, View
+from unisono.arena.membership import protocol
+from unisono.arena.membership.protocol import COMMIT, READY, View
 
 setting_of = cache(lambda name: SETTINGS[name]())
 
@@ -95,7 +95,7 @@ def test_buffers_that_were_not_kept_are_missed_when_nobody_is_left():
         assert "given up after round 0, and the buffers" in next(found.fault for found in runs if found.fault)
 
 
-def test_a_courier_that_does_not_look_whether_somebody_joined_is_found():
+def test_a_exchanger_that_does_not_look_whether_somebody_joined_is_found():
     """It is delayed when it has read who is a member, and is about to look at their flags."""
     setting = setting_of("2 machines")
     flags = [protocol.line(slot) for slot in range(setting.ranks)]

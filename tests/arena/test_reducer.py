@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import unisono
-from unisono.comm.node import make_reducer
+from unisono.comm.topology.node import make_reducer
 from unisono.errors import CommError, CommTimeout, Mismatch
 
 

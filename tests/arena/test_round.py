@@ -6,9 +6,9 @@ from collections.abc import Iterator
 import pytest
 
 from support.arena.acting_words import Acting, member_of, supervise
-from unisono.arena import protocol
-from unisono.arena.member import Member, MembershipChanged
-from unisono.arena.protocol import COMMIT, READY, View, pack
+from unisono.arena.membership import protocol
+from unisono.arena.membership.member import Member, MembershipChanged
+from unisono.arena.membership.protocol import COMMIT, READY, View, pack
 from unisono.arena.round import Round
 
 

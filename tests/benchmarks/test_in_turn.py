@@ -6,8 +6,8 @@ from in_turn import train_in_turn
 from unisono.errors import UnisonoError
 from unisono.messages.reports import EpochRecord
 from unisono.recipe import Recipe
-from unisono.train.job import prepare
-from unisono.train.team import Places, Team
+from unisono.runs.supervised_run import RunPlaces, SupervisedRun
+from unisono.training.job import prepare
 
 RECIPE = {"model": "mlp:16", "strategy": "async", "ranks": 4, "masters": 1, "batch_size": 32, "epochs": 2, "lr": 0.5}
 
@@ -16,7 +16,7 @@ RECIPE = {"model": "mlp:16", "strategy": "async", "ranks": 4, "masters": 1, "bat
 def test_weights_accuracy_and_staleness_are_those_of_real_ranks(rule):
     job = prepare(Recipe.from_options(order="round-robin", staleness_rule=rule, optimizer="sgd", **RECIPE))
     records = []
-    outcome = Team(job, Places()).train(lambda rank, value: records.append(value))
+    outcome = SupervisedRun(job, RunPlaces()).train(lambda rank, value: records.append(value))
     real = next(found for found in outcome.results.values() if "weights_sha256" in found)
     alone = train_in_turn(job)
     assert (alone.weights_sha256, alone.accuracy) == (real["weights_sha256"], pytest.approx(real["test_accuracy"]))

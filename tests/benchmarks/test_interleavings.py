@@ -7,7 +7,7 @@ import sys
 import interleavings
 import pytest
 
-from unisono.arena.undo import Undo
+from unisono.arena.membership.undo import Undo
 
 
 @pytest.fixture

@@ -130,10 +130,10 @@ def test_a_run_that_does_not_end_is_a_finding(tmp_path, monkeypatch):
 
 
 def tally_of(*verdicts: str) -> dict[str, Tally]:
-    tally = Tally("torch", 2)
+    totals = Tally("torch", 2)
     for verdict in verdicts:
-        tally.add(Result("torch-1", verdict, "a batch of 7 for 8 ranks", Counter({RANKS: 2, DEATH: 1})))
-    return {"torch": tally}
+        totals.add(Result("torch-1", verdict, "a batch of 7 for 8 ranks", Counter({RANKS: 2, DEATH: 1})))
+    return {"torch": totals}
 
 
 def test_all_is_well_if_as_many_as_wanted_ended_equal(capsys):

@@ -10,7 +10,7 @@ from support.cli.train_command import COMMAND, summary_of
 from support.cli.train_command import train as train_any
 from unisono.errors import RankFailed, UserError
 from unisono.launch.commands import mpirun
-from unisono.launch.environments import mpi_environment
+from unisono.launch.environment import mpi_environment
 from unisono.recipe import Recipe
 from unisono.runs.failures import fail_of
 from unisono.runs.start import refuse_faults

@@ -13,8 +13,8 @@ import pytest
 
 from support.cli.edited_network import OPTIONS, REFUSAL, machines
 from support.ports import free_port
-from unisono.comm.route import no_answer
-from unisono.launch.environments import child_environment
+from unisono.comm.topology.addresses import no_answer
+from unisono.launch.environment import child_environment
 
 pytestmark = [
     pytest.mark.skipif(not find_spec("torch"), reason="torch is not installed"),

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from support.cli.forked_command import forked
-from unisono.report.page.document import sections_of
-from unisono.report.run import load as load_run
+from unisono.report.html.document import sections_of
+from unisono.report.run.load import load as load_run
 
 
 def compare(*arguments: str, cwd: Path) -> subprocess.CompletedProcess:

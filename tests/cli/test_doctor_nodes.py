@@ -9,7 +9,7 @@ import pytest
 
 from support.ports import free_port
 from unisono.launch.commands import find_program, mpirun
-from unisono.launch.environments import child_environment, mpi_environment
+from unisono.launch.environment import child_environment, mpi_environment
 
 DOCTOR = [sys.executable, "-m", "unisono", "doctor", "--nodes"]
 with_mpi = pytest.mark.skipif(
@@ -19,7 +19,7 @@ with_torch = pytest.mark.skipif(not find_spec("torch"), reason="torch is not ins
 
 
 UNHURRIED = """
-from unisono.doctor.nodes import visit
+from unisono.doctor.machines import pairwise_test as visit
 visit.PATIENCE_S = visit._ARRIVING_S = visit._TURN_S = 30.0
 from unisono.cli.main import main
 main()
@@ -45,7 +45,7 @@ def test_under_mpirun():
 
 STOPPED = """
 import os, signal, sys
-from unisono.doctor.nodes import visit
+from unisono.doctor.machines import pairwise_test as visit
 if os.environ["OMPI_COMM_WORLD_RANK"] == "1":
     visit.follow = lambda *given: os.kill(os.getpid(), signal.SIGSTOP)
 visit.PATIENCE_S, visit._ARRIVING_S = 1.0, 2.0

@@ -16,13 +16,13 @@ import pytest
 import unisono
 from support.cli import forked_command
 from support.cli.forked_command import forked
-from unisono.launch.supervisor import Supervisor
 from unisono.recipe import Recipe
-from unisono.train import unwatched
-from unisono.train.job import prepare
-from unisono.train.team import Places
-from unisono.train.unwatched import train_unwatched
-from unisono.train.weights import load, verify
+from unisono.runs import launched_run
+from unisono.runs.launched_run import train_launched
+from unisono.runs.supervised_run import RunPlaces
+from unisono.storage.weights import load, verify
+from unisono.supervise.supervisor import Supervisor
+from unisono.training.job import prepare
 from unisono.world import World
 
 pytestmark = pytest.mark.usefixtures("no_price")
@@ -113,17 +113,17 @@ def test_ranks_of_other_launchers_that_have_finished_are_not_disturbed(options, 
         model="mlp:7", data="synthetic:classes=5,rows=101,features=13,test_rows=29", batch_size=24, epochs=2, ranks=2,
         snapshot_every="1epochs", **options,
     )  # fmt: skip
-    job, real = prepare(recipe), unwatched.walk_through
+    job, real = prepare(recipe), launched_run.walk_through
 
     def walk(*given: Any) -> dict[str, Any]:
         found = real(*given)
         Sender(0, tmp_path / str(id(given))).start()
         return found
 
-    monkeypatch.setattr(unwatched, "walk_through", walk)
+    monkeypatch.setattr(launched_run, "walk_through", walk)
 
     def work(world: World) -> str:
-        found = train_unwatched(world, job, Places(snapshots=tmp_path / "snapshots"))
+        found = train_launched(world, job, RunPlaces(snapshots=tmp_path / "snapshots"))
         sys.settrace(None)
         world.comm.barrier()  # as the command does: nobody leaves before the first one has all that the others know
         return str(found["weights_sha256"])

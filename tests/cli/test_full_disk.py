@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from support.cli.forked_command import forked
-from unisono.train import fallback, weights
-from unisono.train.snapshots.finding import listed
-from unisono.train.weights import load
+from unisono.storage import fallback, weights
+from unisono.storage.snapshots.snapshot import listed
+from unisono.storage.weights import load
 
 RUN = ["--model", "mlp:1013", "--data", "synthetic:classes=5,rows=101,features=13,test_rows=29", "--batch-size", "24"]
 RUN += ["--epochs", "3", "--ranks", "2"]
@@ -108,7 +108,7 @@ def test_a_run_that_is_asked_to_end_leaves_its_snapshot_on_another_disk(expected
 
 
 def halt_after(monkeypatch: pytest.MonkeyPatch, *, epoch: int, step: int) -> None:
-    from unisono.train.trainer import Learner
+    from unisono.training.trainer import Learner
 
     real: Callable[..., None] = Learner.step
 

@@ -15,7 +15,7 @@ import pytest
 
 from unisono.cli.main import app
 from unisono.errors import RESUME_ME, UserError
-from unisono.report.run import load
+from unisono.report.run.load import load
 
 COMMAND = [sys.executable, "-m", "unisono"]
 

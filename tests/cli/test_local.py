@@ -7,7 +7,7 @@ import pytest
 from support.cli.forked_command import forked
 from support.cli.train_command import COMMAND, summary_of, train
 from unisono.launch.commands import mpirun
-from unisono.launch.environments import child_environment, mpi_environment
+from unisono.launch.environment import child_environment, mpi_environment
 
 LOCAL = ["--strategy", "local", "--sync-every", "5", "--dropout", "0.1"]
 

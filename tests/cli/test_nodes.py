@@ -10,7 +10,7 @@ import pytest
 
 import unisono
 from support.ports import free_port
-from unisono.report.page.document import document
+from unisono.report.html.document import document
 
 pytest.importorskip("torch")
 TRAIN = [sys.executable, "-m", "unisono", "train", "--epochs", "1", "--ranks-per-node", "1", "--num-nodes", "2"]

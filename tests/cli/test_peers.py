@@ -11,7 +11,7 @@ from support.cli.train_command import COMMAND, summary_of
 from support.cli.train_command import train as train_any
 from support.paths import QUIET_END
 from unisono.errors import UserError
-from unisono.launch.environments import child_environment, torch_variables
+from unisono.launch.environment import child_environment, torch_variables
 from unisono.launch.placement import Placement
 from unisono.recipe.reading import load
 

@@ -10,8 +10,8 @@ import pytest
 from support.cli.forked_command import forked
 from support.report.made_run import make
 from unisono.cli.main import app
-from unisono.report.page.document import sections_of
-from unisono.report.run import load as load_run
+from unisono.report.html.document import sections_of
+from unisono.report.run.load import load as load_run
 from unisono.study.process import read_summary
 
 

@@ -12,8 +12,8 @@ from unisono.cli.main import app
 from unisono.errors import UnisonoError
 from unisono.measure.profile import study
 from unisono.recipe import Recipe
-from unisono.report.page.document import sections_of
-from unisono.report.run import load as load_run
+from unisono.report.html.document import sections_of
+from unisono.report.run.load import load as load_run
 
 
 def unisono(*words, cwd):

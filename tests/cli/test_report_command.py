@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from unisono.errors import UserError
-from unisono.report.page.report_file import check
+from unisono.report.html.report_file import check
 
 COMMAND = [sys.executable, "-m", "unisono"]
 

@@ -11,8 +11,8 @@ import psutil
 import pytest
 
 from support.cli.forked_command import forked
-from unisono.report.page.document import sections_of
-from unisono.report.run import load as load_run
+from unisono.report.html.document import sections_of
+from unisono.report.run.load import load as load_run
 
 COMMAND = [sys.executable, "-m", "unisono", "scale"]
 SMALL = ["--epochs", "1", "--grid", "1x1,1x2", "--repeat", "1"]

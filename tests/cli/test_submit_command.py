@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from support.cli.forked_command import forked
+from unisono.cli.common.submission import Submission
 from unisono.cli.main import app
-from unisono.cli.submission import Submission
 from unisono.errors import UnisonoError
 from unisono.launch.slurm.options import JobOptions
 

@@ -10,10 +10,10 @@ import pytest
 
 from unisono.cli.main import app
 from unisono.errors import Interrupted, UnisonoError, UserError
-from unisono.measure.tune import tuning
+from unisono.measure.tune import search
 from unisono.recipe.reading import load
-from unisono.report.page.document import sections_of
-from unisono.report.run import load as load_run
+from unisono.report.html.document import sections_of
+from unisono.report.run.load import load as load_run
 
 
 def unisono(*words, cwd):
@@ -86,7 +86,7 @@ def test_an_interruption_shows_what_was_tried_and_the_same_command_goes_on(tmp_p
         found |= {"joules_per_sample": None, "samples_per_s": 100.0 * cell.recipe.ranks.count}
         return {"status": "finished", "reason": "", "exit_code": 0, **found}
 
-    monkeypatch.setattr(tuning, "run_trial", run_trial)
+    monkeypatch.setattr(search, "run_trial", run_trial)
     monkeypatch.chdir(tmp_path)
     command = ["tune", "--ranks", "1,2", "--threads", "1", "--out", "o"]
     with pytest.raises(Interrupted, match="what was finished is kept in o\nHINT: the same command goes on") as caught:
@@ -118,7 +118,7 @@ def test_what_was_found_is_written_only_if_it_was_compared(tmp_path, monkeypatch
         words = ["tune", "--ranks", ranks, "--threads", "1", "--seconds", seconds, "--out", out]
         app(words, exit_on_error=False, result_action="return_value")
 
-    monkeypatch.setattr(tuning, "_tried", tried)
+    monkeypatch.setattr(search, "_tried", tried)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UnisonoError, match="before two settings were measured: tuned") as caught:
         go_on("1,2,4", "60", "o")

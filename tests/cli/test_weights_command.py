@@ -20,11 +20,11 @@ from rich.console import Console
 
 from unisono.cli.main import app
 from unisono.cli.weights import lines_of, table
-from unisono.data.scaling import Normalisation
+from unisono.data.normalisation import Normalisation
 from unisono.data.sources import load as load_data
 from unisono.recipe import Recipe
-from unisono.train.model_card import ModelCard
-from unisono.train.weights import Weights, load, read, save
+from unisono.storage.model_card import ModelCard
+from unisono.storage.weights import Weights, load, read, save
 
 COMMAND = [sys.executable, "-m", "unisono"]
 DOCS = Path(__file__).parents[2] / "docs" / "use-what-you-trained.md"

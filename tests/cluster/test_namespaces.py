@@ -12,10 +12,10 @@ import pytest
 from support.cluster.namespaces import REASON, Net, ends
 from support.needs import needs_mpi, needs_torch
 from support.paths import worker
-from unisono.launch.environments import child_environment
+from unisono.launch.environment import child_environment
 from unisono.recipe import Recipe
 from unisono.runs.course import run_recipe
-from unisono.train.resuming import recipe_of
+from unisono.storage.resume import recipe_of
 
 pytestmark = [pytest.mark.skipif(bool(REASON), reason=REASON), pytest.mark.timeout(300)]
 

@@ -17,10 +17,10 @@ import pytest
 
 from support.cluster.namespaces import REASON, Net, ends
 from support.needs import needs_torch
-from unisono.launch.environments import child_environment
+from unisono.launch.environment import child_environment
 from unisono.recipe import Recipe
 from unisono.runs.course import run_recipe
-from unisono.train.resuming import recipe_of
+from unisono.storage.resume import recipe_of
 
 pytestmark = [
     pytest.mark.skipif(bool(REASON), reason=REASON),
@@ -81,7 +81,7 @@ def expected(tmp_path_factory) -> dict[int, str]:
 
 
 def ranks_of(job: subprocess.Popen[str]) -> list[psutil.Process]:
-    """The ranks that a machine's supervisor forked, by age; its courier is the oldest child, and no rank."""
+    """The ranks that a machine's supervisor forked, by age; its exchanger is the oldest child, and no rank."""
     supervisor = next(
         process
         for process in [*psutil.Process(job.pid).children(recursive=True), psutil.Process(job.pid)]

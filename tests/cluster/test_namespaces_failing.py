@@ -12,8 +12,8 @@ import pytest
 from support.cluster.namespaces import REASON, Net, ends
 from support.needs import needs_mpi, needs_torch
 from support.paths import worker
-from unisono.launch.environments import child_environment
-from unisono.train.snapshots.finding import listed
+from unisono.launch.environment import child_environment
+from unisono.storage.snapshots.snapshot import listed
 
 pytestmark = [
     pytest.mark.skipif(bool(REASON), reason=REASON),
@@ -57,7 +57,7 @@ def test_a_step_that_ends_rank_after_rank_on_one_machine_is_saved_on_the_first_a
     assert len(listed(tmp_path / "run" / "snapshots")) == 1
 
 
-def test_an_exception_of_a_rank_that_is_no_courier_ends_the_ranks_of_all_machines_with_it(tmp_path):
+def test_an_exception_of_a_rank_that_is_no_exchanger_ends_the_ranks_of_all_machines_with_it(tmp_path):
     places = [(0, 0, 1), (1, 0, 2), (1, 1, 2)]  # node, local rank, ranks of the node
     with Net(2) as net:
         jobs = [

@@ -36,17 +36,17 @@ def mpich(tmp_path_factory) -> str:
 
 
 def test_ranks_of_srun_on_two_nodes(slurm, mpich, tmp_path):
-    desk = Desk(slurm, tmp_path)
+    mailbox = Desk(slurm, tmp_path)
     train = [sys.executable, "-m", "unisono", "train", "--epochs", "1", "--out", "run"]
     variables = {"MPI4PY_LIBMPI": mpich}
     srun = ["srun", "-N2", "-n2", "--mpi=pmi2", "timeout", str(TRY_S), *train]
     for _ in range(TRIES):
-        told = slurm.call(srun, cwd=desk.place, environment=variables)
+        told = slurm.call(srun, cwd=mailbox.place, environment=variables)
         if not told.returncode or CUT_SHORT not in told.stderr:
             break
     assert told.returncode == 0, told.stderr
     alone = run_recipe(RECIPE.with_options(ranks=1, out=str(tmp_path / "alone")))
-    summary = desk.summary("run")
+    summary = mailbox.summary("run")
     assert (summary["ranks"], summary["nodes"], summary["transport"]) == (2, 2, "mpi")
     assert summary["weights_sha256"] == alone["weights_sha256"]
 

@@ -13,20 +13,20 @@ JOBS = ["--slurm", "--mem", "500M", "--poll-s", "0.2", "--repeat", "1"]
 
 
 @pytest.fixture
-def desk(slurm, tmp_path) -> Desk:
+def mailbox(slurm, tmp_path) -> Desk:
     return Desk(slurm, tmp_path)
 
 
 @pytest.mark.timeout(240)
 @pytest.mark.skipif(not can_start("srun"), reason="mpi4py, mpirun or MPI's library is not installed")
-def test_a_grid_of_nodes_and_ranks(desk, tmp_path):
-    code, out, err = desk.unisono("scale", "--epochs", "1", "--grid", "1x1,2x1", "--out", "study", *JOBS)
+def test_a_grid_of_nodes_and_ranks(mailbox, tmp_path):
+    code, out, err = mailbox.unisono("scale", "--epochs", "1", "--grid", "1x1,2x1", "--out", "study", *JOBS)
     assert code == 0, err
-    rows = json.loads((desk.place / "study" / "scale.json").read_text())
+    rows = json.loads((mailbox.place / "study" / "scale.json").read_text())
     assert [(row["grid"], row["world"], row["same_bits"]) for row in rows] == [("1x1", 1, True), ("2x1", 2, True)]
     alone = run_recipe(Recipe.from_options(epochs=1, ranks=1, out=str(tmp_path / "alone")))
     assert {row["weights_sha256"] for row in rows} == {alone["weights_sha256"]}
-    lines = (desk.place / "study" / "cells.jsonl").read_text().splitlines()
+    lines = (mailbox.place / "study" / "cells.jsonl").read_text().splitlines()
     nodes = [json.loads(line)["summary"]["nodes"] for line in lines]
     assert nodes == [1, 2]
     assert "Bits: one weights_sha256 in all 2 runs" in out
@@ -34,13 +34,13 @@ def test_a_grid_of_nodes_and_ranks(desk, tmp_path):
 
 @pytest.mark.timeout(240)
 @pytest.mark.skipif(not can_start("torchrun"), reason="torch is not installed")
-def test_strategies_on_layouts_and_a_cell_that_fails(desk):
+def test_strategies_on_layouts_and_a_cell_that_fails(mailbox):
     """As the recipe r4 is compared: a batch per rank, every strategy on every layout. Here one layout is too large."""
     over = ["--over", "strategy=ddp", "--grid", "2x1,3x1", "--launcher", "torchrun"]
     small = ["r4", "--epochs", "1", "--data", "synthetic:classes=4,rows=500,features=16", "--out", "study"]
-    code, out, err = desk.unisono("compare", *small, *over, *JOBS)
+    code, out, err = mailbox.unisono("compare", *small, *over, *JOBS)
     assert code == 0, err
-    rows = json.loads((desk.place / "study" / "compare.json").read_text())
+    rows = json.loads((mailbox.place / "study" / "compare.json").read_text())
     assert [(row["strategy"], row["grid"]) for row in rows] == [
         ("ddp", "2x1"),
         ("ddp", "3x1"),
@@ -55,17 +55,17 @@ def test_strategies_on_layouts_and_a_cell_that_fails(desk):
 
 
 @pytest.mark.skipif(not can_start("srun"), reason="mpi4py, mpirun or MPI's library is not installed")
-def test_the_doctor_as_tasks_of_a_step(desk):
+def test_the_doctor_as_tasks_of_a_step(mailbox):
     doctor = [sys.executable, "-m", "unisono", "doctor", "--nodes"]
-    told = desk.slurm.call(["srun", "-N2", "-n2", "--mpi=pmix", *doctor], cwd=desk.place)
+    told = mailbox.slurm.call(["srun", "-N2", "-n2", "--mpi=pmix", *doctor], cwd=mailbox.place)
     assert told.returncode == 0, told.stderr
     assert "ok       ranks             2 over mpi: 0 on n1, 1 on n2" in told.stdout
     assert "All 2 ranks on 2 nodes reach each other over mpi, between nodes in " in told.stdout
 
 
 @pytest.mark.skipif(not can_start("torchrun"), reason="torch is not installed")
-def test_the_doctor_without_mpi(desk):
+def test_the_doctor_without_mpi(mailbox):
     doctor = [sys.executable, "-m", "unisono", "doctor", "--nodes", "--transport", "gloo"]
-    told = desk.slurm.call(["srun", "-N2", "-n2", *doctor], cwd=desk.place)
+    told = mailbox.slurm.call(["srun", "-N2", "-n2", *doctor], cwd=mailbox.place)
     assert told.returncode == 0, told.stderr
     assert "2 over gloo: 0 on n1 (10.9.0.1), 1 on n2 (10.9.0.2)" in told.stdout

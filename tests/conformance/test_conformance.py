@@ -17,11 +17,11 @@ from support.comm.conformance_checks import CHECKS
 from support.paths import IMPORTS, worker
 from support.ports import free_port
 from support.workers.conformance import MARK, TIMEOUT_S, run_checks
-from unisono.comm.authentication import Secret
-from unisono.comm.roll_call import Join
 from unisono.comm.serial import SerialCommunicator
+from unisono.comm.topology.authentication import Secret
+from unisono.comm.topology.rendezvous import RendezvousOptions
 from unisono.launch.commands import mpirun
-from unisono.launch.environments import child_environment, mpi_environment
+from unisono.launch.environment import child_environment, mpi_environment
 
 WORKER = worker("conformance")[1]
 SIZES = {"shm": [1, 2, 3, 4, 5], "mpi": [1, 2, 3, 5], "gloo": [1, 2, 3, 4]}
@@ -31,10 +31,10 @@ TORCHRUN_SIZE = 3
 
 
 def forked_over_gloo(size: int) -> dict[str, str]:
-    from unisono.comm.torch_dist import world  # torch, once for all ranks
+    from unisono.comm.gloo.communicator import world  # torch, once for all ranks
 
     address = f"127.0.0.1:{free_port()}"
-    join = Join("127.0.0.1", timeout_s=TIMEOUT_S, secret=Secret(b"known to all ranks", "this test"))
+    join = RendezvousOptions("127.0.0.1", timeout_s=TIMEOUT_S, secret=Secret(b"known to all ranks", "this test"))
 
     def work(forked: unisono.World) -> dict[str, str]:
         with world(forked.rank, size, address, timeout_s=TIMEOUT_S, join=join) as comm:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unisono.data.loader import Loader
-from unisono.data.shards import Plan
+from unisono.data.shards import ShardPlan
 
 
 @given(
@@ -16,7 +16,7 @@ from unisono.data.shards import Plan
     targets=st.sampled_from([(), (1,), (3,)]),
 )
 def test_shards_are_the_plans_and_begin_on_borders(samples, batch, shards, features, targets):
-    plan = Plan(samples, batch, shards, seed=1)
+    plan = ShardPlan(samples, batch, shards, seed=1)
     x = np.arange(samples * features, dtype=np.float32).reshape(samples, features)
     y = np.arange(samples * max(1, sum(targets)), dtype=np.float32 if targets else np.int64).reshape(samples, *targets)
     loader, order = Loader(plan, x, y), plan.order(0)
@@ -37,7 +37,7 @@ def test_shards_are_the_plans_and_begin_on_borders(samples, batch, shards, featu
 
 
 def test_the_same_memory_is_filled_again():
-    plan = Plan(26, 8, 3, seed=1)
+    plan = ShardPlan(26, 8, 3, seed=1)
     loader = Loader(plan, np.ones((26, 13), np.float32), np.zeros(26, np.int64))
     first, again = (loader.groups(plan.order(0), step, range(2))[0] for step in (0, 1))
     assert first.x is again.x

@@ -3,12 +3,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unisono.data.shards import Plan, blocks, shards_of_rank
+from unisono.data.shards import ShardPlan, blocks, shards_of_rank
 from unisono.errors import UserError
 
 sizes = st.integers(1, 200)
 plans = st.builds(
-    Plan,
+    ShardPlan,
     samples=st.integers(1, 300),
     batch=st.one_of(st.just("full"), st.integers(1, 320)),
     shards=st.integers(1, 20),
@@ -54,9 +54,9 @@ def test_samples_that_stay_as_they_are_need_no_order(plan, data):
 def test_drop_last_leaves_whole_batches_only(samples, batch, shards):
     if batch > samples:
         with pytest.raises(UserError, match="leaves no step"):
-            Plan(samples, batch, shards, 0, drop_last=True)
+            ShardPlan(samples, batch, shards, 0, drop_last=True)
         return
-    plan = Plan(samples, batch, shards, 0, drop_last=True)
+    plan = ShardPlan(samples, batch, shards, 0, drop_last=True)
     assert plan.steps_per_epoch == samples // batch
     assert {plan.batch_samples(step) for step in range(plan.steps_per_epoch)} == {batch}
 
@@ -80,7 +80,7 @@ def test_blocks_cover_everything_once(samples, block, size):
 
 
 def test_the_example_of_the_design():
-    plan = Plan(samples=100, batch=32, shards=8, seed=1)
+    plan = ShardPlan(samples=100, batch=32, shards=8, seed=1)
     assert (plan.shard_size, plan.steps_per_epoch) == (4, 4)
     assert [plan.batch_samples(step) for step in range(4)] == [32, 32, 32, 4]
     assert [plan.shard_samples(3, shard) for shard in range(8)] == [4, 0, 0, 0, 0, 0, 0, 0]
@@ -88,16 +88,16 @@ def test_the_example_of_the_design():
 
 
 def test_full_is_one_step_of_all_samples():
-    plan = Plan(samples=10, batch="full", shards=4, seed=0)
+    plan = ShardPlan(samples=10, batch="full", shards=4, seed=0)
     assert (plan.global_batch, plan.steps_per_epoch, plan.shard_size) == (10, 1, 3)
     assert [plan.shard_samples(0, shard) for shard in range(4)] == [3, 3, 3, 1]
 
 
 def test_every_epoch_and_seed_has_its_own_order_and_keeps_it():
-    plan = Plan(samples=50, batch=7, shards=2, seed=3)
-    orders = [plan.order(epoch) for epoch in range(4)] + [Plan(50, 7, 2, seed=4).order(0)]
+    plan = ShardPlan(samples=50, batch=7, shards=2, seed=3)
+    orders = [plan.order(epoch) for epoch in range(4)] + [ShardPlan(50, 7, 2, seed=4).order(0)]
     assert len({order.tobytes() for order in orders}) == 5
-    assert np.array_equal(plan.order(2), Plan(50, 9, 5, seed=3).order(2))
+    assert np.array_equal(plan.order(2), ShardPlan(50, 9, 5, seed=3).order(2))
     assert orders[0].dtype == np.int64
 
 
@@ -112,11 +112,11 @@ def test_every_epoch_and_seed_has_its_own_order_and_keeps_it():
 )
 def test_impossible_plans_are_refused(values, message):
     with pytest.raises(UserError, match=message):
-        Plan(*values)
+        ShardPlan(*values)
 
 
 def test_places_outside_are_refused():
-    plan = Plan(10, 4, 2, 0)
+    plan = ShardPlan(10, 4, 2, 0)
     for call in (
         lambda: plan.batch_samples(3),
         lambda: plan.shard_samples(-1, 0),

@@ -8,11 +8,11 @@ import unisono
 from unisono.data.dataset import Dataset
 from unisono.data.loader import Loader
 from unisono.data.options import DataOptions
-from unisono.data.prepare import prepare
+from unisono.data.preparation import prepare
 from unisono.data.raw import Raw
 from unisono.data.sentences import sentences
-from unisono.data.shards import Plan
-from unisono.data.sharing import load_once
+from unisono.data.shards import ShardPlan
+from unisono.data.shared_copy import load_once
 from unisono.data.sources import load
 from unisono.data.text import TextOptions, vocabulary, windows
 from unisono.errors import UserError
@@ -187,7 +187,7 @@ def test_a_function_may_return_a_dataset_of_tokens(tmp_path, corpus):
 
 
 def test_a_dataset_of_whole_numbers_with_labels_is_no_text():
-    from unisono.data.own import _from_dataset
+    from unisono.data.user_data import _from_dataset
 
     x, y = np.arange(6).reshape(6, 1), np.arange(6).reshape(6, 1) % 3
     dataset = prepare(_from_dataset("mine", Dataset("mine", x, y, x[:0], y[:0], x, y, 3, (1,))), DataOptions())
@@ -210,7 +210,7 @@ def test_ranks_share_tokens(corpus, size):
 
 def test_the_loader_deals_tokens(corpus):
     dataset = load(f"{corpus}:context=4")
-    plan = Plan(len(dataset.train_x), 8, 4, seed=0)
+    plan = ShardPlan(len(dataset.train_x), 8, 4, seed=0)
     order = plan.order(0)
     (group,) = Loader(plan, dataset.train_x, dataset.train_y).groups(order, 1, range(1, 4))
     assert group.x.shape == group.y.shape == (3, 2, 4)

@@ -3,7 +3,7 @@
 import pytest
 
 from support.energy.counters import Clock, FakeNvml, make_zone, set_energy
-from unisono.energy.meter import IDLE_S, Counters, Meter, Reading, together
+from unisono.energy.meter import IDLE_S, Counters, Meter, Reading, sum_readings
 from unisono.energy.nvml import find_gpus
 from unisono.energy.rapl import find_zones
 
@@ -57,16 +57,16 @@ def test_without_anything_it_is_none():
 
 def test_nodes_are_added_and_one_unknown_makes_all_unknown():
     one, other = Reading(100.0, "rapl", 10.0, idle_w=5.0), Reading(50.0, "nvml", 12.0, note="how")
-    both = together([one, other])
+    both = sum_readings([one, other])
     assert both == Reading(150.0, "rapl+nvml", 12.0, note="how")
-    assert together([one, one]).idle_j == pytest.approx(100.0)
-    unknown = together([one, Reading(None, "none", 3.0)])
+    assert sum_readings([one, one]).idle_j == pytest.approx(100.0)
+    unknown = sum_readings([one, Reading(None, "none", 3.0)])
     assert (unknown.joules, unknown.source) == (None, "none")
-    assert together([one]) is one
+    assert sum_readings([one]) is one
 
 
 def test_counters_and_estimates_are_not_added():
-    both = together([Reading(100.0, "rapl", 10.0, idle_w=5.0), Reading(50.0, "estimate", 12.0, note="6 s x 8 W")])
+    both = sum_readings([Reading(100.0, "rapl", 10.0, idle_w=5.0), Reading(50.0, "estimate", 12.0, note="6 s x 8 W")])
     assert (both.joules, both.source, both.seconds) == (None, "none", 12.0)
     assert both.note.endswith("are not added up: 100.0 J rapl, 50.0 J estimate")
-    assert together([Reading(100.0, "rapl", 1.0), Reading(50.0, "rapl+nvml", 1.0)]).source == "rapl+nvml"
+    assert sum_readings([Reading(100.0, "rapl", 1.0), Reading(50.0, "rapl+nvml", 1.0)]).source == "rapl+nvml"

@@ -6,4 +6,4 @@ import pytest
 @pytest.fixture
 def few_cores(monkeypatch) -> None:
     """So that masters do their work themselves, whatever the machine; `lend` is for the others."""
-    monkeypatch.setattr("unisono.strategies.asynchronous.arena.usable_cores", lambda: 0)
+    monkeypatch.setattr("unisono.strategies.asynchronous.arena.strategy.usable_cores", lambda: 0)

@@ -11,12 +11,12 @@ import pytest
 from support.faults.async_runs import PUSHES, RECIPE, Knife, deaths, lend, run
 from support.strategies.async_reference import in_turn, reference
 from unisono.optim.base import Optimizer
-from unisono.strategies.asynchronous.applying import Applying
-from unisono.strategies.asynchronous.clerk import HELLO, PUSH
-from unisono.strategies.asynchronous.desk import Desk
-from unisono.strategies.asynchronous.part import Part
-from unisono.strategies.asynchronous.worker import Worker
-from unisono.train.job import prepare
+from unisono.strategies.asynchronous.arena.arena_sequencer import ArenaSequencer
+from unisono.strategies.asynchronous.arena.parameter_shard import ParameterShard
+from unisono.strategies.asynchronous.arena.worker import Worker
+from unisono.strategies.asynchronous.push_update import PushUpdate
+from unisono.strategies.asynchronous.sequencer import HELLO, PUSH
+from unisono.training.job import prepare
 
 pytestmark = pytest.mark.usefixtures("no_price", "few_cores")
 
@@ -32,10 +32,10 @@ def spoil_new(entry: Any, gradient: Any, places: Any, *rest: Any) -> None:
 
 
 MASTER = [
-    pytest.param(Applying, "apply", 7, "before", spoil_new, id="in the middle of an update"),
-    pytest.param(Applying, "apply", 7, "after", lambda *given: None, id="after an update"),
-    pytest.param(Part, "_answer", 6, "before", lambda *given: None, id="before an answer"),
-    pytest.param(Part, "_answer", 6, "after", lambda *given: None, id="after an answer"),
+    pytest.param(PushUpdate, "apply", 7, "before", spoil_new, id="in the middle of an update"),
+    pytest.param(PushUpdate, "apply", 7, "after", lambda *given: None, id="after an update"),
+    pytest.param(ParameterShard, "_answer", 6, "before", lambda *given: None, id="before an answer"),
+    pytest.param(ParameterShard, "_answer", 6, "after", lambda *given: None, id="after an answer"),
 ]
 
 
@@ -63,7 +63,7 @@ def test_an_optimizers_state_is_taken_back_too(monkeypatch, when, rank):
 
 def test_a_worker_that_pushes_twice_in_a_row_has_the_only_copy(monkeypatch):
     recipe = RECIPE.with_options(ranks=2, masters=1)
-    knife = Knife(0, 7, "before", spoil_new).into(monkeypatch, Applying, "apply")
+    knife = Knife(0, 7, "before", spoil_new).into(monkeypatch, PushUpdate, "apply")
     sha256, _, _ = run(recipe)
     assert knife.struck
     assert sha256 == reference(prepare(recipe), [in_turn(PUSHES, 1, 1)])
@@ -71,8 +71,8 @@ def test_a_worker_that_pushes_twice_in_a_row_has_the_only_copy(monkeypatch):
 
 @pytest.mark.parametrize("name", ["_write", "_hand_out", "_keep"])
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_the_death_of_the_clerk_changes_nothing(monkeypatch, name, when):
-    knife = Knife(0, 8, when).into(monkeypatch, Desk, name)
+def test_the_death_of_the_sequencer_changes_nothing(monkeypatch, name, when):
+    knife = Knife(0, 8, when).into(monkeypatch, ArenaSequencer, name)
     sha256, _, _ = run(RECIPE.with_options(deal="dynamic"))
     assert knife.struck
     order = [(2 + push % 3, push) for push in range(PUSHES)]
@@ -80,7 +80,7 @@ def test_the_death_of_the_clerk_changes_nothing(monkeypatch, name, when):
 
 
 def test_all_masters_die_and_a_worker_stands_in(monkeypatch):
-    knives = [Knife(rank, 5, "before").into(monkeypatch, Part, "_answer") for rank in (0, 1)]
+    knives = [Knife(rank, 5, "before").into(monkeypatch, ParameterShard, "_answer") for rank in (0, 1)]
     sha256, _, events = run(RECIPE.with_options(respawn=False))
     assert [knife.struck for knife in knives] == [True, True]
     assert sorted(deaths(events)) == [0, 1]
@@ -109,12 +109,12 @@ def test_the_death_of_a_worker_costs_its_batch_alone(monkeypatch, name, when, re
 
 
 HANDS = [
-    pytest.param(Applying, "apply", 9, spoil_new, id="in the middle of an update"),
-    pytest.param(Part, "_answer", 9, lambda *given: None, id="answering"),
-    pytest.param(Desk, "_write", 5, lambda *given: None, id="writing the log"),
-    pytest.param(Desk, "_hand_out", 5, lambda *given: None, id="handing out batches"),
-    pytest.param(Desk, "_keep", 4, lambda *given: None, id="keeping sums"),
-    pytest.param(Desk, "open", 1, lambda *given: None, id="opening"),
+    pytest.param(PushUpdate, "apply", 9, spoil_new, id="in the middle of an update"),
+    pytest.param(ParameterShard, "_answer", 9, lambda *given: None, id="answering"),
+    pytest.param(ArenaSequencer, "_write", 5, lambda *given: None, id="writing the log"),
+    pytest.param(ArenaSequencer, "_hand_out", 5, lambda *given: None, id="handing out batches"),
+    pytest.param(ArenaSequencer, "_keep", 4, lambda *given: None, id="keeping sums"),
+    pytest.param(ArenaSequencer, "open", 1, lambda *given: None, id="opening"),
 ]
 
 
@@ -135,7 +135,7 @@ def test_a_worker_that_lends_a_hand_dies_with_the_pen(monkeypatch, cls, name, at
 def test_what_it_had_begun_is_taken_back(monkeypatch, rule):
     lend(monkeypatch)
     recipe = RECIPE.with_options(staleness_rule=rule, order="free")
-    knife = Knife(None, 9, "before", spoil_new).into(monkeypatch, Applying, "apply")
+    knife = Knife(None, 9, "before", spoil_new).into(monkeypatch, PushUpdate, "apply")
     sha256, log, _ = run(recipe)
     assert knife.struck
     order = [(entry.rank, entry.batch) for entry in log if entry.kind in (HELLO, PUSH)]
@@ -147,7 +147,7 @@ def test_what_it_had_begun_is_taken_back(monkeypatch, rule):
 def test_who_does_it_changes_nothing(monkeypatch, order, deal, rule):
     recipe, found = RECIPE.with_options(order=order, deal=deal, staleness_rule=rule), set()
     for cores in (1, 64):
-        monkeypatch.setattr("unisono.strategies.asynchronous.arena.usable_cores", lambda cores=cores: cores)
+        monkeypatch.setattr("unisono.strategies.asynchronous.arena.strategy.usable_cores", lambda cores=cores: cores)
         found.add(run(recipe)[0])
     assert len(found) == 1
 
@@ -165,7 +165,7 @@ def test_all_workers_die_and_masters_stand_in(monkeypatch):
 
 def test_the_last_rank_finishes_alone(monkeypatch):
     recipe = RECIPE.with_options(respawn=False, ranks=3, masters=1)
-    Knife(0, 4, "before").into(monkeypatch, Part, "_answer")
+    Knife(0, 4, "before").into(monkeypatch, ParameterShard, "_answer")
     Knife(2, 4, "before").into(monkeypatch, Worker, "_compute")
     _, log, events = run(recipe)
     assert sorted(deaths(events)) == [0, 2]

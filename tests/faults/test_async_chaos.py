@@ -9,12 +9,12 @@ import pytest
 import torment as tormentor
 from torment import KILL, STOP, TWICE, WHILE_STOPPED, Habits, Run, torment
 
-from unisono.arena.waiting import wait_until
+from unisono.arena.sync.waiting import wait_until
 from unisono.messages.reports import EpochRecord
 from unisono.recipe import Recipe
-from unisono.strategies.asynchronous.worker import Worker
-from unisono.train.job import prepare
-from unisono.train.team import Places, Team
+from unisono.runs.supervised_run import RunPlaces, SupervisedRun
+from unisono.strategies.asynchronous.arena.worker import Worker
+from unisono.training.job import prepare
 
 PUSHES, EPOCHS, FAULTS = 400, 2, 6
 RECIPE = Recipe.from_options(
@@ -39,7 +39,7 @@ def work(recipe: Recipe) -> None:
         if isinstance(value, EpochRecord):
             found[value.metrics["epoch"]] = sorted(batch for _, batch, *_ in value.pushes)
 
-    Team(prepare(recipe), Places()).train(hear)
+    SupervisedRun(prepare(recipe), RunPlaces()).train(hear)
     assert found == {epoch: list(range(PUSHES)) for epoch in range(1, EPOCHS + 1)}
 
 
@@ -65,8 +65,8 @@ def wait_for_a_fault(monkeypatch: Any) -> mmap.mmap:
 @pytest.mark.parametrize("options", RUNS, ids=lambda options: "-".join(map(str, options.values())))
 @pytest.mark.parametrize("cores", [0, 64], ids=["masters do it", "workers lend a hand"])
 def test_every_batch_once_whoever_dies_when(monkeypatch, tmp_path, options, cores):
-    monkeypatch.setattr("unisono.strategies.asynchronous.arena.usable_cores", lambda: cores)
-    monkeypatch.setattr("unisono.train.closing.shard_price", lambda *given: 1.0)
+    monkeypatch.setattr("unisono.strategies.asynchronous.arena.strategy.usable_cores", lambda: cores)
+    monkeypatch.setattr("unisono.training.epoch_end.shard_overhead", lambda *given: 1.0)
     recipe = RECIPE.with_options(**options)
     most = FAULTS if recipe.faults.respawn else recipe.ranks.count - 1
     kinds = (KILL, KILL, STOP, TWICE, WHILE_STOPPED) if recipe.faults.respawn else (KILL, STOP)

@@ -14,22 +14,22 @@ import pytest
 
 from support.faults.async_runs import PUSHES, RECIPE, Knife, deaths, lend, run
 from support.strategies.async_reference import reference
-from unisono.arena.pens import Pens
-from unisono.arena.protocol import freezing
-from unisono.arena.waiting import wait_until
+from unisono.arena.membership.protocol import freezing
+from unisono.arena.sync.crash_safe_lock import CrashSafeLock
+from unisono.arena.sync.waiting import wait_until
 from unisono.errors import UserError
 from unisono.messages.reports import EpochRecord
-from unisono.strategies.asynchronous.arena import AsyncArena
-from unisono.strategies.asynchronous.boxes import LEAVING, POSTED
-from unisono.strategies.asynchronous.clerk import DROP, HELLO, PUSH
-from unisono.strategies.asynchronous.desk import Desk
-from unisono.strategies.asynchronous.part import Part
+from unisono.runs.supervised_run import Halted, RunPlaces, SupervisedRun
+from unisono.storage.rundir import RunDirectory
+from unisono.storage.snapshots.snapshot import require_newest
+from unisono.strategies.asynchronous.arena.arena_sequencer import ArenaSequencer
+from unisono.strategies.asynchronous.arena.buffers import LEAVING, POSTED
+from unisono.strategies.asynchronous.arena.parameter_shard import ParameterShard
+from unisono.strategies.asynchronous.arena.strategy import AsyncArena
+from unisono.strategies.asynchronous.arena.worker import Worker
 from unisono.strategies.asynchronous.recordings import OWN
-from unisono.strategies.asynchronous.worker import Worker
-from unisono.train.job import prepare
-from unisono.train.rundir import RunDirectory
-from unisono.train.snapshots.finding import require_newest
-from unisono.train.team import Halted, Places, Team
+from unisono.strategies.asynchronous.sequencer import DROP, HELLO, PUSH
+from unisono.training.job import prepare
 
 pytestmark = pytest.mark.usefixtures("no_price", "few_cores")
 
@@ -52,9 +52,9 @@ def test_a_recorded_order_that_lost_a_worker_is_given_up_for_the_epoch(monkeypat
     assert sha256 == reference(prepare(recipe), [order])
 
 
-def test_a_clerk_dies_while_it_clears_the_sums_of_the_epoch_before(monkeypatch):
+def test_a_sequencer_dies_while_it_clears_the_sums_of_the_epoch_before(monkeypatch):
     """What is not cleared yet is not done."""
-    mark, opened = mmap.mmap(-1, 4096), Desk.open
+    mark, opened = mmap.mmap(-1, 4096), ArenaSequencer.open
 
     class Steps(np.ndarray):
         def __setitem__(self, at, value):
@@ -64,11 +64,11 @@ def test_a_clerk_dies_while_it_clears_the_sums_of_the_epoch_before(monkeypatch):
                 os.kill(os.getpid(), signal.SIGKILL)
             super().__setitem__(at, value)
 
-    def open_with(desk, *given):
-        desk._steps = desk._steps.view(Steps)
-        opened(desk, *given)
+    def open_with(arena_sequencer, *given):
+        arena_sequencer._steps = arena_sequencer._steps.view(Steps)
+        opened(arena_sequencer, *given)
 
-    monkeypatch.setattr(Desk, "open", open_with)
+    monkeypatch.setattr(ArenaSequencer, "open", open_with)
     _, _, events = run(RECIPE.with_options(epochs=2))  # which looks at the second one's batches
     assert mark[0]
     assert deaths(events) == [0]
@@ -80,8 +80,8 @@ def test_who_has_done_its_share_greets_before_it_takes_a_dead_ones(monkeypatch):
 
     def dies_last(worker, *given):
         if worker._slot == 3:
-            boxes = worker._boxes
-            while boxes.ordered(1) < 3 + 2 * mine:  # the others have greeted, and are done
+            async_buffers = worker._async_buffers
+            while async_buffers.ordered(1) < 3 + 2 * mine:  # the others have greeted, and are done
                 os.sched_yield()
             os.kill(os.getpid(), signal.SIGKILL)
         compute(worker, *given)
@@ -100,20 +100,20 @@ def test_who_has_done_its_share_greets_before_it_takes_a_dead_ones(monkeypatch):
 
 def test_gradients_that_were_collected_and_not_applied_are_not_done(monkeypatch, tmp_path):
     """No rank is left in the middle of a group: the snapshot says of them that they are to be done again."""
-    answer, supervisor = Part._answer, os.getpid()
+    answer, supervisor = ParameterShard._answer, os.getpid()
 
     def dies(part, entry):
         answer(part, entry)
         if entry.ordinal == 4 and entry.kind == PUSH and os.getpid() != supervisor:  # two of the second group of three
             os.killpg(0, signal.SIGKILL)
 
-    def live(team, slot, *rest):
+    def live(supervised_run, slot, *rest):
         os.setpgid(0, group[0])
-        return lived(team, slot, *rest)
+        return lived(supervised_run, slot, *rest)
 
     recipe = RECIPE.with_options(staleness_rule="softsync", respawn=False, masters=1, ranks=4)
-    team = Team(prepare(recipe), Places(snapshots=tmp_path))
-    lived, group = Team._live, [0]
+    supervised_run = SupervisedRun(prepare(recipe), RunPlaces(snapshots=tmp_path))
+    lived, group = SupervisedRun._live, [0]
     child = os.fork()  # whose group all ranks join, so that they die together
     if not child:
         os.setpgid(0, 0)
@@ -122,15 +122,15 @@ def test_gradients_that_were_collected_and_not_applied_are_not_done(monkeypatch,
     try:
         os.setpgid(child, child)
         group[0] = child
-        monkeypatch.setattr(Team, "_live", live)
-        monkeypatch.setattr(Part, "_answer", dies)
+        monkeypatch.setattr(SupervisedRun, "_live", live)
+        monkeypatch.setattr(ParameterShard, "_answer", dies)
         with pytest.raises(Halted, match="no rank is left"):
-            team.train(lambda rank, value: None)
+            supervised_run.train(lambda rank, value: None)
     finally:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
-    boxes = team._hooks.setup.boxes
-    log = [boxes.entry(number) for number in range(boxes.ordered(1))]
+    async_buffers = supervised_run._hooks.setup.async_buffers
+    log = [async_buffers.entry(number) for number in range(async_buffers.ordered(1))]
     last = max(number for number, entry in enumerate(log) if entry.updates)
     applied = {entry.batch for entry in log[: last + 1] if entry.kind in (PUSH, DROP)}
     assert len(applied) == 3
@@ -141,12 +141,12 @@ def test_gradients_that_were_collected_and_not_applied_are_not_done(monkeypatch,
 
 def test_who_waits_with_a_pen_in_hand_puts_it_down_before_it_stands_still(monkeypatch):
     """Rank 3 dies while it sends, and rank 4, which opens the log, waits for that with the pen. The supervisor puts all
-    pens back: had rank 4 kept its own, there would be two, and two clerks."""
-    marks, lingered, given_back = mmap.mmap(-1, 4096), AsyncArena._linger, Pens.give_back
+    pens back: had rank 4 kept its own, there would be two, and two sequencers."""
+    marks, lingered, given_back = mmap.mmap(-1, 4096), AsyncArena._linger, CrashSafeLock.give_back
     opened, posted = Worker.open, Worker._post
 
     def leaving(worker):
-        words, own = worker._boxes.words, worker._boxes.worker(3)
+        words, own = worker._async_buffers.words, worker._async_buffers.worker(3)
         return words[own + LEAVING] > words[own + POSTED]
 
     def open_late(worker, *given):
@@ -165,16 +165,16 @@ def test_who_waits_with_a_pen_in_hand_puts_it_down_before_it_stands_still(monkey
         marks[1] = 1
         lingered(rank)
 
-    def give_back(pens, number):
-        given_back(pens, number)
-        (there,) = struct.unpack("i", fcntl.ioctl(pens._pipes[number][0], termios.FIONREAD, b"\0" * 4))
+    def give_back(crash_safe_locks, number):
+        given_back(crash_safe_locks, number)
+        (there,) = struct.unpack("i", fcntl.ioctl(crash_safe_locks._pipes[number][0], termios.FIONREAD, b"\0" * 4))
         marks[2] |= there > 1
 
     lend(monkeypatch)
     monkeypatch.setattr(Worker, "open", open_late)
     monkeypatch.setattr(Worker, "_post", die_half_way)
     monkeypatch.setattr(AsyncArena, "_linger", linger)
-    monkeypatch.setattr(Pens, "give_back", give_back)
+    monkeypatch.setattr(CrashSafeLock, "give_back", give_back)
     recipe = RECIPE.with_options(order="free")
     sha256, log, events = run(recipe)
     assert marks[0], "rank 3 died while rank 4 waited for it"
@@ -196,7 +196,7 @@ def test_who_is_dead_and_not_replaced_counts_nothing_in_later_epochs(monkeypatch
     monkeypatch.setattr(Worker, "_compute", dies)
     records = []
     recipe = RECIPE.with_options(respawn=False, epochs=3, clip=1e-6)
-    Team(prepare(recipe), Places()).train(
+    SupervisedRun(prepare(recipe), RunPlaces()).train(
         lambda rank, value: records.append(value) if isinstance(value, EpochRecord) else None
     )
     names = ("pushes", "clips", "wait_master_0_s", "wait_master_1_s")
@@ -235,7 +235,7 @@ def test_a_record_that_cannot_be_repeated_is_refused(monkeypatch, tmp_path, resp
         patch.setattr(Worker, "_compute", dies)
         patch.setattr(AsyncArena, "_exchange", exchanged)
         names = list(job.model().layout.names)
-        outcome = Team(job, Places()).train(
+        outcome = SupervisedRun(job, RunPlaces()).train(
             lambda rank, value: isinstance(value, EpochRecord) and directory.add(value, names)
         )
     assert mark[0]

@@ -6,10 +6,10 @@ import pytest
 
 from support.faults.plans import PULSED, REPORT, Fault, Plan, kill_at
 from support.faults.trials import CLOSING, FINAL, SMALL, quiet, run, trial
-from unisono.arena.protocol import COMMIT, READY
+from unisono.arena.membership.protocol import COMMIT, READY
 from unisono.runs.course import run_recipe
-from unisono.train.snapshots.finding import require_newest
-from unisono.train.team import Halted, Places
+from unisono.runs.supervised_run import Halted, RunPlaces
+from unisono.storage.snapshots.snapshot import require_newest
 
 FIRST_TELLS = {
     "before it is told": Fault(0, f"{REPORT} EpochRecord"),
@@ -58,7 +58,7 @@ def test_everybody_after_everything_was_done(monkeypatch, tmp_path):
     """Nobody is left to say what was found: the run is resumable, and resumed it says so."""
     plan = Plan(*(kill_at(rank, FINAL, COMMIT, "after") for rank in range(4))).install(monkeypatch)
     with pytest.raises(Halted, match="no rank is left") as caught:
-        run(SMALL.with_options(respawn=False), Places(snapshots=tmp_path))
+        run(SMALL.with_options(respawn=False), RunPlaces(snapshots=tmp_path))
     assert caught.value.outcome.takeovers < 4, "nobody takes over from the last one"
     assert plan.fired() == [True] * 4
     found = run(SMALL, snapshot=require_newest(tmp_path))

@@ -14,11 +14,11 @@ from crash_plans import Plans
 from crash_tracer import FILES, Fault, place
 from crash_trials import DIFFERENT, EQUAL, Outcome, Trial, quiet
 
-from unisono.strategies.shared import Shared
+from unisono.strategies.arena.state import ArenaState
 
 COMMAND = Path(__file__).parents[2] / "benchmarks" / "crash_points.py"
 POINTS = 24
-LINE = Fault.parse("r0.0@arena/member.py:7#1").line
+LINE = Fault.parse("r0.0@arena/membership/member.py:7#1").line
 
 
 @pytest.mark.timeout(600)
@@ -41,16 +41,16 @@ def test_an_update_that_is_not_taken_back_is_found(monkeypatch, tmp_path):
     trial = Trial("plain", (Fault("r1", 0, max(within), 2),))
     whole = trial.run(expected, tmp_path)
     assert (whole.verdict, whole.fired, whole.starts) == (EQUAL, 1, 1), whole.told
-    monkeypatch.setattr(Shared, "restore", lambda shared, view: None)
+    monkeypatch.setattr(ArenaState, "restore", lambda shared, view: None)
     assert trial.run(expected, tmp_path).verdict == DIFFERENT
 
 
 def test_a_plan_is_written_and_read_back():
-    text = "sync:r1.0@strategies/owner.py:112#3+term=r0.2@arena/member.py:7#1"
+    text = "sync:r1.0@strategies/arena/update.py:112#3+term=r0.2@arena/membership/member.py:7#1"
     trial = Trial.parse(text)
     assert str(trial) == text
     assert trial.faults[1] == Fault("r0", 2, LINE, 1, "term")
-    assert FILES[LINE >> 12] == "arena/member.py"
+    assert FILES[LINE >> 12] == "arena/membership/member.py"
 
 
 def drawn(plans: Plans) -> list[tuple[str, Trial]]:

@@ -4,7 +4,7 @@ import pytest
 
 from support.faults.plans import BIRTH, ENTRY, FLAG, FROZEN, PULSED, REPORT, UPDATE, Fault, kill_at
 from support.faults.trials import FINAL, SMALL, quiet, trial
-from unisono.arena.protocol import COMMIT, READY, View, current_view, publish, words_needed
+from unisono.arena.membership.protocol import COMMIT, READY, View, current_view, publish, words_needed
 
 LONGER = SMALL.with_options(epochs=20)
 FIRST = kill_at(2, 1, READY, "before")

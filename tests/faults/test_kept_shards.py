@@ -10,13 +10,13 @@ import pytest
 
 from support.faults.plans import FROZEN, PULSED, Fault, kill_at
 from support.faults.trials import CLOSING, SMALL, quiet, trial
-from unisono.arena.protocol import READY, freezing
-from unisono.arena.waiting import wait_until
-from unisono.launch.newcomers import Newcomers
+from unisono.arena.membership.protocol import READY, freezing
+from unisono.arena.sync.waiting import wait_until
 from unisono.models.chain import Chain
-from unisono.strategies import maker
-from unisono.strategies.journeys import Journeys
-from unisono.strategies.maker import Maker
+from unisono.strategies.arena import gradients
+from unisono.strategies.arena.gradients import GradientStep
+from unisono.strategies.local.local_steps import LocalSteps
+from unisono.supervise.replacements import Replacements
 
 PAIR = SMALL.with_options(ranks=2, respawn=False)
 SHARDS = 2 * (8 + 8 + 7)
@@ -41,7 +41,7 @@ class Tally:
         return self._path.stat().st_size
 
 
-def tally(monkeypatch: Any, path: Path, kind: type, name: str = "loss_and_grad") -> Tally:
+def totals(monkeypatch: Any, path: Path, kind: type, name: str = "loss_and_grad") -> Tally:
     """How many shards, or blocks, models of that kind have finished."""
     found, method = Tally(path), getattr(kind, name)
 
@@ -54,11 +54,11 @@ def tally(monkeypatch: Any, path: Path, kind: type, name: str = "loss_and_grad")
     return found
 
 
-def interrupt(monkeypatch: Any, path: Path, kind: type, work: Callable[[Maker], object]) -> Fault:
+def interrupt(monkeypatch: Any, path: Path, kind: type, work: Callable[[GradientStep], object]) -> Fault:
     """`work` is done by rank 0 in the middle of its first shard of round 2; the fault is the death of rank 1 then."""
-    make, method, now = Maker.make, kind.loss_and_grad, []
+    make, method, now = GradientStep.make, kind.loss_and_grad, []
 
-    def made(one: Maker, batch: Any, spent: Any) -> int:
+    def made(one: GradientStep, batch: Any, spent: Any) -> int:
         now[:] = [one] if (one._member.slot, batch.position) == (0, 2) and not path.exists() else []
         return make(one, batch, spent)
 
@@ -72,7 +72,7 @@ def interrupt(monkeypatch: Any, path: Path, kind: type, work: Callable[[Maker], 
         assert wait_until(path.exists, 20.0)
         os.kill(os.getpid(), signal.SIGKILL)
 
-    monkeypatch.setattr(Maker, "make", made)
+    monkeypatch.setattr(GradientStep, "make", made)
     monkeypatch.setattr(kind, "loss_and_grad", worked)
     return Fault(1, PULSED, position=2, act=die)
 
@@ -82,7 +82,7 @@ FAULTS = {"after a shard": Fault(0, PULSED, position=2), "after all of them": ki
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
 def test_every_shard_of_a_run_is_computed_once(monkeypatch, tmp_path, fault):
-    expected, computed = quiet(PAIR), tally(monkeypatch, tmp_path / "computed", Chain)
+    expected, computed = quiet(PAIR), totals(monkeypatch, tmp_path / "computed", Chain)
     trial(monkeypatch, PAIR, fault).check(expected)
     assert int(computed) == SHARDS
 
@@ -92,19 +92,19 @@ def test_every_shard_of_a_torch_module_is_computed_once(monkeypatch, tmp_path):
     from unisono.models.torch.model import TorchModel
 
     recipe = PAIR.with_options(engine="torch", dropout=0.2)
-    expected, computed = quiet(recipe), tally(monkeypatch, tmp_path / "computed", TorchModel)
+    expected, computed = quiet(recipe), totals(monkeypatch, tmp_path / "computed", TorchModel)
     trial(monkeypatch, recipe, kill_at(1, 2, READY, "before")).check(expected)
     assert int(computed) == SHARDS
 
 
 def test_every_journey_of_a_replica_is_made_once(monkeypatch, tmp_path):
-    expected, made = quiet(WALKING), tally(monkeypatch, tmp_path / "made", Journeys)
+    expected, made = quiet(WALKING), totals(monkeypatch, tmp_path / "made", LocalSteps)
     trial(monkeypatch, WALKING, kill_at(1, 3, READY, "before")).check(expected)
     assert int(made) == JOURNEYS
 
 
 def test_every_block_of_an_evaluation_is_measured_once(monkeypatch, tmp_path):
-    expected, measured = quiet(PAIR), tally(monkeypatch, tmp_path / "measured", Chain, "evaluate")
+    expected, measured = quiet(PAIR), totals(monkeypatch, tmp_path / "measured", Chain, "evaluate")
     trial(monkeypatch, PAIR, kill_at(0, CLOSING, READY, "before")).check(expected)
     assert int(measured) == BLOCKS
 
@@ -116,10 +116,10 @@ def test_a_rank_stands_still_after_the_shard_that_it_computes(monkeypatch, tmp_p
         pytest.importorskip("torch")
         from unisono.models.torch.model import TorchModel as kind  # type: ignore[no-redef]
     recipe, before, when_still = PAIR.with_options(engine=engine), tmp_path / "before", tmp_path / "when still"
-    monkeypatch.setattr(maker, "LONG_S", -1.0)  # whatever a shard takes
-    expected, computed = quiet(recipe), tally(monkeypatch, tmp_path / "computed", kind)
+    monkeypatch.setattr(gradients, "LONG_S", -1.0)  # whatever a shard takes
+    expected, computed = quiet(recipe), totals(monkeypatch, tmp_path / "computed", kind)
 
-    def wait(one: Maker) -> None:
+    def wait(one: GradientStep) -> None:
         wait_until(lambda: freezing(one._member.words, one._member.view.number), 20.0)
         before.write_text(str(int(computed)))  # rank 1 has died
 
@@ -131,14 +131,14 @@ def test_a_rank_stands_still_after_the_shard_that_it_computes(monkeypatch, tmp_p
 
 def test_a_replacement_that_is_ready_in_time_joins_when_the_others_re_form(monkeypatch, tmp_path):
     """They stand still once, not twice."""
-    recipe, ready, hear = PAIR.with_options(respawn=True), tmp_path / "ready", Newcomers.get_ready
+    recipe, ready, hear = PAIR.with_options(respawn=True), tmp_path / "ready", Replacements.get_ready
     expected = quiet(recipe)
 
-    def heard(newcomers: Newcomers, slot: int) -> None:
-        hear(newcomers, slot)
+    def heard(replacements: Replacements, slot: int) -> None:
+        hear(replacements, slot)
         ready.touch()
 
-    monkeypatch.setattr(Newcomers, "get_ready", heard)
+    monkeypatch.setattr(Replacements, "get_ready", heard)
     death = interrupt(monkeypatch, tmp_path / "inside", Chain, lambda one: wait_until(ready.exists, 20.0))
     found = trial(monkeypatch, recipe, death)
     found.check(expected)

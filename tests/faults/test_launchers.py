@@ -16,11 +16,11 @@ import psutil
 import pytest
 
 from unisono.launch.commands import find_program, mpirun
-from unisono.launch.environments import child_environment
+from unisono.launch.environment import child_environment
 from unisono.recipe import Recipe
 from unisono.runs.course import run_recipe
-from unisono.train.resuming import recipe_of
-from unisono.train.snapshots.finding import listed, require_newest
+from unisono.storage.resume import recipe_of
+from unisono.storage.snapshots.snapshot import listed, require_newest
 
 EPOCHS = 100
 RECIPE = Recipe.from_options(epochs=EPOCHS, ranks=2, model="bn-mlp")

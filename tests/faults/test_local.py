@@ -6,7 +6,7 @@ import pytest
 
 from support.faults.plans import BUFFERS_MARK, FROZEN, MARK, PULSED, UPDATE, Fault, kill_at
 from support.faults.trials import SMALL, quiet, trial
-from unisono.arena.protocol import COMMIT, READY
+from unisono.arena.membership.protocol import COMMIT, READY
 
 LOCAL = SMALL.with_options(strategy="local", sync_every=3, batch_size=16)
 """Six steps an epoch, the last one ragged; replicas meet in rounds 3, 6, 10 and 13. Adam's sums, and buffers."""
@@ -33,7 +33,7 @@ def test_while_replicas_are_averaged(monkeypatch, at, when):
     trial(monkeypatch, LOCAL, Fault(0, at, when, position=6)).check(quiet(LOCAL))
 
 
-def test_two_in_their_journeys_and_one_while_the_others_stand_still(monkeypatch):
+def test_two_in_their_local_steps_and_one_while_the_others_stand_still(monkeypatch):
     faults = Fault(1, UPDATE, "after", position=4), Fault(3, PULSED, "before", position=4), Fault(2, FROZEN, "after")
     trial(monkeypatch, LOCAL, *faults).check(quiet(LOCAL))
 

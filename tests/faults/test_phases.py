@@ -6,7 +6,7 @@ import pytest
 
 from support.faults.plans import BUFFERS_MARK, FROZEN, MARK, PULSED, UPDATE, Fault, kill_at
 from support.faults.trials import PLAIN, SMALL, STEPS, quiet, trial
-from unisono.arena.protocol import COMMIT, NORMS, READY
+from unisono.arena.membership.protocol import COMMIT, NORMS, READY
 
 RANKS = (0, 1, 3)
 WHEN = ("before", "after")

@@ -15,8 +15,8 @@ import pytest
 
 from unisono.recipe import Recipe
 from unisono.runs.course import run_recipe
-from unisono.train.resuming import recipe_of
-from unisono.train.snapshots.finding import require_newest
+from unisono.storage.resume import recipe_of
+from unisono.storage.snapshots.snapshot import require_newest
 
 RECIPE = Recipe.from_options(epochs=60, ranks=3, model="bn-mlp")
 OPTIONS = ["--epochs", "60", "--ranks", "3", "--model", "bn-mlp"]

@@ -6,9 +6,9 @@ import pytest
 
 from support.faults.plans import FLAG, REPORT, SPARE, UPDATE, Fault, Plan, kill_at, wait_until_still
 from support.faults.trials import SMALL, quiet, run, trial
-from unisono.arena.protocol import COMMIT, READY
-from unisono.train.snapshots.finding import listed, require_newest, verified
-from unisono.train.team import Halted, Places
+from unisono.arena.membership.protocol import COMMIT, READY
+from unisono.runs.supervised_run import Halted, RunPlaces
+from unisono.storage.snapshots.snapshot import listed, require_newest, verified
 
 OFTEN = SMALL.with_options(snapshot_every="2steps", keep=99)
 # The first one is decided in round 2, copied in round 3 before READY, and told after that meeting.
@@ -33,7 +33,7 @@ FAULTS = {
 def test_a_snapshot_is_of_one_moment(monkeypatch, tmp_path, faults):
     joins = any(fault.life for fault in faults)
     recipe = OFTEN.with_options(epochs=6) if joins else OFTEN
-    found = trial(monkeypatch, recipe, *faults, places=Places(snapshots=tmp_path), whole=joins)
+    found = trial(monkeypatch, recipe, *faults, places=RunPlaces(snapshots=tmp_path), whole=joins)
     found.check(quiet(recipe))
     assert listed(tmp_path)
     monkeypatch.undo()
@@ -58,7 +58,7 @@ def test_when_nobody_is_left_the_last_whole_round_is_saved(monkeypatch, tmp_path
     """With what was begun of the next one taken back: parameters, state and buffers."""
     plan = Plan(*faults).install(monkeypatch)
     with pytest.raises(Halted, match="no rank is left"):
-        run(SMALL.with_options(respawn=False), Places(snapshots=tmp_path))
+        run(SMALL.with_options(respawn=False), RunPlaces(snapshots=tmp_path))
     assert plan.fired() == [True] * 4
     monkeypatch.undo()
     snapshot = require_newest(tmp_path)

@@ -18,13 +18,13 @@ from torment import Run
 import unisono
 from support.faults.plans import FROZEN, PULSED, Fault, Plan, fail, kill_at, loop_for_ever, stop
 from support.faults.trials import CLOSING, SMALL, quiet, run
-from unisono.arena.protocol import COMMIT, READY
+from unisono.arena.membership.protocol import COMMIT, READY
 from unisono.errors import RankFailed
-from unisono.launch.lookout import FIRST_S, Lookout
-from unisono.launch.stacks import ASK, INCOMPLETE, WAITS
 from unisono.runs.course import run_recipe
-from unisono.train.snapshots.finding import require_newest
-from unisono.train.team import Halted, Places
+from unisono.runs.supervised_run import Halted, RunPlaces
+from unisono.storage.snapshots.snapshot import require_newest
+from unisono.supervise.stacks import ASK, INCOMPLETE, WAITS
+from unisono.supervise.stall_detector import FIRST_S, StallDetector
 
 HASTY = SMALL.with_options(stall_timeout=1.0)
 LONGER = SMALL.with_options(epochs=20)  # who was stopped goes on for a moment when asked for its stack
@@ -33,17 +33,17 @@ LONGER = SMALL.with_options(epochs=20)  # who was stopped goes on for a moment w
 def be_patient(monkeypatch: Any, until: Callable[[], bool], stuck: int = 1) -> None:
     """Until that is so, and again once so many were stuck and ended: on a busy machine ranks that only lack a core for
     a second would be ended too."""
-    patience_s, accuse, accused = Lookout.patience_s, Lookout.accuse, []
+    patience_s, accuse, accused = StallDetector.patience_s, StallDetector.accuse, []
 
-    def told(lookout: Lookout) -> None:
-        accused.append(lookout)
-        accuse(lookout)
+    def told(stall_detector: StallDetector) -> None:
+        accused.append(stall_detector)
+        accuse(stall_detector)
 
-    def patience(lookout: Lookout) -> float:
-        return patience_s(lookout) if until() and len(accused) < stuck else FIRST_S
+    def patience(stall_detector: StallDetector) -> float:
+        return patience_s(stall_detector) if until() and len(accused) < stuck else FIRST_S
 
-    monkeypatch.setattr(Lookout, "accuse", told)
-    monkeypatch.setattr(Lookout, "patience_s", patience)
+    monkeypatch.setattr(StallDetector, "accuse", told)
+    monkeypatch.setattr(StallDetector, "patience_s", patience)
 
 
 def test_a_rank_that_is_stopped_for_a_while_is_waited_for(monkeypatch, tmp_path):
@@ -75,7 +75,7 @@ def test_a_rank_that_never_moves_again_is_looked_into_and_taken_over(monkeypatch
     plan = Plan(Fault(2, PULSED, position=position, act=act)).install(monkeypatch)
     be_patient(monkeypatch, lambda: plan.fired() == [True])
     monkeypatch.setitem(WAITS, ASK, 30.0)
-    found = run(LONGER.with_options(stall_timeout=1.0), Places(log=tmp_path))
+    found = run(LONGER.with_options(stall_timeout=1.0), RunPlaces(log=tmp_path))
     assert plan.fired() == [True]
     found.check(quiet(LONGER))
     (event,) = deaths = [event for event in found.events if event["kind"] == "death"]
@@ -92,7 +92,7 @@ def test_a_rank_that_never_moves_again_is_looked_into_and_taken_over(monkeypatch
 def test_a_rank_that_does_not_stand_still_when_another_dies(monkeypatch, tmp_path):
     plan = Plan(kill_at(0, 2, READY, "before"), Fault(3, FROZEN, act=stop)).install(monkeypatch)
     be_patient(monkeypatch, lambda: plan.fired()[0])
-    found = run(HASTY, Places(log=tmp_path))
+    found = run(HASTY, RunPlaces(log=tmp_path))
     assert plan.fired() == [True, True]
     found.check(quiet(SMALL))
     causes = {event["rank"]: event["cause"] for event in found.events if event["kind"] == "death"}
@@ -105,7 +105,7 @@ def test_everybody_stuck_ends_the_run_with_a_snapshot(monkeypatch, tmp_path):
     plan = Plan(*faults).install(monkeypatch)
     be_patient(monkeypatch, lambda: all(plan.fired()), stuck=4)
     with pytest.raises(Halted, match=r"no rank is left: rank \d did not move for 1 s") as halted:
-        run(HASTY, Places(snapshots=tmp_path))
+        run(HASTY, RunPlaces(snapshots=tmp_path))
     assert plan.fired() == [True] * 4
     snapshot = require_newest(tmp_path)
     assert (str(snapshot.path), snapshot.position) == (halted.value.snapshot, 1)
@@ -125,10 +125,10 @@ def test_a_rank_that_writes_to_a_slow_disk_is_waited_for(monkeypatch, tmp_path, 
             marks[1] = 1
         flush(fd)
 
-    monkeypatch.setattr("unisono.train.weights.os.fsync", slow)
+    monkeypatch.setattr("unisono.storage.weights.os.fsync", slow)
     plan = Plan(*faults).install(monkeypatch)
     be_patient(monkeypatch, lambda: not marks[1] and (marks[0] > 0 or any(plan.fired())))
-    found = run(HASTY, Places(weights=weights))
+    found = run(HASTY, RunPlaces(weights=weights))
     assert plan.fired() == [True] * len(faults)
     found.check(quiet(SMALL))
     assert found.deaths() == [fault.rank for fault in faults]
@@ -149,6 +149,6 @@ def test_nothing_depends_on_the_wall_clock():
     """A jump of it must not end anybody: only monotonic clocks."""
     package = Path(unisono.__file__).parent
     asked = re.compile(r"\btime\.time(_ns)?\(|\bdatetime\.(now|utcnow|today)\(|\btime\.(gm|local)time\(")
-    for folder in ("arena", "comm", "launch", "strategies", "train"):
+    for folder in ("arena", "comm", "launch", "strategies", "supervise", "training"):
         for path in (package / folder).rglob("*.py"):
             assert not asked.search(path.read_text()), path

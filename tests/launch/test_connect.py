@@ -12,7 +12,7 @@ from support.needs import needs_mpi4py, needs_torch
 from unisono.errors import Contradiction, UserError
 from unisono.launch.commands import mpirun
 from unisono.launch.connect import connect, connect_gloo
-from unisono.launch.environments import child_environment, mpi_environment
+from unisono.launch.environment import child_environment, mpi_environment
 from unisono.launch.placement import Placement
 
 FOUR = Placement(0, 4, 0, 4, 0, 1, None, "SLURM")
@@ -58,7 +58,7 @@ def test_slurm_says_four_and_mpi_says_one():
 @needs_mpi4py
 def test_ranks_of_mpi_have_so_long_to_connect_for_torch():
     code = (
-        "from unisono.comm.roll_call import Join; from unisono.launch.connect import connect\n"
+        "from unisono.comm.topology.rendezvous import RendezvousOptions; from unisono.launch.connect import connect\n"
         "from unisono.launch.placement import Placement\n"
         "with connect(Placement(0, 1, 0, 1, 0, 1, None, 'Open MPI'), 'mpi', 9.0, Join(timeout_s=7.0)) as comm:\n"
         "    print(comm.join_s, comm.timeout_s)"
@@ -99,7 +99,7 @@ def test_shm_over_processes_that_mpirun_started():
 @needs_torch
 def test_gloo_over_ranks_that_we_forked():
     def work(world):
-        from unisono.comm.torch_store import secret_of
+        from unisono.comm.gloo.store import secret_of
 
         before = listening()
         with connect_gloo(world.comm) as comm:

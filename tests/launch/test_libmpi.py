@@ -2,8 +2,8 @@
 
 import pytest
 
-from unisono.launch import libmpi
-from unisono.launch.libmpi import why_not
+from unisono.launch import commands
+from unisono.launch.commands import mpi_problem
 
 
 @pytest.fixture
@@ -18,27 +18,27 @@ def made_up(tmp_path, monkeypatch):
 
 def test_a_library_that_is_found_is_not_started(made_up):
     made_up.write_text("import mpi4py\nif mpi4py.rc.initialize: raise RuntimeError('it was started')\n")
-    assert why_not() == ""
+    assert mpi_problem() == ""
 
 
 @pytest.mark.parametrize("kind", ["RuntimeError", "ImportError"])
 def test_the_reason_is_its_first_line(made_up, kind):
     made_up.write_text(f"raise {kind}('cannot load MPI library\\nlibmpi.so: no such file')\n")
-    assert why_not() == "cannot load MPI library"
+    assert mpi_problem() == "cannot load MPI library"
 
 
 def test_only_whom_the_launcher_tells_finds_it(made_up):
     made_up.write_text("import os\nif 'TOLD' not in os.environ: raise RuntimeError('who knows')\n")
-    assert (why_not(), why_not(["env", "TOLD=1"])) == ("who knows", "")
+    assert (mpi_problem(), mpi_problem(["env", "TOLD=1"])) == ("who knows", "")
 
 
 def test_a_launcher_that_is_not_there_or_does_not_answer(made_up, monkeypatch):
-    assert why_not(["/nowhere/mpirun"]) == "/nowhere/mpirun: No such file or directory"
-    monkeypatch.setattr(libmpi, "PATIENCE_S", 0.01)
-    assert why_not(["sh", "-c", "exec sleep 60"]) == "no answer within 0.01 s"
+    assert mpi_problem(["/nowhere/mpirun"]) == "/nowhere/mpirun: No such file or directory"
+    monkeypatch.setattr(commands, "PATIENCE_S", 0.01)
+    assert mpi_problem(["sh", "-c", "exec sleep 60"]) == "no answer within 0.01 s"
 
 
 def test_the_real_one(monkeypatch):
     pytest.importorskip("mpi4py")
     monkeypatch.setenv("MPI4PY_LIBMPI", "/nowhere/libmpi.so")
-    assert why_not() == "cannot load MPI library"
+    assert mpi_problem() == "cannot load MPI library"

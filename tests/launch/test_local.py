@@ -17,9 +17,9 @@ import unisono
 from support.needs import needs_torch
 from unisono.errors import CommTimeout, RankFailed, UserError
 from unisono.launch import local
-from unisono.launch.children import Subprocess
-from unisono.launch.environments import child_environment
+from unisono.launch.environment import child_environment
 from unisono.messages.packing import pack, unpack
+from unisono.supervise.children import Subprocess
 
 
 def who(world):
@@ -265,7 +265,7 @@ def test_a_function_that_can_neither_be_found_nor_copied_is_refused(monkeypatch)
 
 
 def test_more_memory_than_there_is_is_refused(monkeypatch):
-    monkeypatch.setattr("unisono.arena.segment.available_bytes", lambda: 1000)
+    monkeypatch.setattr("unisono.arena.memory.segment.available_bytes", lambda: 1000)
     with pytest.raises(UserError, match="of shared memory are needed, 1000 B are available"):
         unisono.run(who, 2)
 

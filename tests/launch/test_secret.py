@@ -11,11 +11,11 @@ import unisono
 from unisono.errors import UserError
 from unisono.launch import secret
 from unisono.launch.connect import connect
-from unisono.launch.environments import child_environment, given_secret
+from unisono.launch.environment import child_environment, given_secret
 from unisono.launch.placement import Placement
-from unisono.launch.rank_processes import RankProcesses
 from unisono.launch.secret import find_secret
-from unisono.launch.supervision import Care
+from unisono.supervise.config import SupervisorConfig
+from unisono.supervise.rank_processes import RankProcesses
 
 WORDS = "known to all machines"
 
@@ -131,7 +131,7 @@ def test_a_short_variable_is_refused_without_being_shown(monkeypatch):
 def test_neither_ranks_nor_other_programs_get_the_variable(monkeypatch):
     monkeypatch.setenv("UNISONO_SECRET", WORDS)
     found = []
-    ranks = RankProcesses(1, lambda slot, after, report: given_secret(), Care(), print)
+    ranks = RankProcesses(1, lambda slot, after, report: given_secret(), SupervisorConfig(), print)
     with closing(ranks):
         ranks.start(0, after=0)
         while not found:

@@ -20,7 +20,7 @@ import psutil
 import torch.distributed as dist
 import torch
 import unisono
-from unisono.comm.route import interface_of
+from unisono.comm.topology.addresses import interface_of
 from unisono.launch.torch_group import _connect, default_group, meet
 
 def by_file(world):

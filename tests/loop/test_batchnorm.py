@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from support.loop.loop_cases import CLASSES, IMAGES, Case, X, Y, digest, label, made, noisy, on, train_batch
 from support.loop.refusals import refused
-from unisono.data.shards import Plan
+from unisono.data.shards import ShardPlan
 from unisono.errors import RankFailed
 from unisono.world import World
 
@@ -52,7 +52,7 @@ def by_torch(case: Case) -> tuple[list[float], dict[str, Tensor]]:
     """Whole batches in the order in which the ranks take them."""
     model, optimizer = made(case)
     losses, (x, y) = [], case.data
-    for samples in torch.from_numpy(Plan(ROWS, BATCH, 1, seed=0).order(0)).split(BATCH):
+    for samples in torch.from_numpy(ShardPlan(ROWS, BATCH, 1, seed=0).order(0)).split(BATCH):
         optimizer.zero_grad()
         loss = label(model, x[samples], y[samples])
         loss.backward()

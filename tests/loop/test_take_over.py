@@ -10,8 +10,8 @@ import psutil
 import pytest
 
 import unisono
-from unisono.arena import protocol
-from unisono.arena.waiting import wait_until
+from unisono.arena.membership import protocol
+from unisono.arena.sync.waiting import wait_until
 from unisono.errors import RankFailed, RankLost
 from unisono.launch import local
 from unisono.optim.base import Optimizer

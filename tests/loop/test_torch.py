@@ -24,7 +24,7 @@ from support.loop.loop_cases import (
     plain,
     train_batch,
 )
-from unisono.data.shards import Plan
+from unisono.data.shards import ShardPlan
 from unisono.world import World
 
 pytestmark = pytest.mark.forked
@@ -43,7 +43,7 @@ def by_torch(case: Case, factor: float = 1.0) -> list[Tensor]:
     """Whole batches in the order in which the ranks take them; `factor` spoils it."""
     model, optimizer = made(case)
     scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.95)
-    plan = Plan(ROWS, BATCH, 8, seed=0)
+    plan = ShardPlan(ROWS, BATCH, 8, seed=0)
     for epoch in range(EPOCHS):
         for rows in torch.from_numpy(plan.order(epoch)).split(BATCH):
             optimizer.zero_grad()
@@ -102,7 +102,7 @@ def test_gradient_accumulation_is_a_larger_batch_in_more_shards() -> None:
     """Two micro-batches of 16 before each update: a batch of 32 whose shards are as small as memory wants them."""
     case, micro = Case(plain, optimizer=OPTIMIZERS["momentum"]), BATCH // 2
     model, optimizer = made(case)
-    for rows in torch.from_numpy(Plan(ROWS, BATCH, 1, seed=0).order(0)).split(BATCH):
+    for rows in torch.from_numpy(ShardPlan(ROWS, BATCH, 1, seed=0).order(0)).split(BATCH):
         optimizer.zero_grad()
         for part in rows.split(micro):
             (label(model, X[part], Y[part]) * (len(part) / len(rows))).backward()

@@ -3,8 +3,7 @@ import pytest
 
 from unisono.comm.base import OPS
 from unisono.errors import UserError
-from unisono.measure.bench import check_memory, measure, plan
-from unisono.measure.bench_options import BenchOptions
+from unisono.measure.bench import BenchOptions, check_memory, measure, plan
 from unisono.measure.bench_worker import fill, holds, pattern, record
 from unisono.measure.options import choices, numbers, sizes
 

@@ -1,8 +1,8 @@
 import pytest
 
 from unisono.errors import UserError
+from unisono.measure.options import StudyOptions
 from unisono.measure.scale import cells_of_grid, cells_with_grid, default_grid
-from unisono.measure.study_options import StudyOptions
 from unisono.recipe import Recipe
 from unisono.recipe.reading import load
 from unisono.study.cells import Cell

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unisono.arena.canon import BLOCK, chunk_bounds
+from unisono.arena.reduction_tree import BLOCK, chunk_bounds
 from unisono.optim import make
+from unisono.optim.gradient_scale import Scaling
 from unisono.optim.norms import Segments
 from unisono.optim.options import OPTIMIZERS, OptimizerOptions
 from unisono.optim.pieces import PIECE
-from unisono.optim.scaling import Scaling
 from unisono.rng import generator
 
 STEPS = range(62, 66)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unisono.arena.canon import BLOCK
+from unisono.arena.reduction_tree import BLOCK
 from unisono.optim.norms import Segments
 from unisono.rng import generator
 

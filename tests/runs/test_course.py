@@ -13,15 +13,15 @@ import pytest
 
 from unisono.errors import RankFailed, UnisonoError, UserError
 from unisono.launch.commands import find_program, mpirun
-from unisono.launch.environments import mpi_environment
+from unisono.launch.environment import mpi_environment
 from unisono.recipe import Recipe
 from unisono.runs.course import Course
 from unisono.runs.hosts.base import Allocation, Host, Value
 from unisono.runs.hosts.supervised import SupervisedHost
 from unisono.runs.recorder import Recorder
-from unisono.train.job import Job
-from unisono.train.rescuing import Refuge
-from unisono.train.snapshots.finding import Snapshot
+from unisono.runs.snapshots.failover import FailoverPlace
+from unisono.storage.snapshots.snapshot import Snapshot
+from unisono.training.job import Job
 from unisono.trust import Trust
 
 pytestmark = pytest.mark.usefixtures("no_price")
@@ -69,11 +69,11 @@ class NotingHost(Host):
         self._note("allocation")
         return replace(self._inner.allocation(), notes=["a note of the host"])
 
-    def train(self, record: Recorder | None, refuge: Refuge) -> dict[str, Any] | None:
+    def train(self, record: Recorder | None, failover_place: FailoverPlace) -> dict[str, Any] | None:
         assert record is not None
-        assert Path(refuge.path) == record.path.resolve()
+        assert Path(failover_place.path) == record.path.resolve()
         self._note("train")
-        return self._inner.train(record, refuge)
+        return self._inner.train(record, failover_place)
 
 
 def test_the_steps_of_a_run(tmp_path, capsys):
@@ -114,7 +114,7 @@ def test_a_rank_that_fails_is_told_with_what_was_reached(tmp_path):
 
 UNDER_MPIRUN = """
 import sys, unisono
-from unisono.launch.environments import detect
+from unisono.launch.environment import detect
 rank = detect().rank
 model, data = {"right": "mlp:8", "wrong": "mlpx"}[sys.argv[1]], "synthetic:classes=4,rows=64,features=8,test_rows=32"
 try:

@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 
 import unisono
-from unisono.arena.waiting import wait_until
-from unisono.comm.roll_call import Join
+from unisono.arena.sync.waiting import wait_until
+from unisono.comm.topology.rendezvous import RendezvousOptions
 from unisono.errors import RESUME_ME
 from unisono.launch.placement import Placement
 from unisono.recipe import Recipe
 from unisono.runs.course import Course
 from unisono.runs.hosts import launched as module
-from unisono.train.job import Job
-from unisono.train.team import Halted
+from unisono.runs.supervised_run import Halted
+from unisono.training.job import Job
 from unisono.world import World
 
 LATE_S = 0.3
@@ -65,7 +65,7 @@ def test_nobody_leaves_a_run_that_was_asked_to_end_before_the_first_rank_has_sai
                 patch.setattr(sys, "stderr", said)
             place = Placement(world.rank, 3, world.rank, 3, 0, 1, None, "a test")
             with pytest.raises(Halted) as ended:
-                Course(recipe, module.LaunchedHost(place, Join())).run()
+                Course(recipe, module.LaunchedHost(place, RendezvousOptions())).run()
             if world.rank:
                 left.touch()
             return [ended.value.exit_code, said.getvalue(), ended.value.shown]

@@ -16,9 +16,9 @@ from unisono.messages.reports import EpochRecord, Progress, WeightsTrouble
 from unisono.recipe import Recipe
 from unisono.runs.failures import fail_of
 from unisono.runs.recorder import Recorder
-from unisono.tracebacks import ending
-from unisono.train import rundir
-from unisono.train.job import Job, prepare
+from unisono.storage import rundir
+from unisono.training.job import Job, prepare
+from unisono.user_code.tracebacks import ending
 
 FOUND = {
     "train_loss": 0.25, "train_accuracy": 0.0, "test_loss": 0.5, "test_accuracy": 0.0, "epochs": 2, "steps": 46,

@@ -5,8 +5,8 @@ import numpy as np
 from unisono.recipe import Recipe
 from unisono.runs.course import run_recipe
 from unisono.runs.start import find_start
-from unisono.train.resuming import recipe_of
-from unisono.train.snapshots.finding import Snapshot
+from unisono.storage.resume import recipe_of
+from unisono.storage.snapshots.snapshot import Snapshot
 
 
 def test_files_that_are_not_here_are_found_where_the_run_was_started(tmp_path, monkeypatch, capsys):

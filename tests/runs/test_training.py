@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 import unisono
-from unisono.arena.waiting import wait_until
+from unisono.arena.sync.waiting import wait_until
 from unisono.errors import RESUME_ME, RankFailed, UnisonoError, UserError
-from unisono.launch.supervision import Outcome
-from unisono.report.page.document import MARKER
+from unisono.report.html.document import MARKER
 from unisono.runs.own_process import answer_of, error_of
-from unisono.train.team import Halted
+from unisono.runs.supervised_run import Halted
+from unisono.supervise.config import SupervisorResult
 
 pytestmark = pytest.mark.usefixtures("no_price")
 
@@ -181,7 +181,7 @@ def test_ctrl_c_leaves_a_snapshot_to_go_on_from(which, tmp_path):
 
 
 def test_the_run_of_a_process_with_threads_of_torch_raises_what_its_own_process_raised():
-    halted = Halted(Outcome(lost="rank 1 was lost", crashes=1, takeovers=2), "runs/a/snapshots/7")
+    halted = Halted(SupervisorResult(lost="rank 1 was lost", crashes=1, takeovers=2), "runs/a/snapshots/7")
     failed = RankFailed(1, "Traceback ...", kind="ValueError")
     mistake, failure = UserError("--ranks is 0", hint="give 1 or more"), UnisonoError("the loss became nan")
     failure.exit_code = RESUME_ME

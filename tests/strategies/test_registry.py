@@ -12,18 +12,18 @@ import unisono
 from unisono.errors import UserError
 from unisono.measure.prediction.cost import Costs, Work
 from unisono.measure.prediction.network import Network
-from unisono.measure.prediction.predict import Request, rows_of
+from unisono.measure.prediction.predict import PredictionRequest, rows_of
 from unisono.measure.profile.options import ProfileOptions
 from unisono.measure.profile.study import _check as check_profile
 from unisono.recipe import Recipe
 from unisono.runs.hosts.machines import _check as check_by_hand
 from unisono.runs.start import check_nodes
+from unisono.runs.supervised_run import RunPlaces, SupervisedRun
 from unisono.strategies import registry
 from unisono.strategies.registry import ARENA, all_specs, find, get, of, resolve, support_table
 from unisono.strategies.specs.base import StrategySpec, Supports
 from unisono.strategies.supervised import SupervisedHooks
-from unisono.train.job import prepare
-from unisono.train.team import Places, Team
+from unisono.training.job import prepare
 
 LIMITS = Path(__file__).parents[2] / "docs" / "limits.md"
 SMALL: dict[str, Any] = {
@@ -209,7 +209,7 @@ def test_strategies_over_a_communicator_keep_what_they_declare(spec):
 
 @pytest.mark.parametrize("spec", [spec for spec in all_specs() if spec.on_arena], ids=lambda spec: spec.title)
 def test_supervised_runs_have_the_hooks_of_their_strategy(spec):
-    hooks = Team(prepare(recipe_of(spec)), Places())._hooks
+    hooks = SupervisedRun(prepare(recipe_of(spec)), RunPlaces())._hooks
     assert isinstance(hooks, SupervisedHooks)
     assert hooks.crashes_counted is not spec.asynchronous
     assert (hooks.pieces > 1) is spec.asynchronous  # 12 pushes on two ranks
@@ -217,7 +217,7 @@ def test_supervised_runs_have_the_hooks_of_their_strategy(spec):
 
 def test_predictions_are_made_for_those_that_declare_it():
     costs = Costs(1e-3, 1e-4, 1e-5, 1e-6, 1e-4, 1e-4, 1e-4, 0.1, 1e-4, cores=2)
-    (_, row) = rows_of(costs, Work(64, 8, 4000, 1000, 1), Request([2], 2, [Network("slow", 1e8, 1e-4)]))
+    (_, row) = rows_of(costs, Work(64, 8, 4000, 1000, 1), PredictionRequest([2], 2, [Network("slow", 1e8, 1e-4)]))
     told = {"sync"} | {name.removesuffix("_samples_per_s") for name in row if name.endswith("_samples_per_s")}
     assert told == {spec.name for spec in all_specs() if spec.supports.predict}
 

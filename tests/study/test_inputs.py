@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import unisono
-from unisono.cli.studying import Plan
+from unisono.cli.common.study_command import StudyPlan
 from unisono.errors import UserError
-from unisono.measure.study_options import StudyOptions
+from unisono.measure.options import StudyOptions
 from unisono.recipe import Recipe
 from unisono.study import inputs
 from unisono.study.cells import Cell
@@ -54,7 +54,7 @@ def test_a_plan_stays_where_it_was_begun(tmp_path):
     code = tmp_path / "own.py"
     code.write_text("K = 0")
     cells = [Cell({}, Recipe.from_options(data=f"{code}:data"))]
-    plan, again = (Plan("compare", cells, StudyOptions()) for _ in range(2))
+    plan, again = (StudyPlan("compare", cells, StudyOptions()) for _ in range(2))
     path = plan.path
     code.write_text("K = 1")
     assert plan.path == path != again.path

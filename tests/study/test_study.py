@@ -10,9 +10,9 @@ from unisono.errors import UserError
 from unisono.recipe import Recipe
 from unisono.study.cells import Cell, cells_of, over
 from unisono.study.estimate import Trial, estimate_s
-from unisono.study.plan import Turn, turns
 from unisono.study.records import Records, default_path
-from unisono.study.study import Terms, carry_out, counted, failure
+from unisono.study.run_order import Turn, run_order
+from unisono.study.study import RunOptions, carry_out, counted, failure
 
 CELLS = cells_of(Recipe(), [over("ranks=1,2")])
 ONE, TWO = CELLS
@@ -44,7 +44,7 @@ SUMMARY = {"train_s": 1.5, "wall_s": 1.75, "samples_per_s": 13.0, "weights_sha25
 
 def conduct(path, cells, repeat: int, **terms) -> list[dict]:
     with Records.open(path, "scale", STUDIED) as records:
-        return list(carry_out(records, turns(cells, repeat), Terms(**terms)))
+        return list(carry_out(records, run_order(cells, repeat), RunOptions(**terms)))
 
 
 def test_runs_are_interleaved_and_kept(tmp_path, runs):
@@ -56,9 +56,9 @@ def test_runs_are_interleaved_and_kept(tmp_path, runs):
 
 
 def test_the_same_study_goes_on_where_it_was_interrupted(tmp_path, runs):
-    plan = turns(CELLS, 2)
+    plan = run_order(CELLS, 2)
     with Records.open(tmp_path, "scale", STUDIED) as records:
-        pending = carry_out(records, plan, Terms())
+        pending = carry_out(records, plan, RunOptions())
         next(pending)
         next(pending)
         pending.close()
@@ -100,7 +100,7 @@ def test_what_died_is_tried_again_in_the_next_round_or_when_asked(tmp_path, runs
 
 def test_warm_ups_do_not_count(tmp_path, runs):
     with Records.open(tmp_path, "scale", STUDIED) as records:
-        list(carry_out(records, turns([ONE], 1, warmup=1), Terms()))
+        list(carry_out(records, run_order([ONE], 1, warmup=1), RunOptions()))
         assert sorted(counted(records.all, ONE)) == [0]
     assert len(runs) == 2
 
@@ -150,14 +150,14 @@ def test_two_at_once_are_refused(tmp_path):
 
 def test_a_time_limit_is_a_number_above_0():
     with pytest.raises(UserError, match="--timeout-s is 0"):
-        Terms(timeout_s=0)
+        RunOptions(timeout_s=0)
 
 
 def test_an_estimate_counts_what_is_left():
     trial = Trial(ranks=1, start_s=1.0, epoch_s=2.0)
     cells = [Cell(cell.labels, cell.recipe.with_options(epochs=10)) for cell in CELLS]
-    assert estimate_s(turns(cells, 1), [], trial, cores=2) == (1 + 20) + (1 + 10)
-    assert estimate_s(turns(cells, 1), [], trial, cores=1) == (1 + 20) + (1 + 20)
+    assert estimate_s(run_order(cells, 1), [], trial, cores=2) == (1 + 20) + (1 + 10)
+    assert estimate_s(run_order(cells, 1), [], trial, cores=1) == (1 + 20) + (1 + 20)
     known = [{"digest": cells[0].digest, "repeat": 0, "elapsed_s": 5.0}]
     assert estimate_s([Turn(cells[0], 0), Turn(cells[0], 1)], known, trial, cores=2) == 5.0
 

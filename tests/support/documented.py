@@ -23,7 +23,7 @@ from typing import final
 import numpy as np
 
 from support.paths import ROOT
-from unisono.launch.children import die_with_parent
+from unisono.supervise.children import die_with_parent
 
 PAGES = {page.name: page for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))}
 MNIST = next(

@@ -1,8 +1,8 @@
 """Arena: one node's shared memory with the state of a run in it: created, attached to, or joined.
 
 The one idea: a plan says where everything lies and makes the state over a segment, so a process gets the same state
-however it comes to the memory. What the state is (`strategies/shared.py`) is not known here, nor what a communicator
-is: `join` asks for the two things that it needs of one (`Group`).
+however it comes to the memory. What the state is (`strategies/arena/state.py`) is not known here, nor what a
+communicator is: `join` asks for the two things that it needs of one (`Group`).
 
     arena = Arena.create(plan)                              # by the process that forks the ranks afterwards
     arena = Arena.attach(fd, plan)                          # by one that was handed the descriptor
@@ -16,11 +16,11 @@ import math
 from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar, final
 
-from unisono.arena import protocol
-from unisono.arena.layout import Sections
-from unisono.arena.member import Member
-from unisono.arena.protocol import View, Words
-from unisono.arena.segment import Segment
+from unisono.arena.membership import protocol
+from unisono.arena.membership.member import Member
+from unisono.arena.membership.protocol import View, Words
+from unisono.arena.memory.layout import Sections
+from unisono.arena.memory.segment import Segment
 from unisono.resources import usable_cores
 
 

@@ -6,7 +6,8 @@ memory, shared among the ranks, and two barriers.
 
     reducer.mine[:] = gradients; reducer.all_reduce(np.add, timeout_s=10); use(reducer.result)
 
-The combination is canonical (`canon.py`): the same bits whatever the number of chunks. The slots are spent by it:
+The combination is canonical (`reduction_tree.py`): the same bits whatever the number of chunks. The slots are spent
+by it:
 fill all of `mine` again before the next call. Between two calls a rank may read `result` and write `mine` freely,
 except rank 0, whose slot *is* the result: what it writes, the others may see. Give ranks a reason to have read the
 result first (the next barrier they all pass), or let rank 0 copy.
@@ -19,9 +20,9 @@ from zlib import crc32
 
 import numpy as np
 
-from unisono.arena.barrier import Barrier
-from unisono.arena.canon import chunk_bounds, combine
-from unisono.arena.segment import PAGE, Segment
+from unisono.arena.memory.segment import PAGE, Segment
+from unisono.arena.reduction_tree import chunk_bounds, combine
+from unisono.arena.sync.barrier import Barrier
 from unisono.errors import CommError, CommTimeout, Mismatch
 
 

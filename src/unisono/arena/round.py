@@ -23,8 +23,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol, TypeVar, final
 
-from unisono.arena.member import Member, MembershipChanged, PeerExited
-from unisono.arena.protocol import COMMIT, PHASES, READY
+from unisono.arena.membership.member import Member, MembershipChanged, PeerExited
+from unisono.arena.membership.protocol import COMMIT, PHASES, READY
 
 T = TypeVar("T")
 

@@ -10,7 +10,7 @@ from cyclopts import Parameter
 
 from unisono.errors import UnisonoError, UserError
 from unisono.files import expand_user
-from unisono.measure.bench_options import BenchOptions
+from unisono.measure.bench import BenchOptions
 from unisono.terminal import print
 
 _DEFAULTS = BenchOptions()
@@ -27,14 +27,14 @@ def bench(options: Annotated[BenchOptions, Parameter(name="*")] = _DEFAULTS) -> 
     """
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-    from unisono.cli.about import write_about
-    from unisono.launch.environments import detect
-    from unisono.launch.signals import as_ctrl_c
+    from unisono.cli.common.study_about import write_about
+    from unisono.launch.environment import detect
     from unisono.measure.bench import measure, plan
-    from unisono.report.bench import tables, verdict, write
-    from unisono.report.console import Console
+    from unisono.report.studies.bench import tables, verdict, write
+    from unisono.report.terminal.console import Console
     from unisono.resources import readable_bytes, usable_cores
-    from unisono.study.disk import writing
+    from unisono.study.disk_errors import writing
+    from unisono.supervise.signals import as_ctrl_c
 
     if (size := detect().size) > 1:
         raise UserError(f"bench was started as {size} ranks, and starts its own", hint="run it once: unisono bench")

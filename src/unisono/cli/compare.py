@@ -6,12 +6,12 @@ from typing import Annotated, Any
 
 from cyclopts import Group, Parameter
 
-from unisono.cli.submitted import JobChoices, Waiting, runner_of
+from unisono.cli.common.study_jobs import JobChoices, Waiting, runner_of
+from unisono.cli.common.trust_option import TrustOption, confirm_trust
 from unisono.cli.train import given_options, options_of_recipe
-from unisono.cli.trusting import TrustOption, confirm
 from unisono.errors import UserError
 from unisono.files import write_file
-from unisono.measure.study_options import StudyOptions
+from unisono.measure.options import StudyOptions
 from unisono.terminal import print
 from unisono.trust import Trust
 
@@ -48,8 +48,8 @@ def compare(
     recipe
         A TOML file, or the name of a shipped recipe (r4). Options given here go before it.
     """
-    from unisono.cli.studying import Plan
-    from unisono.cli.studying import study as carry_out
+    from unisono.cli.common.study_command import StudyPlan
+    from unisono.cli.common.study_command import run_study as carry_out
     from unisono.measure.scale import cells_with_grid
     from unisono.recipe.reading import load
     from unisono.study.cells import cells_of
@@ -66,14 +66,14 @@ def compare(
         names.append("grid")
         cells = cells_with_grid(cells, grid, several=runner is not None)
     if not study.dry_run:
-        confirm(Trust.of(loaded, {*given_options(options), *names}, recipe, trusted=trust), loaded)
-    carry_out(Plan("compare", cells, study, runner), lambda records, path: show(cells, names, records, path))
+        confirm_trust(Trust.of(loaded, {*given_options(options), *names}, recipe, trusted=trust), loaded)
+    carry_out(StudyPlan("compare", cells, study, runner), lambda records, path: show(cells, names, records, path))
 
 
 def show(cells: Sequence[Any], options: Sequence[str], records: Sequence[dict[str, Any]], path: Path) -> None:
     """The table and what stands out; all of it in files."""
-    from unisono.cli.studying import console
-    from unisono.report.compare import rows_of, table, words_of
+    from unisono.cli.common.study_command import console
+    from unisono.report.studies.compare import rows_of, table, words_of
 
     rows = rows_of(cells, records)
     made = table(rows, options)

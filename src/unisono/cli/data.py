@@ -76,11 +76,11 @@ def check(name: str, *, data_dir: DataDir = "") -> None:
     """
     from rich.table import Table
 
+    from unisono.data.data_warnings import data_warnings
     from unisono.data.dataset import PARTS
-    from unisono.data.doubts import doubts
     from unisono.data.options import DataOptions
     from unisono.data.sources import load, origin
-    from unisono.report.console import Console
+    from unisono.report.terminal.console import Console
 
     options = DataOptions(data_dir=data_dir, download=False)
     dataset = load(name, options)
@@ -93,7 +93,7 @@ def check(name: str, *, data_dir: DataDir = "") -> None:
     console.print(f"{name}: {origin(name, options)}", markup=False)
     console.print(table)
     console.print("\n".join(_facts(dataset)), markup=False)
-    for doubt in doubts(dataset):
+    for doubt in data_warnings(dataset):
         print(f"Warning: {doubt}", file=sys.stderr)
 
 
@@ -126,7 +126,7 @@ def _progress() -> Iterator["Progress"]:
     from rich.progress import BarColumn, DownloadColumn, TaskID, TextColumn, TransferSpeedColumn
     from rich.progress import Progress as Bars
 
-    from unisono.report.console import Console
+    from unisono.report.terminal.console import Console
 
     status = Console(stderr=True)
     columns = (TextColumn("{task.description:<28}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())

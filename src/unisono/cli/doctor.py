@@ -12,7 +12,7 @@ from cyclopts import Parameter
 
 from unisono.cli.train import node_options
 from unisono.errors import UnisonoError, UserError
-from unisono.launch.nodes import NodeOptions
+from unisono.launch.machine_options import MachineOptions
 from unisono.terminal import print
 
 JOIN_S = 20.0
@@ -49,15 +49,15 @@ def doctor(
     With --nodes it is started like a training on several machines (mpirun -n 4 unisono doctor --nodes), and looks at
     what is between them.
     """
-    where = NodeOptions(**asdict(places))
+    where = MachineOptions(**asdict(places))
     if nodes:
         _visit(where, transport, as_json=json_)
         return
-    if where != NodeOptions(join_timeout=where.join_timeout) or transport != "auto":
+    if where != MachineOptions(join_timeout=where.join_timeout) or transport != "auto":
         raise UserError("options of several machines, without --nodes", hint="give --nodes, too")
-    from unisono.doctor.examining import examine
-    from unisono.doctor.telling import line, record, sentence
-    from unisono.report.console import Console
+    from unisono.doctor.probe_runner import run_probes
+    from unisono.doctor.text import line, record, sentence
+    from unisono.report.terminal.console import Console
 
     _refuse_ranks()
     findings = []
@@ -68,7 +68,7 @@ def doctor(
         if status.is_terminal:
             status.print(f"{text:<60}", end="\r")
 
-    for finding in examine(self_test=self_test, tell=lambda about: tell(f"looking at {about} ...")):
+    for finding in run_probes(self_test=self_test, tell=lambda about: tell(f"looking at {about} ...")):
         tell("")
         findings.append(finding)
         if not json_:
@@ -82,14 +82,14 @@ def doctor(
         raise UnisonoError("something failed: see above")
 
 
-def _visit(options: NodeOptions, transport: str, *, as_json: bool) -> None:
+def _visit(options: MachineOptions, transport: str, *, as_json: bool) -> None:
     """As one of several ranks, of which the first one speaks."""
-    from unisono.doctor.nodes.calling import call_together, place, transport_of
-    from unisono.doctor.nodes.facts import facts_here
-    from unisono.doctor.nodes.judging import judge
-    from unisono.doctor.nodes.telling import record, report
-    from unisono.doctor.nodes.visit import dismiss, follow, lead
-    from unisono.doctor.nodes.watchdog import Watchdog
+    from unisono.doctor.machines.connection import call_together, place, transport_of
+    from unisono.doctor.machines.diagnosis import judge
+    from unisono.doctor.machines.facts import facts_here
+    from unisono.doctor.machines.pairwise_test import dismiss, follow, lead
+    from unisono.doctor.machines.text import record, report
+    from unisono.doctor.machines.watchdog import Watchdog
 
     placement = place(options)
     chosen = transport_of(placement, transport)
@@ -105,19 +105,19 @@ def _visit(options: NodeOptions, transport: str, *, as_json: bool) -> None:
                 print(json.dumps(record(visit), indent=1) if as_json else report(visit), flush=True)
                 dismiss(board, visit)
         except BaseException as error:
-            board.desert(error)
+            board.abort_peers(error)
             raise
         if complete:
             board.close()
         else:
-            board.desert(SystemExit(1))
+            board.abort_peers(SystemExit(1))
     if board.rank == 0 and any(finding.status == "failed" for finding in judge(visit)):
         raise UnisonoError("something failed: see above")
 
 
 def _refuse_ranks() -> None:
     """It starts ranks itself. Launchers that contradict each other are a finding, not the end."""
-    from unisono.launch.environments import detect
+    from unisono.launch.environment import detect
 
     try:
         size = detect().size

@@ -15,7 +15,7 @@ def jobs(*, clusters: str = "") -> None:
     from rich.table import Table
 
     from unisono.launch.slurm import client
-    from unisono.report.console import Console
+    from unisono.report.terminal.console import Console
 
     found = client.my_jobs(clusters.split(","))
     if not found:

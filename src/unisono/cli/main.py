@@ -16,7 +16,7 @@ from unisono.errors import UnisonoError
 from unisono.limits import shortage_hint
 from unisono.python_errors import advice_on
 from unisono.terminal import accept_any_text, print, printable
-from unisono.tracebacks import told
+from unisono.user_code.tracebacks import own_traceback
 
 app = App(
     name="unisono",
@@ -108,7 +108,7 @@ def main() -> None:
         if isinstance(error, OSError):  # a full disk, a directory that vanished: nothing of ours
             hint = f"\nHINT: {shortage_hint(error)}" if shortage_hint(error) else ""
             fail(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}{hint}", 1)
-        fail(told(error).rstrip(), 1)  # of the user's own code, or a bug of ours
+        fail(own_traceback(error).rstrip(), 1)  # of the user's own code, or a bug of ours
 
 
 def fail(message: str, exit_code: int) -> None:

@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Group, Parameter
 
+from unisono.cli.common.trust_option import TrustOption, confirm_trust
 from unisono.cli.train import given_options, options_of_recipe
-from unisono.cli.trusting import TrustOption, confirm
 from unisono.errors import UserError
 from unisono.files import expand_user, write_file
+from unisono.measure.options import StudyOptions
 from unisono.measure.prediction.predict import PredictOptions
-from unisono.measure.study_options import StudyOptions
 from unisono.terminal import print
 from unisono.trust import Trust, code_of
 
 if TYPE_CHECKING:
     from unisono.measure.prediction.cost import Costs, Work
-    from unisono.measure.prediction.predict import Request
+    from unisono.measure.prediction.predict import PredictionRequest
     from unisono.study.cells import Cell
 
 Options = options_of_recipe("out", "resume", "allow_change")
@@ -49,16 +49,16 @@ def predict(
     recipe
         A TOML file, or the name of a shipped recipe (r2). Options given here go before it.
     """
-    from unisono.cli.about import write_about
-    from unisono.cli.studying import Plan
-    from unisono.cli.studying import study as carry_out
+    from unisono.cli.common.study_about import write_about
+    from unisono.cli.common.study_command import StudyPlan
+    from unisono.cli.common.study_command import run_study as carry_out
     from unisono.measure.prediction.cost import Costs, Work
     from unisono.measure.prediction.network import parse
     from unisono.measure.prediction.points import calibration, usual_batch, usual_shards
-    from unisono.measure.prediction.predict import Request, node_counts
+    from unisono.measure.prediction.predict import PredictionRequest, node_counts
     from unisono.recipe.reading import load
-    from unisono.study.disk import writing
-    from unisono.train.job import prepare
+    from unisono.study.disk_errors import writing
+    from unisono.training.job import prepare
 
     loaded = load(recipe, given_options(options))
     nodes, networks = node_counts(where.nodes), [parse(text) for text in network or ["10gbit,50us"]]
@@ -68,7 +68,7 @@ def predict(
             "data and the network",
             hint="leave --dry-run out",
         )
-    confirm(Trust.of(loaded, given_options(options), recipe, trusted=trust), loaded)
+    confirm_trust(Trust.of(loaded, given_options(options), recipe, trusted=trust), loaded)
     job = prepare(loaded)
     ranks, samples, nbytes = (
         where.ranks_per_node or loaded.ranks.count,
@@ -80,7 +80,9 @@ def predict(
         batch = loaded.learning.batch_size_per_rank * ranks
     work = Work(batch, max(ranks, usual_shards(loaded, batch)), nbytes, samples, loaded.ranks.threads)
     every = loaded.strategy.sync_every if isinstance(loaded.strategy.sync_every, int) else 16
-    request = Request(nodes, ranks, networks, bool(loaded.learning.batch_size_per_rank), every, loaded.strategy.masters)
+    request = PredictionRequest(
+        nodes, ranks, networks, bool(loaded.learning.batch_size_per_rank), every, loaded.strategy.masters
+    )
     if where.samples_per_s:
         sample_s = 1 / where.samples_per_s
         jitter_s = where.jitter * sample_s * batch / ranks
@@ -92,30 +94,30 @@ def predict(
                 write_about(out, [loaded])
         return
     cells = calibration(loaded, samples)
-    carry_out(Plan("predict", cells, study), lambda records, path: calibrated(cells, records, path, work, request))
+    carry_out(StudyPlan("predict", cells, study), lambda records, path: calibrated(cells, records, path, work, request))
 
 
 def calibrated(
-    cells: "Sequence[Cell]", records: Sequence[dict[str, Any]], path: Path, work: "Work", request: "Request"
+    cells: "Sequence[Cell]", records: Sequence[dict[str, Any]], path: Path, work: "Work", request: "PredictionRequest"
 ) -> None:
     """Fits the model to the runs and shows what it says."""
-    from unisono.measure.prediction.calibrating import calibrate
+    from unisono.measure.prediction.calibration import calibrate
 
     costs, checked = calibrate(cells, records, path, work.nbytes)
     show(costs, work, request, checked, path)
 
 
 def show(
-    costs: "Costs", work: "Work", request: "Request", checked: Sequence[dict[str, Any]], path: Path | None
+    costs: "Costs", work: "Work", request: "PredictionRequest", checked: Sequence[dict[str, Any]], path: Path | None
 ) -> None:
     """A table for each network, the check, and words; in files if there is a place."""
     import json
     from dataclasses import asdict
 
-    from unisono.cli.studying import console
+    from unisono.cli.common.study_command import console
     from unisono.measure.prediction.predict import rows_of
-    from unisono.report.predict import checks, table, words_of
-    from unisono.study.disk import writing
+    from unisono.report.studies.predict import checks, table, words_of
+    from unisono.study.disk_errors import writing
 
     rows = rows_of(costs, work, request)
     terminal = console()

@@ -6,8 +6,8 @@ from typing import Annotated, Any
 from cyclopts import Group, Parameter
 
 from unisono.cli.bench import prepare_out
+from unisono.cli.common.trust_option import TrustOption, confirm_trust
 from unisono.cli.train import Options, given_options
-from unisono.cli.trusting import TrustOption, confirm
 from unisono.errors import UnisonoError
 from unisono.measure.profile.options import ProfileOptions
 from unisono.recipe import Recipe
@@ -40,16 +40,16 @@ def profile(
     recipe
         A TOML file, or the name of a shipped recipe (r4). Options given here go before it.
     """
-    from unisono.cli.about import write_about
-    from unisono.launch.signals import as_ctrl_c
+    from unisono.cli.common.study_about import write_about
     from unisono.measure.profile.study import measure, plan
-    from unisono.report.console import Console
-    from unisono.report.profile import FILES, Shown, activations, sentences, tables, write
-    from unisono.report.verdict import plural
-    from unisono.study.disk import writing
+    from unisono.report.run.verdict import plural
+    from unisono.report.studies.profile import FILES, Shown, activations, sentences, tables, write
+    from unisono.report.terminal.console import Console
+    from unisono.study.disk_errors import writing
+    from unisono.supervise.signals import as_ctrl_c
 
     asked = load(recipe, given_options(options))
-    confirm(Trust.of(asked, given_options(options), recipe, trusted=trust), asked)
+    confirm_trust(Trust.of(asked, given_options(options), recipe, trusted=trust), asked)
     jobs = plan(asked, look)
     out = prepare_out(asked.output.directory, FILES)
     if out is not None:

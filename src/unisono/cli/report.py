@@ -33,9 +33,9 @@ def report(
     runs
         More of them.
     """
-    from unisono.report.page.report_file import write_report
-    from unisono.report.run import load
-    from unisono.train.entries import REPORT
+    from unisono.report.html.report_file import write_report
+    from unisono.report.run.load import load
+    from unisono.storage.run_files import REPORT
 
     found = [load(path) for path in (run, *runs)]
     target = expand_user(out) if out else (Path(REPORT) if runs else found[0].path / REPORT)

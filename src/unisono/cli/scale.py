@@ -6,13 +6,13 @@ from typing import Annotated, Any
 
 from cyclopts import Group, Parameter
 
-from unisono.cli.submitted import JobChoices, Waiting, runner_of
+from unisono.cli.common.study_jobs import JobChoices, Waiting, runner_of
+from unisono.cli.common.trust_option import TrustOption, confirm_trust
 from unisono.cli.train import given_options, options_of_recipe
-from unisono.cli.trusting import TrustOption, confirm
 from unisono.errors import UserError
 from unisono.files import write_file
+from unisono.measure.options import StudyOptions
 from unisono.measure.scale import ScaleOptions
-from unisono.measure.study_options import StudyOptions
 from unisono.terminal import print
 from unisono.trust import Trust
 
@@ -46,8 +46,8 @@ def scale(
     recipe
         A TOML file, or the name of a shipped recipe (r2). Options given here go before it.
     """
-    from unisono.cli.studying import Plan
-    from unisono.cli.studying import study as carry_out
+    from unisono.cli.common.study_command import StudyPlan
+    from unisono.cli.common.study_command import run_study as carry_out
     from unisono.measure.scale import cells_of_grid, default_grid
     from unisono.recipe.reading import load
     from unisono.resources import usable_cores
@@ -68,18 +68,18 @@ def scale(
     cores = (
         usable_cores() if runner is None else max(cell.recipe.ranks.count * cell.recipe.ranks.threads for cell in cells)
     )
-    plan = Plan("scale", cells, study, runner)
+    plan = StudyPlan("scale", cells, study, runner)
     if not study.dry_run:
-        confirm(Trust.of(loaded, given_options(options), recipe, trusted=trust), loaded)
+        confirm_trust(Trust.of(loaded, given_options(options), recipe, trusted=trust), loaded)
     carry_out(plan, lambda records, path: show(cells, records, path, weak=grid.weak, cores=cores))
 
 
 def show(cells: Sequence[Any], records: Sequence[dict[str, Any]], path: Path, *, weak: bool, cores: int) -> None:
     """The table and what it means; all of it, and the plot, in files. cores: that a node has for its ranks."""
-    from unisono.cli.studying import console
-    from unisono.report.limits import words_of
-    from unisono.report.scale import rows_of, table
-    from unisono.report.scale_plot import plot
+    from unisono.cli.common.study_command import console
+    from unisono.report.studies.scale import rows_of, table
+    from unisono.report.studies.scale_plot import plot
+    from unisono.report.studies.scaling_limits import words_of
 
     rows = rows_of(cells, records, weak=weak, cores=cores)
     made = table(rows)

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Group, Parameter
 
-from unisono.cli.gpus import note_of_job
+from unisono.cli.common.gpu_option import note_of_job
+from unisono.cli.common.trust_option import TrustOption, confirm_trust
 from unisono.cli.train import Options, given_options
-from unisono.cli.trusting import TrustOption, confirm
 from unisono.errors import UserError
 from unisono.files import check_entry, expand_user, read_file, write_file
 from unisono.launch.slurm.options import JobOptions
@@ -23,7 +23,7 @@ from unisono.launch.slurm.quoting import as_path, check_plain
 from unisono.terminal import print
 
 if TYPE_CHECKING:
-    from unisono.cli.submission import Submission
+    from unisono.cli.common.submission import Submission
 
 _NOTHING, _PLAIN = Options(), JobOptions()
 _JOB, _HERE = Group("The job", sort_key=-1), Group("Here", sort_key=-2)
@@ -61,13 +61,13 @@ def submit(
     recipe
         A TOML file, or the name of a shipped recipe (r2). Options given here go before it.
     """
-    from unisono.cli.submission import Submission
+    from unisono.cli.common.submission import Submission
     from unisono.launch.slurm import client
 
     if poll_s <= 0:
         raise UserError(f"--poll-s is {poll_s:g}", hint="give a number above 0")
     asked = Submission(recipe, given_options(options), job, trusted=trust, dry_run=dry_run)
-    if not dry_run and confirm(asked.trust, asked.as_in_job):
+    if not dry_run and confirm_trust(asked.trust, asked.as_in_job):
         asked = replace(asked, trusted=True)
     text = asked.script()
     gpus = note_of_job(getattr(options, "ranks", None), asked.recipe, job.sbatch)
@@ -160,7 +160,7 @@ def make_folder(file: str) -> None:
 
 
 def _follow(number: str, poll_s: float) -> None:
-    from unisono.launch.slurm.following import follow
+    from unisono.launch.slurm.job_monitor import follow
 
     def say(text: str) -> None:
         print(f"unisono: {text}", file=sys.stderr, flush=True)

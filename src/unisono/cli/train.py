@@ -8,9 +8,9 @@ from typing import Annotated, Any, get_args
 
 from cyclopts import Group, Parameter, Token
 
-from unisono.cli.gpus import Gpus, note_of_run
-from unisono.cli.trusting import TrustOption, confirm
-from unisono.launch.nodes import NodeOptions
+from unisono.cli.common.gpu_option import Gpus, note_of_run
+from unisono.cli.common.trust_option import TrustOption, confirm_trust
+from unisono.launch.machine_options import MachineOptions
 from unisono.recipe import OPTIONS, flag
 from unisono.recipe.options import GROUPS, help_of_options, title_of
 from unisono.recipe.reading import ALIASES
@@ -70,13 +70,13 @@ def given_options(options: object) -> dict[str, Any]:
 
 
 def node_options(*without: str, **defaults: float) -> type:
-    """The same of `NodeOptions`, with its defaults, or with others."""
+    """The same of `MachineOptions`, with its defaults, or with others."""
     import docstring_parser
 
-    help_of = {entry.arg_name: entry.description for entry in docstring_parser.parse_from_object(NodeOptions).params}
+    help_of = {entry.arg_name: entry.description for entry in docstring_parser.parse_from_object(MachineOptions).params}
     group = Group("Several machines", sort_key=len(TITLES))
     options = []
-    for entry in fields(NodeOptions):
+    for entry in fields(MachineOptions):
         if entry.name in without:
             continue
         usual = defaults.get(entry.name, entry.default)
@@ -116,7 +116,7 @@ def train(
     recipe
         A TOML file, or the name of a shipped recipe (r2). Options given here go before it.
     """
-    where = NodeOptions(**{entry.name: getattr(nodes, entry.name) for entry in fields(NodeOptions)})
+    where = MachineOptions(**{entry.name: getattr(nodes, entry.name) for entry in fields(MachineOptions)})
     overrides = given_options(options)
     found, whose = read_recipe(recipe, overrides, "the command line", trusted=trust)
     if write_recipe:
@@ -125,12 +125,12 @@ def train(
         write_template(write_recipe, template(found))
         print(f"Written: {write_recipe}; edit it, then: unisono train {shlex.quote(write_recipe)}")
     else:
-        from unisono.launch.environments import detect
-        from unisono.launch.signals import exit_undisturbed
+        from unisono.launch.environment import detect
         from unisono.runs.course import run_course
+        from unisono.supervise.signals import exit_undisturbed
 
         note = note_of_run(getattr(options, "ranks", None), found)
         if note and detect().rank == 0:
             print(note, file=sys.stderr, flush=True)
-        run_course(found, where, overrides.get("ranks", 0), watch=watch, last=True, trust=whose, confirm=confirm)
+        run_course(found, where, overrides.get("ranks", 0), watch=watch, last=True, trust=whose, confirm=confirm_trust)
         exit_undisturbed()

@@ -8,11 +8,11 @@ from typing import Annotated, Any
 
 from cyclopts import Group, Parameter
 
+from unisono.cli.common.trust_option import TrustOption, confirm_trust
 from unisono.cli.train import given_options, options_of_recipe
-from unisono.cli.trusting import TrustOption, confirm
 from unisono.errors import Interrupted, UnisonoError, UserError
 from unisono.files import expand_user
-from unisono.measure.tune.options import TuneOptions
+from unisono.measure.tune.search import TuneOptions
 from unisono.terminal import print
 from unisono.trust import Trust
 
@@ -43,24 +43,24 @@ def tune(
     recipe
         A TOML file, or the name of a shipped recipe (r4). Options given here go before it.
     """
-    from unisono.cli.about import write_about
+    from unisono.cli.common.study_about import write_about
     from unisono.data.sources import check_data_dir
     from unisono.energy.meter import find_counters
-    from unisono.launch.environments import detect
-    from unisono.launch.signals import as_ctrl_c
+    from unisono.launch.environment import detect
     from unisono.limits import check_temporary_directory
     from unisono.measure.options import sizes
     from unisono.measure.tune.candidates import candidates_of
-    from unisono.measure.tune.tuning import Terms
-    from unisono.measure.tune.tuning import tune as search_best
+    from unisono.measure.tune.search import TrialOptions
+    from unisono.measure.tune.search import tune as search_best
     from unisono.recipe.reading import load
-    from unisono.report.verdict import plural
+    from unisono.report.run.verdict import plural
     from unisono.resources import available_bytes, usable_cores
     from unisono.strategies.registry import of
-    from unisono.study.disk import writing
+    from unisono.study.disk_errors import writing
     from unisono.study.inputs import inputs_of
     from unisono.study.records import Records, default_path
-    from unisono.train.enough import check_machine
+    from unisono.supervise.signals import as_ctrl_c
+    from unisono.training.checks import check_machine
 
     loaded = load(recipe, given_options(options))
     check_data_dir(loaded.data.name, loaded.data.directory)
@@ -77,7 +77,7 @@ def tune(
         )
     if (size := detect().size) > 1:
         raise UserError(f"tune was started as {size} ranks, and starts its own", hint="run it once: unisono tune")
-    confirm(Trust.of(loaded, given_options(options), recipe, trusted=trust), loaded)
+    confirm_trust(Trust.of(loaded, given_options(options), recipe, trusted=trust), loaded)
     cells = candidates_of(loaded, search, usable_cores())
     check_temporary_directory()
     for cell in cells:
@@ -94,7 +94,7 @@ def tune(
         # With an accuracy to reach, half of the time is for getting there.
         short = replace(search, seconds=search.seconds / 2) if loaded.learning.target_accuracy else search
         try:
-            outcome = search_best(records, cells, Terms(short, limit), _say)
+            outcome = search_best(records, cells, TrialOptions(short, limit), _say)
             best = outcome.best
             if best is not None and loaded.learning.target_accuracy:
                 left_s = search.seconds - sum(record["elapsed_s"] for record in records.all)
@@ -146,10 +146,10 @@ def _say(record: dict[str, Any]) -> None:
 
 def _show(records: Sequence[dict[str, Any]], best: str | None, path: Path, known: dict[str, Any]) -> None:
     """known: what every row says of the search: its objective, whether it is complete, how many candidates it has."""
-    from unisono.report.console import Console
-    from unisono.report.tune import rows_of, table, words_of
+    from unisono.report.studies.tune import rows_of, table, words_of
+    from unisono.report.terminal.console import Console
     from unisono.resources import usable_cores
-    from unisono.study.disk import writing
+    from unisono.study.disk_errors import writing
 
     rows = [row | known | {"machine_cores": usable_cores()} for row in rows_of(records)]
     made = table(rows, best or "")

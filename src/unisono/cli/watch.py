@@ -51,7 +51,7 @@ def watch(
     runs
         More of them: curves lie over each other.
     """
-    from unisono.report.run import load
+    from unisono.report.run.load import load
 
     paths = [load(path).path for path in (run, *runs)]  # says what is wrong with them before anything is opened
     with suppress(KeyboardInterrupt):
@@ -62,8 +62,8 @@ def watch(
 
 
 def _in_browser(paths: list[Path], port: int, *, until_end: bool, show: bool, print_token: bool) -> None:
-    from unisono.launch.environments import has_desktop
-    from unisono.report.live.opening import opened
+    from unisono.launch.environment import has_desktop
+    from unisono.report.live.browser import open_in_browser
     from unisono.report.live.server import LiveServer
 
     with LiveServer(paths, port) as server, ExitStack() as stack:
@@ -75,14 +75,14 @@ def _in_browser(paths: list[Path], port: int, *, until_end: bool, show: bool, pr
             where = f"Live page, on {platform.node()}: {server.origin}"
             print(f"{where} (with a token; the whole address is in {whole})", flush=True)
         os.nice(POLITE)  # not before: whoever has started us waits for the address
-        with opened(server.address, desktop=show and has_desktop()):
+        with open_in_browser(server.address, desktop=show and has_desktop()):
             server.serve(until_end=until_end)
 
 
 def _keep(stack: ExitStack, address: str, run: Path) -> str:
     """The name, in one line, of the file that holds the address until the stack is left."""
+    from unisono.report.html.markup import plain
     from unisono.report.live.address_file import address_file
-    from unisono.report.page.markup import plain
 
     try:
         path = stack.enter_context(address_file(address, run))
@@ -101,9 +101,9 @@ def _on_terminal(paths: list[Path]) -> None:
     """Until the run has ended; not on a terminal: once."""
     from rich.live import Live
 
-    from unisono.report.console import Console
     from unisono.report.live.dashboard import dashboard
-    from unisono.report.live.following import SHARE, age_s, current
+    from unisono.report.live.follower import SHARE, age_s, current
+    from unisono.report.terminal.console import Console
 
     if len(paths) > 1:
         raise UserError(f"--terminal with {len(paths)} runs", hint="give one run, or leave --terminal out")

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from unisono.models.base import Array
-    from unisono.train.model_card import ModelCard
-    from unisono.train.weights import Weights
+    from unisono.storage.model_card import ModelCard
+    from unisono.storage.weights import Weights
 
 
 _MOST_LETTERS = 200
@@ -45,9 +45,9 @@ def weights(
     """
     from pathlib import Path
 
-    from unisono.report.console import Console
-    from unisono.train.weights import export as write
-    from unisono.train.weights import load, verify
+    from unisono.report.terminal.console import Console
+    from unisono.storage.weights import export as write
+    from unisono.storage.weights import load, verify
 
     found = load(run)
     if export:

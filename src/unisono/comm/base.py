@@ -12,7 +12,8 @@ Rules that hold for every backend:
 - every call that blocks gives up after `timeout_s` with a `CommTimeout` that names the ranks which did not arrive.
   After that, or after a `Mismatch` in a collective, the communicator is broken: only `close` may follow;
 - where the others go on when a rank dies (`World.share` under `unisono.run`), `rank` and `size` change with that; a
-  collective that needs a dead rank's part raises `RankLost` on all others, after which the next one works: `shm.py`;
+  collective that needs a dead rank's part raises `RankLost` on all others, after which the next one works:
+  `comm/shm/communicator.py`;
 - messages between two ranks with one tag arrive in the order in which they were sent. They are bytes: a receiver must
   know the type, and collectives compare lengths and types, not shapes;
 - `op` is one of `OPS`; the result is the same, bit for bit, on every rank.
@@ -147,20 +148,20 @@ class Communicator(ABC):
 
     def split_by_node(self) -> "Communicator":
         """A new communicator for the ranks on this rank's node: those that can share memory."""
-        from unisono.comm.node import node_colour
+        from unisono.comm.topology.node import node_colour
 
         return self.split(node_colour(self))
 
     def progress(self) -> None:  # noqa: B027  (nothing to do is a good answer)
         """Moves messages under way, where that needs this rank's help; for those who wait elsewhere meanwhile."""
 
-    def desert(self, error: BaseException) -> None:  # noqa: B027
+    def abort_peers(self, error: BaseException) -> None:  # noqa: B027
         """Called when this rank leaves because of `error`: lets the others know, where the backend can."""
 
-    def take_leave(self, words: bytes) -> None:  # noqa: B027
+    def announce_failure(self, words: bytes) -> None:  # noqa: B027
         """Tells the others a few words (up to 1,600 bytes) before this rank leaves, where the backend can."""
 
-    def last_words(self) -> list[bytes]:
+    def failure_notices(self) -> list[bytes]:
         """What others have told before they left, by rank; also of a communicator that is broken."""
         return []
 

@@ -1,8 +1,8 @@
 """CheckedCommunicator: what backends that bring their own collectives have in common, written once.
 
 Its one idea: every collective first checks this rank's arguments, then lets all ranks show a row of them to each other
-(`arrival.py`), and only then calls the backend, with flat arrays that are never empty. So a backend is left with the
-five verbs below and with messages; MPI and torch.distributed are such backends.
+(`collective_check.py`), and only then calls the backend, with flat arrays that are never empty. So a backend is left
+with the five verbs below and with messages; MPI and torch.distributed are such backends.
 
     comm.all_reduce(x)        # check -> _show(row) -> _reduce(x)
 
@@ -14,18 +14,18 @@ from abc import abstractmethod
 
 import numpy as np
 
-from unisono.comm.arrival import (
+from unisono.comm.base import ANY, Array, Communicator, check_array, check_peer, check_tag, op_code
+from unisono.comm.collective_check import (
     Row,
     any_code,
     check_colour,
     check_kinds,
     check_rows,
     check_values,
-    late,
+    late_ranks_error,
     reduced_code,
     row,
 )
-from unisono.comm.base import ANY, Array, Communicator, check_array, check_peer, check_tag, op_code
 from unisono.errors import CommError, CommTimeout
 
 
@@ -130,7 +130,7 @@ class CheckedCommunicator(Communicator):
     def give_up(self, what: str, missing: list[int]) -> CommTimeout:
         """Breaks the communicator; returns the error to raise."""
         self.state = f"broken: rank {self.rank} gave up in {what}"
-        return late(self.rank, what, self.timeout_s, missing)
+        return late_ranks_error(self.rank, what, self.timeout_s, missing)
 
     def _enter(self, kind: str, *values: int) -> None:
         self.check_open()

@@ -15,7 +15,6 @@ from typing import final
 
 import numpy as np
 
-from unisono.comm.arrival import check_colour, check_values, reduced_code
 from unisono.comm.base import (
     ANY,
     DEFAULT_TIMEOUT_S,
@@ -27,6 +26,7 @@ from unisono.comm.base import (
     check_peer,
     reduction,
 )
+from unisono.comm.collective_check import check_colour, check_values, reduced_code
 from unisono.errors import UserError
 
 

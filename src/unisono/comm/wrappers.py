@@ -65,14 +65,14 @@ class Wrapper(Communicator):
     def progress(self) -> None:
         self.inner.progress()
 
-    def desert(self, error: BaseException) -> None:
-        self.inner.desert(error)
+    def abort_peers(self, error: BaseException) -> None:
+        self.inner.abort_peers(error)
 
-    def take_leave(self, words: bytes) -> None:
-        self.inner.take_leave(words)
+    def announce_failure(self, words: bytes) -> None:
+        self.inner.announce_failure(words)
 
-    def last_words(self) -> list[bytes]:
-        return self.inner.last_words()
+    def failure_notices(self) -> list[bytes]:
+        return self.inner.failure_notices()
 
     def close(self) -> None:
         self.inner.close()

@@ -12,7 +12,7 @@ from typing import Any, final
 
 import numpy as np
 
-from unisono.data.scaling import Normalisation
+from unisono.data.normalisation import Normalisation
 
 PARTS = ("train", "validation", "test")
 ARRAYS = tuple(f"{part}_{axis}" for part in PARTS for axis in "xy")

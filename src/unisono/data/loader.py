@@ -13,7 +13,7 @@ from typing import NamedTuple, final
 import numpy as np
 
 from unisono import aligned
-from unisono.data.shards import Plan
+from unisono.data.shards import ShardPlan
 
 
 @final
@@ -29,7 +29,7 @@ class Group(NamedTuple):
 class Loader:
     """Rows of `x` (n, features) and `y` (n,) or (n, outputs), dealt by `plan`."""
 
-    def __init__(self, plan: Plan, x: np.ndarray, y: np.ndarray) -> None:
+    def __init__(self, plan: ShardPlan, x: np.ndarray, y: np.ndarray) -> None:
         self._plan, self._x, self._y = plan, x, y
         self._rooms: dict[tuple[int, int], tuple[_Room, _Room]] = {}
 

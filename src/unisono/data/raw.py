@@ -1,6 +1,6 @@
 """Raw: what a source delivers, before anything was checked, split or scaled.
 
-The one idea: sources only find arrays and name them (`ARRAYS`); `prepare.py` does the rest, once for all of them.
+The one idea: sources only find arrays and name them (`ARRAYS`); `preparation.py` does the rest, once for all of them.
 
     raw = Raw("mine", {"train_x": x, "train_y": y})
 """

@@ -3,7 +3,7 @@
 The one idea: a batch is cut into V shards, and V belongs to the run, not to the machines. Every function here is a
 pure function of the run's numbers; the number of ranks only says who computes which shards, never what is in them.
 
->>> plan = Plan(samples=10, batch=4, shards=2, seed=0)
+>>> plan = ShardPlan(samples=10, batch=4, shards=2, seed=0)
 >>> plan.steps_per_epoch, [plan.batch_samples(step) for step in range(3)], plan.shard_size
 (3, [4, 4, 2], 2)
 >>> [list(shards_of_rank(8, size=3, rank=rank)) for rank in range(3)]
@@ -28,7 +28,7 @@ from unisono.rng import generator
 
 @final
 @dataclass(frozen=True)
-class Plan:
+class ShardPlan:
     """How one run walks through its training samples. `batch` is the global one; "full" takes all samples at once."""
 
     samples: int

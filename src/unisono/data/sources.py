@@ -12,11 +12,11 @@ from pathlib import Path
 
 from unisono.data.dataset import Dataset
 from unisono.data.options import DataOptions
-from unisono.data.prepare import prepare
+from unisono.data.preparation import prepare
 from unisono.data.raw import Raw
 from unisono.errors import UserError, unknown_name
 from unisono.files import expand_user
-from unisono.own import without_function
+from unisono.user_code.function import without_function
 
 ABOUT = {
     "digits": "handwritten digits, 8 x 8: 1442 to train, 355 to test, 10 classes",
@@ -60,9 +60,9 @@ def find(spec: str) -> Callable[[DataOptions], Raw]:
     if name in ABOUT:
         return _named(name, arguments)
     if ".py:" in spec:
-        from unisono.data.own import load_own
+        from unisono.data.user_data import load_user_data
 
-        return lambda options: load_own(spec)
+        return lambda options: load_user_data(spec)
     if spec.endswith(".py") and not Path(spec).is_dir():
         raise without_function("--data", spec)
     if spec.endswith(".txt") or ".txt:" in spec:

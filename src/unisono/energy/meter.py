@@ -118,7 +118,7 @@ class Meter:
         return Reading(cpu_s * self._watts, "estimate", seconds, note=told)
 
 
-def together(nodes: Sequence[Reading]) -> Reading:
+def sum_readings(nodes: Sequence[Reading]) -> Reading:
     """Of all nodes of a run; nothing can be said if nothing can be said of one of them, or if only some are estimated:
     what a counter shows includes other programs and idle power, so the sum would be neither."""
     if len(nodes) == 1:

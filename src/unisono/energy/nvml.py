@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from typing import Any, final
 
 from unisono.energy.counters import Counter, State
-from unisono.extras import how_to_install
+from unisono.user_code.extras import how_to_install
 
 PACKAGE = "pynvml"
 HOW = how_to_install("energy")

@@ -1,4 +1,15 @@
-"""The command lines that start other interpreters and launchers.
+"""Whether mpi4py finds an MPI library: it is installed without one, and looks for it when it is imported.
+
+The one idea: a process of its own is asked, started as ranks would be: mpirun may tell its ranks where its library is,
+and srun does not, so that either can work without the other.
+
+    mpi_problem()                                    # "" or "cannot load MPI library", for ranks of srun
+    mpi_problem(["mpirun", "-n", "1"])               # for those of mpirun
+
+Limits: MPI is not started: ranks that find their library may still not find each other. It is this machine that is
+looked at, in the environment of this process.
+
+The command lines that start other interpreters and launchers.
 
 mpirun(2, python("-m", "unisono.measure.bench_worker", "{}"))
 
@@ -8,12 +19,14 @@ themselves put the working directory first, where a numpy.py of a stranger's wou
 
 import os
 import shutil
+import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from unisono.errors import UserError
-from unisono.extras import how_to_install
-from unisono.launch.environments import untranslated
+from unisono.launch.environment import mpi_environment, untranslated
+from unisono.user_code.extras import how_to_install
 
 
 def python(*arguments: str) -> list[str]:
@@ -63,3 +76,36 @@ def is_open_mpi(program: str) -> bool:
         check=False,
     )
     return "Open MPI" in told.stdout or "open-mpi" in told.stdout
+
+
+PATIENCE_S = 20.0
+_LOOK = """
+import sys
+try:
+    import mpi4py
+    mpi4py.rc.initialize = False
+    from mpi4py import MPI
+except (ImportError, RuntimeError) as error:
+    sys.exit(str(error).splitlines()[0])
+"""
+
+
+def mpi_problem(launcher: Sequence[str] = ()) -> str:
+    """Why a process that `launcher` starts cannot load an MPI library; empty if it can."""
+    command = [*launcher, *python("-c", _LOOK)]
+    try:
+        ended = subprocess.run(
+            command,
+            env=mpi_environment(),
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=PATIENCE_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return f"no answer within {PATIENCE_S:g} s"
+    except OSError as error:
+        return f"{command[0]}: {error.strerror}"
+    said = [line.strip() for line in ended.stderr.splitlines() if line.strip()]
+    return "" if ended.returncode == 0 else next(iter(said), f"exit code {ended.returncode}")

@@ -16,24 +16,24 @@ from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
-from unisono.comm.authentication import Secret
 from unisono.comm.base import DEFAULT_TIMEOUT_S, Communicator
-from unisono.comm.roll_call import Join
-from unisono.comm.route import address_of
+from unisono.comm.broadcast_object import broadcast_from_first
 from unisono.comm.serial import SerialCommunicator
-from unisono.comm.telling import told
+from unisono.comm.topology.addresses import address_of
+from unisono.comm.topology.authentication import Secret
+from unisono.comm.topology.rendezvous import RendezvousOptions
 from unisono.errors import UserError, unknown_name
-from unisono.extras import how_to_install
 from unisono.launch.commands import mpirun
-from unisono.launch.environments import detect, tidy_lone_mpi
+from unisono.launch.environment import detect, tidy_lone_mpi
 from unisono.launch.placement import Placement, check_world
 from unisono.launch.secret import find_secret, keep_secret
+from unisono.user_code.extras import how_to_install
 from unisono.world import World
 
 TRANSPORTS = {"shm": "", "mpi": "mpi4py", "gloo": "torch", "nccl": "torch"}
 """Transport -> the package it needs."""
 
-WITHIN_REASON = Join()
+WITHIN_REASON = RendezvousOptions()
 """How ranks find each other, unless somebody knows better."""
 
 _EXTRAS = {"mpi4py": "mpi", "torch": "torch"}
@@ -80,7 +80,9 @@ def require_launcher(transport: str) -> None:
         mpirun(1, [])
 
 
-def connect(placement: Placement, transport: str, timeout_s: float, join: Join = WITHIN_REASON) -> Communicator:
+def connect(
+    placement: Placement, transport: str, timeout_s: float, join: RendezvousOptions = WITHIN_REASON
+) -> Communicator:
     """The communicator of all ranks of `placement` over `transport`."""
     if placement.size > 1:
         keep_secret()
@@ -94,7 +96,8 @@ def connect(placement: Placement, transport: str, timeout_s: float, join: Join =
     if transport == "mpi":
         try:
             with tidy_lone_mpi():
-                from unisono.comm import mpi, mpi_library
+                from unisono.comm.mpi import communicator as mpi
+                from unisono.comm.mpi import library as mpi_library
         except (ImportError, RuntimeError) as error:  # mpi4py is there, the library that it wants to load is not
             raise UserError(
                 f"MPI cannot be used: {str(error).splitlines()[0]}",
@@ -114,7 +117,7 @@ def connect(placement: Placement, transport: str, timeout_s: float, join: Join =
             f"the transport {transport} needs the address of rank 0, and none was given (started: {placement.source})",
             hint="start with torchrun, which gives one, or set MASTER_ADDR and MASTER_PORT",
         )
-    from unisono.comm import torch_dist
+    from unisono.comm.gloo import communicator as torch_dist
 
     device = f"cuda:{placement.local_rank or 0}" if transport == "nccl" else "cpu"
     # torchrun's own store knows no secret.
@@ -130,13 +133,13 @@ def connect_gloo(comm: Communicator) -> Communicator:
     require("gloo")
     from torch.distributed import FileStore  # type: ignore[attr-defined]  # public all the same
 
-    from unisono.comm.torch_dist import TorchCommunicator
-    from unisono.comm.torch_store import prefixed
+    from unisono.comm.gloo.communicator import TorchCommunicator
+    from unisono.comm.gloo.store import prefixed
 
     # A file instead of a TCP store: no port can be taken. Only rank 0's directory is used. gloo itself listens, and
     # takes whoever connects first for a rank: other users of this machine do not know the secret.
     with tempfile.TemporaryDirectory(prefix="unisono-") as directory:
-        path, key = told(comm, lambda: [str(Path(directory) / "store"), secrets.token_hex(32)])
+        path, key = broadcast_from_first(comm, lambda: [str(Path(directory) / "store"), secrets.token_hex(32)])
         store = prefixed("unisono", FileStore(path, comm.size), Secret(key.encode(), "rank 0"))
         gloo = TorchCommunicator(store, comm.rank, comm.size, "cpu", comm.timeout_s, at="127.0.0.1")
         comm.barrier()
@@ -151,8 +154,8 @@ def _usual(placement: Placement) -> str:
     return "mpi"
 
 
-def _shm(placement: Placement, timeout_s: float, join: Join) -> Communicator:
-    from unisono.comm.shm import ShmCommunicator
+def _shm(placement: Placement, timeout_s: float, join: RendezvousOptions) -> Communicator:
+    from unisono.comm.shm.communicator import ShmCommunicator
 
     base = connect(placement, _usual(placement), timeout_s, join)
     with base.split_by_node() as node:

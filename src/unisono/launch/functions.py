@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from unisono.errors import UserError
-from unisono.extras import how_to_install
+from unisono.user_code.extras import how_to_install
 from unisono.world import World
 
 _IN_A_FILE = "define it at the top level of a file"

@@ -27,22 +27,22 @@ from typing import Any
 
 import numpy as np
 
-from unisono.arena.barrier import Barrier
-from unisono.arena.segment import Segment
-from unisono.arena.waiting import wait_until
+from unisono.arena.memory.segment import Segment
+from unisono.arena.sync.barrier import Barrier
+from unisono.arena.sync.waiting import wait_until
 from unisono.comm.base import DEFAULT_TIMEOUT_S
-from unisono.comm.shm import ShmCommunicator
-from unisono.comm.shm_plan import ShmPlan
+from unisono.comm.shm.communicator import ShmCommunicator
+from unisono.comm.shm.memory_plan import ShmPlan
 from unisono.errors import AskedToEnd, UserError, unknown_name
-from unisono.launch import children
 from unisono.launch.commands import python
-from unisono.launch.crew import Crew, Ended, answer
-from unisono.launch.environments import enter_rank, forget_secret
+from unisono.launch.environment import enter_rank, forget_secret
 from unisono.launch.functions import pack_function
-from unisono.launch.sharers import Sharers
-from unisono.launch.signals import heeding
 from unisono.limits import check_limits, naming_shortage
 from unisono.messages.reports import Report, SharedModel, StopsOnRequest, UserReport
+from unisono.supervise import children
+from unisono.supervise.loop_supervisor import LoopSupervisor
+from unisono.supervise.processes import Ended, ProcessGroup, answer
+from unisono.supervise.signals import stop_requests
 from unisono.world import World
 
 PARENT_FILES = 2
@@ -59,7 +59,7 @@ _EXITING = 0x4
 """Of a task's flags in /proc, as the kernel counts them: it has ended, and is listed until it has a core once more."""
 
 fresh_import = {"running": False}
-"""Whether this process is a rank that imports the file of its function: set by `fresh.py`."""
+"""Whether this process is a rank that imports the file of its function: set by `spawn_entry.py`."""
 
 
 def run(
@@ -99,21 +99,26 @@ def run(
             case UserReport(value):
                 on_report(rank, value)
             case SharedModel():
-                sharers.attach(message)
+                loop_supervisor.attach(message)
             case StopsOnRequest():
-                if not sharers.halts:
-                    sharers.halts = True
-                    heeds.enter_context(heeding(sharers.ask_to_halt))
+                if not loop_supervisor.halts:
+                    loop_supervisor.halts = True
+                    heeds.enter_context(stop_requests(loop_supervisor.ask_to_halt))
 
-    with copies, closing(Segment.create(ShmPlan(ranks).nbytes)) as segment, closing(Crew(hear)) as crew, heeds:
-        sharers = Sharers(ranks, segment.words(0, Barrier.words_needed(ranks)))
+    with (
+        copies,
+        closing(Segment.create(ShmPlan(ranks).nbytes)) as segment,
+        closing(ProcessGroup(hear)) as process_group,
+        heeds,
+    ):
+        loop_supervisor = LoopSupervisor(ranks, segment.words(0, Barrier.words_needed(ranks)))
         for rank in range(ranks):
             with naming_shortage(f"rank {rank} of {ranks} could not be started"):
                 if reference is None:
-                    crew.start(rank, partial(serve, work, segment, rank, ranks, timeout_s))
+                    process_group.start(rank, partial(serve, work, segment, rank, ranks, timeout_s))
                 else:
                     job = {"work": reference, "segment": segment.fd, "rank": rank, "ranks": ranks}
-                    crew.start(rank, partial(_become_fresh, job | {"timeout_s": timeout_s}))
+                    process_group.start(rank, partial(_become_fresh, job | {"timeout_s": timeout_s}))
         results: list[Any] = [None] * ranks
         lost: list[Ended] = []
         returned: list[int] = []
@@ -122,23 +127,23 @@ def run(
         def judge(ended: Ended) -> None:
             if ended.left is not None:
                 asked.append(ended.left.snapshot)
-            elif sharers.any and not ended.answered:
+            elif loop_supervisor.any and not ended.answered:
                 lost.append(ended)
             else:
                 results[ended.rank] = ended.check()
                 returned.append(ended.rank)
 
-        while crew.living:
+        while process_group.living:
             before = len(lost)
             # No descriptor tells that a rank waits in shared memory for one that has returned: that is looked for.
-            found = crew.poll(LOOK_S if returned and sharers.any else None)
+            found = process_group.poll(LOOK_S if returned and loop_supervisor.any else None)
             if any(not ended.answered for ended in found):
-                found += _heard_out(crew, sharers)
+                found += _heard_out(process_group, loop_supervisor)
             for ended in found:
                 judge(ended)
-            sharers.check_left(returned, crew.living)
-            if len(lost) > before and crew.living:
-                sharers.take_over(crew, judge, timeout_s)
+            loop_supervisor.check_left(returned, process_group.living)
+            if len(lost) > before and process_group.living:
+                loop_supervisor.take_over(process_group, judge, timeout_s)
         if asked:
             raise AskedToEnd(asked[0])
         for ended in lost:
@@ -150,12 +155,12 @@ def run(
         return results
 
 
-def _heard_out(crew: Crew, sharers: Sharers) -> list[Ended]:
+def _heard_out(process_group: ProcessGroup, loop_supervisor: LoopSupervisor) -> list[Ended]:
     """A rank has died, and others may be about to tell that they share a model; who ends while they are listened to."""
     ended: list[Ended] = []
     deadline = time.monotonic() + TELLING_S
-    while not sharers.any and crew.living and (left_s := deadline - time.monotonic()) > 0:
-        ended += crew.poll(left_s)
+    while not loop_supervisor.any and process_group.living and (left_s := deadline - time.monotonic()) > 0:
+        ended += process_group.poll(left_s)
     return ended
 
 
@@ -232,4 +237,4 @@ def _become_fresh(job: dict[str, Any], sink: int) -> int:
         os.set_inheritable(fd, True)
     spec = json.dumps(job | {"sink": sink, "parent": os.getppid(), "path": sys.path, "argv": sys.argv})
     forget_secret()
-    os.execv(sys.executable, python("-m", "unisono.launch.fresh", spec))
+    os.execv(sys.executable, python("-m", "unisono.launch.spawn_entry", spec))

@@ -17,10 +17,10 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from unisono.comm.authentication import Secret
+from unisono.comm.topology.authentication import Secret
 from unisono.errors import UserError
 from unisono.files import create_file, expand_user, open_file
-from unisono.launch.environments import SECRET, config_folder, forget_secret, given_secret, runtime_folder
+from unisono.launch.environment import SECRET, config_folder, forget_secret, given_secret, runtime_folder
 
 LEAST_BYTES, MOST_BYTES = 16, 4096
 _MADE_BYTES = 32

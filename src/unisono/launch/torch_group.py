@@ -10,9 +10,9 @@ port and at whichever of its addresses the others reach, for host names may reso
 makes a secret for it, which the others hear over the communicator that they have.
 One process per device: the local rank picks it, before any other call of CUDA.
 
-Limits: gloo's threads are left as torch makes them, unlike those of `comm/torch_dist.py`, for this is the peer that
-others are compared with. The path on GPUs follows torch's documentation but has never run: its authors had no GPU; the
-tests walk it with torch's calls replaced. See `strategies/devices.py` for who gets which device.
+Limits: gloo's threads are left as torch makes them, unlike those of `comm/gloo/communicator.py`, for this is the peer
+that others are compared with. The path on GPUs follows torch's documentation but has never run: its authors had no
+GPU; the tests walk it with torch's calls replaced. See `strategies/external/devices.py` for who gets which device.
 """
 
 import secrets
@@ -29,19 +29,19 @@ import torch.distributed as dist
 import torch.distributed.nn  # before there is a group: its functions have the one that they find for a default
 from torch.distributed import FileStore, Store  # type: ignore[attr-defined]  # public all the same
 
-from unisono.comm.authentication import Secret
 from unisono.comm.base import Communicator
-from unisono.comm.node import node_colour
-from unisono.comm.roll_call import Join, call
-from unisono.comm.route import interface_of, own_addresses, way_to
-from unisono.comm.store_client import Unreachable
-from unisono.comm.telling import all_told, told
-from unisono.comm.torch_gloo import prove_pairs, try_s
-from unisono.comm.torch_store import SecretStore, prefixed, reach_store, serve_store
+from unisono.comm.broadcast_object import broadcast_from_first, gather_objects
+from unisono.comm.gloo.store import SecretStore, prefixed, reach_store, serve_store
+from unisono.comm.gloo.wire import prove_pairs, try_s
+from unisono.comm.topology.addresses import interface_of, own_addresses, route_to
+from unisono.comm.topology.authentication import Secret
+from unisono.comm.topology.node import node_colour
+from unisono.comm.topology.rendezvous import RendezvousOptions, meet_ranks
+from unisono.comm.topology.store_client import Unreachable
 from unisono.errors import UserError, first_line
-from unisono.launch.environments import torch_variables
+from unisono.launch.environment import torch_variables
 from unisono.launch.placement import Placement
-from unisono.strategies.devices import BACKENDS, check_devices, check_one_kind, device_of, local_ranks
+from unisono.strategies.external.devices import BACKENDS, check_devices, check_one_kind, device_of, local_ranks
 
 _TOLD = "rank 0"
 
@@ -93,7 +93,7 @@ def _connect(comm: Communicator, backend: str, store: Store) -> None:
             prove_pairs(_gloo(), prefixed("unisono/pairs", store), comm.rank, comm.size, join_s)
     except RuntimeError as error:
         failure = first_line(error)
-    if failed := [(rank, found) for rank, found in enumerate(all_told(comm, failure)) if found]:
+    if failed := [(rank, found) for rank, found in enumerate(gather_objects(comm, failure)) if found]:
         raise UserError(
             f"within {join_s:g} s (--join-timeout) there was no connection for torch's group to "
             f"all other ranks: {failed[0][1]}",
@@ -115,7 +115,7 @@ def meet(comm: Communicator, directory: str, *, one_node: bool, near: bool) -> t
     """A store that all ranks of `comm` reach; "host:port" of it, None if it is a file in rank 0's `directory`; and this
     rank's address for the others. near: rank 0 is on this node."""
     if one_node:
-        path, key = told(comm, lambda: [str(Path(directory) / "store"), secrets.token_hex(32)])
+        path, key = broadcast_from_first(comm, lambda: [str(Path(directory) / "store"), secrets.token_hex(32)])
         return prefixed("unisono", FileStore(path, comm.size), Secret(key.encode(), _TOLD)), None, "127.0.0.1"
     kept: list[SecretStore] = []
 
@@ -132,16 +132,16 @@ def meet(comm: Communicator, directory: str, *, one_node: bool, near: bool) -> t
         kept.append(served)
         return [served.addresses, served.port, key]
 
-    addresses, port, key = told(comm, serve)
-    host = addresses[0] if near else way_to(addresses, port)
-    lost = [rank for rank, found in enumerate(all_told(comm, host)) if not found]
+    addresses, port, key = broadcast_from_first(comm, serve)
+    host = addresses[0] if near else route_to(addresses, port)
+    lost = [rank for rank, found in enumerate(gather_objects(comm, host)) if not found]
     if lost:
         raise UserError(
             f"rank {lost[0]} reaches rank 0 at none of {', '.join(addresses)}, port {port}, where torch's ranks meet",
             hint="ports above 1023 must be open between the machines; --interface names the network to use; "
             "unisono doctor --nodes shows who reaches whom",
         )
-    join = Join(main=host, timeout_s=min(comm.join_s, comm.timeout_s))
+    join = RendezvousOptions(main=host, timeout_s=min(comm.join_s, comm.timeout_s))
     if not kept:
         try:
             kept.append(reach_store(host, port, Secret(key.encode(), _TOLD), join.timeout_s, f"rank {comm.rank}"))
@@ -149,5 +149,5 @@ def meet(comm: Communicator, directory: str, *, one_node: bool, near: bool) -> t
             raise UserError(f"no store at {host}:{port}: {error}", rank=comm.rank) from None
     store = kept[0]
     store.set_timeout(timedelta(seconds=comm.timeout_s))
-    own = comm.address or call(prefixed("unisono/roll", store), comm.rank, comm.size, join)
+    own = comm.address or meet_ranks(prefixed("unisono/roll", store), comm.rank, comm.size, join)
     return store, f"{host}:{port}", own

@@ -14,6 +14,16 @@ is drawn after the inner loop is the same on all ranks. Epochs are counted on fr
 `Batches` again, or asking for others, goes on with the next epoch.
 
 Limits: generators other than torch's, NumPy's old one and Python's (a `torch.Generator` of one's own) draw by rank.
+
+Epochs: the outer loop of the user's own, which a program that is started again enters at the epoch that goes on.
+
+    for epoch in world.epochs(5):
+        for batch in world.batches(dataset, batch_size=256): ...
+        print(epoch, batch.loss)
+
+The one idea: it is `range(5)`, less the epochs that a snapshot of `unisono.keep` holds to their end, with all that
+follows their batches. Nothing of these runs again. The epoch that goes on runs from its start; `world.batches` passes
+over its batches that are done, and gives one at least, for a snapshot is of a moment when a batch is about to be given.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,29 +32,29 @@ from typing import Any, final
 import numpy as np
 import torch
 
-from unisono.arena.member import MembershipChanged
-from unisono.data.shards import Plan
+from unisono.arena.membership.member import MembershipChanged
+from unisono.data.shards import ShardPlan
 from unisono.errors import UserError
-from unisono.loop.attending import LEFT, PASSED
+from unisono.loop.callbacks import LEFT, PASSED
 from unisono.loop.checks import weight_of
 from unisono.loop.samples import Samples, Wanted, seed_all
-from unisono.loop.sharing import WEIGHT, Sharing
-from unisono.models.torch.graphs import explained
+from unisono.loop.shared_model import WEIGHT, ModelSharing
+from unisono.models.torch.autograd_checks import explained
 from unisono.rng import generator
-from unisono.strategies.dealing import unfinished
-from unisono.strategies.shared import LOSS
+from unisono.strategies.arena.shard_assignment import unfinished
+from unisono.strategies.arena.state import LOSS
 
 
 @final
 class Batches:
     """All batches of some epochs. `stream` hands this rank's shards out in order, made ahead where workers do it."""
 
-    def __init__(self, sharing: Sharing, samples: Samples, plan: Plan, epochs: int, shuffle: bool) -> None:
+    def __init__(self, sharing: ModelSharing, samples: Samples, plan: ShardPlan, epochs: int, shuffle: bool) -> None:
         self._sharing, self._samples, self._plan = sharing, samples, plan
         self._epochs, self._shuffle = epochs, shuffle
         seed = plan.seed % 2**63
         self.terms = plan.samples, plan.global_batch, plan.shards, seed, int(shuffle), samples.digest()
-        """What ranks must have alike: see `agreement.py`."""
+        """What ranks must have alike: see `consistency.py`."""
         self._orders: dict[int, np.ndarray] = {}
         self._stream: Iterator[Any] | None = None
         self._view = 0
@@ -57,18 +67,18 @@ class Batches:
         sharing = self._sharing
         sharing.optimizer.check_stepped()
         sharing.guard.check_module()
-        sharing.attendant.enter()
+        sharing.callbacks.enter()
         first = sharing.epochs
         self._stream, self._end = None, first + self._epochs
         for epoch in range(first, self._end):
             for step in range(self._plan.steps_per_epoch):
-                judgement = sharing.attendant.judge((*self.terms, int(self._plan.drop_last)), epoch, step)
+                judgement = sharing.callbacks.judge((*self.terms, int(self._plan.drop_last)), epoch, step)
                 if judgement == LEFT:
                     return
                 if judgement == PASSED:
                     sharing.begin_epoch(epoch)
                     continue
-                sharing.attendant.head()
+                sharing.callbacks.head()
                 batch = Batch(self, sharing, self._plan, epoch, step)
                 yield batch
                 if not batch.ready:
@@ -100,7 +110,7 @@ class Batches:
         return next(self._stream)
 
     def _wanted(self, epoch: int, step: int, shards: Sequence[int]) -> Iterator[Wanted]:
-        plan, member, dealing = self._plan, self._sharing.member, self._sharing.owner.dealing
+        plan, member, assignment = self._plan, self._sharing.member, self._sharing.owner.assignment
         members = member.view.members
         while True:
             for shard in shards:
@@ -108,14 +118,14 @@ class Batches:
             epoch, step = (epoch, step + 1) if step + 1 < plan.steps_per_epoch else (epoch + 1, 0)
             if epoch == self._end:
                 return
-            shards = dealing.share(plan.live(step), members, member.slot)
+            shards = assignment.share(plan.live(step), members, member.slot)
 
 
 @final
 class Batch:
     """One global batch. Go through it once, then call `optimizer.step()`."""
 
-    def __init__(self, batches: Batches, sharing: Sharing, plan: Plan, epoch: int, step: int) -> None:
+    def __init__(self, batches: Batches, sharing: ModelSharing, plan: ShardPlan, epoch: int, step: int) -> None:
         self.epoch, self.step = epoch, step
         self.samples = plan.batch_samples(step)
         """Of all ranks together."""
@@ -152,24 +162,24 @@ class Batch:
         sharing.begin_epoch(self.epoch)
         sharing.agreement.check_batch()
         sharing.vectors.enter()
-        sharing.attendant.ready(self.position)
+        sharing.callbacks.ready(self.position)
         self.ready, self._loss = True, sharing.loss(self.live)
         seed_all(generator(self._plan.seed, "dropout", self.epoch, self.step, self._plan.shards))  # no shard's number
         sharing.optimizer.expect(lambda lrs: sharing.finish(self.position, self.live, lrs))
 
     def _shards(self) -> Iterator[Any]:
-        sharing, member, dealing = self._sharing, self._sharing.member, self._sharing.owner.dealing
-        sharing.attendant.open(self.position)
+        sharing, member, assignment = self._sharing, self._sharing.member, self._sharing.owner.assignment
+        sharing.callbacks.open(self.position)
         makers = member.view.members
-        mine = dealing.share(self.live, makers, member.slot)
-        self._makers, kept = makers, dealing.begin(self.live, self._serial, mine)
+        mine = assignment.share(self.live, makers, member.slot)
+        self._makers, kept = makers, assignment.begin(self.live, self._serial, mine)
         missing = unfinished(mine, kept)
         for shard in missing:
             member.check_membership()
             sample = self._batches.next_shard(self.epoch, self.step, missing)
             sharing.vectors.enter()
             seed_all(generator(self._plan.seed, "dropout", self.epoch, self.step, shard))
-            self._open, self._row = shard, dealing.rows(self.live, range(shard, shard + 1))[0]
+            self._open, self._row = shard, assignment.rows(self.live, range(shard, shard + 1))[0]
             if sharing.meetings is not None:
                 sharing.meetings.open(self.position, self.live)
             yield sample
@@ -183,11 +193,11 @@ class Batch:
                     hint="call world.backward(loss) once for every (x, y) of a batch",
                 )
             sharing.vectors.leave(sharing.shared.new_buffers[shard])
-            dealing.label(self.live, self._serial, shard, 1)
+            assignment.label(self.live, self._serial, shard, 1)
             member.pulse()
         if len(mine) > 1:
-            dealing.leave(self.live, makers, member.slot, self._serial, kept)
-        sharing.attendant.settle(self)
+            assignment.leave(self.live, makers, member.slot, self._serial, kept)
+        sharing.callbacks.settle(self)
 
     def forget(self) -> None:
         """The membership changed: a shard that is open is another rank's, or will be computed again."""
@@ -227,3 +237,18 @@ class Batch:
         sharing.shared.sums[shard, LOSS] = float(loss.detach()) * found
         sharing.shared.sums[shard, WEIGHT] = found
         self._open = None
+
+
+@final
+class Epochs:
+    """Numbers from 0 to `count` - 1. Every loop over it begins with the first that is not done."""
+
+    def __init__(self, sharing: ModelSharing, count: int) -> None:
+        self._sharing, self._count = sharing, count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[int]:
+        # A new iterator, which nobody else holds: it is closed when the loop is left early.
+        return self._sharing.callbacks.epochs(self._count)

@@ -15,10 +15,10 @@ import torch
 from torch import nn
 
 from unisono.comm.base import Communicator
-from unisono.comm.node import node_colour
+from unisono.comm.topology.node import node_colour
 from unisono.errors import UserError
-from unisono.loop.given_state import GivenState
-from unisono.strategies.owner import Group
+from unisono.loop.loaded_state import LoadedState
+from unisono.strategies.arena.update import Group
 
 
 def check_given(model: object, optimizer: object) -> None:
@@ -57,7 +57,7 @@ def check_one_node(comm: Communicator) -> None:
         )
 
 
-def check_equal(comm: Communicator, model: nn.Module, groups: list[Group], given: GivenState) -> None:
+def check_equal(comm: Communicator, model: nn.Module, groups: list[Group], given: LoadedState) -> None:
     """Ranks that start from different values would not train one model."""
     digest = hashlib.sha256(
         repr((groups, given.steps, given.epochs, given.missed.tolist(), sorted(given.vectors))).encode()

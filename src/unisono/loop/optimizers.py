@@ -16,7 +16,7 @@ import torch
 
 from unisono.errors import UserError
 from unisono.optim.options import OptimizerOptions
-from unisono.strategies.owner import Group
+from unisono.strategies.arena.update import Group
 
 _REFUSED: Mapping[str, Any] = {
     "amsgrad": False, "maximize": False, "differentiable": False, "dampening": 0, "capturable": False,

@@ -24,7 +24,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler, Tens
 
 from unisono.aligned import ALIGNMENT_BYTES
 from unisono.errors import UserError
-from unisono.models.torch.seeding import seed_from
+from unisono.models.torch.random_state import seed_from
 from unisono.rng import generator
 
 Key = tuple[int, ...]

@@ -5,6 +5,8 @@ JSON record per cell; this side plans, starts, reads and never computes. shm and
 launcher, mpi worlds by mpirun. `bench_worker.py` is what runs inside.
 
     for record in measure(plan(BenchOptions(ranks="2"))): print(record["median_us"])
+
+The options of `unisono bench`, each defined once: the command line reads names, defaults and help from here.
 """
 
 import json
@@ -16,18 +18,53 @@ from typing import Any
 
 from unisono.comm.allreduce import ALGORITHMS
 from unisono.comm.base import DTYPES, OPS
-from unisono.comm.shm_plan import ShmPlan
+from unisono.comm.shm.memory_plan import ShmPlan
 from unisono.errors import UnisonoError, UserError, unknown_name
-from unisono.launch.children import Subprocess
 from unisono.launch.commands import mpirun, python
 from unisono.launch.connect import installed, require, require_launcher
-from unisono.launch.environments import child_environment, mpi_environment
+from unisono.launch.environment import child_environment, mpi_environment
 from unisono.limits import check_limits, check_temporary_directory
-from unisono.measure.bench_options import BenchOptions
 from unisono.measure.options import choices, numbers, sizes, words
 from unisono.messages.exchange import Failed
 from unisono.messages.packing import unpack
 from unisono.resources import available_bytes, readable_bytes
+from unisono.supervise.children import Subprocess
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchOptions:
+    """What to measure."""
+
+    ranks: str = "2"
+    """Numbers of ranks, separated by commas, such as 2,4,8."""
+
+    sizes: str = "1KiB,4KiB,16KiB,64KiB,256KiB,1MiB,4MiB,16MiB,64MiB"
+    """Sizes of the arrays in bytes (KiB, MiB), separated by commas."""
+
+    elements: str = ""
+    """Lengths of the arrays in elements instead of --sizes, such as 4096,8192,16384."""
+
+    algorithms: str = "all"
+    """naive, ring, tree, doubling, halving, native (the transport's own) and arena (in place, in shared memory)."""
+
+    transports: str = "auto"
+    """shm, mpi, gloo, separated by commas; auto takes those that are installed."""
+
+    dtype: str = "float32"
+    """float32, float64, float16, int32 or int64."""
+
+    op: str = "sum"
+    """sum, max, min or prod."""
+
+    seconds: float = 0.2
+    """Time to spend on each cell of the table, roughly; at least 5 repetitions are made, at most 20,000."""
+
+    timeout_s: float = 60.0
+    """How long a rank waits for another before it gives up."""
+
+    out: str = ""
+    """Directory for bench.csv, bench.json and bench.png; made if it is not there. Nothing is written without it."""
+
 
 TRANSPORTS = ["shm", "mpi", "gloo"]
 

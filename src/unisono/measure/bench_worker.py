@@ -18,15 +18,15 @@ import numpy as np
 
 from unisono.comm import allreduce
 from unisono.comm.base import Array, Communicator, reduction
-from unisono.comm.node import make_reducer
+from unisono.comm.topology.node import make_reducer
 from unisono.comm.wrappers import Counted
 from unisono.errors import UnisonoError
-from unisono.launch.children import die_with_parent
 from unisono.launch.connect import connect, connect_gloo
-from unisono.launch.environments import detect
+from unisono.launch.environment import detect
 from unisono.launch.local import run
 from unisono.messages.exchange import Failed
 from unisono.messages.packing import pack
+from unisono.supervise.children import die_with_parent
 from unisono.world import World
 
 _PERIOD = 840
@@ -156,7 +156,7 @@ def main() -> int:
     except UnisonoError as error:
         print(pack(Failed.of(error)).decode(), flush=True)
         if transport == "mpi":
-            from unisono.comm.mpi_library import abort
+            from unisono.comm.mpi.library import abort
 
             abort(error.exit_code)  # a rank that is missing would keep MPI from ending
         return error.exit_code

@@ -16,9 +16,9 @@ from typing import TypeAlias, final
 from unisono.data.loader import Group
 from unisono.measure.profile.spans import Span
 from unisono.strategies.base import Load, Strategy, Trace
-from unisono.train.job import Job
-from unisono.train.trainer import Learner
-from unisono.train.walk import Walk
+from unisono.training.job import Job
+from unisono.training.schedule import RoundSchedule
+from unisono.training.trainer import Learner
 from unisono.world import World
 
 Places: TypeAlias = Iterator[tuple[int, int, int]]
@@ -36,7 +36,7 @@ class Steps:
 
     def __init__(self, world: World, strategy: Strategy, job: Job) -> None:
         self._world, self._strategy = world, strategy
-        walk = Walk(job.plan.steps_per_epoch, job.recipe.learning.epochs)
+        walk = RoundSchedule(job.plan.steps_per_epoch, job.recipe.learning.epochs)
         self._learner = Learner(strategy, job, walk, world.report)
         self._places = _whole_batches(walk)
 
@@ -74,7 +74,7 @@ def _timed(load: Load, trace: Trace) -> Load:
     return timed
 
 
-def _whole_batches(walk: Walk) -> Places:
+def _whole_batches(walk: RoundSchedule) -> Places:
     """(position, epoch, step) of the steps whose batch is whole, in order; where an epoch is one step, of that."""
     for position in range(1, walk.final):
         epoch, step = walk.where(position)

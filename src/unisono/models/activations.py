@@ -1,22 +1,95 @@
 """Activations that need nothing but their own output to go back: ReLU, Tanh, Sigmoid; and the table of all.
 
-The one idea: the derivative is written in terms of y, so only y is kept. GELU, which is not like that, is in `gelu.py`.
+The one idea: the derivative is written in terms of y, so only y is kept. GELU, which is not like that, is in
+`activations.py`.
 
     ACTIVATIONS["tanh"]().open(room).forward(x)
 
 Limits: sigmoid goes by way of tanh, which is faster and cannot overflow; far out it is exact to 6e-8 absolutely (in
 float32), not relatively.
+
+GELU, the exact one: x P(X < x) for a standard normal X, as torch's GELU(approximate="none").
+
+The one idea: NumPy has no erf, and none is needed. With Q(z) = P(X > z) for z = |x|,
+
+    gelu(x) = max(x, 0) - z Q(z)        Q(z) = exp(-z^2/2) t p(t)        t = 1 / (1 + 0.31 z)
+
+where p is a polynomial of degree 7, fitted to the largest error. No branch, no cancellation in the tails, and the
+exponential is the very one that the derivative needs.
+
+    GELU().open(room).forward(x)
+
+Accuracy: 2e-8 for value and slope (see the test against math.erf), below float32's own rounding; float64 is no better.
 """
 
-from math import sqrt
+from math import pi, sqrt
 from typing import final
 
-from numpy import add, greater, maximum, multiply, subtract, tanh
+from numpy import absolute, add, copysign, divide, exp, greater, maximum, multiply, subtract, tanh
 
 from unisono import aligned
 from unisono.models.base import Array
-from unisono.models.gelu import GELU
 from unisono.models.layer import Layer, Pass, Room
+
+STRETCH = 0.31
+POLYNOMIAL = (
+    0.03169414168,
+    -0.1242403832,
+    0.1254675667,
+    0.01136231487,
+    0.09728219981,
+    0.1111033237,
+    0.1236575309,
+    0.1236733252,
+)
+"""p(t), highest power first."""
+
+
+@final
+class GELU(Layer):
+    """x times the normal distribution function at x."""
+
+    def open(self, room: Room) -> Pass:
+        return GELUPass(room)
+
+
+@final
+class GELUPass(Pass):
+    def __init__(self, room: Room) -> None:
+        self.size, self.bell, self.t, self.tail, self.y = (room.empty(room.shape[2]) for _ in range(5))
+        self.zero, self.half, self.minus_half, self.one = (room.constant(value) for value in (0.0, 0.5, -0.5, 1.0))
+        self.stretch, self.density = room.constant(STRETCH), room.constant(1 / sqrt(2 * pi))
+        self.leading, *self.rest = (room.constant(value) for value in POLYNOMIAL)
+
+    def forward(self, x: Array) -> Array:
+        self.x = x  # (k, b, h), as all below
+        absolute(x, out=self.size)
+        multiply(self.size, self.stretch, out=self.t)
+        add(self.t, self.one, out=self.t)
+        divide(self.one, self.t, out=self.t)
+        multiply(x, x, out=self.bell)
+        multiply(self.bell, self.minus_half, out=self.bell)
+        exp(self.bell, out=self.bell)
+        multiply(self.t, self.leading, out=self.tail)
+        for coefficient in self.rest:
+            add(self.tail, coefficient, out=self.tail)
+            multiply(self.tail, self.t, out=self.tail)
+        multiply(self.tail, self.bell, out=self.tail)  # Q(|x|)
+        maximum(x, self.zero, out=self.y)
+        multiply(self.size, self.tail, out=self.t)
+        subtract(self.y, self.t, out=self.y)
+        return self.y
+
+    def backward(self, dy: Array) -> Array:
+        # The slope is P(X < x) + x times the density at x.
+        multiply(self.bell, self.density, out=self.bell)
+        multiply(self.bell, self.x, out=self.bell)
+        subtract(self.half, self.tail, out=self.tail)
+        copysign(self.tail, self.x, out=self.tail)
+        add(self.tail, self.half, out=self.tail)
+        add(self.tail, self.bell, out=self.bell)
+        multiply(dy, self.bell, out=dy)
+        return dy
 
 
 @final

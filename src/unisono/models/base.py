@@ -181,7 +181,7 @@ class Model(ABC):
     def evaluate(self, x: Array, y: Array) -> ShardSums:
         """The same sums in inference mode: running statistics, no dropout; nothing changes."""
 
-    def vouch(self) -> None:  # noqa: B027  (most networks can always)
+    def check_reproducible(self) -> None:  # noqa: B027  (most networks can always)
         """Asked before what was computed since the last time is kept: a `UserError` if it would not come out the same
         again."""
 

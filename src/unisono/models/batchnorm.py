@@ -61,7 +61,7 @@ class BatchNormPass(Pass):
         self.fresh = np.array([[MOMENTUM], [fresh]], dtype)  # (2, 1)
         self.stale = np.array([[1 - MOMENTUM], [1 - MOMENTUM if b > 1 else 1.0]], dtype)  # (2, 1)
 
-    def aim(self, grads: Array) -> None:
+    def bind_grads(self, grads: Array) -> None:
         self.dboth = grads.reshape(len(grads), 2, -1)  # (k, 2, h)
         self.dgamma, self.dbeta = self.dboth[:, :1], self.dboth[:, 1:]  # (k, 1, h) each
 

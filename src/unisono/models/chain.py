@@ -1,7 +1,7 @@
 """Chain: a model made of layers one after the other and a loss; the loop forward, loss, backward.
 
 The one idea: for each shape of call (k, b, features) all layers are opened once, with their memory, and kept as a
-`Plan`; a call then only walks two lists of bound methods.
+`ChainPlan`; a call then only walks two lists of bound methods.
 
     model = Chain({"0.": Linear(784, 10, first=True)}, SoftmaxCrossEntropy(), features=784)
 
@@ -32,7 +32,7 @@ class Chain(Model):
         self.buffers_layout = _joined({prefix: layer.buffers_layout for prefix, layer in layers.items()})
         self.classifies = loss.classifies
         self._draws = any(layer.draws for layer in self._layers)
-        self._plans: dict[tuple[int, ...], Plan] = {}
+        self._plans: dict[tuple[int, ...], ChainPlan] = {}
 
     def wrapped(self, layer: Callable[[str, Layer], Layer], loss: Callable[[Loss], Loss]) -> "Chain":
         """A new chain of the same layers and loss, each given to the function that wraps it, layers with their name."""
@@ -50,7 +50,7 @@ class Chain(Model):
     def loss_and_grad(self, x: Array, y: Array, grads: Array, scale: float, noise: Noise | None = None) -> ShardSums:
         plan = self._plans.get(x.shape) or self._open(x.shape)
         if grads is not plan.grads:
-            plan.aim(grads, self._cut(grads))
+            plan.bind_grads(grads, self._cut(grads))
         if self._draws:
             plan.noise[:] = _generators(noise, len(x))
         array = plan.read(x)  # (k, b, features)
@@ -70,14 +70,14 @@ class Chain(Model):
         plan.loss.forward(array, y)
         return plan.evaluated
 
-    def _open(self, shape: tuple[int, ...]) -> "Plan":
+    def _open(self, shape: tuple[int, ...]) -> "ChainPlan":
         if len(shape) != 3 or shape[2] != self._features or 0 in shape:
             raise UserError(
                 f"the model takes samples of {self._features} features, as (shards, samples, {self._features}); "
                 f"the data has shape {shape}",
                 hint="build the model for the features of the data; leave out empty shards",
             )
-        plan = Plan(self._layers, self._loss, shape, self._cut(self._params), self._cut_buffers(self._buffers))
+        plan = ChainPlan(self._layers, self._loss, shape, self._cut(self._params), self._cut_buffers(self._buffers))
         self._plans[shape] = plan
         return plan
 
@@ -90,7 +90,7 @@ class Chain(Model):
 
 
 @final
-class Plan:
+class ChainPlan:
     """All layers opened for one shape, and the sums that a call returns."""
 
     def __init__(
@@ -130,12 +130,12 @@ class Plan:
         self._x = x if found is x else None
         return found
 
-    def aim(self, grads: Array, parts: Sequence[Array]) -> None:
+    def bind_grads(self, grads: Array, parts: Sequence[Array]) -> None:
         """Gradients go into `grads` (k, length or more) from now on."""
         if len(grads) != len(self.loss.sums):
             raise ValueError(f"grads has {len(grads)} rows for {len(self.loss.sums)} shards")
         for layer, part in zip(self._passes, parts, strict=True):
-            layer.aim(part)
+            layer.bind_grads(part)
         self.grads = grads
 
 

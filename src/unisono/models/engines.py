@@ -10,10 +10,10 @@ Imports no torch: whether it is installed is only looked up.
 from importlib.util import find_spec
 
 from unisono.errors import UserError, unknown_name
-from unisono.extras import how_to_install
 from unisono.models.nets import NETWORKS
 from unisono.models.torch.nets import NETWORKS as TORCH_NETWORKS
-from unisono.own import without_function
+from unisono.user_code.extras import how_to_install
+from unisono.user_code.function import without_function
 
 ENGINES = ("auto", "numpy", "torch")
 PRECISIONS = ("fp32", "bf16", "fp16", "fp8")

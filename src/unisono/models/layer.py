@@ -4,7 +4,7 @@ The one idea: a `Layer` is sizes and names, a few words; a `Pass` is that layer 
 samples, with all its memory allocated once. Forward and backward then allocate nothing and pay Python once for all
 shards: each line is one NumPy call with `out=`.
 
-    a_pass = Linear(784, 128).open(room); a_pass.aim(grads); y = a_pass.forward(x); dx = a_pass.backward(dy)
+    a_pass = Linear(784, 128).open(room); a_pass.bind_grads(grads); y = a_pass.forward(x); dx = a_pass.backward(dy)
 
 Rules that keep the bits of a shard independent of its neighbours:
 - products are `matmul` on stacks: one GEMM per shard inside, never one over (k * b) rows;
@@ -72,13 +72,14 @@ class Pass(ABC):
 
     @abstractmethod
     def backward(self, dy: Array) -> Array:
-        """The gradient for the input (of width 0 where nobody needs it); those for parameters go where `aim` said."""
+        """The gradient for the input (of width 0 where nobody needs it); those for parameters go where `bind_grads`
+        said."""
 
     def infer(self, x: Array) -> Array:
         """Forward in inference mode."""
         return self.forward(x)
 
-    def aim(self, grads: Array) -> None:  # noqa: B027 - most layers have no parameters
+    def bind_grads(self, grads: Array) -> None:  # noqa: B027 - most layers have no parameters
         """Where gradients go from now on: (k, length of the layer's layout), rows apart from each other."""
 
 

@@ -54,7 +54,7 @@ class LinearPass(Pass):
         self.dx = room.empty(0 if layer.first else layer.inputs)
         self.ones = room.rows(1.0)  # (1, b)
 
-    def aim(self, grads: Array) -> None:
+    def bind_grads(self, grads: Array) -> None:
         self.dw, db = self._layout.views(grads).values()  # (k, m, n)
         self.db = db[:, np.newaxis, :]  # (k, 1, n)
 

@@ -47,8 +47,8 @@ class Wrapper(Model):
     def evaluate(self, x: Array, y: Array) -> ShardSums:
         return self.inner.evaluate(x, y)
 
-    def vouch(self) -> None:
-        self.inner.vouch()
+    def check_reproducible(self) -> None:
+        self.inner.check_reproducible()
 
     def named(self, params: Array, buffers: Array) -> tuple[dict[str, Array], dict[str, Array]]:
         return self.inner.named(params, buffers)

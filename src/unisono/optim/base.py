@@ -27,7 +27,7 @@ Rates: TypeAlias = Sequence[tuple[int, int, float]]
 @final
 @dataclass(frozen=True)
 class Scale:
-    """What norms decide about a step; `scaling.py` computes it."""
+    """What norms decide about a step; `gradient_scale.py` computes it."""
 
     gradients: float = 1.0
     """A factor for all gradients: clipping's."""

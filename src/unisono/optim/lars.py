@@ -8,7 +8,7 @@ With g the gradient after clipping, |.| the norm over one tensor:
     w -= v
 
 One-dimensional tensors (biases, batch norm) are not adapted: their factor is 1; weight decay holds for them too. Unlike
-in SGD, lr is inside the momentum, as in the paper. The factors come with `Scale.rates`, from `scaling.py`.
+in SGD, lr is inside the momentum, as in the paper. The factors come with `Scale.rates`, from `gradient_scale.py`.
 
     Lars(OptimizerOptions("lars", lr=2.0)).update(params, grads, [v], lr=2.0, step=1, scale=scale)
 """

@@ -22,7 +22,7 @@ from typing import TypeAlias, final
 import numpy as np
 from numpy.typing import NDArray
 
-from unisono.arena.canon import BLOCK
+from unisono.arena.reduction_tree import BLOCK
 from unisono.optim.pieces import Array
 
 Sums: TypeAlias = NDArray[np.float64]

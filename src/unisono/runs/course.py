@@ -13,23 +13,23 @@ from pathlib import Path
 from typing import Any, final
 
 from unisono.errors import RankFailed
-from unisono.launch.nodes import NodeOptions
-from unisono.launch.signals import handlers_kept
+from unisono.launch.machine_options import MachineOptions
 from unisono.recipe import Recipe
 from unisono.runs.failures import fail_of
 from unisono.runs.host_choice import choose_host
 from unisono.runs.hosts.base import Host
 from unisono.runs.live_page import live_page
 from unisono.runs.recorder import Recorder
+from unisono.runs.snapshots.failover import FailoverPlace
 from unisono.runs.start import find_start
+from unisono.storage.snapshots.snapshot import Snapshot
+from unisono.supervise.signals import handlers_kept
 from unisono.terminal import print
-from unisono.train.job import Job
-from unisono.train.precision_trial import precision_notes
-from unisono.train.rescuing import Refuge
-from unisono.train.snapshots.finding import Snapshot
+from unisono.training.job import Job
+from unisono.training.precision_trial import precision_notes
 from unisono.trust import ANY, Trust
 
-ONE_NODE = NodeOptions()
+ONE_NODE = MachineOptions()
 
 
 @final
@@ -82,14 +82,14 @@ class Course:
                 self._record = opened.enter_context(record)
                 return [str(record.path.resolve()), record.token]
 
-            refuge = Refuge(*host.from_first(open_record))
-            self.path = Path(refuge.path) if self._record is None else self._record.path
+            failover_place = FailoverPlace(*host.from_first(open_record))
+            self.path = Path(failover_place.path) if self._record is None else self._record.path
             if self._record is not None:
                 if self._pages is not None:
                     self._pages.enter_context(live_page(self._record.path))
                 notes = [*job.notes, *precision_notes(job), *job.spec.notes(job.recipe, place.machines)]
                 self._record.say([*notes, *place.notes])
-            found = host.train(self._record, refuge)
+            found = host.train(self._record, failover_place)
             if self._record is not None:
                 assert found is not None
                 self.summary = self._record.finish(found)
@@ -101,7 +101,7 @@ class Course:
 
 def run_course(
     recipe: Recipe,
-    options: NodeOptions = ONE_NODE,
+    options: MachineOptions = ONE_NODE,
     asked_ranks: int = 0,
     *,
     watch: bool = False,
@@ -122,6 +122,6 @@ def run_course(
     return course
 
 
-def run_recipe(recipe: Recipe, options: NodeOptions = ONE_NODE) -> dict[str, Any] | None:
+def run_recipe(recipe: Recipe, options: MachineOptions = ONE_NODE) -> dict[str, Any] | None:
     """The same with defaults; the summary, in the process that writes it."""
     return run_course(recipe, options).summary

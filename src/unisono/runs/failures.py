@@ -4,8 +4,8 @@ raise fail_of(error, record); print(good_bye(halted.outcome))
 """
 
 from unisono.errors import RankFailed, UnisonoError, UserError
-from unisono.launch.supervision import Outcome
 from unisono.runs.recorder import Recorder
+from unisono.supervise.config import SupervisorResult
 
 
 def fail_of(error: RankFailed, record: Recorder | None) -> Exception:
@@ -20,7 +20,7 @@ def fail_of(error: RankFailed, record: Recorder | None) -> Exception:
     return kind(f"{error.told}{kept}")
 
 
-def good_bye(outcome: Outcome) -> str:
+def good_bye(outcome: SupervisorResult) -> str:
     """What a machine says that does not write the run directory."""
     lost = outcome.lost
     if not lost:

@@ -1,14 +1,14 @@
 """Which host this process is for a run: the parent of its ranks, one rank, or the supervisor of one machine.
 
-recipe, host = choose_host(Recipe.from_options(ranks=4), NodeOptions(), confirm=Trust.check)
+recipe, host = choose_host(Recipe.from_options(ranks=4), MachineOptions(), confirm=Trust.check)
 """
 
 from collections.abc import Callable
 
-from unisono.comm.roll_call import Join
+from unisono.comm.topology.rendezvous import RendezvousOptions
 from unisono.errors import UserError
-from unisono.launch.environments import detect
-from unisono.launch.nodes import NodeOptions
+from unisono.launch.environment import detect
+from unisono.launch.machine_options import MachineOptions
 from unisono.launch.secret import find_secret
 from unisono.launch.slurm.supervisors import as_supervisor, step_facts
 from unisono.recipe import Recipe
@@ -21,7 +21,7 @@ from unisono.trust import Trust
 
 def choose_host(
     recipe: Recipe,
-    options: NodeOptions,
+    options: MachineOptions,
     asked_ranks: int = 0,
     confirm: Callable[[Trust, Recipe], object] = Trust.check,
 ) -> tuple[Recipe, Host]:
@@ -48,5 +48,5 @@ def choose_host(
     note = f"Note: --ranks {asked_ranks} has no effect: {placement.source} started {placement.size} ranks."
     notes = [note] if asked_ranks not in (0, placement.size) else []
     secret = find_secret(options.secret_file) if options.secret_file else None
-    join = Join(interface=options.interface, timeout_s=options.join_timeout, secret=secret)
+    join = RendezvousOptions(interface=options.interface, timeout_s=options.join_timeout, secret=secret)
     return recipe, LaunchedHost(placement, join, notes)

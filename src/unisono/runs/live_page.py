@@ -14,9 +14,9 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from unisono.errors import CommTimeout
-from unisono.launch.children import Subprocess
 from unisono.launch.commands import python
-from unisono.launch.environments import child_environment
+from unisono.launch.environment import child_environment
+from unisono.supervise.children import Subprocess
 from unisono.terminal import print
 
 START_S = 20.0

@@ -20,16 +20,16 @@ from pathlib import Path
 from typing import Any
 
 from unisono.errors import RankFailed, UnisonoError, UserError
-from unisono.launch.children import Subprocess
 from unisono.launch.commands import python
-from unisono.launch.environments import child_environment
-from unisono.launch.signals import heeding
-from unisono.launch.supervision import Outcome
+from unisono.launch.environment import child_environment
 from unisono.recipe import Recipe
+from unisono.runs.supervised_run import Halted
+from unisono.supervise.children import Subprocess
+from unisono.supervise.config import SupervisorResult
+from unisono.supervise.signals import stop_requests
 from unisono.terminal import print
-from unisono.tracebacks import told as traceback_of
-from unisono.train.team import Halted
 from unisono.trust import Trust
+from unisono.user_code.tracebacks import own_traceback as traceback_of
 
 
 def run_in_own_process(recipe: Recipe, trust: Trust, *, quiet: bool, watch: bool) -> Path:
@@ -44,7 +44,7 @@ def run_in_own_process(recipe: Recipe, trust: Trust, *, quiet: bool, watch: bool
         request = signal.SIGTERM if signal.getsignal(signal.SIGINT) == signal.SIG_IGN else signal.SIGINT
         given = child_environment(None)
         with Subprocess(command, given, subprocess.STDOUT, signal.SIGKILL, [answer]) as process:
-            with heeding(lambda: process.send_signal(request)):
+            with stop_requests(lambda: process.send_signal(request)):
                 for line in process.lines(silence_s=math.inf):
                     print(line, file=sys.stderr if quiet else None, flush=True)
             code = process.wait()
@@ -76,7 +76,7 @@ def error_of(answer: dict[str, Any], code: int) -> BaseException:
     """The error that `answer_of` wrote down. code: of the process, which may have ended without an answer."""
     if "halted" in answer:
         facts, snapshot, trouble = answer["halted"]
-        return Halted(Outcome(**facts), snapshot, trouble)
+        return Halted(SupervisorResult(**facts), snapshot, trouble)
     if "failed" in answer:
         rank, report, kind, exit_code = answer["failed"]
         return RankFailed(rank, report, kind=kind, exit_code=exit_code)

@@ -7,10 +7,10 @@ import json
 import os
 import sys
 
-from unisono.launch.signals import exit_undisturbed
 from unisono.recipe.reading import from_values
 from unisono.runs.course import run_course
 from unisono.runs.own_process import answer_of
+from unisono.supervise.signals import exit_undisturbed
 from unisono.trust import Trust
 
 

@@ -28,7 +28,7 @@ def read_recipe(
         )
     name = "" if source is None else fspath(source)
     if "resume" in overrides and not name:
-        from unisono.train.resuming import named_in, recipe_of  # reads snapshots, so it needs NumPy
+        from unisono.storage.resume import named_in, recipe_of  # reads snapshots, so it needs NumPy
 
         found, name = recipe_of(overrides["resume"], overrides), named_in(overrides["resume"])
     else:

@@ -25,33 +25,32 @@ from unisono.errors import RESUME_ME, RankFailed, UnisonoError, UserError
 from unisono.files import WRONG_KINDS
 from unisono.messages.events import Event, SnapshotWritten
 from unisono.messages.reports import EpochRecord, FinalWeights, Note, Progress, RankProcess, Report, WeightsTrouble
-from unisono.own_code import file_in
-from unisono.report.divergence import Divergence, guess_of
-from unisono.report.loss import plot_loss
-from unisono.report.screen import Screen
-from unisono.report.staleness import Deal, Staleness
-from unisono.report.tally import TIMES, Tally, dealt_of
-from unisono.report.tensorboard import EventFile
-from unisono.report.train import Setting, epoch_line, event_line, opening, rank_lines
-from unisono.report.verdict import plural, verdict
+from unisono.report.run.aggregate import TIMES, RunTotals, dealt_of
+from unisono.report.run.divergence import Divergence, guess_of
+from unisono.report.run.loss_plot import plot_loss
+from unisono.report.run.staleness import AsyncSetting, Staleness
+from unisono.report.run.tensorboard import EventFile
+from unisono.report.run.verdict import plural, verdict
+from unisono.report.terminal.progress_bar import Screen
+from unisono.report.terminal.training import Setting, epoch_line, event_line, opening, rank_lines
 from unisono.resources import machine, usable_cores
+from unisono.runs.energy_monitor import EnergyMonitor
+from unisono.runs.snapshots.saver import data_note
+from unisono.runs.supervised_run import Halted
+from unisono.storage.fallback import FULL
+from unisono.storage.journal import hint_of
+from unisono.storage.resume import SNAPSHOTS, check_newest, passed_over
+from unisono.storage.run_files import resume_command
+from unisono.storage.rundir import RunDirectory
+from unisono.storage.snapshots.snapshot import Snapshot, listed
+from unisono.storage.snapshots.writer import thin_out
+from unisono.storage.weights import epoch_in
 from unisono.terminal import printable
-from unisono.tracebacks import told as traceback_of
-from unisono.train.entries import resume_command
-from unisono.train.fallback import FULL
-from unisono.train.fingerprint import differences, fingerprint
-from unisono.train.job import Job
-from unisono.train.journal import hint_of
-from unisono.train.kernel_trial import kernel_dependences
-from unisono.train.libraries import libraries_of
-from unisono.train.resuming import SNAPSHOTS, check_newest, passed_over
-from unisono.train.rundir import RunDirectory
-from unisono.train.saving import data_note
-from unisono.train.snapshots.finding import Snapshot, listed
-from unisono.train.snapshots.writing import thin_out
-from unisono.train.team import Halted
-from unisono.train.watching import Watch
-from unisono.train.weights import epoch_in
+from unisono.training.fingerprint import differences, fingerprint, libraries_of
+from unisono.training.job import Job
+from unisono.training.kernel_trial import kernel_dependences
+from unisono.user_code.source_files import file_in
+from unisono.user_code.tracebacks import own_traceback as traceback_of
 
 ENGINES = {"numpy": "NumPy", "torch": "torch"}
 """As one writes them."""
@@ -83,10 +82,10 @@ class Recorder:
         layout = job.model().layout
         self._parameters = list(layout.names)
         self._saved = False
-        self._tally = Tally(layout.sizes, _dealt(job))
+        self._totals = RunTotals(layout.sizes, _dealt(job))
         self._staleness = None
         if job.spec.asynchronous:
-            self._staleness = Staleness(Deal.of(job.recipe, job.dataset.classes))
+            self._staleness = Staleness(AsyncSetting.of(job.recipe, job.dataset.classes))
         self._divergence = Divergence(guess_of(job.dataset), job.recipe.learning.lr, job.recipe.learning.epochs)
         self._screen = Screen(job.recipe.learning.epochs, bar=hosts is not None, quiet=quiet)
         self._troubles: dict[str, str] = {}
@@ -107,7 +106,7 @@ class Recorder:
             self._resumed_from = str(snapshot.path)
         self.path, self.weights = self._directory.path, self._directory.weights
         self.token = self._directory.token
-        self.watch = Watch(self.path, devices, job.recipe.output.watts_per_core)
+        self.watch = EnergyMonitor(self.path, devices, job.recipe.output.watts_per_core)
         tried = [] if self._is_rank else kernel_dependences(job)
         setting = Setting(ENGINES[job.recipe.model.engine], transport, usable_cores(), hosts, devices, tried)
         with ExitStack() as kept:
@@ -182,7 +181,7 @@ class Recorder:
 
     def _add_epoch(self, record: EpochRecord) -> None:
         metrics, steps = record.metrics, record.steps
-        self._tally.add(record)
+        self._totals.add(record)
         if self._staleness is not None:
             self._staleness.add(record)
         self._directory.add(record, self._parameters)
@@ -217,12 +216,12 @@ class Recorder:
         self._screen.close()
         self._ended = True
         self._write_events(EventFile.close)
-        if mistake and not self._tally.steps and not self._saved:
+        if mistake and not self._totals.steps and not self._saved:
             self.watch.discard()
             self._directory.discard()
         else:
             self._directory.finish(self._facts() | dict(counted) | {"status": status, "error": report})
-            if self._tally.steps:
+            if self._totals.steps:
                 self._directory.journal.keep("loss.png", lambda: plot_loss(self.path))
             if self._directory.journal.error is not None:
                 self._screen.warn(f"unisono: {self._directory.journal.trouble}")
@@ -234,17 +233,17 @@ class Recorder:
         self._screen.close()
         self._ended = True
         self._write_events(EventFile.close)
-        tally, directory = self._tally, self._directory
+        totals, directory = self._totals, self._directory
         summary = self._facts() | self._scored(found)
         summary["others_cores"] = self.watch.others_cores()
         summary |= {"status": "finished", "wall_s": time.perf_counter() - self._begun}
-        summary |= {name: tally.mean_s(name) for name in TIMES}
+        summary |= {name: totals.mean_s(name) for name in TIMES}
         summary["sync_s"] = summary["wait_s"] + summary["update_s"]
-        summary["steady_sync_s"] = tally.steady_sync_s(found["first_sync_s"])
-        summary |= {"train_s": tally.train_s, "epochs_timed": tally.epochs}  # fewer than all, if it was resumed
+        summary["steady_sync_s"] = totals.steady_sync_s(found["first_sync_s"])
+        summary |= {"train_s": totals.train_s, "epochs_timed": totals.epochs}  # fewer than all, if it was resumed
         if self._staleness is not None:
             summary |= self._staleness.facts()
-        summary["samples_per_s"] = tally.samples / tally.train_s if tally.train_s else 0.0
+        summary["samples_per_s"] = totals.samples / totals.train_s if totals.train_s else 0.0
         if self._weights_path and Path(self._weights_path) != self.weights:
             summary["weights_path"] = self._weights_path
         directory.finish(summary)
@@ -256,7 +255,7 @@ class Recorder:
         missing = [text for text in missing if text]
         told = None if self._staleness is None else self._staleness.told(summary)
         self._screen.say(
-            verdict(summary, tally, printable(str(self.path)), usable_cores(), complete=not missing, told=told)
+            verdict(summary, totals, printable(str(self.path)), usable_cores(), complete=not missing, told=told)
         )
         if missing:
             raise UserError("\n".join(missing))
@@ -291,7 +290,7 @@ class Recorder:
     def _facts(self) -> dict[str, Any]:
         recipe = self._job.recipe
         return {
-            "ranks": recipe.ranks.count, "nodes": self._tally.nodes, "shards": recipe.ranks.shards,
+            "ranks": recipe.ranks.count, "nodes": self._totals.nodes, "shards": recipe.ranks.shards,
             "threads": recipe.ranks.threads,
             "strategy": recipe.strategy.name, "allreduce": recipe.strategy.allreduce, "transport": self._transport,
             "engine": recipe.model.engine, "precision": recipe.model.precision, "model": recipe.model.name,
@@ -299,7 +298,7 @@ class Recorder:
             "global_batch": self._job.batch_samples, "batch_size_per_rank": recipe.learning.batch_size_per_rank,
             "version": __version__, "machine": machine(*libraries_of([recipe])), "takeovers": 0, "restarts": 0,
             "resumed_from": self._resumed_from, "weights_epoch": epoch_in(self.weights), "shard_price": None,
-            **self.watch.facts(self._tally.samples),
+            **self.watch.facts(self._totals.samples),
         }  # fmt: skip
 
     def __enter__(self) -> Self:
@@ -330,5 +329,9 @@ class Recorder:
 def _dealt(job: Job) -> list[float]:
     """Each rank's share of the samples whose contributions are looked at."""
     masters = job.spec.masters(job.recipe)
-    alone = None if job.rhythm is None else job.rhythm.span(job.recipe.learning.epochs, job.plan.steps_per_epoch - 1)
+    alone = (
+        None
+        if job.sync_schedule is None
+        else job.sync_schedule.span(job.recipe.learning.epochs, job.plan.steps_per_epoch - 1)
+    )
     return dealt_of(job.plan, job.recipe.ranks.count, masters, alone)

@@ -11,12 +11,12 @@ from typing import Any
 
 from unisono.errors import UserError
 from unisono.recipe import Recipe, flag
+from unisono.storage.path_resolution import FILES
+from unisono.storage.resume import after_restart, as_saved, find_snapshot
+from unisono.storage.rundir import RunDirectory
+from unisono.storage.snapshots.snapshot import Snapshot
 from unisono.strategies.registry import of
 from unisono.terminal import print
-from unisono.train.located import FILES
-from unisono.train.resuming import after_restart, as_saved, find_snapshot
-from unisono.train.rundir import RunDirectory
-from unisono.train.snapshots.finding import Snapshot
 
 
 def find_start(

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from unisono.launch.environments import detect
+from unisono.launch.environment import detect
 from unisono.launch.local import torch_threads_running
 from unisono.recipe import Recipe
-from unisono.report.run import Run
-from unisono.report.run import load as load_run
+from unisono.report.run.load import Run
+from unisono.report.run.load import load as load_run
 from unisono.runs.course import run_course
 from unisono.runs.own_process import run_in_own_process
 from unisono.runs.recipe_source import read_recipe

@@ -5,7 +5,7 @@ it is done by somebody, once; what was exchanged in between, and when, and what 
 The trainer is the same for all of them.
 
     found = strategy.step(Batch(position, epoch, step, live, samples, lr, number, load=load))
-    table = strategy.survey(position, blocks, measure, tell)
+    table = strategy.evaluate(position, blocks, measure, tell)
 """
 
 import math
@@ -19,7 +19,7 @@ import numpy as np
 
 from unisono.data.loader import Group
 from unisono.models.base import Noise
-from unisono.strategies.shared import Kept
+from unisono.strategies.arena.state import SnapshotSource
 
 TIMES = ("data_s", "compute_s", "wait_s", "update_s")
 """Where a rank's time goes: loading, gradients, waiting for (and exchanging with) others, summing and updating."""
@@ -52,7 +52,7 @@ class Batch(NamedTuple):
     """One global batch of `samples` in `live` shards. A tuple, for one is made for every step."""
 
     position: int
-    """The number of the round; see `train/walk.py`."""
+    """The number of the round; see `training/schedule.py`."""
     epoch: int
     step: int
     """Within the epoch, from 0."""
@@ -70,7 +70,7 @@ class Batch(NamedTuple):
     due: bool = False
     """Whether a snapshot of what this round leaves is wanted."""
     steps: int = 1
-    """How many steps it stands for, `step` being the first of them; see `local.py`."""
+    """How many steps it stands for, `step` being the first of them; see `strategies/local/strategy.py`."""
 
 
 @final
@@ -150,7 +150,7 @@ class Strategy(ABC):
         """Learns one batch. `NotFinite` if its loss is no number."""
 
     @abstractmethod
-    def survey(
+    def evaluate(
         self, position: int, count: int, measure: Measure, tell: Tell, *, due: bool = False, check: Check = unchecked
     ) -> np.ndarray:
         """(count, 2): measure(i) for each i, by whoever; equal on every rank.
@@ -162,11 +162,12 @@ class Strategy(ABC):
         `times` and `contributions` may be asked for. It may be called again, by another rank, if the first dies.
         """
 
-    def vouch(self) -> None:  # noqa: B027  (others' strategies know what they do)
-        """`Model.vouch` of whatever this rank computes with: before an epoch is told, a snapshot kept, a run left."""
+    def check_reproducible(self) -> None:  # noqa: B027  (others' strategies know what they do)
+        """`Model.check_reproducible` of whatever this rank computes with: before an epoch is told, a snapshot kept, a
+        run left."""
 
     @property
-    def kept(self) -> Kept | None:
+    def kept(self) -> SnapshotSource | None:
         """What snapshots are made of; None: this strategy has none, and never halts."""
         return None
 
@@ -200,7 +201,7 @@ class Strategy(ABC):
         """What this rank's gradients of a step took the last time; 0 if that is not known."""
         return 0.0
 
-    def remarks(self, epoch: int) -> EpochRemarks:
+    def staleness_stats(self, epoch: int) -> EpochRemarks:
         """What else there is to say of an epoch."""
         return EpochRemarks()
 

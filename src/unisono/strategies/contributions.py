@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from unisono.arena.canon import Tree, combine
+from unisono.arena.reduction_tree import Tree, combine
 
 Ranges: TypeAlias = Sequence[tuple[int, int, int]]
 """(low, high, parameter): which elements of a chunk belong to which parameter."""

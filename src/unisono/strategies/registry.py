@@ -13,9 +13,9 @@ from importlib import import_module
 
 from unisono.errors import UserError, unknown_name
 from unisono.recipe import Recipe, flag
-from unisono.strategies.devices import DEVICES
+from unisono.strategies.compression import check_wire
+from unisono.strategies.external.devices import DEVICES
 from unisono.strategies.specs.base import StrategySpec, Supports
-from unisono.strategies.wire import check_wire
 
 ARENA = "arena"
 """The value of --allreduce that means shared memory instead of an all-reduce."""

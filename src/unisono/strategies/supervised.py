@@ -1,7 +1,8 @@
 """SupervisedHooks: what a strategy does in a supervised run, beside what the arena does for all of them.
 
-The one idea: the run (`train/team.py`) makes the arena, forks ranks and watches over them, and knows no strategy; where
-strategies differ, it calls a hook. The process that forks the ranks makes the hooks, and the ranks inherit them.
+The one idea: the run (`runs/supervised_run.py`) makes the arena, forks ranks and watches over them, and knows no
+strategy; where strategies differ, it calls a hook. The process that forks the ranks makes the hooks, and the ranks
+inherit them.
 
     hooks = spec.supervise(job, model, shared)
     with hooks.running(): ...                                   # around all ranks
@@ -13,12 +14,12 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from unisono.arena.member import Member
-from unisono.arena.protocol import View
+from unisono.arena.membership.member import Member
+from unisono.arena.membership.protocol import View
 from unisono.models.base import Model
+from unisono.strategies.arena.state import ArenaState
 from unisono.strategies.base import Strategy
-from unisono.strategies.nodes.away import Away
-from unisono.strategies.shared import Shared
+from unisono.strategies.machines.remote_view import RemoteView
 
 
 class SupervisedHooks(ABC):
@@ -29,7 +30,7 @@ class SupervisedHooks(ABC):
     crashes_counted: bool = True
     """Whether a round that ended many ranks is given up."""
 
-    def __init__(self, shared: Shared) -> None:
+    def __init__(self, shared: ArenaState) -> None:
         self._shared = shared
 
     @abstractmethod
@@ -38,7 +39,7 @@ class SupervisedHooks(ABC):
         member: Member,
         model: Model,
         on_spare: Callable[[int], None],
-        away: Away,
+        away: RemoteView,
         report: Callable[[Any], None],
     ) -> Strategy:
         """The strategy of a rank. on_spare(position): there is a spare copy of what that round left."""

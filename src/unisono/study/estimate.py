@@ -15,8 +15,8 @@ from statistics import median
 from typing import final
 
 from unisono.study.cells import Cell
-from unisono.study.plan import Turn
 from unisono.study.process import FINISHED, run_cell
+from unisono.study.run_order import Turn
 from unisono.study.study import Record, latest
 
 

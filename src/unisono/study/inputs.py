@@ -4,7 +4,7 @@
 
 The one idea: a recipe names files, and files change. A study that goes on after that would compare runs of different
 things, so what the files were is part of what is studied: code by its contents, with the modules beside it that it
-imports (`own_code.py`), data by size and time of change.
+imports (`user_code/source_files.py`), data by size and time of change.
 
 Limits: a file that changes while a study runs is not looked at; of a directory of data the files in it and in its
 subdirectories count, no deeper.
@@ -18,8 +18,8 @@ from typing import Any
 
 from unisono import __version__
 from unisono.files import expand_user
-from unisono.own_code import files_of
 from unisono.recipe import Recipe
+from unisono.user_code.source_files import files_of
 
 COMPUTING = ("numpy", "torch")
 """Packages whose version decides bits and times."""

@@ -16,18 +16,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from unisono.energy.others import Others
+from unisono.energy.background_load import BackgroundLoad
 from unisono.errors import CommTimeout, UserError
 from unisono.files import make_folder, read_file
-from unisono.launch.children import Subprocess
 from unisono.launch.commands import mpirun, python
-from unisono.launch.environments import child_environment, mpi_environment
+from unisono.launch.environment import child_environment, mpi_environment
 from unisono.parsing import MOST_JSON_BYTES, parse_json
 from unisono.study.cells import Cell
-from unisono.study.disk import writing
+from unisono.study.disk_errors import writing
 from unisono.study.outcome import outcome_of
-from unisono.tracebacks import LEFT_OUT, ending
+from unisono.supervise.children import Subprocess
 from unisono.trust import code_of
+from unisono.user_code.tracebacks import LEFT_OUT, ending
 
 FINISHED, FAILED = "finished", "failed"
 
@@ -44,7 +44,7 @@ def run_cell(
     with writing(recipe):
         make_folder(recipe.parent, within=recipe.parent.parent)
         cell.recipe.save(recipe, within=recipe.parent.parent)
-    begun, others = time.perf_counter(), Others()
+    begun, others = time.perf_counter(), BackgroundLoad()
     # The command that carries the study out has asked for it.
     trust = ["--trust"] if code_of(cell.recipe) else []
     code, said = _run(cell, [str(recipe), "--out", str(run), *trust], timeout_s, on_line)

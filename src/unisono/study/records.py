@@ -39,10 +39,10 @@ from unisono.locks import FileLock
 from unisono.parsing import parse_json
 from unisono.recipe import Recipe
 from unisono.resources import machine
+from unisono.storage.journal import hint_of
 from unisono.study.cells import digest_of
-from unisono.study.disk import writing
+from unisono.study.disk_errors import writing
 from unisono.study.record_types import is_record, lacking
-from unisono.train.journal import hint_of
 
 LOCK = ".lock"
 FOLDERS = {"cells", "runs", "jobs"}

@@ -1,14 +1,14 @@
 """Study: cells run one after the other, each in a process of its own; what is there already is not run again.
 
     with Records.open(path, "scale", studied) as records:
-        for record in carry_out(records, turns(cells, repeat=3), Terms()): print(record["cell"], record["status"])
+        for record in carry_out(records, turns(cells, repeat=3), RunOptions()): print(record["cell"], record["status"])
 
 The one idea: a study is its records. A run that is over is a line, whether it went well or not; the same study started
 again runs only what has no line yet. A mistake in a recipe (exit code 2) would come again: its cell is run only once.
-A disk that takes nothing more ends the study (`disk.py`).
+A disk that takes nothing more ends the study (`disk_errors.py`).
 
 A record: cell (name), labels, digest (of the recipe), repeat (below 0: a warm-up), run (directory), ended_at (UTC), and
-what `process.run_cell` says. Limits: one run at a time, on this machine or, by `Elsewhere`, on others.
+what `process.run_cell` says. Limits: one run at a time, on this machine or, by `JobRunner`, on others.
 """
 
 import time
@@ -19,17 +19,17 @@ from typing import Any, Protocol, TypeAlias, final
 
 from unisono.errors import UserError
 from unisono.study.cells import Cell
-from unisono.study.disk import end_if_refused
-from unisono.study.plan import Turn
+from unisono.study.disk_errors import end_if_refused
 from unisono.study.process import FAILED, FINISHED, run_cell
 from unisono.study.records import Records
+from unisono.study.run_order import Turn
 
 Record: TypeAlias = dict[str, Any]
 Tell: TypeAlias = Callable[[str], None]
 DEFAULT_TIMEOUT_S = 3600.0
 
 
-class Elsewhere(Protocol):
+class JobRunner(Protocol):
     """Runs a cell not in a process of this machine, but by a batch system."""
 
     def pending(self, run: Path) -> bool:
@@ -41,7 +41,7 @@ class Elsewhere(Protocol):
 
 @final
 @dataclass(frozen=True)
-class Terms:
+class RunOptions:
     """How runs are treated."""
 
     timeout_s: float = DEFAULT_TIMEOUT_S
@@ -50,7 +50,7 @@ class Terms:
     """Run again what failed before."""
     on_line: Callable[[Cell, str], None] = lambda cell, line: None
     """Told of every line that a run prints."""
-    elsewhere: Elsewhere | None = None
+    elsewhere: JobRunner | None = None
     """Who runs cells; a process of this machine if nobody is given."""
 
     def __post_init__(self) -> None:
@@ -58,7 +58,7 @@ class Terms:
             raise UserError(f"--timeout-s is {self.timeout_s}", hint="give a number above 0")
 
 
-def carry_out(records: Records, plan: Iterable[Turn[Cell]], terms: Terms) -> Iterator[Record]:
+def carry_out(records: Records, plan: Iterable[Turn[Cell]], terms: RunOptions) -> Iterator[Record]:
     """Runs what is not there yet; a record for every turn, new or found, except for those that failed for good."""
     earlier = len(records.all)
     for turn in plan:
@@ -73,7 +73,7 @@ def carry_out(records: Records, plan: Iterable[Turn[Cell]], terms: Terms) -> Ite
         yield record
 
 
-def _run(records: Records, turn: Turn[Cell], terms: Terms) -> Record:
+def _run(records: Records, turn: Turn[Cell], terms: RunOptions) -> Record:
     cell, mark = turn.cell, f"{turn.repeat}" if turn.repeat >= 0 else f"warmup{-turn.repeat}"
     run = f"runs/{cell.slug}-{mark}"
     told = {"cell": cell.name, "labels": dict(cell.labels), "digest": cell.digest, "repeat": turn.repeat, "run": run}

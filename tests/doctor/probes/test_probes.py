@@ -93,7 +93,7 @@ class TestMpi:
         monkeypatch.setattr(mpi, "find_program", lambda name: None)
         monkeypatch.setattr(mpi.metadata, "version", lambda name: "4.1")
         for why, more in (("", ""), ("cannot load it", ", nor a library: cannot load it")):
-            monkeypatch.setattr(mpi, "why_not", lambda why=why: why)
+            monkeypatch.setattr(mpi, "mpi_problem", lambda why=why: why)
             assert told(mpi.probe()[0]) == ("missing", f"mpi4py 4.1 is there, mpirun is not{more}")
 
     @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ class TestMpi:
         monkeypatch.setattr(mpi, "find_program", programs.get)
         monkeypatch.setattr(mpi.metadata, "version", lambda name: "4.1")
         monkeypatch.setattr(mpi, "version", lambda program: "MPICH 5")
-        monkeypatch.setattr(mpi, "why_not", lambda: why)
+        monkeypatch.setattr(mpi, "mpi_problem", lambda: why)
         monkeypatch.setattr(mpi, "exchange", lambda name, *others: Finding(name, ranks, ""))
         found = mpi.probe()
         assert [one.status for one in found] == statuses
@@ -136,16 +136,16 @@ class TestMpi:
         def fails(worlds):
             raise UnisonoError("the mpi world of 2 ranks ended with exit code 1:\n\nORTE: no permission\n")
 
-        monkeypatch.setattr("unisono.doctor.exchange.plan", lambda options: [])
-        monkeypatch.setattr("unisono.doctor.exchange.measure", fails)
+        monkeypatch.setattr("unisono.doctor.two_ranks.plan", lambda options: [])
+        monkeypatch.setattr("unisono.doctor.two_ranks.measure", fails)
         found = mpi.exchange("MPI, 2 ranks", "mpi", "native", "mend it")
         assert told(found) == ("failed", "2 ranks could not exchange numbers: ORTE: no permission")
         assert found.fix == "mend it"
 
     def test_a_wrong_sum_is_a_failure(self, monkeypatch):
         row = {"transport": "mpi", "algorithm": "native", "median_us": 1.0, "correct": False}
-        monkeypatch.setattr("unisono.doctor.exchange.plan", lambda options: [])
-        monkeypatch.setattr("unisono.doctor.exchange.measure", lambda worlds: iter([row]))
+        monkeypatch.setattr("unisono.doctor.two_ranks.plan", lambda options: [])
+        monkeypatch.setattr("unisono.doctor.two_ranks.measure", lambda worlds: iter([row]))
         assert mpi.exchange("MPI, 2 ranks", "mpi", "native", "mend it").status == "failed"
 
 

@@ -9,7 +9,7 @@ from support.slurm.answer_mutations import mutations
 from unisono.errors import UnisonoError, UserError
 from unisono.launch.slurm import client
 from unisono.launch.slurm.command import Answer, plain
-from unisono.launch.slurm.following import exit_code, told
+from unisono.launch.slurm.job_monitor import exit_code, job_line
 
 RUNNING = (
     "JobId=12 ArrayJobId=12 ArrayTaskId=3 JobName=my job UserId=root(0) GroupId=root(0) MCS_label=N/A JobState=RUNNING "
@@ -182,7 +182,7 @@ def test_no_answer_of_scontrol_is_a_traceback(answers):
             for job in client.jobs_of("12"):
                 jobs += 1
                 assert 0 <= exit_code(job) <= 255
-                assert told(job)
+                assert job_line(job)
                 assert all(
                     "\n" not in text and "\x1b" not in text for text in vars(job).values() if isinstance(text, str)
                 )

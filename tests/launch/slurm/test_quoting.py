@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from unisono.cli.submission import Submission
+from unisono.cli.common.submission import Submission
 from unisono.errors import UserError
 from unisono.launch.slurm.options import LAUNCHERS, JobOptions, check, sbatch_words
 from unisono.launch.slurm.quoting import as_path, check_plain, quote_directive
@@ -62,7 +62,9 @@ def test_names_arrive_as_they_were_given_and_none_becomes_a_line_or_an_option(la
     (venv / "bin/activate").write_text("echo activated\n")
     given = {"partition": nasty(draw), "account": nasty(draw), "output": nasty(draw), "error": nasty(draw)}
     job = JobOptions(mem="1G", launcher=launcher, job_name="x" + nasty(draw), venv=str(venv), mpi="auto", **given)
-    monkeypatch.setattr("unisono.cli.about.sys.argv", ["unisono", "submit", *names.values(), "\n#SBATCH --wrap=id"])
+    monkeypatch.setattr(
+        "unisono.cli.common.study_about.sys.argv", ["unisono", "submit", *names.values(), "\n#SBATCH --wrap=id"]
+    )
     text = Submission(str(file), names, job).script()
     assert {key: directives(text)[f"--{key}"] for key in given} == given
     assert directives(text)["--job-name"] == job.job_name

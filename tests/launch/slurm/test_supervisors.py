@@ -5,13 +5,13 @@ from dataclasses import replace
 import pytest
 
 from unisono.errors import UserError
-from unisono.launch.nodes import NodeOptions
+from unisono.launch.machine_options import MachineOptions
 from unisono.launch.placement import Placement
 from unisono.launch.slurm.supervisors import StepFacts, as_supervisor, step_facts
 
 SECOND = Placement(1, 2, 0, 1, 1, 2, None, "SLURM")
 FACTS = StepFacts(4, "n1", 20017)
-ASKED = NodeOptions(ranks_per_node=4)
+ASKED = MachineOptions(ranks_per_node=4)
 
 
 @pytest.mark.parametrize("source", ["SLURM", "PMI", "PMIx"])
@@ -27,7 +27,7 @@ def test_what_is_said_by_hand_goes_before_what_slurm_says():
 
 
 def test_without_ranks_per_node_or_slurm_it_is_not():
-    assert as_supervisor(NodeOptions(), SECOND, FACTS, 1) is None
+    assert as_supervisor(MachineOptions(), SECOND, FACTS, 1) is None
     assert as_supervisor(ASKED, Placement.alone(), FACTS, 1) is None
     assert as_supervisor(ASKED, replace(SECOND, source="torchrun"), FACTS, 1) is None
 

@@ -8,7 +8,7 @@ import pytest
 
 from unisono.errors import UserError
 from unisono.measure.prediction.cost import Cluster, Costs, Work, asynchronous, last_of, local, node_step_s, sync
-from unisono.measure.prediction.fitting import Point, fitted, not_below_0
+from unisono.measure.prediction.fit import Point, fitted, not_below_0
 from unisono.measure.prediction.network import Network
 
 NONE = Network("none", math.inf, 0.0)

@@ -3,14 +3,14 @@ import pytest
 from support.report.made_run import make
 from unisono.errors import UserError
 from unisono.measure.prediction import points
-from unisono.measure.prediction.calibrating import calibrate
+from unisono.measure.prediction.calibration import calibrate
 from unisono.measure.prediction.cost import Costs, Work
 from unisono.measure.prediction.network import parse
 from unisono.measure.prediction.points import HELD_OUT, calibration, point_of
-from unisono.measure.prediction.predict import PredictOptions, Request, node_counts, rows_of
+from unisono.measure.prediction.predict import PredictionRequest, PredictOptions, node_counts, rows_of
 from unisono.recipe import Recipe
 from unisono.recipe.reading import load
-from unisono.report.predict import checks, compact, table, words_of
+from unisono.report.studies.predict import checks, compact, table, words_of
 
 COSTS = Costs(sample_s=1e-3, jitter_s=1e-4, cores=2)
 WORK = Work(batch=64, shards=8, nbytes=4_000_000, samples=6400)
@@ -40,16 +40,16 @@ def test_options_that_cannot_be(given, message):
 
 
 def test_strong_scaling_runs_out_of_work_and_weak_does_not():
-    strong = rows_of(COSTS, WORK, Request([32, 64], 2, [SLOW]))
+    strong = rows_of(COSTS, WORK, PredictionRequest([32, 64], 2, [SLOW]))
     assert [row["nodes"] for row in strong] == [1, 32, 64]
     assert strong[2]["reason"] == "a batch of 64 has no work for 128 ranks"
-    weak = rows_of(COSTS, WORK, Request([32, 64], 2, [SLOW], weak=True))
+    weak = rows_of(COSTS, WORK, PredictionRequest([32, 64], 2, [SLOW], weak=True))
     assert [row["batch"] for row in weak] == [64, 32 * 64, 64 * 64]
     assert weak[0]["efficiency"] == 1.0 > weak[1]["efficiency"]
 
 
 def test_what_is_said_of_rows_and_points():
-    rows = rows_of(COSTS, WORK, Request([2, 4, 8, 128], 2, [SLOW]))
+    rows = rows_of(COSTS, WORK, PredictionRequest([2, 4, 8, 128], 2, [SLOW]))
     point = {"name": "a", "predicted_s": 1.1, "measured_s": 1.0, "error": 0.1, "held_out": True}
     words = words_of(rows, [point, point | {"error": -0.3}, point | {"error": 9.0, "held_out": False}])
     assert words[0].startswith("1gbit,100us: sync is worth half of its nodes or more up to 1 of them")

@@ -4,7 +4,7 @@ import pytest
 
 from unisono.errors import UserError
 from unisono.measure.tune.candidates import candidates_of, doublings, scaled
-from unisono.measure.tune.options import TuneOptions
+from unisono.measure.tune.search import TuneOptions
 from unisono.recipe import Recipe
 from unisono.recipe.reading import load
 

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from support.models.engine_cases import CASES, CLASSES, FEATURES, call, noise, ready, samples
 from unisono.errors import UserError
 from unisono.models.torch.model import TorchModel
-from unisono.models.torch.seeding import seed_from, seeded
+from unisono.models.torch.random_state import seed_from, seeded
 from unisono.models.torch.task import Task
 from unisono.rng import generator
 

@@ -9,7 +9,7 @@ from support.models.net_cases import TRAINED, loss_of, made
 from unisono.errors import UserError
 from unisono.models import activations as numpy_activations
 from unisono.models.torch.nets import NETWORKS, build
-from unisono.models.torch.nets.activations import ACTIVATIONS
+from unisono.models.torch.nets.layers import ACTIVATIONS
 
 pytestmark = pytest.mark.forked
 

@@ -11,7 +11,7 @@ from unisono.models import nets as numpy_nets
 from unisono.models.batchnorm import BatchNorm
 from unisono.models.layer import Room
 from unisono.models.torch.nets import build
-from unisono.models.torch.nets.batchnorm import BatchNorm1d
+from unisono.models.torch.nets.layers import BatchNorm1d
 from unisono.models.torch_names import torch_state
 
 pytestmark = pytest.mark.forked
@@ -93,7 +93,7 @@ def test_batch_norm_of_one_sample_is_numpys() -> None:
     x = rng.normal(size=(1, 1, 5)).astype(np.float32)
     new_buffers, grads = np.empty((1, 10), np.float32), np.empty((1, 10), np.float32)
     opened = BatchNorm(5).open(Room(x.shape, params, buffers, new_buffers, []))
-    opened.aim(grads)
+    opened.bind_grads(grads)
     y = opened.forward(x).copy()
     dx = opened.backward(np.ones_like(x))
     norm = BatchNorm1d(5)

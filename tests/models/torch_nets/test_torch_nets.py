@@ -7,7 +7,7 @@ import pytest
 
 from support.needs import needs_torch
 from unisono.errors import UserError
-from unisono.launch.environments import child_environment
+from unisono.launch.environment import child_environment
 from unisono.models.torch import nets
 
 BUILT_THEN_FORKED = """

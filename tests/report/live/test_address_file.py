@@ -5,7 +5,7 @@ import pytest
 
 from unisono.report.live import address_file as module
 from unisono.report.live.address_file import address_file
-from unisono.train.entries import LIVE_PAGE
+from unisono.storage.run_files import LIVE_PAGE
 
 ADDRESS = "http://127.0.0.1:13/token/"
 

@@ -8,8 +8,8 @@ from rich.console import Console
 from support.report.made_run import PARAMETERS, make, record_of
 from unisono.recipe import Recipe
 from unisono.report.live.dashboard import bar_of, dashboard, spark
-from unisono.report.live.following import current
-from unisono.train.rundir import RunDirectory
+from unisono.report.live.follower import current
+from unisono.storage.rundir import RunDirectory
 
 
 def shown(run, age_s=None) -> str:

@@ -10,7 +10,7 @@ from unisono.report.live.http_message import (
     MOST_HEADERS,
     MOST_LINE_BYTES,
     BadRequest,
-    Request,
+    HttpRequest,
     Response,
     encode,
     find_end,
@@ -23,7 +23,7 @@ HOST = "Host: localhost:13\r\n"
 
 def test_a_request():
     found = parse_head(f"GET /a//b/?seen=1?2 HTTP/1.1\r\n{HOST}X-Other: \t caf\xe9 \r\n\r\n".encode("latin-1"))
-    assert found == Request("GET", "/a//b/", "seen=1?2", "localhost:13", keep_alive=True)
+    assert found == HttpRequest("GET", "/a//b/", "seen=1?2", "localhost:13", keep_alive=True)
 
 
 @pytest.mark.parametrize(
@@ -116,13 +116,13 @@ def test_every_response_has_the_headers_that_protect_its_reader(status):
 
 
 def test_a_response_to_head_has_no_body():
-    head = Request("HEAD", "/", "", "localhost", keep_alive=True)
+    head = HttpRequest("HEAD", "/", "", "localhost", keep_alive=True)
     whole = encode(Response(HTTPStatus.OK, "13 characters"), None)
     assert encode(Response(HTTPStatus.OK, "13 characters"), head) == whole.removesuffix(b"13 characters")
 
 
 def test_only_a_trusted_client_s_connection_stays_open():
-    asked = Request("GET", "/", "", "localhost", keep_alive=True)
+    asked = HttpRequest("GET", "/", "", "localhost", keep_alive=True)
     assert stays_open(Response(HTTPStatus.OK, "", trusted=True), asked)
     assert not stays_open(Response(HTTPStatus.OK, ""), asked)
     assert not stays_open(Response(HTTPStatus.OK, "", trusted=True), None)

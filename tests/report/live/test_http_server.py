@@ -16,7 +16,7 @@ from http import HTTPStatus
 import pytest
 
 from unisono.report.live import http_server
-from unisono.report.live.http_message import Request, Response
+from unisono.report.live.http_message import HttpRequest, Response
 from unisono.report.live.http_server import DRAIN_S, MOST_CONNECTIONS, PAUSE_S, REQUEST_S, RESPONSE_S, HttpServer
 
 GOOD = b"GET /good HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -40,7 +40,7 @@ def clock(monkeypatch) -> Clock:
     return found
 
 
-def respond(request: Request) -> Response:
+def respond(request: HttpRequest) -> Response:
     trusted = request.path != "/bad"
     text = "x" * LARGE_BYTES if request.path == "/large" else f"{request.path} {request.query}\n"
     return Response(HTTPStatus.OK if trusted else HTTPStatus.FORBIDDEN, text, trusted=trusted)
@@ -160,7 +160,7 @@ def test_a_whole_response_is_sent_to_one_who_takes_it(server, connected):
 def test_what_came_while_a_response_was_made_is_not_late(server, connected, clock):
     slow, other = connected(), connected()
 
-    def slowly(request: Request) -> Response:
+    def slowly(request: HttpRequest) -> Response:
         other.sendall(GOOD)
         clock.now += 10 * REQUEST_S
         return respond(request)
@@ -192,7 +192,7 @@ def test_295_that_hang_on_take_neither_places_nor_threads_and_one_with_a_request
     assert receive(server, good).startswith(b"HTTP/1.1 200 ")
 
 
-def test_a_response_on_its_way_is_not_cut_for_a_newcomer(clock, monkeypatch):
+def test_a_response_on_its_way_is_not_cut_for_a_replacement(clock, monkeypatch):
     monkeypatch.setattr(http_server, "MOST_CONNECTIONS", 1)
     with (
         HttpServer("127.0.0.1", 0, respond) as server,

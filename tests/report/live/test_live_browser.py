@@ -8,9 +8,9 @@ from support.report.browsing import CHROMIUM, browser_pages, figure
 from support.report.made_run import PARAMETERS, make, record_of, summary_of
 from support.report.serving import served
 from unisono.recipe import Recipe
-from unisono.report.live import following
+from unisono.report.live import follower
 from unisono.report.live.server import LiveServer
-from unisono.train.rundir import RunDirectory
+from unisono.storage.rundir import RunDirectory
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium: apt-get install chromium")
 EPOCHS, RANKS = 6, 2
@@ -33,8 +33,8 @@ def grow(directory: RunDirectory, *epochs: int) -> None:
 
 @pytest.fixture
 def server(growing, monkeypatch) -> Iterator[LiveServer]:
-    monkeypatch.setattr(following, "PAUSE_S", 0.0)
-    monkeypatch.setattr(following, "SHARE", 0)
+    monkeypatch.setattr(follower, "PAUSE_S", 0.0)
+    monkeypatch.setattr(follower, "SHARE", 0)
     with served([growing.path]) as found:
         yield found
 

@@ -125,8 +125,8 @@ def test_records_nobody_thought_of_do_not_end_the_server(server, monkeypatch):
 
 def test_a_page_that_is_asked_for_again_is_not_made_again(server, monkeypatch):
     made = []
-    monkeypatch.setattr("unisono.report.live.following.document", lambda runs, live: made.append(runs) or "a page")
-    monkeypatch.setattr("unisono.report.live.following.PAUSE_S", 600.0)
+    monkeypatch.setattr("unisono.report.live.follower.document", lambda runs, live: made.append(runs) or "a page")
+    monkeypatch.setattr("unisono.report.live.follower.PAUSE_S", 600.0)
     for _ in range(5):
         assert ask(server, f"/{server.token}/")[:2] == (200, "a page")
         (server.paths[0] / "summary.json").touch()

@@ -11,11 +11,11 @@ import pytest
 
 from unisono.errors import UserError
 from unisono.recipe import Recipe
-from unisono.strategies.asynchronous.clerk import DROP, FLUSH, HELLO, PUSH, Entry
 from unisono.strategies.asynchronous.recordings import FIELDS, OWN, mark_of, read
-from unisono.strategies.asynchronous.remarks import remarks_on
+from unisono.strategies.asynchronous.sequencer import DROP, FLUSH, HELLO, PUSH, Entry
+from unisono.strategies.asynchronous.staleness_stats import staleness_stats
 from unisono.strategies.specs.asynchronous import terms_of
-from unisono.train.job import prepare
+from unisono.training.job import prepare
 
 RECIPE = Recipe.from_options(
     strategy="async", ranks=3, masters=1, model="mlp:4", batch_size=10, epochs=2, optimizer="sgd",
@@ -176,7 +176,7 @@ def test_greetings_are_read_off_the_log():
         Entry(HELLO, 2, -1, 0, 1, 1, 0, 0), Entry(DROP, 2, 1, 0, 2, 1, 0, 8), Entry(PUSH, 1, 2, 0, 3, 2, 1, 8),
         Entry(FLUSH, -1, -1, 0, 0, 3, 1, 0),
     ]  # fmt: skip
-    rows = remarks_on(np.array(log, np.int64), size=3).record.pushes
+    rows = staleness_stats(np.array(log, np.int64), size=3).record.pushes
     assert rows == [[1, 0, 0, 1, 0], [2, 1, 0, 0, 1], [1, 2, 0, 1, 0]]
 
 

@@ -5,8 +5,8 @@ words, member = member_of(2); supervise(words, 2, members=[0])    # rank 1 is lo
 
 from collections.abc import Callable
 
-from unisono.arena import protocol
-from unisono.arena.member import Member
+from unisono.arena.membership import protocol
+from unisono.arena.membership.member import Member
 
 
 class Acting(list):

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import Any, final
 
 from support.arena.scheduler import Actor, Scheduler
-from unisono.launch.crew import Ended
-from unisono.launch.supervision import Body
+from unisono.supervise.config import Body
+from unisono.supervise.processes import Ended
 
 
 @final

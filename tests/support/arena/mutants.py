@@ -18,14 +18,14 @@ from typing import Any, TypeAlias
 from unittest.mock import patch
 
 from support.arena.supervised_run import Setting
-from unisono.arena import protocol
-from unisono.arena.member import Member, MembershipChanged
-from unisono.arena.protocol import COMMIT, READY, View, Words, pack
+from unisono.arena.membership import protocol
+from unisono.arena.membership.member import Member, MembershipChanged
+from unisono.arena.membership.protocol import COMMIT, READY, View, Words, pack
+from unisono.arena.membership.undo import Undo
 from unisono.arena.round import Round
-from unisono.arena.undo import Undo
-from unisono.launch.supervisor import Supervisor
-from unisono.strategies.owner import Owner
-from unisono.strategies.sync import Sync
+from unisono.strategies.arena.sync import Sync
+from unisono.strategies.arena.update import UpdateStep
+from unisono.supervise.supervisor import Supervisor
 
 Mutant: TypeAlias = Callable[[Setting], AbstractContextManager[Any]]
 
@@ -74,7 +74,7 @@ def number_first(words: Words, view: View, size: int) -> None:
 
 # --- ranks -----------------------------------------------------------------------------------------------------------
 
-_meet, _regroup, _keep, _take_chunk = Member.barrier, Member._regroup, Undo.keep, Owner.take_chunk
+_meet, _regroup, _keep, _take_chunk = Member.barrier, Member._regroup, Undo.keep, UpdateStep.take_chunk
 _advance, _current_view = protocol.advance, protocol.current_view
 
 
@@ -123,7 +123,7 @@ def marked_first(self: Undo, slot: int, position: int, low: int, high: int) -> N
     _keep(self, slot, position, low, high)
 
 
-def first_chunk(self: Owner) -> None:
+def first_chunk(self: UpdateStep) -> None:
     if not hasattr(self, "low"):
         _take_chunk(self)
 
@@ -143,19 +143,19 @@ MUTANTS: dict[str, Mutant] = {
     "nothing is kept for undoing": patched(Undo, "keep", lambda *given: None),
     "the mark is set before the old values are kept": patched(Undo, "keep", marked_first),
     "old values are kept after the update": edited(
-        Owner,
+        UpdateStep,
         "update",
         (_KEEP, "pass"),
         ("self._update_buffers(position, live)", f"self._update_buffers(position, live)\n    {_KEEP}"),
     ),
-    "nothing is taken back": edited(Supervisor, "_reform", ("self._care.restore(view)", "pass")),
+    "nothing is taken back": edited(Supervisor, "_reform", ("self._config.restore(view)", "pass")),
     "the view is published before the update is taken back": edited(
         Supervisor,
         "_reform",
-        ("self._care.restore(view)", "pass"),
+        ("self._config.restore(view)", "pass"),
         (
             "protocol.publish(self._words, view, self._size)",
-            "protocol.publish(self._words, view, self._size); self._care.restore(view)",
+            "protocol.publish(self._words, view, self._size); self._config.restore(view)",
         ),
     ),
     "the supervisor decides before all stand still": patched(protocol, "all_still", lambda words, living: True),
@@ -166,7 +166,7 @@ MUTANTS: dict[str, Mutant] = {
     "each survivor decides by itself": patched(Member, "_regroup", judges_by_itself),
     "a rank that is regrouped at a commit goes on": patched(Member, "barrier", commits_alone),
     "a rank goes on after it said that it stands still": patched(protocol, "advance", goes_on),
-    "the chunk of the old view is updated in the new one": patched(Owner, "take_chunk", first_chunk),
+    "the chunk of the old view is updated in the new one": patched(UpdateStep, "take_chunk", first_chunk),
     "gradients are summed as dealt among the new members": patched(
         Round, "makers", lambda self, position: self.member.view.members
     ),
@@ -175,10 +175,10 @@ MUTANTS: dict[str, Mutant] = {
     "what depends on the members is not made anew": edited(Round, "_follow", ("self._on_change()", "pass")),
     "a replacement takes the round that it joins for done": patched(Sync, "at", property(done_already)),
     "a replacement begins one round late": patched(Sync, "at", property(one_late)),
-    "the spare copy is made of a later round": patched(Owner, "copy_chunk", lambda self, position: None),
+    "the spare copy is made of a later round": patched(UpdateStep, "copy_chunk", lambda self, position: None),
 }
 
 BUFFERS_NOT_KEPT = edited(
-    Owner, "_update_buffers", ("shared.buffers_undo.keep(self._member.slot, position, 0, len(buffers))", "pass")
+    UpdateStep, "_update_buffers", ("shared.buffers_undo.keep(self._member.slot, position, 0, len(buffers))", "pass")
 )
 """Does not show while somebody is left: new buffers do not depend on old ones."""

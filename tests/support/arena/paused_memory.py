@@ -1,10 +1,10 @@
 """Memory that is watched: each access to a word, and each write to a vector, is a point of the scheduler.
 
-The one idea: `Shared` asks a segment for words and arrays and does not care where they lie. Words pause before every
-load and store; arrays (a subclass of NumPy's) before every write, and in the middle of a copy. Code that works on them
-is not changed.
+The one idea: `ArenaState` asks a segment for words and arrays and does not care where they lie. Words pause before
+every load and store; arrays (a subclass of NumPy's) before every write, and in the middle of a copy. Code that works
+on them is not changed.
 
-    memory = PausedMemory(sections.nbytes); shared = Shared(memory, sections, size); memory.scheduler = scheduler
+    memory = PausedMemory(sections.nbytes); shared = ArenaState(memory, sections, size); memory.scheduler = scheduler
 
 Limits: reads of arrays are no points (what is read was written before a point of the writer, or after it); writes of
 fewer than `LEAST` elements are none either. Signs of life (`Member.pulse`) decide nothing here, and are none.
@@ -14,8 +14,8 @@ from typing import Any, final
 
 import numpy as np
 
-from unisono.arena import protocol
-from unisono.arena.segment import PAGE
+from unisono.arena.membership import protocol
+from unisono.arena.memory.segment import PAGE
 
 from support.arena.scheduler import Scheduler  # isort: skip
 

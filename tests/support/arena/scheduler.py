@@ -11,7 +11,7 @@ decided by its interventions alone, {point: action}, and can be made again.
 An actor that waits runs again when somebody else has changed something (`note_change`). If nobody can run, that is a
 hang. Actors are greenlets, which playwright brings along: a switch between threads takes a hundred times as long.
 
-Limits: memory is sequentially consistent here; processors that reorder stores are `arena/fence.py`'s business.
+Limits: memory is sequentially consistent here; processors that reorder stores are `arena/memory/fence.py`'s business.
 """
 
 import threading
@@ -146,7 +146,7 @@ class Scheduler:
             self._switch(others[int(action) - 1])
 
     def wait_until(self, ready: Callable[[], bool], timeout_s: float = 0.0) -> bool:
-        """As `arena/waiting.py`'s, but for the time, which does not pass here."""
+        """As `arena/sync/waiting.py`'s, but for the time, which does not pass here."""
         me = self.now
         while True:
             seen = self._changes - me.changes

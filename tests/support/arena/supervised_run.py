@@ -1,8 +1,9 @@
 """A supervised training run in one process: the real supervisor, members, strategy and loop, as actors of a scheduler.
 
-The one idea: nothing of unisono is retold here. Ranks live as under `train/team.py` (`Member`, `Sync`, `walk_through`),
-and `Supervisor` decides about them; only forking, pipes and waiting are replaced. The network is tiny, and its
-gradients depend on samples *and* parameters: a contribution that is lost, doubled or stale shows in the numbers.
+The one idea: nothing of unisono is retold here. Ranks live as under `runs/supervised_run.py` (`Member`, `Sync`,
+`walk_through`), and `Supervisor` decides about them; only forking, pipes and waiting are replaced. The network is
+tiny, and its gradients depend on samples *and* parameters: a contribution that is lost, doubled or stale shows in the
+numbers.
 
     setting = Setting(ranks=3); found = setting.run({37: KILL, 52: 1}); found.fault, setting.told(found)
 
@@ -23,17 +24,17 @@ from support.arena.actor_ranks import ActorRanks
 from support.arena.paused_memory import PausedMemory
 from support.arena.scheduler import HALT, KILL, Action, Actor, Point, Scheduler
 from support.arena.tiny_job import Tiny, tiny_job
-from unisono.arena import protocol
-from unisono.arena.member import Member
-from unisono.arena.requests import Requests
-from unisono.launch.supervision import Body, Care
-from unisono.launch.supervisor import Supervisor
+from unisono.arena.membership import protocol
+from unisono.arena.membership.member import Member
+from unisono.arena.membership.requests import Requests
 from unisono.messages.reports import EpochRecord, ReadyToJoin, SnapshotReady, StoppedAt
 from unisono.optim.options import OptimizerOptions
-from unisono.strategies.nodes.away import HERE, Away
-from unisono.strategies.nodes.seating import Seating
-from unisono.strategies.shared import Shared, plan_sections
-from unisono.train.trainer import walk_through
+from unisono.strategies.arena.state import ArenaState, plan_sections
+from unisono.strategies.machines.remote_view import ONE_MACHINE, RemoteView
+from unisono.strategies.machines.topology import MachineLayout
+from unisono.supervise.config import Body, SupervisorConfig
+from unisono.supervise.supervisor import Supervisor
+from unisono.training.trainer import walk_through
 
 
 @final
@@ -59,39 +60,41 @@ class Setting:
         optimizer: str = "adam",
         clip: float | None = None,
         snapshots: str = "",
-        seating: Seating | None = None,
+        machine_layout: MachineLayout | None = None,
         *,
         early: bool = False,
     ) -> None:
         """seating: where there are several machines; then `ranks` is the number of those of this one. early: as if all
         took long, so replacements are forked while the others come to rest, and shards are computed one by one."""
-        self.ranks, self.seating, self.early = ranks, seating, early
+        self.ranks, self.machine_layout, self.early = ranks, machine_layout, early
         options = OptimizerOptions(optimizer, lr=0.1, clip=clip)
         self.job = tiny_job(ranks, options, snapshots)
         model = Tiny()
-        extent = replace(self.job.extent(undo=True, spare=bool(snapshots)), seating=seating)
+        extent = replace(self.job.extent(undo=True, spare=bool(snapshots)), machine_layout=machine_layout)
         self._sections = plan_sections(model, options, extent)
         self.memory = PausedMemory(self._sections.nbytes)
         self.shared = self.attach()
-        self.away = HERE if seating is None else Away(seating, ("here",) * seating.size)
+        self.away = (
+            ONE_MACHINE if machine_layout is None else RemoteView(machine_layout, ("here",) * machine_layout.size)
+        )
         model.init(self.shared.params[: model.layout.length], self.shared.buffers, np.random.default_rng(7))
         self._fresh = self.memory.take()
         self.states: dict[int, list[bytes]] = {}
         """What each round leaves, by one rank that nobody disturbs; and what it told and returned."""
         self.expected: tuple[Any, Any] = ({}, {})
-        self.start_courier: Callable[[Scheduler], None] = lambda scheduler: None
+        self.start_exchanger: Callable[[Scheduler], None] = lambda scheduler: None
         """Starts the actor that exchanges with other machines, if there are any."""
-        if seating is None:
+        if machine_layout is None:
             with replaced():
                 self.walk_alone()
 
-    def attach(self) -> Shared:
+    def attach(self) -> ArenaState:
         """One process's hold on the memory."""
-        others = None if self.seating is None else (self.seating, Tiny.layout.length)
+        others = None if self.machine_layout is None else (self.machine_layout, Tiny.layout.length)
         memory: Any = self.memory
-        shared = Shared(memory, self._sections, self.ranks, others)
-        if shared.desk is not None:
-            shared.desk._words = memory.paused(shared.desk._words)
+        shared = ArenaState(memory, self._sections, self.ranks, others)
+        if shared.mailbox is not None:
+            shared.mailbox._words = memory.paused(shared.mailbox._words)
         return shared
 
     def walk_alone(self) -> None:
@@ -154,18 +157,18 @@ class _Run:
     def make(self) -> str:
         setting, scheduler = self._setting, self.scheduler
         setting.reset()
-        care = Care(restore=self._shared.restore, signals=self._signals)
+        config = SupervisorConfig(restore=self._shared.restore, signals=self._signals)
         outcome: list[Any] = []
 
         def watch() -> None:
-            supervisor = Supervisor(self._shared.words, setting.ranks, self._live, care, self._hear, self._make_ranks)
+            supervisor = Supervisor(self._shared.words, setting.ranks, self._live, config, self._hear, self._make_ranks)
             outcome.append(supervisor.run())
 
         with replaced(scheduler.wait_until, early=setting.early):
             setting.memory.scheduler = scheduler
             try:
                 scheduler.start("the supervisor", watch)
-                setting.start_courier(scheduler)
+                setting.start_exchanger(scheduler)
                 fault = scheduler.run()
             finally:
                 setting.memory.scheduler, memory = None, setting.memory.take()
@@ -173,12 +176,14 @@ class _Run:
                 setting.memory.put_back(memory)
         return fault or self._judge(outcome[0])
 
-    def _make_ranks(self, size: int, body: Body, care: Care, on_report: Callable[[int, Any], None]) -> ActorRanks:
+    def _make_ranks(
+        self, size: int, body: Body, config: SupervisorConfig, on_report: Callable[[int, Any], None]
+    ) -> ActorRanks:
         self._ranks = ActorRanks(self.scheduler, body, on_report)
         return self._ranks
 
     def _live(self, slot: int, after: int, report: Callable[[Any], None]) -> Any:
-        """As `Team._live`."""
+        """As `SupervisedRun._live`."""
         setting, model, shared = self._setting, Tiny(), self._setting.attach()
         if after:
             report(ReadyToJoin())
@@ -242,7 +247,7 @@ class _Run:
 _NAMES = ("buffers", "steps", "scores", "missed")
 
 
-def _state(shared: Shared) -> list[bytes]:
+def _state(shared: ArenaState) -> list[bytes]:
     return [array.tobytes() for array in shared.lasting.arrays]
 
 
@@ -263,19 +268,23 @@ def _record(value: EpochRecord | dict[str, Any]) -> dict[str, Any]:
 def replaced(wait: Callable[..., bool] | None = None, *, early: bool = False) -> Iterator[None]:
     """Real waiting is the scheduler's, nothing is measured that takes time, and Ctrl-C is not the supervisor's."""
     with ExitStack() as kept:
-        kept.enter_context(patch("unisono.train.closing.pss_bytes", lambda: 0))
-        kept.enter_context(patch("unisono.train.closing.shard_price", lambda *given: 1.0))
-        kept.enter_context(patch("unisono.train.trainer.PROGRESS_S", 1e9))
-        kept.enter_context(patch("unisono.launch.lookout.memory_kills", lambda: 0))
-        kept.enter_context(patch("unisono.launch.newcomers.FIRST_PAUSE_S", 0.0))
+        kept.enter_context(patch("unisono.training.epoch_end.pss_bytes", lambda: 0))
+        kept.enter_context(patch("unisono.training.epoch_end.shard_overhead", lambda *given: 1.0))
+        kept.enter_context(patch("unisono.training.trainer.PROGRESS_S", 1e9))
+        kept.enter_context(patch("unisono.supervise.stall_detector.memory_kills", lambda: 0))
+        kept.enter_context(patch("unisono.supervise.replacements.FIRST_PAUSE_S", 0.0))
         # No clock decides: replacements are forked at once or afterwards, shards computed one by one or together.
-        kept.enter_context(patch("unisono.launch.supervisor.HEAD_START_S", -1.0 if early else inf))
-        kept.enter_context(patch("unisono.strategies.maker.LONG_S", -1.0 if early else inf))
-        kept.enter_context(patch("unisono.launch.supervisor.heeding", lambda *given: nullcontext()))
+        kept.enter_context(patch("unisono.supervise.supervisor.HEAD_START_S", -1.0 if early else inf))
+        kept.enter_context(patch("unisono.strategies.arena.gradients.LONG_S", -1.0 if early else inf))
+        kept.enter_context(patch("unisono.supervise.supervisor.stop_requests", lambda *given: nullcontext()))
         kept.enter_context(patch.object(Member, "pulsing", lambda self: nullcontext()))
-        kept.enter_context(patch("unisono.launch.errand.readable", lambda fd, timeout_s: False))
+        kept.enter_context(patch("unisono.launch.exchanger_process.readable", lambda fd, timeout_s: False))
         if wait is not None:
-            for module in ("unisono.arena.member", "unisono.launch.reforming", "unisono.launch.errand"):
+            for module in (
+                "unisono.arena.membership.member",
+                "unisono.supervise.membership_change",
+                "unisono.launch.exchanger_process",
+            ):
                 kept.enter_context(patch(f"{module}.wait_until", wait))
         yield
 

@@ -11,12 +11,12 @@ from typing import Any, final
 import numpy as np
 
 from unisono.data.dataset import Dataset
-from unisono.data.shards import Plan
+from unisono.data.shards import ShardPlan
 from unisono.models.base import Layout, Model, ShardSums
 from unisono.optim.options import OptimizerOptions
 from unisono.optim.schedules import ScheduleOptions
 from unisono.recipe import Recipe
-from unisono.train.job import Job
+from unisono.training.job import Job
 
 SAMPLES, BATCH, SHARDS, FEATURES = 17, 9, 5, 3  # steps of 9 and 8 samples: shards of 2, the last one of 1
 
@@ -58,4 +58,4 @@ def tiny_job(ranks: int, optimizer: OptimizerOptions, snapshots: str = "") -> Jo
     parts = (slice(0, SAMPLES), slice(SAMPLES, SAMPLES + 5), slice(SAMPLES + 5, None))
     data = Dataset("tiny", *(array[part] for part in parts for array in (x, y)), classes=2, shape=(FEATURES,))
     recipe = Recipe.from_options(ranks=ranks, epochs=1, shards=SHARDS, batch_size=BATCH, snapshot_every=snapshots)
-    return Job(recipe, data, Plan(SAMPLES, BATCH, SHARDS, seed=3), optimizer, ScheduleOptions("constant", 0.0))
+    return Job(recipe, data, ShardPlan(SAMPLES, BATCH, SHARDS, seed=3), optimizer, ScheduleOptions("constant", 0.0))

@@ -1,12 +1,13 @@
-"""Two machines, one of which is explored: its courier is the real one, and what the other one sends is known.
+"""Two machines, one of which is explored: its exchanger is the real one, and what the other one sends is known.
 
 The one idea: what a machine sends in a round is decided by the recipe. So both are run once, undisturbed, and what goes
-between them is written down; then one of them is run in other orders, and its courier is answered from the notes. What
-it sends itself must be what it sent the first time: sums of gradients that all exist, for its round, in one dealing.
+between them is written down; then one of them is run in other orders, and its exchanger is answered from the notes.
+What it sends itself must be what it sent the first time: sums of gradients that all exist, for its round, in one
+dealing.
 
     setting = two_machines(ranks=2); setting.run({37: KILL}).fault
 
-Limits: the courier is not killed: under supervisors that is the end of the run.
+Limits: the exchanger is not killed: under supervisors that is the end of the run.
 """
 
 from types import SimpleNamespace
@@ -17,10 +18,10 @@ import numpy as np
 from support.arena.scheduler import Scheduler
 from support.arena.supervised_run import Setting, replaced
 from support.arena.tiny_job import SHARDS
-from unisono.launch.errand import Rounds
-from unisono.strategies.nodes.courier import Courier
-from unisono.strategies.nodes.desk import STEP
-from unisono.strategies.nodes.seating import Seating
+from unisono.launch.exchanger_process import ExchangeRounds
+from unisono.strategies.machines.exchanger import Exchanger
+from unisono.strategies.machines.mailbox import STEP
+from unisono.strategies.machines.topology import MachineLayout
 
 _LINE: Any = SimpleNamespace(fileno=lambda: -1)
 _NAMES = ["one machine", "the other one"]
@@ -30,21 +31,22 @@ def two_machines(ranks: int, optimizer: str = "momentum") -> Setting:
     """The first of two, with so many ranks; the second has one."""
     groups = tuple(range(ranks)), (ranks,)
     here, there = (
-        Setting(len(groups[node]), optimizer, seating=Seating(groups, node, shards=SHARDS)) for node in range(2)
+        Setting(len(groups[node]), optimizer, machine_layout=MachineLayout(groups, node, shards=SHARDS))
+        for node in range(2)
     )
     sent = _record_both([here, there])
 
-    def start_courier(scheduler: Scheduler) -> None:
+    def start_exchanger(scheduler: Scheduler) -> None:
         comm: Any = _Answering(here, sent)
         scheduler.start("the courier", lambda: _serve(here, comm))
 
-    here.start_courier = start_courier
+    here.start_exchanger = start_exchanger
     return here
 
 
 def _serve(setting: Setting, comm: Any) -> None:
     shared = setting.attach()
-    Rounds(shared, Courier(shared, comm, _NAMES), 0).serve(_LINE)
+    ExchangeRounds(shared, Exchanger(shared, comm, _NAMES), 0).serve(_LINE)
 
 
 def _record_both(settings: list[Setting]) -> list[list[np.ndarray]]:
@@ -100,9 +102,9 @@ class _Answering:
     def all_gather(self, array: np.ndarray) -> np.ndarray:
         before, answer = self._sent[0][self._calls], self._sent[1][self._calls]
         self._calls += 1
-        desk = self._setting.shared.desk
-        assert desk is not None
+        mailbox = self._setting.shared.mailbox
+        assert mailbox is not None
         # But for the last word, whether this machine was asked to end. A survey also tells how long ranks took.
-        if desk.ordered[0] == STEP and array[:-8].tobytes() != before[:-8].tobytes():
+        if mailbox.ordered[0] == STEP and array[:-8].tobytes() != before[:-8].tobytes():
             raise AssertionError(f"message {self._calls} of the courier is not that of a quiet run")
         return np.stack([array, answer])

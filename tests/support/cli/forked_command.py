@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from unisono.cli.main import main
-from unisono.launch import children
+from unisono.supervise import children
 
 TIMEOUT_S = 60.0
 

@@ -22,7 +22,7 @@ from types import TracebackType
 from typing import Self
 
 from unisono.launch.commands import find_program
-from unisono.launch.environments import mpi_environment
+from unisono.launch.environment import mpi_environment
 
 REASON = (
     "needs root"

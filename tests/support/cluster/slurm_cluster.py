@@ -24,8 +24,8 @@ from typing import Self
 
 import psutil
 
-from unisono.launch.children import die_with_parent
-from unisono.launch.environments import child_environment
+from unisono.launch.environment import child_environment
+from unisono.supervise.children import die_with_parent
 
 PACKAGES = "slurmctld slurmd slurm-client munge libpmix-dev iproute2"
 CPUS, MEMORY_MB = 2, 4000

@@ -12,7 +12,7 @@ import pytest
 
 from unisono.comm.allreduce import ALGORITHMS, all_reduce
 from unisono.comm.base import ANY, OPS, Communicator, Envelope
-from unisono.comm.node import make_reducer
+from unisono.comm.topology.node import make_reducer
 from unisono.errors import CommError, Mismatch, UserError
 
 Check = Callable[[Communicator], None]

@@ -13,10 +13,10 @@ from typing import Any
 
 from unisono.messages.reports import EpochRecord
 from unisono.recipe import Recipe
-from unisono.strategies.asynchronous.arena import AsyncArena
-from unisono.strategies.asynchronous.clerk import DROP, PUSH
-from unisono.train.job import prepare
-from unisono.train.team import Places, Team
+from unisono.runs.supervised_run import RunPlaces, SupervisedRun
+from unisono.strategies.asynchronous.arena.strategy import AsyncArena
+from unisono.strategies.asynchronous.sequencer import DROP, PUSH
+from unisono.training.job import prepare
 
 RECIPE = Recipe.from_options(
     strategy="async", order="round-robin", ranks=5, masters=2, model="bn-mlp:300", batch_size=6, epochs=1,
@@ -41,12 +41,12 @@ class Knife:
         return bool(self._memory[1])
 
     def into(self, monkeypatch: Any, cls: type, name: str) -> "Knife":
-        method, live = getattr(cls, name), Team._live
+        method, live = getattr(cls, name), SupervisedRun._live
         me = [-1]
 
-        def born(team: Team, slot: int, *rest: Any) -> Any:
+        def born(supervised_run: SupervisedRun, slot: int, *rest: Any) -> Any:
             me[0] = slot
-            return live(team, slot, *rest)
+            return live(supervised_run, slot, *rest)
 
         def called(this: Any, *given: Any) -> Any:
             mine = (me[0] == self.rank or (self.rank is None and me[0] >= RECIPE.strategy.masters)) and not self.struck
@@ -62,7 +62,7 @@ class Knife:
                 self._strike(*given)
             return found
 
-        monkeypatch.setattr(Team, "_live", born)
+        monkeypatch.setattr(SupervisedRun, "_live", born)
         monkeypatch.setattr(cls, name, called)
         return self
 
@@ -76,13 +76,13 @@ def run(recipe: Recipe) -> tuple[str, list[Any], list[dict[str, Any]]]:
     """(hash, the log of the last epoch, events); every batch was used once."""
     events: list[dict[str, Any]] = []
     records: list[EpochRecord] = []
-    team = Team(prepare(recipe), Places())
-    outcome = team.train(
+    supervised_run = SupervisedRun(prepare(recipe), RunPlaces())
+    outcome = supervised_run.train(
         lambda rank, value: records.append(value) if isinstance(value, EpochRecord) else None,
         lambda event: events.append(event.to_json()),
     )
-    boxes = team._hooks.setup.boxes
-    log = [boxes.entry(number) for number in range(boxes.ordered(recipe.learning.epochs))]
+    async_buffers = supervised_run._hooks.setup.async_buffers
+    log = [async_buffers.entry(number) for number in range(async_buffers.ordered(recipe.learning.epochs))]
     assert sorted(entry.batch for entry in log if entry.kind in (PUSH, DROP)) == list(range(PUSHES))
     assert records[-1].metrics["train_loss"] > 0
     assert sum(entry["samples"] for entry in records[-1].ranks) == 90
@@ -95,6 +95,6 @@ def deaths(events: list[dict[str, Any]]) -> list[int]:
 
 def lend(monkeypatch: Any) -> None:
     """Enough cores for everybody, so workers lend a hand; masters, which need not do anything, leave it to them."""
-    monkeypatch.setattr("unisono.strategies.asynchronous.arena.usable_cores", lambda: 64)
+    monkeypatch.setattr("unisono.strategies.asynchronous.arena.strategy.usable_cores", lambda: 64)
     lent = AsyncArena._lend
     monkeypatch.setattr(AsyncArena, "_lend", lambda rank: rank._computes and lent(rank))

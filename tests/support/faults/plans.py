@@ -1,11 +1,11 @@
 """Fault plans: which process dies, at which point of the protocol. Deterministic, and seen to have happened.
 
-The one idea: everything that a rank tells the others is a store into the shared words (`arena/protocol.py`), and these
-are a plain object with __getitem__ and __setitem__. So they are wrapped, and the wrapper ends its own process when it
-is about to store a given word, or has just stored it. Ranks are forked, hence a patch in the test's process reaches
-them, and nothing in the package knows of plans.
+The one idea: everything that a rank tells the others is a store into the shared words
+(`arena/membership/protocol.py`), and these are a plain object with __getitem__ and __setitem__. So they are wrapped,
+and the wrapper ends its own process when it is about to store a given word, or has just stored it. Ranks are forked,
+hence a patch in the test's process reaches them, and nothing in the package knows of plans.
 
-    plan = Plan(kill_at(1, 2, READY, "after")); plan.install(monkeypatch); ...; assert plan.fired() == [True]
+    plan = Plan(kill_at(1, 2, READY_MESSAGE, "after")); plan.install(monkeypatch); ...; assert plan.fired() == [True]
 
 Every fault strikes once, whoever replaces its victim; which ones did is counted in shared memory.
 """
@@ -20,11 +20,11 @@ from typing import Any
 
 import numpy as np
 
-from unisono.arena.layout import Sections
-from unisono.arena.member import Member
-from unisono.arena.protocol import COMMIT, MARKS, PULSE, REQUESTS, line, unpack
+from unisono.arena.membership.member import Member
+from unisono.arena.membership.protocol import COMMIT, MARKS, PULSE, REQUESTS, line, unpack
+from unisono.arena.memory.layout import Sections
 from unisono.optim.base import Optimizer
-from unisono.train.team import Team
+from unisono.runs.supervised_run import SupervisedRun
 
 FLAG, FROZEN, MARK, BUFFERS_MARK, PULSED = "flag", "frozen", "mark", "buffers mark", "pulse"
 _WORDS = {0: FLAG, 1: FROZEN, MARKS: MARK, MARKS + 3: BUFFERS_MARK, PULSE: PULSED}
@@ -105,20 +105,20 @@ class Plan:
 
     def install(self, monkeypatch: Any) -> "Plan":
         """Into this process, and so into every rank that it forks."""
-        words, live = Sections.words, Team._live
+        words, live = Sections.words, SupervisedRun._live
 
-        def born(team: Team, slot: int, after: int, report: Callable[[Any], None]) -> Any:
+        def born(supervised_run: SupervisedRun, slot: int, after: int, report: Callable[[Any], None]) -> Any:
             self.enter(slot)
-            return live(team, slot, after, self.watched(report))
+            return live(supervised_run, slot, after, self.watched(report))
 
         def wired(*given: Any) -> Tripwire:
             self.words = words(*given)
             return Tripwire(self.words, self)
 
         monkeypatch.setattr(Sections, "words", wired)
-        monkeypatch.setattr(Team, "_live", born)
+        monkeypatch.setattr(SupervisedRun, "_live", born)
         monkeypatch.setattr(Optimizer, "update", interruptible(Optimizer.update, self))
-        monkeypatch.setattr("unisono.train.closing.shard_price", lambda *given: 1.0)  # 50 ms a run
+        monkeypatch.setattr("unisono.training.epoch_end.shard_overhead", lambda *given: 1.0)  # 50 ms a run
         return self
 
     def enter(self, slot: int) -> None:

@@ -11,11 +11,11 @@ from functools import cache
 from typing import Any
 
 from support.faults.plans import Fault, Plan, go_on_when_all_are_there
-from unisono.launch.supervision import Outcome
 from unisono.messages.reports import EpochRecord, Report
 from unisono.recipe import Recipe
-from unisono.train.job import Job, prepare
-from unisono.train.team import Places, Team
+from unisono.runs.supervised_run import RunPlaces, SupervisedRun
+from unisono.supervise.config import SupervisorResult
+from unisono.training.job import Job, prepare
 
 SMALL = Recipe.from_options(
     ranks=4,
@@ -41,7 +41,7 @@ class Found:
     told: list[int] = field(default_factory=list)
     """The epochs in the order in which they were told."""
     events: list[dict[str, Any]] = field(default_factory=list)
-    outcome: Outcome = field(default_factory=Outcome)
+    outcome: SupervisorResult = field(default_factory=SupervisorResult)
 
     def check(self, quiet: "Found") -> None:
         assert self.epochs == quiet.epochs  # to the last digit
@@ -57,7 +57,7 @@ def job_of(recipe: Recipe) -> Job:
     return prepare(recipe)
 
 
-def run(recipe: Recipe, places: Places | None = None, snapshot: Any = None) -> Found:
+def run(recipe: Recipe, places: RunPlaces | None = None, snapshot: Any = None) -> Found:
     """A run in processes of its own, supervised by this one."""
     found = Found()
 
@@ -69,10 +69,10 @@ def run(recipe: Recipe, places: Places | None = None, snapshot: Any = None) -> F
         assert found.epochs.setdefault(epoch, numbers) == numbers  # told twice, told the same
         found.told.append(epoch)
 
-    team = Team(job_of(recipe), places or Places())
+    supervised_run = SupervisedRun(job_of(recipe), places or RunPlaces())
     if snapshot is not None:
-        team.resume(snapshot)
-    found.outcome = team.train(on_report, lambda event: found.events.append(event.to_json()))
+        supervised_run.resume(snapshot)
+    found.outcome = supervised_run.train(on_report, lambda event: found.events.append(event.to_json()))
     (result, *_) = (result for result in found.outcome.results.values() if result)
     found.sha256 = result["weights_sha256"]
     found.epochs[0] = {name: result[name] for name in ("train_loss", "test_loss", "test_accuracy", "epochs", "steps")}
@@ -85,7 +85,9 @@ def quiet(recipe: Recipe) -> Found:
     return run(recipe.with_options(ranks=1))
 
 
-def trial(monkeypatch: Any, recipe: Recipe, *faults: Fault, places: Places | None = None, whole: bool = False) -> Found:
+def trial(
+    monkeypatch: Any, recipe: Recipe, *faults: Fault, places: RunPlaces | None = None, whole: bool = False
+) -> Found:
     """All faults must strike; whoever was hit must be known. whole: nobody goes on before the lost are replaced."""
     plan = Plan(*faults).install(monkeypatch)
     if whole:

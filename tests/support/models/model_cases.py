@@ -5,11 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unisono.models.activations import ReLU, Sigmoid, Tanh
+from unisono.models.activations import GELU, ReLU, Sigmoid, Tanh
 from unisono.models.base import Model
 from unisono.models.batchnorm import BatchNorm
 from unisono.models.dropout import Dropout
-from unisono.models.gelu import GELU
 from unisono.models.layer import Layer, Room
 from unisono.models.linear import Linear
 from unisono.models.nets import build
@@ -66,7 +65,7 @@ def run_layer(
     noise = [np.random.default_rng(first_shard + j) for j in range(len(x))]
     opened = layer.open(Room(x.shape, params, buffers, new_buffers, noise))
     grads = np.full((len(x), len(params)), np.nan, x.dtype)
-    opened.aim(grads)
+    opened.bind_grads(grads)
     inferred = opened.infer(x).copy()
     y = opened.forward(x).copy()
     return Outcome(y, opened.backward(dy.copy()), grads, new_buffers, inferred)

@@ -15,8 +15,8 @@ import unisono
 import unisono.models.torch.build  # torch, once for all
 from unisono.launch.local import torch_threads_running
 from unisono.recipe import Recipe
-from unisono.train.job import prepare
-from unisono.train.trainer import train
+from unisono.training.job import prepare
+from unisono.training.trainer import train
 
 
 def outcome(recipe: Recipe) -> dict[str, object]:

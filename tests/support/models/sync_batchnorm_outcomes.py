@@ -18,11 +18,11 @@ import numpy as np
 import unisono.models.torch.build  # noqa: F401  # torch, once for all
 from unisono.messages.reports import EpochRecord, Report
 from unisono.recipe import Recipe
-from unisono.strategies.exchange import ArenaExchange
-from unisono.train.job import prepare
-from unisono.train.team import Places, Team
+from unisono.runs.supervised_run import RunPlaces, SupervisedRun
+from unisono.strategies.arena.shard_exchange import ShardExchange
+from unisono.training.job import prepare
 
-ROWS, HERE = ArenaExchange.rows, ArenaExchange._all_here
+ROWS, HERE = ShardExchange.rows, ShardExchange._all_here
 FIRED = mmap.mmap(-1, 4096)
 
 
@@ -30,23 +30,23 @@ def plan(kills: list[list[Any]]) -> None:
     FIRED[: len(kills)] = bytes(len(kills))
     counts = {"before": 0, "after": 0}
 
-    def strike(exchange: ArenaExchange, when: str) -> None:
+    def strike(exchange: ShardExchange, when: str) -> None:
         counts[when] += 1
         for number, kill in enumerate(kills):
             if kill == [exchange._member.slot, counts[when], when] and not FIRED[number]:
                 FIRED[number] = 1
                 os.kill(os.getpid(), signal.SIGKILL)
 
-    def rows(exchange: ArenaExchange, label: int, values: list[np.ndarray]) -> np.ndarray:
+    def rows(exchange: ShardExchange, label: int, values: list[np.ndarray]) -> np.ndarray:
         strike(exchange, "before")
         return ROWS(exchange, label, values)
 
-    def all_here(exchange: ArenaExchange) -> bool:
+    def all_here(exchange: ShardExchange) -> bool:
         if counts["after"] < counts["before"]:
             strike(exchange, "after")
         return HERE(exchange)
 
-    ArenaExchange.rows, ArenaExchange._all_here = rows, all_here
+    ShardExchange.rows, ShardExchange._all_here = rows, all_here
 
 
 def outcome(options: dict[str, Any], kills: list[list[Any]]) -> dict[str, Any]:
@@ -57,7 +57,7 @@ def outcome(options: dict[str, Any], kills: list[list[Any]]) -> dict[str, Any]:
         if isinstance(record, EpochRecord):
             exchanges_s.append(min(entry["exchange_s"] for entry in record.ranks))
 
-    ended = Team(job, Places()).train(on_report)
+    ended = SupervisedRun(job, RunPlaces()).train(on_report)
     (found, *_) = (result for result in ended.results.values() if result)
     return {
         "weights": found["weights_sha256"],

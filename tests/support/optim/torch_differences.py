@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from unisono.optim import make
+from unisono.optim.gradient_scale import Scaling
 from unisono.optim.norms import Segments
 from unisono.optim.options import OptimizerOptions
-from unisono.optim.scaling import Scaling
 from unisono.rng import generator
 
 SHAPES = [(40, 30), (30,), (30, 11), (11,)]

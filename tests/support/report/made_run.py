@@ -9,7 +9,7 @@ from pathlib import Path
 
 from unisono.messages.reports import EpochRecord
 from unisono.recipe import Recipe
-from unisono.train.rundir import RunDirectory
+from unisono.storage.rundir import RunDirectory
 
 PARAMETERS = ["0.W", "0.b", "2.W", "2.b"]
 SPIKE = 7.5

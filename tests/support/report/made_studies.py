@@ -7,10 +7,10 @@ from support.report.profile_records import record, row
 from support.report.study_records import failed, record_of
 from unisono.measure.prediction.cost import Costs, Work
 from unisono.measure.prediction.network import parse
-from unisono.measure.prediction.predict import Request, rows_of
+from unisono.measure.prediction.predict import PredictionRequest, rows_of
 from unisono.measure.scale import cells_of_grid
 from unisono.recipe import Recipe
-from unisono.report import compare, scale, tune
+from unisono.report.studies import compare, scale, tune
 from unisono.study.cells import cells_of, over
 
 EVIL = "<img src=x onerror=alert(1)>"
@@ -41,7 +41,7 @@ def profile_records() -> list[dict]:
 
 def predict_rows() -> list[dict]:
     costs, work = Costs(sample_s=1e-4, jitter_s=1e-5, cores=4), Work(512, 8, 4_000_000, 60_000, 1)
-    return rows_of(costs, work, Request([2, 8, 64, 512], 4, [parse("10gbit,50us"), parse("100gbit,5us")]))
+    return rows_of(costs, work, PredictionRequest([2, 8, 64, 512], 4, [parse("10gbit,50us"), parse("100gbit,5us")]))
 
 
 def points() -> dict:

@@ -1,7 +1,7 @@
 """Made-up records and summaries of runs, of the form that ranks report."""
 
 from unisono.messages.reports import EpochRecord
-from unisono.report.tally import Tally
+from unisono.report.run.aggregate import RunTotals
 
 SUMMARY = {
     "compute_s": 1.0, "data_s": 0.1, "update_s": 0.2, "wait_s": 0.3, "sync_s": 0.5, "ranks": 2, "shards": 8,
@@ -30,8 +30,8 @@ def record(ranks: list[dict], shares: list[list[float]] | None = None, steps: in
     )
 
 
-def tally_of(ranks: list[dict], steps: int = 100) -> Tally:
+def tally_of(ranks: list[dict], steps: int = 100) -> RunTotals:
     """After one epoch."""
-    tally = Tally([1], [1 / len(ranks)] * len(ranks))
-    tally.add(record(ranks, steps=steps))
-    return tally
+    totals = RunTotals([1], [1 / len(ranks)] * len(ranks))
+    totals.add(record(ranks, steps=steps))
+    return totals

@@ -6,18 +6,18 @@ from collections.abc import Iterator
 import numpy as np
 
 import unisono
-from unisono.arena.canon import BLOCK
+from unisono.arena.reduction_tree import BLOCK
 from unisono.data.loader import Loader
-from unisono.data.shards import Plan
+from unisono.data.shards import ShardPlan
 from unisono.models.nets import build
 from unisono.optim import make
+from unisono.optim.gradient_scale import Scaling
 from unisono.optim.norms import Segments
 from unisono.optim.options import OptimizerOptions
-from unisono.optim.scaling import Scaling
 from unisono.rng import generator
+from unisono.strategies.arena.attach import NEW_START, ArenaStart
+from unisono.strategies.arena.state import ArenaExtent
 from unisono.strategies.base import Batch
-from unisono.strategies.joining import AFRESH, Start
-from unisono.strategies.shared import Extent
 from unisono.strategies.specs.sync import make_on_arena
 
 FEATURES, CLASSES, SAMPLES = 20, 5, 203
@@ -53,7 +53,7 @@ def plain_tree(parts: list[np.ndarray]) -> np.ndarray:
     return plain_tree(parts[:middle]) + plain_tree(parts[middle:])
 
 
-def reference(case: str, plan: Plan) -> str:
+def reference(case: str, plan: ShardPlan) -> str:
     """One process, one shard at a time, one sum along the tree, one update of the whole vector."""
     model, options = model_of(case), OptimizerOptions(**CASES[case][1])
     y = Y if model.classifies else TARGETS
@@ -95,7 +95,7 @@ def reference(case: str, plan: Plan) -> str:
     return digest(params[:length], buffers, losses)
 
 
-def batches(plan: Plan, loader: Loader, lr: float) -> Iterator[Batch]:
+def batches(plan: ShardPlan, loader: Loader, lr: float) -> Iterator[Batch]:
     """All steps of `EPOCHS` epochs, as a trainer gives them to a strategy."""
     for epoch in range(EPOCHS):
         order = plan.order(epoch)
@@ -112,9 +112,9 @@ def batches(plan: Plan, loader: Loader, lr: float) -> Iterator[Batch]:
             yield Batch(number, epoch + 1, step, live, samples, lr, number, load, noise, shares=last)
 
 
-def train(world: unisono.World, case: str, plan: Plan, start: Start = AFRESH) -> str:
+def train(world: unisono.World, case: str, plan: ShardPlan, start: ArenaStart = NEW_START) -> str:
     model, options = model_of(case), OptimizerOptions(**CASES[case][1])
-    extent = Extent(
+    extent = ArenaExtent(
         world.size, plan.shards, tuple({plan.live(0), plan.live(plan.steps_per_epoch - 1)}), plan.steps_per_epoch
     )
     strategy = make_on_arena(world.comm, model, options, extent, generator(plan.seed, "init"), start)

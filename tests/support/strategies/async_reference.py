@@ -10,14 +10,14 @@ import numpy as np
 
 from unisono.data.loader import Loader
 from unisono.optim import make
-from unisono.optim.scaling import clip_factor
+from unisono.optim.gradient_scale import clip_factor
 from unisono.recipe import Recipe
 from unisono.rng import generator
-from unisono.strategies.asynchronous.rules import VARIANCE
-from unisono.strategies.shared import padded
+from unisono.storage.weights import Weights
+from unisono.strategies.arena.state import padded
+from unisono.strategies.asynchronous.staleness_rules import VARIANCE
 from unisono.strategies.specs.asynchronous import terms_of
-from unisono.train.job import Job
-from unisono.train.weights import Weights
+from unisono.training.job import Job
 
 SMALL = Recipe.from_options(
     strategy="async", order="round-robin", ranks=4, masters=1, model="mlp:300", batch_size=8, epochs=2,

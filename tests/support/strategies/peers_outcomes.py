@@ -13,17 +13,17 @@ from typing import Any
 import unisono
 from unisono.messages.reports import EpochRecord
 from unisono.recipe import Recipe
-from unisono.strategies import torch_place
 from unisono.strategies.base import Batch
-from unisono.strategies.torch_peer import Peer
-from unisono.train.job import Job, prepare
-from unisono.train.trainer import train
+from unisono.strategies.external import device_placement
+from unisono.strategies.external.external_step import ExternalStep
+from unisono.training.job import Job, prepare
+from unisono.training.trainer import train
 from unisono.world import World
 
-learn = Peer._learn
+learn = ExternalStep._learn
 
 
-def doubled(peer: Peer, harness: Any, x: Any, y: Any, batch: Batch, row: Any) -> Any:
+def doubled(peer: ExternalStep, harness: Any, x: Any, y: Any, batch: Batch, row: Any) -> Any:
     return learn(peer, harness, x, y, batch._replace(samples=batch.samples / 2), row)
 
 
@@ -32,11 +32,11 @@ def outcome(job: Job, weights: Path, fault: str) -> dict[str, Any]:
 
     def work(world: World) -> dict[str, Any]:
         if fault == "factor":
-            Peer._learn = doubled
+            ExternalStep._learn = doubled
         elif fault == "elsewhere":
-            torch_place.at_home = lambda device: False
-            init = torch_place.Elsewhere.__init__
-            torch_place.Elsewhere.__init__ = lambda *given: (init(*given), world.report({"elsewhere": True}))[0]
+            device_placement.on_cpu = lambda device: False
+            init = device_placement.DeviceCopy.__init__
+            device_placement.DeviceCopy.__init__ = lambda *given: (init(*given), world.report({"elsewhere": True}))[0]
         return train(world, job, weights)
 
     job.spec.warm_up()

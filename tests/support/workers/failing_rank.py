@@ -11,7 +11,7 @@ from typing import Any
 from unisono.cli.main import main
 from unisono.data.loader import Loader
 from unisono.errors import UserError
-from unisono.launch.environments import detect
+from unisono.launch.environment import detect
 
 FAILS_AT = 5
 """Loads."""

@@ -10,7 +10,7 @@ import torch
 HOW = os.environ.get("FRAIL", "raises")
 SECOND = ("node1", "n2")
 LAST = int(os.environ.get("LOCAL_RANK", "0")) + 1 == int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-"""Of the ranks that a launcher started on a machine: not its courier, if there are several."""
+"""Of the ranks that a launcher started on a machine: not its exchanger, if there are several."""
 CALLS = 60
 """Of a rank, in epochs of 23 steps with a few shards each."""
 

@@ -8,14 +8,14 @@ import sys
 
 import numpy as np
 
-from unisono.comm.node import node_colour
+from unisono.comm.topology.node import node_colour
 from unisono.launch.connect import connect
-from unisono.launch.environments import detect
+from unisono.launch.environment import detect
 from unisono.messages.reports import EpochRecord
 from unisono.recipe import Recipe
-from unisono.train.job import prepare
-from unisono.train.team import Places
-from unisono.train.unwatched import train_unwatched
+from unisono.runs.launched_run import train_launched
+from unisono.runs.supervised_run import RunPlaces
+from unisono.training.job import prepare
 from unisono.world import World
 
 if __name__ == "__main__":
@@ -25,7 +25,7 @@ if __name__ == "__main__":
         for given in json.loads(sys.argv[1]):
             epochs = []
             job = prepare(Recipe.from_options(**given, ranks=comm.size))
-            ended = train_unwatched(World(comm, epochs.append), job, Places())
+            ended = train_launched(World(comm, epochs.append), job, RunPlaces())
             sent = [
                 record.metrics["sent_bytes_per_step"]
                 for record in epochs

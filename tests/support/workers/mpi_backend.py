@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from support.comm.backend_checks import CHECKS, Check, Make, run
-from unisono.comm import mpi, mpi_library
 from unisono.comm.base import Communicator
+from unisono.comm.mpi import communicator as mpi
+from unisono.comm.mpi import library as mpi_library
 from unisono.errors import CommTimeout, UserError
 from unisono.world import World
 

@@ -21,14 +21,14 @@ import torch
 import torch.distributed as dist
 
 from support.comm.backend_checks import CHECKS, Check, Make, run
-from unisono.comm.authentication import Secret
 from unisono.comm.base import Communicator
-from unisono.comm.roll_call import Join
-from unisono.comm.torch_dist import TorchCommunicator, world
-from unisono.comm.torch_gloo import connect
-from unisono.comm.torch_store import prefixed, reach_store, serve_store
+from unisono.comm.gloo.communicator import TorchCommunicator, world
+from unisono.comm.gloo.store import prefixed, reach_store, serve_store
+from unisono.comm.gloo.wire import connect
+from unisono.comm.topology.authentication import Secret
+from unisono.comm.topology.rendezvous import RendezvousOptions
 from unisono.errors import CommError, CommTimeout, UserError
-from unisono.launch.environments import detect
+from unisono.launch.environment import detect
 
 SECRET = Secret(b"known to all ranks here", "the test")
 
@@ -90,7 +90,9 @@ EXTRA: list[Check] = [
 
 def lose_a_rank(rank: int, size: int, address: str) -> None:
     """Rank 1 writes, and dies: the message is still there, and the next meeting fails long before the time-out."""
-    with world(rank, size, address, timeout_s=30.0, join=Join("127.0.0.1", timeout_s=30.0, secret=SECRET)) as comm:
+    with world(
+        rank, size, address, timeout_s=30.0, join=RendezvousOptions("127.0.0.1", timeout_s=30.0, secret=SECRET)
+    ) as comm:
         if rank == 1:
             comm.send(np.array([7]), 0)
             comm.recv(np.empty(5000), 0)
@@ -102,29 +104,31 @@ def lose_a_rank(rank: int, size: int, address: str) -> None:
         print("PASSED", flush=True)
 
 
-def take_leave(rank: int, size: int, address: str) -> None:
+def announce_failure(rank: int, size: int, address: str) -> None:
     """Rank 1 says why it leaves, and does: whoever waits for it, in whatever, learns it when the wait fails."""
-    with world(rank, size, address, timeout_s=30.0, join=Join("127.0.0.1", timeout_s=30.0, secret=SECRET)) as comm:
+    with world(
+        rank, size, address, timeout_s=30.0, join=RendezvousOptions("127.0.0.1", timeout_s=30.0, secret=SECRET)
+    ) as comm:
         comm.checked = False
         if rank == 1:
-            return comm.take_leave(b"no label")
+            return comm.announce_failure(b"no label")
         arriving = comm.irecv(np.empty(5), 1)
         with pytest.raises(CommError) as caught:
             comm.all_gather(np.zeros(5))
         assert not isinstance(caught.value, CommTimeout)
-        assert comm.last_words() == [b"no label"]
+        assert comm.failure_notices() == [b"no label"]
         for _ in range(2):
             with pytest.raises(CommError, match="a receive from rank 1 failed"):
                 arriving.wait()
-        comm.take_leave(b"nobody is there any more")
+        comm.announce_failure(b"nobody is there any more")
         print("PASSED", flush=True)
 
 
 def refusals() -> None:
     with pytest.raises(UserError, match="'here' is no address"):
-        world(0, 2, "here", join=Join(secret=SECRET))
+        world(0, 2, "here", join=RendezvousOptions(secret=SECRET))
     with pytest.raises(CommTimeout, match=r"no store at 127.0.0.1:1:(.|\n)*is rank 0 running") as caught:
-        world(1, 2, "127.0.0.1:1", join=Join(timeout_s=0.5, secret=SECRET))
+        world(1, 2, "127.0.0.1:1", join=RendezvousOptions(timeout_s=0.5, secret=SECRET))
     assert caught.value.missing == (0,)
     with pytest.raises(UserError, match="no secret"):
         world(0, 2, "127.0.0.1:1")
@@ -168,10 +172,10 @@ if __name__ == "__main__":
     elif sys.argv[1:] == ["stranger"]:
         stranger()
     elif len(sys.argv) > 1:
-        part = {"lose_a_rank": lose_a_rank, "take_leave": take_leave}[sys.argv[4]]
+        part = {"lose_a_rank": lose_a_rank, "take_leave": announce_failure}[sys.argv[4]]
         part(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])
     else:
         placement = detect()
-        torchrun = partial(world, placement.rank, placement.size, None, "cpu", join=Join(timeout_s=20.0))
+        torchrun = partial(world, placement.rank, placement.size, None, "cpu", join=RendezvousOptions(timeout_s=20.0))
         with torchrun(20.0) as comm:
             run(comm, torchrun, CHECKS + EXTRA)

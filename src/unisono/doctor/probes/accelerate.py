@@ -4,7 +4,7 @@ from importlib import import_module, metadata
 from importlib.util import find_spec
 
 from unisono.doctor.finding import Finding
-from unisono.extras import how_to_install
+from unisono.user_code.extras import how_to_install
 
 INSTALL = how_to_install("accelerate")
 
@@ -16,7 +16,7 @@ def probe() -> list[Finding]:
         return [Finding("Accelerate", "missing", told, INSTALL)]
     version = metadata.version("accelerate")
     try:
-        import_module("unisono.strategies.accelerate")
+        import_module("unisono.strategies.external.accelerate")
     except Exception as error:  # whatever its import meets is what the user wants to know
         told = f"Accelerate {version} cannot be imported: {type(error).__name__}: {error}"
         return [Finding("Accelerate", "warning", told, INSTALL, {"version": version})]

@@ -1,7 +1,7 @@
 """Shared memory: 2 ranks of unisono's own launcher add numbers up in the memory that they share. Nothing to install."""
 
-from unisono.doctor.exchange import exchange
 from unisono.doctor.finding import Finding
+from unisono.doctor.two_ranks import exchange
 
 FIX = "unisono cannot train on several ranks here; paste `unisono doctor --json` into a bug report"
 

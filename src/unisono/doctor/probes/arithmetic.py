@@ -5,9 +5,9 @@ from typing import Any
 from threadpoolctl import threadpool_info
 
 from unisono.doctor.finding import Finding
-from unisono.launch.environments import THREADS, said
-from unisono.train.fingerprint import FLAGS, cpu_flags
-from unisono.train.precision_trial import INSTRUCTIONS
+from unisono.launch.environment import THREADS, launcher_text
+from unisono.training.fingerprint import FLAGS, cpu_flags
+from unisono.training.precision_trial import INSTRUCTIONS
 
 WIDE = {"avx512f": "AVX-512", "avx2": "AVX2", "sve2": "SVE2", "sve": "SVE", "asimd": "NEON"}
 """The widest that the processor has decides how fast it multiplies."""
@@ -24,7 +24,7 @@ def probe() -> list[Finding]:
         here = [Finding("processor", "warning", told, "mount /proc", {"name": name, "flags": []})]
     else:
         here = [processor(name, flags), *(sixteen(kind, flags) for kind in INSTRUCTIONS)]
-    return [*here, blas(), threads(said(*THREADS))]
+    return [*here, blas(), threads(launcher_text(*THREADS))]
 
 
 def processor(name: str, flags: set[str]) -> Finding:

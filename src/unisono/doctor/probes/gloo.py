@@ -2,8 +2,8 @@
 
 from importlib.util import find_spec
 
-from unisono.doctor.exchange import exchange
 from unisono.doctor.finding import Finding
+from unisono.doctor.two_ranks import exchange
 
 FIX = "let 127.0.0.1 through: is the loopback interface up (`ip link show lo`)? A firewall may be in the way"
 

@@ -4,12 +4,11 @@ import subprocess
 from importlib import metadata
 from importlib.util import find_spec
 
-from unisono.doctor.exchange import exchange
 from unisono.doctor.finding import Finding
-from unisono.extras import how_to_install
-from unisono.launch.commands import find_program
-from unisono.launch.environments import mpi_environment
-from unisono.launch.libmpi import why_not
+from unisono.doctor.two_ranks import exchange
+from unisono.launch.commands import find_program, mpi_problem
+from unisono.launch.environment import mpi_environment
+from unisono.user_code.extras import how_to_install
 
 INSTALL = f"{how_to_install('mpi')}: mpi4py and a whole Open MPI, as wheels"
 NAME_IT = "export MPI4PY_LIBMPI=/path/to/libmpi.so; or let mpirun or torchrun start the ranks"
@@ -21,7 +20,7 @@ def probe() -> list[Finding]:
     if find_spec("mpi4py") is None:
         return [Finding("MPI", "missing", "mpi4py is not installed; it is for ranks of mpirun and srun alone", INSTALL)]
     program = find_program("mpirun")
-    why = why_not()
+    why = mpi_problem()
     if program is None:
         told = f"mpi4py {metadata.version('mpi4py')} is there, mpirun is not"
         return [Finding("MPI", "missing", f"{told}, nor a library: {why}" if why else told, INSTALL)]

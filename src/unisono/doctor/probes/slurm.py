@@ -4,7 +4,7 @@ import shutil
 
 from unisono.doctor.finding import Finding
 from unisono.errors import UnisonoError
-from unisono.launch.environments import detect, said
+from unisono.launch.environment import detect, launcher_text
 from unisono.launch.slurm.command import Answer, run_command
 
 ANSWER_S = 10.0
@@ -76,7 +76,7 @@ def cut(text: str) -> str:
 
 def job() -> list[Finding]:
     """Only if there is one: what it gave us, and whether what launchers say fits together."""
-    facts = said(*JOB)
+    facts = launcher_text(*JOB)
     try:
         placement = detect()
     except UnisonoError as error:

@@ -5,7 +5,7 @@ from importlib import metadata
 from importlib.util import find_spec
 
 from unisono.doctor.finding import Finding
-from unisono.extras import how_to_install
+from unisono.user_code.extras import how_to_install
 
 INSTALL = how_to_install("torch")
 

@@ -12,15 +12,15 @@ from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
-from unisono.doctor.exchange import last_line
 from unisono.doctor.finding import SAME_BITS, Finding
 from unisono.doctor.probes import PATIENCE_S
+from unisono.doctor.two_ranks import last_line
 from unisono.errors import UnisonoError
 from unisono.files import read_file
-from unisono.launch.children import die_with_parent
 from unisono.launch.commands import python
-from unisono.launch.environments import child_environment
+from unisono.launch.environment import child_environment
 from unisono.parsing import MOST_JSON_BYTES, parse_json
+from unisono.supervise.children import die_with_parent
 
 RANKS = (1, 2)
 OPTIONS = ("--epochs", "3", "--batch-size", "256")

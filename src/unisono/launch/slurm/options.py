@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields
 from typing import final
 
 from unisono.errors import UserError, unknown_name
-from unisono.launch.nodes import MOST_JOIN_S
+from unisono.launch.machine_options import MOST_JOIN_S
 from unisono.launch.slurm.quoting import is_plain
 
 LAUNCHERS = ("auto", "unisono", "srun", "mpirun", "torchrun", "accelerate")

@@ -56,8 +56,8 @@ _AS_ROOT = "export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"
 
 
 def interpreter() -> str:
-    """The job's Python as words of shell, which imports from where this one does: see `commands.py`. By an option, not
-    by a variable: programs of the user's own that a rank starts import as they always do."""
+    """The job's Python as words of shell, which imports from where this one does: see `launch/commands.py`. By an
+    option, not by a variable: programs of the user's own that a rank starts import as they always do."""
     return '"$python" -P' if imports_safely() else '"$python"'
 
 

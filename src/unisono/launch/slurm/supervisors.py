@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from typing import final
 
 from unisono.errors import UserError
-from unisono.launch.environments import said
-from unisono.launch.nodes import DEFAULT_PORT, NodeOptions
+from unisono.launch.environment import launcher_text
+from unisono.launch.machine_options import DEFAULT_PORT, MachineOptions
 from unisono.launch.placement import Placement
 
 SOURCES = ("SLURM", "PMI", "PMIx")
@@ -37,7 +37,7 @@ class StepFacts:
 
 def step_facts(environ: Mapping[str, str] | None = None) -> StepFacts:
     """As the environment tells them."""
-    facts = said(*_NAMES, environ=environ)
+    facts = launcher_text(*_NAMES, environ=environ)
     # n[01-03,7],m2: the first name of a list.
     first = re.match(r"([^\[,]+)(?:\[(\d+))?", facts.get("SLURM_STEP_NODELIST", ""))
     host = facts.get("MASTER_ADDR") or (first[1] + (first[2] or "") if first else "")
@@ -46,7 +46,9 @@ def step_facts(environ: Mapping[str, str] | None = None) -> StepFacts:
     return StepFacts(numbers.get("SLURM_CPUS_PER_TASK"), host, port)
 
 
-def as_supervisor(options: NodeOptions, placement: Placement, facts: StepFacts, threads: int) -> NodeOptions | None:
+def as_supervisor(
+    options: MachineOptions, placement: Placement, facts: StepFacts, threads: int
+) -> MachineOptions | None:
     """What this task of SLURM's is told by hand elsewhere; None: it is no supervisor, but a rank."""
     if not options.ranks_per_node or placement.source not in SOURCES:
         return None

@@ -5,7 +5,7 @@
 The one idea: a step is computing (a fixed cost, a cost of each shard, a cost of each sample; slower when neighbours use
 the memory too), fetching samples, updating (a part that ranks divide among them, a part that they do not), the wait for
 the last of n ranks whose times vary, turns on a core that several share, and the network (`network.py`). All constants
-are of this machine (`fitting.py`).
+are of this machine (`fit.py`).
 
 Limits: nodes are like this machine and alike; nothing overlaps with the network; asynchronous training is its
 throughput alone, what stale gradients cost in accuracy is not in it.

@@ -17,10 +17,10 @@ from typing import Any
 
 from unisono.errors import UserError
 from unisono.measure.prediction.cost import Work
-from unisono.measure.prediction.fitting import Point
+from unisono.measure.prediction.fit import Point
 from unisono.recipe import DEFAULT_SHARDS, Recipe
-from unisono.report.reading import is_number
-from unisono.report.run import load
+from unisono.report.run.files import is_number
+from unisono.report.run.load import load
 from unisono.resources import usable_cores
 from unisono.strategies.registry import of
 from unisono.study.cells import Cell

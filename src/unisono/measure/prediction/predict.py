@@ -1,6 +1,6 @@
 """predict: time, efficiency and the best strategy on clusters that are not here, a row for each number of nodes.
 
-    rows = rows_of(costs, work, Request(nodes=[2, 4], ranks=2, networks=[parse("10gbit,50us")]))
+    rows = rows_of(costs, work, PredictionRequest(nodes=[2, 4], ranks=2, networks=[parse("10gbit,50us")]))
 
 The one idea: the cost model (`cost.py`) asked again and again. The problem stays the same (strong scaling) or grows
 with the ranks (weak: a recipe with a batch per rank). Efficiency is against as many single nodes.
@@ -46,7 +46,7 @@ class PredictOptions:
 
 @final
 @dataclass(frozen=True)
-class Request:
+class PredictionRequest:
     """What is asked of the model."""
 
     nodes: Sequence[int]
@@ -75,7 +75,7 @@ def node_counts(text: str) -> list[int]:
     return found
 
 
-def rows_of(costs: Costs, work: Work, request: Request) -> list[dict[str, Any]]:
+def rows_of(costs: Costs, work: Work, request: PredictionRequest) -> list[dict[str, Any]]:
     """A row for each network and number of nodes, one node first."""
     rows = []
     for network in request.networks:
@@ -93,7 +93,7 @@ def grown(work: Work, cluster: Cluster, *, weak: bool) -> Work:
     return replace(work, shards=max(work.shards, cluster.world))
 
 
-def _row(costs: Costs, work: Work, cluster: Cluster, request: Request, lone: Speed) -> dict[str, Any]:
+def _row(costs: Costs, work: Work, cluster: Cluster, request: PredictionRequest, lone: Speed) -> dict[str, Any]:
     row: dict[str, Any] = {
         "network": cluster.network.name, "nodes": cluster.nodes, "ranks": cluster.world, "batch": work.batch,
     }  # fmt: skip

@@ -126,8 +126,8 @@ class WatchedPass(Pass):
     def infer(self, x: Array) -> Array:
         return self._inner.infer(x)
 
-    def aim(self, grads: Array) -> None:
-        self._inner.aim(grads)
+    def bind_grads(self, grads: Array) -> None:
+        self._inner.bind_grads(grads)
 
 
 @final

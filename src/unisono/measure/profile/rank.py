@@ -22,7 +22,7 @@ from unisono.measure.steps import Steps
 from unisono.models.base import Model
 from unisono.models.chain import Chain
 from unisono.strategies.base import NotFinite
-from unisono.train.job import Job
+from unisono.training.job import Job
 from unisono.world import World
 
 WARM_UP = 5

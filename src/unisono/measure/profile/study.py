@@ -11,9 +11,9 @@ Limits: one machine, ranks that are started here, strategy `sync` with any all-r
 from typing import Any
 
 from unisono.data.dataset import Dataset
-from unisono.energy.others import Others
+from unisono.energy.background_load import BackgroundLoad
 from unisono.errors import UserError, unknown_name
-from unisono.launch.environments import detect
+from unisono.launch.environment import detect
 from unisono.launch.local import run
 from unisono.measure.options import choices
 from unisono.measure.profile.options import SORTS, ProfileOptions
@@ -23,8 +23,8 @@ from unisono.models.activations import ACTIVATIONS
 from unisono.recipe import Recipe
 from unisono.resources import machine
 from unisono.strategies.registry import of
-from unisono.train.job import Job, prepare
-from unisono.train.libraries import libraries_of
+from unisono.training.fingerprint import libraries_of
+from unisono.training.job import Job, prepare
 
 PARTS = 4
 """Rounds of batches, at most: unwatched, phases, modules, operators."""
@@ -74,7 +74,7 @@ def _job(recipe: Recipe, options: ProfileOptions, dataset: Dataset | None = None
 
 def measure(job: Job, options: ProfileOptions) -> dict[str, Any]:
     """Profiles one job; the record."""
-    others = Others()
+    others = BackgroundLoad()
     found = run(lambda world: measure_rank(world, job, options), job.recipe.ranks.count)
     recipe, first = job.recipe, found[0]
     record: dict[str, Any] = {

@@ -130,8 +130,8 @@ class DetailedPass(Pass):
         self._forward_key, self._backward_key = keys
         calls.replace_arrays(inner)
 
-    def aim(self, grads: Array) -> None:
-        self._inner.aim(grads)
+    def bind_grads(self, grads: Array) -> None:
+        self._inner.bind_grads(grads)
         self._calls.replace_arrays(self._inner)
 
     def forward(self, x: Array) -> Array:

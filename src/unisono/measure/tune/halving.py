@@ -28,7 +28,7 @@ CLOSE = (0.5, 0.8, 0.9, 0.95)
 
 @final
 @dataclass
-class Outcome(Generic[T]):
+class HalvingResult(Generic[T]):
     """What was found."""
 
     best: T | None = None
@@ -49,9 +49,9 @@ class Outcome(Generic[T]):
 
 def halve(
     candidates: Sequence[T], measure: Callable[[T, float], float | None], time_for: Callable[[T, float], bool]
-) -> Outcome[T]:
+) -> HalvingResult[T]:
     """measure(candidate, seconds) -> score, None if it cannot be run; time_for likewise: whether there is that much."""
-    outcome: Outcome[T] = Outcome()
+    outcome: HalvingResult[T] = HalvingResult()
     left, seconds = list(candidates), FIRST_S
 
     def run(one: T) -> bool:

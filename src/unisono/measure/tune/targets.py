@@ -12,9 +12,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from unisono.measure.tune.tuning import TRAINING
+from unisono.measure.tune.search import TRAINING
 from unisono.study.cells import Cell
-from unisono.study.disk import end_if_refused
+from unisono.study.disk_errors import end_if_refused
 from unisono.study.process import FAILED, run_cell
 from unisono.study.records import Records
 

@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from unisono.energy.background_load import cpu_s
 from unisono.energy.meter import Meter, find_counters
-from unisono.energy.others import cpu_s
 from unisono.errors import UnisonoError
 from unisono.launch.local import run
 from unisono.measure.steps import Steps, with_steps
@@ -31,7 +31,7 @@ from unisono.messages.exchange import Failed, Found
 from unisono.messages.packing import pack
 from unisono.recipe.reading import from_values
 from unisono.resources import pss_bytes
-from unisono.train.job import Job, prepare
+from unisono.training.job import Job, prepare
 from unisono.world import World
 
 WARM_UP, LEAST, MOST = 3, 4, 20_000

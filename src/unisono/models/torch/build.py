@@ -19,10 +19,10 @@ from torch import nn
 from unisono.errors import UserError
 from unisono.models.base import Shape
 from unisono.models.torch import nets
+from unisono.models.torch.determinism_check import check_repeats
 from unisono.models.torch.model import TorchModel
-from unisono.models.torch.repeats import check_repeats
 from unisono.models.torch.task import Task
-from unisono.own import OwnFunction
+from unisono.user_code.function import UserFunction
 
 
 def build(
@@ -45,7 +45,7 @@ def build(
             raise UserError(
                 f"--activation or --dropout with --model {spec}: the file decides", hint="write them into the module"
             )
-        own = OwnFunction(spec, source)
+        own = UserFunction(spec, source)
         hint = f"correct it: a sample has the shape {task.input_shape}, a batch one dimension more"
         # Errors of the function itself are told by `own`: what is left is of the module that it returned.
         with own.explained(hint, _offered(task), "calling what the function returns with such a batch"):
@@ -57,7 +57,7 @@ def try_again(spec: str, task: Task, source: bytes | None = None) -> list[str]:
     """After `build`: whether a function of the user's builds the same again; notes for the user."""
     if ".py:" not in spec:
         return []
-    own = OwnFunction(spec, source)
+    own = UserFunction(spec, source)
     with own.explained(offered=_offered(task)):
         return check_repeats(partial(own, **_offered(task)), spec)
 

@@ -4,7 +4,7 @@ The one idea: ranks call a module in different numbers and orders, and a replace
 same samples, from the same buffers and random numbers, must give the same output and leave the same attributes behind.
 An attribute that only shows the last call (`self.attention = ...`) does; a counter does not.
 
-    start = Start(module, lambda x: module(x)); check_same(module, start, start.run(x), start.run(x))
+    start = ArenaStart(module, lambda x: module(x)); check_same(module, start, start.run(x), start.run(x))
 
 Limits: what is kept elsewhere (globals, closures) is seen only if the output differs, and so is an effect that begins
 after these calls. `python_state.py` says what is looked at.
@@ -18,7 +18,7 @@ from torch import nn
 
 from unisono.errors import UserError
 from unisono.models.torch.python_state import Change, State, bits_of, first_change, python_state
-from unisono.models.torch.seeding import Kinds, moved, places, return_to
+from unisono.models.torch.random_state import Kinds, moved, places, return_to
 
 _WHY = (
     "ranks call the module in different numbers and orders, so each number of ranks would train another network, and a "
@@ -30,7 +30,7 @@ _BUFFER = (
 )
 
 
-class Outcome(NamedTuple):
+class CallOutcome(NamedTuple):
     """What a call gave, and what it left behind."""
 
     output: bytes
@@ -62,16 +62,16 @@ class Start:
                 buffer.copy_(value)
         return_to(self._places)
 
-    def outcome(self, output: Any) -> Outcome:
-        return Outcome(bits_of(output), python_state(self._module), moved(self._places))
+    def outcome(self, output: Any) -> CallOutcome:
+        return CallOutcome(bits_of(output), python_state(self._module), moved(self._places))
 
-    def run(self, x: torch.Tensor) -> Outcome:
+    def run(self, x: torch.Tensor) -> CallOutcome:
         """One call with a copy of these samples: it may write into them."""
         self.restore()
         return self.outcome(self._call(x.clone()))
 
 
-def check_same(module: nn.Module, start: Start, first: Outcome, again: Outcome) -> None:
+def check_same(module: nn.Module, start: Start, first: CallOutcome, again: CallOutcome) -> None:
     """Two calls with the same samples: a `UserError` that names what was kept from the calls between."""
     change = first_change(first.state, again.state)
     if change is not None:

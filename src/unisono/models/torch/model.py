@@ -7,7 +7,7 @@ in place; a shard's gradients are copied to its row; buffers and random numbers 
     model.bind(params, buffers); sums = model.loss_and_grad(x, y, grads, scale=1 / 256, noise=noise)
 
 Shards are computed one after the other, each alone, so its bits do not depend on its neighbours. With synchronised
-batch norm they are computed together (`together.py`), still one at a time.
+batch norm they are computed together (`concurrent_shards.py`), still one at a time.
 
 Limits: torch's threads are this process's: one until `bind`, for a process that has started some cannot fork ranks;
 then as many as asked for. A shard of one sample is too small for torch's batch norm, unless that is synchronised.
@@ -23,16 +23,16 @@ from torch import Tensor, nn
 
 from unisono.errors import UserError
 from unisono.models.base import Array, Exchange, Model, Noise, Part, ShardSums
+from unisono.models.torch.autograd_checks import Watch, explained
 from unisono.models.torch.checks import check
-from unisono.models.torch.graphs import Watch, explained
-from unisono.models.torch.plan import Plan
+from unisono.models.torch.concurrent_shards import ConcurrentShards, ShardState
+from unisono.models.torch.dry_run import dry_run
+from unisono.models.torch.flat_views import FlatViews
 from unisono.models.torch.precision import Precision, find
-from unisono.models.torch.seeding import ALL, NAMES, TORCH, moved, places, seed_from, seeded
+from unisono.models.torch.random_state import ALL, NAMES, TORCH, moved, places, seed_from, seeded
+from unisono.models.torch.shape_plan import ShapePlan
 from unisono.models.torch.task import Task
-from unisono.models.torch.together import Desk, Together
 from unisono.models.torch.torch_errors import is_single_sample_batchnorm
-from unisono.models.torch.trial import try_out
-from unisono.models.torch.vectors import Vectors
 
 
 @final
@@ -51,13 +51,13 @@ class TorchModel(Model):
         torch.set_num_threads(1)
         with seeded(0):
             self.module = _made(make)
-            self._together = Together(self.module, precision) if sync_batchnorm else None
-            habits = try_out(self.module, task, self._precision, self._made_again)
+            self._together = ConcurrentShards(self.module, precision) if sync_batchnorm else None
+            habits = dry_run(self.module, task, self._precision, self._made_again)
         self._draws, self._watched = habits.draws, ALL
         self._before: dict[str, Any] = {}
         equal = set() if self._together is None else self._together.equal
         # The mean of equal numbers need not be that number: those are taken from shard 0.
-        self._vectors = Vectors(self.module, habits.changed - equal)
+        self._vectors = FlatViews(self.module, habits.changed - equal)
         self.exchange_width = 0 if self._together is None else self._together.width
         self._params = tuple(self._vectors.trained.values())
         self.layout, self.buffers_layout = self._vectors.layout, self._vectors.buffers_layout
@@ -65,8 +65,8 @@ class TorchModel(Model):
         self.state_names = self._vectors.state_names
         self.classifies, self.skips = task.classifies, True
         self._watch = Watch(len(self._params))
-        self._plans: dict[tuple[int, ...], Plan] = {}
-        self._desks: dict[tuple[int, ...], list[Desk]] = {}
+        self._plans: dict[tuple[int, ...], ShapePlan] = {}
+        self._shard_states: dict[tuple[int, ...], list[ShardState]] = {}
 
     def _made_again(self) -> nn.Module:
         module = _made(self._make)
@@ -87,7 +87,7 @@ class TorchModel(Model):
         self._vectors.point(params, buffers)
         self._frozen = buffers[self._vectors.width : self.buffers_layout.length]
         self._plans.clear()
-        self._desks.clear()
+        self._shard_states.clear()
 
     def named(self, params: Array, buffers: Array) -> tuple[dict[str, Array], dict[str, Array]]:
         return self._vectors.named(params, buffers)
@@ -112,20 +112,20 @@ class TorchModel(Model):
     ) -> list[ShardSums]:
         if self._together is None:
             return super().loss_and_grad_together(parts, scale, exchange)
-        plans, works, desks, rows = [], [], [], []
+        plans, works, shard_states, rows = [], [], [], []
         for part in parts:
             plan = self._prepare(part.x, part.y, part.grads, part.noise)
             plan.used.fill(True)
             weight = self._weight(plan, scale)
             plans.append(plan)
             # Seeded whether or not the module is known to draw: to find out later would mean to exchange all again.
-            for shard, desk in enumerate(self._desks[part.x.shape]):
-                works.append(partial(self._compute_shard, plan, shard, weight, part.noise, desk))
-                desks.append(desk)
+            for shard, shard_state in enumerate(self._shard_states[part.x.shape]):
+                works.append(partial(self._compute_shard, plan, shard, weight, part.noise, shard_state))
+                shard_states.append(shard_state)
                 rows.append(plan.new_buffers[shard, : self._vectors.width])
-        self._together.run(works, desks, exchange)
-        for desk, row in zip(desks, rows, strict=True):
-            desk.back()
+        self._together.run(works, shard_states, exchange)
+        for shard_state, row in zip(shard_states, rows, strict=True):
+            shard_state.back()
             self._vectors.leave(row)
         return [plan.complete if plan.used.all() else plan.partial for plan in plans]
 
@@ -133,22 +133,22 @@ class TorchModel(Model):
     def exchange_s(self) -> float:
         return 0.0 if self._together is None else self._together.spent_s
 
-    def _weight(self, plan: Plan, scale: float) -> Tensor:
+    def _weight(self, plan: ShapePlan, scale: float) -> Tensor:
         if scale not in plan.weights:
             plan.weights[scale] = torch.tensor(scale / self._task.terms)
         return plan.weights[scale]
 
-    def _prepare(self, x: Array, y: Array, grads: Array, noise: Noise | None) -> Plan:
+    def _prepare(self, x: Array, y: Array, grads: Array, noise: Noise | None) -> ShapePlan:
         self._turn(training=True)
         plan = self._plans.get(x.shape) or self._open(x.shape)
         plan.read(x, y)
         if grads is not plan.grads:
-            plan.aim(grads, self._vectors)
+            plan.bind_grads(grads, self._vectors)
         if self._draws and noise is None:
             raise TypeError("this module draws random numbers: loss_and_grad needs noise")
         return plan
 
-    def _compute(self, plan: Plan, scale: float, noise: Noise | None) -> ShardSums:
+    def _compute(self, plan: ShapePlan, scale: float, noise: Noise | None) -> ShardSums:
         weight = self._weight(plan, scale)
         plan.used.fill(True)
         complete = True
@@ -158,15 +158,15 @@ class TorchModel(Model):
         return plan.complete if complete else plan.partial
 
     def _compute_shard(
-        self, plan: Plan, shard: int, weight: Tensor, noise: Noise | None, desk: Desk | None = None
+        self, plan: ShapePlan, shard: int, weight: Tensor, noise: Noise | None, shard_state: ShardState | None = None
     ) -> bool:
-        """One forward and backward, with the buffers on `desk`; whether the loss depends on every parameter."""
+        """One forward and backward, with the buffers on `shard_state`; whether the loss depends on every parameter."""
         complete, label = True, plan.labels[shard]
         self._vectors.enter()
-        if desk is not None:
-            desk.begin()
+        if shard_state is not None:
+            shard_state.begin()
         if noise is not None:
-            seed_from(noise(shard), self._draws if desk is None else self._draws | TORCH)
+            seed_from(noise(shard), self._draws if shard_state is None else self._draws | TORCH)
         z = self._forward(plan.samples[shard])
         loss = self._task.loss(z, label)
         try:
@@ -183,8 +183,8 @@ class TorchModel(Model):
             self._watch.check(loss, ~plan.used[shard])
         plan.loss_sum[shard] = loss.item() / self._task.terms
         plan.correct[shard] = self._task.correct(z, label)
-        if desk is not None:
-            desk.keep()
+        if shard_state is not None:
+            shard_state.keep()
         return complete
 
     def evaluate(self, x: Array, y: Array) -> ShardSums:
@@ -216,10 +216,10 @@ class TorchModel(Model):
         if self.module.training == training and (self._before or not training):
             return
         self.module.train(training)
-        self.vouch()
+        self.check_reproducible()
         self._before = places(ALL - TORCH) if training else {}
 
-    def vouch(self) -> None:
+    def check_reproducible(self) -> None:
         late = moved({kind: place for kind, place in self._before.items() if kind not in self._draws})
         self._before = {}  # what is drawn before the next step is nobody's fault
         if late:
@@ -230,15 +230,15 @@ class TorchModel(Model):
                 hint="draw from torch's (torch.rand), or in every forward of training, from the first on",
             )
 
-    def _open(self, shape: tuple[int, ...]) -> Plan:
+    def _open(self, shape: tuple[int, ...]) -> ShapePlan:
         if 0 in shape:
             raise UserError(f"samples of shape {shape}: there are none", hint="leave out empty shards")
-        plan = Plan(self._task, shape[0], self.buffers_layout.length, len(self._params))
+        plan = ShapePlan(self._task, shape[0], self.buffers_layout.length, len(self._params))
         plan.new_buffers[:, self._vectors.width :] = self._frozen
         self._plans[shape] = plan
         if self._together is not None:
             self._vectors.enter()
-            self._desks[shape] = [Desk(self.module, self._draws | TORCH) for _ in range(shape[0])]
+            self._shard_states[shape] = [ShardState(self.module, self._draws | TORCH) for _ in range(shape[0])]
         return plan
 
 

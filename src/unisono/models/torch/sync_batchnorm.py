@@ -4,7 +4,7 @@ The one idea: a shard leaves its count, means and sums of squared deviations at 
 the whole batch, combined along the canonical tree over shards; backward does the same with the two sums that connect
 the gradients. So shards have the result of one big batch, and its bits do not depend on who computed which.
 
-    names = synchronise(module, meetings)         # every BatchNorm1d, 2d, 3d in it, in place; see `together.py`
+    names = synchronise(module, meetings)  # every BatchNorm1d, 2d, 3d in it, in place; see `concurrent_shards.py`
 
 Statistics are combined in float64, the rest is torch's own kernel with the statistics given. Running statistics come
 out equal in every shard. In evaluation, or frozen by .eval(), a layer is torch's. Shards of one sample will do; a batch
@@ -26,13 +26,13 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from unisono.arena.canon import combine
+from unisono.arena.reduction_tree import combine
 from unisono.models.base import Array
 
 T = TypeVar("T")
 
 
-class Meetings(Protocol):
+class StatisticsExchange(Protocol):
     """Where the shards of a batch meet."""
 
     def meet(self, label: int, value: Array, finish: Callable[[Sequence[Array]], T], /) -> T:
@@ -73,7 +73,7 @@ def of_gradients(label: int) -> bool:
     return label % 2 == 1
 
 
-def synchronise(module: nn.Module, meetings: Meetings) -> set[str]:
+def synchronise(module: nn.Module, meetings: StatisticsExchange) -> set[str]:
     """From now on the batch norms in `module` meet. The names of their buffers, which come out equal in every shard."""
     found = layers(module)
     for number, layer in enumerate(found.values()):
@@ -83,7 +83,7 @@ def synchronise(module: nn.Module, meetings: Meetings) -> set[str]:
 
 
 def _forward(
-    layer: _BatchNorm, plain: Callable[[Tensor], Tensor], number: int, meetings: Meetings, input: Tensor
+    layer: _BatchNorm, plain: Callable[[Tensor], Tensor], number: int, meetings: StatisticsExchange, input: Tensor
 ) -> Tensor:
     if not layer.training:
         return plain(input)
@@ -148,7 +148,7 @@ class _Normalise(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, moments: _Moments, meetings: Meetings, label: int
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, moments: _Moments, meetings: StatisticsExchange, label: int
     ) -> Tensor:
         ctx.save_for_backward(x, weight)
         ctx.moments, ctx.meetings, ctx.label = moments, meetings, label

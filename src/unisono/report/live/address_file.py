@@ -16,7 +16,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from unisono.files import read_file, write_file
-from unisono.train.entries import LIVE_PAGE
+from unisono.storage.run_files import LIVE_PAGE
 
 
 @contextmanager

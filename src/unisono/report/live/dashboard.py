@@ -16,15 +16,15 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from unisono.report.page.figures import counted, number_of, percent_of, score_of, seconds_of, status_of
-from unisono.report.page.happenings import Line, lines_of
-from unisono.report.page.markup import plain
-from unisono.report.page.sampling import quiet, stretches
-from unisono.report.page.sections.time import PARTS, times_of
-from unisono.report.recount import findings_of, hosts_of, last_size
-from unisono.report.run import Run
+from unisono.report.html.downsampling import quiet, stretches
+from unisono.report.html.event_lines import Line, lines_of
+from unisono.report.html.markup import plain
+from unisono.report.html.number_text import counted, number_of, percent_of, score_of, seconds_of, status_of
+from unisono.report.html.sections.time import PARTS, times_of
+from unisono.report.run.findings import findings_of, hosts_of, last_size
+from unisono.report.run.load import Run
 from unisono.terminal import printable
-from unisono.tracebacks import ending
+from unisono.user_code.tracebacks import ending
 
 STEPS = "▁▂▃▄▅▆▇█"
 CURVES = {

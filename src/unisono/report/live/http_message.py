@@ -47,7 +47,7 @@ class BadRequest(Exception):
 
 @final
 @dataclass(frozen=True)
-class Request:
+class HttpRequest:
     """The head of a request, as far as somebody here asks for it."""
 
     method: str
@@ -84,7 +84,7 @@ def find_end(data: bytes | bytearray) -> int:
     return 0
 
 
-def parse_head(head: bytes) -> Request:
+def parse_head(head: bytes) -> HttpRequest:
     """The request that a complete head is; a `BadRequest` if it is none."""
     first, *lines = re.split("\r?\n", head.decode("latin-1").rstrip("\r\n"))
     line = _LINE.fullmatch(first)
@@ -107,7 +107,7 @@ def parse_head(head: bytes) -> Request:
         raise BadRequest(HTTPStatus.BAD_REQUEST, "what is asked for starts with a slash")
     path, _, query = target.partition("?")
     keep_alive = minor != "0" and "close" not in " ".join(headers.get("connection", [])).lower()
-    return Request(method, path, query, hosts[0] if hosts else "", keep_alive)
+    return HttpRequest(method, path, query, hosts[0] if hosts else "", keep_alive)
 
 
 def _headers_of(lines: list[str]) -> dict[str, list[str]]:
@@ -123,7 +123,7 @@ def _headers_of(lines: list[str]) -> dict[str, list[str]]:
     return found
 
 
-def encode(response: Response, request: Request | None = None) -> bytes:
+def encode(response: Response, request: HttpRequest | None = None) -> bytes:
     """The bytes of a response. request: None if it could not be read."""
     body = response.text.encode(errors="replace")
     status = response.status
@@ -143,6 +143,6 @@ def encode(response: Response, request: Request | None = None) -> bytes:
     return head if request is not None and request.method == "HEAD" else head + body
 
 
-def stays_open(response: Response, request: Request | None) -> bool:
+def stays_open(response: Response, request: HttpRequest | None) -> bool:
     """Whether the connection is used again after this response."""
     return response.trusted and request is not None and request.keep_alive

@@ -5,7 +5,7 @@
 The one idea: everything that waits for a client waits in one `select`, with a deadline for the whole of what is awaited
 (a request from its first to its last byte, a response likewise), so a client that sends or reads a byte a second is cut
 off like one that does nothing. There is never a thread for a client. Clients that have not proved anything give way:
-when all places are taken, the oldest of them makes room for the newcomer, so whoever sends its request at once is
+when all places are taken, the oldest of them makes room for the replacement, so whoever sends its request at once is
 served however many others hang on. (`ThreadingHTTPServer` has a deadline for each read only, a thread for each
 connection, and no bound on either.)
 
@@ -27,7 +27,7 @@ from typing import Self, final
 from unisono.report.live.http_message import (
     MOST_HEAD_BYTES,
     BadRequest,
-    Request,
+    HttpRequest,
     Response,
     encode,
     find_end,
@@ -84,7 +84,7 @@ class _Connection:
 class HttpServer:
     """Asks `respond` for the response to each request that is one; other requests are refused here."""
 
-    def __init__(self, host: str, port: int, respond: Callable[[Request], Response]) -> None:
+    def __init__(self, host: str, port: int, respond: Callable[[HttpRequest], Response]) -> None:
         self._respond = respond
         self._selector = selectors.DefaultSelector()
         self._listener = socket.create_server((host, port), backlog=BACKLOG)
@@ -201,7 +201,7 @@ class HttpServer:
         """Responds to a request that has come; False if there is no complete one."""
         while connection.received.startswith((b"\r", b"\n")):
             del connection.received[:1]
-        request: Request | None = None
+        request: HttpRequest | None = None
         try:
             end = find_end(connection.received)
             if not end:
@@ -215,7 +215,7 @@ class HttpServer:
         self._start(connection, response, request)
         return True
 
-    def _start(self, connection: _Connection, response: Response, request: Request | None) -> None:
+    def _start(self, connection: _Connection, response: Response, request: HttpRequest | None) -> None:
         connection.unsent = memoryview(encode(response, request))
         connection.response, connection.trusted = response, response.trusted
         connection.reused = stays_open(response, request)

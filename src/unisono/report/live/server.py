@@ -27,10 +27,10 @@ from typing import Self, final
 
 from unisono.errors import UserError
 from unisono.files import expand_user
-from unisono.report.live.following import Follower, ended
-from unisono.report.live.http_message import Request, Response
+from unisono.report.html.document import policy
+from unisono.report.live.follower import Follower, ended
+from unisono.report.live.http_message import HttpRequest, Response
 from unisono.report.live.http_server import HttpServer
-from unisono.report.page.document import policy
 
 HOST = "127.0.0.1"
 _NAMES = re.compile(rf"({re.escape(HOST)}|localhost)(:\d{{1,5}})?", re.IGNORECASE | re.ASCII)
@@ -108,7 +108,7 @@ class LiveServer:
         """Serves those who ask within `timeout_s`."""
         self.http.step(timeout_s)
 
-    def respond(self, request: Request) -> Response:
+    def respond(self, request: HttpRequest) -> Response:
         """Reads only: there is nothing that a reader could change."""
         _, given, *rest = [*request.path.split("/", 2), ""]
         if not _NAMES.fullmatch(request.host):
@@ -119,7 +119,7 @@ class LiveServer:
         response = self._shown(rest[0], request)
         return replace(response, trusted=True, on_sent=response.on_sent or self._note_reader)
 
-    def _shown(self, name: str, request: Request) -> Response:
+    def _shown(self, name: str, request: HttpRequest) -> Response:
         """What lies under the token."""
         try:
             if name == "" and request.path.endswith("/"):

@@ -15,9 +15,9 @@ from typing import Any, TypeVar, final
 
 from unisono.recipe import Recipe
 from unisono.runs.recorder import Recorder
-from unisono.train.job import Job
-from unisono.train.rescuing import Refuge
-from unisono.train.snapshots.finding import Snapshot
+from unisono.runs.snapshots.failover import FailoverPlace
+from unisono.storage.snapshots.snapshot import Snapshot
+from unisono.training.job import Job
 from unisono.trust import Trust
 
 Value = TypeVar("Value")
@@ -68,6 +68,6 @@ class Host(ABC):
         """Where the ranks are."""
 
     @abstractmethod
-    def train(self, record: Recorder | None, refuge: Refuge) -> dict[str, Any] | None:
+    def train(self, record: Recorder | None, failover_place: FailoverPlace) -> dict[str, Any] | None:
         """Runs the ranks to the end. The results, in the first process, which has the `record`; the others know where
         its run directory is."""

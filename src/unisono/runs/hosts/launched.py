@@ -16,32 +16,32 @@ from typing import Any, final
 import numpy as np
 
 from unisono.comm.base import DEFAULT_TIMEOUT_S, Communicator
-from unisono.comm.node import cores_together, node_colour
-from unisono.comm.roll_call import Join
-from unisono.comm.telling import all_told, told
-from unisono.data.sharing import load_once
+from unisono.comm.broadcast_object import broadcast_from_first, gather_objects
+from unisono.comm.topology.node import cores_together, node_colour
+from unisono.comm.topology.rendezvous import RendezvousOptions
+from unisono.data.shared_copy import load_once
 from unisono.errors import CommError, NodeLost, OtherFailed, RankLost, UnisonoError, UserError
 from unisono.launch.connect import connect
 from unisono.launch.placement import Placement
 from unisono.limits import as_shortage
 from unisono.recipe import Recipe
 from unisono.resources import count_together
+from unisono.runs.energy_monitor import NodeEnergy
 from unisono.runs.failures import good_bye
 from unisono.runs.hosts.base import Allocation, Host, Value
+from unisono.runs.launched_run import Origin, train_launched
 from unisono.runs.recorder import Recorder
+from unisono.runs.snapshots.failover import FailoverPlace
+from unisono.runs.snapshots.saver import check_snapshot
 from unisono.runs.start import check_nodes, refuse_faults
-from unisono.strategies.devices import local_ranks
+from unisono.runs.supervised_run import Halted, RunPlaces
+from unisono.storage.resume import SNAPSHOTS
+from unisono.storage.snapshots.snapshot import Snapshot
+from unisono.strategies.external.devices import local_ranks
 from unisono.strategies.registry import find, of
 from unisono.terminal import print
-from unisono.train.alike import check_same_code, check_same_data, check_same_run, facts_of, unlike
-from unisono.train.job import Job, load_data, prepare
-from unisono.train.rescuing import Refuge
-from unisono.train.resuming import SNAPSHOTS
-from unisono.train.saving import check_snapshot
-from unisono.train.snapshots.finding import Snapshot
-from unisono.train.team import Halted, Places
-from unisono.train.unwatched import Origin, train_unwatched
-from unisono.train.watching import NodeEnergy
+from unisono.training.consistency import check_same_code, check_same_data, check_same_run, differences_between, facts_of
+from unisono.training.job import Job, load_data, prepare
 from unisono.trust import Trust, refusal
 from unisono.world import World
 
@@ -50,7 +50,7 @@ from unisono.world import World
 class LaunchedHost(Host):
     """One rank of another launcher's."""
 
-    def __init__(self, placement: Placement, join: Join, notes: Sequence[str] = ()) -> None:
+    def __init__(self, placement: Placement, join: RendezvousOptions, notes: Sequence[str] = ()) -> None:
         """notes: to be said before the run starts."""
         self._placement, self._join, self._notes = placement, join, notes
         self.restarts = placement.restarts
@@ -64,13 +64,13 @@ class LaunchedHost(Host):
         connected = connect(place, transport, DEFAULT_TIMEOUT_S, self._join)
         with connected as comm, _nobody_left_waiting(comm), self._left_together(comm):
             self._comm = comm
-            self._facts = all_told(comm, facts_of(recipe))
+            self._facts = gather_objects(comm, facts_of(recipe))
             check_same_run(self._facts, "rank")
             yield recipe.with_options(ranks=comm.size)
 
     def from_first(self, find: Callable[[], Value]) -> Value:
         try:
-            value: Value = told(self._comm, find)
+            value: Value = broadcast_from_first(self._comm, find)
         except UnisonoError as error:
             error.shown |= self._comm.rank > 0 and not isinstance(error, CommError)  # rank 0 says it
             raise
@@ -83,11 +83,11 @@ class LaunchedHost(Host):
         if of(recipe).state_in_parts(1):
             refuse_faults(recipe)  # what makes up its state is in many places
         self._job = job = prepare(recipe, load_once(comm, lambda: load_data(recipe)))
-        check_same_code(self._facts, all_told(comm, job.code_sha256), "model", "rank")
+        check_same_code(self._facts, gather_objects(comm, job.code_sha256), "model", "rank")
         self._nodes = nodes = comm.all_gather(np.array([node_colour(comm)]))[:, 0].tolist()
         if len(set(nodes)) > 1:
             first = nodes.index(nodes[comm.rank]) == comm.rank
-            check_same_data(self._facts, all_told(comm, job.all_data_sha256 if first else ""), "rank")
+            check_same_data(self._facts, gather_objects(comm, job.all_data_sha256 if first else ""), "rank")
         neighbours = [rank for rank, node in enumerate(nodes) if node == nodes[comm.rank]]
         count_together(cores_together(comm, neighbours))
         return job
@@ -99,24 +99,24 @@ class LaunchedHost(Host):
     def allocation(self) -> Allocation:
         recipe, nodes = self._job.recipe, self._nodes
         devices = self._job.spec.devices(recipe, local_ranks(nodes))
-        notes = [*self._notes, *unlike(self._facts, "rank")]
+        notes = [*self._notes, *differences_between(self._facts, "rank")]
         return Allocation(self._job.spec.transport(recipe, self._comm.transport), None, devices, len(set(nodes)), notes)
 
-    def train(self, record: Recorder | None, refuge: Refuge) -> dict[str, Any] | None:
+    def train(self, record: Recorder | None, failover_place: FailoverPlace) -> dict[str, Any] | None:
         comm, job, nodes = self._comm, self._job, self._nodes
         devices = job.spec.devices(job.recipe, local_ranks(nodes))
         energy = NodeEnergy(comm, nodes, devices, job.recipe.output.watts_per_core)
         pids = comm.all_gather(np.array([os.getpid()]))[:, 0].tolist()
         self._training = True
         if record is None:  # only the first rank writes
-            places = Places(refuge=refuge)
-            train_unwatched(World(comm), job, places, self._origin, on_tick=energy.tick)
+            places = RunPlaces(failover_place=failover_place)
+            train_launched(World(comm), job, places, self._origin, on_tick=energy.tick)
             energy.gather()
             return None
-        places = Places(record.weights, record.path / SNAPSHOTS)
+        places = RunPlaces(record.weights, record.path / SNAPSHOTS)
         here = {rank: pid for rank, pid in enumerate(pids) if nodes[rank] == nodes[0]}
         tick = partial(record.watch.tick, here)
-        found = train_unwatched(World(comm, record.add), job, places, self._origin, record.add_event, tick)
+        found = train_launched(World(comm, record.add), job, places, self._origin, record.add_event, tick)
         record.watch.put_together(energy.gather(), energy.others_cores)
         return found | {"restarts": self._placement.restarts}
 
@@ -150,7 +150,7 @@ def _nobody_left_waiting(comm: Communicator) -> Iterator[None]:
     except BaseException as error:
         shared = isinstance(error, (UnisonoError, SystemExit)) and not isinstance(error, CommError)
         if not shared:  # what all ranks find out alike (a mistake, a loss that is no number) all leave with
-            comm.desert(as_shortage(error) or error)
+            comm.abort_peers(as_shortage(error) or error)
         raise
 
 
@@ -170,12 +170,12 @@ def _leave(comm: Communicator, error: UnisonoError, why: str) -> None:
     if why:
         print(f"unisono: {why}", file=sys.stderr, flush=True)
     error.shown = True
-    comm.desert(SystemExit(error.exit_code))
+    comm.abort_peers(SystemExit(error.exit_code))
 
 
 def _check_trust(comm: Communicator, recipe: Recipe, trust: Trust) -> None:
     """Refuses code that a rank finds where it needs trust; on all of them. Nobody is asked: ranks have no terminal."""
-    if doubts := next(filter(None, all_told(comm, [] if trust.trusted else trust.doubts(recipe))), None):
+    if doubts := next(filter(None, gather_objects(comm, [] if trust.trusted else trust.doubts(recipe))), None):
         raise refusal(doubts)
 
 

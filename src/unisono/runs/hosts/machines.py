@@ -1,6 +1,6 @@
-"""MultiMachineHost: this process is the supervisor of one machine of several, with a courier between them.
+"""MultiMachineHost: this process is the supervisor of one machine of several, with an exchanger between them.
 
-    where = NodeOptions(num_nodes=2, node_id=0, main_address="10.0.0.1", ranks_per_node=4)
+    where = MachineOptions(num_nodes=2, node_id=0, main_address="10.0.0.1", ranks_per_node=4)
     Course(Recipe(), MultiMachineHost(where)).run()
 
 The one idea: the supervisor of the first machine decides where all start, writes the run directory and the terminal;
@@ -16,29 +16,28 @@ from typing import Any, final
 
 from unisono.errors import RESUME_ME, RankFailed, UserError
 from unisono.launch.connect import require
-from unisono.launch.nodes import NodeOptions
-from unisono.launch.outpost import Outpost
-from unisono.launch.signals import finish_undisturbed, ignore_requests
+from unisono.launch.exchanger_process import ExchangerProcess
+from unisono.launch.machine_options import MachineOptions
 from unisono.messages.events import Event
 from unisono.recipe import Recipe
-from unisono.report.train import event_line
+from unisono.report.terminal.training import event_line
 from unisono.runs.failures import good_bye
 from unisono.runs.hosts.base import Allocation, Host, Value
 from unisono.runs.recorder import Recorder
+from unisono.runs.snapshots.failover import FailoverPlace
 from unisono.runs.start import check_nodes
-from unisono.strategies.farewell import Farewell
-from unisono.strategies.nodes.away import Away
-from unisono.strategies.nodes.names import NodeName
-from unisono.strategies.nodes.seating import Seating
+from unisono.runs.supervised_run import Halted, RunPlaces, SupervisedRun
+from unisono.storage.resume import SNAPSHOTS
+from unisono.storage.snapshots.snapshot import Snapshot
+from unisono.strategies.failure_notice import FailureNotice
+from unisono.strategies.machines.remote_view import RemoteView
+from unisono.strategies.machines.topology import MachineLayout, NodeName
 from unisono.strategies.registry import of
+from unisono.supervise.signals import finish_undisturbed, ignore_requests
 from unisono.terminal import print
-from unisono.train.alike import check_same_code, check_same_data, check_same_run, facts_of, unlike
-from unisono.train.enough import check_machine
-from unisono.train.job import Job, prepare
-from unisono.train.rescuing import Refuge
-from unisono.train.resuming import SNAPSHOTS
-from unisono.train.snapshots.finding import Snapshot
-from unisono.train.team import Halted, Places, Team
+from unisono.training.checks import check_machine
+from unisono.training.consistency import check_same_code, check_same_data, check_same_run, differences_between, facts_of
+from unisono.training.job import Job, prepare
 from unisono.trust import Trust
 
 
@@ -46,7 +45,7 @@ from unisono.trust import Trust
 class MultiMachineHost(Host):
     """The supervisor of one machine."""
 
-    def __init__(self, options: NodeOptions, restarts: int | None = None) -> None:
+    def __init__(self, options: MachineOptions, restarts: int | None = None) -> None:
         """restarts: how often a batch system has started the job again; None: by hand, so each machine has its
         terminal."""
         self._options, self._by_hand, self.restarts = options, restarts is None, restarts or 0
@@ -60,7 +59,7 @@ class MultiMachineHost(Host):
         facts = facts_of(recipe) | {"ranks": recipe.ranks.count}
         if self._by_hand:
             _say(options, waiting_line(options))
-        with closing(Outpost(options, facts)) as self._post:
+        with closing(ExchangerProcess(options, facts)) as self._post:
             self._everybody = everybody = self._post.join()
             check_same_run(everybody, "node")
             self._counts = [one["ranks"] for one in everybody]
@@ -90,43 +89,43 @@ class MultiMachineHost(Host):
     def restore(self, position: int, snapshot: Snapshot | None) -> None:
         def set_up() -> None:
             job = self._job
-            seating = seat(self._counts, self._options.node_id, job.recipe)
-            self._team = Team(job, Places(), away=Away(seating, tuple(self._hosts)))
+            machine_layout = seat(self._counts, self._options.node_id, job.recipe)
+            self._supervised_run = SupervisedRun(job, RunPlaces(), away=RemoteView(machine_layout, tuple(self._hosts)))
             if snapshot is not None:
-                self._team.resume(snapshot)
+                self._supervised_run.resume(snapshot)
             else:
-                self._team.resume_at(position)
+                self._supervised_run.resume_at(position)
 
         self._post.share(set_up)
 
     def allocation(self) -> Allocation:
-        notes = unlike(self._everybody, "node")
+        notes = differences_between(self._everybody, "node")
         return Allocation("gloo", self._hosts, machines=len(self._everybody), notes=notes)
 
-    def train(self, record: Recorder | None, refuge: Refuge) -> dict[str, Any] | None:
+    def train(self, record: Recorder | None, failover_place: FailoverPlace) -> dict[str, Any] | None:
         options, recipe = self._options, self._job.recipe
         if record is not None:
             record.watch.unknown = (
                 "with --num-nodes that of other machines is not gathered; under mpirun, torchrun and srun it is"
             )
-            self._team.places = Places(record.weights, record.path / SNAPSHOTS, record.log)
+            self._supervised_run.places = RunPlaces(record.weights, record.path / SNAPSHOTS, record.log)
         elif not self._job.spec.state_in_parts(options.num_nodes):
-            self._team.places = Places(refuge=refuge)
+            self._supervised_run.places = RunPlaces(failover_place=failover_place)
         told = self._by_hand and record is None
         if told:
             first = NodeName(0, self._everybody[0]["host"], self._everybody[0]["address"])
             here = f"{self._counts[options.node_id]} of {recipe.ranks.count}"
             _say(options, f"joined {first}, which tells of the run; ranks here: {here}")
-        found = _train(self._team, self._post, record, options)
+        found = _train(self._supervised_run, self._post, record, options)
         if told:
-            _say(options, f"the run has ended; node 0 has it in {refuge.path}")
+            _say(options, f"the run has ended; node 0 has it in {failover_place.path}")
         return found
 
 
-def seat(counts: list[int], node: int, recipe: Recipe) -> Seating:
+def seat(counts: list[int], node: int, recipe: Recipe) -> MachineLayout:
     """So many ranks on each machine, numbered through."""
     colours = [number for number, count in enumerate(counts) for _ in range(count)]
-    return Seating.of(colours, colours.index(node), recipe.ranks.shards, rounded=recipe.strategy.wire != "fp32")
+    return MachineLayout.of(colours, colours.index(node), recipe.ranks.shards, rounded=recipe.strategy.wire != "fp32")
 
 
 def _check(recipe: Recipe) -> None:
@@ -144,27 +143,29 @@ def _check(recipe: Recipe) -> None:
     require("gloo")
 
 
-def _train(team: Team, post: Outpost, record: Recorder | None, options: NodeOptions) -> dict[str, Any] | None:
+def _train(
+    supervised_run: SupervisedRun, post: ExchangerProcess, record: Recorder | None, options: MachineOptions
+) -> dict[str, Any] | None:
     report: Callable[[int, Any], None] = (lambda rank, value: None) if record is None else (lambda _, v: record.add(v))
     event = _say_event if record is None else record.add_event
-    team.on_finished = finish_undisturbed
+    supervised_run.on_finished = finish_undisturbed
     try:
         tick = (lambda pids: None) if record is None else record.watch.tick
-        outcome = team.train(report, event, post, tick)
+        outcome = supervised_run.train(report, event, post, tick)
     except Halted as halted:
         ignore_requests()
         if halted.outcome.lost:
-            post.take_leave(Farewell(halted.outcome.lost, RESUME_ME, halted.outcome.crashes))
+            post.announce_failure(FailureNotice(halted.outcome.lost, RESUME_ME, halted.outcome.crashes))
         if record is None:
             told = str(halted) if halted.snapshot or halted.trouble else good_bye(halted.outcome)
             _say(options, told)
             halted.shown = True
         raise
     except RankFailed as error:
-        post.take_leave(Farewell(str(error), error.exit_code))
+        post.announce_failure(FailureNotice(str(error), error.exit_code))
         raise
     except Exception as error:
-        post.take_leave(Farewell.of(error, "its supervisor"))
+        post.announce_failure(FailureNotice.of(error, "its supervisor"))
         raise
     if record is None:
         return None
@@ -172,14 +173,14 @@ def _train(team: Team, post: Outpost, record: Recorder | None, options: NodeOpti
     return found | {"takeovers": outcome.takeovers, "restarts": outcome.restarts}
 
 
-def waiting_line(options: NodeOptions) -> str:
+def waiting_line(options: MachineOptions) -> str:
     """What this machine is doing until all have come."""
     others = "node 1" if options.num_nodes == 2 else f"nodes 1 to {options.num_nodes - 1}"
     whom = f"node 0 at {options.main_address}" if options.node_id else f"{others} at {options.main_address}"
     return f"waiting for {whom}, port {options.main_port}, for up to {options.join_timeout:g} s (--join-timeout)"
 
 
-def _say(options: NodeOptions, text: str) -> None:
+def _say(options: MachineOptions, text: str) -> None:
     print(f"unisono: node {options.node_id}: {text}", file=sys.stderr, flush=True)
 
 

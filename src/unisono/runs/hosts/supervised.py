@@ -17,20 +17,20 @@ from typing import Any, final
 from unisono.errors import UserError
 from unisono.launch.connect import connect_gloo, require
 from unisono.launch.local import run
-from unisono.launch.signals import finish_undisturbed, heeding, ignore_requests
 from unisono.limits import crowd_note
 from unisono.messages.reports import RankProcess, StoppedAt
 from unisono.recipe import Recipe
 from unisono.runs.hosts.base import Allocation, Host, Value
 from unisono.runs.recorder import Recorder
+from unisono.runs.snapshots.failover import FailoverPlace
 from unisono.runs.start import refuse_faults
+from unisono.runs.supervised_run import Halted, RunPlaces, SupervisedRun
+from unisono.storage.snapshots.snapshot import Snapshot
+from unisono.supervise.signals import finish_undisturbed, ignore_requests, stop_requests
 from unisono.terminal import print
-from unisono.train.enough import check_machine
-from unisono.train.job import Job, prepare
-from unisono.train.rescuing import Refuge
-from unisono.train.snapshots.finding import Snapshot
-from unisono.train.team import Halted, Places, Team
-from unisono.train.trainer import train as train_rank
+from unisono.training.checks import check_machine
+from unisono.training.job import Job, prepare
+from unisono.training.trainer import train as train_rank
 from unisono.trust import Trust
 from unisono.world import World
 
@@ -42,7 +42,7 @@ class SupervisedHost(Host):
     def __init__(self, restarts: int = 0, confirm: Callable[[Trust, Recipe], object] = Trust.check) -> None:
         """restarts: by a batch system. confirm: raises a `UserError` if code of the recipe may not run; it may ask."""
         self.restarts, self._confirm = restarts, confirm
-        self._team: Team | None = None
+        self._supervised_run: SupervisedRun | None = None
 
     @contextmanager
     def connect(self, recipe: Recipe) -> Iterator[Recipe]:
@@ -77,19 +77,23 @@ class SupervisedHost(Host):
         if not self._job.spec.on_arena or self._transport != "shm":
             refuse_faults(self._job.recipe)
             return
-        self._team = Team(self._job, Places())
+        self._supervised_run = SupervisedRun(self._job, RunPlaces())
         if snapshot is not None:
-            self._team.resume(snapshot)
+            self._supervised_run.resume(snapshot)
 
     def allocation(self) -> Allocation:
         recipe = self._job.recipe
         transport = self._job.spec.transport(recipe, self._transport)
         return Allocation(transport, [platform.node()], self._job.spec.devices(recipe, range(recipe.ranks.count)))
 
-    def train(self, record: Recorder | None, refuge: Refuge) -> dict[str, Any]:
+    def train(self, record: Recorder | None, failover_place: FailoverPlace) -> dict[str, Any]:
         assert record is not None
         record.watch.meter.measure_idle()
-        return self._run_without_take_over(record) if self._team is None else _supervise(self._team, record)
+        return (
+            self._run_without_take_over(record)
+            if self._supervised_run is None
+            else _supervise(self._supervised_run, record)
+        )
 
     def _run_without_take_over(self, record: Recorder) -> dict[str, Any]:
         job, transport = self._job, self._transport
@@ -107,12 +111,16 @@ class SupervisedHost(Host):
         return found
 
 
-def _supervise(team: Team, record: Recorder) -> dict[str, Any]:
-    team.places = Places(record.weights, record.path / "snapshots", record.log)
-    team.on_finished = finish_undisturbed
-    with heeding(lambda: None, team.signals):  # beyond the run's own: no echo falls between it and the end
+def _supervise(supervised_run: SupervisedRun, record: Recorder) -> dict[str, Any]:
+    supervised_run.places = RunPlaces(record.weights, record.path / "snapshots", record.log)
+    supervised_run.on_finished = finish_undisturbed
+    with stop_requests(
+        lambda: None, supervised_run.signals
+    ):  # beyond the run's own: no echo falls between it and the end
         try:
-            outcome = team.train(lambda rank, value: record.add(value), record.add_event, on_tick=record.watch.tick)
+            outcome = supervised_run.train(
+                lambda rank, value: record.add(value), record.add_event, on_tick=record.watch.tick
+            )
         except Halted:
             ignore_requests()
             raise

@@ -1,5 +1,7 @@
 """Asynchronous training: masters own parts of the parameters, workers push gradients to them and never wait for others.
 
-`rules.py`, `orders.py`, `deals.py`, `cuts.py` and `bounds.py` are pure; `clerk.py` puts them together: which push is
-next, how stale it is, who computes which batch. `arena.py` trains in shared memory, `messages.py` over a communicator.
+`staleness_rules.py`, `push_order.py`, `batch_assignment.py`, `partition.py` and `staleness_rules.py` are pure;
+`sequencer.py` puts them together: which push is next, how stale it is, who computes which batch.
+`strategies/asynchronous/arena/strategy.py` trains in shared memory, `strategies/asynchronous/messages/strategy.py`
+over a communicator.
 """

@@ -25,8 +25,8 @@ from unisono.errors import UserError
 from unisono.files import open_file
 from unisono.recipe import OPTIONS, Recipe, flag
 from unisono.recipe.reading import load
-from unisono.strategies.asynchronous.clerk import PUSH, Clerk, Rules
-from unisono.strategies.asynchronous.orders import ORDERS, Planned
+from unisono.strategies.asynchronous.push_order import ORDERS, Planned
+from unisono.strategies.asynchronous.sequencer import PUSH, Sequencer, SequencerRules
 
 OWN = ("epoch", "rank", "batch")
 FIELDS = (*OWN, "staleness", "applied", "greeted", "recipe")
@@ -67,10 +67,10 @@ def mark_of(recipe: Recipe) -> str:
     return hashlib.sha256(json.dumps(deciding(recipe), sort_keys=True).encode()).hexdigest()[:8]
 
 
-def read(path: Path, recipe: Recipe, pushes: int, rules: Callable[[int], Rules]) -> Planned:
+def read(path: Path, recipe: Recipe, pushes: int, rules: Callable[[int], SequencerRules]) -> Planned:
     """The order of a file, for every epoch of `pushes` batches; a `UserError` if it is damaged or does not fit.
 
-    rules(epoch): what the clerk goes by.
+    rules(epoch): what the sequencer goes by.
     """
     rows, recorded = _parsed(path)
     rows = [row for row in rows if row.epoch <= recipe.learning.epochs]
@@ -89,7 +89,7 @@ def read(path: Path, recipe: Recipe, pushes: int, rules: Callable[[int], Rules])
     for epoch, entries in found.items():
         _check_whole(path, recipe, epoch, last, (len(entries), pushes), recorded=recorded)
         if recorded:
-            _check_repeats(path, entries, Clerk(rules(epoch)))
+            _check_repeats(path, entries, Sequencer(rules(epoch)))
     return {epoch: [(row.rank, row.batch) for row in entries] for epoch, entries in found.items()}
 
 
@@ -199,7 +199,7 @@ def _check_whole(path: Path, recipe: Recipe, epoch: int, last: int, counts: tupl
     raise UserError(what, hint=hint)
 
 
-def _check_repeats(path: Path, rows: Sequence[Row], clerk: Clerk) -> None:
+def _check_repeats(path: Path, rows: Sequence[Row], sequencer: Sequencer) -> None:
     """Of a whole epoch: that nothing happened in it beside its pushes."""
     for row in rows:
         if row.greeted:
@@ -211,9 +211,9 @@ def _check_repeats(path: Path, rows: Sequence[Row], clerk: Clerk) -> None:
                 hint=f"{before} the order of a run in which no worker died; {ALONE}",
             )
     for rank in sorted({row.rank for row in rows}):
-        clerk.greet(rank, 0)
+        sequencer.greet(rank, 0)
     for row in rows:
-        entry = clerk.push(row.rank, row.batch, 0)
+        entry = sequencer.push(row.rank, row.batch, 0)
         if (entry.staleness, entry.kind == PUSH) != (row.staleness, bool(row.applied)):
             raise _damaged(
                 path, row.line, f"staleness {row.staleness}, applied {row.applied}, but in this order it is "

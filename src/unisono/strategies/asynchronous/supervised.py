@@ -8,18 +8,18 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from typing import Any, final
 
-from unisono.arena.bells import Bells
-from unisono.arena.member import Member
-from unisono.arena.pens import Pens
-from unisono.arena.protocol import View
+from unisono.arena.membership.member import Member
+from unisono.arena.membership.protocol import View
+from unisono.arena.sync.crash_safe_lock import CrashSafeLock
+from unisono.arena.sync.wakeup import Wakeup
 from unisono.models.base import Model
-from unisono.strategies.asynchronous.arena import AsyncArena
-from unisono.strategies.asynchronous.setup import Setup, adopt, settle
+from unisono.strategies.arena.state import ArenaState
+from unisono.strategies.arena.sync import Sync
+from unisono.strategies.asynchronous.arena.setup import AsyncSetup, adopt, settle
+from unisono.strategies.asynchronous.arena.strategy import AsyncArena
 from unisono.strategies.base import Strategy
-from unisono.strategies.nodes.away import Away
-from unisono.strategies.shared import Shared
+from unisono.strategies.machines.remote_view import RemoteView
 from unisono.strategies.supervised import SupervisedHooks
-from unisono.strategies.sync import Sync
 
 
 @final
@@ -28,7 +28,7 @@ class AsyncHooks(SupervisedHooks):
 
     crashes_counted = False
 
-    def __init__(self, shared: Shared, setup: Setup, ranks: int) -> None:
+    def __init__(self, shared: ArenaState, setup: AsyncSetup, ranks: int) -> None:
         super().__init__(shared)
         self.setup, self._ranks = setup, ranks
         self.pieces = max(1.0, setup.terms.pushes / ranks)
@@ -38,7 +38,7 @@ class AsyncHooks(SupervisedHooks):
         member: Member,
         model: Model,
         on_spare: Callable[[int], None],
-        away: Away,
+        away: RemoteView,
         report: Callable[[Any], None],
     ) -> Strategy:
         resting = Sync(self._shared, member, model, self.setup.options, on_spare)
@@ -46,18 +46,21 @@ class AsyncHooks(SupervisedHooks):
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        boxes = self.setup.boxes
-        with closing(Bells(self._ranks)) as boxes.bells, closing(Pens(self.setup.terms.masters)) as boxes.pens:
+        async_buffers = self.setup.async_buffers
+        with (
+            closing(Wakeup(self._ranks)) as async_buffers.wakeup,
+            closing(CrashSafeLock(self.setup.terms.masters)) as async_buffers.crash_safe_locks,
+        ):
             yield
-        boxes.bells = boxes.pens = None
+        async_buffers.wakeup = async_buffers.crash_safe_locks = None
 
     def resume(self, epoch: int, step: int) -> None:
         adopt(self.setup, self._shared, epoch + step)
 
     def restore(self, view: View) -> None:
         """Takes back the pens of a dead rank; whoever goes on with its work takes back what it had begun."""
-        if self.setup.boxes.pens is not None:
-            self.setup.boxes.pens.restore()
+        if self.setup.async_buffers.crash_safe_locks is not None:
+            self.setup.async_buffers.crash_safe_locks.restore()
 
     def whole(self, position: int, epoch: int, step: int) -> int:
         under_way = position + step  # this round, or the one after a closing round

@@ -5,16 +5,16 @@ from contextlib import contextmanager
 from typing import final
 
 from unisono.comm.base import Communicator
-from unisono.data.shards import Plan
+from unisono.data.shards import ShardPlan
 from unisono.models.base import Model
 from unisono.optim.options import OptimizerOptions
 from unisono.recipe import Recipe
 from unisono.rng import generator
-from unisono.strategies.asynchronous import terms
-from unisono.strategies.asynchronous.terms import Terms
+from unisono.strategies.arena.attach import NEW_START, ArenaStart
+from unisono.strategies.arena.state import ArenaExtent, ArenaState
+from unisono.strategies.asynchronous import options as terms
+from unisono.strategies.asynchronous.options import AsyncOptions
 from unisono.strategies.base import Strategy
-from unisono.strategies.joining import AFRESH, Start
-from unisono.strategies.shared import Extent, Shared
 from unisono.strategies.specs.base import JobView, StrategySpec, Supports
 from unisono.strategies.supervised import SupervisedHooks
 
@@ -44,30 +44,32 @@ class Async(StrategySpec):
     def check(self, job: JobView) -> None:
         terms_of(job, job.model())
 
-    def plan_epoch(self, recipe: Recipe, plan: Plan) -> Plan:
+    def plan_epoch(self, recipe: Recipe, plan: ShardPlan) -> ShardPlan:
         return terms.plan_epoch(recipe, plan.samples)
 
     def optimizer(self, options: OptimizerOptions) -> OptimizerOptions:
         return terms.masters_optimizer(options)
 
-    def updates(self, plan: Plan) -> int:
+    def updates(self, plan: ShardPlan) -> int:
         return plan.live(0)
 
-    def batch_samples(self, plan: Plan) -> int:
+    def batch_samples(self, plan: ShardPlan) -> int:
         return plan.shard_size
 
     def masters(self, recipe: Recipe) -> int:
         return recipe.strategy.masters
 
-    def extent(self, job: JobView, *, undo: bool = False, spare: bool = False) -> Extent:
+    def extent(self, job: JobView, *, undo: bool = False, spare: bool = False) -> ArenaExtent:
         """Gradients have memory of their own, see `asynchronous/boxes.py`."""
-        return Extent(
+        return ArenaExtent(
             job.recipe.ranks.count, 1, (1,), job.updates, job.recipe.learning.epochs, job.blocks, False, spare
         )
 
     @contextmanager
-    def connect(self, job: JobView, comm: Communicator, model: Model, start: Start = AFRESH) -> Iterator[Strategy]:
-        from unisono.strategies.asynchronous.messages import AsyncMessages
+    def connect(
+        self, job: JobView, comm: Communicator, model: Model, start: ArenaStart = NEW_START
+    ) -> Iterator[Strategy]:
+        from unisono.strategies.asynchronous.messages.strategy import AsyncMessages
 
         recipe, rng = job.recipe, generator(job.recipe.learning.seed, "init")
         strategy = AsyncMessages(comm, model, job.optimizer, terms_of(job, model), recipe.learning.epochs, rng)
@@ -75,8 +77,8 @@ class Async(StrategySpec):
             strategy.go_on(start)
         yield strategy
 
-    def supervise(self, job: JobView, model: Model, shared: Shared) -> SupervisedHooks:
-        from unisono.strategies.asynchronous.setup import set_up
+    def supervise(self, job: JobView, model: Model, shared: ArenaState) -> SupervisedHooks:
+        from unisono.strategies.asynchronous.arena.setup import set_up
         from unisono.strategies.asynchronous.supervised import AsyncHooks
 
         ranks = job.recipe.ranks.count
@@ -84,6 +86,6 @@ class Async(StrategySpec):
         return AsyncHooks(shared, setup, ranks)
 
 
-def terms_of(job: JobView, model: Model) -> Terms:
+def terms_of(job: JobView, model: Model) -> AsyncOptions:
     """What masters and workers go by."""
-    return Terms.of(job.recipe, job.updates, model.layout.sizes, job.lr)
+    return AsyncOptions.of(job.recipe, job.updates, model.layout.sizes, job.lr)

@@ -15,15 +15,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, final
 
 from unisono.comm.base import Communicator
-from unisono.data.shards import Plan
+from unisono.data.shards import ShardPlan
 from unisono.errors import UserError
 from unisono.models.base import Model
 from unisono.optim.options import OptimizerOptions
 from unisono.recipe import Recipe
+from unisono.strategies.arena.attach import NEW_START, ArenaStart
+from unisono.strategies.arena.state import ArenaExtent, ArenaState
 from unisono.strategies.base import Strategy
-from unisono.strategies.joining import AFRESH, Start
-from unisono.strategies.rhythm import Rhythm
-from unisono.strategies.shared import Extent, Shared
+from unisono.strategies.local.sync_schedule import SyncSchedule
 from unisono.strategies.supervised import SupervisedHooks
 
 if TYPE_CHECKING:
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 
 
 class JobView(Protocol):
-    """What a strategy needs to know of a job; see `train/job.py`."""
+    """What a strategy needs to know of a job; see `training/job.py`."""
 
     @property
     def recipe(self) -> Recipe: ...
     @property
-    def plan(self) -> Plan: ...
+    def plan(self) -> ShardPlan: ...
     @property
     def optimizer(self) -> OptimizerOptions: ...
     @property
@@ -139,7 +139,7 @@ class StrategySpec(ABC):
 
     # How an epoch is cut, and what is updated.
 
-    def plan_epoch(self, recipe: Recipe, plan: Plan) -> Plan:
+    def plan_epoch(self, recipe: Recipe, plan: ShardPlan) -> ShardPlan:
         """The plan of an epoch. plan: of synchronous steps."""
         return plan
 
@@ -151,11 +151,11 @@ class StrategySpec(ABC):
         """What updates the copy of the parameters that all ranks share. options: those of `optimizer`."""
         return options
 
-    def updates(self, plan: Plan) -> int:
+    def updates(self, plan: ShardPlan) -> int:
         """How often the parameters are updated in an epoch."""
         return plan.steps_per_epoch
 
-    def batch_samples(self, plan: Plan) -> int:
+    def batch_samples(self, plan: ShardPlan) -> int:
         """Samples between two updates."""
         return plan.global_batch
 
@@ -163,17 +163,17 @@ class StrategySpec(ABC):
         """How many of the first ranks compute no gradients."""
         return 0
 
-    def rhythm(self, recipe: Recipe, plan: Plan) -> Rhythm | None:
+    def sync_schedule(self, recipe: Recipe, plan: ShardPlan) -> SyncSchedule | None:
         """When replicas are averaged; None if there are none."""
         return None
 
-    def extent(self, job: JobView, *, undo: bool = False, spare: bool = False) -> Extent:
+    def extent(self, job: JobView, *, undo: bool = False, spare: bool = False) -> ArenaExtent:
         """How much memory the ranks of one machine share."""
         recipe, plan = job.recipe, job.plan
         lives = tuple({plan.live(0), plan.live(plan.steps_per_epoch - 1)})
         width = job.model().exchange_width if recipe.model.sync_batchnorm else 0
         states = self.replica_vectors(job)
-        return Extent(
+        return ArenaExtent(
             recipe.ranks.count, plan.shards, lives, plan.steps_per_epoch, recipe.learning.epochs, job.blocks, undo,
             spare, width,
             states,
@@ -211,10 +211,10 @@ class StrategySpec(ABC):
 
     @abstractmethod
     def connect(
-        self, job: JobView, comm: Communicator, model: Model, start: Start = AFRESH
+        self, job: JobView, comm: Communicator, model: Model, start: ArenaStart = NEW_START
     ) -> AbstractContextManager[Strategy]:
         """This rank's side, over a communicator. Called by every rank of `comm`."""
 
-    def supervise(self, job: JobView, model: Model, shared: Shared) -> SupervisedHooks:
+    def supervise(self, job: JobView, model: Model, shared: ArenaState) -> SupervisedHooks:
         """What a supervised run on the arena `shared` does for this strategy; only where `on_arena`."""
         raise NotImplementedError(f"{self.title} has no supervised run")

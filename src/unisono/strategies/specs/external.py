@@ -4,7 +4,7 @@ The one idea: `resolve` turns a recipe into the one that such a strategy runs (t
 torch's own all-reduce), and everything it cannot do is refused there, before any process starts.
 
     recipe = registry.resolve(Recipe.from_options(strategy="ddp"))
-    strategy = make_external(wrapper, Seat(comm, device, task, clip, epochs), model, options, precision, rng)
+    strategy = make_external(wrapper, ExternalContext(comm, device, task, clip, epochs), model, options, precision, rng)
 
 Imports torch and Accelerate only where they are used.
 """
@@ -20,21 +20,21 @@ import numpy as np
 
 from unisono.comm.base import Communicator
 from unisono.errors import UserError
-from unisono.extras import how_to_install
 from unisono.models.base import Model
 from unisono.optim.options import OptimizerOptions
 from unisono.recipe import Recipe
 from unisono.rng import generator
+from unisono.strategies.arena.attach import NEW_START, ArenaStart
 from unisono.strategies.base import Strategy
-from unisono.strategies.devices import BACKENDS, check_devices, choose_device, device_of
-from unisono.strategies.joining import AFRESH, Start
+from unisono.strategies.external.devices import BACKENDS, check_devices, choose_device, device_of
 from unisono.strategies.specs.base import JobView, StrategySpec, Supports
+from unisono.user_code.extras import how_to_install
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from unisono.strategies.harness import Harness
-    from unisono.strategies.torch_peer import Peer, Seat
+    from unisono.strategies.external.external_step import ExternalContext, ExternalStep
+    from unisono.strategies.external.module_wrapper import ModuleWrapper
 
 SUPPORTS = Supports(
     any_ranks=False, same_ranks="on processors", shared_memory=False, shared_memory_launched=False, take_over=False,
@@ -50,7 +50,7 @@ class External(StrategySpec, ABC):
     asynchronous, external, recipe_shards, shards_are_replicas = False, True, False, False
     supports = SUPPORTS
     wrapper: ClassVar[str]
-    """module:Class of the `Harness`."""
+    """module:Class of the `ModuleWrapper`."""
 
     def resolve(self, recipe: Recipe) -> Recipe:
         self._check_packages()
@@ -73,17 +73,19 @@ class External(StrategySpec, ABC):
         return BACKENDS[recipe.strategy.device]
 
     def warm_up(self) -> None:
-        import_module("unisono.strategies.torch_peer")
+        import_module("unisono.strategies.external.external_step")
         import_module(self.wrapper.partition(":")[0])
         import_module("torch._dynamo")  # DDP imports it, for most of a second, when it wraps a module
 
     @contextmanager
-    def connect(self, job: JobView, comm: Communicator, model: Model, start: Start = AFRESH) -> Iterator[Strategy]:
-        from unisono.strategies.torch_peer import Seat
+    def connect(
+        self, job: JobView, comm: Communicator, model: Model, start: ArenaStart = NEW_START
+    ) -> Iterator[Strategy]:
+        from unisono.strategies.external.external_step import ExternalContext
 
         recipe, rng = job.recipe, generator(job.recipe.learning.seed, "init")
         with job.torch_group(comm) as device:
-            seat = Seat(comm, device, job.task, job.optimizer.clip, recipe.learning.epochs)
+            seat = ExternalContext(comm, device, job.task, job.optimizer.clip, recipe.learning.epochs)
             made = make_external(self.wrapper, seat, model, job.optimizer, recipe.model.precision, rng)
             with closing(made) as strategy:
                 yield strategy
@@ -104,7 +106,7 @@ class DdpSpec(External):
     name = "ddp"
     title = "`ddp`"
     packages = ("torch",)
-    wrapper = "unisono.strategies.ddp:Ddp"
+    wrapper = "unisono.strategies.external.ddp:Ddp"
 
 
 @final
@@ -114,7 +116,7 @@ class AccelerateSpec(External):
     name = "accelerate"
     title = "`accelerate`"
     packages = ("torch", "accelerate")
-    wrapper = "unisono.strategies.accelerate:Accelerate"
+    wrapper = "unisono.strategies.external.accelerate:Accelerate"
 
     def check_precision(self, recipe: Recipe, device: str) -> None:
         if recipe.model.precision == "fp16" and device == "cpu":
@@ -126,25 +128,30 @@ class AccelerateSpec(External):
 
 
 def make_external(
-    wrapper: str, seat: "Seat", model: Model, options: OptimizerOptions, precision: str, rng: np.random.Generator
-) -> "Peer":
+    wrapper: str,
+    seat: "ExternalContext",
+    model: Model,
+    options: OptimizerOptions,
+    precision: str,
+    rng: np.random.Generator,
+) -> "ExternalStep":
     """This rank's side of a strategy whose wrapper is "module:Class"; torch's default process group is there.
 
     Called by every rank. Starting values are drawn from `rng`, which is the same on every rank. To be closed before the
     group is destroyed.
     """
     from unisono.models.torch.model import TorchModel
-    from unisono.strategies.torch_peer import Peer
+    from unisono.strategies.external.external_step import ExternalStep
 
     assert isinstance(model, TorchModel)
     file, _, kind = wrapper.partition(":")
     made = getattr(import_module(file), kind)
 
-    def wrap(module: "nn.Module", unused: bool) -> "Harness":
-        harness: Harness = made(module, options, seat.device, precision, unused=unused)
+    def wrap(module: "nn.Module", unused: bool) -> "ModuleWrapper":
+        harness: ModuleWrapper = made(module, options, seat.device, precision, unused=unused)
         return harness
 
-    return Peer(seat, model, wrap, rng)
+    return ExternalStep(seat, model, wrap, rng)
 
 
 def _check_options(recipe: Recipe) -> None:

@@ -6,24 +6,24 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import Any, final
 
-from unisono.arena.member import Member
+from unisono.arena.membership.member import Member
 from unisono.comm.base import Communicator
-from unisono.data.shards import Plan
+from unisono.data.shards import ShardPlan
 from unisono.models.base import Model
 from unisono.optim import make as make_optimizer
 from unisono.optim.options import OptimizerOptions
 from unisono.recipe import Recipe
 from unisono.rng import generator
+from unisono.strategies.arena.attach import NEW_START, ArenaStart
+from unisono.strategies.arena.state import ArenaState
 from unisono.strategies.base import Strategy
-from unisono.strategies.joining import AFRESH, Start
-from unisono.strategies.journeys import Journeys
-from unisono.strategies.local import AVERAGING, join_local, make_local_replica, on_arena
-from unisono.strategies.nodes.away import Away
-from unisono.strategies.rhythm import Rhythm, resolve_local
-from unisono.strategies.shared import Shared
+from unisono.strategies.compression import wire_type
+from unisono.strategies.local.local_steps import LocalSteps
+from unisono.strategies.local.strategy import AVERAGING, join_local, make_local_replica, on_arena
+from unisono.strategies.local.sync_schedule import SyncSchedule, resolve_local
+from unisono.strategies.machines.remote_view import RemoteView
 from unisono.strategies.specs.base import JobView, StrategySpec, Supports
 from unisono.strategies.supervised import SupervisedHooks
-from unisono.strategies.wire import wire_type
 
 
 class _Local(StrategySpec, ABC):
@@ -40,8 +40,8 @@ class _Local(StrategySpec, ABC):
     def shared_optimizer(self, options: OptimizerOptions) -> OptimizerOptions:
         return AVERAGING
 
-    def rhythm(self, recipe: Recipe, plan: Plan) -> Rhythm:
-        return _rhythm(recipe, plan)
+    def sync_schedule(self, recipe: Recipe, plan: ShardPlan) -> SyncSchedule:
+        return _sync_schedule(recipe, plan)
 
     def replica_vectors(self, job: JobView) -> int:
         return len(make_optimizer(job.optimizer).state_names)
@@ -60,14 +60,18 @@ class LocalOnArena(_Local):
     )  # fmt: skip
 
     @contextmanager
-    def connect(self, job: JobView, comm: Communicator, model: Model, start: Start = AFRESH) -> Iterator[Strategy]:
+    def connect(
+        self, job: JobView, comm: Communicator, model: Model, start: ArenaStart = NEW_START
+    ) -> Iterator[Strategy]:
         extent = replace(self.extent(job, spare=bool(job.snapshots)), size=comm.size)
         start = replace(start, wire=wire_type(job.recipe.strategy.wire))
-        journeys, rng = _journeys(job, model, comm.rank), generator(job.recipe.learning.seed, "init")
-        with closing(join_local(comm, journeys, _rhythm(job.recipe, job.plan), extent, rng, start)) as strategy:
+        local_steps, rng = _local_steps(job, model, comm.rank), generator(job.recipe.learning.seed, "init")
+        with closing(
+            join_local(comm, local_steps, _sync_schedule(job.recipe, job.plan), extent, rng, start)
+        ) as strategy:
             yield strategy
 
-    def supervise(self, job: JobView, model: Model, shared: Shared) -> SupervisedHooks:
+    def supervise(self, job: JobView, model: Model, shared: ArenaState) -> SupervisedHooks:
         return LocalHooks(shared, job)
 
 
@@ -75,7 +79,7 @@ class LocalOnArena(_Local):
 class LocalHooks(SupervisedHooks):
     """A rank walks for replicas whose states are in the arena."""
 
-    def __init__(self, shared: Shared, job: JobView) -> None:
+    def __init__(self, shared: ArenaState, job: JobView) -> None:
         super().__init__(shared)
         self._job = job
 
@@ -84,12 +88,12 @@ class LocalHooks(SupervisedHooks):
         member: Member,
         model: Model,
         on_spare: Callable[[int], None],
-        away: Away,
+        away: RemoteView,
         report: Callable[[Any], None],
     ) -> Strategy:
         job = self._job
-        journeys = _journeys(job, model, away.rank_of(member.slot))
-        return on_arena(self._shared, member, journeys, _rhythm(job.recipe, job.plan), on_spare, away)
+        local_steps = _local_steps(job, model, away.rank_of(member.slot))
+        return on_arena(self._shared, member, local_steps, _sync_schedule(job.recipe, job.plan), on_spare, away)
 
 
 @final
@@ -105,16 +109,20 @@ class LocalOverMessages(_Local):
     )  # fmt: skip
 
     @contextmanager
-    def connect(self, job: JobView, comm: Communicator, model: Model, start: Start = AFRESH) -> Iterator[Strategy]:
+    def connect(
+        self, job: JobView, comm: Communicator, model: Model, start: ArenaStart = NEW_START
+    ) -> Iterator[Strategy]:
         extent, rng, recipe = self.extent(job), generator(job.recipe.learning.seed, "init"), job.recipe
-        journeys, rhythm = _journeys(job, model, comm.rank), _rhythm(recipe, job.plan)
-        with closing(make_local_replica(comm, journeys, rhythm, extent, recipe.strategy.allreduce, rng)) as strategy:
+        local_steps, sync_schedule = _local_steps(job, model, comm.rank), _sync_schedule(recipe, job.plan)
+        with closing(
+            make_local_replica(comm, local_steps, sync_schedule, extent, recipe.strategy.allreduce, rng)
+        ) as strategy:
             yield strategy
 
 
-def _journeys(job: JobView, model: Model, rank: int) -> Journeys:
-    return Journeys(model, job.model_of(rank), job.optimizer, wire_type(job.recipe.strategy.wire))
+def _local_steps(job: JobView, model: Model, rank: int) -> LocalSteps:
+    return LocalSteps(model, job.model_of(rank), job.optimizer, wire_type(job.recipe.strategy.wire))
 
 
-def _rhythm(recipe: Recipe, plan: Plan) -> Rhythm:
-    return Rhythm(plan, int(recipe.strategy.sync_every), recipe.strategy.local_after)
+def _sync_schedule(recipe: Recipe, plan: ShardPlan) -> SyncSchedule:
+    return SyncSchedule(plan, int(recipe.strategy.sync_every), recipe.strategy.local_after)

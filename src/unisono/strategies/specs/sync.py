@@ -7,21 +7,21 @@ from typing import Any, final
 
 import numpy as np
 
-from unisono.arena.member import Member
+from unisono.arena.membership.member import Member
 from unisono.comm.base import Communicator
 from unisono.models.base import Model
 from unisono.optim.options import OptimizerOptions
 from unisono.recipe import Recipe
 from unisono.rng import generator
+from unisono.strategies.arena.attach import NEW_START, ArenaStart, join_arena
+from unisono.strategies.arena.state import ArenaExtent, ArenaState
+from unisono.strategies.arena.sync import Sync
 from unisono.strategies.base import Strategy
-from unisono.strategies.joining import AFRESH, Start, join_arena
-from unisono.strategies.nodes.away import Away
-from unisono.strategies.replica import Replica, Terms
-from unisono.strategies.shared import Extent, Shared
+from unisono.strategies.compression import wire_notes, wire_type
+from unisono.strategies.machines.remote_view import RemoteView
+from unisono.strategies.messages.replica import Replica, ReplicaOptions
 from unisono.strategies.specs.base import JobView, StrategySpec, Supports
 from unisono.strategies.supervised import SupervisedHooks
-from unisono.strategies.sync import Sync
-from unisono.strategies.wire import wire_notes, wire_type
 
 
 @final
@@ -42,14 +42,16 @@ class SyncOnArena(StrategySpec):
         return wire_notes(recipe, machines)
 
     @contextmanager
-    def connect(self, job: JobView, comm: Communicator, model: Model, start: Start = AFRESH) -> Iterator[Strategy]:
+    def connect(
+        self, job: JobView, comm: Communicator, model: Model, start: ArenaStart = NEW_START
+    ) -> Iterator[Strategy]:
         extent = replace(self.extent(job, spare=bool(job.snapshots)), size=comm.size)
         start = replace(start, wire=wire_type(job.recipe.strategy.wire))
         rng = generator(job.recipe.learning.seed, "init")
         with closing(make_on_arena(comm, model, job.optimizer, extent, rng, start)) as strategy:
             yield strategy
 
-    def supervise(self, job: JobView, model: Model, shared: Shared) -> SupervisedHooks:
+    def supervise(self, job: JobView, model: Model, shared: ArenaState) -> SupervisedHooks:
         return SyncHooks(shared, job.optimizer)
 
 
@@ -57,7 +59,7 @@ class SyncOnArena(StrategySpec):
 class SyncHooks(SupervisedHooks):
     """Everything that ranks have in common is in the arena."""
 
-    def __init__(self, shared: Shared, options: OptimizerOptions) -> None:
+    def __init__(self, shared: ArenaState, options: OptimizerOptions) -> None:
         super().__init__(shared)
         self._options = options
 
@@ -66,7 +68,7 @@ class SyncHooks(SupervisedHooks):
         member: Member,
         model: Model,
         on_spare: Callable[[int], None],
-        away: Away,
+        away: RemoteView,
         report: Callable[[Any], None],
     ) -> Strategy:
         return Sync(self._shared, member, model, self._options, on_spare, away)
@@ -90,7 +92,9 @@ class SyncOverMessages(StrategySpec):
         return f"--allreduce {recipe.strategy.allreduce}"
 
     @contextmanager
-    def connect(self, job: JobView, comm: Communicator, model: Model, start: Start = AFRESH) -> Iterator[Strategy]:
+    def connect(
+        self, job: JobView, comm: Communicator, model: Model, start: ArenaStart = NEW_START
+    ) -> Iterator[Strategy]:
         extent, rng = self.extent(job), generator(job.recipe.learning.seed, "init")
         with closing(
             make_replica(comm, model, job.optimizer, extent, job.recipe.strategy.allreduce, rng, start)
@@ -102,9 +106,9 @@ def make_on_arena(
     comm: Communicator,
     model: Model,
     options: OptimizerOptions,
-    extent: Extent,
+    extent: ArenaExtent,
     rng: np.random.Generator,
-    start: Start = AFRESH,
+    start: ArenaStart = NEW_START,
 ) -> Sync:
     """This rank's side of an arena per machine; called by every rank of `comm`.
 
@@ -118,13 +122,13 @@ def make_replica(
     comm: Communicator,
     model: Model,
     options: OptimizerOptions,
-    extent: Extent,
+    extent: ArenaExtent,
     allreduce: str,
     rng: np.random.Generator,
-    start: Start = AFRESH,
+    start: ArenaStart = NEW_START,
 ) -> Replica:
     """The same with a copy per rank, summed by that algorithm."""
-    replica = Replica(comm, model, options, allreduce, extent.epochs, Terms(steps=extent.steps))
+    replica = Replica(comm, model, options, allreduce, extent.epochs, ReplicaOptions(steps=extent.steps))
     replica.start(model, rng)
     if start.position:
         replica.go_on(start)

@@ -7,9 +7,10 @@ built, not when the names are read.
 
 | --model | network | its file |
 | --- | --- | --- |
-| `linear`, `mlp:128,64`, `bn-mlp:32` | those of the NumPy engine, parameter by parameter | linear.py, mlp.py |
-| `cnn:16,32` | convolution, batch norm, activation, pooling for each number of channels, then linear | cnn.py |
-| `wideresnet:10` | a wide residual network; the number is how much wider than the plain one | wideresnet.py |
+| `linear`, `mlp:128,64`, `bn-mlp:32` | those of the NumPy engine, parameter by parameter | mlp.py, mlp.py |
+| `cnn:16,32` | convolution, batch norm, activation, pooling for each number of channels, then linear |
+convolutional.py |
+| `wideresnet:10` | a wide residual network; the number is how much wider than the plain one | convolutional.py |
 | `gpt:layers=2,heads=2,width=64` | a decoder-only transformer over characters, for text | gpt.py |
 
 Starting values are drawn from torch's default generator while a network is built, and nowhere else: to start anew, seed
@@ -21,18 +22,18 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from unisono.errors import UserError, unknown_name
-from unisono.extras import how_to_install
-from unisono.models.torch.nets.request import Request
+from unisono.models.torch.nets.request import NetworkRequest
+from unisono.user_code.extras import how_to_install
 
 if TYPE_CHECKING:
     from torch import nn
 
 NETWORKS = {
-    "linear": "linear:linear",
+    "linear": "mlp:linear",
     "mlp": "mlp:mlp",
     "bn-mlp": "mlp:bn_mlp",
-    "cnn": "cnn:cnn",
-    "wideresnet": "wideresnet:wideresnet",
+    "cnn": "convolutional:cnn",
+    "wideresnet": "convolutional:wideresnet",
     "gpt": "gpt:gpt",
 }
 """name -> "file:function"; the function makes a module out of a `Request`."""
@@ -51,7 +52,7 @@ def build(
     """
     if name not in NETWORKS:
         raise unknown_name("model", name, NETWORKS)
-    request = Request(name, args, shape, outputs, activation, dropout)
+    request = NetworkRequest(name, args, shape, outputs, activation, dropout)
     if find_spec("torch") is None:
         raise UserError(
             f"model {request.spec!r} needs the package torch, which is not installed", hint=how_to_install("torch")

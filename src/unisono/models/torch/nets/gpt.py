@@ -21,8 +21,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from unisono.errors import UserError
-from unisono.models.torch.nets.activations import ACTIVATIONS
-from unisono.models.torch.nets.request import Request
+from unisono.models.torch.nets.layers import ACTIVATIONS
+from unisono.models.torch.nets.request import NetworkRequest
 
 STD = 0.02
 """Deviation of the starting values; of those that add to the stream it is smaller, the more of them there are."""
@@ -106,7 +106,7 @@ class GPT(nn.Module):
         return functional.linear(x, self.tokens.weight)  # (b, T, vocabulary)
 
 
-def gpt(request: Request) -> nn.Module:
+def gpt(request: NetworkRequest) -> nn.Module:
     """As `Sizes` say unless told otherwise."""
     if "context" in request.args:
         raise UserError(

@@ -1,4 +1,10 @@
-"""mlp and bn-mlp: a linear layer and an activation for each hidden size, then linear; bn-mlp with batch norm between.
+"""linear: outputs = W x + b, nothing else.
+
+    build("linear", "", shape=(10,), outputs=1)
+
+The parameters are those of the NumPy engine's `linear`; `torch_names.py` translates. They start as torch starts them.
+
+mlp and bn-mlp: a linear layer and an activation for each hidden size, then linear; bn-mlp with batch norm between.
 
 The one idea: module by module the NumPy engine's networks (`models/nets.py`), so that weights can move between the two
 engines: `torch_names.py` gives the arrays the names that these modules have.
@@ -14,10 +20,28 @@ from typing import final
 
 from torch import Tensor, nn
 
+from unisono.errors import UserError
 from unisono.models.activations import GAINS
-from unisono.models.torch.nets.activations import ACTIVATIONS
-from unisono.models.torch.nets.batchnorm import BatchNorm1d
-from unisono.models.torch.nets.request import Request
+from unisono.models.torch.nets.layers import ACTIVATIONS, BatchNorm1d
+from unisono.models.torch.nets.request import NetworkRequest
+
+
+@final
+class FlatLinear(nn.Linear):
+    """nn.Linear over all features of a sample: (b, *shape) -> (b, outputs)."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return super().forward(input.flatten(1))
+
+
+def linear(request: NetworkRequest) -> nn.Module:
+    """No size, no activation, no dropout: there is no hidden layer."""
+    if request.args or request.activation or request.dropout:
+        raise UserError(
+            f"model {request.spec!r} with sizes, activation or dropout: linear has no hidden layer",
+            hint="use --model mlp for one with hidden layers",
+        )
+    return FlatLinear(request.features, request.outputs)
 
 
 @final
@@ -31,7 +55,7 @@ class Rows(nn.Sequential):
         return x  # (b, outputs)
 
 
-def mlp(request: Request) -> nn.Module:
+def mlp(request: NetworkRequest) -> nn.Module:
     """Hidden sizes 128 and 64, sigmoid."""
     layers: list[nn.Module] = []
     activation = request.chosen_activation
@@ -42,7 +66,7 @@ def mlp(request: Request) -> nn.Module:
     return Rows(*layers, nn.Linear(width, request.outputs))
 
 
-def bn_mlp(request: Request) -> nn.Module:
+def bn_mlp(request: NetworkRequest) -> nn.Module:
     """One hidden size, 32, ReLU."""
     layers: list[nn.Module] = []
     activation = request.chosen_activation
@@ -61,5 +85,5 @@ def _wide_linear(inputs: int, outputs: int, gain: float) -> nn.Linear:
     return layer
 
 
-def _dropout(request: Request) -> list[nn.Module]:
+def _dropout(request: NetworkRequest) -> list[nn.Module]:
     return [nn.Dropout(request.dropout)] if request.dropout else []

@@ -1,8 +1,8 @@
-"""Request: what was asked for of a network, checked, and read in the ways that networks need it.
+"""NetworkRequest: what was asked for of a network, checked, and read in the ways that networks need it.
 
 The one idea: a network's file reads like the network; every complaint about what was given is made here.
 
-    Request("cnn", "16,32", (28, 28), 10, "", 0.0).sizes((16, 32))
+    NetworkRequest("cnn", "16,32", (28, 28), 10, "", 0.0).sizes((16, 32))
 
 Limits: imports no torch; does not know whether the outputs are classes or numbers.
 """
@@ -26,7 +26,7 @@ def channels_last(shape: tuple[int, ...]) -> bool:
 
 @final
 @dataclass(frozen=True)
-class Request:
+class NetworkRequest:
     """The arguments of `build`. A `UserError` if no network could make sense of them."""
 
     name: str

@@ -1,0 +1,134 @@
+"""Which ranks are on one node, and memory that they share.
+
+A node is whoever can attach to the same arena: same running kernel, same network name space (that is how far the
+abstract sockets of `arena/memory/fd_passing.py` reach), same user. Host names are not asked: containers and name
+spaces reuse them.
+
+    segment = share_segment(comm, members=[0, 1], nbytes=1 << 20)      # called by every rank of comm
+    arena, member = Arena.join(NodeGroup(comm), plan, fill)             # as well
+"""
+
+import hashlib
+import os
+import socket
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import final
+
+import numpy as np
+
+from unisono.arena.memory.fd_passing import NAME_BYTES, DescriptorOffer, take
+from unisono.arena.memory.segment import Segment
+from unisono.arena.reducer import ArenaReducer
+from unisono.comm.base import Communicator
+from unisono.comm.broadcast_object import broadcast_from_first
+from unisono.comm.collective_check import reduced_code
+from unisono.errors import CommError
+from unisono.resources import usable_cores
+
+_WORD_BYTES = 64
+_MOST_CORES = 8192
+
+
+def node_key() -> bytes:
+    """16 bytes that are equal exactly for the processes that can share memory."""
+    boot = Path("/proc/sys/kernel/random/boot_id").read_bytes()
+    network = os.stat("/proc/self/ns/net").st_ino
+    return hashlib.sha256(boot + f"{network} {os.geteuid()}".encode()).digest()[:16]
+
+
+def node_colour(comm: Communicator) -> int:
+    """The lowest rank on this rank's node: a colour for `split`. Called by every rank of `comm`."""
+    keys = comm.all_gather(np.frombuffer(node_key(), np.uint8).copy())
+    mine = keys[comm.rank].tobytes()
+    return next(rank for rank in range(comm.size) if keys[rank].tobytes() == mine)
+
+
+def host_names(comm: Communicator) -> list[str]:
+    """Where each rank runs. Called by every rank of `comm`."""
+    return gather_words(comm, socket.gethostname())
+
+
+def cores_together(comm: Communicator, ranks: Sequence[int]) -> int:
+    """Cores that these ranks, all of one node, may run on: mpirun binds each to its own. Called by every rank."""
+    mine = np.zeros(_MOST_CORES, np.bool_)
+    mine[[core for core in os.sched_getaffinity(0) if core < _MOST_CORES]] = True
+    rows = comm.all_gather(np.packbits(mine))  # (rank, bytes)
+    return int(np.unpackbits(np.bitwise_or.reduce(rows[list(ranks)])).sum())
+
+
+def gather_words(comm: Communicator, word: str) -> list[str]:
+    """A short word of each rank. Called by every rank of `comm`."""
+    words = comm.all_gather(np.frombuffer(word.encode()[:_WORD_BYTES].ljust(_WORD_BYTES, b"\0"), np.uint8).copy())
+    return [row.tobytes().rstrip(b"\0").decode(errors="replace") for row in words]
+
+
+def share_segment(comm: Communicator, members: list[int], nbytes: int) -> Segment:
+    """Memory shared by the `members` (ranks of `comm`, this one among them, all on one node).
+
+    Every rank of `comm` calls it, each with its own group: the first member of a group makes the memory, its name
+    goes round in one all_gather, and the others fetch it.
+    """
+    with ExitStack() as undo:
+        name = np.zeros(NAME_BYTES, np.uint8)
+        segment = offer = failure = None
+        if comm.rank == members[0]:
+            try:
+                segment = Segment.create(nbytes)
+                undo.callback(segment.close)
+                offer = DescriptorOffer(segment.fd)
+                undo.callback(offer.withdraw)
+                name[:] = np.frombuffer(offer.name.encode(), np.uint8)
+            except Exception as error:  # the others wait in all_gather: they must hear of it first
+                failure = error
+        names = comm.all_gather(name)
+        if failure is not None:
+            raise failure
+        if segment is not None and offer is not None:
+            offer.serve(members[1:], comm.timeout_s)
+            offer.withdraw()
+            undo.pop_all()
+            return segment
+    wanted = names[members[0]]
+    if not wanted.any():
+        raise CommError(f"rank {members[0]} could not make the shared memory; its own message says why")
+    return Segment.attach(take(wanted.tobytes().decode(), comm.timeout_s))
+
+
+@final
+@dataclass(frozen=True)
+class NodeGroup:
+    """The ranks of `comm`, all on one node, as `Arena.join` needs them."""
+
+    comm: Communicator
+
+    @property
+    def rank(self) -> int:
+        return self.comm.rank
+
+    @property
+    def size(self) -> int:
+        return self.comm.size
+
+    @property
+    def timeout_s(self) -> float:
+        return self.comm.timeout_s
+
+    def share_segment(self, nbytes: int) -> Segment:
+        return share_segment(self.comm, list(range(self.size)), nbytes)
+
+    def run_on_first(self, work: Callable[[], None]) -> None:
+        broadcast_from_first(self.comm, work)
+
+
+def make_reducer(comm: Communicator, length: int, dtype: np.dtype) -> ArenaReducer:
+    """The in-place all-reduce of the arena for the ranks of `comm`, which are all on one node."""
+    comm.agree("length, dtype of the arena's slots", length, reduced_code(dtype))
+    segment = share_segment(comm, list(range(comm.size)), ArenaReducer.bytes_needed(comm.size, length, dtype))
+    crowded = comm.size > usable_cores()
+    try:
+        return ArenaReducer(segment, comm.rank, comm.size, (length, dtype), crowded=crowded, meanwhile=comm.progress)
+    finally:
+        segment.close()  # the reducer's views keep the memory

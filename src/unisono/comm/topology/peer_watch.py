@@ -1,0 +1,56 @@
+"""PeerWatch: whether the other ranks of this node still live, for ranks that no process of ours watches over.
+
+The one idea: a pidfd tells of the end of any process, not of children alone, and never takes a stranger for it. So a
+rank that waits for another one learns in a moment that it waits in vain, instead of when its time is up.
+
+    with closing(PeerWatch(comm)) as peer_watch: peer_watch.gone()  # made by every rank of comm; [2]: rank 2 has ended
+
+Limits: ranks on other nodes, and in other name spaces of process numbers (a container for each rank), are not seen.
+"""
+
+import os
+import select
+from typing import final
+
+import numpy as np
+
+from unisono.comm.base import Communicator
+from unisono.comm.topology.node import node_colour
+
+
+@final
+class PeerWatch:
+    """One rank's side."""
+
+    def __init__(self, comm: Communicator) -> None:
+        space = os.stat("/proc/self/ns/pid").st_ino
+        rows = comm.all_gather(np.array([node_colour(comm), space, os.getpid()], np.int64)).tolist()
+        self._poller = select.poll()
+        self._ranks: dict[int, int] = {}  # pidfd -> rank
+        self._gone: set[int] = set()
+        for rank, (colour, where, pid) in enumerate(rows):
+            if rank == comm.rank or [colour, where] != rows[comm.rank][:2]:
+                continue
+            try:
+                fd = os.pidfd_open(pid)
+            except ProcessLookupError:
+                self._gone.add(rank)
+            else:
+                self._ranks[fd] = rank
+                self._poller.register(fd, select.POLLIN)
+
+    def gone(self) -> list[int]:
+        """The ranks whose process has ended."""
+        self._gone.update(self._ranks[fd] for fd, _ in self._poller.poll(0))
+        return sorted(self._gone)
+
+    def sees(self, rank: int) -> bool:
+        """Whether this rank would know of that one's end."""
+        return rank in self._ranks.values() or rank in self._gone
+
+    def close(self) -> None:
+        """May be called twice."""
+        for fd in self._ranks:
+            self._poller.unregister(fd)
+            os.close(fd)
+        self._ranks = {}

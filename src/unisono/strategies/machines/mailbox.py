@@ -1,0 +1,140 @@
+"""MachineMailbox: the part of a machine's arena where its ranks leave what goes to other machines, and find what came
+from them.
+
+The one idea: one process of each machine, the *exchanger* (`exchanger.py`), talks to the others; everybody else works
+on the arena alone. The first member writes down what the round is about, all meet, the exchanger exchanges, writes the
+round on the mailbox, and all go on. What came lies in the arena, so a round can be done again without asking anybody
+twice.
+
+    mailbox.order(position, STEP, live, due=False)       # the first member, before READY
+    member.wait(lambda: mailbox.answered(position) or mailbox.failed)       # everybody, after READY
+    mailbox.answer(position)                             # the exchanger
+
+Who may touch what: orders as gradients; all other arrays are the courier's from READY until it answers.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias, final
+
+import numpy as np
+
+from unisono.arena.memory.fence import fence
+from unisono.arena.reduction_tree import Span
+from unisono.strategies.machines.topology import MachineLayout, at_once
+
+STEP, SURVEY = 1, 2
+"""Kinds of rounds."""
+_AT, _KIND, _NUMBER, _DUE, _ANSWERED, _FAILED, _STEPS, _SENT = 0, 1, 2, 3, 16, 17, 18, 19
+_WORDS = 32
+_LOST, _DIVERGED = 1, 2
+
+Table: TypeAlias = dict[str, tuple[int | tuple[int, ...], np.dtype]]
+
+
+def desk_sections(machine_layout: MachineLayout | None, lives: Sequence[int], widths: tuple[int, int, int]) -> Table:
+    """What a mailbox needs in the arena. widths: of the vector, padded; parameters; numbers a rank counts."""
+    length, parameters, counted = widths
+    far = whole = 0
+    several = machine_layout is not None and machine_layout.count > 1
+    if machine_layout is not None and several:
+        direct = [live for live in lives if _at_once(machine_layout, live)]
+        far = max((_far_rows(machine_layout, live) for live in direct), default=0)
+        whole = length if len(direct) < len(lives) else 0
+    size = machine_layout.size if machine_layout is not None and several else 0
+    f4, f8 = np.dtype(np.float32), np.dtype(np.float64)
+    return {
+        "desk": (_WORDS if several else 0, np.dtype(np.int64)),
+        "far sums": ((far, length), f4),
+        "whole": (whole, f4),
+        "world stats": ((size, counted), f8),
+        "world shares": ((size + 1 if several else 0, parameters, 3), f8),
+    }
+
+
+@final
+class MachineMailbox:
+    """One process's hold on it; `used`: elements of the vector that are not padding."""
+
+    def __init__(self, array: Callable[[str], np.ndarray], machine_layout: MachineLayout, used: int) -> None:
+        self.machine_layout, self.used = machine_layout, used
+        self._words = array("desk").data
+        self._far, self.whole = array("far sums"), array("whole")
+        """whole: the sum of all shards, where it comes in parts."""
+        self.stats, self.shares = array("world stats"), array("world shares")
+        """What all ranks counted, and contributed, by rank; the last row of shares is that of all."""
+
+    # --- words -------------------------------------------------------------------------------------------------------
+
+    def order(self, position: int, kind: int, number: int, *, due: bool) -> None:
+        """What round `position` is about: so many shards, or rows of a table; due: a spare copy is wanted after it."""
+        words = self._words
+        words[_AT], words[_KIND], words[_NUMBER], words[_DUE] = position, kind, number, int(due)
+
+    @property
+    def ordered_at(self) -> int:
+        """The round that was ordered last; to be served when all members have come to its READY."""
+        return self._words[_AT]
+
+    @property
+    def ordered(self) -> tuple[int, int, bool]:
+        """(kind, number, due) of the round that all members have come to."""
+        return self._words[_KIND], self._words[_NUMBER], bool(self._words[_DUE])
+
+    def answered(self, position: int) -> bool:
+        """Whether what belongs to that round has come."""
+        return self._words[_ANSWERED] >= position
+
+    def answer(self, position: int) -> None:
+        """All that belongs to the round is in the arena."""
+        if fence is not None:
+            fence()
+        self._words[_ANSWERED] = position
+
+    @property
+    def failed(self) -> bool:
+        """Whether no round will be answered any more."""
+        return bool(self._words[_FAILED])
+
+    @property
+    def diverged(self) -> bool:
+        """Whether that is because the machines have different parameters."""
+        return bool(self._words[_FAILED] == _DIVERGED)
+
+    def fail(self, *, diverged: bool = False) -> None:
+        """No round will be answered any more. Told twice, the worse news stays."""
+        self._words[_FAILED] = max(self._words[_FAILED], _DIVERGED if diverged else _LOST)
+
+    def count(self, sent_bytes: int) -> None:
+        """The exchanger sent so many bytes in a step."""
+        self._words[_STEPS] += 1
+        self._words[_SENT] += sent_bytes
+
+    @property
+    def sent_bytes_per_step(self) -> float:
+        """By this machine, on the average of the run."""
+        return self._words[_SENT] / max(1, self._words[_STEPS])
+
+    # --- sums --------------------------------------------------------------------------------------------------------
+
+    def at_once(self, live: int) -> bool:
+        """Whether the sums of all machines come here, instead of a sum that is finished."""
+        return _at_once(self.machine_layout, live)
+
+    def far(self, live: int) -> list[tuple[Span, np.ndarray]]:
+        """Where the sums of the other machines lie, if they come at once: (shards, row)."""
+        others = [node for node in range(self.machine_layout.count) if node != self.machine_layout.node]
+        spans = [span for node in others for span in self.machine_layout.spans(live, node)]
+        return list(zip(spans, self._far, strict=False))
+
+
+def _at_once(machine_layout: MachineLayout, live: int) -> bool:
+    # A machine's own sums would not be rounded in the same way.
+    return not machine_layout.rounded and at_once(
+        [len(machine_layout.spans(live, node)) for node in range(machine_layout.count)]
+    )
+
+
+def _far_rows(machine_layout: MachineLayout, live: int) -> int:
+    return sum(
+        len(machine_layout.spans(live, node)) for node in range(machine_layout.count) if node != machine_layout.node
+    )

@@ -1,0 +1,108 @@
+"""MessageStrategy: what strategies have in common whose ranks share no memory, each with its own copy of the
+parameters.
+
+The one idea: rank r computes the r-th part of everything, always, and nobody takes over; so a survey is a part each,
+an all-reduce and a gather, whatever a step does. What a rank counts is in its `MessageStats`.
+
+    @final
+    class Mine(MessageStrategy): ...               # and a `step`, which counts in self._ledger
+
+Limits: the death of a rank ends the run; snapshots, and an end that is asked for, come with `replica_snapshot.py`.
+"""
+
+import hashlib
+from typing import Any
+
+import numpy as np
+
+from unisono import aligned
+from unisono.comm.base import Communicator
+from unisono.data.shards import shards_of_rank
+from unisono.errors import UserError
+from unisono.models.base import Model
+from unisono.strategies.arena.state import padded
+from unisono.strategies.base import Check, Clock, Measure, Strategy, Tell, unchecked
+from unisono.strategies.stats import MessageStats
+
+
+class MessageStrategy(Strategy):
+    """One rank's side; `step` is left to others."""
+
+    def __init__(self, comm: Communicator, model: Model, epochs: int) -> None:
+        self.rank, self.size = comm.rank, comm.size
+        self._comm = comm
+        self._message_stats = MessageStats(comm, model)
+        self.params = aligned.zeros(padded(model.layout.length))
+        self.buffers = aligned.zeros(model.buffers_layout.length)
+        self.scores = np.zeros((epochs + 1, 3))
+
+    def start(self, model: Model, rng: np.random.Generator) -> None:
+        """Starting values, drawn from `rng`, which is the same on every rank; a `UserError` on all if they differ."""
+        params = self.params[: model.layout.length]
+        model.init(params, self.buffers, rng)
+        digest = hashlib.blake2b(params.data, digest_size=16)
+        digest.update(self.buffers.data)
+        found = self._comm.all_gather(np.frombuffer(digest.digest(), np.int64))  # (size, 2)
+        others = np.flatnonzero((found != found[0]).any(1)).tolist()
+        if others:
+            told = f"rank {others[0]} starts" if len(others) == 1 else f"ranks {', '.join(map(str, others))} start"
+            raise UserError(
+                f"{told} from other weights than rank 0: what the function of --model builds depends on the process",
+                hint="draw from torch, NumPy (np.random) or random as they are: they are seeded from --seed",
+            )
+
+    @property
+    def at(self) -> tuple[int, bool]:
+        return 0, True
+
+    @property
+    def hosts(self) -> list[str]:
+        return self._message_stats.hosts
+
+    @property
+    def first(self) -> bool:
+        return self.rank == 0
+
+    def share(self, live: int) -> range:
+        return shards_of_rank(live, self.size, self.rank)
+
+    def halts_after(self, position: int) -> bool:
+        return False
+
+    def evaluate(
+        self, position: int, count: int, measure: Measure, tell: Tell, *, due: bool = False, check: Check = unchecked
+    ) -> np.ndarray:
+        self._message_stats.end()
+        self._keep()
+        check()
+        table = np.zeros((count, 2))
+        for number in shards_of_rank(count, self.size, self.rank):
+            table[number] = measure(number)
+        if count:
+            self._comm.all_reduce(table)  # adds zeros, exactly
+        if self._message_stats.gather():
+            tell(table)
+        # What was told decides whether to stop: were it rank 0's alone, it would leave and the others wait for ever.
+        self._comm.broadcast(self.scores)
+        return table
+
+    def _keep(self) -> None:
+        """Puts what was learnt into `params` and `buffers`, if it is elsewhere; called by all, before they measure."""
+
+    def epoch_sums(self) -> tuple[float, float]:
+        return self._message_stats.epoch_sums()
+
+    def times(self, epoch: int) -> list[dict[str, Any]]:
+        return self._message_stats.times()
+
+    def clock(self) -> Clock:
+        return self._message_stats.clock()
+
+    def note_memory(self, nbytes: int) -> None:
+        self._message_stats.note_memory(nbytes)
+
+    def memory_bytes(self) -> int:
+        return self._message_stats.memory_bytes()
+
+    def contributions(self) -> np.ndarray:
+        return self._message_stats.contributions()

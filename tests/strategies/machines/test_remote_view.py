@@ -1,0 +1,34 @@
+"""What a rank says that waits for other machines in vain."""
+
+import pytest
+
+from unisono.arena.membership import protocol
+from unisono.arena.membership.member import Member
+from unisono.arena.memory.segment import Segment
+from unisono.arena.round import Round
+from unisono.comm.collective_check import RankErrors
+from unisono.errors import CommTimeout
+from unisono.models.nets import build
+from unisono.optim.options import OptimizerOptions
+from unisono.strategies.arena.state import ArenaExtent, ArenaState, plan_sections
+from unisono.strategies.machines.remote_view import RemoteView
+from unisono.strategies.machines.topology import MachineLayout
+
+
+def test_a_wait_that_is_too_long_is_an_error_that_names_who_exchanges():
+    model, machine_layout = build("linear", 4, 1), MachineLayout.of([0, 1, 1], 1, 8)
+    sections = plan_sections(
+        model, OptimizerOptions("sgd", lr=0.1), ArenaExtent(2, 8, (8,), undo=False, machine_layout=machine_layout)
+    )
+    segment = Segment.create(sections.nbytes)
+    shared = ArenaState(segment, sections, 2, (machine_layout, model.layout.length))
+    segment.close()
+    protocol.first_view(shared.words, range(2), 2)
+    member = Member(shared.words, 1, 2, crowded=False, timeout_s=0.01)
+    away = RemoteView(machine_layout)
+    with pytest.raises(CommTimeout) as caught:
+        away.fetch(Round(member, RankErrors(1, away.rank_of)), shared.mailbox, 1)
+    assert str(caught.value).startswith(
+        "rank 2: waited 0.01 s in an exchange with other machines; rank 1 did not arrive\nHINT: see what that rank"
+    )
+    assert caught.value.missing == (1,)

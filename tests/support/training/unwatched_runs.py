@@ -1,0 +1,61 @@
+"""Small runs whose ranks nobody watches over, forked.
+
+found = train(prepare(SMALL), RunPlaces(snapshots=folder), events=events)
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import unisono
+from unisono.recipe import Recipe
+from unisono.runs.launched_run import Origin, train_launched
+from unisono.runs.supervised_run import Halted, RunPlaces
+from unisono.training.job import Job
+from unisono.world import World
+
+SMALL = Recipe.from_options(
+    ranks=2, model="bn-mlp:40", data="synthetic:classes=4,rows=96,features=8,test_rows=64", batch_size=32, epochs=4,
+    keep=99,
+)  # fmt: skip
+WAYS = ["arena", "ring"]
+
+
+def train(
+    job: Job,
+    places: RunPlaces | None = None,
+    snapshot: Any = None,
+    events: list[dict[str, Any]] | None = None,
+    at_step: Callable[[World, int], None] = lambda world, step: None,
+) -> dict[str, Any]:
+    """What every rank found, times left out; {"halted": ..., "code": ..., "steps": ...} if they were asked to end."""
+
+    def work(world: World) -> dict[str, Any]:
+        seen = {"step": 0}
+        real = Job.lr
+
+        def lr(job: Job, step: int) -> float:  # asked for at the beginning of each step, and once more of the last
+            seen["step"] = step
+            at_step(world, step)
+            return real(job, step)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Job, "lr", lr)
+            position = snapshot.position if snapshot else 0
+            origin = Origin(position, snapshot if world.rank == 0 else None)
+            try:
+                found = train_launched(
+                    world, job, places or RunPlaces(), origin, lambda event: world.report({"event": event.to_json()})
+                )
+            except Halted as halted:
+                return {"halted": halted.snapshot, "code": halted.exit_code, "steps": seen["step"]}
+        return {name: value for name, value in found.items() if not name.endswith(("_s", "_bytes"))}
+
+    def hear(rank: int, value: Any) -> None:
+        if events is not None and isinstance(value, dict):
+            events.append(value["event"])
+
+    found = unisono.run(work, job.recipe.ranks.count, on_report=hear, timeout_s=30.0)
+    assert all(other == found[0] for other in found)
+    return found[0]
