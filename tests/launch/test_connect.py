@@ -60,7 +60,8 @@ def test_ranks_of_mpi_have_so_long_to_connect_for_torch():
     code = (
         "from unisono.comm.topology.rendezvous import RendezvousOptions; from unisono.launch.connect import connect\n"
         "from unisono.launch.placement import Placement\n"
-        "with connect(Placement(0, 1, 0, 1, 0, 1, None, 'Open MPI'), 'mpi', 9.0, Join(timeout_s=7.0)) as comm:\n"
+        "join = RendezvousOptions(timeout_s=7.0)\n"
+        "with connect(Placement(0, 1, 0, 1, 0, 1, None, 'Open MPI'), 'mpi', 9.0, join) as comm:\n"
         "    print(comm.join_s, comm.timeout_s)"
     )
     ended = run(mpirun(1, [sys.executable, "-c", code]))

@@ -84,8 +84,8 @@ OPTIMIZERS = {
     "world.share was given a generator": lambda model: model.parameters(),
     r"torch\.optim\.\S*LBFGS is not known to update each element by itself": lambda model: LBFGS(model.parameters()),
     r"torch\.optim\.\S*RMSprop is not known": lambda model: RMSprop(model.parameters()),
-    r"test_sharing\.Mine is not known to update each element by itself[\s\S]*SGD, Adam or AdamW": lambda model: Mine(
-        model.parameters()
+    r"test_shared_model\.Mine is not known to update each element by itself[\s\S]*SGD, Adam or AdamW": lambda model: (
+        Mine(model.parameters())
     ),
     r"SGD has step hooks, which would not be called[\s\S]*after optimizer\.step\(\)": hooked,
     r"Adam\(amsgrad=True\)": lambda model: Adam(model.parameters(), amsgrad=True),

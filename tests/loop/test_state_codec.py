@@ -71,7 +71,7 @@ def test_schedulers_and_averages_go_on():
                 given["scheduler"], before = torch.optim.lr_scheduler.SequentialLR(fresh, parts, [3]), optimizer
                 given["own"]["best"] = 0.0
                 for name, thing in given.items():
-                    things.put_into(thing, saved[name], arrays)
+                    things.restore_state(thing, saved[name], arrays)
                 fresh.param_groups[0].update(lr=before.param_groups[0]["lr"])
                 optimizer = fresh
                 assert given["own"] == {"best": math.inf}
@@ -101,8 +101,8 @@ def test_what_cannot_be_kept_is_named(value, where):
 def test_what_has_no_state_is_refused():
     for thing in (3, [], print):
         with pytest.raises(UserError, match="state_dict"):
-            things.check_thing("it", thing)
-    things.check_thing("it", {})
+            things.check_keepable("it", thing)
+    things.check_keepable("it", {})
 
 
 def test_schedulers_of_users_may_grow_and_change_their_types():
@@ -125,8 +125,8 @@ def test_schedulers_of_users_may_grow_and_change_their_types():
         first.step()
     arrays: dict[str, np.ndarray] = {}
     saved = things.pack(first.state_dict(), arrays)
-    things.put_into(second, saved, arrays)
+    things.restore_state(second, saved, arrays)
     assert (second.seen, second.best, second.last_epoch) == ([0, 1, 2, 3], 4, 3)
     for wrong in ("x", [0.1, 0.2], None):
         with pytest.raises(ValueError, match="base_lrs"):
-            things.put_into(made(), things.pack({**first.state_dict(), "base_lrs": wrong}, arrays), arrays)
+            things.restore_state(made(), things.pack({**first.state_dict(), "base_lrs": wrong}, arrays), arrays)

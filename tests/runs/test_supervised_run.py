@@ -276,11 +276,11 @@ data = "synthetic:classes=4,rows=64,features=64,test_rows=0"
 options = dict(engine="torch", precision="bf16", threads=2, batch_size=64)
 job = prepare(Recipe.from_options(ranks=2, model="mlp:300", data=data, **options))
 precision_notes(job)
-print("trained", Team(job, Places()).train(lambda rank, value: None).lost)
+print("trained", SupervisedRun(job, RunPlaces()).train(lambda rank, value: None).lost)
 torch.set_num_threads(2)
 torch.ones(600, 600) @ torch.ones(600, 600)
 try:
-    Team(job, Places()).train(lambda rank, value: None)
+    SupervisedRun(job, RunPlaces()).train(lambda rank, value: None)
 except UserError as error:
     print("refused", error)
 """

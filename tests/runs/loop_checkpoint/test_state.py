@@ -16,6 +16,7 @@ from unisono.world import World
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("unisono.runs.loop_checkpoint.checkpoint")
+torch.set_num_threads(1)  # with threads of torch in this process, no later test could fork ranks
 torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)  # imports half of torch, which changes the environment
 
 
