@@ -4,7 +4,7 @@ The one idea: whoever finds nothing to do says so in a word of its own and sleep
 for it stores that, looks at the word, and rings only if it is set. So a busy rank is never rung, and a rank that waits
 is woken by the ring itself, which on a crowded machine is sooner than a yield, behind everybody's time slice.
 
-    wakeup = Wakeup(4); wakeup.wait(words, at=0, slot=1, ready=look); wakeup.ring(words, at=0, slot=1)
+    wakeup = Wakeup(4); wakeup.wait(words, at=0, slot=1, ready=look); wakeup.wake(words, at=0, slot=1)
 
 A ring can be missed (the store and the look of both sides may cross), so a sleep lasts milliseconds at most. Limits:
 for ranks that are forked after the bells were made.
@@ -43,7 +43,7 @@ class Wakeup:
         self._wakeup = [os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC) for _ in range(size)]
         self._waiters: dict[int, select.poll] = {}
 
-    def ring(self, words: Words, at: int, slot: int) -> None:
+    def wake(self, words: Words, at: int, slot: int) -> None:
         """After storing something for the rank in `slot`, whose word is number `at`."""
         if words[at]:
             with suppress(BlockingIOError):  # it has been rung more often than it can hold
