@@ -94,10 +94,10 @@ def _make_cards(random: Random) -> Input:
 
 def _join(cards: dict[str, bytes], size: int) -> None:
     """In the child: rank 0 comes."""
-    from unisono.comm.topology.rendezvous import RendezvousOptions, meet_ranks, rank_names
+    from unisono.comm.topology.rendezvous import RendezvousOptions, exchange_addresses, rank_names
 
     store, join = Store(cards), RendezvousOptions(main="127.0.0.1", timeout_s=JOIN_S)
-    meet_ranks(store, 0, size, join)
+    exchange_addresses(store, 0, size, join)
     rank_names(store, size, join)
 
 

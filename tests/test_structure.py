@@ -264,7 +264,7 @@ def test_strangers_texts_are_parsed_in_one_place():
 
 BORDERS = {
     "python_errors.py": "CPython's texts: a home, threads, a temporary directory",
-    "comm/gloo_errors.py": "gloo's texts: who is gone, what timed out",
+    "comm/gloo/errors.py": "gloo's texts: who is gone, what timed out",
     "launch/slurm/slurm_errors.py": "what SLURM's commands print when they refuse",
     "models/torch/torch_errors.py": "torch's texts: batch norm of one sample, unused parameters, checkpoints",
 }

@@ -11,7 +11,7 @@ from unittest.mock import patch
 
 import pytest
 
-from support.arena.mutants import BUFFERS_NOT_KEPT, MUTANTS, Mutant, makers_of_two_views, number_first, row_once
+from support.arena.mutants import BUFFERS_NOT_KEPT, MUTANTS, Mutant, contributors_of_two_views, number_first, row_once
 from support.arena.paused_memory import PausedMemory
 from support.arena.scheduler import KILL, Action, Scheduler
 from support.arena.schedules import SETTINGS, Bounds, every, some
@@ -106,7 +106,7 @@ def test_a_exchanger_that_does_not_look_whether_somebody_joined_is_found():
                 for other in range(1, point.others + 1):
                     yield setting.run({death: KILL, number: other})
 
-    with patch.object(protocol, "makers_of", makers_of_two_views):
+    with patch.object(protocol, "contributors_of", contributors_of_two_views):
         points = setting.run({}).points
         deaths = [number for number, point in enumerate(points) if point.mortal and point.what.startswith("copies")]
         runs = chain.from_iterable(delays(death, setting.run({death: KILL})) for death in deaths)

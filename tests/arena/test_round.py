@@ -85,11 +85,11 @@ def test_who_made_what_exists_is_told_by_the_view_in_which_all_were_ready():
     words, round, _ = round_of()
     come(words, 1, READY)
     round.prepare(1, lambda: None)
-    assert round.makers(1) == (0, 1)
+    assert round.contributors(1) == (0, 1)
     supervise(words, 2, members=[0])
     assert round.changed()
-    assert round.makers(1) == (0, 1), "rank 1 is dead, and what it made is there"
-    assert round.makers(2) == (0,)
+    assert round.contributors(1) == (0, 1), "rank 1 is dead, and what it made is there"
+    assert round.contributors(2) == (0,)
 
 
 def test_the_body_of_a_loop_goes_on_with_what_is_yielded_after_a_change():
@@ -154,7 +154,7 @@ def test_waits_that_end_in_vain_are_explained():
 
 def test_a_wait_for_one_that_has_ended_is_explained():
     _, round, _ = round_of()
-    round.member.watch(lambda: [1])
+    round.member.detect_exits(lambda: [1])
     with pytest.raises(ValueError, match="lost") as lost:
         round.barrier(1, READY)
     assert lost.value.args == ("lost", "gradients ready", [1])

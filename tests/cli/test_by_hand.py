@@ -13,7 +13,7 @@ import pytest
 
 from support.cli.edited_network import OPTIONS, REFUSAL, machines
 from support.ports import free_port
-from unisono.comm.topology.addresses import no_answer
+from unisono.comm.topology.addresses import connect_error
 from unisono.launch.environment import child_environment
 
 pytestmark = [
@@ -71,7 +71,7 @@ def test_another_secret_is_refused_by_name_and_the_right_machine_can_still_come(
     with ExitStack() as left:
         jobs = [left.enter_context(start(tmp_path, 0, port, "--out", "run", "--secret-file", "right"))]
         left.callback(jobs[0].kill)
-        assert not no_answer("127.0.0.1", port, 60)
+        assert not connect_error("127.0.0.1", port, 60)
         for data in (b"", b"\xff" * 200, b"unisono\n"):
             stranger = left.enter_context(socket.create_connection(("127.0.0.1", port), 60))
             stranger.sendall(data)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 import unisono
-from unisono.comm.broadcast_object import broadcast_from_first
+from unisono.comm.broadcast_object import broadcast_object
 from unisono.errors import RankFailed, UserError
 from unisono.world import World
 
@@ -16,8 +16,7 @@ VALUES = [None, 7, "", {"a": [1, 2.5, "x"], "b": None}, "x" * 100_000]
 def test_a_value(ranks):
     def work(world: World) -> list[Any]:
         return [
-            broadcast_from_first(world.comm, lambda value=value: value if world.rank == 0 else "mine")
-            for value in VALUES
+            broadcast_object(world.comm, lambda value=value: value if world.rank == 0 else "mine") for value in VALUES
         ]
 
     assert unisono.run(work, ranks, timeout_s=30.0) == [VALUES] * ranks
@@ -29,9 +28,9 @@ def test_a_mistake_is_every_rank_s():
             raise UserError("what was given", hint="what to do")
 
         try:
-            broadcast_from_first(world.comm, fail)
+            broadcast_object(world.comm, fail)
         except UserError as error:
-            return [str(error), error.exit_code, broadcast_from_first(world.comm, lambda: "after it")]
+            return [str(error), error.exit_code, broadcast_object(world.comm, lambda: "after it")]
         return []
 
     assert unisono.run(work, 3, timeout_s=30.0) == [["what was given\nHINT: what to do", 2, "after it"]] * 3
@@ -40,7 +39,7 @@ def test_a_mistake_is_every_rank_s():
 def test_a_fault_of_ours_is_named_elsewhere_and_raised_there():
     def work(world: World) -> str:
         try:
-            broadcast_from_first(world.comm, lambda: VALUES[9])
+            broadcast_object(world.comm, lambda: VALUES[9])
         except IndexError:
             assert world.rank == 0
             return "IndexError"
@@ -54,7 +53,7 @@ def test_a_fault_of_ours_is_named_elsewhere_and_raised_there():
 def test_whoever_does_not_come_is_named():
     def work(world: World) -> None:
         if world.rank:
-            broadcast_from_first(world.comm, lambda: 1)
+            broadcast_object(world.comm, lambda: 1)
 
     with pytest.raises(RankFailed, match="rank 0"):
         unisono.run(work, 2, timeout_s=0.5)

@@ -15,7 +15,7 @@ import pytest
 from support.faults.async_runs import PUSHES, RECIPE, Knife, deaths, lend, run
 from support.strategies.async_reference import reference
 from unisono.arena.membership.protocol import freezing
-from unisono.arena.sync.crash_safe_lock import CrashSafeLock
+from unisono.arena.sync.crash_safe_lock import CrashSafeLocks
 from unisono.arena.sync.waiting import wait_until
 from unisono.errors import UserError
 from unisono.messages.reports import EpochRecord
@@ -142,7 +142,7 @@ def test_gradients_that_were_collected_and_not_applied_are_not_done(monkeypatch,
 def test_who_waits_with_a_pen_in_hand_puts_it_down_before_it_stands_still(monkeypatch):
     """Rank 3 dies while it sends, and rank 4, which opens the log, waits for that with the pen. The supervisor puts all
     pens back: had rank 4 kept its own, there would be two, and two sequencers."""
-    marks, lingered, given_back = mmap.mmap(-1, 4096), AsyncArena._linger, CrashSafeLock.give_back
+    marks, lingered, released = mmap.mmap(-1, 4096), AsyncArena._linger, CrashSafeLocks.release
     opened, posted = Worker.open, Worker._post
 
     def leaving(worker):
@@ -165,8 +165,8 @@ def test_who_waits_with_a_pen_in_hand_puts_it_down_before_it_stands_still(monkey
         marks[1] = 1
         lingered(rank)
 
-    def give_back(crash_safe_locks, number):
-        given_back(crash_safe_locks, number)
+    def release(crash_safe_locks, number):
+        released(crash_safe_locks, number)
         (there,) = struct.unpack("i", fcntl.ioctl(crash_safe_locks._pipes[number][0], termios.FIONREAD, b"\0" * 4))
         marks[2] |= there > 1
 
@@ -174,7 +174,7 @@ def test_who_waits_with_a_pen_in_hand_puts_it_down_before_it_stands_still(monkey
     monkeypatch.setattr(Worker, "open", open_late)
     monkeypatch.setattr(Worker, "_post", die_half_way)
     monkeypatch.setattr(AsyncArena, "_linger", linger)
-    monkeypatch.setattr(CrashSafeLock, "give_back", give_back)
+    monkeypatch.setattr(CrashSafeLocks, "release", release)
     recipe = RECIPE.with_options(order="free")
     sha256, log, events = run(recipe)
     assert marks[0], "rank 3 died while rank 4 waited for it"

@@ -181,7 +181,7 @@ def test_a_signal_after_a_death_does_not_cut_an_update_of_the_arena_short(tmp_pa
 
         def update(owner: UpdateStep, position: int, *rest: Any) -> None:
             if (rank, position) == (0, 3):
-                assert wait_until(lambda: vigils[0].gone() == [1], 30.0)
+                assert wait_until(lambda: vigils[0].exited() == [1], 30.0)
                 os.kill(os.getpid(), signal.SIGTERM)
             real_update(owner, position, *rest)
 

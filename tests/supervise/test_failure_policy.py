@@ -12,7 +12,7 @@ KILLED, CRASHED = int(signal.SIGKILL), int(signal.SIGSEGV)
 
 
 def view(*members: int, number: int = 2, reached: int = COMMIT) -> View:
-    return View(number=number, members=members, position=6, reached=reached, dealers=members)
+    return View(number=number, members=members, position=6, reached=reached, contributors=members)
 
 
 def reason(losses: FailurePolicy, now: View, status: int = KILLED, *lost: int) -> str:

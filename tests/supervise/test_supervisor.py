@@ -148,7 +148,7 @@ def test_what_was_begun_is_restored_before_anybody_goes_on():
     config = SupervisorConfig(restore=lambda view: seen.append((view, protocol.current_view(words, SIZE).number)))
     Supervisor(words, SIZE, walker(words, hook), config, lambda rank, value: None).run()
     view, published = seen[0]
-    assert (view.position, view.reached, view.dealers) == (4, GRADIENTS, (0, 1, 2))
+    assert (view.position, view.reached, view.contributors) == (4, GRADIENTS, (0, 1, 2))
     assert (view.number, published) == (2, 1)
 
 

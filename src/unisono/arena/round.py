@@ -104,10 +104,10 @@ class Round:
             self._view = self.member.view
             self._on_change()
 
-    def makers(self, position: int) -> tuple[int, ...]:
+    def contributors(self, position: int) -> tuple[int, ...]:
         """After READY: the members who made what the round needs; some may be dead since."""
         view = self.member.view
-        return view.dealers if view.position == position else view.members
+        return view.contributors if view.position == position else view.members
 
     # --- waits -------------------------------------------------------------------------------------------------------
 

@@ -1,44 +1,25 @@
-"""All-reduce algorithms: pure functions over `sendrecv`, `send` and `recv`, and the table that names them.
+"""All-reduce algorithms: functions over `sendrecv`, `send` and `recv`, and the table of their names.
 
 Each takes (comm, array, ufunc), works in place on a 1-d array of any length on any number of ranks, and leaves the same
-bits on every rank. `native` is the communicator's own.
+bits on every rank. `native` is the communicator's own all-reduce.
 
     all_reduce(comm, gradients, "sum", "ring")
 
-Bytes sent per rank for s bytes on n ranks: see `FORMULAS`; `wrappers.Counted` measures them.
+For s bytes on n ranks:
 
-The step that ring and halving are made of: send one range, reduce what arrives into another.
+| name     | algorithm                                                | steps     | bytes sent per rank |
+| -------- | -------------------------------------------------------- | --------- | ------------------- |
+| naive    | every rank sends its whole array to every other rank     | n-1       | (n-1)*s             |
+| ring     | reduce-scatter, then all-gather, around a ring           | 2*(n-1)   | 2*s*(n-1)/n         |
+| tree     | reduce to rank 0 along a binomial tree, then broadcast   | 2*log2(n) | s; rank 0 s*log2(n) |
+| doubling | recursive doubling                                       | log2(n)   | s*log2(n)           |
+| halving  | recursive halving, then recursive doubling (Rabenseifner)| 2*log2(n) | 2*s*(n-1)/n         |
 
-In pieces, so that what arrives is reduced while it is in the cache, and needs no second array of the same length.
-
-Worlds that are not a power of two, for the algorithms that need one.
-
-The first 2*r ranks (r = size - largest power of two) pair up: the odd one gives its array to the even one before it and
-gets the result at the end. What remains is a power of two, numbered by `virtual`.
-
-Naive all-reduce: everyone sends everything to everyone. (n-1)*s bytes per rank, n*(n-1)*s in all.
-
-Ring all-reduce: 2*s*(n-1)/n bytes per rank, however many ranks; 2*(n-1) steps, so long arrays are where it pays.
-
-The array is cut into n chunks, as equal as possible (for arrays shorter than the world some are empty). In n-1 steps of
-reduce-scatter each rank passes the partial result of one chunk to its right; in n-1 steps of all-gather the finished
-chunks go round.
-
-Tree all-reduce: reduce to rank 0 along a binomial tree, then broadcast down the same tree.
-
-2*log2(n) steps. Ranks deep in the tree send s bytes, rank 0 up to s*log2(n): good for short arrays, and for
-networks in which rank 0 is no bottleneck.
-
-Recursive doubling: log2(n) steps, s bytes in each. The fewest steps, so the best for short arrays.
-
-Halving-doubling (Rabenseifner): reduce-scatter by recursive halving, all-gather by recursive doubling.
-
-2*s*(n-1)/n bytes like the ring, in 2*log2(n) steps instead of 2*(n-1).
+Few steps suit short arrays, few bytes long ones. `wrappers.Counted` measures the bytes; `FORMULAS` predicts them.
 """
 
 import math
 from collections.abc import Callable
-from importlib import import_module
 from itertools import pairwise
 from typing import TypeAlias
 
@@ -51,14 +32,6 @@ from unisono.errors import unknown_name
 
 Algorithm: TypeAlias = Callable[[Communicator, Array, np.ufunc], None]
 
-ALGORITHMS = {
-    "naive": "unisono.comm.allreduce:naive",
-    "ring": "unisono.comm.allreduce:ring",
-    "tree": "unisono.comm.allreduce:tree",
-    "doubling": "unisono.comm.allreduce:doubling",
-    "halving": "unisono.comm.allreduce:halving",
-}
-
 FORMULAS: dict[str, tuple[str, Callable[[int, int], float]]] = {
     "naive": ("(n-1)*s", lambda n, s: (n - 1) * s),
     "ring": ("2*s*(n-1)/n", lambda n, s: 2 * s * (n - 1) / n),
@@ -66,8 +39,8 @@ FORMULAS: dict[str, tuple[str, Callable[[int, int], float]]] = {
     "doubling": ("s*log2(n), n=2^k", lambda n, s: _folded_bytes(n, s, lambda p: s * math.log2(p))),
     "halving": ("2*s*(n-1)/n", lambda n, s: _folded_bytes(n, s, lambda p: 2 * s * (p - 1) / p)),
 }
-"""Bytes sent per rank, on average over the ranks: the usual text, and the exact value. In worlds that are not a power
-of two, doubling and halving fold the ranks too many into others first, and send them the result."""
+"""Bytes sent per rank, on average over the ranks: the usual formula, and the exact value. If n is not a power of two,
+doubling and halving first fold the surplus ranks into others, and send them the result at the end."""
 
 
 def _folded_bytes(n: int, s: int, core: Callable[[int], float]) -> float:
@@ -75,36 +48,17 @@ def _folded_bytes(n: int, s: int, core: Callable[[int], float]) -> float:
     return (2 * (n - power) * s + power * core(power)) / n
 
 
-def load(name: str) -> Algorithm:
-    """The function behind a name."""
-    if name not in ALGORITHMS:
-        raise unknown_name("all-reduce", name, [*ALGORITHMS, "native"])
-    module, _, function = ALGORITHMS[name].partition(":")
-    algorithm: Algorithm = getattr(import_module(module), function)
-    return algorithm
-
-
-def all_reduce(comm: Communicator, array: Array, op: str = "sum", algorithm: str = "native") -> None:
-    """In place. Different lengths, types or ops on different ranks: `Mismatch` on every rank."""
-    if algorithm == "native":
-        comm.all_reduce(array, op)
-        return
-    check_array(array)
-    function = load(algorithm)
-    number = list(ALGORITHMS).index(algorithm)
-    comm.agree(
-        "bytes, dtype, op, algorithm of all_reduce", array.nbytes, reduced_code(array.dtype), op_code(op), number
-    )
-    function(comm, array.reshape(-1), reduction(op))
-
-
 PIECE_BYTES = 2**19
+"""Ranges are exchanged in pieces, so that what arrives is reduced in the cache and needs no second array."""
 
 
 def exchange_and_reduce(
     comm: Communicator, outgoing: tuple[Array, int], incoming: tuple[Array, int], ufunc: np.ufunc
 ) -> None:
-    """Sends outgoing = (array, dest); reduces what source sends into incoming = (array, source). No overlap."""
+    """Sends outgoing = (array, dest) and reduces what arrives into incoming = (array, source), piece by piece.
+
+    The two arrays must not overlap.
+    """
     (given, dest), (target, source) = outgoing, incoming
     step = max(1, PIECE_BYTES // given.itemsize)
     inbox = np.empty(min(step, len(target)), target.dtype)
@@ -124,7 +78,11 @@ def exchange_and_reduce(
 def folded(
     comm: Communicator, array: Array, ufunc: np.ufunc, core: Callable[[int, int, Callable[[int], int]], None]
 ) -> None:
-    """Runs core(virtual rank, power of two, virtual -> real rank) on the ranks that stay."""
+    """Runs core(virtual rank, power of two, virtual -> real rank) on a power of two of the ranks.
+
+    The first 2*r ranks (r = size - largest power of two) form pairs: the odd rank gives its array to the even one
+    before it, and gets the result at the end. The others take part by themselves.
+    """
     power = 1 << comm.size.bit_length() - 1
     pairs = comm.size - power
     rank = comm.rank
@@ -143,7 +101,7 @@ def folded(
 
 
 def naive(comm: Communicator, array: Array, ufunc: np.ufunc) -> None:
-    """Round k: send to the rank k further on, receive from the one k before."""
+    """In step k each rank sends to the rank k after it, and receives from the rank k before it."""
     if comm.size == 1:
         return
     parts: list[Array] = [array] * comm.size
@@ -151,7 +109,7 @@ def naive(comm: Communicator, array: Array, ufunc: np.ufunc) -> None:
         source = (comm.rank - distance) % comm.size
         parts[source] = np.empty_like(array)
         comm.sendrecv(array, (comm.rank + distance) % comm.size, parts[source], source, tag=COLLECTIVE_TAG)
-    # In one order on all ranks, not in the order of arrival: all must round alike.
+    # In the same order on all ranks, not in the order of arrival: all must round alike.
     result = np.empty_like(array)
     combine(parts, result, ufunc)
     array[:] = result
@@ -164,6 +122,11 @@ def chunks_of(array: Array, count: int) -> list[Array]:
 
 
 def ring(comm: Communicator, array: Array, ufunc: np.ufunc) -> None:
+    """The array is cut into n chunks, as equal as possible; some are empty if it is shorter than n.
+
+    In n-1 steps of reduce-scatter each rank passes the partial result of one chunk to its right neighbour; in n-1 steps
+    of all-gather the finished chunks go around.
+    """
     rank, size = comm.rank, comm.size
     left, right = (rank - 1) % size, (rank + 1) % size
     chunks = chunks_of(array, size)
@@ -175,6 +138,7 @@ def ring(comm: Communicator, array: Array, ufunc: np.ufunc) -> None:
 
 
 def tree(comm: Communicator, array: Array, ufunc: np.ufunc) -> None:
+    """Reduces to rank 0 along a binomial tree, and broadcasts down the same tree."""
     rank, size = comm.rank, comm.size
     inbox = np.empty_like(array)
     distance = 1
@@ -194,7 +158,7 @@ def tree(comm: Communicator, array: Array, ufunc: np.ufunc) -> None:
 
 
 def doubling(comm: Communicator, array: Array, ufunc: np.ufunc) -> None:
-    """Step k exchanges everything with the rank whose number differs in bit k."""
+    """Step k exchanges the whole array with the rank whose number differs in bit k."""
 
     def core(virtual: int, power: int, real: Callable[[int], int]) -> None:
         inbox = np.empty_like(array)
@@ -210,11 +174,11 @@ def doubling(comm: Communicator, array: Array, ufunc: np.ufunc) -> None:
 
 
 def halving(comm: Communicator, array: Array, ufunc: np.ufunc) -> None:
-    """Each step halves the range this rank is answerable for; the way back doubles it again."""
+    """Each step halves the range that this rank reduces; the way back doubles it again."""
 
     def core(virtual: int, power: int, real: Callable[[int], int]) -> None:
         low, high = 0, len(array)
-        ways: list[tuple[int, Array, Array]] = []  # (peer, what I keep, what it keeps) of each step
+        steps: list[tuple[int, Array, Array]] = []  # (peer, range of this rank, range of the peer)
         distance = power // 2
         while distance:
             middle = low + (high - low) // 2
@@ -224,9 +188,33 @@ def halving(comm: Communicator, array: Array, ufunc: np.ufunc) -> None:
             low, high = (middle, high) if upper else (low, middle)
             peer = real(virtual ^ distance)
             exchange_and_reduce(comm, (give, peer), (keep, peer), ufunc)
-            ways.append((peer, keep, give))
+            steps.append((peer, keep, give))
             distance //= 2
-        for peer, keep, give in reversed(ways):
+        for peer, keep, give in reversed(steps):
             comm.sendrecv(keep, peer, give, peer, tag=COLLECTIVE_TAG)
 
     folded(comm, array, ufunc, core)
+
+
+ALGORITHMS: dict[str, Algorithm] = {
+    "naive": naive,
+    "ring": ring,
+    "tree": tree,
+    "doubling": doubling,
+    "halving": halving,
+}
+
+
+def all_reduce(comm: Communicator, array: Array, op: str = "sum", algorithm: str = "native") -> None:
+    """In place. Different lengths, types or ops on different ranks: `Mismatch` on every rank."""
+    if algorithm == "native":
+        comm.all_reduce(array, op)
+        return
+    check_array(array)
+    if algorithm not in ALGORITHMS:
+        raise unknown_name("all-reduce", algorithm, [*ALGORITHMS, "native"])
+    number = list(ALGORITHMS).index(algorithm)
+    comm.agree(
+        "bytes, dtype, op, algorithm of all_reduce", array.nbytes, reduced_code(array.dtype), op_code(op), number
+    )
+    ALGORITHMS[algorithm](comm, array.reshape(-1), reduction(op))

@@ -1,13 +1,13 @@
-"""Telling: what the first rank finds out alone, and everybody must know: a value, or why there is none.
+"""Values between all ranks of a communicator: one that rank 0 computes, or one of each rank.
 
-The one idea: a failure is told like a value, so that nobody waits for a rank that has left.
+The one idea: a failure travels like a value. If rank 0 cannot compute the value, every rank raises, and none waits for
+a rank that has left.
 
-    position = broadcast_from_first(comm, lambda: newest(folder).position)       # called by every rank of comm; the
-    function by rank 0
-    hosts = gather_objects(comm, socket.gethostname())                 # what each has to say, on every rank
+    position = broadcast_object(comm, lambda: newest(folder).position)     # every rank calls it, rank 0 computes
+    hosts = gather_objects(comm, socket.gethostname())                     # the values of all ranks, on every rank
 
-Limits: what `messages/packing.py` takes, and messages of `UnisonoError`s; of any other exception the others hear its
-name.
+Limits: values that `messages/packing.py` can pack. Other ranks see the message of a `UnisonoError`; of any other
+exception its type and text.
 """
 
 from collections.abc import Callable
@@ -21,29 +21,29 @@ from unisono.messages.exchange import Failed, Found
 from unisono.messages.packing import pack, unpack
 
 
-def broadcast_from_first(comm: Communicator, find: Callable[[], Any]) -> Any:
-    """What `find` gives on rank 0, on every rank. If it fails there, every rank raises what it has to say."""
-    news, failure = b"", None
+def broadcast_object(comm: Communicator, compute: Callable[[], Any]) -> Any:
+    """The result of `compute` on rank 0, on every rank. If it fails there, every rank raises."""
+    packed, failure = b"", None
     if comm.rank == 0:
         try:
-            news = pack(Found(find()))
-        except Exception as error:  # the others wait to hear of it
+            packed = pack(Found(compute()))
+        except Exception as error:  # the other ranks wait for the broadcast: they hear of it first
             failure = error
-            news = pack(failed(error, "rank 0: "))
-    length = np.array([len(news)])
+            packed = pack(failed(error, "rank 0: "))
+    length = np.array([len(packed)])
     comm.broadcast(length)
-    words = np.frombuffer(news, np.uint8).copy() if comm.rank == 0 else np.zeros(int(length[0]), np.uint8)
-    comm.broadcast(words)
+    data = np.frombuffer(packed, np.uint8).copy() if comm.rank == 0 else np.zeros(int(length[0]), np.uint8)
+    comm.broadcast(data)
     if failure is not None:
         raise failure
-    found = unpack(words.tobytes())
-    if isinstance(found, Failed):
-        raise found.error()
-    return found.value
+    message = unpack(data.tobytes())
+    if isinstance(message, Failed):
+        raise message.error()
+    return message.value
 
 
 def failed(error: Exception, whose: str = "") -> Failed:
-    """What others are told of an error; whose: how it begins if it is not ours."""
+    """An error as a message to other ranks. whose: a prefix for errors that are not a `UnisonoError`."""
     if isinstance(error, UnisonoError):
         return Failed.of(error)
     return Failed(UnisonoError.exit_code, f"{whose}{type(error).__name__}: {error}")
@@ -51,8 +51,8 @@ def failed(error: Exception, whose: str = "") -> Failed:
 
 def gather_objects(comm: Communicator, value: Any) -> list[Any]:
     """The values of all ranks, on every rank."""
-    news = pack(value)
-    longest = np.array([len(news)])
+    packed = pack(value)
+    longest = np.array([len(packed)])
     comm.all_reduce(longest, "max")
-    words = np.frombuffer(news.ljust(int(longest[0])), np.uint8).copy()
-    return [unpack(row.tobytes()) for row in comm.all_gather(words)]
+    data = np.frombuffer(packed.ljust(int(longest[0])), np.uint8).copy()
+    return [unpack(row.tobytes()) for row in comm.all_gather(data)]

@@ -110,7 +110,7 @@ def any_code(dtype: np.dtype) -> int:
 def late_ranks_error(rank: int, what: str, timeout_s: float, missing: Iterable[int]) -> CommTimeout:
     """The error of a rank that waited in vain."""
     ranks = sorted(missing)
-    who = f"rank {', '.join(map(str, ranks))}" if ranks else "somebody (nobody knows who)"
+    who = f"rank {', '.join(map(str, ranks))}" if ranks else "an unidentified rank"
     return CommTimeout(
         f"waited {timeout_s:g} s in {what}; {who} did not arrive",
         missing=ranks,

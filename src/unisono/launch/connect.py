@@ -17,7 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from unisono.comm.base import DEFAULT_TIMEOUT_S, Communicator
-from unisono.comm.broadcast_object import broadcast_from_first
+from unisono.comm.broadcast_object import broadcast_object
 from unisono.comm.serial import SerialCommunicator
 from unisono.comm.topology.addresses import address_of
 from unisono.comm.topology.authentication import Secret
@@ -139,7 +139,7 @@ def connect_gloo(comm: Communicator) -> Communicator:
     # A file instead of a TCP store: no port can be taken. Only rank 0's directory is used. gloo itself listens, and
     # takes whoever connects first for a rank: other users of this machine do not know the secret.
     with tempfile.TemporaryDirectory(prefix="unisono-") as directory:
-        path, key = broadcast_from_first(comm, lambda: [str(Path(directory) / "store"), secrets.token_hex(32)])
+        path, key = broadcast_object(comm, lambda: [str(Path(directory) / "store"), secrets.token_hex(32)])
         store = prefixed("unisono", FileStore(path, comm.size), Secret(key.encode(), "rank 0"))
         gloo = TorchCommunicator(store, comm.rank, comm.size, "cpu", comm.timeout_s, at="127.0.0.1")
         comm.barrier()

@@ -212,7 +212,7 @@ class ExchangeRounds:
         shared, position = self._shared, self._mailbox.ordered_at
         if position <= self._served:
             return None
-        return protocol.makers_of(shared.words, shared.size, position)
+        return protocol.contributors_of(shared.words, shared.size, position)
 
     def _called(self, line: socket.socket) -> bool:
         if time.monotonic() < self._look_at:

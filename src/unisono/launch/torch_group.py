@@ -30,13 +30,13 @@ import torch.distributed.nn  # before there is a group: its functions have the o
 from torch.distributed import FileStore, Store  # type: ignore[attr-defined]  # public all the same
 
 from unisono.comm.base import Communicator
-from unisono.comm.broadcast_object import broadcast_from_first, gather_objects
+from unisono.comm.broadcast_object import broadcast_object, gather_objects
 from unisono.comm.gloo.store import SecretStore, prefixed, reach_store, serve_store
 from unisono.comm.gloo.wire import prove_pairs, try_s
 from unisono.comm.topology.addresses import interface_of, own_addresses, route_to
 from unisono.comm.topology.authentication import Secret
 from unisono.comm.topology.node import node_colour
-from unisono.comm.topology.rendezvous import RendezvousOptions, meet_ranks
+from unisono.comm.topology.rendezvous import RendezvousOptions, exchange_addresses
 from unisono.comm.topology.store_client import Unreachable
 from unisono.errors import UserError, first_line
 from unisono.launch.environment import torch_variables
@@ -115,7 +115,7 @@ def meet(comm: Communicator, directory: str, *, one_node: bool, near: bool) -> t
     """A store that all ranks of `comm` reach; "host:port" of it, None if it is a file in rank 0's `directory`; and this
     rank's address for the others. near: rank 0 is on this node."""
     if one_node:
-        path, key = broadcast_from_first(comm, lambda: [str(Path(directory) / "store"), secrets.token_hex(32)])
+        path, key = broadcast_object(comm, lambda: [str(Path(directory) / "store"), secrets.token_hex(32)])
         return prefixed("unisono", FileStore(path, comm.size), Secret(key.encode(), _TOLD)), None, "127.0.0.1"
     kept: list[SecretStore] = []
 
@@ -132,7 +132,7 @@ def meet(comm: Communicator, directory: str, *, one_node: bool, near: bool) -> t
         kept.append(served)
         return [served.addresses, served.port, key]
 
-    addresses, port, key = broadcast_from_first(comm, serve)
+    addresses, port, key = broadcast_object(comm, serve)
     host = addresses[0] if near else route_to(addresses, port)
     lost = [rank for rank, found in enumerate(gather_objects(comm, host)) if not found]
     if lost:
@@ -149,5 +149,5 @@ def meet(comm: Communicator, directory: str, *, one_node: bool, near: bool) -> t
             raise UserError(f"no store at {host}:{port}: {error}", rank=comm.rank) from None
     store = kept[0]
     store.set_timeout(timedelta(seconds=comm.timeout_s))
-    own = comm.address or meet_ranks(prefixed("unisono/roll", store), comm.rank, comm.size, join)
+    own = comm.address or exchange_addresses(prefixed("unisono/roll", store), comm.rank, comm.size, join)
     return store, f"{host}:{port}", own

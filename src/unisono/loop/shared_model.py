@@ -161,7 +161,7 @@ class ModelSharing:
         if self.announce is not None or comm.size == 1:
             return None
         peer_watch = PeerWatch(comm)
-        self.member.watch(peer_watch.gone)
+        self.member.detect_exits(peer_watch.exited)
         return peer_watch
 
     def _follow_members(self, comm: Communicator) -> ShmCommunicator | None:
@@ -222,7 +222,7 @@ class ModelSharing:
         sums = self.shared.sums[:live].copy()
         factor = 1.0 / float(sums[:, WEIGHT].sum())
         stepping = self.member.view.members
-        update, makers = Update(lrs, self.steps_before + position, factor), self.round.makers
+        update, makers = Update(lrs, self.steps_before + position, factor), self.round.contributors
 
         def work() -> None:
             nonlocal stepping

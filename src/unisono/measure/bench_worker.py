@@ -65,7 +65,7 @@ def prepare(
     array = np.empty(length, dtype)
     if method == "native":
         return array, array, lambda: comm.all_reduce(array, spec["op"])
-    algorithm = allreduce.load(method)
+    algorithm = allreduce.ALGORITHMS[method]
     return array, array, lambda: algorithm(comm, array, ufunc)
 
 

@@ -32,7 +32,7 @@ from unisono.arena.membership import protocol
 from unisono.arena.membership.protocol import COMMIT, View
 from unisono.arena.sync.waiting import wait_until
 from unisono.comm.base import Communicator
-from unisono.comm.broadcast_object import broadcast_from_first
+from unisono.comm.broadcast_object import broadcast_object
 from unisono.comm.collective_check import lost_rank_error
 from unisono.comm.topology.peer_watch import PeerWatch
 from unisono.errors import AskedToEnd, CommError, NodeLost, OtherFailed, RankLost, UnisonoError
@@ -93,7 +93,7 @@ def train_launched(
     with threadpool_limits(job.recipe.ranks.threads, user_api="blas"), closing(PeerWatch(comm)) as peer_watch:
         model = job.model_of(world.rank)
         fill = origin.snapshot and partial(put_back, model, job.optimizer, snapshot=origin.snapshot)
-        begun = job.strategy(comm, model, ArenaStart(origin.position, fill, peer_watch.gone))
+        begun = job.strategy(comm, model, ArenaStart(origin.position, fill, peer_watch.exited))
         # Whatever ends this rank: closing, the strategy tells other machines why, and SIGTERM must not cut that short.
         with begun as strategy, ignore_signals_after(Exception, SystemExit):
             if strategy.kept is None:
@@ -121,7 +121,7 @@ def train_launched(
                     asking.over = True
                     if (failed := _failed(strategy.kept)) is not None:
                         # Launchers end everybody when the first one leaves, which is to be the one that has the word.
-                        wait_until(lambda: bool(peer_watch.gone()), _SAYING_S)
+                        wait_until(lambda: bool(peer_watch.exited()), _SAYING_S)
                         raise failed from error
                     view = _stood(strategy.kept)
                     # Not if the first rank is gone, nor in the middle of an update, which nobody here can take back.
@@ -142,8 +142,8 @@ def train_launched(
                     raise _stranded(comm, writer, save, error, peer_watch) from error
                 except CommError as error:
                     # A connection that breaks does not say whose process has ended; that is seen a moment later.
-                    if wait_until(lambda: bool(peer_watch.gone()), _ENDING_S):
-                        raise lost_rank_error(comm.rank, "the run", peer_watch.gone()) from error
+                    if wait_until(lambda: bool(peer_watch.exited()), _ENDING_S):
+                        raise lost_rank_error(comm.rank, "the run", peer_watch.exited()) from error
                     raise
                 except AskedToEnd:
                     raise
@@ -174,7 +174,7 @@ class _Asking:
 
     def __call__(self) -> None:
         # Launchers send one to those who are left when a rank has died: no common end can come then.
-        if not self.over and (gone := self._peer_watch.gone()):
+        if not self.over and (gone := self._peer_watch.exited()):
             if isinstance(self._strategy.kept, ArenaState):
                 return  # the next meeting tells, and not in the middle of an update
             raise lost_rank_error(self._strategy.rank, "the run", gone)
@@ -210,7 +210,7 @@ def _stranded(
     outcome = SupervisorResult(lost=error.message, lost_nodes=nodes)  # there is another hint to give: where to go on
     if comm.rank != writer:
         # Launchers end everybody when the first one leaves: not before the writer is done, if it is on this node.
-        wait_until(lambda: not peer_watch.sees(writer) or writer in peer_watch.gone(), _SAVING_S)
+        wait_until(lambda: not peer_watch.sees(writer) or writer in peer_watch.exited(), _SAVING_S)
         return Halted(outcome, "")
     try:
         return Halted(outcome, save())
@@ -232,7 +232,7 @@ def _halt(world: World, save: Callable[[], str]) -> NoReturn:
     """Nobody leaves before the snapshot is there: launchers end everybody when the first one does."""
     outcome = SupervisorResult()
     try:
-        snapshot = broadcast_from_first(world.comm, save)
+        snapshot = broadcast_object(world.comm, save)
     except CommError:
         raise
     except UnisonoError as error:

@@ -26,7 +26,7 @@ def test_the_last_to_come_does_not_wait_and_knows_it():
 
 def test_who_waits_for_one_that_has_ended_is_told():
     words, member = member_of(3, timeout_s=60.0)
-    member.watch(lambda: [1, 2])
+    member.detect_exits(lambda: [1, 2])
     protocol.arrive(words, 2, pack(1, 1, READY))  # it came first, and ended then
     with pytest.raises(PeerExited) as caught:
         member.barrier(1, READY)
@@ -41,7 +41,7 @@ def test_one_that_came_and_ended_is_not_missed():
         protocol.arrive(words, 1, pack(1, 1, READY))
         return [1]
 
-    member.watch(ended)
+    member.detect_exits(ended)
     assert member.barrier(1, READY) is False
 
 

@@ -5,7 +5,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unisono.arena.membership import protocol
-from unisono.arena.membership.protocol import COMMIT, DOUBTING, NORMS, PASSED, READY, STILL, TOLD, WAITING, View, pack
+from unisono.arena.membership.protocol import (
+    CHECKING,
+    COMMIT,
+    NORMS,
+    PASSED,
+    READY,
+    RESUMED,
+    STILL,
+    WAITING,
+    View,
+    pack,
+)
 from unisono.errors import UnisonoError
 
 SIZES = [1, 2, 3, 4]
@@ -110,8 +121,8 @@ def test_who_waits_passes_when_all_have_come_even_in_a_freeze():
     for slot in (0, 2):
         protocol.arrive(words, slot, flag)
     assert protocol.missing(words, view.members, flag) == [1]
-    assert protocol.advance(words, 0, view, flag, WAITING) == DOUBTING
-    assert protocol.advance(words, 0, view, flag, DOUBTING) == WAITING
+    assert protocol.advance(words, 0, view, flag, WAITING) == CHECKING
+    assert protocol.advance(words, 0, view, flag, CHECKING) == WAITING
     protocol.raise_freeze(words)
     protocol.arrive(words, 1, pack(view.number, 1, COMMIT))
     assert protocol.missing(words, view.members, flag) == []
@@ -126,14 +137,14 @@ def test_who_sees_a_freeze_stands_still_until_there_is_a_newer_view():
     protocol.raise_freeze(words)
     assert not protocol.all_still(words, [0])
     assert protocol.not_still(words, [0]) == [0]
-    assert protocol.advance(words, 0, view, flag, DOUBTING) == STILL
+    assert protocol.advance(words, 0, view, flag, CHECKING) == STILL
     assert protocol.all_still(words, [0])
     assert not protocol.all_still(words, [0, 1])
     # It does not look at flags any more: whether everybody came is not for it to say.
     protocol.arrive(words, 1, flag)
     assert protocol.advance(words, 0, view, flag, STILL) == STILL
     protocol.publish(words, protocol.outcome(words, view, [0]), 2)
-    assert protocol.advance(words, 0, view, flag, STILL) == TOLD
+    assert protocol.advance(words, 0, view, flag, STILL) == RESUMED
     assert not protocol.freezing(words, 2)
     protocol.raise_freeze(words)
     assert protocol.freezing(words, 2)
@@ -144,7 +155,7 @@ A, B = (1, 4, READY), (1, 5, READY)
 
 
 @pytest.mark.parametrize(
-    ("flags", "position", "reached", "dealers"),
+    ("flags", "position", "reached", "contributors"),
     [
         ([(0, 0, 0)] * 3, 3, COMMIT, ()),
         ([A, A, (0, 0, 0)], 3, COMMIT, ()),
@@ -157,13 +168,13 @@ A, B = (1, 4, READY), (1, 5, READY)
     ],
 )
 @pytest.mark.parametrize("members", [(0, 1), (2,), (0, 1, 2)])
-def test_what_was_reached_is_what_all_old_members_reached(flags, position, reached, dealers, members):
+def test_what_was_reached_is_what_all_old_members_reached(flags, position, reached, contributors, members):
     words = [0] * protocol.words_needed(3)
     view = protocol.first_view(words, range(3), 3, position=3)
     for slot, flag in enumerate(flags):
         protocol.arrive(words, slot, pack(*flag))
         assert protocol.flag_of(words, slot) == pack(*flag)
-    assert protocol.outcome(words, view, reversed(members)) == View(2, members, position, reached, dealers)
+    assert protocol.outcome(words, view, reversed(members)) == View(2, members, position, reached, contributors)
 
 
 @pytest.mark.parametrize("flag", [(1, 4, COMMIT), (2, 4, NORMS)])
@@ -200,18 +211,18 @@ def test_who_is_no_member_takes_no_flags_of_a_newer_view_for_those_of_the_one_it
 
     words = Joined([0] * protocol.words_needed(3))
     protocol.publish(words, View(1, (0, 1), 6, COMMIT, ()), 3)
-    assert protocol.makers_of(words, 3, 7) is None
+    assert protocol.contributors_of(words, 3, 7) is None
     assert words.done
-    assert protocol.makers_of(words, 3, 7) is None
+    assert protocol.contributors_of(words, 3, 7) is None
     protocol.arrive(words, 2, pack(2, 7, READY))
-    assert protocol.makers_of(words, 3, 7) == (0, 1, 2)
+    assert protocol.contributors_of(words, 3, 7) == (0, 1, 2)
 
 
 def test_makers_are_those_whose_gradients_exist():
     words = [0] * protocol.words_needed(2)
-    assert protocol.makers_of(words, 2, 1) is None
+    assert protocol.contributors_of(words, 2, 1) is None
     protocol.publish(words, View(1, (1,), 4, READY, (0, 1)), 2)
-    assert protocol.makers_of(words, 2, 4) == (0, 1)
-    assert protocol.makers_of(words, 2, 5) is None
+    assert protocol.contributors_of(words, 2, 4) == (0, 1)
+    assert protocol.contributors_of(words, 2, 5) is None
     protocol.publish(words, View(2, (1,), 4, COMMIT, ()), 2)
-    assert protocol.makers_of(words, 2, 4) is None
+    assert protocol.contributors_of(words, 2, 4) is None

@@ -15,56 +15,56 @@ def rounds_halting(requests: Requests) -> list[int]:
 
 def test_everybody_halts_after_the_round_in_which_it_was_settled():
     requests = Requests(fresh())
-    requests.settle(1, due=False)
+    requests.decide(1, due=False)
     requests.ask_to_halt()
     assert rounds_halting(requests) == []
-    requests.settle(2, due=False)
-    requests.settle(2, due=False)  # another first member, in the same round
-    requests.settle(3, due=False)
+    requests.decide(2, due=False)
+    requests.decide(2, due=False)  # another first member, in the same round
+    requests.decide(3, due=False)
     assert rounds_halting(requests) == [2]
 
 
 def test_a_copy_is_made_once_for_each_time_it_is_asked_for():
     requests = Requests(fresh())
-    assert not any(requests.spare_after(position) for position in range(5))
-    requests.ask_for_spare()
-    requests.settle(1, due=False)
-    assert requests.spare_after(1)
-    assert requests.spare_at == 1
-    requests.settle(2, due=False)
-    requests.written()
-    assert not requests.spare_after(1)
-    requests.settle(3, due=False)
-    assert requests.spare_at == 1
+    assert not any(requests.snapshot_after(position) for position in range(5))
+    requests.ask_for_snapshot()
+    requests.decide(1, due=False)
+    assert requests.snapshot_after(1)
+    assert requests.snapshot_at == 1
+    requests.decide(2, due=False)
+    requests.snapshot_written()
+    assert not requests.snapshot_after(1)
+    requests.decide(3, due=False)
+    assert requests.snapshot_at == 1
 
 
 def test_no_copy_is_decided_while_one_is_being_written():
     requests = Requests(fresh())
-    requests.settle(1, due=True)
-    requests.ask_for_spare()
-    requests.settle(2, due=True)
-    assert requests.spare_at == 1
-    assert requests.spare_after(1)
-    requests.written()
-    requests.settle(3, due=False)
-    assert requests.spare_at == 3, "what was asked for meanwhile was forgotten"
+    requests.decide(1, due=True)
+    requests.ask_for_snapshot()
+    requests.decide(2, due=True)
+    assert requests.snapshot_at == 1
+    assert requests.snapshot_after(1)
+    requests.snapshot_written()
+    requests.decide(3, due=False)
+    assert requests.snapshot_at == 3, "what was asked for meanwhile was forgotten"
 
 
 def test_a_round_that_is_done_again_decides_the_same():
     requests = Requests(fresh())
-    requests.settle(4, due=True)
-    requests.settle(4, due=True)
-    requests.written()
-    requests.settle(4, due=True)
-    assert not requests.spare_after(4)
+    requests.decide(4, due=True)
+    requests.decide(4, due=True)
+    requests.snapshot_written()
+    requests.decide(4, due=True)
+    assert not requests.snapshot_after(4)
 
 
 def deaths_while_settling() -> list[tuple[int, list[int]]]:
     """What a first member leaves that dies after so many writes of settling round 3."""
     words, log = fresh(), list[Write]()
     Requests(words).ask_to_halt()
-    Requests(words).ask_for_spare()
-    Requests(Recording(words, WORDS, log)).settle(3, due=False)
+    Requests(words).ask_for_snapshot()
+    Requests(Recording(words, WORDS, log)).decide(3, due=False)
     left = []
     for count in range(len(log) + 1):
         left.append((count, list(words)))
@@ -73,15 +73,15 @@ def deaths_while_settling() -> list[tuple[int, list[int]]]:
     return left
 
 
-def test_a_halt_is_not_lost_with_the_one_who_settles_it():
+def test_a_halt_is_not_lost_with_the_one_who_decides_it():
     for count, words in deaths_while_settling():
         requests = Requests(words)
-        requests.settle(3, due=False)
+        requests.decide(3, due=False)
         assert rounds_halting(requests) == [3], f"after {count} writes"
 
 
-def test_a_copy_is_not_lost_with_the_one_who_settles_it():
+def test_a_copy_is_not_lost_with_the_one_who_decides_it():
     for count, words in deaths_while_settling():
         requests = Requests(words)
-        requests.settle(3, due=False)
-        assert requests.spare_after(3), f"after {count} writes"
+        requests.decide(3, due=False)
+        assert requests.snapshot_after(3), f"after {count} writes"

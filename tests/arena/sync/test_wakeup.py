@@ -18,10 +18,10 @@ def rung(wakeup: Wakeup, slot: int) -> bool:
 def test_only_who_sleeps_is_rung():
     words = [0, 0]
     with closing(Wakeup(2)) as wakeup:
-        wakeup.ring(words, 1, 1)
+        wakeup.wake(words, 1, 1)
         assert not rung(wakeup, 1)
         words[1] = 1
-        wakeup.ring(words, 1, 1)
+        wakeup.wake(words, 1, 1)
         assert rung(wakeup, 1)
         assert not rung(wakeup, 0)
 
@@ -48,7 +48,7 @@ def test_ringing_more_often_than_it_can_hold_does_not_block():
     words = [1]
     with closing(Wakeup(1)) as wakeup:
         os.write(wakeup._wakeup[0][1], b"!" * 65536)
-        wakeup.ring(words, 0, 0)
+        wakeup.wake(words, 0, 0)
         assert rung(wakeup, 0)
 
 
@@ -71,10 +71,10 @@ def test_two_processes_take_turns():
             while words[counter] < 1000:
                 if words[counter] % 2 == me:
                     words[counter] += 1
-                    wakeup.ring(words, asleep[other], other)
+                    wakeup.wake(words, asleep[other], other)
                 else:
                     wakeup.wait(words, asleep[me], me, lambda: words[counter] % 2 == me or words[counter] >= 1000)
-            wakeup.ring(words, asleep[other], other)
+            wakeup.wake(words, asleep[other], other)
             return words[counter]
 
         assert unisono.run(work, 2) == [1000, 1000]

@@ -7,7 +7,15 @@ import psutil
 import pytest
 
 from unisono.comm.gloo.keepalive import DEAD_S, kept_alive
-from unisono.comm.topology.addresses import address_of, is_own, no_answer, own_address, own_addresses, resolve, route_to
+from unisono.comm.topology.addresses import (
+    address_of,
+    connect_error,
+    is_own,
+    own_address,
+    own_addresses,
+    resolve,
+    route_to,
+)
 from unisono.errors import UserError
 
 
@@ -65,19 +73,19 @@ def test_the_way_to_another_machine_is_the_first_address_that_answers_and_is_not
 def test_whoever_does_not_answer_in_time_is_told_with_the_reason(monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as there:
         port = there.getsockname()[1]
-        assert no_answer("127.0.0.1", port, 5.0) == ""
-    assert no_answer("127.0.0.1", port, 0.2) == "Connection refused"
+        assert connect_error("127.0.0.1", port, 5.0) == ""
+    assert connect_error("127.0.0.1", port, 0.2) == "Connection refused"
 
     def unknown(*_: object) -> None:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
     monkeypatch.setattr(socket, "getaddrinfo", unknown)
-    assert "not known" in no_answer("no.such.host.invalid", port, 0.2)
+    assert "not known" in connect_error("no.such.host.invalid", port, 0.2)
 
 
 @pytest.mark.parametrize("name", ["a..b", f"{'a' * 64}.example"])
 def test_what_cannot_be_a_name_is_told_at_once(name):
-    assert no_answer(name, 29500, 60.0) == "it is no host name"
+    assert connect_error(name, 29500, 60.0) == "it is no host name"
     with pytest.raises(UserError, match=r"does not resolve on .*: it is no host name"):
         resolve(name)
 
@@ -93,5 +101,5 @@ def test_whoever_answers_late_is_heard(monkeypatch):
         return found
 
     monkeypatch.setattr(socket, "create_connection", connect)
-    assert no_answer("10.0.0.1", 29500, 60.0) == ""
+    assert connect_error("10.0.0.1", 29500, 60.0) == ""
     assert answers == []

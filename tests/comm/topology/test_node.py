@@ -6,14 +6,14 @@ import pytest
 
 import unisono
 from unisono import resources
-from unisono.comm.topology.node import cores_together
+from unisono.comm.topology.node import shared_cores
 
 
 @pytest.mark.parametrize(("bound", "together"), [([{0}, {1}], 2), ([{0}, {0}], 1), ([{0, 1, 70}, {1, 9000}], 3)])
 def test_each_core_counts_once(bound, together, monkeypatch):
     def work(world):
         monkeypatch.setattr(os, "sched_getaffinity", lambda pid: bound[world.rank])
-        return cores_together(world.comm, [0, 1])
+        return shared_cores(world.comm, [0, 1])
 
     assert unisono.run(work, 2) == [together, together]
 
@@ -21,7 +21,7 @@ def test_each_core_counts_once(bound, together, monkeypatch):
 def test_those_of_other_nodes_do_not_count(monkeypatch):
     def work(world):
         monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {world.rank})
-        return cores_together(world.comm, [world.rank])
+        return shared_cores(world.comm, [world.rank])
 
     assert unisono.run(work, 2) == [1, 1]
 

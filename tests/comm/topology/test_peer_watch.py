@@ -20,14 +20,14 @@ def test_one_that_has_ended_is_seen_and_the_others_are_not():
 
     def work(world: World) -> list[list[int]]:
         with closing(PeerWatch(world.comm)) as peer_watch:
-            before = peer_watch.gone()
+            before = peer_watch.exited()
             world.comm.barrier()
             if world.rank == 1:
                 return []
             deadline = time.monotonic() + 30.0
-            while not peer_watch.gone() and time.monotonic() < deadline:
+            while not peer_watch.exited() and time.monotonic() < deadline:
                 os.sched_yield()
-            found, peer = peer_watch.gone(), 2 - world.rank
+            found, peer = peer_watch.exited(), 2 - world.rank
             world.comm.sendrecv(np.zeros(1), peer, np.empty(1), peer)
             return [before, found]
 
@@ -54,10 +54,10 @@ def test_one_that_ended_before_anybody_looked(here, gone):
     reap(pid)
     told: Any = Told(os.stat("/proc/self/ns/pid").st_ino if here else 1, pid)
     with closing(PeerWatch(told)) as peer_watch:
-        assert peer_watch.gone() == gone
+        assert peer_watch.exited() == gone
 
 
 def test_alone_nobody_is_gone():
     with closing(PeerWatch(SerialCommunicator())) as peer_watch:
-        assert peer_watch.gone() == []
+        assert peer_watch.exited() == []
     peer_watch.close()

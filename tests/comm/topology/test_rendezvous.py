@@ -5,7 +5,7 @@ from threading import Thread
 
 import pytest
 
-from unisono.comm.topology.rendezvous import RanksMissing, RendezvousOptions, meet_ranks, rank_names
+from unisono.comm.topology.rendezvous import RanksMissing, RendezvousOptions, exchange_addresses, rank_names
 from unisono.errors import UserError
 
 
@@ -62,14 +62,14 @@ def test_all_come():
     others = [
         Thread(
             target=lambda rank=rank: found.setdefault(
-                rank, meet_ranks(store, rank, 3, RendezvousOptions(main="127.0.0.1"))
+                rank, exchange_addresses(store, rank, 3, RendezvousOptions(main="127.0.0.1"))
             )
         )
         for rank in (1, 2)
     ]
     for thread in others:
         thread.start()
-    assert meet_ranks(store, 0, 3, RendezvousOptions()) == "127.0.0.1"
+    assert exchange_addresses(store, 0, 3, RendezvousOptions()) == "127.0.0.1"
     for thread in others:
         thread.join()
     assert found == {1: "127.0.0.1", 2: "127.0.0.1"}
@@ -81,18 +81,18 @@ def test_who_is_missing_is_named_with_who_is_here():
     with pytest.raises(
         RanksMissing, match=r"after 0 s node 1 of 3 had not come; here: node 0 on .*, 2 on far"
     ) as caught:
-        meet_ranks(store, 0, 3, RendezvousOptions(timeout_s=0.0, noun="node"))
+        exchange_addresses(store, 0, 3, RendezvousOptions(timeout_s=0.0, noun="node"))
     assert (caught.value.missing, caught.value.exit_code) == ((1,), 2)
 
 
 def test_a_number_that_came_twice_is_refused():
     store = Dictionary()
     with pytest.raises(RanksMissing):
-        meet_ranks(store, 1, 2, RendezvousOptions(timeout_s=0.0, noun="node"))
+        exchange_addresses(store, 1, 2, RendezvousOptions(timeout_s=0.0, noun="node"))
     with pytest.raises(
         UserError, match=r"node 1 is here already, on (.|\n)*give each node a number of its own, from 0 to 1"
     ):
-        meet_ranks(store, 1, 2, RendezvousOptions(timeout_s=0.0, noun="node"))
+        exchange_addresses(store, 1, 2, RendezvousOptions(timeout_s=0.0, noun="node"))
 
 
 @pytest.mark.parametrize(
@@ -124,9 +124,9 @@ def test_a_card_that_no_rank_wrote_is_refused_by_name(card):
     store.values |= {"roll/1": card or " ", "roll/0": '{"host": "near", "address": "10.0.0.1"}'}
     asked = RendezvousOptions(timeout_s=0.0, noun="node", interface="lo")
     for read in (
-        lambda: meet_ranks(Dictionary.holding(store.values | {"roll/0": ""}), 0, 2, asked),
-        lambda: meet_ranks(store, 1, 2, asked),
-        lambda: meet_ranks(Dictionary.holding(store.values | {"roll/0": ""}), 0, 3, asked),
+        lambda: exchange_addresses(Dictionary.holding(store.values | {"roll/0": ""}), 0, 2, asked),
+        lambda: exchange_addresses(store, 1, 2, asked),
+        lambda: exchange_addresses(Dictionary.holding(store.values | {"roll/0": ""}), 0, 3, asked),
         lambda: rank_names(store, 2, asked),
     ):
         with pytest.raises(UserError, match=r"^the card of node 1 in the rendezvous is not valid: .+") as caught:
@@ -140,7 +140,7 @@ def test_the_requests_of_a_rank_do_not_grow_with_the_number_of_ranks():
         if other != 13:
             store.values[f"roll/{other}"] = '{"host": "far", "address": "10.0.0.3"}'
     store.values["roll/came"] = "".join(f"{other} " for other in range(64) if other != 13)
-    meet_ranks(store, 13, 64, join)
+    exchange_addresses(store, 13, 64, join)
     assert len(rank_names(store, 64, join)) == 64
     assert 1000 - store.calls == 6  # card, number, who came, all cards there, cards; cards for the names
 
@@ -149,7 +149,7 @@ def test_numbers_without_cards_are_not_believed():
     store = Dictionary()
     store.values["roll/came"] = "2 1 x -1 99999999999999999999 "
     with pytest.raises(RanksMissing, match=r"after 0 s ranks 1, 2 of 3 had not come"):
-        meet_ranks(store, 0, 3, RendezvousOptions(timeout_s=0.0))
+        exchange_addresses(store, 0, 3, RendezvousOptions(timeout_s=0.0))
 
 
 @pytest.mark.parametrize("address", ["10.0.0.3", "fd00::3", "fe80::1%eth0"])
@@ -164,11 +164,11 @@ def test_addresses_that_are_some(address):
 )
 def test_a_store_that_ended_is_told(calls, last):
     with pytest.raises(RanksMissing, match=rf"whoever serves the store at 10\.0\.0\.1 is gone; until then {last}"):
-        meet_ranks(Dictionary(calls), 1, 2, RendezvousOptions(main="10.0.0.1", interface="lo"))
+        exchange_addresses(Dictionary(calls), 1, 2, RendezvousOptions(main="10.0.0.1", interface="lo"))
 
 
 def test_a_store_that_ended_when_all_had_come_is_told():
     store = Dictionary(4)
     store.values |= {"roll/0": '{"host": "far", "address": "10.0.0.3"}', "roll/came": "0 "}
     with pytest.raises(RanksMissing, match="is gone; until then all had come"):
-        meet_ranks(store, 1, 2, RendezvousOptions(main="10.0.0.1", interface="lo"))
+        exchange_addresses(store, 1, 2, RendezvousOptions(main="10.0.0.1", interface="lo"))

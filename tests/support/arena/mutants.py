@@ -59,12 +59,12 @@ _outcome, _publish = protocol.outcome, protocol.publish
 def of_the_living(words: Words, old: View, members: Collection[int]) -> View:
     living = tuple(slot for slot in old.members if slot in members) or old.members
     found = _outcome(words, replace(old, members=living), members)
-    return replace(found, dealers=old.members if found.dealers else ())
+    return replace(found, contributors=old.members if found.contributors else ())
 
 
 def dealt_anew(words: Words, old: View, members: Collection[int]) -> View:
     found = _outcome(words, old, members)
-    return replace(found, dealers=found.members) if found.reached == READY else found
+    return replace(found, contributors=found.members) if found.reached == READY else found
 
 
 def number_first(words: Words, view: View, size: int) -> None:
@@ -92,7 +92,9 @@ def judges_by_itself(self: Member, pc: int) -> None:
     try:
         _regroup(self, pc)
     except MembershipChanged:
-        self.view = replace(self.view, position=judged.position, reached=judged.reached, dealers=judged.dealers)
+        self.view = replace(
+            self.view, position=judged.position, reached=judged.reached, contributors=judged.contributors
+        )
         raise
 
 
@@ -111,10 +113,10 @@ def row_once(words: Words, size: int) -> View | None:
     return _current_view(Row(), size) if number else None  # type: ignore[arg-type]
 
 
-def makers_of_two_views(words: Words, size: int, position: int) -> tuple[int, ...] | None:
+def contributors_of_two_views(words: Words, size: int, position: int) -> tuple[int, ...] | None:
     view = protocol.current_view(words, size)
     if view is None or view.position == position:
-        return view.dealers if view is not None and view.reached == READY else None
+        return view.contributors if view is not None and view.reached == READY else None
     return view.members if protocol.arrived(words, view.members, pack(view.number, position, READY)) else None
 
 
@@ -160,7 +162,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "the supervisor decides before all stand still": patched(protocol, "all_still", lambda words, living: True),
     "what was reached is decided from the living alone": patched(protocol, "outcome", of_the_living),
-    "the new members are published as dealers": patched(protocol, "outcome", dealt_anew),
+    "the new members are published as contributors": patched(protocol, "outcome", dealt_anew),
     "the number of a view is published before its row": patched(protocol, "publish", number_first),
     "no new view once somebody has finished": edited(Supervisor, "_reform", ("if over and not members:", "if over:")),
     "each survivor decides by itself": patched(Member, "_regroup", judges_by_itself),
@@ -168,7 +170,7 @@ MUTANTS: dict[str, Mutant] = {
     "a rank goes on after it said that it stands still": patched(protocol, "advance", goes_on),
     "the chunk of the old view is updated in the new one": patched(UpdateStep, "take_chunk", first_chunk),
     "gradients are summed as dealt among the new members": patched(
-        Round, "makers", lambda self, position: self.member.view.members
+        Round, "contributors", lambda self, position: self.member.view.members
     ),
     "a half of a round is not done again": edited(Round, "_half", ("continue", "return False")),
     "a half that is done is done again": edited(Round, "_passed", (">= (position, phase)", "> (position, phase)")),

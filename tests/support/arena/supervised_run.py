@@ -204,7 +204,7 @@ class _Run:
         assert spare is not None
         if [array.tobytes() for array in spare.arrays] != self._setting.states[position]:
             self._faults.append(f"the spare copy of round {position} is not what that round left")
-        Requests(self._shared.words).written()
+        Requests(self._shared.words).snapshot_written()
 
     def _bury(self, actor: Actor) -> None:
         if self._ranks is not None:

@@ -5,7 +5,7 @@ The one idea: everything that a rank tells the others is a store into the shared
 and the wrapper ends its own process when it is about to store a given word, or has just stored it. Ranks are forked,
 hence a patch in the test's process reaches them, and nothing in the package knows of plans.
 
-    plan = Plan(kill_at(1, 2, READY_MESSAGE, "after")); plan.install(monkeypatch); ...; assert plan.fired() == [True]
+    plan = Plan(kill_at(1, 2, READY, "after")); plan.install(monkeypatch); ...; assert plan.fired() == [True]
 
 Every fault strikes once, whoever replaces its victim; which ones did is counted in shared memory.
 """

@@ -20,14 +20,14 @@ _WRITTEN, _DECIDED = REQUESTS + 2, REQUESTS + 4
 @contextmanager
 def every_snapshot() -> Iterator[None]:
     """None is skipped that is due."""
-    real = Requests.settle
+    real = Requests.decide
 
-    def settle(requests: Requests, position: int, *, due: bool) -> None:
+    def decide(requests: Requests, position: int, *, due: bool) -> None:
         words = requests._words
         while due and words[_WRITTEN] != words[_DECIDED]:
             os.sched_yield()
         real(requests, position, due=due)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Requests, "settle", settle)
+        patch.setattr(Requests, "decide", decide)
         yield

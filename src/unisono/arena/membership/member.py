@@ -4,7 +4,7 @@ The one idea: `barrier` either returns, because every member came, or raises `Me
 tells what is to be done again, with the work dealt anew among the new members.
 
     member = Member(words, slot=0, size=4, crowded=False, timeout_s=300)
-    member.barrier(position, READY_MESSAGE)
+    member.barrier(position, READY)
 
 Limits: without a supervisor nobody ever raises a freeze; then a member that does not come ends the wait in a
 TimeoutError (see `late`), or, where somebody can tell that its process has ended (`watch`), in `PeerExited`.
@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from typing import final
 
 from unisono.arena.membership import protocol
-from unisono.arena.membership.protocol import DOUBTING, PASSED, STILL, TOLD, WAITING, View, Words, pack
+from unisono.arena.membership.protocol import CHECKING, PASSED, RESUMED, STILL, WAITING, View, Words, pack
 from unisono.arena.memory.fence import fence
 from unisono.arena.sync.waiting import SPINS, wait_until
 
@@ -72,7 +72,7 @@ class Member:
         self.count = len(view.members)
         self._others = tuple(slot for slot in view.members if slot != self.slot)
 
-    def watch(self, gone: Callable[[], list[int]]) -> None:
+    def detect_exits(self, gone: Callable[[], list[int]]) -> None:
         """From now on who waits asks now and then who has ended, and waits no longer for those: `PeerExited`."""
         self._gone = gone
 
@@ -109,7 +109,7 @@ class Member:
     def check_membership(self) -> None:
         """Between two pieces of work: raises `MembershipChanged` if the membership is changing."""
         if protocol.freezing(self.words, self.view.number):
-            self._regroup(DOUBTING)
+            self._regroup(CHECKING)
 
     def barrier(self, position: int, phase: int) -> bool:
         """Arrives, and waits for all members; whether this one was the last to come."""
@@ -163,7 +163,7 @@ class Member:
         def ready() -> bool:
             nonlocal pc
             pc = protocol.advance(words, self.slot, self.view, flag, pc)
-            if pc == DOUBTING:
+            if pc == CHECKING:
                 pc = protocol.advance(words, self.slot, self.view, flag, pc)
             if pc in (PASSED, STILL):
                 return True
@@ -188,7 +188,7 @@ class Member:
         def told() -> bool:
             nonlocal pc
             pc = protocol.advance(self.words, self.slot, self.view, self._flag, pc)
-            return pc == TOLD
+            return pc == RESUMED
 
         begun = time.monotonic()
         # No limit of ours: the supervisor lives, or this rank dies with it.

@@ -11,8 +11,8 @@ view exists. Once every living rank stands still no flag can change, and the sup
 reached: by all members of the old view, the dead included. **Ranks never decide**: were each survivor to judge by
 itself, one could look before a late flag and one after it, and they would disagree about a commit.
 
-    view = first_view(words, range(size), size); flag = pack(view.number, 1, READY_MESSAGE); arrive(words, 0, flag)
-    pc = WAITING; pc = advance(words, 0, view, flag, pc) ...           # until PASSED or TOLD
+    view = first_view(words, range(size), size); flag = pack(view.number, 1, READY); arrive(words, 0, flag)
+    pc = WAITING; pc = advance(words, 0, view, flag, pc) ...           # until PASSED or RESUMED
     raise_freeze(words); all_still(words, living) and publish(words, outcome(words, view, living), size)
 
 What is explored by the tests is this very code. Flags are one word, (view, position, phase), and only grow, so reading
@@ -32,7 +32,7 @@ from unisono.errors import UnisonoError
 READY, NORMS, COMMIT = 1, 2, 3
 PHASES = ("", "gradients ready", "norms ready", "commit")
 
-WAITING, DOUBTING, STILL, PASSED, TOLD = range(5)
+WAITING, CHECKING, STILL, PASSED, RESUMED = range(5)
 """Where a rank is while it waits; the last two are ends: everybody came, or a new view tells where to go on."""
 
 _LINE = 16  # words: 128 bytes apart, for processors fetch pairs of 64-byte lines
@@ -65,7 +65,7 @@ class View:
     reached: int
     """COMMIT: the round is done, the next one is to be done from its start. READY: what the round needs exists, only
     its update is to be done again."""
-    dealers: tuple[int, ...]
+    contributors: tuple[int, ...]
     """If READY: the members who made what exists, the dead included."""
 
 
@@ -130,14 +130,14 @@ def stand_still(words: Words, slot: int) -> None:
 def advance(words: Words, slot: int, view: View, flag: int, pc: int) -> int:
     """One small step of a rank that arrived at `flag` and waits; where it is then."""
     if pc == WAITING:
-        return PASSED if arrived(words, view.members, flag) else DOUBTING
-    if pc == DOUBTING:
+        return PASSED if arrived(words, view.members, flag) else CHECKING
+    if pc == CHECKING:
         if not freezing(words, view.number):
             return WAITING
         stand_still(words, slot)
         return STILL
     if pc == STILL and words[_VIEW] > view.number:
-        return TOLD
+        return RESUMED
     return pc
 
 
@@ -149,16 +149,16 @@ def current_view(words: Words, size: int) -> View | None:
         start = _row_start(number, size)
         position, reached = words[start], words[start + 1]
         members = tuple(slot for slot in range(size) if words[start + 2 + slot])
-        dealers = tuple(slot for slot in range(size) if words[start + 2 + size + slot])
+        contributors = tuple(slot for slot in range(size) if words[start + 2 + size + slot])
         if fence is not None:
             fence()
         # Nobody waits for a reader that is not a member yet: its row may have become that of the view after the next.
         if words[_VIEW] == number:
-            return View(number, members, position, reached, dealers)
+            return View(number, members, position, reached, contributors)
     return None
 
 
-def makers_of(words: Words, size: int, position: int) -> tuple[int, ...] | None:
+def contributors_of(words: Words, size: int, position: int) -> tuple[int, ...] | None:
     """For a reader that is no member: who made what round `position` needs, once all of it exists; None before that.
 
     Nobody waits for such a reader, so members may join between its looks, and flags of theirs are larger than those of
@@ -168,7 +168,7 @@ def makers_of(words: Words, size: int, position: int) -> tuple[int, ...] | None:
     if view is None:
         return None
     if view.position == position:
-        return view.dealers if view.reached == READY else None
+        return view.contributors if view.reached == READY else None
     if not arrived(words, view.members, pack(view.number, position, READY)):
         return None
     if fence is not None:
@@ -207,8 +207,8 @@ def outcome(words: Words, old: View, members: Collection[int]) -> View:
     position, phase = min(_progress(words, slot, old) for slot in old.members)
     reached = READY if phase == NORMS else phase
     fresh = (position, reached) > (old.position, old.reached)
-    dealers = () if reached != READY else old.members if fresh else old.dealers
-    return View(old.number + 1, tuple(sorted(members)), position, reached, dealers)
+    contributors = () if reached != READY else old.members if fresh else old.contributors
+    return View(old.number + 1, tuple(sorted(members)), position, reached, contributors)
 
 
 def publish(words: Words, view: View, size: int) -> None:
@@ -217,7 +217,7 @@ def publish(words: Words, view: View, size: int) -> None:
     words[start], words[start + 1] = view.position, view.reached
     for slot in range(size):
         words[start + 2 + slot] = slot in view.members
-        words[start + 2 + size + slot] = slot in view.dealers
+        words[start + 2 + size + slot] = slot in view.contributors
     words[_FREEZE] = max(words[_FREEZE], view.number)
     if fence is not None:
         fence()

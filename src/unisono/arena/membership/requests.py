@@ -1,27 +1,27 @@
-"""Requests of the supervisor that all ranks obey at the same round: stop here, copy everything for a snapshot.
+"""Requests of the supervisor that all ranks obey at the same round: halt, or copy the state for a snapshot.
 
-The one idea: a request becomes a decision when the first member writes it down *before* it arrives at READY of a round;
-everybody reads it after that meeting, so everybody acts at the same point, however the request came in.
+The one idea: a request becomes a decision when the first member writes it down *before* it arrives at READY of a round.
+All members read the decision after that barrier, so all act at the same point, whenever the request came in.
 
     requests = Requests(words); requests.ask_to_halt()               # the supervisor
-    requests.settle(position, due=False)                             # the first member, before READY
-    if requests.halts_after(position): ...                           # everybody, after COMMIT
+    requests.decide(position, due=False)                             # the first member, before READY
+    if requests.halts_after(position): ...                           # every member, after COMMIT
 
-A *spare* copy is made in the round after the one that decided it, before its READY: until then nobody changes what is
-copied. It is the supervisor's from that READY until it says `written`; meanwhile no other copy is decided.
+The state is copied in the round after the one that decided it, before its READY: until then no rank changes it. From
+that READY on the copy is the supervisor's, until it calls `snapshot_written`. No other copy is decided meanwhile.
 """
 
 from typing import final
 
 from unisono.arena.membership.protocol import REQUESTS, Words
 
-_HALT, _ASKED, _WRITTEN, _HALT_AT, _SPARE_AT, _SEEN = range(REQUESTS, REQUESTS + 6)
+_HALT, _ASKED, _WRITTEN, _HALT_AT, _SNAPSHOT_AT, _SEEN = range(REQUESTS, REQUESTS + 6)
 # The first three are the supervisor's, the others the first member's.
 
 
 @final
 class Requests:
-    """One process's hold on the words."""
+    """One process's access to the words."""
 
     def __init__(self, words: Words) -> None:
         self._words = words
@@ -31,41 +31,41 @@ class Requests:
 
     @property
     def asked_to_halt(self) -> bool:
-        """For those who may end a round before its time."""
+        """For ranks that may end a round early."""
         return bool(self._words[_HALT])
 
-    def ask_for_spare(self) -> None:
-        """Once: asked for again after the next one."""
+    def ask_for_snapshot(self) -> None:
+        """Asks for one snapshot."""
         self._words[_ASKED] += 1
 
-    def settle(self, position: int, *, due: bool, halt: bool | None = None) -> None:
-        """Decides for round `position`; `due`: the recipe wants a spare copy of what the round leaves.
+    def decide(self, position: int, *, due: bool, halt: bool | None = None) -> None:
+        """Decides for round `position`; `due`: the recipe wants a snapshot of the state after this round.
 
-        halt: what machines have agreed on, where there are several: a request that came in since waits for the next.
+        halt: what several machines have agreed on; a request that came in since then waits for the next round.
         """
         words = self._words
         asked_now = words[_HALT] if halt is None else halt
         if asked_now and not words[_HALT_AT]:
             words[_HALT_AT] = position
-        free = words[_WRITTEN] == words[_SPARE_AT] and words[_SPARE_AT] < position
+        free = words[_WRITTEN] == words[_SNAPSHOT_AT] and words[_SNAPSHOT_AT] < position
         asked = words[_ASKED]
         if free and (due or asked != words[_SEEN]):
-            words[_SPARE_AT] = position
+            words[_SNAPSHOT_AT] = position
             words[_SEEN] = asked
 
     def halts_after(self, position: int) -> bool:
         """Whether `position` is the last round."""
         return self._words[_HALT_AT] == position != 0
 
-    def spare_after(self, position: int) -> bool:
-        """Whether what `position` left is to be copied in the round after it."""
-        return self._words[_SPARE_AT] == position != self._words[_WRITTEN]
+    def snapshot_after(self, position: int) -> bool:
+        """Whether the state after round `position` is to be copied in the next round."""
+        return self._words[_SNAPSHOT_AT] == position != self._words[_WRITTEN]
 
     @property
-    def spare_at(self) -> int:
-        """The last round of which a copy was decided; 0 for none."""
-        return self._words[_SPARE_AT]
+    def snapshot_at(self) -> int:
+        """The last round for which a copy was decided; 0 for none."""
+        return self._words[_SNAPSHOT_AT]
 
-    def written(self) -> None:
-        """The supervisor is done with the spare copy: there may be another."""
-        self._words[_WRITTEN] = self._words[_SPARE_AT]
+    def snapshot_written(self) -> None:
+        """The supervisor is done with the copy: another one may be decided."""
+        self._words[_WRITTEN] = self._words[_SNAPSHOT_AT]

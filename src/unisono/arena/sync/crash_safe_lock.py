@@ -1,14 +1,14 @@
-"""CrashSafeLock: rights that one process at a time holds, and that nobody can take into the grave.
+"""CrashSafeLocks: locks between processes that survive the death of their holder.
 
-The one idea: a pen is a byte in a pipe. Whoever reads it holds the pen, and writes it back when done; the kernel sees
-to it that only one reads it. If a holder dies, whoever watches over the ranks puts the byte back, while all others
-stand still and nobody holds a pen.
+The one idea: a lock is a byte in a pipe. The process that reads the byte holds the lock, and writes it back to release
+it; the kernel lets only one process read it. If a holder dies, the supervisor resets all locks while the other ranks
+stand still and hold none.
 
-    pens = CrashSafeLock(2)
-    if pens.take(0): ...; pens.give_back(0)
-    pens.restore()                                # the supervisor, after a death
+    locks = CrashSafeLocks(2)
+    if locks.try_acquire(0): ...; locks.release(0)
+    locks.reset()                                 # the supervisor, after a death
 
-Limits: for ranks that are forked after the pens were made.
+Limits: only for ranks that are forked after the locks were made.
 """
 
 import os
@@ -17,25 +17,25 @@ from typing import final
 
 
 @final
-class CrashSafeLock:
-    """`count` of them, all free."""
+class CrashSafeLocks:
+    """`count` locks, numbered from 0, all free at the start."""
 
     def __init__(self, count: int) -> None:
         self._pipes = [os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC) for _ in range(count)]
-        self.restore()
+        self.reset()
 
-    def take(self, number: int) -> bool:
-        """Whether this process holds it now; never blocks."""
+    def try_acquire(self, number: int) -> bool:
+        """Whether this process holds the lock now; never blocks."""
         try:
             return bool(os.read(self._pipes[number][0], 1))
         except BlockingIOError:
             return False
 
-    def give_back(self, number: int) -> None:
+    def release(self, number: int) -> None:
         os.write(self._pipes[number][1], b".")
 
-    def restore(self) -> None:
-        """All are free again; only while nobody works."""
+    def reset(self) -> None:
+        """Frees all locks; only while no rank holds or takes one."""
         for source, sink in self._pipes:
             with suppress(BlockingIOError):
                 while os.read(source, 16):

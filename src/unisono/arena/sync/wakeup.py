@@ -1,13 +1,13 @@
-"""Wakeup: how ranks that run freely wake each other, where polling would cost the core of somebody who works.
+"""Wakeup: how ranks that run asynchronously wake each other, where polling would take a core from a working rank.
 
-The one idea: whoever finds nothing to do says so in a word of its own and sleeps on a pipe; whoever has something
-for it stores that, looks at the word, and rings only if it is set. So a busy rank is never rung, and a rank that waits
-is woken by the ring itself, which on a crowded machine is sooner than a yield, behind everybody's time slice.
+The one idea: a rank that has nothing to do says so in a word of its own and sleeps on a pipe. A rank that has work for
+it stores the work, looks at that word, and writes to the pipe only if the word is set. So a busy rank is never
+disturbed, and on a crowded machine a sleeping rank is woken sooner than a yield would let it run.
 
-    wakeup = Wakeup(4); wakeup.wait(words, at=0, slot=1, ready=look); wakeup.ring(words, at=0, slot=1)
+    wakeup = Wakeup(4); wakeup.wait(words, at=0, slot=1, ready=look); wakeup.wake(words, at=0, slot=1)
 
-A ring can be missed (the store and the look of both sides may cross), so a sleep lasts milliseconds at most. Limits:
-for ranks that are forked after the bells were made.
+A wake-up can be missed (store and look of both sides may cross), so a sleep lasts milliseconds at most. Limits: only
+for ranks that are forked after the pipes were made.
 """
 
 import os
@@ -43,7 +43,7 @@ class Wakeup:
         self._wakeup = [os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC) for _ in range(size)]
         self._waiters: dict[int, select.poll] = {}
 
-    def ring(self, words: Words, at: int, slot: int) -> None:
+    def wake(self, words: Words, at: int, slot: int) -> None:
         """After storing something for the rank in `slot`, whose word is number `at`."""
         if words[at]:
             with suppress(BlockingIOError):  # it has been rung more often than it can hold

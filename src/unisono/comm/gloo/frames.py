@@ -1,18 +1,18 @@
-"""Frames: how a message of any length is told over a wire that must know every length beforehand.
+"""Frames: the format in which tagged messages travel over gloo, and the inbox that receives them.
+
+`p2p.py` builds on this file: it sends, gives requests to wait for, and exchanges rows. `wire.py` is below it: gloo.
 
 gloo moves arrays in the background, but it ends the process if a message is longer than the array that receives it, it
-cannot say whether one has arrived without waiting for it, and it has neither a probe nor an order among tags. Frames
-make up for it, and need no thread:
+cannot say whether a message has arrived, and it has neither a probe nor an order among tags. Frames add all that
+without a thread:
 - each message starts with a frame of 2 KiB: tag, length, and the data themselves if they are short. Longer data follow
-  on a slot of their own, once the receiver has given them a place;
-- a few receives for frames always lie ready for every source, so short messages leave at once;
-- the last word of a frame is a stamp: to see whether a frame has landed, look at that memory. Likewise the frame of a
-  long message tells its last 8 bytes, and the receiver looks whether they are there. Looking only *hints*; the wire's
-  own wait follows, so a wrong guess costs time, never data.
+  on a slot of their own, once the receiver has given them a buffer;
+- a few receives for frames are always posted for every source, so short messages leave at once;
+- the last word of a frame is a stamp: a frame has landed when its stamp is in memory. Likewise the frame of a long
+  message holds its last 8 bytes, and the receiver looks whether they are there. This is only a *hint*; gloo's own wait
+  follows, so a wrong guess costs time, never data.
 
     box = FrameInbox(wire, source=1); box.look(deadline); box.letters
-
-Sending, requests and the exchange of rows are in `p2p.py`.
 """
 
 from collections import deque

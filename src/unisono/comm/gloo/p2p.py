@@ -1,14 +1,16 @@
-"""TaggedMessages: tagged messages, probe and the exchange of rows over frames (`frames.py`).
+"""TaggedMessages: point-to-point messages of a gloo communicator: send, receive, probe, and the exchange of rows.
 
-Its one idea: nothing works in the background but the wire, so each call takes in what has landed, and a call that must
-wait does so inside the wire, which notices at once if the other side is gone.
+`frames.py` defines how a message is packed and received; this file decides when to send, and what to wait for.
 
-    post = TaggedMessages(wire, timeout_s)
-    post.send(x, dest=1, tag=0, echo=False).wait()
+The one idea: only gloo works in the background. Each call takes in what has landed, and a call that must wait does so
+inside gloo, which notices at once if the other side is gone.
 
-Limits: past 64 short messages that a receiver did not take, sending waits for it; long ones always do. Everybody writes
-to everybody in `exchange`: fine for tens of ranks, not for thousands. Polling `test` or `probe` without pause takes the
-processor from the wire's own threads; both yield when they find nothing.
+    messages = TaggedMessages(wire, timeout_s)
+    messages.send(x, dest=1, tag=0, echo=False).wait()
+
+Limits: after 64 short messages that a receiver did not take, sending waits for it; long messages always wait. In
+`exchange` every rank writes to every other: fine for tens of ranks, not for thousands. Polling `test` or `probe`
+without a pause takes the processor from gloo's threads; both yield when they find nothing.
 """
 
 import os

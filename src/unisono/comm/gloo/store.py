@@ -21,9 +21,9 @@ from weakref import WeakValueDictionary
 from torch.distributed import PrefixStore, Store  # type: ignore[attr-defined]  # public all the same
 from torch.distributed.rendezvous import rendezvous
 
-from unisono.comm.topology.addresses import address_of, is_loopback, is_own, no_answer, own_addresses, resolve
+from unisono.comm.topology.addresses import address_of, connect_error, is_loopback, is_own, own_addresses, resolve
 from unisono.comm.topology.authentication import Refused, Secret
-from unisono.comm.topology.rendezvous import RanksMissing, RendezvousOptions, meet_ranks
+from unisono.comm.topology.rendezvous import RanksMissing, RendezvousOptions, exchange_addresses
 from unisono.comm.topology.store_client import StoreClient, Unreachable
 from unisono.comm.topology.store_server import StoreServer
 from unisono.errors import UserError
@@ -168,7 +168,7 @@ def open_store(rank: int, size: int, address: str | None, join: RendezvousOption
     except (RuntimeError, ValueError) as error:
         raise _no_store(rank, address or join.at, join, str(error)) from error
     own = prefixed(f"unisono/{number}", store)
-    return own, meet_ranks(own, rank, size, join, store.refusals if isinstance(store, SecretStore) else ())
+    return own, exchange_addresses(own, rank, size, join, store.refusals if isinstance(store, SecretStore) else ())
 
 
 def serve_store(addresses: Sequence[str], port: int, secret: Secret, who: str) -> SecretStore:
@@ -232,7 +232,7 @@ def _torchs_store(rank: int, size: int, join: RendezvousOptions) -> Store:
     the terminal with its own stack traces, and it tries for twice the time that it was given."""
     if rank and join.at:
         host, port = _split(join.at)
-        if reason := no_answer(host, port, join.timeout_s):
+        if reason := connect_error(host, port, join.timeout_s):
             raise _no_store(rank, join.at, join, f"{reason}, for {join.timeout_s:g} s")
     found: Store = next(rendezvous("env://", rank, size, timeout=timedelta(seconds=join.timeout_s)))[0]
     return found

@@ -7,7 +7,7 @@ one to listen on; host names, which often resolve to 127.0.0.1 or not at all, ar
 
 Where no main node was named, as under MPI, the addresses of one machine are tried from the others (`route_to`).
 Before a library connects, which would have its own words for it in the user's terminal, a port is knocked at
-(`no_answer`).
+(`connect_error`).
 
 Limits: IPv4 first, IPv6 where there is nothing else. `own_address` sends no packet: a way may exist and still lead
 nowhere.
@@ -97,7 +97,7 @@ def route_to(addresses: Sequence[str], port: int) -> str:
     return ""
 
 
-def no_answer(host: str, port: int, timeout_s: float) -> str:
+def connect_error(host: str, port: int, timeout_s: float) -> str:
     """Why nobody listened there within that time; empty, at once, if somebody does. Nothing is sent."""
     deadline = time.monotonic() + timeout_s
     while True:

@@ -23,12 +23,11 @@ from unisono.arena.memory.fd_passing import NAME_BYTES, DescriptorOffer, take
 from unisono.arena.memory.segment import Segment
 from unisono.arena.reducer import ArenaReducer
 from unisono.comm.base import Communicator
-from unisono.comm.broadcast_object import broadcast_from_first
+from unisono.comm.broadcast_object import broadcast_object, gather_objects
 from unisono.comm.collective_check import reduced_code
 from unisono.errors import CommError
 from unisono.resources import usable_cores
 
-_WORD_BYTES = 64
 _MOST_CORES = 8192
 
 
@@ -48,21 +47,15 @@ def node_colour(comm: Communicator) -> int:
 
 def host_names(comm: Communicator) -> list[str]:
     """Where each rank runs. Called by every rank of `comm`."""
-    return gather_words(comm, socket.gethostname())
+    return gather_objects(comm, socket.gethostname())
 
 
-def cores_together(comm: Communicator, ranks: Sequence[int]) -> int:
+def shared_cores(comm: Communicator, ranks: Sequence[int]) -> int:
     """Cores that these ranks, all of one node, may run on: mpirun binds each to its own. Called by every rank."""
     mine = np.zeros(_MOST_CORES, np.bool_)
     mine[[core for core in os.sched_getaffinity(0) if core < _MOST_CORES]] = True
     rows = comm.all_gather(np.packbits(mine))  # (rank, bytes)
     return int(np.unpackbits(np.bitwise_or.reduce(rows[list(ranks)])).sum())
-
-
-def gather_words(comm: Communicator, word: str) -> list[str]:
-    """A short word of each rank. Called by every rank of `comm`."""
-    words = comm.all_gather(np.frombuffer(word.encode()[:_WORD_BYTES].ljust(_WORD_BYTES, b"\0"), np.uint8).copy())
-    return [row.tobytes().rstrip(b"\0").decode(errors="replace") for row in words]
 
 
 def share_segment(comm: Communicator, members: list[int], nbytes: int) -> Segment:
@@ -120,7 +113,7 @@ class NodeGroup:
         return share_segment(self.comm, list(range(self.size)), nbytes)
 
     def run_on_first(self, work: Callable[[], None]) -> None:
-        broadcast_from_first(self.comm, work)
+        broadcast_object(self.comm, work)
 
 
 def make_reducer(comm: Communicator, length: int, dtype: np.dtype) -> ArenaReducer:

@@ -1,11 +1,12 @@
-"""PeerWatch: whether the other ranks of this node still live, for ranks that no process of ours watches over.
+"""PeerWatch: tells a rank which other ranks of its node have ended, where no supervisor does.
 
-The one idea: a pidfd tells of the end of any process, not of children alone, and never takes a stranger for it. So a
-rank that waits for another one learns in a moment that it waits in vain, instead of when its time is up.
+The one idea: a pidfd reports the end of any process, not only of children, and never confuses it with a new process of
+the same number. So a rank that waits for another one learns at once that it waits in vain, not only at the time-out.
 
-    with closing(PeerWatch(comm)) as peer_watch: peer_watch.gone()  # made by every rank of comm; [2]: rank 2 has ended
+    with closing(PeerWatch(comm)) as peer_watch:     # made by every rank of comm
+        peer_watch.exited()                          # [2]: rank 2 has ended
 
-Limits: ranks on other nodes, and in other name spaces of process numbers (a container for each rank), are not seen.
+Limits: it does not see ranks on other nodes, or in other PID name spaces (a container for each rank).
 """
 
 import os
@@ -39,13 +40,13 @@ class PeerWatch:
                 self._ranks[fd] = rank
                 self._poller.register(fd, select.POLLIN)
 
-    def gone(self) -> list[int]:
+    def exited(self) -> list[int]:
         """The ranks whose process has ended."""
         self._gone.update(self._ranks[fd] for fd, _ in self._poller.poll(0))
         return sorted(self._gone)
 
     def sees(self, rank: int) -> bool:
-        """Whether this rank would know of that one's end."""
+        """Whether this rank would notice the end of `rank`."""
         return rank in self._ranks.values() or rank in self._gone
 
     def close(self) -> None:

@@ -3,7 +3,7 @@
 The one idea: each rank writes a card into a store that all reach, and reads those of the others; who is missing when
 time is up is named to everybody who came, instead of a silence of half an hour.
 
-    addresses = meet_ranks(store, rank, size, RendezvousOptions(main="10.0.0.1"))
+    addresses = exchange_addresses(store, rank, size, RendezvousOptions(main="10.0.0.1"))
 
 Only machines that know the secret reach our own store; a card is checked all the same, for torchrun's store is open.
 
@@ -100,7 +100,7 @@ class RanksMissing(CommTimeout):
     exit_code = 2
 
 
-def meet_ranks(
+def exchange_addresses(
     store: RendezvousStore, rank: int, size: int, join: RendezvousOptions, refusals: Sequence[str] = ()
 ) -> str:
     """This rank's address for the others; returns when all have come. refusals: grows; said if somebody is missing."""

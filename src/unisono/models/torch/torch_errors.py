@@ -1,4 +1,4 @@
-"""What torch's errors mean: the one place where its texts are read. gloo's are in `comm/gloo_errors.py`.
+"""What torch's errors mean: the one place where its texts are read. gloo's are in `comm/gloo/errors.py`.
 
 >>> is_single_sample_batchnorm(ValueError("Expected more than 1 value per channel when training"))
 True

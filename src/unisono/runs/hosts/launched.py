@@ -16,8 +16,8 @@ from typing import Any, final
 import numpy as np
 
 from unisono.comm.base import DEFAULT_TIMEOUT_S, Communicator
-from unisono.comm.broadcast_object import broadcast_from_first, gather_objects
-from unisono.comm.topology.node import cores_together, node_colour
+from unisono.comm.broadcast_object import broadcast_object, gather_objects
+from unisono.comm.topology.node import node_colour, shared_cores
 from unisono.comm.topology.rendezvous import RendezvousOptions
 from unisono.data.shared_copy import load_once
 from unisono.errors import CommError, NodeLost, OtherFailed, RankLost, UnisonoError, UserError
@@ -70,7 +70,7 @@ class LaunchedHost(Host):
 
     def from_first(self, find: Callable[[], Value]) -> Value:
         try:
-            value: Value = broadcast_from_first(self._comm, find)
+            value: Value = broadcast_object(self._comm, find)
         except UnisonoError as error:
             error.shown |= self._comm.rank > 0 and not isinstance(error, CommError)  # rank 0 says it
             raise
@@ -89,7 +89,7 @@ class LaunchedHost(Host):
             first = nodes.index(nodes[comm.rank]) == comm.rank
             check_same_data(self._facts, gather_objects(comm, job.all_data_sha256 if first else ""), "rank")
         neighbours = [rank for rank, node in enumerate(nodes) if node == nodes[comm.rank]]
-        count_together(cores_together(comm, neighbours))
+        count_together(shared_cores(comm, neighbours))
         return job
 
     def restore(self, position: int, snapshot: Snapshot | None) -> None:

@@ -44,7 +44,7 @@ from typing import Any, final
 import numpy as np
 
 from unisono.arena.memory.layout import Sections
-from unisono.comm.broadcast_object import broadcast_from_first
+from unisono.comm.broadcast_object import broadcast_object
 from unisono.comm.collective_check import lost_rank_error
 from unisono.comm.topology.node import share_segment
 from unisono.errors import AskedToEnd, UserError
@@ -144,14 +144,14 @@ class LoopCheckpoint(LoopCallbacks):
         position = self._sharing.steps
         if self._requests.halts_after(position):
             self._leave(position)
-        if self._requests.spare_after(position):
+        if self._requests.snapshot_after(position):
             try:
                 self._moment = self._now(position)
             except UserError as error:  # no reason to end a training that goes well
                 self._moment = str(error)
 
     def open(self, position: int) -> None:
-        if self._requests.spare_after(position - 1):
+        if self._requests.snapshot_after(position - 1):
             self._sharing.owner.copy_chunk(position - 1)
 
     def settle(self, batch: Batch) -> None:
@@ -161,13 +161,13 @@ class LoopCheckpoint(LoopCallbacks):
         due = every.due(number) or (batch.last and every.due_after(batch.epoch + 1))
         if every.seconds and time.monotonic() - self._saved > every.seconds:
             due, self._saved = True, time.monotonic()
-        self._requests.settle(batch.position, due=due)
+        self._requests.decide(batch.position, due=due)
 
     def ready(self, position: int) -> None:
         """The copy is complete; told again by the next first member if the one before died meanwhile."""
         self._progress.count()
-        spare = self._requests.spare_at
-        if self._sharing.member.first and self._told != spare < position and self._requests.spare_after(spare):
+        spare = self._requests.snapshot_at
+        if self._sharing.member.first and self._told != spare < position and self._requests.snapshot_after(spare):
             assert self._sharing.shared.spare is not None
             self._told = spare
             if isinstance(self._moment, str):
@@ -278,7 +278,7 @@ class LoopCheckpoint(LoopCallbacks):
             self._tell(found)
 
     def _tell(self, found: Answer) -> None:
-        self._requests.written()
+        self._requests.snapshot_written()
         if found.path is None:
             warnings.warn(f"a snapshot could not be written: {found.cause}", stacklevel=2)
 
@@ -290,7 +290,7 @@ class LoopCheckpoint(LoopCallbacks):
     def _ask(self) -> None:
         """In a handler of signals."""
         sharing = self._sharing
-        if sharing.peer_watch is not None and (gone := sharing.peer_watch.gone()):
+        if sharing.peer_watch is not None and (gone := sharing.peer_watch.exited()):
             raise lost_rank_error(sharing.member.slot, "the loop", gone)
         self._requests.ask_to_halt()
 
@@ -344,7 +344,7 @@ def keep(world: World, folder: str | Path, *, every: str = "", copies: int = 2, 
         put_back(sharing, snapshot)
         return {"path": str(snapshot.path), **snapshot.facts}
 
-    begun = broadcast_from_first(comm, look)
+    begun = broadcast_object(comm, look)
     sharing.vectors.enter()  # the module's buffers are the committed ones again
     if habits.every:
         sharing.shared.spare = _spare(world, sharing)

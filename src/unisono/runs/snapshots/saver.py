@@ -79,7 +79,7 @@ class Saver:
         every_s = self._job.snapshots.seconds
         if self._folder is not None and every_s and time.monotonic() - self._asked > every_s:
             self._asked = time.monotonic()
-            self._kept.requests.ask_for_spare()
+            self._kept.requests.ask_for_snapshot()
 
     def save_spare(self, position: int) -> None:
         """The spare copy is that of what round `position` left; may be told twice."""
@@ -184,7 +184,7 @@ class Saver:
         return bool(self._ended)
 
     def _tell(self, position: int, path: str | None, cause: str = "") -> None:
-        self._kept.requests.written()
+        self._kept.requests.snapshot_written()
         self._on_event(SnapshotFailed(position, cause) if path is None else SnapshotWritten(position, path, cause))
 
     def _wait(self, most_s: float) -> None:

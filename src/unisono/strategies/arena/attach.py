@@ -16,9 +16,9 @@ import numpy as np
 from unisono.arena.arena import Arena
 from unisono.arena.membership.member import Member
 from unisono.comm.base import Communicator
-from unisono.comm.broadcast_object import broadcast_from_first
+from unisono.comm.broadcast_object import broadcast_object, gather_objects
 from unisono.comm.checked import CheckedCommunicator
-from unisono.comm.topology.node import NodeGroup, gather_words, host_names, node_colour
+from unisono.comm.topology.node import NodeGroup, host_names, node_colour
 from unisono.models.base import Model
 from unisono.optim.options import OptimizerOptions
 from unisono.strategies.arena.state import ArenaExtent, ArenaState, PersistentArrays, plan_shared
@@ -70,7 +70,7 @@ def join_arena(
     machine_layout = MachineLayout.of(colours, comm.rank, extent.shards, rounded=start.wire is not None)
     if machine_layout.count == 1:
         return AttachedArena(*_join(comm, model, options, extent, rng, start), ONE_MACHINE)
-    hosts, addresses = tuple(host_names(comm)), gather_words(comm, comm.address)
+    hosts, addresses = tuple(host_names(comm)), gather_objects(comm, comm.address)
     leading = comm.rank == machine_layout.ranks[0]
     exchangers = comm.split(0 if leading else 1)
     if isinstance(exchangers, CheckedCommunicator) and exchangers.transport == "gloo":
@@ -116,12 +116,12 @@ def _join(
     if (gone := start.gone) is not None:
         # Whoever has said failure notice does not come either, though under MPI its process may stay until all have
         # ended.
-        member.watch(lambda: sorted({*gone(), *shared.failure_notices.slots}))
+        member.detect_exits(lambda: sorted({*gone(), *shared.failure_notices.slots}))
     return shared, member
 
 
 def _spread(exchangers: Communicator, start: ArenaStart, lasting: PersistentArrays) -> None:
     """What the first node puts back, on all of them."""
-    broadcast_from_first(exchangers, lambda: start.put_back(lasting) if start.put_back is not None else None)
+    broadcast_object(exchangers, lambda: start.put_back(lasting) if start.put_back is not None else None)
     for array in lasting.arrays:
         exchangers.broadcast(array)

@@ -171,13 +171,13 @@ class Sync(Strategy):
 
     def _copy_spare(self) -> None:
         """First of all in a round: copies what the round before left, if a snapshot of it is wanted."""
-        if self._shared.requests.spare_after(self._round.done):
+        if self._shared.requests.snapshot_after(self._round.done):
             self.check_reproducible()
             self._owner.copy_chunk(self._round.done)
 
     def _report_spare(self, position: int) -> None:
         """After READY: everybody has copied."""
-        if self._member.first and self._told != (spare := self._shared.requests.spare_at) < position:
+        if self._member.first and self._told != (spare := self._shared.requests.snapshot_at) < position:
             self._on_spare(spare)
             self._told = spare
 
@@ -196,7 +196,7 @@ class Sync(Strategy):
             return
         due = due and self._shared.spare is not None
         if self._shared.mailbox is None:
-            self._shared.requests.settle(position, due=due)
+            self._shared.requests.decide(position, due=due)
         else:  # the exchanger settles when it has heard what other machines were asked
             self._shared.mailbox.order(position, kind, number, due=due)
 
@@ -226,7 +226,7 @@ class Sync(Strategy):
         self._report_spare(position)
         self._hear_from_away(position)
         begun = time.perf_counter()
-        makers = self._round.makers(position)
+        makers = self._round.contributors(position)
         found = self._found = StepResult.of(shared.sums[:live])
         spent = self._counts.spent
         waited_s = spent["wait_s"]

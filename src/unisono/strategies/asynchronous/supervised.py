@@ -10,7 +10,7 @@ from typing import Any, final
 
 from unisono.arena.membership.member import Member
 from unisono.arena.membership.protocol import View
-from unisono.arena.sync.crash_safe_lock import CrashSafeLock
+from unisono.arena.sync.crash_safe_lock import CrashSafeLocks
 from unisono.arena.sync.wakeup import Wakeup
 from unisono.models.base import Model
 from unisono.strategies.arena.state import ArenaState
@@ -49,7 +49,7 @@ class AsyncHooks(SupervisedHooks):
         async_buffers = self.setup.async_buffers
         with (
             closing(Wakeup(self._ranks)) as async_buffers.wakeup,
-            closing(CrashSafeLock(self.setup.terms.masters)) as async_buffers.crash_safe_locks,
+            closing(CrashSafeLocks(self.setup.terms.masters)) as async_buffers.crash_safe_locks,
         ):
             yield
         async_buffers.wakeup = async_buffers.crash_safe_locks = None
@@ -60,7 +60,7 @@ class AsyncHooks(SupervisedHooks):
     def restore(self, view: View) -> None:
         """Takes back the pens of a dead rank; whoever goes on with its work takes back what it had begun."""
         if self.setup.async_buffers.crash_safe_locks is not None:
-            self.setup.async_buffers.crash_safe_locks.restore()
+            self.setup.async_buffers.crash_safe_locks.reset()
 
     def whole(self, position: int, epoch: int, step: int) -> int:
         under_way = position + step  # this round, or the one after a closing round

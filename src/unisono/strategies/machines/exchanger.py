@@ -84,7 +84,7 @@ class Exchanger:
             self._mailbox.fail(diverged=isinstance(error, Diverged))
             raise
         # Not as the request stands now: asked in between, this machine would halt a round before the others.
-        self._shared.requests.settle(position, due=due, halt=self._halt)
+        self._shared.requests.decide(position, due=due, halt=self._halt)
         self._mailbox.answer(position)
 
     def _failure_notice(self) -> FailureNotice | None:

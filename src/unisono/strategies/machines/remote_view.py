@@ -46,7 +46,7 @@ class RemoteView:
         """Returns when what round `position` needs is on the mailbox. `NodeLost`, or `Diverged`, if it will never
         be."""
         if self.exchanger is not None:
-            self.exchanger.serve(position, round.makers(position))
+            self.exchanger.serve(position, round.contributors(position))
             return
         exchanger = 0  # of the ranks of a machine, the first one talks to the others
         round.wait(lambda: mailbox.answered(position) or mailbox.failed, "an exchange with other machines", [exchanger])

@@ -20,7 +20,7 @@ from unisono import aligned
 from unisono.arena.reduction_tree import combine
 from unisono.comm.allreduce import all_reduce
 from unisono.comm.base import Communicator
-from unisono.comm.broadcast_object import broadcast_from_first
+from unisono.comm.broadcast_object import broadcast_object
 from unisono.data.loader import Group
 from unisono.data.shards import shards_of_rank
 from unisono.models.base import Model
@@ -86,7 +86,7 @@ class Replica(SnapshotMessageStrategy):
     def go_on(self, start: ArenaStart) -> None:
         """Instead of from the beginning; `start.position` is above 0. Called by every rank."""
         lasting = self._own.lasting
-        broadcast_from_first(self._comm, lambda: start.put_back(lasting) if start.put_back is not None else None)
+        broadcast_object(self._comm, lambda: start.put_back(lasting) if start.put_back is not None else None)
         for array in lasting.arrays:
             self._comm.broadcast(array)
         self._position, self._resumed = start.position, True

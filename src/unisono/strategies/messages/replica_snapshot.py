@@ -40,8 +40,8 @@ class ReplicaSnapshot:
         """Round `position` is done. due: a snapshot of it is wanted; halt: some rank was asked to halt, as all know."""
         if halt:
             self.requests.ask_to_halt()
-        self.requests.settle(position, due=due)
-        if self._on_spare is not None and self.requests.spare_after(position):
+        self.requests.decide(position, due=due)
+        if self._on_spare is not None and self.requests.snapshot_after(position):
             self._copy()
             self._on_spare(position)
 

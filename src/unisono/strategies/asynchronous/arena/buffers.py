@@ -28,7 +28,7 @@ import numpy as np
 from unisono.arena.memory.fence import fence
 from unisono.arena.memory.layout import Sections
 from unisono.arena.memory.segment import Segment
-from unisono.arena.sync.crash_safe_lock import CrashSafeLock
+from unisono.arena.sync.crash_safe_lock import CrashSafeLocks
 from unisono.arena.sync.waiting import wait_until
 from unisono.arena.sync.wakeup import NONE, PollLimits, Wakeup
 from unisono.strategies.arena.state import Shaped, padded
@@ -103,7 +103,7 @@ class AsyncBuffers:
         self.size, self.masters = size, masters
         self.wakeup: Wakeup | None = None
         """To wake who sleeps; without them nobody does, except for naps."""
-        self.crash_safe_locks: CrashSafeLock | None = None
+        self.crash_safe_locks: CrashSafeLocks | None = None
         """One for each part (with part 0 goes the log), if workers lend the masters a hand."""
         self.words = sections.words(segment, "words")
         self.log, self.found, self.counts = (sections.array(segment, name) for name in ("log", "found", "counts"))
@@ -117,7 +117,7 @@ class AsyncBuffers:
     def ring(self, slot: int) -> None:
         """There is something for the rank in `slot`."""
         if self.wakeup is not None:
-            self.wakeup.ring(self.words, self.worker(slot) + ASLEEP, slot)
+            self.wakeup.wake(self.words, self.worker(slot) + ASLEEP, slot)
 
     def wait(self, slot: int, ready: Callable[[], bool], looks: PollLimits = NONE) -> None:
         """The rank in `slot` has nothing to do until `ready()`; may return before. Looks so often first."""

@@ -159,14 +159,14 @@ class AsyncArena(Strategy):
     def _holding(self, number: int) -> Iterator[None]:
         """The pen of a part, as soon as nobody else has it."""
         crash_safe_locks = self._async_buffers.crash_safe_locks
-        while self._lends and crash_safe_locks is not None and not crash_safe_locks.take(number):
+        while self._lends and crash_safe_locks is not None and not crash_safe_locks.try_acquire(number):
             self._member.check_membership()
             self._linger()
         try:
             yield
         finally:
             if self._lends and crash_safe_locks is not None:
-                crash_safe_locks.give_back(number)
+                crash_safe_locks.release(number)
 
     def _linger(self) -> None:
         """For somebody else, who is in the middle of something. Nobody stands still with a pen in hand: it would be put
@@ -193,9 +193,9 @@ class AsyncArena(Strategy):
         crash_safe_locks, moved = self._async_buffers.crash_safe_locks, False
         assert crash_safe_locks is not None
         for number, part in enumerate(self._all):
-            while (part.behind or (number == 0 and self._arena_sequencer.due(self.rank))) and crash_safe_locks.take(
-                number
-            ):
+            while (
+                part.behind or (number == 0 and self._arena_sequencer.due(self.rank))
+            ) and crash_safe_locks.try_acquire(number):
                 try:
                     part.sync()
                     if number == 0:
@@ -204,7 +204,7 @@ class AsyncArena(Strategy):
                     while part.turn():
                         moved = True
                 finally:
-                    crash_safe_locks.give_back(number)
+                    crash_safe_locks.release(number)
         return moved
 
     def _busy(self) -> tuple[float, float, float]:

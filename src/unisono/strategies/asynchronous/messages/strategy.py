@@ -18,7 +18,7 @@ from typing import Any, final
 import numpy as np
 
 from unisono.comm.base import Communicator
-from unisono.comm.broadcast_object import broadcast_from_first
+from unisono.comm.broadcast_object import broadcast_object
 from unisono.models.base import Model
 from unisono.optim.options import OptimizerOptions
 from unisono.strategies.arena.attach import ArenaStart
@@ -76,7 +76,7 @@ class AsyncMessages(SnapshotMessageStrategy):
     def go_on(self, start: ArenaStart) -> None:
         """Instead of from the beginning, with what `start` puts back on the first rank. Called by every rank."""
         lasting = self._own.lasting
-        broadcast_from_first(self._comm, lambda: start.put_back(lasting) if start.put_back is not None else None)
+        broadcast_object(self._comm, lambda: start.put_back(lasting) if start.put_back is not None else None)
         for array in (self.params, lasting.buffers, lasting.steps, lasting.scores):
             self._comm.broadcast(array)
         if self._master is not None:
@@ -132,7 +132,7 @@ class AsyncMessages(SnapshotMessageStrategy):
         if asked:
             self._bring_together()
             self._own.requests.ask_to_halt()
-            self._own.requests.settle(position, due=False)
+            self._own.requests.decide(position, due=False)
         return StepResult(loss_sum, correct)
 
     def check_reproducible(self) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from unisono.comm.gloo_errors import GlooFailure, read_gloo_error
+from unisono.comm.gloo.errors import GlooFailure, read_gloo_error
 
 PLACE = "[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:534] "
 

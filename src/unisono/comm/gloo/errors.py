@@ -1,12 +1,12 @@
-"""What gloo's errors mean: the one place where its texts are read.
+"""What gloo's errors mean: the one place that reads their texts.
 
 >>> read_gloo_error(RuntimeError("[tcp/pair.cc:534] Connection closed by peer [10.0.0.2]:41234"))
 GlooFailure(reason='10.0.0.2 is gone', address='10.0.0.2', timed_out=False)
 
-The one idea: gloo raises RuntimeErrors that differ in their text alone, so the text is translated once, here, into
-facts; everybody else asks the facts.
+The one idea: gloo raises RuntimeErrors that differ in their text alone. This file turns the text into facts; all other
+code asks the facts.
 
-Limits: as gloo words it in the versions of torch that pyproject.toml allows; what is not known keeps gloo's own words.
+Limits: it knows the texts of the versions of torch that pyproject.toml allows; unknown texts are passed on unchanged.
 """
 
 import re
@@ -21,19 +21,19 @@ _ENDS = {
     "No route to host": "cannot be reached any more",
     "Network is unreachable": "cannot be reached any more",
 }
-"""What it says of a connection that ended -> what became of the other side."""
+"""Text of gloo about a connection that ended -> what happened to the other side."""
 _PEER = re.compile(r"\[([0-9a-fA-F.:]+)\]:\d+")
 
 
 @final
 @dataclass(frozen=True)
 class GlooFailure:
-    """What an error of gloo says."""
+    """The facts of an error of gloo."""
 
     reason: str
-    """In words."""
+    """For people."""
     address: str = ""
-    """Of the other side, if it names one."""
+    """Of the other side, if the text names it."""
     timed_out: bool = False
 
 
