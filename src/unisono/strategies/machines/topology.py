@@ -25,7 +25,7 @@ The bits do not depend on the way: whoever adds follows the same tree.
 
 What machines are called in messages, and which of them has an address.
 
->>> str(NodeName(0, "n1", "10.0.0.1", (0, 1)))
+>>> str(MachineName(0, "n1", "10.0.0.1", (0, 1)))
 'node 0 (n1, 10.0.0.1, ranks 0, 1)'
 
 Limits: machines that share an address cannot be told apart.
@@ -112,7 +112,7 @@ def at_once(sums: Sequence[int]) -> bool:
 
 @final
 @dataclass(frozen=True)
-class NodeName:
+class MachineName:
     """A machine; without ranks, if they are beside the point."""
 
     node: int

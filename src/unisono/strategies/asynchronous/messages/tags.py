@@ -7,12 +7,12 @@ parameters (ANSWER), the sequencer also with batches to compute (HAND: how many,
 network's buffers travel with the clerk's part (BUFFERS). Between epochs an optimizer's state goes from the masters to
 the sequencer, and back when a run is resumed (STATE).
 
-    comm.send(head(batch=7, samples=16, loss_sum=1.5, correct=3.0), CLERK, HEAD)
+    comm.send(head(batch=7, samples=16, loss_sum=1.5, correct=3.0), SEQUENCER, HEAD)
 """
 
 import numpy as np
 
-CLERK = 0
+SEQUENCER = 0
 HEAD, PART, ORDER, ANSWER, HAND, BUFFERS, STATE = range(101, 108)
 AHEAD = 2
 """Batches that a worker has in hand: the one that it computes, and the next, which it loads while it waits."""
