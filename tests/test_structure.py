@@ -523,7 +523,9 @@ def test_telling_strategies_apart_is_seen(line, told):
 
 def test_the_supervisor_names_no_strategy():
     """Nor does it import one."""
-    supervisor = re.compile(r"strategies\.(arena\.(sync|spec)|local|asynchronous|messages|external\.(spec|ddp|accelerate)|spec|registry)\b")
+    supervisor = re.compile(
+        r"strategies\.(arena\.(sync|spec)|external\.(spec|ddp|accelerate)|local|asynchronous|messages|spec|registry)\b"
+    )
     for path in (SOURCE / "launch").rglob("*.py"):
         assert not supervisor.search(path.read_text()), path
         constants = {node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)}

@@ -2,7 +2,7 @@
 
     joined = join_arena(comm, model, options, extent, rng)              # called by every rank of comm
 
-On several machines there is an arena on each; the first rank of each is its exchanger (`nodes/courier.py`).
+On several machines there is an arena on each; the first rank of each is its exchanger (`machines/exchanger.py`).
 """
 
 from collections.abc import Callable

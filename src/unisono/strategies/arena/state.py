@@ -17,7 +17,7 @@ Who may touch what and when:
 - exchange words and tables: see `shard_exchange.py`; replica states and their labels: see
 `strategies/local/replica_state.py`;
 - failure notices: see `strategies/failure_notice.py`; agreement: see `loop/consistency.py`; what comes from other
-machines: see `nodes/desk.py`;
+machines: see `machines/mailbox.py`;
 - spare: see `arena/membership/requests.py`.
 """
 

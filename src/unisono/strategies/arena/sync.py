@@ -12,7 +12,7 @@ Any round can be done again by other members (`arena/membership/protocol.py` tel
 are kept, whoever made them, and an update that was begun has been taken back. Who may touch what and when: `state.py`.
 
 Several machines have an arena each. After READY one process of each, its exchanger, exchanges sums with the others
-(`nodes/courier.py`); then each machine does the whole update on its own copy, with the same bits.
+(`machines/exchanger.py`); then each machine does the whole update on its own copy, with the same bits.
 """
 
 import time

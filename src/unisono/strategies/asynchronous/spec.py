@@ -60,7 +60,7 @@ class AsyncSpec(StrategySpec):
         return recipe.strategy.masters
 
     def extent(self, job: JobView, *, undo: bool = False, spare: bool = False) -> ArenaExtent:
-        """Gradients have memory of their own, see `asynchronous/boxes.py`."""
+        """Gradients have memory of their own, see `asynchronous/arena/buffers.py`."""
         return ArenaExtent(
             job.recipe.ranks.count, 1, (1,), job.updates, job.recipe.learning.epochs, job.blocks, False, spare
         )

@@ -5,7 +5,7 @@ does it beside its work (under mpirun or torchrun), or a process of its own that
 supervisors).
 
     exchanger = Exchanger(shared, comm, names)  # comm: a rank for each machine, in the order of the machine layout
-    exchanger.serve(position, makers)                   # after READY of the round; then desk.answer(position)
+    exchanger.serve(position, makers)                   # after READY of the round; then mailbox.answer(position)
 
 A step takes one message to each other machine, or two (`topology.py`); losses, buffers and requests to end travel with
 them. With a `wire` the sums are rounded to that type on their way, also those of this machine, so that all machines

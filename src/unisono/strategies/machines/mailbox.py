@@ -10,7 +10,7 @@ twice.
     member.wait(lambda: mailbox.answered(position) or mailbox.failed)       # everybody, after READY
     mailbox.answer(position)                             # the exchanger
 
-Who may touch what: orders as gradients; all other arrays are the courier's from READY until it answers.
+Who may touch what: orders as gradients; all other arrays are the exchanger's from READY until it answers.
 """
 
 from collections.abc import Callable, Sequence

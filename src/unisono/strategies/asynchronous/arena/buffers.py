@@ -40,7 +40,7 @@ _LINE = 16  # words: 128 bytes apart, for processors fetch pairs of 64-byte line
 _EPOCH_BITS = 32
 
 ORDERED, DONE, KEEPING, SUMMED, FREED = range(5)
-"""Of the clerk's line: entries of the log; whether there will be more (`WHOLE`, `HALTED`); the batch (from 1) whose
+"""Of the sequencer's line: entries of the log; whether there will be more (`WHOLE`, `HALTED`); the batch (from 1) whose
 sums it writes down, before the log says so; the epoch whose sums there are; whether a recorded order was given up."""
 WHOLE, HALTED = 1, 2
 """Why there will be no more entries: all batches of the epoch are in the log, or the run was asked to end."""
@@ -131,7 +131,7 @@ class AsyncBuffers:
         return (1 + slot) * _LINE
 
     def hand(self, slot: int) -> int:
-        """Where the clerk's words for a worker start."""
+        """Where the sequencer's words for a worker start."""
         return (1 + self.size + slot) * _LINE
 
     def part(self, number: int) -> int:

@@ -120,7 +120,7 @@ class AsyncArena(Strategy):
         serving, computing = roles(member.view.members, self._terms.masters)
         self._serves = [part for n, part in enumerate(self._all) if serving[n % len(serving)] == self.rank]
         self._computes, self._decides = self.rank in computing, serving[0] == self.rank
-        # A recorded order may be given up in the middle of an epoch, which is one clerk's to decide.
+        # A recorded order may be given up in the middle of an epoch, which is one sequencer's to decide.
         cores, lent = usable_cores(), self._async_buffers.crash_safe_locks is not None and self._terms.planned is None
         self._lends = lent and len(computing) <= LENT * cores
         if self._computes:  # before anything that waits: others may wait to learn where this worker is

@@ -1,6 +1,6 @@
 """MessageMaster: owns a stretch of the parameters, receives gradients for it, and answers with what it has become.
 
-The one idea: masters do what the clerk's entries say, in their order. What a master sends a worker is a copy of its
+The one idea: masters do what the sequencer's entries say, in their order. What a master sends a worker is a copy of its
 stretch; it keeps it, for that is what the worker's next gradient is computed on.
 
     master = MessageMaster(comm, model, terms, options, params, buffers); master.follow(epoch, pushes)
@@ -40,7 +40,7 @@ class MessageMaster:
         self._comm, self._params, self._group, self._parts = comm, params[low:high], terms.group, terms.parts
         names = make(options).state_names
         self.whole = [np.zeros_like(params) for _ in names] if comm.rank == tags.SEQUENCER else []
-        """The clerk's: the optimizer's vectors in full, of which the other masters' parts are as of `gather`."""
+        """The sequencer's: the optimizer's vectors in full, of which the other masters' parts are as of `gather`."""
         state = [vector[low:high] for vector in self.whole] or [np.zeros(high - low, np.float32) for _ in names]
         self._state = state
         collected = np.zeros(high - low, np.float32) if terms.rule.collects else None
