@@ -28,8 +28,8 @@ from unisono.strategies.asynchronous.batch_assignment import BatchAssignment
 from unisono.strategies.asynchronous.gradient_shape import GradientShape
 from unisono.strategies.asynchronous.push_update import Places, PushUpdate, numbers_of
 from unisono.strategies.asynchronous.sequencer import Sequencer
+from unisono.strategies.asynchronous.spec import async_options_of
 from unisono.strategies.base import NotFinite
-from unisono.strategies.specs.asynchronous import terms_of
 from unisono.training.job import Job
 
 
@@ -66,7 +66,7 @@ def train_in_turn(job: Job) -> Found:
 
 def _train(job: Job, model: Model) -> tuple[np.ndarray, float]:
     """The parameters at the end, and the mean staleness."""
-    recipe, terms, pushes = job.recipe, terms_of(job, model), job.updates
+    recipe, terms, pushes = job.recipe, async_options_of(job, model), job.updates
     params = np.zeros(padded(model.layout.length), np.float32)
     model.init(params[: model.layout.length], np.zeros(0, np.float32), generator(recipe.learning.seed, "init"))
     ranks = range(recipe.strategy.masters, recipe.ranks.count)

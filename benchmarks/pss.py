@@ -22,8 +22,8 @@ from unisono.models.nets import build
 from unisono.optim import make as make_optimizer
 from unisono.resources import pss_bytes
 from unisono.rng import generator
+from unisono.strategies.arena.spec import make_sync_arena
 from unisono.strategies.base import Batch, Strategy
-from unisono.strategies.specs.sync import make_on_arena
 from unisono.training.job import Job
 from unisono.world import World
 
@@ -73,7 +73,7 @@ def _work(world: World, job: Job, undo: bool) -> dict[str, int]:
 def _train(world: World, job: Job, model: Model, undo: bool) -> Strategy:
     plan, data = job.plan, job.dataset
     extent = job.extent(undo=undo)
-    strategy = make_on_arena(world.comm, model, job.optimizer, extent, generator(plan.seed, "init"))
+    strategy = make_sync_arena(world.comm, model, job.optimizer, extent, generator(plan.seed, "init"))
     loader, order = Loader(plan, data.train_x, data.train_y), plan.order(0)
     for step in range(STEPS):
         load = partial(loader.groups, order, step)

@@ -122,10 +122,10 @@ import sys
 from unisono.doctor.probe_runner import run_probe
 from unisono.doctor.probes import PROBES, Probe
 for name in ("machine", "arithmetic", "energy"):
-    for finding in examine_one(name, PROBES[name]):
+    for finding in run_probe(name, PROBES[name]):
         print(finding.name, finding.status, finding.told, sep=": ")
 pausing = [sys.executable, "-c", "import signal; signal.pause()"]
-print(examine_one("silent", Probe("a probe", "", timeout_s=0.5), pausing)[0].told)
+print(run_probe("silent", Probe("a probe", "", timeout_s=0.5), pausing)[0].told)
 """
 
 

@@ -29,7 +29,7 @@ from unisono.runs.launched_run import train_launched
 from unisono.runs.snapshots.saver import Saver
 from unisono.runs.supervised_run import Halted, RunPlaces
 from unisono.storage.snapshots.snapshot import require_newest
-from unisono.strategies.arena.sync import Sync
+from unisono.strategies.arena.sync import SyncArena
 from unisono.strategies.arena.update import UpdateStep
 from unisono.strategies.machines.topology import MachineLayout
 from unisono.supervise.processes import Ended, ProcessGroup, answer
@@ -217,12 +217,12 @@ def test_nobody_leaves_before_the_rank_that_failed_and_has_the_word(tmp_path):
     left, outrun = tmp_path / "left", tmp_path / "outrun"
 
     def patched(patch: pytest.MonkeyPatch, rank: int) -> None:
-        def close_late(strategy: Sync) -> None:
+        def close_late(strategy: SyncArena) -> None:
             if wait_until(left.exists, LATE_S):
                 outrun.touch()
 
         in_step_5(lambda: fail(UserError("no label")))(patch, rank)
-        patch.setattr(Sync, "close", close_late if rank == 1 else lambda strategy: left.touch())
+        patch.setattr(SyncArena, "close", close_late if rank == 1 else lambda strategy: left.touch())
 
     ends_of(on_arena(3), tmp_path / "snapshots", patched)
     assert left.exists()
@@ -235,9 +235,11 @@ def test_sigterm_does_not_cut_the_failure_notice_of_a_rank_that_fails_short(tmp_
 
     def patched(patch: pytest.MonkeyPatch, rank: int) -> None:
         in_step_5(lambda: fail(error))(patch, rank)
-        patch.setattr(Sync, "kept", None)  # a strategy without snapshots: nobody catches anything on the way
+        patch.setattr(
+            SyncArena, "snapshot_source", None
+        )  # a strategy without snapshots: nobody catches anything on the way
         if rank == 1:
-            patch.setattr(Sync, "close", lambda strategy: os.kill(os.getpid(), signal.SIGTERM))
+            patch.setattr(SyncArena, "close", lambda strategy: os.kill(os.getpid(), signal.SIGTERM))
 
     ended = ends_of(on_arena(2), tmp_path, patched)
     assert ended[1].answered, "killed by the signal"

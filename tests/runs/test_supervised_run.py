@@ -16,7 +16,7 @@ from unisono.messages.reports import EpochRecord, Report
 from unisono.recipe import Recipe
 from unisono.runs.supervised_run import LEAST_CRASHES, Halted, RunPlaces, SupervisedRun
 from unisono.storage.snapshots.snapshot import require_newest
-from unisono.strategies.arena.sync import Sync
+from unisono.strategies.arena.sync import SyncArena
 from unisono.strategies.base import Strategy
 from unisono.strategies.machines.remote_view import RemoteView
 from unisono.strategies.machines.topology import MachineLayout
@@ -109,7 +109,7 @@ def test_what_was_reached_is_not_asked_of_a_rank_that_joined_in_the_middle(monke
     recipe = RECIPE.with_options(optimizer="momentum", **given)
     expected = train(prepare(recipe))
 
-    def wait_in_vain(strategy: Sync, position: int) -> None:
+    def wait_in_vain(strategy: SyncArena, position: int) -> None:
         if position == 7:
             member = strategy._member
             if (member.view.number, member.slot) in ((1, 0), (3, 1)):  # each, when both are there
@@ -119,7 +119,7 @@ def test_what_was_reached_is_not_asked_of_a_rank_that_joined_in_the_middle(monke
             raise NodeLost("another machine was lost", first_hand=False)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Sync, "_hear_from_away", wait_in_vain)
+        patch.setattr(SyncArena, "_fetch_remote", wait_in_vain)
         with pytest.raises(Halted, match="asked to end"):
             train(prepare(recipe), RunPlaces(snapshots=tmp_path))
     snapshot = require_newest(tmp_path)
@@ -131,7 +131,7 @@ def test_what_was_reached_is_not_asked_of_a_rank_that_joined_in_the_middle(monke
 @pytest.mark.parametrize("asked", [True, False])
 def test_a_machine_that_has_a_part_of_the_replicas_saves_nothing_and_says_so(monkeypatch, tmp_path, asked):
     job = prepare(RECIPE.with_options(strategy="local", sync_every=3))
-    away = RemoteView(MachineLayout.of([0, 0, 1], 0, job.recipe.ranks.shards), ("a", "a", "b"))
+    remote = RemoteView(MachineLayout.of([0, 0, 1], 0, job.recipe.ranks.shards), ("a", "a", "b"))
     places = RunPlaces(snapshots=tmp_path)
     post = SimpleNamespace(
         attach=lambda *given: None,
@@ -143,14 +143,14 @@ def test_a_machine_that_has_a_part_of_the_replicas_saves_nothing_and_says_so(mon
         certain=True,
     )
 
-    def end(strategy: Sync, position: int) -> None:
+    def end(strategy: SyncArena, position: int) -> None:
         if position == 7 and not asked:
             raise NodeLost("another machine was lost", first_hand=False)
 
-    monkeypatch.setattr(Sync, "_hear_from_away", end)
-    monkeypatch.setattr(Sync, "halts_after", lambda strategy, position: asked and position == 7)
+    monkeypatch.setattr(SyncArena, "_fetch_remote", end)
+    monkeypatch.setattr(SyncArena, "halts_after", lambda strategy, position: asked and position == 7)
     with pytest.raises(Halted, match="nothing was saved: of --strategy local on several nodes") as caught:
-        SupervisedRun(job, places, away=away).train(lambda rank, record: None, post=post)
+        SupervisedRun(job, places, remote=remote).train(lambda rank, record: None, post=post)
     assert caught.value.exit_code == 1, "there is nothing to resume"
     assert not list(tmp_path.iterdir())
 
@@ -179,20 +179,20 @@ def test_ranks_that_share_a_core_come_home_every_now_and_then(monkeypatch, tmp_p
 
 
 def test_what_is_no_loss_is_not_saved(monkeypatch, tmp_path):
-    def end(strategy: Sync, position: int) -> None:
+    def end(strategy: SyncArena, position: int) -> None:
         if position == 4:
             raise Diverged("the machines have different parameters")
 
     def why() -> str:
         raise UnisonoError("node 1 and node 0 have different parameters")
 
-    monkeypatch.setattr(Sync, "_hear_from_away", end)
-    away = RemoteView(MachineLayout.of([0, 0, 1], 0, 8), ("a", "a", "b"))
+    monkeypatch.setattr(SyncArena, "_fetch_remote", end)
+    remote = RemoteView(MachineLayout.of([0, 0, 1], 0, 8), ("a", "a", "b"))
     post = SimpleNamespace(
         attach=lambda *given: None, tick=lambda: None, why=why, first_lost=False, crashes=0, lost_nodes=(), certain=True
     )
     with pytest.raises(UnisonoError, match="node 1 and node 0 have different parameters") as caught:
-        SupervisedRun(prepare(RECIPE), RunPlaces(snapshots=tmp_path), away=away).train(
+        SupervisedRun(prepare(RECIPE), RunPlaces(snapshots=tmp_path), remote=remote).train(
             lambda rank, record: None, post=post
         )
     assert not isinstance(caught.value, Halted)

@@ -18,22 +18,22 @@ from unisono.strategies.failure_notice import ROOM_BYTES, FailureNotice, Failure
 )
 def test_what_is_said_is_heard(failure_notice):
     said = FailureNotices(np.zeros((3, ROOM_BYTES), np.uint8))
-    assert (said.own, said.said) == (None, None)
-    said.say(1, failure_notice)
-    assert (said.own, said.said) == (failure_notice, failure_notice)
+    assert (said.own, said.first) == (None, None)
+    said.write(1, failure_notice)
+    assert (said.own, said.first) == (failure_notice, failure_notice)
 
 
 def test_what_comes_from_another_machine_is_not_this_ones_to_tell():
     said = FailureNotices(np.zeros((2, ROOM_BYTES), np.uint8))
     said.pass_on(FailureNotice("node 1: no label", 1))
     assert said.own is None
-    assert said.said == FailureNotice("node 1: no label", 1)
+    assert said.first == FailureNotice("node 1: no label", 1)
 
 
 def test_of_a_long_text_the_beginning_says_who_and_the_end_what():
     said = FailureNotices(np.zeros((2, ROOM_BYTES), np.uint8))
-    said.say(0, FailureNotice("node 1: rank 3: " + "ä" * ROOM_BYTES + "ValueError: no label", 1))
-    found = said.said
+    said.write(0, FailureNotice("node 1: rank 3: " + "ä" * ROOM_BYTES + "ValueError: no label", 1))
+    found = said.first
     assert found is not None
     assert found.code == 1
     assert found.text.startswith("node 1: rank 3: ä")

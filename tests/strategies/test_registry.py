@@ -21,7 +21,7 @@ from unisono.runs.start import check_nodes
 from unisono.runs.supervised_run import RunPlaces, SupervisedRun
 from unisono.strategies import registry
 from unisono.strategies.registry import ARENA, all_specs, find, get, of, resolve, support_table
-from unisono.strategies.specs.base import StrategySpec, Supports
+from unisono.strategies.spec import StrategySpec, Supports
 from unisono.strategies.supervised import SupervisedHooks
 from unisono.training.job import prepare
 
@@ -35,7 +35,7 @@ needs_torch = pytest.mark.skipif(not find_spec("torch"), reason="torch is not in
 
 @pytest.fixture
 def no_gpus(monkeypatch):
-    monkeypatch.setattr("unisono.strategies.specs.external._gpus", lambda: 0)
+    monkeypatch.setattr("unisono.strategies.external.spec._gpus", lambda: 0)
 
 
 def recipe_of(spec: StrategySpec, **options: Any) -> Recipe:
@@ -168,8 +168,8 @@ def works(recipe: Recipe) -> bool:
 @SPECS
 @pytest.mark.parametrize("name", TRIED)
 def test_what_is_declared_is_what_is_refused_or_not(spec, name, monkeypatch):
-    monkeypatch.setattr("unisono.strategies.specs.external._gpus", lambda: 2)
-    monkeypatch.setattr("unisono.strategies.specs.external.find_spec", lambda package: object())
+    monkeypatch.setattr("unisono.strategies.external.spec._gpus", lambda: 2)
+    monkeypatch.setattr("unisono.strategies.external.spec.find_spec", lambda package: object())
     assert works(recipe_of(spec))
     assert works(recipe_of(spec, **TRIED[name])) is getattr(spec.supports, name)
 
@@ -202,7 +202,7 @@ def test_strategies_over_a_communicator_keep_what_they_declare(spec):
 
     def keeps(world: unisono.World) -> bool:
         with job.strategy(world.comm, job.model()) as strategy:
-            return strategy.kept is not None
+            return strategy.snapshot_source is not None
 
     assert unisono.run(keeps, 2) == [spec.supports.snapshots_launched] * 2
 

@@ -15,7 +15,7 @@ from unisono.errors import RankFailed
 from unisono.recipe import Recipe
 from unisono.runs.launched_run import train_launched
 from unisono.runs.supervised_run import RunPlaces, SupervisedRun
-from unisono.strategies.arena.sync import Sync
+from unisono.strategies.arena.sync import SyncArena
 from unisono.strategies.messages.replica_snapshot import SnapshotMessageStrategy
 from unisono.training.job import Job, prepare
 
@@ -87,7 +87,7 @@ def test_draws_that_begin_late_are_in_no_snapshot(tmp_path, data, allreduce, how
     every = {"snapshot_every": "3steps"} if how == "kept" else {}
     job = job_of(tmp_path, LATE, data=data, allreduce=allreduce, epochs=1, batch_size=16, **every)
     if how == "left":
-        for kind in (Sync, SnapshotMessageStrategy):
+        for kind in (SyncArena, SnapshotMessageStrategy):
             monkeypatch.setattr(kind, "halts_after", lambda strategy, position: position == 4)
     with pytest.raises(RankFailed, match="begun to draw from the generator of NumPy"):
         TRAININGS[allreduce](job, RunPlaces(snapshots=tmp_path / "snapshots"))

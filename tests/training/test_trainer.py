@@ -14,7 +14,7 @@ from unisono.models.base import Model
 from unisono.models.nets import build
 from unisono.recipe import Recipe
 from unisono.runs.supervised_run import RunPlaces, SupervisedRun
-from unisono.strategies.specs.sync import make_replica
+from unisono.strategies.messages.spec import make_sync_messages
 from unisono.training.epoch_end import target_reached
 from unisono.training.evaluate import blocks_of, measure_blocks, score_of
 from unisono.training.job import prepare
@@ -115,7 +115,9 @@ def test_evaluation_counts_every_sample_once(ranks):
     x, y = job.dataset.part("train")
 
     def work(world):
-        strategy = make_replica(world.comm, model, job.optimizer, job.extent(), "native", np.random.default_rng(0))
+        strategy = make_sync_messages(
+            world.comm, model, job.optimizer, job.extent(), "native", np.random.default_rng(0)
+        )
         model.bind(params, np.empty(0, np.float32))
         table = strategy.evaluate(1, blocks_of(x), measure_blocks(model, x, y), lambda table: None)
         score = score_of(table, len(x))

@@ -64,7 +64,7 @@ from unisono.strategies.compression import wire_type
 from unisono.strategies.failure_notice import FailureNotice
 from unisono.strategies.machines.exchanger import Exchanger
 from unisono.strategies.machines.mailbox import MachineMailbox
-from unisono.strategies.machines.topology import MachineLayout, NodeName
+from unisono.strategies.machines.topology import MachineLayout, MachineName
 from unisono.supervise import children
 from unisono.supervise.children import readable
 from unisono.supervise.signals import SIGNALS
@@ -171,7 +171,7 @@ def _serve(
     if isinstance(comm, CheckedCommunicator):
         comm.checked = False  # gloo's own time-out stays; to compare calls would take as long as to make them
     names = [
-        NodeName(node, facts["host"], facts["address"], machine_layout.groups[node])
+        MachineName(node, facts["host"], facts["address"], machine_layout.groups[node])
         for node, facts in enumerate(everybody)
     ]
     _say(line, Attached())

@@ -96,14 +96,14 @@ def train_launched(
         begun = job.strategy(comm, model, ArenaStart(origin.position, fill, peer_watch.exited))
         # Whatever ends this rank: closing, the strategy tells other machines why, and SIGTERM must not cut that short.
         with begun as strategy, ignore_signals_after(Exception, SystemExit):
-            if strategy.kept is None:
+            if strategy.snapshot_source is None:
                 found = walk_through(strategy, model, job, world.report, places.weights, on_tick)
                 finish_undisturbed()
                 assert not isinstance(found, StoppedAt), "without snapshots nobody heeds a request"
                 return found
             folder = places.snapshots if comm.rank == 0 else None
-            saver = Saver(job, model, strategy.kept, folder, on_event, ThreadWriter())
-            strategy.tell_spares(saver.save_spare)
+            saver = Saver(job, model, strategy.snapshot_source, folder, on_event, ThreadWriter())
+            strategy.set_on_snapshot_copy(saver.save_spare)
             asking = _Asking(strategy, peer_watch)
 
             def tick() -> None:
@@ -119,17 +119,19 @@ def train_launched(
                     raise
                 except (NodeLost, RankLost) as error:
                     asking.over = True
-                    if (failed := _failed(strategy.kept)) is not None:
+                    if (failed := _failed(strategy.snapshot_source)) is not None:
                         # Launchers end everybody when the first one leaves, which is to be the one that has the word.
                         wait_until(lambda: bool(peer_watch.exited()), _SAYING_S)
                         raise failed from error
-                    view = _stood(strategy.kept)
+                    view = _stood(strategy.snapshot_source)
                     # Not if the first rank is gone, nor in the middle of an update, which nobody here can take back.
                     if view is None or (isinstance(error, RankLost) and (view.reached != COMMIT or 0 in error.ranks)):
                         raise
                     position, writer = last_done(job, strategy.scores, view), 0
                     save = partial(saver.save_last, position)
-                    mailbox = strategy.kept.mailbox if isinstance(strategy.kept, ArenaState) else None
+                    mailbox = (
+                        strategy.snapshot_source.mailbox if isinstance(strategy.snapshot_source, ArenaState) else None
+                    )
                     if (
                         mailbox is not None
                         and places.failover_place is not None
@@ -175,7 +177,7 @@ class _Asking:
     def __call__(self) -> None:
         # Launchers send one to those who are left when a rank has died: no common end can come then.
         if not self.over and (gone := self._peer_watch.exited()):
-            if isinstance(self._strategy.kept, ArenaState):
+            if isinstance(self._strategy.snapshot_source, ArenaState):
                 return  # the next meeting tells, and not in the middle of an update
             raise lost_rank_error(self._strategy.rank, "the run", gone)
         self._strategy.ask_to_halt()
@@ -183,15 +185,15 @@ class _Asking:
 
 def _announce_failure(strategy: Strategy, error: Exception) -> None:
     """This rank fails, and would again: nobody is to take it for lost."""
-    kept = strategy.kept
+    kept = strategy.snapshot_source
     if isinstance(kept, ArenaState):
         slot = strategy.rank if kept.mailbox is None else kept.mailbox.machine_layout.slots_of([strategy.rank])[0]
-        kept.failure_notices.say(slot, FailureNotice.of(error, f"rank {strategy.rank}"))
+        kept.failure_notices.write(slot, FailureNotice.of(error, f"rank {strategy.rank}"))
 
 
 def _failed(kept: SnapshotSource | None) -> UnisonoError | None:
     """What to leave with if somebody is not lost but failed."""
-    said = kept.failure_notices.said if isinstance(kept, ArenaState) else None
+    said = kept.failure_notices.first if isinstance(kept, ArenaState) else None
     return said.error(first_hand=False) if said is not None and said.failed else None
 
 

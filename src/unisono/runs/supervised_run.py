@@ -85,11 +85,11 @@ class RunPlaces:
 class SupervisedRun:
     """The ranks of one run."""
 
-    def __init__(self, job: Job, places: RunPlaces, *, undo: bool = True, away: RemoteView = ONE_MACHINE) -> None:
+    def __init__(self, job: Job, places: RunPlaces, *, undo: bool = True, remote: RemoteView = ONE_MACHINE) -> None:
         """undo: False saves its cost and its memory, and gives take-over up; for measuring what it costs."""
-        self._job, self.places, self._undo, self._away = job, places, undo, away
+        self._job, self.places, self._undo, self._remote = job, places, undo, remote
         self._model = model = job.model()
-        machine_layout = away.machine_layout
+        machine_layout = remote.machine_layout
         self._size = job.recipe.ranks.count if machine_layout is None else len(machine_layout.ranks)
         # Snapshots are the first machine's affair.
         spare = bool(job.snapshots) and (machine_layout is None or machine_layout.node == 0)
@@ -161,7 +161,7 @@ class SupervisedRun:
             most_deaths=recipe.faults.max_restarts,
             most_crashes=max(LEAST_CRASHES, recipe.ranks.count + 1) if self._hooks.crashes_counted else 0,
             name=self._name,
-            rank_of=self._away.rank_of,
+            rank_of=self._remote.rank_of,
             stall_s=recipe.faults.stall_timeout,
             pieces=self._hooks.pieces,
             stacks=self.places.log,
@@ -206,17 +206,17 @@ class SupervisedRun:
     def _live(self, slot: int, after: int, report: SendReport) -> Any:
         """The life of a rank."""
         job = self._job
-        rank = self._away.rank_of(slot)
+        rank = self._remote.rank_of(slot)
         # What a module of the user's has opened or started (a file's offset, a pool's threads) is no copy after a fork.
         model = job.model_of(rank) if file_in(job.recipe.model.name) else job.slowed(self._model, rank)
         if after:
             report(ReadyToJoin())
         member = self._arena.member(slot, after=after)
 
-        def on_spare(position: int) -> None:
+        def on_snapshot_copy(position: int) -> None:
             report(SnapshotReady(position))
 
-        strategy = self._hooks.strategy(member, model, on_spare, self._away, report)
+        strategy = self._hooks.strategy(member, model, on_snapshot_copy, self._remote, report)
         try:
             return walk_through(strategy, model, job, report, self.places.weights, CoreAffinity(member))
         except (NodeLost, Diverged):
@@ -224,7 +224,7 @@ class SupervisedRun:
 
     def _attach(self, post: ExchangerProcess) -> None:
         """The other machines are told from here on; what the first one put back is copied to all."""
-        mailbox, machine_layout = self._shared.mailbox, self._away.machine_layout
+        mailbox, machine_layout = self._shared.mailbox, self._remote.machine_layout
         assert mailbox is not None
         assert machine_layout is not None
         plan = {
@@ -238,8 +238,8 @@ class SupervisedRun:
 
     @property
     def _whole_here(self) -> bool:
-        """Whether this machine has all that a snapshot needs, as `Strategy.kept` tells of a rank's strategy."""
-        machine_layout = self._away.machine_layout
+        """Whether this machine has all that a snapshot needs; see `Strategy.snapshot_source`."""
+        machine_layout = self._remote.machine_layout
         return not self._job.spec.state_in_parts(1 if machine_layout is None else machine_layout.count)
 
     def _name(self, position: int) -> str:

@@ -38,7 +38,7 @@ def unchecked() -> None:
 
 @final
 @dataclass(frozen=True)
-class EpochRemarks:
+class EpochExtras:
     """What a strategy adds to the record of an epoch."""
 
     metrics: dict[str, Any] = field(default_factory=dict)
@@ -167,13 +167,13 @@ class Strategy(ABC):
         run left."""
 
     @property
-    def kept(self) -> SnapshotSource | None:
+    def snapshot_source(self) -> SnapshotSource | None:
         """What snapshots are made of; None: this strategy has none, and never halts."""
         return None
 
-    def tell_spares(self, on_spare: Callable[[int], None]) -> None:  # noqa: B027  (where there are none)
-        """From now on on_spare(position) is called, where `first` is true, when there is a spare copy of what that
-        round left."""
+    def set_on_snapshot_copy(self, on_snapshot_copy: Callable[[int], None]) -> None:  # noqa: B027  (where there are none)
+        """Calls on_snapshot_copy(position) from now on, where `first` is true, when a copy of the state after that
+        round is complete."""
 
     def ask_to_halt(self) -> None:  # noqa: B027  (who has no snapshots does not halt)
         """All ranks are to end after a round. Asked of any of them, in a handler of signals too."""
@@ -201,9 +201,9 @@ class Strategy(ABC):
         """What this rank's gradients of a step took the last time; 0 if that is not known."""
         return 0.0
 
-    def staleness_stats(self, epoch: int) -> EpochRemarks:
+    def epoch_extras(self, epoch: int) -> EpochExtras:
         """What else there is to say of an epoch."""
-        return EpochRemarks()
+        return EpochExtras()
 
     @abstractmethod
     def clock(self) -> Clock:

@@ -1,4 +1,4 @@
-"""Wire: what numbers are rounded to on their way between ranks, by name.
+"""Compression: what numbers are rounded to on their way between ranks, by name.
 
     wire_type("fp32"), wire_type("bf16")                 # None: as they are; the dtype
 

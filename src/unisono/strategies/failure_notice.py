@@ -1,14 +1,15 @@
 """FailureNotice: why a rank, or a machine, leaves the others, which would else take it for lost.
 
-The one idea: a run that lost somebody can be resumed, and a batch system queues it again; what failed would fail again.
-So whoever leaves for a reason of its own says it first, with its exit code: ranks in the arena, where those of their
-machine find it, and exchangers to the other machines (`nodes/courier.py`). Then all leave with that reason and that
-code.
+The one idea: a run that lost a rank can be resumed, so a batch system queues it again; a run that failed would fail
+again. So a rank that leaves because of an error first writes the reason and its exit code: in the arena, for the ranks
+of its machine; its exchanger sends it to the other machines (`machines/exchanger.py`). Then all ranks leave with that
+reason and that code.
 
->>> said = FailureNotices(np.zeros((3, ROOM_BYTES), np.uint8)); said.say(1, FailureNotice("rank 1: no label", 1));
-said.own FailureNotice(text='rank 1: no label', code=1, crashes=0, node=-1)
+>>> notices = FailureNotices(np.zeros((3, ROOM_BYTES), np.uint8))
+>>> notices.write(1, FailureNotice("rank 1: no label", 1)); notices.own
+FailureNotice(text='rank 1: no label', code=1, crashes=0, node=-1)
 
-Limits: of a text that is too long its middle is left out. Whoever is killed says nothing, and is lost.
+Limits: the middle of a long text is left out. A rank that is killed writes nothing, and counts as lost.
 """
 
 from dataclasses import dataclass
@@ -84,7 +85,7 @@ class FailureNotices:
     def __init__(self, rows: np.ndarray) -> None:
         self._rows = rows
 
-    def say(self, slot: int, failure_notice: FailureNotice) -> None:
+    def write(self, slot: int, failure_notice: FailureNotice) -> None:
         """Of the rank in that slot, before it leaves."""
         words, row = failure_notice.packed(), self._rows[slot]
         row[_COUNT_BYTES : _COUNT_BYTES + len(words)] = np.frombuffer(words, np.uint8)
@@ -94,7 +95,7 @@ class FailureNotices:
 
     def pass_on(self, failure_notice: FailureNotice) -> None:
         """It came from another machine."""
-        self.say(len(self._rows) - 1, failure_notice)
+        self.write(len(self._rows) - 1, failure_notice)
 
     @property
     def slots(self) -> list[int]:
@@ -107,7 +108,7 @@ class FailureNotices:
         return next(filter(None, map(self._read, self._rows[:-1])), None)
 
     @property
-    def said(self) -> FailureNotice | None:
+    def first(self) -> FailureNotice | None:
         """What anybody has said."""
         return self.own or self._read(self._rows[-1])
 

@@ -3,8 +3,8 @@
     get("async").asynchronous; of(recipe).supports.gpus; recipe = resolve(recipe)
     python -m unisono.strategies.registry               # the table of docs/limits.md
 
-The one idea: a table of "module:Class", imported when it is asked for. The spec (`specs/`) says what a strategy is,
-supports and refuses, and how it is made. `sync` and `local` have two each: on the arena, and over messages.
+The one idea: a table of "module:Class", imported on demand. A spec (`spec.py` of each folder) says what a strategy is,
+supports and refuses, and how it is made. `sync` and `local` have two specs each: on the arena, and over messages.
 """
 
 from dataclasses import fields
@@ -15,20 +15,20 @@ from unisono.errors import UserError, unknown_name
 from unisono.recipe import Recipe, flag
 from unisono.strategies.compression import check_wire
 from unisono.strategies.external.devices import DEVICES
-from unisono.strategies.specs.base import StrategySpec, Supports
+from unisono.strategies.spec import StrategySpec, Supports
 
 ARENA = "arena"
 """The value of --allreduce that means shared memory instead of an all-reduce."""
 TABLE = {
-    "sync": "unisono.strategies.specs.sync:SyncOnArena",
-    "local": "unisono.strategies.specs.local:LocalOnArena",
-    "async": "unisono.strategies.specs.asynchronous:Async",
-    "ddp": "unisono.strategies.specs.external:DdpSpec",
-    "accelerate": "unisono.strategies.specs.external:AccelerateSpec",
+    "sync": "unisono.strategies.arena.spec:SyncArenaSpec",
+    "local": "unisono.strategies.local.spec:LocalArenaSpec",
+    "async": "unisono.strategies.asynchronous.spec:AsyncSpec",
+    "ddp": "unisono.strategies.external.spec:DdpSpec",
+    "accelerate": "unisono.strategies.external.spec:AccelerateSpec",
 }
 OVER_MESSAGES = {
-    "sync": "unisono.strategies.specs.sync:SyncOverMessages",
-    "local": "unisono.strategies.specs.local:LocalOverMessages",
+    "sync": "unisono.strategies.messages.spec:SyncMessagesSpec",
+    "local": "unisono.strategies.local.spec:LocalMessagesSpec",
 }
 """Where another --allreduce makes another strategy of it."""
 

@@ -1,23 +1,14 @@
-"""ArenaStats: what the ranks that share an arena count and time, left where all of them, and their successors, read it.
+"""Stats: what each rank counts and times in an epoch, and how the other ranks read it.
 
-The one idea: each rank has a row of its own, which it fills before every meeting; so after a meeting anybody can say
-what everybody did, and a process that takes a dead one's place goes on counting where it stopped.
+The one idea: two classes with the same questions (`times`, `clock`, `contributions`). `ArenaStats` keeps a row per rank
+in the arena, written before every barrier: after it any rank can read all rows, and a replacement continues the row of
+the rank that died. `MessageStats` counts in its own process and gathers the rows on rank 0 once an epoch.
 
-    counts = ArenaStats(shared, slot, model.layout.sizes); counts.begin(batch, first=True); counts.spent["wait_s"] +=
-    0.1 counts.keep(); counts.times(epoch=1)
+    stats = ArenaStats(shared, slot, model.layout.sizes); stats.begin(batch, first=True); stats.keep()
+    stats = MessageStats(comm, model); stats.begin(); stats.count(result, samples, spent); stats.gather()
 
-Limits: times of work that is done again are counted again, samples are not. `stats.py` is the same for ranks that
-share no memory.
-
-MessageStats: what ranks that share no memory count for themselves, and tell each other when an epoch ends.
-
-The one idea: counting is local and free, telling is one gather an epoch; contributions are exchanged where they are
-asked for, once an epoch.
-
-    message_stats = MessageStats(comm, model); message_stats.begin(); message_stats.count(result, samples, spent);
-    message_stats.gather()
-
-Limits: who came last to a step is not known, for waiting happens inside other people's collectives.
+Limits: in the arena, times of repeated work count again, samples do not. Over messages, the last rank to arrive at a
+step is not known, because ranks wait inside collectives.
 """
 
 import time

@@ -6,7 +6,7 @@ inherit them.
 
     hooks = spec.supervise(job, model, shared)
     with hooks.running(): ...                                   # around all ranks
-    strategy = hooks.strategy(member, model, on_spare, away, report)    # in a rank
+    strategy = hooks.strategy(member, model, on_snapshot_copy, remote, report)    # in a rank
 """
 
 from abc import ABC, abstractmethod
@@ -38,11 +38,11 @@ class SupervisedHooks(ABC):
         self,
         member: Member,
         model: Model,
-        on_spare: Callable[[int], None],
-        away: RemoteView,
+        on_snapshot_copy: Callable[[int], None],
+        remote: RemoteView,
         report: Callable[[Any], None],
     ) -> Strategy:
-        """The strategy of a rank. on_spare(position): there is a spare copy of what that round left."""
+        """The strategy of a rank. on_snapshot_copy(position): there is a spare copy of what that round left."""
 
     def running(self) -> AbstractContextManager[None]:
         """Around the life of all ranks."""

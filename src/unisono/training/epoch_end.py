@@ -148,7 +148,7 @@ class EpochEnd:
         if score[EVALUATED]:
             metrics |= {f"{self._part}_loss": score[LOSS], f"{self._part}_accuracy": score[ACCURACY]}
         shares = strategy.contributions().tolist()
-        others = strategy.staleness_stats(epoch)
+        others = strategy.epoch_extras(epoch)
         steps, meetings = self._job.updates, self._job.meetings(epoch)
         self._report(EpochRecord(metrics | others.metrics, steps, ranks, shares, meetings, others.pushes))
 

@@ -32,7 +32,7 @@ from unisono.strategies.arena.state import ArenaExtent
 from unisono.strategies.base import Strategy
 from unisono.strategies.local.sync_schedule import SyncSchedule
 from unisono.strategies.registry import ARENA, of, resolve
-from unisono.strategies.specs.base import StrategySpec
+from unisono.strategies.spec import StrategySpec
 from unisono.training.checks import check_fits, check_samples, check_shards
 from unisono.training.evaluate import blocks_of
 from unisono.training.interval import Interval

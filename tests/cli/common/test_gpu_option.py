@@ -19,7 +19,7 @@ from unisono.recipe import Recipe
 )
 def test_who_asks_for_gpus_and_gets_none_hears_it(recipe, gpus, told, monkeypatch):
     pytest.importorskip("torch")
-    monkeypatch.setattr("unisono.strategies.specs.external._gpus", lambda: gpus)
+    monkeypatch.setattr("unisono.strategies.external.spec._gpus", lambda: gpus)
     note = note_of_run(Gpus(2), recipe)
     assert told in note if told else note == ""
     assert note_of_run(2, recipe) == note_of_run(None, recipe) == ""

@@ -4,8 +4,8 @@ import pytest
 
 from unisono.errors import UserError
 from unisono.recipe import Recipe
+from unisono.strategies.asynchronous.spec import async_options_of
 from unisono.strategies.asynchronous.staleness_rules import StalenessBound
-from unisono.strategies.specs.asynchronous import terms_of
 from unisono.training.job import prepare
 
 ASYNC = Recipe.from_options(
@@ -37,16 +37,16 @@ def test_an_order_that_breaks_the_bound_is_refused(tmp_path):
 
 def test_the_rules_own_bound_and_clip():
     job = prepare(ASYNC)
-    terms = terms_of(job, job.model())
+    terms = async_options_of(job, job.model())
     assert (terms.bound, terms.clip, terms.workers) == (StalenessBound(6), 5.0, 3)
     job = prepare(ASYNC.with_options(staleness_rule="plain", clip=2.0, max_staleness="9:drop"))
-    terms = terms_of(job, job.model())
+    terms = async_options_of(job, job.model())
     assert (terms.bound, terms.clip) == (StalenessBound(9, drop=True), 2.0)
 
 
 def test_momentum_is_the_workers_and_the_masters_have_none():
     job = prepare(ASYNC.with_options(optimizer="nesterov", momentum=0.8, weight_decay=0.1))
-    terms = terms_of(job, job.model())
+    terms = async_options_of(job, job.model())
     assert (terms.momentum, terms.nesterov) == (0.8, True)
     assert (job.optimizer.name, job.optimizer.momentum, job.optimizer.weight_decay) == ("sgd", 0.0, 0.1)
 

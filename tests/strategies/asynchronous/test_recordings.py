@@ -13,8 +13,8 @@ from unisono.errors import UserError
 from unisono.recipe import Recipe
 from unisono.strategies.asynchronous.recordings import FIELDS, OWN, mark_of, read
 from unisono.strategies.asynchronous.sequencer import DROP, FLUSH, HELLO, PUSH, Entry
+from unisono.strategies.asynchronous.spec import async_options_of
 from unisono.strategies.asynchronous.staleness_stats import staleness_stats
-from unisono.strategies.specs.asynchronous import terms_of
 from unisono.training.job import prepare
 
 RECIPE = Recipe.from_options(
@@ -47,7 +47,7 @@ def refused(order: str, **changes: Any) -> str:
 
 def planned(recipe: Recipe) -> Any:
     job = prepare(recipe)
-    return terms_of(job, job.model()).planned
+    return async_options_of(job, job.model()).planned
 
 
 def test_a_recording_is_read(tmp_path):
@@ -183,7 +183,7 @@ def test_greetings_are_read_off_the_log():
 def test_the_rules_of_an_epoch_are_asked_for(tmp_path):
     order, asked = record(tmp_path / "run", OF_ONE, OF_ONE), []
     job = prepare(RECIPE)
-    terms = terms_of(job, job.model())
+    terms = async_options_of(job, job.model())
     read(Path(order), job.recipe, PUSHES, lambda epoch: asked.append(epoch) or terms.rules(epoch))
     assert asked == [1, 2]
 
@@ -215,4 +215,4 @@ def test_numbers_that_are_none_are_told_in_short(tmp_path, word):
 def test_more_epochs_than_there_are_lines_take_no_memory(tmp_path):
     order, job = record(tmp_path / "run", OF_ONE, OF_ONE), prepare(RECIPE)
     with pytest.raises(UserError, match="ends with epoch 2, and 1000000000000 are asked for"):
-        read(Path(order), job.recipe.with_options(epochs=10**12), PUSHES, terms_of(job, job.model()).rules)
+        read(Path(order), job.recipe.with_options(epochs=10**12), PUSHES, async_options_of(job, job.model()).rules)

@@ -7,8 +7,8 @@ import pytest
 from support.strategies.peers_cases import JOB, NORMED, ROUNDING, distance, ends_agree, run_all
 from unisono.errors import UserError
 from unisono.recipe import Recipe
+from unisono.strategies.external import spec as external
 from unisono.strategies.registry import resolve
-from unisono.strategies.specs import external
 
 BY = {"strategy": "accelerate"}
 

@@ -5,8 +5,8 @@ import pytest
 from unisono.errors import UserError
 from unisono.recipe import Recipe
 from unisono.strategies import registry
+from unisono.strategies.external import spec as external
 from unisono.strategies.external.devices import check_devices, check_one_kind, choose_device, device_of, local_ranks
-from unisono.strategies.specs import external
 
 
 @pytest.mark.parametrize(

@@ -19,13 +19,13 @@ from unisono.optim.gradient_scale import Scaling
 from unisono.optim.norms import Segments
 from unisono.optim.options import OptimizerOptions
 from unisono.rng import generator
+from unisono.strategies.arena.spec import make_sync_arena
 from unisono.strategies.arena.state import ArenaExtent
 from unisono.strategies.base import Strategy
 from unisono.strategies.compression import wire_type
 from unisono.strategies.local.local_steps import LocalSteps
 from unisono.strategies.local.strategy import join_local, make_local_replica
 from unisono.strategies.local.sync_schedule import SyncSchedule
-from unisono.strategies.specs.sync import make_on_arena
 
 PLAN = ShardPlan(SAMPLES, 24, 8, seed=3)  # 203 = 8 x 24 + 11: the last batch has three shards of 3 and one of 2
 
@@ -187,7 +187,7 @@ def test_a_step_at_a_time_with_plain_sgd_it_is_sync_but_for_rounding(monkeypatch
     def synchronous(world: unisono.World) -> dict:
         model, options = model_of("plain"), OptimizerOptions(**CASES["plain"][1])
         rng = generator(PLAN.seed, "init")
-        strategy = make_on_arena(world.comm, model, options, extent_of(PLAN, world.size), rng)
+        strategy = make_sync_arena(world.comm, model, options, extent_of(PLAN, world.size), rng)
         losses = train(strategy, "plain", PLAN, options.lr)
         return {"params": strategy.params[: model.layout.length].copy(), "losses": losses} | {
             "buffers": strategy.buffers.copy()

@@ -13,10 +13,10 @@ from unisono.optim.options import OptimizerOptions
 from unisono.strategies.arena.state import ArenaExtent, ArenaState, plan_sections
 from unisono.strategies.failure_notice import FailureNotice
 from unisono.strategies.machines.exchanger import Exchanger
-from unisono.strategies.machines.mailbox import SURVEY
-from unisono.strategies.machines.topology import MachineLayout, NodeName
+from unisono.strategies.machines.mailbox import EVALUATION
+from unisono.strategies.machines.topology import MachineLayout, MachineName
 
-NAMES = [NodeName(node, f"n{node}", f"10.0.0.{node + 1}", [node]) for node in range(3)]
+NAMES = [MachineName(node, f"n{node}", f"10.0.0.{node + 1}", [node]) for node in range(3)]
 
 
 class Broken(Wrapper):
@@ -46,7 +46,7 @@ def exchanger_over(comm: Broken) -> tuple[Exchanger, ArenaState]:
     shared = ArenaState(segment, sections, 1, (machine_layout, model.layout.length))
     segment.close()
     assert shared.mailbox is not None
-    shared.mailbox.order(1, SURVEY, 0, due=False)
+    shared.mailbox.order(1, EVALUATION, 0, due=False)
     return Exchanger(shared, comm, NAMES), shared
 
 
@@ -68,7 +68,7 @@ def test_a_machine_that_failed_is_not_and_all_leave_with_its_reason():
         exchanger.serve(1, (0,))
     assert (str(caught.value), caught.value.exit_code) == (f"{NAMES[1]}: rank 1: no label", 2)
     assert shared.mailbox.failed, "its ranks wait no longer"
-    assert shared.failure_notices.said == FailureNotice(f"{NAMES[1]}: rank 1: no label", 2), "and find out why"
+    assert shared.failure_notices.first == FailureNotice(f"{NAMES[1]}: rank 1: no label", 2), "and find out why"
     exchanger.close()
     assert comm.told == [words], "passed on, once: a third machine may see the end of this one first"
 
@@ -83,6 +83,6 @@ def test_a_machine_that_gave_up_is_lost_with_what_ended_its_ranks():
 def test_what_a_rank_of_this_machine_said_is_told_to_the_others_when_its_exchanger_leaves():
     comm = Broken()
     exchanger, shared = exchanger_over(comm)
-    shared.failure_notices.say(0, FailureNotice("rank 0: no label", 1))
+    shared.failure_notices.write(0, FailureNotice("rank 0: no label", 1))
     exchanger.close()
     assert [*map(FailureNotice.unpacked, comm.told)] == [FailureNotice(f"{NAMES[0]}: rank 0: no label", 1, node=0)]

@@ -25,9 +25,9 @@ def test_a_wait_that_is_too_long_is_an_error_that_names_who_exchanges():
     segment.close()
     protocol.first_view(shared.words, range(2), 2)
     member = Member(shared.words, 1, 2, crowded=False, timeout_s=0.01)
-    away = RemoteView(machine_layout)
+    remote = RemoteView(machine_layout)
     with pytest.raises(CommTimeout) as caught:
-        away.fetch(Round(member, RankErrors(1, away.rank_of)), shared.mailbox, 1)
+        remote.fetch(Round(member, RankErrors(1, remote.rank_of)), shared.mailbox, 1)
     assert str(caught.value).startswith(
         "rank 2: waited 0.01 s in an exchange with other machines; rank 1 did not arrive\nHINT: see what that rank"
     )

@@ -23,7 +23,7 @@ from unisono.arena.membership.member import Member, MembershipChanged
 from unisono.arena.membership.protocol import COMMIT, READY, View, Words, pack
 from unisono.arena.membership.undo import Undo
 from unisono.arena.round import Round
-from unisono.strategies.arena.sync import Sync
+from unisono.strategies.arena.sync import SyncArena
 from unisono.strategies.arena.update import UpdateStep
 from unisono.supervise.supervisor import Supervisor
 
@@ -130,11 +130,11 @@ def first_chunk(self: UpdateStep) -> None:
         _take_chunk(self)
 
 
-def done_already(self: Sync) -> tuple[int, bool]:
+def done_already(self: SyncArena) -> tuple[int, bool]:
     return self._member.view.position, True
 
 
-def one_late(self: Sync) -> tuple[int, bool]:
+def one_late(self: SyncArena) -> tuple[int, bool]:
     view = self._member.view
     return view.position + (view.number > 1), view.reached == COMMIT
 
@@ -175,8 +175,8 @@ MUTANTS: dict[str, Mutant] = {
     "a half of a round is not done again": edited(Round, "_half", ("continue", "return False")),
     "a half that is done is done again": edited(Round, "_passed", (">= (position, phase)", "> (position, phase)")),
     "what depends on the members is not made anew": edited(Round, "_follow", ("self._on_change()", "pass")),
-    "a replacement takes the round that it joins for done": patched(Sync, "at", property(done_already)),
-    "a replacement begins one round late": patched(Sync, "at", property(one_late)),
+    "a replacement takes the round that it joins for done": patched(SyncArena, "at", property(done_already)),
+    "a replacement begins one round late": patched(SyncArena, "at", property(one_late)),
     "the spare copy is made of a later round": patched(UpdateStep, "copy_chunk", lambda self, position: None),
 }
 

@@ -1,6 +1,6 @@
 """A supervised training run in one process: the real supervisor, members, strategy and loop, as actors of a scheduler.
 
-The one idea: nothing of unisono is retold here. Ranks live as under `runs/supervised_run.py` (`Member`, `Sync`,
+The one idea: nothing of unisono is retold here. Ranks live as under `runs/supervised_run.py` (`Member`, `SyncArena`,
 `walk_through`), and `Supervisor` decides about them; only forking, pipes and waiting are replaced. The network is
 tiny, and its gradients depend on samples *and* parameters: a contribution that is lost, doubled or stale shows in the
 numbers.
@@ -74,7 +74,7 @@ class Setting:
         self._sections = plan_sections(model, options, extent)
         self.memory = PausedMemory(self._sections.nbytes)
         self.shared = self.attach()
-        self.away = (
+        self.remote = (
             ONE_MACHINE if machine_layout is None else RemoteView(machine_layout, ("here",) * machine_layout.size)
         )
         model.init(self.shared.params[: model.layout.length], self.shared.buffers, np.random.default_rng(7))
@@ -111,7 +111,7 @@ class Setting:
 
         member, model = Member(shared.words, 0, self.ranks, crowded=True), Tiny()
         hooks = self.job.spec.supervise(self.job, model, shared)
-        strategy = hooks.strategy(member, model, lambda position: None, self.away, told.append)
+        strategy = hooks.strategy(member, model, lambda position: None, self.remote, told.append)
         result = walk_through(strategy, model, self.job, told.append, None, tick)
         self.states[position + 1] = _state(shared)
         self.expected = [_record(value) for value in told], _record(result)
@@ -189,11 +189,11 @@ class _Run:
             report(ReadyToJoin())
         member = Member(shared.words, slot, setting.ranks, crowded=True, after=after)
 
-        def on_spare(position: int) -> None:
+        def on_snapshot_copy(position: int) -> None:
             report(SnapshotReady(position))
 
         hooks = setting.job.spec.supervise(setting.job, model, shared)
-        strategy = hooks.strategy(member, model, on_spare, setting.away, report)
+        strategy = hooks.strategy(member, model, on_snapshot_copy, setting.remote, report)
         return walk_through(strategy, model, setting.job, report, None)
 
     def _hear(self, slot: int, value: Any) -> None:

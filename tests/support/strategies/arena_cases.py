@@ -16,9 +16,9 @@ from unisono.optim.norms import Segments
 from unisono.optim.options import OptimizerOptions
 from unisono.rng import generator
 from unisono.strategies.arena.attach import NEW_START, ArenaStart
+from unisono.strategies.arena.spec import make_sync_arena
 from unisono.strategies.arena.state import ArenaExtent
 from unisono.strategies.base import Batch
-from unisono.strategies.specs.sync import make_on_arena
 
 FEATURES, CLASSES, SAMPLES = 20, 5, 203
 RNG = np.random.default_rng(0)
@@ -117,7 +117,7 @@ def train(world: unisono.World, case: str, plan: ShardPlan, start: ArenaStart = 
     extent = ArenaExtent(
         world.size, plan.shards, tuple({plan.live(0), plan.live(plan.steps_per_epoch - 1)}), plan.steps_per_epoch
     )
-    strategy = make_on_arena(world.comm, model, options, extent, generator(plan.seed, "init"), start)
+    strategy = make_sync_arena(world.comm, model, options, extent, generator(plan.seed, "init"), start)
     loader = Loader(plan, X, Y if model.classifies else TARGETS)
     losses = [strategy.step(batch).loss_sum for batch in batches(plan, loader, options.lr)]
     found = digest(strategy.params[: model.layout.length], strategy.buffers, losses)

@@ -15,8 +15,8 @@ from unisono.recipe import Recipe
 from unisono.rng import generator
 from unisono.storage.weights import Weights
 from unisono.strategies.arena.state import padded
+from unisono.strategies.asynchronous.spec import async_options_of
 from unisono.strategies.asynchronous.staleness_rules import VARIANCE
-from unisono.strategies.specs.asynchronous import terms_of
 from unisono.training.job import Job
 
 SMALL = Recipe.from_options(
@@ -30,7 +30,7 @@ PUSHES = 12
 def reference(job: Job, orders: Sequence[Sequence[tuple[int, int]]]) -> str:
     """The hash of the weights after epochs with these pushes."""
     recipe, model = job.recipe, job.model()
-    terms, optimizer = terms_of(job, model), make(job.optimizer)
+    terms, optimizer = async_options_of(job, model), make(job.optimizer)
     params, buffers = np.zeros(padded(model.layout.length), np.float32), np.zeros(model.buffers_layout.length, "f4")
     copy, own_buffers = np.zeros_like(params), buffers.copy()
     model.init(params[: model.layout.length], buffers, generator(recipe.learning.seed, "init"))

@@ -31,7 +31,7 @@ from unisono.storage.resume import SNAPSHOTS
 from unisono.storage.snapshots.snapshot import Snapshot
 from unisono.strategies.failure_notice import FailureNotice
 from unisono.strategies.machines.remote_view import RemoteView
-from unisono.strategies.machines.topology import MachineLayout, NodeName
+from unisono.strategies.machines.topology import MachineLayout, MachineName
 from unisono.strategies.registry import of
 from unisono.supervise.signals import finish_undisturbed, ignore_requests
 from unisono.terminal import print
@@ -90,7 +90,9 @@ class MultiMachineHost(Host):
         def set_up() -> None:
             job = self._job
             machine_layout = seat(self._counts, self._options.node_id, job.recipe)
-            self._supervised_run = SupervisedRun(job, RunPlaces(), away=RemoteView(machine_layout, tuple(self._hosts)))
+            self._supervised_run = SupervisedRun(
+                job, RunPlaces(), remote=RemoteView(machine_layout, tuple(self._hosts))
+            )
             if snapshot is not None:
                 self._supervised_run.resume(snapshot)
             else:
@@ -113,7 +115,7 @@ class MultiMachineHost(Host):
             self._supervised_run.places = RunPlaces(failover_place=failover_place)
         told = self._by_hand and record is None
         if told:
-            first = NodeName(0, self._everybody[0]["host"], self._everybody[0]["address"])
+            first = MachineName(0, self._everybody[0]["host"], self._everybody[0]["address"])
             here = f"{self._counts[options.node_id]} of {recipe.ranks.count}"
             _say(options, f"joined {first}, which tells of the run; ranks here: {here}")
         found = _train(self._supervised_run, self._post, record, options)

@@ -2,7 +2,7 @@
 
     joined = join_arena(comm, model, options, extent, rng)              # called by every rank of comm
 
-On several machines there is an arena on each; the first rank of each is its exchanger (`nodes/courier.py`).
+On several machines there is an arena on each; the first rank of each is its exchanger (`machines/exchanger.py`).
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ from unisono.optim.options import OptimizerOptions
 from unisono.strategies.arena.state import ArenaExtent, ArenaState, PersistentArrays, plan_shared
 from unisono.strategies.machines.exchanger import Exchanger
 from unisono.strategies.machines.remote_view import ONE_MACHINE, RemoteView
-from unisono.strategies.machines.topology import MachineLayout, NodeName
+from unisono.strategies.machines.topology import MachineLayout, MachineName
 
 
 @final
@@ -54,7 +54,7 @@ class AttachedArena:
     shared: ArenaState
     """With the starting values in it."""
     member: Member
-    away: RemoteView
+    remote: RemoteView
 
 
 def join_arena(
@@ -89,7 +89,8 @@ def join_arena(
         )
         shared, member = _join(neighbours, model, options, near, rng, here)
     names = [
-        NodeName(node, hosts[group[0]], addresses[group[0]], group) for node, group in enumerate(machine_layout.groups)
+        MachineName(node, hosts[group[0]], addresses[group[0]], group)
+        for node, group in enumerate(machine_layout.groups)
     ]
     exchanger = Exchanger(shared, exchangers, names, start.wire) if leading else None
     return AttachedArena(shared, member, RemoteView(machine_layout, hosts, exchanger))

@@ -13,8 +13,8 @@ first shard. A row's label tells of which round it holds a sum, and over how man
 after a change of membership keeps what was finished of it, by whomever. A label is taken away before its row is written
 in the same round, and set when the row is whole: a rank that dies in between leaves a row that counts for nothing.
 
-Where there are several machines, makers, finishers and rows are those of one; what the others left is on the `Desk`
-(`nodes/desk.py`).
+Where there are several machines, makers, finishers and rows are those of one; what the others left is in the mailbox
+(`machines/mailbox.py`).
 """
 
 from collections.abc import Iterable, Sequence

@@ -17,7 +17,7 @@ Who may touch what and when:
 - exchange words and tables: see `shard_exchange.py`; replica states and their labels: see
 `strategies/local/replica_state.py`;
 - failure notices: see `strategies/failure_notice.py`; agreement: see `loop/consistency.py`; what comes from other
-machines: see `nodes/desk.py`;
+machines: see `machines/mailbox.py`;
 - spare: see `arena/membership/requests.py`.
 """
 
@@ -41,7 +41,7 @@ from unisono.optim.options import OptimizerOptions
 from unisono.strategies.arena.shard_assignment import rows_needed
 from unisono.strategies.failure_notice import ROOM_BYTES, FailureNotices
 from unisono.strategies.local.replica_state import ReplicaState
-from unisono.strategies.machines.mailbox import MachineMailbox, desk_sections
+from unisono.strategies.machines.mailbox import MachineMailbox, mailbox_sections
 from unisono.strategies.machines.topology import MachineLayout
 
 _F4, _F8, _I8 = np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.int64)
@@ -166,7 +166,7 @@ def plan_sections(model: Shaped, options: OptimizerOptions, extent: ArenaExtent)
             "exchange tables": ((2, shards, 1 + extent.exchange) if extent.exchange else 0, _F8),
             "replica states": ((2, shards, extent.states, length) if own else 0, _F4),
             "state labels": ((2, shards) if own else 0, _I8),
-            **desk_sections(extent.machine_layout, extent.lives, (length, parameters, len(STATS))),
+            **mailbox_sections(extent.machine_layout, extent.lives, (length, parameters, len(STATS))),
             "labels": (rows_needed(extent.lives, extent.machine_layout), _I8),
             "gradients": ((rows_needed(extent.lives, extent.machine_layout), length), _F4),
         }

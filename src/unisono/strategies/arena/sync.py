@@ -5,14 +5,14 @@ gradients of a contiguous range of shards, each in its row of the arena, and com
 that tree. After the first meeting (READY) each rank finishes the tree for its chunk of the vector and updates that
 chunk of the one shared copy of the parameters, in place; after the last meeting (COMMIT) everybody sees the new ones.
 
-    strategy = Sync(shared, Member(shared.words, rank, size, crowded=False), model, OptimizerOptions("adam", lr=0.001))
-    found = strategy.step(batch)
+    strategy = SyncArena(shared, member, model, OptimizerOptions("adam", lr=0.001))
+    result = strategy.step(batch)
 
 Any round can be done again by other members (`arena/membership/protocol.py` tells from where): gradients that exist
 are kept, whoever made them, and an update that was begun has been taken back. Who may touch what and when: `state.py`.
 
 Several machines have an arena each. After READY one process of each, its exchanger, exchanges sums with the others
-(`nodes/courier.py`); then each machine does the whole update on its own copy, with the same bits.
+(`machines/exchanger.py`); then each machine does the whole update on its own copy, with the same bits.
 """
 
 import time
@@ -33,15 +33,15 @@ from unisono.optim.options import OptimizerOptions
 from unisono.strategies.arena.gradients import GradientStep
 from unisono.strategies.arena.state import ArenaState
 from unisono.strategies.arena.update import Group, Update, UpdateStep
-from unisono.strategies.base import Batch, Check, Clock, EpochRemarks, Measure, StepResult, Strategy, Tell, unchecked
-from unisono.strategies.machines.mailbox import STEP, SURVEY
+from unisono.strategies.base import Batch, Check, Clock, EpochExtras, Measure, StepResult, Strategy, Tell, unchecked
+from unisono.strategies.machines.mailbox import EVALUATION, STEP
 from unisono.strategies.machines.remote_view import ONE_MACHINE, RemoteView
 from unisono.strategies.stats import ArenaStats
 
 
 @final
-class Sync(Strategy):
-    """One rank's side. `on_spare(position)` is told when the spare copy of what that round left is complete."""
+class SyncArena(Strategy):
+    """One rank's side. `on_snapshot_copy(position)` is told when the spare copy of what that round left is complete."""
 
     def __init__(
         self,
@@ -49,18 +49,18 @@ class Sync(Strategy):
         member: Member,
         model: Model,
         options: OptimizerOptions,
-        on_spare: Callable[[int], None] = lambda position: None,
-        away: RemoteView = ONE_MACHINE,
+        on_snapshot_copy: Callable[[int], None] = lambda position: None,
+        remote: RemoteView = ONE_MACHINE,
     ) -> None:
-        self.rank, self.size = away.rank_of(member.slot), away.size or shared.size
+        self.rank, self.size = remote.rank_of(member.slot), remote.size or shared.size
         self.params, self.buffers, self.scores = shared.params, shared.buffers, shared.scores
         self._shared, self._member, self._model = shared, member, model
         self._owner = UpdateStep(shared, member, model, [Group(options)])
         self._gradient_step = GradientStep(shared, member, model, self._owner.assignment)
-        self._away = away
+        self._remote = remote
         self._counts = ArenaStats(shared, member.slot, model.layout.sizes)
-        self._round = Round(member, RankErrors(member.slot, away.rank_of), self._deal_anew, self._count_wait)
-        self._on_spare, self._told = on_spare, 0
+        self._round = Round(member, RankErrors(member.slot, remote.rank_of), self._deal_anew, self._count_wait)
+        self._on_snapshot_copy, self._told = on_snapshot_copy, 0
         self._found, self._samples = StepResult(0.0, 0.0), 0
         model.bind(self.params, self.buffers)
 
@@ -80,20 +80,20 @@ class Sync(Strategy):
 
     @property
     def hosts(self) -> list[str]:
-        return list(self._away.hosts) or super().hosts
+        return list(self._remote.hosts) or super().hosts
 
     def share(self, live: int) -> range:
         return self._owner.assignment.share(live, self._member.view.members, self._member.slot)
 
     @property
-    def kept(self) -> ArenaState:
+    def snapshot_source(self) -> ArenaState:
         return self._shared
 
     def check_reproducible(self) -> None:
         self._model.check_reproducible()
 
-    def tell_spares(self, on_spare: Callable[[int], None]) -> None:
-        self._on_spare = on_spare
+    def set_on_snapshot_copy(self, on_snapshot_copy: Callable[[int], None]) -> None:
+        self._on_snapshot_copy = on_snapshot_copy
 
     def ask_to_halt(self) -> None:
         self._shared.requests.ask_to_halt()
@@ -153,12 +153,12 @@ class Sync(Strategy):
                     fence()
                 shared.table_labels[number] = position
                 member.pulse()
-            self._settle(position, SURVEY, count, due=due)
+            self._settle(position, EVALUATION, count, due=due)
 
         def finish() -> None:
             nonlocal table
             self._report_spare(position)
-            self._hear_from_away(position)
+            self._fetch_remote(position)
             table = shared.table[:count].copy()
             if member.first:
                 self._counts.end_epoch(first=True)  # whoever was first before may not have come to it
@@ -178,7 +178,7 @@ class Sync(Strategy):
     def _report_spare(self, position: int) -> None:
         """After READY: everybody has copied."""
         if self._member.first and self._told != (spare := self._shared.requests.snapshot_at) < position:
-            self._on_spare(spare)
+            self._on_snapshot_copy(spare)
             self._told = spare
 
     def _deal_anew(self) -> None:
@@ -200,12 +200,12 @@ class Sync(Strategy):
         else:  # the exchanger settles when it has heard what other machines were asked
             self._shared.mailbox.order(position, kind, number, due=due)
 
-    def _hear_from_away(self, position: int) -> None:
+    def _fetch_remote(self, position: int) -> None:
         """What the round needs from other machines is here."""
         mailbox = self._shared.mailbox
         if mailbox is not None and not mailbox.answered(position):
             begun = time.perf_counter()
-            self._away.fetch(self._round, mailbox, position)
+            self._remote.fetch(self._round, mailbox, position)
             self._counts.spent["wait_s"] += time.perf_counter() - begun
 
     # --- the halves of a step ----------------------------------------------------------------------------------------
@@ -224,7 +224,7 @@ class Sync(Strategy):
     def _update(self, batch: Batch) -> None:
         shared, member, position, live = self._shared, self._member, batch.position, batch.live
         self._report_spare(position)
-        self._hear_from_away(position)
+        self._fetch_remote(position)
         begun = time.perf_counter()
         makers = self._round.contributors(position)
         found = self._found = StepResult.of(shared.sums[:live])
@@ -244,7 +244,7 @@ class Sync(Strategy):
             self.trace("update", self._owner.summed_at, ended)
 
     def close(self) -> None:
-        self._away.close()
+        self._remote.close()
 
     # --- what ranks tell ---------------------------------------------------------------------------------------------
 
@@ -257,9 +257,9 @@ class Sync(Strategy):
     def step_s(self) -> float:
         return self._gradient_step.step_s
 
-    def staleness_stats(self, epoch: int) -> EpochRemarks:
+    def epoch_extras(self, epoch: int) -> EpochExtras:
         mailbox = self._shared.mailbox
-        return EpochRemarks() if mailbox is None else EpochRemarks({"sent_bytes_per_step": mailbox.sent_bytes_per_step})
+        return EpochExtras() if mailbox is None else EpochExtras({"sent_bytes_per_step": mailbox.sent_bytes_per_step})
 
     def clock(self) -> Clock:
         return self._counts.clock()

@@ -1,4 +1,4 @@
-"""Deals: which worker computes which batches of an epoch: every batch is given out once in a deal.
+"""BatchAssignment: which worker computes which batches of an epoch: every batch is given out once in a deal.
 
 The one idea: batches that nobody holds are in queues, one a worker (`static`) or one for all (`dynamic`, which relieves
 a slow worker), and a worker is given the next when it asks.

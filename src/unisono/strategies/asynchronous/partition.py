@@ -1,4 +1,4 @@
-"""Cuts: which part of the parameters each master owns.
+"""Partition: which part of the parameters each master owns.
 
 The one idea: a part is a stretch of the flat vector. Borders lie where parts are equally long, moved to the nearest
 border between two arrays (a weight, a bias) if one is near, else to the nearest block inside a large array.

@@ -15,7 +15,7 @@ import numpy as np
 from unisono.models.base import Model
 from unisono.strategies.arena.state import segments_of
 from unisono.strategies.asynchronous.sequencer import DROP, HELLO, PUSH, Entry
-from unisono.strategies.base import EpochRemarks
+from unisono.strategies.base import EpochExtras
 from unisono.strategies.contributions import shares, sums
 
 _AT = {name: number for number, name in enumerate(Entry._fields)}
@@ -26,7 +26,7 @@ _AT = {name: number for number, name in enumerate(Entry._fields)}
 class StalenessStats:
     """Of one epoch."""
 
-    record: EpochRemarks
+    record: EpochExtras
     ranks: Sequence[dict[str, Any]]
     """Columns of ranks.csv."""
 
@@ -57,7 +57,7 @@ def staleness_stats(log: np.ndarray, size: int) -> StalenessStats:
         "drops": int(dropped.sum()),
     }
     rows = np.stack([whose, pushes[:, _AT["batch"]], stale, ~dropped, _greeted(log)], axis=1).tolist()
-    return StalenessStats(EpochRemarks(metrics, rows), ranks)
+    return StalenessStats(EpochExtras(metrics, rows), ranks)
 
 
 def _greeted(log: np.ndarray) -> np.ndarray:

@@ -14,7 +14,7 @@ from unisono.arena.sync.crash_safe_lock import CrashSafeLocks
 from unisono.arena.sync.wakeup import Wakeup
 from unisono.models.base import Model
 from unisono.strategies.arena.state import ArenaState
-from unisono.strategies.arena.sync import Sync
+from unisono.strategies.arena.sync import SyncArena
 from unisono.strategies.asynchronous.arena.setup import AsyncSetup, adopt, settle
 from unisono.strategies.asynchronous.arena.strategy import AsyncArena
 from unisono.strategies.base import Strategy
@@ -37,11 +37,11 @@ class AsyncHooks(SupervisedHooks):
         self,
         member: Member,
         model: Model,
-        on_spare: Callable[[int], None],
-        away: RemoteView,
+        on_snapshot_copy: Callable[[int], None],
+        remote: RemoteView,
         report: Callable[[Any], None],
     ) -> Strategy:
-        resting = Sync(self._shared, member, model, self.setup.options, on_spare)
+        resting = SyncArena(self._shared, member, model, self.setup.options, on_snapshot_copy)
         return AsyncArena(resting, self._shared, member, model, self.setup, report)
 
     @contextmanager

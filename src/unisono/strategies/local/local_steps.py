@@ -3,7 +3,7 @@
 The one idea: a replica starts where the average lies, walks some steps of its own with its own optimizer state, and
 what it leaves is w * (average - where it got to), w its share of the samples. The average minus the sum of these is the
 weighted mean of the replicas. So averaging is a step of plain SGD at rate 1 whose "shards" are replicas, and whatever
-sums the gradients of shards (`strategies/arena/sync.py`, `strategies/messages/replica.py`) averages replicas as well:
+sums the gradients of shards (`strategies/arena/sync.py`, `strategies/messages/sync.py`) averages replicas as well:
 in the same order, redone after a death in the same way.
 
     local_steps = LocalSteps(home, walker, OptimizerOptions("momentum", lr=0.1), wire=None);

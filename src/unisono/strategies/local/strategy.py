@@ -8,7 +8,7 @@ The one idea: replicas are *logical*, one a shard, and belong to the recipe; ran
 of another strategy, whose shards are the replicas' local steps (`local_steps.py`) and whose optimizer is plain SGD at
 rate 1. So on the arena (`strategies/arena/sync.py`) any number of ranks ends with the same bits, and the death of a
 rank costs at most the steps since the last meeting, which others walk again; over messages
-(`strategies/messages/replica.py`) any all-reduce averages, and replicas stay with the rank that has their state.
+(`strategies/messages/sync.py`) any all-reduce averages, and replicas stay with the rank that has their state.
 
     strategy = on_arena(shared, member, LocalSteps(home, walker, options), SyncSchedule(plan, every=16))
 
@@ -32,13 +32,13 @@ from unisono.data.loader import Group
 from unisono.optim.options import OptimizerOptions
 from unisono.strategies.arena.attach import NEW_START, ArenaStart, join_arena
 from unisono.strategies.arena.state import ArenaExtent, ArenaState, SnapshotSource, padded
-from unisono.strategies.arena.sync import Sync
-from unisono.strategies.base import Batch, Check, Clock, EpochRemarks, Measure, StepResult, Strategy, Tell, unchecked
+from unisono.strategies.arena.sync import SyncArena
+from unisono.strategies.base import Batch, Check, Clock, EpochExtras, Measure, StepResult, Strategy, Tell, unchecked
 from unisono.strategies.local.local_steps import LocalSteps, ticket
 from unisono.strategies.local.replica_state import ReplicaState
 from unisono.strategies.local.sync_schedule import SyncSchedule
 from unisono.strategies.machines.remote_view import ONE_MACHINE, RemoteView
-from unisono.strategies.messages.replica import Replica, ReplicaOptions
+from unisono.strategies.messages.sync import SyncMessages, SyncMessagesOptions
 
 AVERAGING = OptimizerOptions("sgd", lr=1.0)
 """What makes a step of the other strategy an average."""
@@ -49,8 +49,8 @@ def on_arena(
     member: Member,
     local_steps: LocalSteps,
     sync_schedule: SyncSchedule,
-    on_spare: Callable[[int], None] = lambda position: None,
-    away: RemoteView = ONE_MACHINE,
+    on_snapshot_copy: Callable[[int], None] = lambda position: None,
+    remote: RemoteView = ONE_MACHINE,
 ) -> "Local":
     """On the shared memory of one node, planned for the optimizer `AVERAGING`."""
 
@@ -59,7 +59,9 @@ def on_arena(
         member.check_membership()
 
     local_steps.settle(shared.states, between)
-    return Local(Sync(shared, member, local_steps, AVERAGING, on_spare, away), local_steps, sync_schedule)
+    return Local(
+        SyncArena(shared, member, local_steps, AVERAGING, on_snapshot_copy, remote), local_steps, sync_schedule
+    )
 
 
 def join_local(
@@ -72,7 +74,7 @@ def join_local(
 ) -> "Local":
     """On an arena per machine; called by every rank of `comm`."""
     joined = join_arena(comm, local_steps, AVERAGING, extent, rng, start)
-    return on_arena(joined.shared, joined.member, local_steps, sync_schedule, away=joined.away)
+    return on_arena(joined.shared, joined.member, local_steps, sync_schedule, remote=joined.remote)
 
 
 def make_local_replica(
@@ -84,8 +86,11 @@ def make_local_replica(
     rng: np.random.Generator,
 ) -> "Local":
     """Over messages, averaged by that algorithm; called by every rank of `comm`."""
-    terms = ReplicaOptions(local_steps.wire, extent.shards, extent.steps)
-    replica, length = Replica(comm, local_steps, AVERAGING, allreduce, extent.epochs, terms), local_steps.layout.length
+    terms = SyncMessagesOptions(local_steps.wire, extent.shards, extent.steps)
+    replica, length = (
+        SyncMessages(comm, local_steps, AVERAGING, allreduce, extent.epochs, terms),
+        local_steps.layout.length,
+    )
     replica.start(local_steps, rng)
     if local_steps.state_vectors:
         local_steps.settle(ReplicaState.alone(extent.shards, local_steps.state_vectors, padded(length)))
@@ -118,12 +123,12 @@ class Local(Strategy):
         return self._meeting.share(live)
 
     @property
-    def kept(self) -> SnapshotSource | None:
+    def snapshot_source(self) -> SnapshotSource | None:
         # Over messages, each rank has the states of its own replicas; of several machines, each those of its ranks'.
-        return self._meeting.kept if isinstance(self._meeting, Sync) and self._meeting.alone else None
+        return self._meeting.snapshot_source if isinstance(self._meeting, SyncArena) and self._meeting.alone else None
 
-    def tell_spares(self, on_spare: Callable[[int], None]) -> None:
-        self._meeting.tell_spares(on_spare)
+    def set_on_snapshot_copy(self, on_snapshot_copy: Callable[[int], None]) -> None:
+        self._meeting.set_on_snapshot_copy(on_snapshot_copy)
 
     def ask_to_halt(self) -> None:
         self._meeting.ask_to_halt()
@@ -180,8 +185,8 @@ class Local(Strategy):
     def step_s(self) -> float:
         return self._meeting.step_s()
 
-    def staleness_stats(self, epoch: int) -> EpochRemarks:
-        return self._meeting.staleness_stats(epoch)
+    def epoch_extras(self, epoch: int) -> EpochExtras:
+        return self._meeting.epoch_extras(epoch)
 
     def clock(self) -> Clock:
         return self._meeting.clock()

@@ -5,7 +5,7 @@ does it beside its work (under mpirun or torchrun), or a process of its own that
 supervisors).
 
     exchanger = Exchanger(shared, comm, names)  # comm: a rank for each machine, in the order of the machine layout
-    exchanger.serve(position, makers)                   # after READY of the round; then desk.answer(position)
+    exchanger.serve(position, makers)                   # after READY of the round; then mailbox.answer(position)
 
 A step takes one message to each other machine, or two (`topology.py`); losses, buffers and requests to end travel with
 them. With a `wire` the sums are rounded to that type on their way, also those of this machine, so that all machines
@@ -30,7 +30,7 @@ from unisono.strategies.arena.state import ArenaState
 from unisono.strategies.failure_notice import FailureNotice
 from unisono.strategies.machines.mailbox import STEP, MachineMailbox
 from unisono.strategies.machines.packed_arrays import PackedArrays, Shapes
-from unisono.strategies.machines.topology import NodeName
+from unisono.strategies.machines.topology import MachineName
 from unisono.strategies.stats import complete_shares
 
 _F4, _F8, _I8, _BOOL = np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.int64), np.dtype(np.bool_)
@@ -41,7 +41,7 @@ class Exchanger:
     """One machine's side; `comm` has as many ranks as there are machines."""
 
     def __init__(
-        self, shared: ArenaState, comm: Communicator, names: Sequence[NodeName], wire: np.dtype | None = None
+        self, shared: ArenaState, comm: Communicator, names: Sequence[MachineName], wire: np.dtype | None = None
     ) -> None:
         """names: what the machines are called when one of them is lost."""
         assert shared.mailbox is not None
@@ -92,7 +92,7 @@ class Exchanger:
         for words in self._comm.failure_notices()[:1]:
             self._comm.announce_failure(words)
             self._shared.failure_notices.pass_on(FailureNotice.unpacked(words))
-        return self._shared.failure_notices.said
+        return self._shared.failure_notices.first
 
     def _lost(self, error: CommError) -> NodeLost:
         """Which machine it was, as far as anybody can tell."""

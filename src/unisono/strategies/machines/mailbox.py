@@ -10,7 +10,7 @@ twice.
     member.wait(lambda: mailbox.answered(position) or mailbox.failed)       # everybody, after READY
     mailbox.answer(position)                             # the exchanger
 
-Who may touch what: orders as gradients; all other arrays are the courier's from READY until it answers.
+Who may touch what: orders as gradients; all other arrays are the exchanger's from READY until it answers.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ from unisono.arena.memory.fence import fence
 from unisono.arena.reduction_tree import Span
 from unisono.strategies.machines.topology import MachineLayout, at_once
 
-STEP, SURVEY = 1, 2
+STEP, EVALUATION = 1, 2
 """Kinds of rounds."""
 _AT, _KIND, _NUMBER, _DUE, _ANSWERED, _FAILED, _STEPS, _SENT = 0, 1, 2, 3, 16, 17, 18, 19
 _WORDS = 32
@@ -31,7 +31,7 @@ _LOST, _DIVERGED = 1, 2
 Table: TypeAlias = dict[str, tuple[int | tuple[int, ...], np.dtype]]
 
 
-def desk_sections(machine_layout: MachineLayout | None, lives: Sequence[int], widths: tuple[int, int, int]) -> Table:
+def mailbox_sections(machine_layout: MachineLayout | None, lives: Sequence[int], widths: tuple[int, int, int]) -> Table:
     """What a mailbox needs in the arena. widths: of the vector, padded; parameters; numbers a rank counts."""
     length, parameters, counted = widths
     far = whole = 0

@@ -4,7 +4,7 @@ from them.
 The one idea: strategies work on the arena of one machine; this is the one thing beside it that they ask.
 `ONE_MACHINE` is the answer where there is one machine only.
 
-    away = RemoteView(machine_layout, hosts, exchanger)          # exchanger: on the rank that exchanges beside its
+    remote = RemoteView(machine_layout, hosts, exchanger)          # exchanger: on the rank that exchanges beside its
     work, else None
 """
 

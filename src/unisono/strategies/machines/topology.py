@@ -1,34 +1,26 @@
-"""MachineLayout: which ranks are on which node, and so which shards, and which whole nodes of their tree, each
-machine has.
+"""MachineLayout: which ranks run on which machine, and which shards and sums each machine therefore has.
 
-The one idea: ranks take seats node by node, and shards are dealt along the seats. So a machine always has a contiguous
-range of shards, whatever numbers a launcher gave to its ranks, and can fold them into few sums before anything is sent.
+The one idea: ranks are ordered machine by machine, and shards are assigned in that order. So a machine always has a
+contiguous range of shards, whatever numbers a launcher gave its ranks, and can reduce them to few sums before it sends.
 
 >>> machine_layout = MachineLayout.of([0, 0, 0, 3], rank=3, shards=8)
 >>> machine_layout.groups, machine_layout.node, machine_layout.part(8), machine_layout.spans(8, 0)
 (((0, 1, 2), (3,)), 1, range(6, 8), ((0, 4), (4, 6)))
 
-In the ragged end of an epoch shards stay where they are: machines whose shards are empty have nothing to do.
-
-Traffic: how the sums of the machines come together, and how many bytes that takes.
-
-The one idea: two ways, and the one with fewer bytes is taken. *At once*: everybody sends its sums to everybody, who
-adds up all of them; one message's time. *In parts*: each machine finishes a part of the vector, for which the others
-send it their sums, and then all send each other the parts that are finished; two messages' time, and no more than
-2 (n - 1) / n times the vector where a machine has one sum. Between two machines with one sum each both take as many
-bytes.
+Sums are combined in one of two ways, whichever sends fewer bytes (`at_once`). *At once*: every machine sends its sums
+to all others, which add them up. *In parts*: each machine finishes one part of the vector, then all exchange finished
+parts: at most 2 (n - 1) / n times the vector if a machine has one sum. Both follow the same tree, so bits are the same.
 
 >>> at_once([1, 1]), at_once([2, 1]), at_once([1, 1, 1, 1]), at_once([1, 0])
 (True, False, False, True)
 
-The bits do not depend on the way: whoever adds follows the same tree.
+`MachineName` is how messages name a machine.
 
-What machines are called in messages, and which of them has an address.
-
->>> str(NodeName(0, "n1", "10.0.0.1", (0, 1)))
+>>> str(MachineName(0, "n1", "10.0.0.1", (0, 1)))
 'node 0 (n1, 10.0.0.1, ranks 0, 1)'
 
-Limits: machines that share an address cannot be told apart.
+Limits: shards do not move in the smaller last batch of an epoch, so machines with empty shards are idle. Machines that
+share an address cannot be distinguished.
 """
 
 from collections.abc import Sequence
@@ -112,7 +104,7 @@ def at_once(sums: Sequence[int]) -> bool:
 
 @final
 @dataclass(frozen=True)
-class NodeName:
+class MachineName:
     """A machine; without ranks, if they are beside the point."""
 
     node: int

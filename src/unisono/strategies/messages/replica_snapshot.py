@@ -27,23 +27,23 @@ class ReplicaSnapshot:
         self.spare: PersistentArrays | None = None
         self.asked = False
         """Whether this rank was asked to halt: the others do not know yet."""
-        self._on_spare: Callable[[int], None] | None = None
+        self._on_snapshot_copy: Callable[[int], None] | None = None
 
     def lasting_at(self, position: int) -> PersistentArrays:
         return self.lasting
 
-    def keep(self, on_spare: Callable[[int], None]) -> None:
+    def keep(self, on_snapshot_copy: Callable[[int], None]) -> None:
         """This rank's copy is the one that is saved."""
-        self._on_spare = on_spare
+        self._on_snapshot_copy = on_snapshot_copy
 
     def close_round(self, position: int, *, due: bool, halt: bool = False) -> None:
         """Round `position` is done. due: a snapshot of it is wanted; halt: some rank was asked to halt, as all know."""
         if halt:
             self.requests.ask_to_halt()
         self.requests.decide(position, due=due)
-        if self._on_spare is not None and self.requests.snapshot_after(position):
+        if self._on_snapshot_copy is not None and self.requests.snapshot_after(position):
             self._copy()
-            self._on_spare(position)
+            self._on_snapshot_copy(position)
 
     def _copy(self) -> None:
         lasting = self.lasting
@@ -61,12 +61,12 @@ class SnapshotMessageStrategy(MessageStrategy):
     _own: ReplicaSnapshot
 
     @property
-    def kept(self) -> ReplicaSnapshot:
+    def snapshot_source(self) -> ReplicaSnapshot:
         return self._own
 
-    def tell_spares(self, on_spare: Callable[[int], None]) -> None:
+    def set_on_snapshot_copy(self, on_snapshot_copy: Callable[[int], None]) -> None:
         if self.first:
-            self._own.keep(on_spare)
+            self._own.keep(on_snapshot_copy)
 
     def ask_to_halt(self) -> None:
         self._own.asked = True

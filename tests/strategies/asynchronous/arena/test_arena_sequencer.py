@@ -25,7 +25,7 @@ from unisono.strategies.asynchronous.arena.progress import adopt
 from unisono.strategies.asynchronous.arena.setup import set_up
 from unisono.strategies.asynchronous.recordings import OWN
 from unisono.strategies.asynchronous.sequencer import HELLO, PUSH, Entry
-from unisono.strategies.specs.asynchronous import terms_of
+from unisono.strategies.asynchronous.spec import async_options_of
 from unisono.training.job import prepare
 
 EPOCH, WORKER, TURN = 1, 1, 2
@@ -40,7 +40,7 @@ def test_a_push_that_is_just_being_sent_is_waited_for():
     twice, and a batch in the worker's hand would be written over."""
     job = prepare(RECIPE)
     model = job.model()
-    async_buffers = set_up(model, terms_of(job, model), job.shared_optimizer, pushes=4, size=2).async_buffers
+    async_buffers = set_up(model, async_options_of(job, model), job.shared_optimizer, pushes=4, size=2).async_buffers
     own, hand, steps = async_buffers.worker(WORKER), async_buffers.hand(WORKER), np.full((4, 2), np.nan)
     async_buffers.log[0] = Entry(HELLO, WORKER, -1, 0, 1, 0, 0, 0)
     async_buffers.words[0] = token(EPOCH, 1)
@@ -59,7 +59,7 @@ def test_a_push_that_is_just_being_sent_is_waited_for():
         async_buffers.words[own + POSTED] = token(EPOCH, TURN)
 
     words = np.zeros(64, np.int64).data
-    arena_sequencer = ArenaSequencer(async_buffers, terms_of(job, model), steps, Requests(words))
+    arena_sequencer = ArenaSequencer(async_buffers, async_options_of(job, model), steps, Requests(words))
     arena_sequencer.open(EPOCH, [WORKER], [0], pause)
     assert waits
     assert async_buffers.words[hand + DEALT] == token(EPOCH, 2), "it has two in hand: the one that it sent and the next"
@@ -73,10 +73,10 @@ def test_a_push_that_is_just_being_sent_is_waited_for():
 def test_who_died_while_it_sent_something_is_not_waited_for(alive):
     job = prepare(RECIPE)
     model = job.model()
-    async_buffers = set_up(model, terms_of(job, model), job.shared_optimizer, pushes=4, size=2).async_buffers
+    async_buffers = set_up(model, async_options_of(job, model), job.shared_optimizer, pushes=4, size=2).async_buffers
     async_buffers.words[async_buffers.worker(WORKER) + LEAVING] = token(EPOCH, 1)
     arena_sequencer = ArenaSequencer(
-        async_buffers, terms_of(job, model), np.full((4, 2), np.nan), Requests(np.zeros(64, np.int64).data)
+        async_buffers, async_options_of(job, model), np.full((4, 2), np.nan), Requests(np.zeros(64, np.int64).data)
     )
 
     class Waited(Exception):
@@ -96,9 +96,9 @@ def test_nothing_is_due_any_more_when_the_epoch_is_closed():
     """A rank that lends a hand would look for ever at what nobody takes."""
     job = prepare(RECIPE)
     model = job.model()
-    async_buffers = set_up(model, terms_of(job, model), job.shared_optimizer, pushes=4, size=2).async_buffers
+    async_buffers = set_up(model, async_options_of(job, model), job.shared_optimizer, pushes=4, size=2).async_buffers
     requests = Requests(np.zeros(64, np.int64).data)
-    arena_sequencer = ArenaSequencer(async_buffers, terms_of(job, model), np.full((4, 2), np.nan), requests)
+    arena_sequencer = ArenaSequencer(async_buffers, async_options_of(job, model), np.full((4, 2), np.nan), requests)
     arena_sequencer.open(EPOCH, [WORKER], [0], lambda: None)
     assert not arena_sequencer.due(WORKER)
     requests.ask_to_halt()
@@ -111,9 +111,9 @@ def test_nothing_is_due_any_more_when_the_epoch_is_closed():
 def test_whoever_is_awake_sees_to_its_own_push():
     job = prepare(RECIPE)
     model = job.model()
-    async_buffers = set_up(model, terms_of(job, model), job.shared_optimizer, pushes=4, size=2).async_buffers
+    async_buffers = set_up(model, async_options_of(job, model), job.shared_optimizer, pushes=4, size=2).async_buffers
     arena_sequencer = ArenaSequencer(
-        async_buffers, terms_of(job, model), np.full((4, 2), np.nan), Requests(np.zeros(64, np.int64).data)
+        async_buffers, async_options_of(job, model), np.full((4, 2), np.nan), Requests(np.zeros(64, np.int64).data)
     )
     arena_sequencer.open(EPOCH, [WORKER], [0], lambda: None)
     async_buffers.words[async_buffers.worker(WORKER) + POSTED] = token(EPOCH, 1)
@@ -130,10 +130,10 @@ def test_an_epoch_that_cannot_end_is_told_instead_of_waited_for(monkeypatch, nam
     """Batches are left and nobody has one; or everybody waits for a push to be taken, and none may be."""
     job = prepare(RECIPE)
     model = job.model()
-    async_buffers = set_up(model, terms_of(job, model), job.shared_optimizer, pushes=4, size=2).async_buffers
+    async_buffers = set_up(model, async_options_of(job, model), job.shared_optimizer, pushes=4, size=2).async_buffers
     monkeypatch.setattr(f"unisono.strategies.asynchronous.arena.arena_sequencer.{name}", lambda *given: None)
     arena_sequencer = ArenaSequencer(
-        async_buffers, terms_of(job, model), np.full((4, 2), np.nan), Requests(np.zeros(64, np.int64).data)
+        async_buffers, async_options_of(job, model), np.full((4, 2), np.nan), Requests(np.zeros(64, np.int64).data)
     )
     arena_sequencer.open(EPOCH, [WORKER], [0], lambda: None)
     own = async_buffers.worker(WORKER)
@@ -154,7 +154,7 @@ def planned_desk(path: Path, done: Sequence[int] = ()) -> tuple[AsyncBuffers, Ar
     path.write_text("\n".join([",".join(OWN), *rows]))
     job = prepare(RECIPE.with_options(ranks=3, epochs=1, order=str(path)))
     model, steps = job.model(), np.full((4, 2), np.nan)
-    async_buffers = set_up(model, terms_of(job, model), job.shared_optimizer, pushes=4, size=3).async_buffers
+    async_buffers = set_up(model, async_options_of(job, model), job.shared_optimizer, pushes=4, size=3).async_buffers
     steps[list(done)] = 1.0
     adopt(async_buffers, steps, EPOCH)
     for rank in (1, 2):
@@ -162,7 +162,7 @@ def planned_desk(path: Path, done: Sequence[int] = ()) -> tuple[AsyncBuffers, Ar
         async_buffers.words[async_buffers.worker(rank) + POSTED] = token(EPOCH, 1)
     async_buffers.words[ORDERED] = token(EPOCH, 2)
     return async_buffers, ArenaSequencer(
-        async_buffers, terms_of(job, model), steps, Requests(np.zeros(64, np.int64).data)
+        async_buffers, async_options_of(job, model), steps, Requests(np.zeros(64, np.int64).data)
     )
 
 

@@ -14,12 +14,12 @@ from unisono.messages.reports import EpochRecord
 from unisono.recipe import Recipe
 from unisono.runs.supervised_run import RunPlaces, SupervisedRun
 from unisono.strategies.arena.state import ArenaState, plan_sections
-from unisono.strategies.arena.sync import Sync
+from unisono.strategies.arena.sync import SyncArena
 from unisono.strategies.asynchronous.arena.buffers import DONE, HALTED, ORDERED, WHOLE, token
 from unisono.strategies.asynchronous.arena.setup import set_up
 from unisono.strategies.asynchronous.arena.strategy import AsyncArena
 from unisono.strategies.asynchronous.sequencer import PUSH, Entry
-from unisono.strategies.specs.asynchronous import terms_of
+from unisono.strategies.asynchronous.spec import async_options_of
 from unisono.training.job import prepare
 
 pytestmark = pytest.mark.usefixtures("no_price")
@@ -139,14 +139,14 @@ def replacement(position: int) -> AsyncArena:
     with closing(Segment.create(sections.nbytes)) as segment:
         shared = ArenaState(segment, sections, SMALL.ranks.count)
     protocol.first_view(shared.words, range(SMALL.ranks.count), SMALL.ranks.count, position)
-    setup = set_up(model, terms_of(job, model), job.optimizer, PUSHES, SMALL.ranks.count)
+    setup = set_up(model, async_options_of(job, model), job.optimizer, PUSHES, SMALL.ranks.count)
     epoch = -(-position // 2)
     setup.async_buffers.log[0] = Entry(PUSH, 3, 0, 0, 2, 0, 1, 8)
     setup.async_buffers.words[ORDERED] = token(epoch, 1)
     setup.async_buffers.gradients[3] = 1.0
     setup.async_buffers.words[DONE] = token(epoch, WHOLE)
     member = Member(shared.words, 2, SMALL.ranks.count, crowded=True)
-    return AsyncArena(Sync(shared, member, model, job.optimizer), shared, member, model, setup)
+    return AsyncArena(SyncArena(shared, member, model, job.optimizer), shared, member, model, setup)
 
 
 @pytest.mark.parametrize("position", [1, 2, 3, 4])

@@ -1,4 +1,4 @@
-"""ArenaSequencer: the clerk's place in the arena: sees who has posted what, writes the log, hands out batches.
+"""ArenaSequencer: the sequencer's place in the arena: sees who has posted what, writes the log, hands out batches.
 
 The one idea: an arena sequencer is opened anew whenever the membership changes, from what lies in the boxes alone.
 What a dead worker had sent counts; the batches that it had in hand are dealt anew.

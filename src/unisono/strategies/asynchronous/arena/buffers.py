@@ -5,8 +5,8 @@ The one idea: every word has one writer at a time, and everything that decides w
 process: whoever takes a rank's place reads on where it was. Numbers that start anew with each epoch are *tokens*,
 (epoch, count) in one word, so nothing has to be cleared while others read it.
 
-    parts = plan_boxes(model, terms, state=1, size=4, pushes=3750)
-    async_buffers = Arena.create(BoxesPlan(parts, size=4, masters=1)).state
+    parts = plan_async_buffers(model, terms, state=1, size=4, pushes=3750)
+    async_buffers = Arena.create(AsyncBuffersPlan(parts, size=4, masters=1)).state
 
 Who may touch what and when:
 - a worker writes its gradient, what it found and its new buffers, then POSTED; they are the masters' until all of them
@@ -40,7 +40,7 @@ _LINE = 16  # words: 128 bytes apart, for processors fetch pairs of 64-byte line
 _EPOCH_BITS = 32
 
 ORDERED, DONE, KEEPING, SUMMED, FREED = range(5)
-"""Of the clerk's line: entries of the log; whether there will be more (`WHOLE`, `HALTED`); the batch (from 1) whose
+"""Of the sequencer's line: entries of the log; whether there will be more (`WHOLE`, `HALTED`); the batch (from 1) whose
 sums it writes down, before the log says so; the epoch whose sums there are; whether a recorded order was given up."""
 WHOLE, HALTED = 1, 2
 """Why there will be no more entries: all batches of the epoch are in the log, or the run was asked to end."""
@@ -73,7 +73,7 @@ def count_of(word: int, epoch: int) -> int:
     return word & (1 << _EPOCH_BITS) - 1 if word >> _EPOCH_BITS == epoch else 0
 
 
-def plan_boxes(model: Shaped, terms: AsyncOptions, state: int, size: int, pushes: int) -> Sections:
+def plan_async_buffers(model: Shaped, terms: AsyncOptions, state: int, size: int, pushes: int) -> Sections:
     """Where everything lies. state: vectors of the masters' optimizer."""
     length, buffers = padded(model.layout.length), model.buffers_layout.length
     collected = int(terms.rule.collects)
@@ -131,7 +131,7 @@ class AsyncBuffers:
         return (1 + slot) * _LINE
 
     def hand(self, slot: int) -> int:
-        """Where the clerk's words for a worker start."""
+        """Where the sequencer's words for a worker start."""
         return (1 + self.size + slot) * _LINE
 
     def part(self, number: int) -> int:
@@ -164,7 +164,7 @@ class AsyncBuffers:
 
 @final
 @dataclass(frozen=True)
-class BoxesPlan:
+class AsyncBuffersPlan:
     """Where the boxes lie, for `Arena.create`; nobody is a member of them."""
 
     sections: Sections

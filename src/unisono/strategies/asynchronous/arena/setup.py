@@ -18,7 +18,7 @@ from unisono.optim import make
 from unisono.optim.options import OptimizerOptions
 from unisono.strategies.arena.state import ArenaState
 from unisono.strategies.asynchronous.arena import progress
-from unisono.strategies.asynchronous.arena.buffers import AsyncBuffers, BoxesPlan, plan_boxes
+from unisono.strategies.asynchronous.arena.buffers import AsyncBuffers, AsyncBuffersPlan, plan_async_buffers
 from unisono.strategies.asynchronous.arena.parameter_shard import ParameterShard
 from unisono.strategies.asynchronous.options import AsyncOptions
 
@@ -36,8 +36,8 @@ class AsyncSetup:
 
 def set_up(model: Model, terms: AsyncOptions, options: OptimizerOptions, pushes: int, size: int) -> AsyncSetup:
     """With memory of its own, for ranks that are forked afterwards."""
-    sections = plan_boxes(model, terms, len(make(options).state_names), size, pushes)
-    with closing(Arena.create(BoxesPlan(sections, size, terms.masters))) as arena:
+    sections = plan_async_buffers(model, terms, len(make(options).state_names), size, pushes)
+    with closing(Arena.create(AsyncBuffersPlan(sections, size, terms.masters))) as arena:
         return AsyncSetup(arena.state, terms, options)
 
 

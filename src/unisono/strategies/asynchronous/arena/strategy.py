@@ -2,9 +2,9 @@
 
 The one idea: the batch of a round is the whole epoch, and its shards are the pushes. Between the meetings READY and
 COMMIT masters and workers exchange through boxes, without meeting; then all are at rest, and what follows (evaluation
-on the masters' parameters, records, snapshots) is what `Sync` does after any round, so it is left to it.
+on the masters' parameters, records, snapshots) is what `SyncArena` does after any round, so it is left to it.
 
-    strategy = AsyncArena(Sync(shared, member, model, options), shared, member, model, AsyncSetup(async_buffers,
+    strategy = AsyncArena(SyncArena(shared, member, model, options), shared, member, model, AsyncSetup(async_buffers,
     terms, options))
 
 Where workers are few for the cores, a worker that has pushed does not sleep until a master wakes up: it lends a hand
@@ -35,14 +35,14 @@ from unisono.messages.reports import Progress, SendReport
 from unisono.models.base import Model
 from unisono.resources import usable_cores
 from unisono.strategies.arena.state import ArenaState
-from unisono.strategies.arena.sync import Sync
+from unisono.strategies.arena.sync import SyncArena
 from unisono.strategies.asynchronous.arena.arena_sequencer import ArenaSequencer
 from unisono.strategies.asynchronous.arena.buffers import COUNTS, DONE, HALTED, count_of
 from unisono.strategies.asynchronous.arena.parameter_shard import ParameterShard
 from unisono.strategies.asynchronous.arena.setup import AsyncSetup, make_parts
 from unisono.strategies.asynchronous.arena.worker import Worker
 from unisono.strategies.asynchronous.staleness_stats import contributions_of, staleness_stats
-from unisono.strategies.base import Batch, Check, Clock, EpochRemarks, Measure, StepResult, Strategy, Tell, unchecked
+from unisono.strategies.base import Batch, Check, Clock, EpochExtras, Measure, StepResult, Strategy, Tell, unchecked
 
 PROGRESS_S = 0.2
 LENT = 2
@@ -81,7 +81,7 @@ class AsyncArena(Strategy):
 
     def __init__(
         self,
-        resting: Sync,
+        resting: SyncArena,
         shared: ArenaState,
         member: Member,
         model: Model,
@@ -120,7 +120,7 @@ class AsyncArena(Strategy):
         serving, computing = roles(member.view.members, self._terms.masters)
         self._serves = [part for n, part in enumerate(self._all) if serving[n % len(serving)] == self.rank]
         self._computes, self._decides = self.rank in computing, serving[0] == self.rank
-        # A recorded order may be given up in the middle of an epoch, which is one clerk's to decide.
+        # A recorded order may be given up in the middle of an epoch, which is one sequencer's to decide.
         cores, lent = usable_cores(), self._async_buffers.crash_safe_locks is not None and self._terms.planned is None
         self._lends = lent and len(computing) <= LENT * cores
         if self._computes:  # before anything that waits: others may wait to learn where this worker is
@@ -285,7 +285,7 @@ class AsyncArena(Strategy):
         rows = zip(self._resting.times(epoch), counts, stale, strict=True)
         return [times | count | found for times, count, found in rows]
 
-    def staleness_stats(self, epoch: int) -> EpochRemarks:
+    def epoch_extras(self, epoch: int) -> EpochExtras:
         return staleness_stats(self._log(epoch), self.size).record
 
     def _log(self, epoch: int) -> np.ndarray:

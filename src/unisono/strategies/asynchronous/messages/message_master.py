@@ -1,6 +1,6 @@
 """MessageMaster: owns a stretch of the parameters, receives gradients for it, and answers with what it has become.
 
-The one idea: masters do what the clerk's entries say, in their order. What a master sends a worker is a copy of its
+The one idea: masters do what the sequencer's entries say, in their order. What a master sends a worker is a copy of its
 stretch; it keeps it, for that is what the worker's next gradient is computed on.
 
     master = MessageMaster(comm, model, terms, options, params, buffers); master.follow(epoch, pushes)
@@ -39,8 +39,8 @@ class MessageMaster:
         low, high = terms.parts[comm.rank]
         self._comm, self._params, self._group, self._parts = comm, params[low:high], terms.group, terms.parts
         names = make(options).state_names
-        self.whole = [np.zeros_like(params) for _ in names] if comm.rank == tags.CLERK else []
-        """The clerk's: the optimizer's vectors in full, of which the other masters' parts are as of `gather`."""
+        self.whole = [np.zeros_like(params) for _ in names] if comm.rank == tags.SEQUENCER else []
+        """The sequencer's: the optimizer's vectors in full, of which the other masters' parts are as of `gather`."""
         state = [vector[low:high] for vector in self.whole] or [np.zeros(high - low, np.float32) for _ in names]
         self._state = state
         collected = np.zeros(high - low, np.float32) if terms.rule.collects else None
@@ -48,7 +48,7 @@ class MessageMaster:
         self._gradient = np.zeros(high - low, np.float32)
         workers = range(terms.masters, comm.size)
         self._copies = {rank: np.zeros(high - low, np.float32) for rank in workers}
-        self._buffers = buffers if comm.rank == tags.CLERK else buffers[:0]
+        self._buffers = buffers if comm.rank == tags.SEQUENCER else buffers[:0]
         self._new_buffers = np.zeros(max(0, len(self._buffers) - model.fixed), np.float32)
         self._buffer_copies = {rank: self._buffers.copy() for rank in workers}
         self._sent: dict[int, list[Request]] = {rank: [] for rank in workers}
@@ -59,7 +59,7 @@ class MessageMaster:
         """Does what the sequencer tells, for an epoch."""
         entry = np.empty(len(Entry._fields), np.int64)
         while True:
-            self._comm.recv(entry, tags.CLERK, tags.ORDER)
+            self._comm.recv(entry, tags.SEQUENCER, tags.ORDER)
             if entry[0] == tags.CLOSE:
                 break
             self.obey(Entry(*entry.tolist()), epoch, pushes)
@@ -101,16 +101,16 @@ class MessageMaster:
         """The sequencer gets the optimizer's vectors of all; called by every master, between epochs."""
         for vector in self.whole:
             for master, (low, high) in enumerate(self._parts):
-                if master != tags.CLERK:
+                if master != tags.SEQUENCER:
                     self._comm.recv(vector[low:high], master, tags.STATE)
         for own in self._state if not self.whole else []:
-            self._comm.send(own, tags.CLERK, tags.STATE)
+            self._comm.send(own, tags.SEQUENCER, tags.STATE)
 
     def spread(self) -> None:
         """The opposite: each gets its part of what the sequencer has put back."""
         for vector in self.whole:
             for master, (low, high) in enumerate(self._parts):
-                if master != tags.CLERK:
+                if master != tags.SEQUENCER:
                     self._comm.send(vector[low:high], master, tags.STATE)
         for own in self._state if not self.whole else []:
-            self._comm.recv(own, tags.CLERK, tags.STATE)
+            self._comm.recv(own, tags.SEQUENCER, tags.STATE)

@@ -77,7 +77,7 @@ class MessageWorker:
             self._compute(batch, number, group)
             sent = [self._comm.isend(part, master, tags.PART) for master, part in enumerate(self._outgoing)]
             if self._new_buffers.size:
-                sent.append(self._comm.isend(self._new_buffers, tags.CLERK, tags.BUFFERS))
+                sent.append(self._comm.isend(self._new_buffers, tags.SEQUENCER, tags.BUFFERS))
             self._exchange(hand, sent, batch)
 
     def _exchange(self, hand: deque[int], sent: list[Request], batch: Batch | None = None) -> None:
@@ -85,11 +85,11 @@ class MessageWorker:
         comm = self._comm
         more = np.empty(1 + tags.AHEAD, np.int64)
         arriving = [comm.irecv(part, master, tags.ANSWER) for master, part in enumerate(self._parts)]
-        given = [comm.irecv(more, tags.CLERK, tags.HAND)]
+        given = [comm.irecv(more, tags.SEQUENCER, tags.HAND)]
         if self._buffers.size:
-            given.append(comm.irecv(self._buffers, tags.CLERK, tags.BUFFERS))
+            given.append(comm.irecv(self._buffers, tags.SEQUENCER, tags.BUFFERS))
         begun = time.perf_counter()
-        sent.append(comm.isend(self._head, tags.CLERK, tags.HEAD))
+        sent.append(comm.isend(self._head, tags.SEQUENCER, tags.HEAD))
         self._loaded: tuple[int, Group] | None = None
         if hand and batch is not None:
             self._loaded = hand[0], self._load(batch, hand[0])

@@ -30,7 +30,7 @@ from unisono.strategies.asynchronous.messages.message_worker import MessageWorke
 from unisono.strategies.asynchronous.options import AsyncOptions
 from unisono.strategies.asynchronous.sequencer import Entry
 from unisono.strategies.asynchronous.staleness_stats import StalenessStats, contributions_of, staleness_stats
-from unisono.strategies.base import Batch, Check, EpochRemarks, Measure, NotFinite, StepResult, Tell, unchecked
+from unisono.strategies.base import Batch, Check, EpochExtras, Measure, NotFinite, StepResult, Tell, unchecked
 from unisono.strategies.messages.replica_snapshot import ReplicaSnapshot, SnapshotMessageStrategy
 
 
@@ -67,7 +67,7 @@ class AsyncMessages(SnapshotMessageStrategy):
         self._position, self._resumed = 0, False
         self._counted = np.zeros(len(COUNTS) + terms.masters)
         self._rows = np.zeros((comm.size, len(self._counted)))
-        self._staleness_stats = StalenessStats(EpochRemarks(), [])
+        self._staleness_stats = StalenessStats(EpochExtras(), [])
         self._shares = np.zeros((comm.size, len(model.layout.shapes), 3))
 
     def _asked(self) -> bool:
@@ -177,7 +177,7 @@ class AsyncMessages(SnapshotMessageStrategy):
         rows = zip(super().times(epoch), counts, self._staleness_stats.ranks, strict=True)
         return [times | count | found for times, count, found in rows]
 
-    def staleness_stats(self, epoch: int) -> EpochRemarks:
+    def epoch_extras(self, epoch: int) -> EpochExtras:
         return self._staleness_stats.record
 
     def contributions(self) -> np.ndarray:

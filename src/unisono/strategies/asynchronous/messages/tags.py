@@ -1,18 +1,18 @@
-"""Wires: what masters and workers tell each other in messages, and under which tags.
+"""Tags: what masters and workers tell each other in messages, and under which tags.
 
 A worker sends its gradient, a part to each master (PART), then a head to the sequencer (HEAD): whether it only
 greets, the batch, its samples, losses and correct answers, and whether it was asked to end. The sequencer, which is
 rank 0, tells the other masters whose push is next (ORDER, an `Entry`). Every master answers with its part of the
 parameters (ANSWER), the sequencer also with batches to compute (HAND: how many, then which; `LEAVE`: no more). A
-network's buffers travel with the clerk's part (BUFFERS). Between epochs an optimizer's state goes from the masters to
-the sequencer, and back when a run is resumed (STATE).
+network's buffers travel with the sequencer's part (BUFFERS). Between epochs an optimizer's state goes from the masters
+to the sequencer, and back when a run is resumed (STATE).
 
-    comm.send(head(batch=7, samples=16, loss_sum=1.5, correct=3.0), CLERK, HEAD)
+    comm.send(head(batch=7, samples=16, loss_sum=1.5, correct=3.0), SEQUENCER, HEAD)
 """
 
 import numpy as np
 
-CLERK = 0
+SEQUENCER = 0
 HEAD, PART, ORDER, ANSWER, HAND, BUFFERS, STATE = range(101, 108)
 AHEAD = 2
 """Batches that a worker has in hand: the one that it computes, and the next, which it loads while it waits."""

@@ -4,7 +4,7 @@ This is what most data-parallel tools do, over any transport and with any of our
 compared with each other and with `sync`. All ranks end with the same bits as each other; another number of ranks gives
 other bits, for the sum then has another order.
 
-    strategy = Replica(comm, model, OptimizerOptions("sgd", lr=0.3), "ring", epochs=5)
+    strategy = SyncMessages(comm, model, OptimizerOptions("sgd", lr=0.3), "ring", epochs=5)
 
 Limits: the death of a rank ends the run; it goes on from a snapshot, which is made of the first rank's copy.
 """
@@ -36,7 +36,7 @@ from unisono.strategies.unused_parameters import Stretches, behind_of, left_alon
 
 @final
 @dataclass(frozen=True)
-class ReplicaOptions:
+class SyncMessagesOptions:
     """What ranks agree on beside the algorithm."""
 
     wire: np.dtype | None = None
@@ -49,7 +49,7 @@ class ReplicaOptions:
 
 
 @final
-class Replica(SnapshotMessageStrategy):
+class SyncMessages(SnapshotMessageStrategy):
     """`algorithm`: naive, ring, tree, doubling, halving or native."""
 
     def __init__(
@@ -59,7 +59,7 @@ class Replica(SnapshotMessageStrategy):
         options: OptimizerOptions,
         algorithm: str,
         epochs: int = 1,
-        terms: ReplicaOptions = ReplicaOptions(),
+        terms: SyncMessagesOptions = SyncMessagesOptions(),
     ) -> None:
         super().__init__(comm, model, epochs)
         self._model, self._algorithm, self._terms = model, algorithm, terms

@@ -15,12 +15,12 @@ from unisono.strategies.arena.state import ArenaExtent, ArenaState
 from unisono.strategies.asynchronous import options as terms
 from unisono.strategies.asynchronous.options import AsyncOptions
 from unisono.strategies.base import Strategy
-from unisono.strategies.specs.base import JobView, StrategySpec, Supports
+from unisono.strategies.spec import JobView, StrategySpec, Supports
 from unisono.strategies.supervised import SupervisedHooks
 
 
 @final
-class Async(StrategySpec):
+class AsyncSpec(StrategySpec):
     """Workers push gradients to masters and never wait for each other."""
 
     name = "async"
@@ -42,7 +42,7 @@ class Async(StrategySpec):
         return terms.resolve(recipe)
 
     def check(self, job: JobView) -> None:
-        terms_of(job, job.model())
+        async_options_of(job, job.model())
 
     def plan_epoch(self, recipe: Recipe, plan: ShardPlan) -> ShardPlan:
         return terms.plan_epoch(recipe, plan.samples)
@@ -60,7 +60,7 @@ class Async(StrategySpec):
         return recipe.strategy.masters
 
     def extent(self, job: JobView, *, undo: bool = False, spare: bool = False) -> ArenaExtent:
-        """Gradients have memory of their own, see `asynchronous/boxes.py`."""
+        """Gradients have memory of their own, see `asynchronous/arena/buffers.py`."""
         return ArenaExtent(
             job.recipe.ranks.count, 1, (1,), job.updates, job.recipe.learning.epochs, job.blocks, False, spare
         )
@@ -72,7 +72,7 @@ class Async(StrategySpec):
         from unisono.strategies.asynchronous.messages.strategy import AsyncMessages
 
         recipe, rng = job.recipe, generator(job.recipe.learning.seed, "init")
-        strategy = AsyncMessages(comm, model, job.optimizer, terms_of(job, model), recipe.learning.epochs, rng)
+        strategy = AsyncMessages(comm, model, job.optimizer, async_options_of(job, model), recipe.learning.epochs, rng)
         if start.position or recipe.faults.resume:  # halted in its first epoch, a run goes on after round 0
             strategy.go_on(start)
         yield strategy
@@ -82,10 +82,10 @@ class Async(StrategySpec):
         from unisono.strategies.asynchronous.supervised import AsyncHooks
 
         ranks = job.recipe.ranks.count
-        setup = set_up(model, terms_of(job, model), job.optimizer, job.updates, ranks)
+        setup = set_up(model, async_options_of(job, model), job.optimizer, job.updates, ranks)
         return AsyncHooks(shared, setup, ranks)
 
 
-def terms_of(job: JobView, model: Model) -> AsyncOptions:
+def async_options_of(job: JobView, model: Model) -> AsyncOptions:
     """What masters and workers go by."""
     return AsyncOptions.of(job.recipe, job.updates, model.layout.sizes, job.lr)

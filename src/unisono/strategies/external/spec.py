@@ -27,7 +27,7 @@ from unisono.rng import generator
 from unisono.strategies.arena.attach import NEW_START, ArenaStart
 from unisono.strategies.base import Strategy
 from unisono.strategies.external.devices import BACKENDS, check_devices, choose_device, device_of
-from unisono.strategies.specs.base import JobView, StrategySpec, Supports
+from unisono.strategies.spec import JobView, StrategySpec, Supports
 from unisono.user_code.extras import how_to_install
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ SUPPORTS = Supports(
 )  # fmt: skip
 
 
-class External(StrategySpec, ABC):
+class ExternalSpec(StrategySpec, ABC):
     """torch sums the gradients, inside a wrapper around the module."""
 
     asynchronous, external, recipe_shards, shards_are_replicas = False, True, False, False
@@ -100,7 +100,7 @@ class External(StrategySpec, ABC):
 
 
 @final
-class DdpSpec(External):
+class DdpSpec(ExternalSpec):
     """torch's DistributedDataParallel."""
 
     name = "ddp"
@@ -110,7 +110,7 @@ class DdpSpec(External):
 
 
 @final
-class AccelerateSpec(External):
+class AccelerateSpec(ExternalSpec):
     """Hugging Face Accelerate."""
 
     name = "accelerate"

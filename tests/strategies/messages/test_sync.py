@@ -13,9 +13,10 @@ from unisono.models.base import Model
 from unisono.models.nets import build
 from unisono.optim.options import OptimizerOptions
 from unisono.rng import generator
+from unisono.strategies.arena.spec import make_sync_arena
 from unisono.strategies.arena.state import ArenaExtent
 from unisono.strategies.base import Batch, Strategy
-from unisono.strategies.specs.sync import make_on_arena, make_replica
+from unisono.strategies.messages.spec import make_sync_messages
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((100, 12)).astype(np.float32)
@@ -28,8 +29,8 @@ def made(
 ) -> Strategy:
     rng = generator(1, "init")
     if allreduce == "arena":
-        return make_on_arena(world.comm, model, options, extent, rng)
-    return make_replica(world.comm, model, options, extent, allreduce, rng)
+        return make_sync_arena(world.comm, model, options, extent, rng)
+    return make_sync_messages(world.comm, model, options, extent, allreduce, rng)
 
 
 def train(world: unisono.World, allreduce: str) -> dict:

@@ -22,11 +22,11 @@ from unisono.strategies.local.local_steps import LocalSteps
 from unisono.strategies.local.strategy import AVERAGING, join_local, make_local_replica, on_arena
 from unisono.strategies.local.sync_schedule import SyncSchedule, resolve_local
 from unisono.strategies.machines.remote_view import RemoteView
-from unisono.strategies.specs.base import JobView, StrategySpec, Supports
+from unisono.strategies.spec import JobView, StrategySpec, Supports
 from unisono.strategies.supervised import SupervisedHooks
 
 
-class _Local(StrategySpec, ABC):
+class _LocalSpec(StrategySpec, ABC):
     """What both have in common."""
 
     name = "local"
@@ -48,7 +48,7 @@ class _Local(StrategySpec, ABC):
 
 
 @final
-class LocalOnArena(_Local):
+class LocalArenaSpec(_LocalSpec):
     """Averages are rounds on the arena, so any number of ranks gives the same bits."""
 
     title = "`local`"
@@ -87,17 +87,19 @@ class LocalHooks(SupervisedHooks):
         self,
         member: Member,
         model: Model,
-        on_spare: Callable[[int], None],
-        away: RemoteView,
+        on_snapshot_copy: Callable[[int], None],
+        remote: RemoteView,
         report: Callable[[Any], None],
     ) -> Strategy:
         job = self._job
-        local_steps = _local_steps(job, model, away.rank_of(member.slot))
-        return on_arena(self._shared, member, local_steps, _sync_schedule(job.recipe, job.plan), on_spare, away)
+        local_steps = _local_steps(job, model, remote.rank_of(member.slot))
+        return on_arena(
+            self._shared, member, local_steps, _sync_schedule(job.recipe, job.plan), on_snapshot_copy, remote
+        )
 
 
 @final
-class LocalOverMessages(_Local):
+class LocalMessagesSpec(_LocalSpec):
     """Replicas stay with the rank that has their state, and any all-reduce averages them."""
 
     title = "`local --allreduce ring`"

@@ -13,11 +13,11 @@ from unisono.data.shards import ShardPlan
 from unisono.optim.options import OptimizerOptions
 from unisono.rng import generator
 from unisono.strategies.arena.attach import ArenaStart
+from unisono.strategies.arena.spec import make_sync_arena
 from unisono.strategies.arena.state import ArenaExtent
 from unisono.strategies.base import Batch
 from unisono.strategies.machines.exchanger import Exchanger
 from unisono.strategies.machines.packed_arrays import PackedArrays
-from unisono.strategies.specs.sync import make_on_arena
 
 LAYOUTS = {
     "2,2": (0, 0, 1, 1),
@@ -66,7 +66,7 @@ def evaluate(world: unisono.World) -> tuple:
     extent = ArenaExtent(world.size, 8, (8,), steps=1, blocks=5)
     start = ArenaStart(colours=(0, 1, 1, 0))
     with closing(
-        make_on_arena(world.comm, model, OptimizerOptions("sgd", lr=0.1), extent, generator(0, "init"), start)
+        make_sync_arena(world.comm, model, OptimizerOptions("sgd", lr=0.1), extent, generator(0, "init"), start)
     ) as strategy:
         loader = Loader(PLAN, X, Y)
         strategy.step(Batch(1, 1, 0, 8, 48, 0.1, 1, partial(loader.groups, PLAN.order(0), 0), None, True))
@@ -74,7 +74,7 @@ def evaluate(world: unisono.World) -> tuple:
         table = strategy.evaluate(2, 5, lambda number: (float(number), world.rank), told.append)
         samples = [row["samples"] for row in strategy.times(1)]
         shares = strategy.contributions()
-        sent = strategy.staleness_stats(1).metrics["sent_bytes_per_step"]
+        sent = strategy.epoch_extras(1).metrics["sent_bytes_per_step"]
         world.comm.barrier()
         return table.tolist(), samples, shares.shape, shares[:, :, 0].sum(axis=0).tolist(), (
             strategy.memory_bytes(), len(told), sent, model.layout.length, strategy.rank, strategy.size,
@@ -114,7 +114,7 @@ def test_a_request_to_halt_on_one_machine_halts_all(late, monkeypatch):
         extent = ArenaExtent(world.size, 8, (8,), steps=9)
         start = ArenaStart(colours=(0, 1, 1))
         with closing(
-            make_on_arena(world.comm, model, OptimizerOptions("sgd", lr=0.1), extent, generator(0, "init"), start)
+            make_sync_arena(world.comm, model, OptimizerOptions("sgd", lr=0.1), extent, generator(0, "init"), start)
         ) as strategy:
             loader, halts = Loader(PLAN, X, TARGETS), []
             for position in range(1, 4):
