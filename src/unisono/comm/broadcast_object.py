@@ -17,7 +17,7 @@ import numpy as np
 
 from unisono.comm.base import Communicator
 from unisono.errors import UnisonoError
-from unisono.messages.exchange import Failed, Found
+from unisono.messages.exchange import Failed, Succeeded
 from unisono.messages.packing import pack, unpack
 
 
@@ -26,7 +26,7 @@ def broadcast_from_first(comm: Communicator, find: Callable[[], Any]) -> Any:
     news, failure = b"", None
     if comm.rank == 0:
         try:
-            news = pack(Found(find()))
+            news = pack(Succeeded(find()))
         except Exception as error:  # the others wait to hear of it
             failure = error
             news = pack(failed(error, "rank 0: "))

@@ -24,8 +24,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from unisono.environment.variables import mpi_environment, untranslated
 from unisono.errors import UserError
-from unisono.launch.environment import mpi_environment, untranslated
 from unisono.user_code.extras import how_to_install
 
 

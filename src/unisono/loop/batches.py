@@ -67,18 +67,18 @@ class Batches:
         sharing = self._sharing
         sharing.optimizer.check_stepped()
         sharing.guard.check_module()
-        sharing.callbacks.enter()
+        sharing.callbacks.begin_loop()
         first = sharing.epochs
         self._stream, self._end = None, first + self._epochs
         for epoch in range(first, self._end):
             for step in range(self._plan.steps_per_epoch):
-                judgement = sharing.callbacks.judge((*self.terms, int(self._plan.drop_last)), epoch, step)
-                if judgement == LEFT:
+                status = sharing.callbacks.batch_status((*self.terms, int(self._plan.drop_last)), epoch, step)
+                if status == LEFT:
                     return
-                if judgement == PASSED:
+                if status == PASSED:
                     sharing.begin_epoch(epoch)
                     continue
-                sharing.callbacks.head()
+                sharing.callbacks.before_batch()
                 batch = Batch(self, sharing, self._plan, epoch, step)
                 yield batch
                 if not batch.ready:
@@ -110,7 +110,7 @@ class Batches:
         return next(self._stream)
 
     def _wanted(self, epoch: int, step: int, shards: Sequence[int]) -> Iterator[Wanted]:
-        plan, member, assignment = self._plan, self._sharing.member, self._sharing.owner.assignment
+        plan, member, assignment = self._plan, self._sharing.member, self._sharing.update_step.assignment
         members = member.view.members
         while True:
             for shard in shards:
@@ -157,19 +157,19 @@ class Batch:
         sharing.guard.check()
         self._begun, self.position, self._serial = True, sharing.steps + 1, sharing.begin_batch()
         sharing.turn_to(self)
-        sharing.tell_batch(self._batches.terms, self.epoch, self.step)
+        sharing.record_batch(self._batches.terms, self.epoch, self.step)
         yield from sharing.round.prepare_each(self.position, self._shards)
         sharing.begin_epoch(self.epoch)
         sharing.agreement.check_batch()
         sharing.vectors.enter()
-        sharing.callbacks.ready(self.position)
+        sharing.callbacks.after_ready(self.position)
         self.ready, self._loss = True, sharing.loss(self.live)
         seed_all(generator(self._plan.seed, "dropout", self.epoch, self.step, self._plan.shards))  # no shard's number
         sharing.optimizer.expect(lambda lrs: sharing.finish(self.position, self.live, lrs))
 
     def _shards(self) -> Iterator[Any]:
-        sharing, member, assignment = self._sharing, self._sharing.member, self._sharing.owner.assignment
-        sharing.callbacks.open(self.position)
+        sharing, member, assignment = self._sharing, self._sharing.member, self._sharing.update_step.assignment
+        sharing.callbacks.begin_round(self.position)
         makers = member.view.members
         mine = assignment.share(self.live, makers, member.slot)
         self._makers, kept = makers, assignment.begin(self.live, self._serial, mine)
@@ -197,7 +197,7 @@ class Batch:
             member.pulse()
         if len(mine) > 1:
             assignment.leave(self.live, makers, member.slot, self._serial, kept)
-        sharing.callbacks.settle(self)
+        sharing.callbacks.before_ready(self)
 
     def forget(self) -> None:
         """The membership changed: a shard that is open is another rank's, or will be computed again."""

@@ -28,7 +28,7 @@ from typing import final
 
 from unisono.arena.membership import protocol
 from unisono.arena.membership.protocol import View
-from unisono.supervise.processes import Ended
+from unisono.supervise.processes import ChildExit
 
 SIGNALS = {signal.SIGSEGV, signal.SIGABRT, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP, signal.SIGSYS}
 """Those that a process gets for what it did. Not SIGBUS, which comes when memory or a disk has run out."""
@@ -45,7 +45,7 @@ class CrashCounts:
         self.count = 0
         """Of the round that is under way."""
 
-    def hear(self, one: Ended) -> None:
+    def hear(self, one: ChildExit) -> None:
         """Somebody ended without an answer."""
         killed = os.WIFSIGNALED(one.status) and os.WTERMSIG(one.status) not in SIGNALS
         (self._heard.discard if killed else self._heard.add)(one.rank)
@@ -79,7 +79,7 @@ class FailurePolicy:
         """How many ranks ended by themselves, one after the other, in the round that is to be done."""
         return self._crashes.count
 
-    def hear(self, one: Ended) -> None:
+    def hear(self, one: ChildExit) -> None:
         """Somebody ended without an answer."""
         self._crashes.hear(one)
 

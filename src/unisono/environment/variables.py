@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from dataclasses import astuple
 from pathlib import Path
 
+from unisono.environment.launchers import ENVIRONMENTS, OPEN_MPI, PMIX, TORCHRUN, placement_of
+from unisono.environment.placement import Placement
 from unisono.errors import UserError
-from unisono.launch.detect import ENVIRONMENTS, OPEN_MPI, PMIX, TORCHRUN, placement_of
-from unisono.launch.placement import Placement
 
 OWN_RANK = "UNISONO_RANK"
 """Set in ranks of `unisono.run`."""

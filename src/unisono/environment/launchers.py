@@ -29,8 +29,8 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
+from unisono.environment.placement import Placement
 from unisono.errors import Contradiction, UserError
-from unisono.launch.placement import Placement
 
 
 @dataclass(frozen=True)
