@@ -1,29 +1,21 @@
-"""Batches: the global batches of the user's own loop; going through one is the gradient half of a round.
-
-    for batch in world.batches(dataset, batch_size=256, epochs=5):
-        for x, y in batch:                                     # this rank's shards
-            world.backward(F.cross_entropy(model(x), y))
-        optimizer.step()
-
-The one idea: the inner loop ends when every shard's gradient exists, whoever computed it. If a rank is lost meanwhile,
-the shards are dealt anew among the others, and the loop just goes on with those that nobody has finished; so its body
-may see a shard again, while what follows it runs once.
-
-Shuffling, and whatever is drawn while a shard is computed, is keyed by (seed, epoch, step, shard), never by rank; what
-is drawn after the inner loop is the same on all ranks. Epochs are counted on from loop to loop: going through the same
-`Batches` again, or asking for others, goes on with the next epoch.
-
-Limits: generators other than torch's, NumPy's old one and Python's (a `torch.Generator` of one's own) draw by rank.
-
-Epochs: the outer loop of the user's own, which a program that is started again enters at the epoch that goes on.
+"""Batches and Epochs: the inner and the outer loop of the user's own training code.
 
     for epoch in world.epochs(5):
-        for batch in world.batches(dataset, batch_size=256): ...
-        print(epoch, batch.loss)
+        for batch in world.batches(dataset, batch_size=256):
+            for x, y in batch:                                 # this rank's shards
+                world.backward(F.cross_entropy(model(x), y))
+            optimizer.step()
 
-The one idea: it is `range(5)`, less the epochs that a snapshot of `unisono.keep` holds to their end, with all that
-follows their batches. Nothing of these runs again. The epoch that goes on runs from its start; `world.batches` passes
-over its batches that are done, and gives one at least, for a snapshot is of a moment when a batch is about to be given.
+The one idea: going through a batch is the gradient half of a round. It ends when the gradient of every shard exists, on
+whichever rank. If a rank is lost meanwhile, its shards are assigned to the others, and the loop goes on with those that
+are not finished. So the body may see a shard twice; the code after it runs once.
+
+Shuffling, and random numbers drawn while a shard is computed, are keyed by (seed, epoch, step, shard), never by rank;
+numbers drawn after the inner loop are the same on all ranks. Epochs are counted from loop to loop: going through the
+same `Batches` again, or through new ones, continues with the next epoch. `Epochs` is `range(5)` without the epochs that
+a snapshot of `unisono.keep` holds completely; the epoch that continues skips its batches that are done.
+
+Limits: generators other than torch's, NumPy's legacy one and Python's (a user's `torch.Generator`) draw by rank.
 """
 
 from collections.abc import Iterator, Sequence

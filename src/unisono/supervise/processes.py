@@ -153,10 +153,10 @@ class ProcessGroup:
                 if not self._read(rank, child):
                     self._selector.unregister(key.fd)
             else:
-                ended.append(self._announce_failure(rank, child))
+                ended.append(self._collect_exit(rank, child))
         return ended
 
-    def _announce_failure(self, rank: int, child: _Child) -> ChildExit:
+    def _collect_exit(self, rank: int, child: _Child) -> ChildExit:
         while self._read(rank, child):
             pass
         with children.defer_signals():
