@@ -152,8 +152,8 @@ def main() -> None:
         worker(options.sizes, options.rounds)
         return
 
+    from unisono.environment.variables import mpi_environment
     from unisono.launch.commands import mpirun
-    from unisono.launch.environment import mpi_environment
 
     script = [
         os.path.abspath(__file__),

@@ -20,8 +20,8 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from unisono.comm.base import Communicator
+from unisono.environment.variables import detect
 from unisono.launch.connect import connect
-from unisono.launch.environment import detect
 from unisono.launch.torch_group import default_group
 from unisono.messages.reports import EpochRecord, Report
 from unisono.recipe import Recipe

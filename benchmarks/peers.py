@@ -23,8 +23,8 @@ from typing import Any, Self, final
 import numpy as np
 from contenders import Contender
 
+from unisono.environment.variables import child_environment
 from unisono.errors import UnisonoError
-from unisono.launch.environment import child_environment
 from unisono.resources import usable_cores
 from unisono.supervise.children import Subprocess
 

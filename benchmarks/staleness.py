@@ -40,9 +40,9 @@ from ours import Ours
 from standings import Aim, judge, show_rates
 
 from unisono.data.dataset import Dataset
+from unisono.environment.variables import mpi_environment
 from unisono.errors import UnisonoError
 from unisono.launch.commands import mpirun
-from unisono.launch.environment import mpi_environment
 from unisono.messages.reports import EpochRecord, Report
 from unisono.recipe import Recipe
 from unisono.runs.supervised_run import RunPlaces, SupervisedRun

@@ -22,7 +22,7 @@ from types import TracebackType
 from typing import Self, final
 
 from unisono.errors import UnisonoError
-from unisono.supervise.children import fork_child, readable, reap, signals_held
+from unisono.supervise.children import defer_signals, fork_child, readable, reap
 
 KILL, STOP, TWICE, WHILE_STOPPED = "kill", "stop", "kill, and its replacement", "kill while another is stopped"
 
@@ -57,7 +57,7 @@ class Run:
                 return error.exit_code
             return 0
 
-        with signals_held():
+        with defer_signals():
             self.pid = fork_child(live)
             self._pidfd = os.pidfd_open(self.pid)
         with suppress(OSError):  # whoever comes first: the group must exist before it is killed

@@ -12,7 +12,7 @@ import pytest
 
 from support.needs import needs_torch
 from support.paths import QUIET_END, ROOT, worker
-from unisono.launch.environment import child_environment
+from unisono.environment.variables import child_environment
 
 RUNNER = worker("example_runner")[1]
 TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]

@@ -28,7 +28,7 @@ def in_child() -> Callable[[Callable[[], None]], int]:
     """Runs a function in a forked process, whose limits are its own; the exit code."""
 
     def run(body: Callable[[], None]) -> int:
-        with children.signals_held():
+        with children.defer_signals():
             pid = children.fork_child(lambda: body() or 0)
         return os.waitstatus_to_exitcode(children.reap(pid))
 

@@ -14,11 +14,10 @@ import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "unisono"
 LAYERS = [
-    "cli", "doctor", "measure", "runs", "report", "study", "training", "storage", "launch", "supervise",
-    "launch.environment", "launch.detect", "launch.placement", "world", "loop", "strategies", "data", "models",
-    "optim", "comm", "arena", "trust", "recipe", "rng", "energy", "limits", "resources", "user_code",
-    "safetensors_file", "terminal", "locks", "parsing", "shapes", "files", "messages", "errors", "python_errors",
-    "aligned",
+    "cli", "doctor", "measure", "runs", "report", "study", "training", "storage", "launch", "supervise", "world",
+    "loop", "strategies", "data", "models", "optim", "comm", "arena", "trust", "recipe", "rng", "energy", "limits",
+    "resources", "user_code", "safetensors_file", "terminal", "locks", "parsing", "shapes", "files", "environment",
+    "messages", "errors", "python_errors", "aligned",
 ]  # fmt: skip
 """From top to bottom: a file may import from its own layer and from those below."""
 
@@ -49,10 +48,8 @@ def test_every_package_that_is_imported_is_declared():
 
 
 def layer_of(module: str) -> str | None:
-    """The longest of them: `launch.environment` before `launch`."""
     parts = module.split(".")
-    names = [".".join(parts[1:length]) for length in range(len(parts), 1, -1)]
-    return next((name for name in names if parts[0] == "unisono" and name in LAYERS), None)
+    return parts[1] if parts[0] == "unisono" and parts[1:2] and parts[1] in LAYERS else None
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
@@ -100,8 +97,8 @@ def test_heavy_packages_are_imported_in_one_place(package, home):
 
 
 def test_only_one_file_reads_the_environment():
-    readers = [path.name for path in FILES if "environ" in path.read_text() and "os.environ" in path.read_text()]
-    assert readers == ["environment.py"]
+    readers = [str(path.relative_to(SOURCE)) for path in FILES if "os.environ" in path.read_text()]
+    assert readers == ["environment/variables.py"]
 
 
 WRITES_ELSEWHERE = {
@@ -111,7 +108,7 @@ WRITES_ELSEWHERE = {
     ("doctor/probes/training.py", "TemporaryDirectory"): "a new private directory, for a run",
     ("launch/connect.py", "TemporaryDirectory"): "a new private directory, in which ranks meet",
     ("supervise/processes.py", "open"): "a pipe's descriptor",
-    ("launch/environment.py", "os.open"): "/dev/tty",
+    ("environment/variables.py", "os.open"): "/dev/tty",
     ("supervise/loop_supervisor.py", "os.open"): "/proc/PID/fd: the arena of another process",
     ("launch/torch_group.py", "TemporaryDirectory"): "a new private directory, in which ranks meet",
     ("measure/bench.py", "TemporaryFile"): "a file without a name, for what ranks say",
@@ -420,7 +417,7 @@ def test_nothing_is_unpickled_but_functions_of_our_own_parent():
 
 
 def test_programs_are_started_with_an_environment_of_their_own():
-    """Of environment.py, which keeps the secret between machines out of it; others call `forget_secret` first."""
+    """environment/variables.py makes it, without the secret between machines; others call `forget_secret` first."""
     for path in FILES:
         for node in ast.walk(ast.parse(path.read_text())):
             if not isinstance(node, ast.Call):
@@ -440,7 +437,7 @@ def test_interpreters_are_started_in_one_way():
 def test_homes_of_nobody_are_no_error():
     """`Path.expanduser` raises RuntimeError for ~nobody; `files.expand_user` a `UserError`."""
     users = {str(path.relative_to(SOURCE)) for path in FILES if re.search(r"(?<!path)\.expanduser\(", path.read_text())}
-    assert users == {"launch/environment.py"}  # where a missing home is told
+    assert users == {"environment/variables.py"}  # where a missing home is told
 
 
 def test_changes_of_membership_are_handled_in_one_place():

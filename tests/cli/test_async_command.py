@@ -8,9 +8,9 @@ import pytest
 from support.cli.forked_command import forked
 from support.cli.train_command import COMMAND, summary_of
 from support.cli.train_command import train as train_any
+from unisono.environment.variables import mpi_environment
 from unisono.errors import RankFailed, UserError
 from unisono.launch.commands import mpirun
-from unisono.launch.environment import mpi_environment
 from unisono.recipe import Recipe
 from unisono.runs.failures import fail_of
 from unisono.runs.start import refuse_faults

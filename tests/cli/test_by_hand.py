@@ -14,7 +14,7 @@ import pytest
 from support.cli.edited_network import OPTIONS, REFUSAL, machines
 from support.ports import free_port
 from unisono.comm.topology.addresses import connect_error
-from unisono.launch.environment import child_environment
+from unisono.environment.variables import child_environment
 
 pytestmark = [
     pytest.mark.skipif(not find_spec("torch"), reason="torch is not installed"),

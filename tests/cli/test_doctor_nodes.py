@@ -8,8 +8,8 @@ from importlib.util import find_spec
 import pytest
 
 from support.ports import free_port
+from unisono.environment.variables import child_environment, mpi_environment
 from unisono.launch.commands import find_program, mpirun
-from unisono.launch.environment import child_environment, mpi_environment
 
 DOCTOR = [sys.executable, "-m", "unisono", "doctor", "--nodes"]
 with_mpi = pytest.mark.skipif(

@@ -6,8 +6,8 @@ import pytest
 
 from support.cli.forked_command import forked
 from support.cli.train_command import COMMAND, summary_of, train
+from unisono.environment.variables import child_environment, mpi_environment
 from unisono.launch.commands import mpirun
-from unisono.launch.environment import child_environment, mpi_environment
 
 LOCAL = ["--strategy", "local", "--sync-every", "5", "--dropout", "0.1"]
 

@@ -10,9 +10,9 @@ from support.cli.forked_command import forked
 from support.cli.train_command import COMMAND, summary_of
 from support.cli.train_command import train as train_any
 from support.paths import QUIET_END
+from unisono.environment.placement import Placement
+from unisono.environment.variables import child_environment, torch_variables
 from unisono.errors import UserError
-from unisono.launch.environment import child_environment, torch_variables
-from unisono.launch.placement import Placement
 from unisono.recipe.reading import load
 
 SMALL = ["--model", "bn-mlp:16", "--epochs", "3", "--ranks", "2"]

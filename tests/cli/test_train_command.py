@@ -16,8 +16,8 @@ from safetensors.numpy import load_file
 from support.cli.edited_network import OPTIONS, REFUSAL, machines
 from support.cli.forked_command import forked
 from support.cli.train_command import COMMAND, summary_of, train
+from unisono.environment.variables import child_environment, mpi_environment
 from unisono.launch.commands import mpirun
-from unisono.launch.environment import child_environment, mpi_environment
 
 APART = ["sh", "-c", 'cd "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}" && exec "$@"', "sh", *COMMAND]
 """Each rank in a directory of its own, as on machines without a common file system."""

@@ -12,7 +12,7 @@ import pytest
 from support.cluster.namespaces import REASON, Net, ends
 from support.needs import needs_mpi, needs_torch
 from support.paths import worker
-from unisono.launch.environment import child_environment
+from unisono.environment.variables import child_environment
 from unisono.recipe import Recipe
 from unisono.runs.course import run_recipe
 from unisono.storage.resume import recipe_of

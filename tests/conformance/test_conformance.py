@@ -20,8 +20,8 @@ from support.workers.conformance import MARK, TIMEOUT_S, run_checks
 from unisono.comm.serial import SerialCommunicator
 from unisono.comm.topology.authentication import Secret
 from unisono.comm.topology.rendezvous import RendezvousOptions
+from unisono.environment.variables import child_environment, mpi_environment
 from unisono.launch.commands import mpirun
-from unisono.launch.environment import child_environment, mpi_environment
 
 WORKER = worker("conformance")[1]
 SIZES = {"shm": [1, 2, 3, 4, 5], "mpi": [1, 2, 3, 5], "gloo": [1, 2, 3, 4]}

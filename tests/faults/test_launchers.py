@@ -15,8 +15,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from unisono.environment.variables import child_environment
 from unisono.launch.commands import find_program, mpirun
-from unisono.launch.environment import child_environment
 from unisono.recipe import Recipe
 from unisono.runs.course import run_recipe
 from unisono.storage.resume import recipe_of

@@ -15,9 +15,9 @@ import pytest
 
 import unisono
 from support.needs import needs_torch
+from unisono.environment.variables import child_environment
 from unisono.errors import CommTimeout, RankFailed, UserError
 from unisono.launch import local
-from unisono.launch.environment import child_environment
 from unisono.messages.packing import pack, unpack
 from unisono.supervise.children import Subprocess
 

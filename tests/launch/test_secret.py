@@ -8,11 +8,11 @@ from contextlib import closing
 import pytest
 
 import unisono
+from unisono.environment.placement import Placement
+from unisono.environment.variables import child_environment, given_secret
 from unisono.errors import UserError
 from unisono.launch import secret
 from unisono.launch.connect import connect
-from unisono.launch.environment import child_environment, given_secret
-from unisono.launch.placement import Placement
 from unisono.launch.secret import find_secret
 from unisono.supervise.config import SupervisorConfig
 from unisono.supervise.rank_processes import RankProcesses

@@ -7,8 +7,8 @@ from functools import cache
 
 from support.needs import needs_mpi, needs_torch
 from support.paths import IMPORTS, QUIET_END, worker
+from unisono.environment.variables import child_environment, mpi_environment
 from unisono.launch.commands import mpirun
-from unisono.launch.environment import child_environment, mpi_environment
 
 pytestmark = needs_torch
 

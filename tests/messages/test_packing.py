@@ -5,7 +5,7 @@ import pytest
 
 import unisono
 from unisono.errors import UserError
-from unisono.messages.exchange import Failed, Found, NodesLost, Share, Shared
+from unisono.messages.exchange import Failed, NodesLost, Share, Shared, Succeeded
 from unisono.messages.packing import MESSAGES, pack, unpack
 from unisono.messages.reports import EpochRecord, Failure, LeftOnRequest, Progress, Result, StoppedAt, UserReport
 
@@ -15,7 +15,7 @@ from unisono.messages.reports import EpochRecord, Failure, LeftOnRequest, Progre
     [
         Progress(1, 2, 3, 4.5), EpochRecord({"epoch": 1}, 4, [{"host": "a"}], [[[0.5, 1.0, 2.0]]], 4), StoppedAt(),
         StoppedAt(7), LeftOnRequest("snapshots/1"), Failure("ValueError", "no", traceback=True, rank=3),
-        Shared([Found(1), Failed(2, "no label", "give one")]), Share(Found({"a": [1, None]})),
+        Shared([Succeeded(1), Failed(2, "no label", "give one")]), Share(Succeeded({"a": [1, None]})),
         NodesLost("node 1 was lost", (1, 2), certain=False, crashes=3), Result(UserReport({"own": 1})),
     ],
     ids=lambda message: type(message).__name__,

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from unisono.environment.variables import mpi_environment
 from unisono.errors import RankFailed, UnisonoError, UserError
 from unisono.launch.commands import find_program, mpirun
-from unisono.launch.environment import mpi_environment
 from unisono.recipe import Recipe
 from unisono.runs.course import Course
 from unisono.runs.hosts.base import Allocation, Host, Value
@@ -114,7 +114,7 @@ def test_a_rank_that_fails_is_told_with_what_was_reached(tmp_path):
 
 UNDER_MPIRUN = """
 import sys, unisono
-from unisono.launch.environment import detect
+from unisono.environment.variables import detect
 rank = detect().rank
 model, data = {"right": "mlp:8", "wrong": "mlpx"}[sys.argv[1]], "synthetic:classes=4,rows=64,features=8,test_rows=32"
 try:

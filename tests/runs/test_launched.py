@@ -13,8 +13,8 @@ import pytest
 import unisono
 from unisono.arena.sync.waiting import wait_until
 from unisono.comm.topology.rendezvous import RendezvousOptions
+from unisono.environment.placement import Placement
 from unisono.errors import RESUME_ME
-from unisono.launch.placement import Placement
 from unisono.recipe import Recipe
 from unisono.runs.course import Course
 from unisono.runs.hosts import launched as module

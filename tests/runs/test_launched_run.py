@@ -107,7 +107,7 @@ def test_a_signal_to_any_rank_ends_all_at_one_step_with_a_snapshot(job, expected
 
 
 def test_a_second_signal_of_a_kind_ends_at_once(job, tmp_path, monkeypatch):
-    monkeypatch.setattr("unisono.supervise.signals.ECHO_S", 0.0)
+    monkeypatch.setattr("unisono.supervise.signals.REPEAT_S", 0.0)
 
     def ask(world: World, step: int) -> None:
         if (world.rank, step) == (1, 5):

@@ -32,7 +32,7 @@ from unisono.storage.snapshots.snapshot import require_newest
 from unisono.strategies.arena.sync import SyncArena
 from unisono.strategies.arena.update import UpdateStep
 from unisono.strategies.machines.topology import MachineLayout
-from unisono.supervise.processes import Ended, ProcessGroup, answer
+from unisono.supervise.processes import ChildExit, ProcessGroup, run_child
 from unisono.training.job import Job, prepare
 from unisono.world import World
 
@@ -49,8 +49,8 @@ def ends_of(
     job: Job,
     folder: Path,
     patched: Patched,
-    meanwhile: Callable[[ProcessGroup, dict[int, Ended]], None] = lambda *given: None,
-) -> dict[int, Ended]:
+    meanwhile: Callable[[ProcessGroup, dict[int, ChildExit]], None] = lambda *given: None,
+) -> dict[int, ChildExit]:
     """How each rank ended, in the order in which they did. meanwhile(process group, ended): called whenever one has."""
     size = job.recipe.ranks.count
 
@@ -59,13 +59,13 @@ def ends_of(
             patched(patch, rank)
             train_launched(world, job, RunPlaces(snapshots=folder))
 
-    ended: dict[int, Ended] = {}
+    ended: dict[int, ChildExit] = {}
     with (
         closing(Segment.create(ShmPlan(size).nbytes)) as segment,
         closing(ProcessGroup(lambda rank, value: None)) as process_group,
     ):
         for rank in range(size):
-            process_group.start(rank, partial(answer, partial(live, rank)))
+            process_group.start(rank, partial(run_child, partial(live, rank)))
         deadline = time.monotonic() + 60.0
         while process_group.living:
             ended |= {one.rank: one for one in process_group.poll(1.0)}
@@ -106,7 +106,7 @@ def test_a_rank_that_dies_ends_the_others_at_once_with_its_name(tmp_path, way):
     send to those who are left, which is no request then. On the arena, where what was reached is whole, it is saved."""
     recipe, arena, sent = SMALL.with_options(allreduce=way), way == "arena", []
 
-    def end_the_others(process_group: ProcessGroup, ended: dict[int, Ended]) -> None:
+    def end_the_others(process_group: ProcessGroup, ended: dict[int, ChildExit]) -> None:
         if [*ended] == [1] and not arena and not sent:
             sent.extend([process_group.signal(rank, signal.SIGTERM) for rank in process_group.living])
 

@@ -15,8 +15,8 @@ import pytest
 from support.training.snapshot_waits import every_snapshot
 from unisono.comm.serial import SerialCommunicator
 from unisono.comm.topology.rendezvous import RendezvousOptions
+from unisono.environment.placement import Placement
 from unisono.errors import UserError
-from unisono.launch.placement import Placement
 from unisono.recipe import Recipe
 from unisono.runs.course import Course, run_recipe
 from unisono.runs.hosts import launched

@@ -22,7 +22,7 @@ from unisono.storage import rundir as module
 from unisono.storage.journal import Journal
 from unisono.storage.run_files import LIVE_PAGE
 from unisono.storage.rundir import LOCK, RunDirectory, token_in
-from unisono.supervise.children import fork_child, reap, signals_held
+from unisono.supervise.children import defer_signals, fork_child, reap
 
 RECIPE = Recipe.from_options(epochs=3)
 FILES = ["contributions.csv", "metrics.jsonl", "ranks.csv", "recipe.toml", "summary.json", "sync_time.csv"]
@@ -147,7 +147,7 @@ def held(run: Path) -> bool:
 def test_a_lock_of_ranks_that_are_dying_is_waited_for(tmp_path, monkeypatch):
     """They hold their parent's, which may have been killed with them and be gone before them."""
     directory = RunDirectory.make(str(tmp_path / "run"), RECIPE)
-    with signals_held():
+    with defer_signals():
         child = fork_child(lambda: signal.pause() or 0)
     directory.release()
     attempt = FileLock.acquire

@@ -4,12 +4,12 @@ import os
 
 import pytest
 
-from unisono.supervise.children import die_with_parent, fork_child, readable, reap, signals_held
+from unisono.supervise.children import defer_signals, die_with_parent, fork_child, readable, reap
 
 
 def test_a_child_whose_parent_ended_before_it_came_to_ask_for_its_own_end_ends_itself():
     """The kernel tells of ends that come after the question. This child asks about a process that is not its parent."""
-    with signals_held():
+    with defer_signals():
         pid = fork_child(lambda: die_with_parent(os.getpid()) or 0)
     assert os.waitstatus_to_exitcode(reap(pid)) == 1
 

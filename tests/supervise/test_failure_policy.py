@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from unisono.arena.membership.protocol import COMMIT, MOST_VIEWS, READY, View
 from unisono.supervise import failure_policy as module
 from unisono.supervise.failure_policy import WINDOW_S, FailurePolicy
-from unisono.supervise.processes import Ended
+from unisono.supervise.processes import ChildExit
 
 KILLED, CRASHED = int(signal.SIGKILL), int(signal.SIGSEGV)
 
@@ -17,7 +17,7 @@ def view(*members: int, number: int = 2, reached: int = COMMIT) -> View:
 
 def reason(losses: FailurePolicy, now: View, status: int = KILLED, *lost: int) -> str:
     for slot in lost:
-        losses.hear(Ended(slot, status, answered=False, result=None, failure=None))
+        losses.hear(ChildExit(slot, status, answered=False, result=None, failure=None))
     return losses.reason({slot: f"rank {slot} ended" for slot in lost}, now, "step {}".format)
 
 

@@ -3,7 +3,7 @@
 import signal
 
 from unisono.supervise.failure_policy import CrashCounts
-from unisono.supervise.processes import Ended
+from unisono.supervise.processes import ChildExit
 
 EXITED, CRASHED, KILLED = 3 << 8, int(signal.SIGSEGV), int(signal.SIGKILL)
 """As waitpid gives them."""
@@ -13,7 +13,7 @@ def ended(crashes: CrashCounts, position: int, **statuses: int) -> int:
     """rank0=EXITED, rank2=KILLED ...: all of them lost in one round."""
     lost = {int(name.removeprefix("rank")): status for name, status in statuses.items()}
     for rank, status in lost.items():
-        crashes.hear(Ended(rank, status, answered=False, result=None, failure=None))
+        crashes.hear(ChildExit(rank, status, answered=False, result=None, failure=None))
     crashes.note(position, lost)
     return crashes.count
 
@@ -36,7 +36,7 @@ def test_a_round_that_was_done_after_all_is_forgotten():
 
 def test_those_who_had_not_joined_are_not_counted():
     crashes = CrashCounts(most=2)
-    crashes.hear(Ended(1, EXITED, answered=False, result=None, failure=None))
+    crashes.hear(ChildExit(1, EXITED, answered=False, result=None, failure=None))
     assert ended(crashes, 7, rank0=CRASHED) == 1
     assert ended(crashes, 7, rank2=KILLED) == 1
 

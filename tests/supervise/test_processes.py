@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 
 from unisono.errors import RankFailed, UserError
-from unisono.supervise.processes import Ended, ProcessGroup, answer
+from unisono.supervise.processes import ChildExit, ProcessGroup, run_child
 
 
-def gather(*works: Any) -> tuple[dict[int, Ended], list[tuple[int, Any]]]:
+def gather(*works: Any) -> tuple[dict[int, ChildExit], list[tuple[int, Any]]]:
     """Runs a child for each; how they ended, and what they reported."""
     told: list[tuple[int, Any]] = []
-    ended: dict[int, Ended] = {}
+    ended: dict[int, ChildExit] = {}
     with closing(ProcessGroup(lambda rank, value: told.append((rank, value)))) as process_group:
         for rank, work in enumerate(works):
-            process_group.start(rank, lambda sink, work=work: answer(work, sink))
+            process_group.start(rank, lambda sink, work=work: run_child(work, sink))
         while process_group.living:
             ended |= {one.rank: one for one in process_group.poll(10.0)}
     return ended, told
@@ -40,13 +40,13 @@ def test_reports_come_in_order_and_before_the_end():
 
 def test_a_result_counts_though_its_rank_was_killed_on_its_way_out():
     def body(sink: int) -> int:
-        answer(lambda report: 42, sink)
+        run_child(lambda report: 42, sink)
         os.kill(os.getpid(), signal.SIGKILL)
         return 0
 
     with closing(ProcessGroup(lambda rank, value: None)) as process_group:
         process_group.start(0, body)
-        ended: list[Ended] = []
+        ended: list[ChildExit] = []
         while process_group.living:
             ended += process_group.poll(10.0)
     assert os.WTERMSIG(ended[0].status) == signal.SIGKILL
@@ -82,7 +82,7 @@ def test_a_place_can_be_taken_again():
     told: list[Any] = []
     with closing(ProcessGroup(lambda rank, value: told.append(value))) as process_group:
         for life in range(3):
-            process_group.start(0, lambda sink, life=life: answer(lambda report: report(life), sink))
+            process_group.start(0, lambda sink, life=life: run_child(lambda report: report(life), sink))
             while process_group.living:
                 process_group.poll(10.0)
     assert told == [0, 1, 2]
@@ -162,7 +162,7 @@ def test_a_child_that_cannot_be_watched_is_ended(monkeypatch, owner, name, succe
         assert process_group.living == set()
         with pytest.raises(ProcessLookupError):
             os.kill(forked[0], 0)
-        process_group.start(0, lambda sink: answer(lambda report: "second", sink))
+        process_group.start(0, lambda sink: run_child(lambda report: "second", sink))
         ended = []
         while process_group.living:
             ended += process_group.poll(10.0)

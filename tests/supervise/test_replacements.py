@@ -30,9 +30,9 @@ def test_from_when_one_is_wanted_until_it_is_a_member(clock):
     replacements.want([2, 0])
     assert replacements.due() == [2, 0]
     assert books(replacements) == ([], [], True)
-    replacements.set_out(2)
+    replacements.mark_started(2)
     assert replacements.due() == [0]
-    replacements.set_out(0)
+    replacements.mark_started(0)
     assert books(replacements) == ([2, 0], [], False)
     replacements.get_ready(0)
     assert books(replacements) == ([2, 0], [0], False)
@@ -56,7 +56,7 @@ def test_whoever_is_not_on_its_way_is_not_ready(clock):
 
 def fail(replacements: Replacements, clock: Clock, pause_s: float) -> None:
     """One dies though it was ready, and the next one sets out after `pause_s`, not before."""
-    replacements.set_out(1)
+    replacements.mark_started(1)
     replacements.get_ready(1)
     assert replacements.fail(1, alone=False)
     assert replacements.coming == []
@@ -81,7 +81,7 @@ def test_one_that_joined_is_tried_at_once_the_next_time(clock):
     replacements.want([1])
     for pause_s in [0.0] * AT_ONCE + [4 * FIRST_PAUSE_S]:
         fail(replacements, clock, pause_s)
-    replacements.set_out(1)
+    replacements.mark_started(1)
     replacements.join(1)
     replacements.want([1])
     fail(replacements, clock, 0.0)
@@ -93,7 +93,7 @@ def test_when_nobody_else_is_left_it_is_tried_a_few_times_only(clock):
     tried = []
     for _ in range(MOST_FAILURES):
         clock.now_s += MOST_PAUSE_S
-        replacements.set_out(1)
+        replacements.mark_started(1)
         tried.append(replacements.fail(1, alone=True))
     assert tried == [True] * (MOST_FAILURES - 1) + [False]
     assert not replacements.wanted

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import pytest
 
-from unisono.supervise.children import reap, signals_held
+from unisono.supervise.children import defer_signals, reap
 from unisono.supervise.signals import (
     SIGNALS,
     as_ctrl_c,
@@ -20,7 +20,7 @@ from unisono.supervise.signals import (
 
 
 def test_the_first_of_each_kind_asks_and_the_second_ends(monkeypatch):
-    monkeypatch.setattr("unisono.supervise.signals.ECHO_S", 0.0)
+    monkeypatch.setattr("unisono.supervise.signals.REPEAT_S", 0.0)
     asked = []
     with stop_requests(lambda: asked.append(1)):
         for number in SIGNALS:
@@ -103,7 +103,7 @@ def test_what_is_ignored_stays_ignored():
 def test_a_child_that_was_forked_meanwhile_is_ended_and_nobody_is_asked():
     """Workers of a DataLoader are ended by SIGTERM: that must not end the run."""
     reader, writer = os.pipe()
-    with stop_requests(lambda: os.write(writer, b"asked") and None), signals_held():
+    with stop_requests(lambda: os.write(writer, b"asked") and None), defer_signals():
         pid = os.fork()  # not `fork_child`, which puts handlers back
         if not pid:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)

@@ -15,7 +15,7 @@ import pytest
 
 from unisono.supervise import stacks as module
 from unisono.supervise.children import readable
-from unisono.supervise.processes import ProcessGroup, answer
+from unisono.supervise.processes import ProcessGroup, run_child
 from unisono.supervise.stacks import ASK, END, INCOMPLETE, INSIST, Stacks
 
 Life = Callable[[Stacks, Callable[[Any], None]], Any]
@@ -41,7 +41,7 @@ def ranks(folder: Path | None, *lives: Life) -> Iterator[tuple[Stacks, ProcessGr
                 stacks.listen(slot)
                 return life(stacks, report)
 
-            process_group.start(slot, lambda sink, live=live: answer(live, sink))
+            process_group.start(slot, lambda sink, live=live: run_child(live, sink))
         while len(told) < len(lives):
             assert process_group.poll(10.0) == []
         yield stacks, process_group

@@ -7,7 +7,7 @@ import pytest
 
 from unisono.arena.membership import protocol
 from unisono.arena.membership.protocol import COMMIT, PULSE, READY, pack
-from unisono.supervise.processes import Ended
+from unisono.supervise.processes import ChildExit
 from unisono.supervise.stall_detector import FIRST_S, EndCauses, StallDetector
 
 SIZE = 3
@@ -159,4 +159,4 @@ def test_memory_kills_of_long_ago_explain_nothing(monkeypatch, waited_s, cause):
     for _ in range(round(waited_s / 0.1)):
         now[0] += 0.1
         causes.look()
-    assert causes.of(Ended(1, signal.SIGKILL, False, None, None)).startswith(cause)
+    assert causes.of(ChildExit(1, signal.SIGKILL, False, None, None)).startswith(cause)

@@ -87,7 +87,7 @@ def die() -> None:
 def test_everybody_comes_to_the_end():
     outcome = supervise(lambda slot, after, position: None)
     assert {"done": ROUNDS} in outcome.results.values()
-    assert (outcome.lost, outcome.takeovers, outcome.restarts, outcome.reforming_s) == ("", 0, 0, [])
+    assert (outcome.lost, outcome.takeovers, outcome.restarts, outcome.takeover_s) == ("", 0, 0, [])
 
 
 @pytest.mark.parametrize("respawn", [True, False])
@@ -102,7 +102,7 @@ def test_a_rank_that_dies_is_taken_over_and_replaced(slot, respawn):
     outcome = supervise(hook, SupervisorConfig(respawn=respawn, on_event=noting(events)), views=3 if respawn else 2)
     assert {"done": ROUNDS} in outcome.results.values()
     assert (outcome.takeovers, outcome.restarts) == (1, int(respawn))
-    assert len(outcome.reforming_s) == 1
+    assert len(outcome.takeover_s) == 1
     assert events[0] | {"s": 0} == {
         "kind": "death", "rank": slot, "cause": "was killed by SIGKILL", "worked": True, "position": 2,
         "reached": "commit", "ranks": SIZE - 1, "s": 0, "taken_over_by": "others",
@@ -172,7 +172,7 @@ def test_nobody_takes_over_from_the_last_rank():
     outcome = supervise(hook, SupervisorConfig(respawn=False, on_event=noting(events)))
     assert outcome.lost.startswith("no rank is left: rank 2 ")
     assert [event["taken_over_by"] for event in events] == ["others", "others", "nobody"]
-    assert outcome.takeovers == len(outcome.reforming_s) == 2
+    assert outcome.takeovers == len(outcome.takeover_s) == 2
 
 
 def test_a_replacement_takes_over_from_whoever_is_the_last():
@@ -426,8 +426,8 @@ def test_signals_count_together_in_a_run_and_around_it():
     watched = Supervisor(
         new_words(), SIZE, walker(new_words(), lambda *given: None), SupervisorConfig(), lambda *told: None
     )
-    with watched.halting():
-        with watched.halting():
+    with watched.accept_stop_requests():
+        with watched.accept_stop_requests():
             signal.raise_signal(signal.SIGINT)
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)

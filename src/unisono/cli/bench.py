@@ -28,7 +28,7 @@ def bench(options: Annotated[BenchOptions, Parameter(name="*")] = _DEFAULTS) -> 
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
     from unisono.cli.common.study_about import write_about
-    from unisono.launch.environment import detect
+    from unisono.environment.variables import detect
     from unisono.measure.bench import measure, plan
     from unisono.report.studies.bench import tables, verdict, write
     from unisono.report.terminal.console import Console

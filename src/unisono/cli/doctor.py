@@ -117,7 +117,7 @@ def _visit(options: MachineOptions, transport: str, *, as_json: bool) -> None:
 
 def _refuse_ranks() -> None:
     """It starts ranks itself. Launchers that contradict each other are a finding, not the end."""
-    from unisono.launch.environment import detect
+    from unisono.environment.variables import detect
 
     try:
         size = detect().size

@@ -101,7 +101,7 @@ def submit(
         )
     if unanswered is not None:
         left = "the script was written, nothing was submitted"
-        raise client.NoAnswer(unanswered.reason, left=left, hint=f"{client.AWAY}; later: {later}")
+        raise client.NoAnswer(unanswered.reason, left=left, hint=f"{client.PING_HINT}; later: {later}")
     number = client.submit(path)
     cluster = number.partition("@")[2]
     listing = f"unisono jobs --clusters {cluster}" if cluster else "unisono jobs"

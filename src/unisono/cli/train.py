@@ -125,7 +125,7 @@ def train(
         write_template(write_recipe, template(found))
         print(f"Written: {write_recipe}; edit it, then: unisono train {shlex.quote(write_recipe)}")
     else:
-        from unisono.launch.environment import detect
+        from unisono.environment.variables import detect
         from unisono.runs.course import run_course
         from unisono.supervise.signals import exit_undisturbed
 

@@ -46,7 +46,7 @@ def tune(
     from unisono.cli.common.study_about import write_about
     from unisono.data.sources import check_data_dir
     from unisono.energy.meter import find_counters
-    from unisono.launch.environment import detect
+    from unisono.environment.variables import detect
     from unisono.limits import check_temporary_directory
     from unisono.measure.options import sizes
     from unisono.measure.tune.candidates import candidates_of

@@ -62,7 +62,7 @@ def watch(
 
 
 def _in_browser(paths: list[Path], port: int, *, until_end: bool, show: bool, print_token: bool) -> None:
-    from unisono.launch.environment import has_desktop
+    from unisono.environment.variables import has_desktop
     from unisono.report.live.browser import open_in_browser
     from unisono.report.live.server import LiveServer
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from unisono.comm.base import Communicator
 from unisono.errors import UnisonoError
-from unisono.messages.exchange import Failed, Found
+from unisono.messages.exchange import Failed, Succeeded
 from unisono.messages.packing import pack, unpack
 
 
@@ -26,7 +26,7 @@ def broadcast_object(comm: Communicator, compute: Callable[[], Any]) -> Any:
     packed, failure = b"", None
     if comm.rank == 0:
         try:
-            packed = pack(Found(compute()))
+            packed = pack(Succeeded(compute()))
         except Exception as error:  # the other ranks wait for the broadcast: they hear of it first
             failure = error
             packed = pack(failed(error, "rank 0: "))

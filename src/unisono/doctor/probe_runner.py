@@ -22,10 +22,10 @@ import psutil
 
 from unisono.doctor.finding import Finding
 from unisono.doctor.probes import PROBES, Probe
+from unisono.environment.variables import without_secret
 from unisono.launch.commands import python
-from unisono.launch.environment import without_secret
 from unisono.resources import UNREADABLE, load_average
-from unisono.supervise.children import die_with_parent, how_it_ended
+from unisono.supervise.children import describe_end, die_with_parent
 
 GRACE_S = 7.0
 """For what a probe has started, to end in good order before it is killed: an MPI that is killed leaves files behind."""
@@ -85,7 +85,7 @@ def run_probe(name: str, probe: Probe, command: list[str] | None = None) -> list
 
 
 def _how(code: int) -> str:
-    return how_it_ended(-code if code < 0 else code << 8)
+    return describe_end(-code if code < 0 else code << 8)
 
 
 def _tree(number: int) -> set[psutil.Process] | None:

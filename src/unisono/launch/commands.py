@@ -1,20 +1,14 @@
-"""Whether mpi4py finds an MPI library: it is installed without one, and looks for it when it is imported.
+"""Command lines that start other interpreters and launchers, and a check that ranks find an MPI library.
 
-The one idea: a process of its own is asked, started as ranks would be: mpirun may tell its ranks where its library is,
-and srun does not, so that either can work without the other.
+    mpirun(2, python("-m", "unisono.measure.bench_worker", "{}"))
+    mpi_problem(["mpirun", "-n", "1"])               # "" or "cannot load MPI library"; without arguments: under srun
 
-    mpi_problem()                                    # "" or "cannot load MPI library", for ranks of srun
-    mpi_problem(["mpirun", "-n", "1"])               # for those of mpirun
+The one idea: an interpreter that we start imports from the same places as this one. `python -m` and `python -c` put the
+working directory first, where a file named numpy.py would hide NumPy. Whether mpi4py finds its library is tested in a
+process that is started as ranks would be: mpirun may tell its ranks where the library is, and srun does not.
 
-Limits: MPI is not started: ranks that find their library may still not find each other. It is this machine that is
-looked at, in the environment of this process.
-
-The command lines that start other interpreters and launchers.
-
-mpirun(2, python("-m", "unisono.measure.bench_worker", "{}"))
-
-The one idea: an interpreter that we start imports from the same places as this one. `python -m` and `python -c` by
-themselves put the working directory first, where a numpy.py of a stranger's would go before NumPy.
+Limits: `mpi_problem` loads MPI without initialising it, on this machine and in this environment; ranks that find their
+library may still fail to connect.
 """
 
 import os
@@ -24,8 +18,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from unisono.environment.variables import mpi_environment, untranslated
 from unisono.errors import UserError
-from unisono.launch.environment import mpi_environment, untranslated
 from unisono.user_code.extras import how_to_install
 
 
@@ -64,9 +58,7 @@ def find_program(name: str) -> str | None:
 
 def is_open_mpi(program: str) -> bool:
     """Whether an mpirun is that of Open MPI."""
-    import subprocess
-
-    told = subprocess.run(
+    answer = subprocess.run(
         [program, "--version"],
         env=untranslated(),
         capture_output=True,
@@ -75,7 +67,7 @@ def is_open_mpi(program: str) -> bool:
         timeout=30,
         check=False,
     )
-    return "Open MPI" in told.stdout or "open-mpi" in told.stdout
+    return "Open MPI" in answer.stdout or "open-mpi" in answer.stdout
 
 
 PATIENCE_S = 20.0

@@ -22,10 +22,10 @@ from unisono.comm.serial import SerialCommunicator
 from unisono.comm.topology.addresses import address_of
 from unisono.comm.topology.authentication import Secret
 from unisono.comm.topology.rendezvous import RendezvousOptions
+from unisono.environment.placement import Placement, check_world
+from unisono.environment.variables import detect, tidy_lone_mpi
 from unisono.errors import UserError, unknown_name
 from unisono.launch.commands import mpirun
-from unisono.launch.environment import detect, tidy_lone_mpi
-from unisono.launch.placement import Placement, check_world
 from unisono.launch.secret import find_secret, keep_secret
 from unisono.user_code.extras import how_to_install
 from unisono.world import World
@@ -33,7 +33,7 @@ from unisono.world import World
 TRANSPORTS = {"shm": "", "mpi": "mpi4py", "gloo": "torch", "nccl": "torch"}
 """Transport -> the package it needs."""
 
-WITHIN_REASON = RendezvousOptions()
+DEFAULT_RENDEZVOUS = RendezvousOptions()
 """How ranks find each other, unless somebody knows better."""
 
 _EXTRAS = {"mpi4py": "mpi", "torch": "torch"}
@@ -81,7 +81,7 @@ def require_launcher(transport: str) -> None:
 
 
 def connect(
-    placement: Placement, transport: str, timeout_s: float, join: RendezvousOptions = WITHIN_REASON
+    placement: Placement, transport: str, timeout_s: float, join: RendezvousOptions = DEFAULT_RENDEZVOUS
 ) -> Communicator:
     """The communicator of all ranks of `placement` over `transport`."""
     if placement.size > 1:

@@ -48,13 +48,13 @@ from unisono.messages.exchange import (
     Attached,
     End,
     Failed,
-    Found,
     Joined,
     Leave,
     NodesLost,
     Order,
     Share,
     Shared,
+    Succeeded,
 )
 from unisono.messages.exchange import Shared as SharedValues
 from unisono.messages.packing import pack, unpack
@@ -96,7 +96,7 @@ def _meet(options: MachineOptions) -> Communicator:
     from unisono.comm.gloo import communicator as torch_dist
     from unisono.comm.topology.rendezvous import RendezvousOptions
 
-    where = meeting_point(options)
+    where = rendezvous_address(options)
     secret = find_secret(options.secret_file)
     join = RendezvousOptions(
         torch_dist.host_of(where), options.interface, options.join_timeout, "node", once=True, secret=secret
@@ -104,7 +104,7 @@ def _meet(options: MachineOptions) -> Communicator:
     return torch_dist.world(options.node_id, options.num_nodes, where, "cpu", _PATIENCE_S, join)
 
 
-def meeting_point(options: MachineOptions) -> str:
+def rendezvous_address(options: MachineOptions) -> str:
     """'address:port' of the first machine, as this one knows it; a `UserError` if that cannot be it."""
     address, port = resolve(options.main_address), options.main_port
     if options.node_id == 0:
@@ -270,7 +270,7 @@ class ExchangerProcess:
                 signal.signal(number, signal.SIG_IGN)
             return run_exchanger(theirs, options, facts)
 
-        with children.signals_held():
+        with children.defer_signals():
             self._pid = children.fork_child(live)
             self._pidfd = os.pidfd_open(self._pid)
         theirs.close()
@@ -286,14 +286,14 @@ class ExchangerProcess:
             value = find()
         except UnisonoError as error:
             failure = error
-        self._say(Share(Found(value) if failure is None else Failed.of(failure)))
+        self._say(Share(Succeeded(value) if failure is None else Failed.of(failure)))
         found = self._hear(Shared, 10 * _SETTING_UP_S).found
         if failure is not None:
             raise failure
         for node, one in enumerate(found):
             if isinstance(one, Failed):
                 raise one.error(f"node {node}")
-        return [one.value for one in found if isinstance(one, Found)]
+        return [one.value for one in found if isinstance(one, Succeeded)]
 
     def attach(self, plan: dict[str, Any], fd: int, mailbox: MachineMailbox) -> None:
         """From now on the rounds of the arena behind `fd` are served."""

@@ -33,15 +33,15 @@ from unisono.arena.sync.waiting import wait_until
 from unisono.comm.base import DEFAULT_TIMEOUT_S
 from unisono.comm.shm.communicator import ShmCommunicator
 from unisono.comm.shm.memory_plan import ShmPlan
+from unisono.environment.variables import enter_rank, forget_secret
 from unisono.errors import AskedToEnd, UserError, unknown_name
 from unisono.launch.commands import python
-from unisono.launch.environment import enter_rank, forget_secret
 from unisono.launch.functions import pack_function
 from unisono.limits import check_limits, naming_shortage
 from unisono.messages.reports import Report, SharedModel, StopsOnRequest, UserReport
 from unisono.supervise import children
 from unisono.supervise.loop_supervisor import LoopSupervisor
-from unisono.supervise.processes import Ended, ProcessGroup, answer
+from unisono.supervise.processes import ChildExit, ProcessGroup, run_child
 from unisono.supervise.signals import stop_requests
 from unisono.world import World
 
@@ -120,11 +120,11 @@ def run(
                     job = {"work": reference, "segment": segment.fd, "rank": rank, "ranks": ranks}
                     process_group.start(rank, partial(_become_fresh, job | {"timeout_s": timeout_s}))
         results: list[Any] = [None] * ranks
-        lost: list[Ended] = []
+        lost: list[ChildExit] = []
         returned: list[int] = []
         asked: list[str] = []
 
-        def judge(ended: Ended) -> None:
+        def judge(ended: ChildExit) -> None:
             if ended.left is not None:
                 asked.append(ended.left.snapshot)
             elif loop_supervisor.any and not ended.answered:
@@ -150,14 +150,14 @@ def run(
             if len(lost) == ranks:
                 ended.check()
             warnings.warn(
-                f"rank {ended.rank} {children.how_it_ended(ended.status)}; the others took over", stacklevel=2
+                f"rank {ended.rank} {children.describe_end(ended.status)}; the others took over", stacklevel=2
             )
         return results
 
 
-def _heard_out(process_group: ProcessGroup, loop_supervisor: LoopSupervisor) -> list[Ended]:
+def _heard_out(process_group: ProcessGroup, loop_supervisor: LoopSupervisor) -> list[ChildExit]:
     """A rank has died, and others may be about to tell that they share a model; who ends while they are listened to."""
-    ended: list[Ended] = []
+    ended: list[ChildExit] = []
     deadline = time.monotonic() + TELLING_S
     while not loop_supervisor.any and process_group.living and (left_s := deadline - time.monotonic()) > 0:
         ended += process_group.poll(left_s)
@@ -190,7 +190,7 @@ def serve(work: Callable[[World], Any], segment: Segment, rank: int, ranks: int,
         with World(comm, lambda value: report(UserReport(value)), report) as world:
             return work(world)
 
-    return answer(live, sink)
+    return run_child(live, sink)
 
 
 def torch_threads_running() -> bool:
@@ -203,7 +203,7 @@ def torch_threads_running() -> bool:
         return False
     # OpenBLAS ends its threads before a fork and starts them again when it needs them: those that are left after one
     # are others', whatever their number.
-    with children.signals_held():
+    with children.defer_signals():
         children.reap(children.fork_child(lambda: 0))
     # Python tells that one of its own has ended a moment before it has.
     return not wait_until(lambda: not _strange_threads(), GONE_S)

@@ -18,9 +18,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from unisono.comm.topology.authentication import Secret
+from unisono.environment.variables import SECRET, config_folder, forget_secret, given_secret, runtime_folder
 from unisono.errors import UserError
 from unisono.files import create_file, expand_user, open_file
-from unisono.launch.environment import SECRET, config_folder, forget_secret, given_secret, runtime_folder
 
 LEAST_BYTES, MOST_BYTES = 16, 4096
 _MADE_BYTES = 32

@@ -38,9 +38,9 @@ from unisono.comm.topology.authentication import Secret
 from unisono.comm.topology.node import node_colour
 from unisono.comm.topology.rendezvous import RendezvousOptions, exchange_addresses
 from unisono.comm.topology.store_client import Unreachable
+from unisono.environment.placement import Placement
+from unisono.environment.variables import torch_variables
 from unisono.errors import UserError, first_line
-from unisono.launch.environment import torch_variables
-from unisono.launch.placement import Placement
 from unisono.strategies.external.devices import BACKENDS, check_devices, check_one_kind, device_of, local_ranks
 
 _TOLD = "rank 0"

@@ -1,29 +1,21 @@
-"""Batches: the global batches of the user's own loop; going through one is the gradient half of a round.
-
-    for batch in world.batches(dataset, batch_size=256, epochs=5):
-        for x, y in batch:                                     # this rank's shards
-            world.backward(F.cross_entropy(model(x), y))
-        optimizer.step()
-
-The one idea: the inner loop ends when every shard's gradient exists, whoever computed it. If a rank is lost meanwhile,
-the shards are dealt anew among the others, and the loop just goes on with those that nobody has finished; so its body
-may see a shard again, while what follows it runs once.
-
-Shuffling, and whatever is drawn while a shard is computed, is keyed by (seed, epoch, step, shard), never by rank; what
-is drawn after the inner loop is the same on all ranks. Epochs are counted on from loop to loop: going through the same
-`Batches` again, or asking for others, goes on with the next epoch.
-
-Limits: generators other than torch's, NumPy's old one and Python's (a `torch.Generator` of one's own) draw by rank.
-
-Epochs: the outer loop of the user's own, which a program that is started again enters at the epoch that goes on.
+"""Batches and Epochs: the inner and the outer loop of the user's own training code.
 
     for epoch in world.epochs(5):
-        for batch in world.batches(dataset, batch_size=256): ...
-        print(epoch, batch.loss)
+        for batch in world.batches(dataset, batch_size=256):
+            for x, y in batch:                                 # this rank's shards
+                world.backward(F.cross_entropy(model(x), y))
+            optimizer.step()
 
-The one idea: it is `range(5)`, less the epochs that a snapshot of `unisono.keep` holds to their end, with all that
-follows their batches. Nothing of these runs again. The epoch that goes on runs from its start; `world.batches` passes
-over its batches that are done, and gives one at least, for a snapshot is of a moment when a batch is about to be given.
+The one idea: going through a batch is the gradient half of a round. It ends when the gradient of every shard exists, on
+whichever rank. If a rank is lost meanwhile, its shards are assigned to the others, and the loop goes on with those that
+are not finished. So the body may see a shard twice; the code after it runs once.
+
+Shuffling, and random numbers drawn while a shard is computed, are keyed by (seed, epoch, step, shard), never by rank;
+numbers drawn after the inner loop are the same on all ranks. Epochs are counted from loop to loop: going through the
+same `Batches` again, or through new ones, continues with the next epoch. `Epochs` is `range(5)` without the epochs that
+a snapshot of `unisono.keep` holds completely; the epoch that continues skips its batches that are done.
+
+Limits: generators other than torch's, NumPy's legacy one and Python's (a user's `torch.Generator`) draw by rank.
 """
 
 from collections.abc import Iterator, Sequence
@@ -67,18 +59,18 @@ class Batches:
         sharing = self._sharing
         sharing.optimizer.check_stepped()
         sharing.guard.check_module()
-        sharing.callbacks.enter()
+        sharing.callbacks.begin_loop()
         first = sharing.epochs
         self._stream, self._end = None, first + self._epochs
         for epoch in range(first, self._end):
             for step in range(self._plan.steps_per_epoch):
-                judgement = sharing.callbacks.judge((*self.terms, int(self._plan.drop_last)), epoch, step)
-                if judgement == LEFT:
+                status = sharing.callbacks.batch_status((*self.terms, int(self._plan.drop_last)), epoch, step)
+                if status == LEFT:
                     return
-                if judgement == PASSED:
+                if status == PASSED:
                     sharing.begin_epoch(epoch)
                     continue
-                sharing.callbacks.head()
+                sharing.callbacks.before_batch()
                 batch = Batch(self, sharing, self._plan, epoch, step)
                 yield batch
                 if not batch.ready:
@@ -110,7 +102,7 @@ class Batches:
         return next(self._stream)
 
     def _wanted(self, epoch: int, step: int, shards: Sequence[int]) -> Iterator[Wanted]:
-        plan, member, assignment = self._plan, self._sharing.member, self._sharing.owner.assignment
+        plan, member, assignment = self._plan, self._sharing.member, self._sharing.update_step.assignment
         members = member.view.members
         while True:
             for shard in shards:
@@ -157,19 +149,19 @@ class Batch:
         sharing.guard.check()
         self._begun, self.position, self._serial = True, sharing.steps + 1, sharing.begin_batch()
         sharing.turn_to(self)
-        sharing.tell_batch(self._batches.terms, self.epoch, self.step)
+        sharing.record_batch(self._batches.terms, self.epoch, self.step)
         yield from sharing.round.prepare_each(self.position, self._shards)
         sharing.begin_epoch(self.epoch)
         sharing.agreement.check_batch()
         sharing.vectors.enter()
-        sharing.callbacks.ready(self.position)
+        sharing.callbacks.after_ready(self.position)
         self.ready, self._loss = True, sharing.loss(self.live)
         seed_all(generator(self._plan.seed, "dropout", self.epoch, self.step, self._plan.shards))  # no shard's number
         sharing.optimizer.expect(lambda lrs: sharing.finish(self.position, self.live, lrs))
 
     def _shards(self) -> Iterator[Any]:
-        sharing, member, assignment = self._sharing, self._sharing.member, self._sharing.owner.assignment
-        sharing.callbacks.open(self.position)
+        sharing, member, assignment = self._sharing, self._sharing.member, self._sharing.update_step.assignment
+        sharing.callbacks.begin_round(self.position)
         makers = member.view.members
         mine = assignment.share(self.live, makers, member.slot)
         self._makers, kept = makers, assignment.begin(self.live, self._serial, mine)
@@ -197,7 +189,7 @@ class Batch:
             member.pulse()
         if len(mine) > 1:
             assignment.leave(self.live, makers, member.slot, self._serial, kept)
-        sharing.callbacks.settle(self)
+        sharing.callbacks.before_ready(self)
 
     def forget(self) -> None:
         """The membership changed: a shard that is open is another rank's, or will be computed again."""

@@ -34,30 +34,30 @@ class LoopCallbacks(ABC):
         """A loop over `count` epochs begins: those that are not done."""
 
     @abstractmethod
-    def enter(self) -> None:
+    def begin_loop(self) -> None:
         """A loop over batches begins."""
 
     @abstractmethod
-    def judge(self, terms: Sequence[int], epoch: int, step: int) -> int:
+    def batch_status(self, terms: Sequence[int], epoch: int, step: int) -> int:
         """What becomes of the next batch, which a process before this one may have done: `GIVEN`, `PASSED`, `LEFT`.
 
         terms: what tells the batches of this loop from those of another (`Batches.terms`).
         """
 
     @abstractmethod
-    def head(self) -> None:
+    def before_batch(self) -> None:
         """A batch is about to be given: all that follows the step before it is done."""
 
     @abstractmethod
-    def open(self, position: int) -> None:
+    def begin_round(self, position: int) -> None:
         """Round `position` begins, perhaps again with other members: nothing that is shared changes before READY."""
 
     @abstractmethod
-    def settle(self, batch: "Batch") -> None:
+    def before_ready(self, batch: "Batch") -> None:
         """This rank's gradients of a batch exist; it is about to meet the others."""
 
     @abstractmethod
-    def ready(self, position: int) -> None:
+    def after_ready(self, position: int) -> None:
         """Everybody's exist."""
 
     @abstractmethod
@@ -76,22 +76,22 @@ class NoCallbacks(LoopCallbacks):
     def epochs(self, count: int) -> Iterator[int]:
         return iter(range(count))
 
-    def enter(self) -> None:
+    def begin_loop(self) -> None:
         pass
 
-    def judge(self, terms: Sequence[int], epoch: int, step: int) -> int:
+    def batch_status(self, terms: Sequence[int], epoch: int, step: int) -> int:
         return GIVEN
 
-    def head(self) -> None:
+    def before_batch(self) -> None:
         pass
 
-    def open(self, position: int) -> None:
+    def begin_round(self, position: int) -> None:
         pass
 
-    def settle(self, batch: "Batch") -> None:
+    def before_ready(self, batch: "Batch") -> None:
         pass
 
-    def ready(self, position: int) -> None:
+    def after_ready(self, position: int) -> None:
         pass
 
     def close(self) -> None:

@@ -4,9 +4,9 @@ The one idea: each rank leaves a row of numbers in the arena before a meeting th
 others' rows after it. So nobody waits for this, and it takes microseconds a step. Without it, ranks that were
 given other batches or learning rates would train on, each as it was told, and nobody would know what came out.
 
-    agreement.tell_batch(terms, epoch, step, buffers)          # before READY
+    agreement.record_batch(terms, epoch, step, buffers)          # before READY
     agreement.check_batch()                                    # after it
-    agreement.tell_rates(lrs); ...; agreement.check_rates()    # before the update, after COMMIT
+    agreement.record_rates(lrs); ...; agreement.check_rates()    # before the update, after COMMIT
 
 Limits: of data in memory 64 rows are looked at, of a dataset whose items are made its length alone. Learning rates are
 compared when the update is done: what it left is not to be used.
@@ -47,7 +47,7 @@ class RankConsistency:
         self._rows, self._member = rows, member
         self._own = rows[member.slot]
 
-    def tell_batch(self, terms: Sequence[int], epoch: int, step: int, buffers: int) -> None:
+    def record_batch(self, terms: Sequence[int], epoch: int, step: int, buffers: int) -> None:
         """terms: of `Batches.terms`; buffers: a hash of what was written to them, 0 for nothing."""
         self._own[: WIDTH - 1] = (*terms, epoch, step, buffers)
 
@@ -55,7 +55,7 @@ class RankConsistency:
         """A `UserError` on every rank if the batches of two of them differ."""
         self._check(slice(0, WIDTH - 1))
 
-    def tell_rates(self, lrs: Sequence[float]) -> None:
+    def record_rates(self, lrs: Sequence[float]) -> None:
         self._own[WIDTH - 1] = hash(tuple(lrs))
 
     def check_rates(self) -> None:

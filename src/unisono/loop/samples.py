@@ -29,7 +29,7 @@ from unisono.rng import generator
 
 Key = tuple[int, ...]
 """(seed, epoch, step, shard)."""
-LOOKED_AT = 64
+DIGEST_ROWS = 64
 """Rows that a digest is of, spread over all."""
 Wanted = tuple[Key, np.ndarray]
 """A shard's key and the numbers of its samples."""
@@ -77,7 +77,7 @@ class InMemory(Samples):
             yield found[0] if self._single else found
 
     def digest(self) -> int:
-        rows = torch.linspace(0, max(len(self) - 1, 0), min(len(self), LOOKED_AT)).long()
+        rows = torch.linspace(0, max(len(self) - 1, 0), min(len(self), DIGEST_ROWS)).long()
         found = hashlib.blake2b(digest_size=7)
         for tensor in self._tensors:
             found.update(f"{tensor.dtype} {tuple(tensor.shape)}".encode())

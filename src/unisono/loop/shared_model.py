@@ -114,7 +114,7 @@ class ModelSharing:
         self.vectors.enter()
         if self.meetings is not None:
             self.meetings.join(ShardExchange(self.shared, self.member))
-        self.owner = UpdateStep(self.shared, self.member, shapes, groups)
+        self.update_step = UpdateStep(self.shared, self.member, shapes, groups)
         self.round = Round(self.member, RankErrors(self.member.slot), self._deal_anew)
         self._comm = self._follow_members(comm)
         optimizer.state.clear()  # it lies in the arena now
@@ -168,7 +168,7 @@ class ModelSharing:
         """The communicator, if it goes on without those who die."""
         if self.announce is None or not isinstance(comm, ShmCommunicator):
             return None
-        comm.follow(Membership(self.member, self.owner.take_chunk))
+        comm.follow(Membership(self.member, self.update_step.take_chunk))
         return comm
 
     # --- the loop ----------------------------------------------------------------------------------------------------
@@ -205,7 +205,7 @@ class ModelSharing:
 
     def _deal_anew(self) -> None:
         """The membership changed."""
-        self.owner.take_chunk()
+        self.update_step.take_chunk()
         if self.batch is not None:
             self.batch.forget()
 
@@ -218,7 +218,7 @@ class ModelSharing:
                 f"buffer {names[0]!r} was written between the last shard of a batch and optimizer.step()",
                 hint="write to it after optimizer.step(), on every rank alike",
             )
-        self.agreement.tell_rates(lrs)
+        self.agreement.record_rates(lrs)
         sums = self.shared.sums[:live].copy()
         factor = 1.0 / float(sums[:, WEIGHT].sum())
         stepping = self.member.view.members
@@ -227,7 +227,7 @@ class ModelSharing:
         def work() -> None:
             nonlocal stepping
             stepping = self.member.view.members
-            self.owner.update(position, live, makers(position), update, self.round.barrier)
+            self.update_step.update(position, live, makers(position), update, self.round.barrier)
 
         self.round.finish(position, work)
         self.agreement.check_rates()
@@ -248,11 +248,11 @@ class ModelSharing:
             )
         return float(sums[LOSS] / sums[WEIGHT])
 
-    def tell_batch(self, terms: Sequence[int], epoch: int, step: int) -> None:
+    def record_batch(self, terms: Sequence[int], epoch: int, step: int) -> None:
         """Shows the others which batch begins here; what was written to buffers since the last step is kept."""
         written = self.vectors.adopt()
         digest = int.from_bytes(hashlib.blake2b(written, digest_size=7).digest()) if written else 0
-        self.agreement.tell_batch(terms, epoch, step, digest)
+        self.agreement.record_batch(terms, epoch, step, digest)
 
     def turn_to(self, batch: "Batch") -> None:
         """`backward` is for this batch from now on."""

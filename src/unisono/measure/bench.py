@@ -19,10 +19,10 @@ from typing import Any
 from unisono.comm.allreduce import ALGORITHMS
 from unisono.comm.base import DTYPES, OPS
 from unisono.comm.shm.memory_plan import ShmPlan
+from unisono.environment.variables import child_environment, mpi_environment
 from unisono.errors import UnisonoError, UserError, unknown_name
 from unisono.launch.commands import mpirun, python
 from unisono.launch.connect import installed, require, require_launcher
-from unisono.launch.environment import child_environment, mpi_environment
 from unisono.limits import check_limits, check_temporary_directory
 from unisono.measure.options import choices, numbers, sizes, words
 from unisono.messages.exchange import Failed

@@ -20,9 +20,9 @@ from unisono.comm import allreduce
 from unisono.comm.base import Array, Communicator, reduction
 from unisono.comm.topology.node import make_reducer
 from unisono.comm.wrappers import Counted
+from unisono.environment.variables import detect
 from unisono.errors import UnisonoError
 from unisono.launch.connect import connect, connect_gloo
-from unisono.launch.environment import detect
 from unisono.launch.local import run
 from unisono.messages.exchange import Failed
 from unisono.messages.packing import pack

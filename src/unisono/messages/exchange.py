@@ -61,7 +61,7 @@ class Joined:
 
 @final
 @dataclass(frozen=True)
-class Found:
+class Succeeded:
     """A value that one machine found, for all others."""
 
     value: Any
@@ -72,7 +72,7 @@ class Found:
 class Share:
     """Order: tell all machines, and what they tell."""
 
-    mine: Found | Failed
+    mine: Succeeded | Failed
 
 
 @final
@@ -80,7 +80,7 @@ class Share:
 class Shared:
     """What each machine found, or why it did not."""
 
-    found: list[Found | Failed]
+    found: list[Succeeded | Failed]
 
 
 @final
@@ -115,4 +115,4 @@ class End:
 
 Order: TypeAlias = Share | Attach | Leave | End
 Answer: TypeAlias = Joined | Shared | Attached | NodesLost | Failed
-TYPES = (Failed, NodesLost, Joined, Found, Share, Shared, Attach, Attached, Leave, End)
+TYPES = (Failed, NodesLost, Joined, Succeeded, Share, Shared, Attach, Attached, Leave, End)

@@ -23,7 +23,7 @@ from unisono.runs.recorder import Recorder
 from unisono.runs.snapshots.failover import FailoverPlace
 from unisono.runs.start import find_start
 from unisono.storage.snapshots.snapshot import Snapshot
-from unisono.supervise.signals import handlers_kept
+from unisono.supervise.signals import restore_handlers
 from unisono.terminal import print
 from unisono.training.job import Job
 from unisono.training.precision_trial import precision_notes
@@ -115,7 +115,8 @@ def run_course(
     watch: with a live page. last: this process ends with the run, so signals that come too late stay ignored. trust,
     confirm: which of its code may run, and how that is checked; it may ask. quiet: only warnings are shown.
     """
-    with nullcontext() if last else handlers_kept(), ExitStack() as pages:  # left after the run directory is complete
+    # The pages are left after the run directory is complete.
+    with nullcontext() if last else restore_handlers(), ExitStack() as pages:
         recipe, host = choose_host(recipe, options, asked_ranks, confirm)
         course = Course(recipe, host, trust=trust, pages=pages if watch else None, quiet=quiet)
         course.run()

@@ -25,8 +25,8 @@ from unisono.comm.base import Communicator
 from unisono.energy.background_load import BackgroundLoad, cpu_s
 from unisono.energy.meter import Meter, Reading, find_counters, sum_readings
 from unisono.energy.sampler import EVERY_S, HEADER, Sampler
+from unisono.environment.variables import visible_gpus
 from unisono.files import append_file, open_file, write_all, write_file
-from unisono.launch.environment import visible_gpus
 
 NOTE_BYTES = 256
 """Of a node's note, as much as travels."""

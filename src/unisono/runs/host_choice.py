@@ -6,8 +6,8 @@ recipe, host = choose_host(Recipe.from_options(ranks=4), MachineOptions(), confi
 from collections.abc import Callable
 
 from unisono.comm.topology.rendezvous import RendezvousOptions
+from unisono.environment.variables import detect
 from unisono.errors import UserError
-from unisono.launch.environment import detect
 from unisono.launch.machine_options import MachineOptions
 from unisono.launch.secret import find_secret
 from unisono.launch.slurm.supervisors import as_supervisor, step_facts

@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
+from unisono.environment.variables import child_environment
 from unisono.errors import CommTimeout
 from unisono.launch.commands import python
-from unisono.launch.environment import child_environment
 from unisono.supervise.children import Subprocess
 from unisono.terminal import print
 

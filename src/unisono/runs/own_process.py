@@ -19,9 +19,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from unisono.environment.variables import child_environment
 from unisono.errors import RankFailed, UnisonoError, UserError
 from unisono.launch.commands import python
-from unisono.launch.environment import child_environment
 from unisono.recipe import Recipe
 from unisono.runs.supervised_run import Halted
 from unisono.supervise.children import Subprocess

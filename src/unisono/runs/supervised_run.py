@@ -174,7 +174,7 @@ class SupervisedRun:
         # Set here and inherited: a rank that sets threads of BLAS wakes them, and they spin for as long as many steps.
         with (
             threadpool_limits(recipe.ranks.threads, user_api="blas"),
-            supervisor.halting(),
+            supervisor.accept_stop_requests(),
             saver,
             self._hooks.running(),
         ):

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from unisono.launch.environment import detect
+from unisono.environment.variables import detect
 from unisono.launch.local import torch_threads_running
 from unisono.recipe import Recipe
 from unisono.report.run.load import Run

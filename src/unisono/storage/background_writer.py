@@ -18,7 +18,7 @@ from functools import partial
 from typing import NamedTuple, final
 
 from unisono.errors import RankFailed, UnisonoError
-from unisono.supervise.processes import ProcessGroup, answer
+from unisono.supervise.processes import ProcessGroup, run_child
 from unisono.supervise.signals import SIGNALS
 
 _WRITER = 0
@@ -78,7 +78,7 @@ class ProcessWriter(Writer):
                 signal.signal(number, signal.SIG_IGN)
             return work()
 
-        self._process_group.start(_WRITER, partial(answer, live))
+        self._process_group.start(_WRITER, partial(run_child, live))
 
     def ended(self, timeout_s: float) -> Answer | None:
         for one in self._process_group.poll(timeout_s):

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from unisono.energy.background_load import BackgroundLoad
+from unisono.environment.variables import child_environment, mpi_environment
 from unisono.errors import CommTimeout, UserError
 from unisono.files import make_folder, read_file
 from unisono.launch.commands import mpirun, python
-from unisono.launch.environment import child_environment, mpi_environment
 from unisono.parsing import MOST_JSON_BYTES, parse_json
 from unisono.study.cells import Cell
 from unisono.study.disk_errors import writing

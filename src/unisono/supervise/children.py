@@ -3,7 +3,7 @@
 The one idea: the kernel sends a child SIGKILL when its parent dies (PR_SET_PDEATHSIG), so that not even kill -9 of the
 parent leaves a process behind; and a `pidfd` tells of the death of a child without signals or polling.
 
-    with signals_held(): pid = fork_child(lambda: 0)
+    with defer_signals(): pid = fork_child(lambda: 0)
     end({pid: os.pidfd_open(pid)})
 """
 
@@ -47,7 +47,7 @@ def name_rank(rank: int) -> None:
 
 
 @contextmanager
-def signals_held() -> Iterator[None]:
+def defer_signals() -> Iterator[None]:
     """Ctrl-C and SIGTERM wait until the end of the block: in between lies what must happen whole or not at all."""
     if threading.current_thread() is not threading.main_thread():
         yield  # Python delivers signals to the main thread alone
@@ -98,7 +98,7 @@ def flush() -> None:
 def end(pidfds: dict[int, int], grace_s: float = GRACE_S) -> None:
     """Ends and reaps children of ours, given as pid -> pidfd: SIGTERM, after `grace_s` SIGKILL."""
     living = dict(pidfds)
-    with signals_held():
+    with defer_signals():
         for signum, patience_s in ((signal.SIGTERM, grace_s), (signal.SIGKILL, math.inf)):
             for fd in living.values():
                 with suppress(ProcessLookupError):
@@ -133,7 +133,7 @@ def _wait_for_one(pidfds: list[int], deadline: float) -> bool:
     return bool(poller.poll(None if left_s > _MOST_POLL_S else 1000 * left_s))
 
 
-def how_it_ended(status: int) -> str:
+def describe_end(status: int) -> str:
     """'was killed by SIGKILL' or 'ended with exit code 3'."""
     if os.WIFSIGNALED(status):
         return f"was killed by {signal.Signals(os.WTERMSIG(status)).name}"

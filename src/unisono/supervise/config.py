@@ -65,5 +65,5 @@ class SupervisorResult:
     takeovers: int = 0
     """Changes of membership after deaths, after which somebody went on."""
     restarts: int = 0
-    reforming_s: list[float] = field(default_factory=list)
+    takeover_s: list[float] = field(default_factory=list)
     """How long each change of membership after a death took, from the news of it."""

@@ -1,22 +1,15 @@
-"""FailurePolicy: when a run that loses ranks is given up, and what is said then.
+"""FailurePolicy: when a run that loses ranks is given up, and the reason it reports.
 
-The one idea: a death is no reason to end a run; that nobody is left is one, and so are deaths that do not stop, and a
-round that ends whoever computes it (`failure_policy.py`).
+The one idea: one death does not end a run. The run ends when no rank is left, when deaths do not stop, or when one
+round keeps crashing ranks (`CrashCounts`). A rank that was not killed ended by what it computed: a library that
+crashed, or `os._exit` in user code. The rank that takes its work over computes the same bits and ends the same way, so
+such exits are counted for as long as the run stays in one round.
 
-    losses = FailurePolicy(most_deaths=100, most_crashes=5); losses.hear(ended); losses.reason(lost, view, "step
-    {}".format)
+    policy = FailurePolicy(most_deaths=100, most_crashes=5)
+    policy.hear(exit); policy.reason(lost, view, "step {}".format)
 
-Limits: deaths are counted within ten minutes, whoever died; replacements that never joined are no deaths.
-
-CrashCounts: whether one round ends whoever computes it.
-
-The one idea: a rank that nobody killed ended by what it computed: a library that crashed, `os._exit` in the user's own
-code. Whoever takes its work over computes the same, bit by bit, and ends the same way. So ends of that kind are counted
-for as long as the run stays in one round, and a round that has ended more than everybody is given up.
-
-    crashes = CrashCounts(most=5); crashes.hear(ended); crashes.note(position, lost); crashes.count
-
-Limits: how a rank ended is what the kernel says of it; a crash by chance counts, too, until the round is done.
+Limits: deaths are counted within ten minutes, over all ranks; replacements that never joined do not count. The wait
+status alone tells a crash from a kill; a crash by chance counts, too, until the round is done.
 """
 
 import os
@@ -28,7 +21,7 @@ from typing import final
 
 from unisono.arena.membership import protocol
 from unisono.arena.membership.protocol import View
-from unisono.supervise.processes import Ended
+from unisono.supervise.processes import ChildExit
 
 SIGNALS = {signal.SIGSEGV, signal.SIGABRT, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP, signal.SIGSYS}
 """Those that a process gets for what it did. Not SIGBUS, which comes when memory or a disk has run out."""
@@ -36,7 +29,7 @@ SIGNALS = {signal.SIGSEGV, signal.SIGABRT, signal.SIGFPE, signal.SIGILL, signal.
 
 @final
 class CrashCounts:
-    """`most` in one round are one too many; 0: none are counted."""
+    """Crashes in the round under way; `most` of them exceed the limit, 0: crashes are not counted."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -45,8 +38,8 @@ class CrashCounts:
         self.count = 0
         """Of the round that is under way."""
 
-    def hear(self, one: Ended) -> None:
-        """Somebody ended without an answer."""
+    def hear(self, one: ChildExit) -> None:
+        """A rank ended without a result."""
         killed = os.WIFSIGNALED(one.status) and os.WTERMSIG(one.status) not in SIGNALS
         (self._heard.discard if killed else self._heard.add)(one.rank)
 
@@ -79,8 +72,8 @@ class FailurePolicy:
         """How many ranks ended by themselves, one after the other, in the round that is to be done."""
         return self._crashes.count
 
-    def hear(self, one: Ended) -> None:
-        """Somebody ended without an answer."""
+    def hear(self, one: ChildExit) -> None:
+        """A rank ended without a result."""
         self._crashes.hear(one)
 
     def reason(self, lost: Mapping[int, str], view: View, name: Callable[[int], str]) -> str:

@@ -24,7 +24,7 @@ from unisono.errors import CommTimeout, UserError
 from unisono.messages.reports import SharedModel
 from unisono.strategies.arena.state import ArenaState, SharedPlan
 from unisono.supervise.membership_change import FreezeRequest, wait_until_frozen
-from unisono.supervise.processes import Ended, ProcessGroup
+from unisono.supervise.processes import ChildExit, ProcessGroup
 
 
 @final
@@ -79,7 +79,7 @@ class LoopSupervisor:
                     "on all of them, batch.loss say",
                 )
 
-    def take_over(self, process_group: ProcessGroup, judge: Callable[[Ended], None], timeout_s: float) -> bool:
+    def take_over(self, process_group: ProcessGroup, judge: Callable[[ChildExit], None], timeout_s: float) -> bool:
         """A new view without those who do not live; whether anybody is left. judge hears of those who end meanwhile."""
         assert self._shared is not None
         words = self._shared.words

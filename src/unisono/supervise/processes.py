@@ -5,7 +5,7 @@ its failure. The parent polls: it hears what is told, and learns who ended and h
 say.
 
     with closing(ProcessGroup(on_report)) as process_group:
-        process_group.start(0, lambda sink: answer(lambda report: 42, sink))
+        process_group.start(0, lambda sink: run_child(lambda report: 42, sink))
         while process_group.living: ended = process_group.poll()
 """
 
@@ -25,7 +25,7 @@ from unisono.supervise import children
 from unisono.user_code.tracebacks import own_traceback, where
 
 
-def answer(work: Callable[[Callable[[Any], None]], Any], sink: int) -> int:
+def run_child(work: Callable[[Callable[[Any], None]], Any], sink: int) -> int:
     """The life of a child: works, and tells the parent over `sink` what came of it; the exit code."""
     with open(sink, "wb", buffering=0) as pipe:
 
@@ -57,7 +57,7 @@ def answer(work: Callable[[Callable[[Any], None]], Any], sink: int) -> int:
 
 @final
 @dataclass(frozen=True)
-class Ended:
+class ChildExit:
     """A child that is no more."""
 
     rank: int
@@ -79,7 +79,7 @@ class Ended:
             raise RankFailed(self.rank, self.left.snapshot, kind=AskedToEnd.__name__, exit_code=exit_code)
         if not self.answered:
             quiet = "" if self.status else " and gave no result"
-            raise RankFailed(self.rank, children.how_it_ended(self.status) + quiet)
+            raise RankFailed(self.rank, children.describe_end(self.status) + quiet)
         return self.result
 
 
@@ -117,7 +117,7 @@ class ProcessGroup:
         """A child that runs body(sink), where `sink` is the pipe's end for `answer`; if that fails there is none."""
         source, sink = os.pipe()
         try:
-            with children.signals_held():
+            with children.defer_signals():
                 self._watch(rank, _Child(children.fork_child(lambda: body(sink)), source))
         finally:
             os.close(sink)
@@ -140,7 +140,7 @@ class ProcessGroup:
             raise
         self._children[rank] = child
 
-    def poll(self, timeout_s: float | None = None) -> list[Ended]:
+    def poll(self, timeout_s: float | None = None) -> list[ChildExit]:
         """Waits until something is told or somebody ends; those who ended. None: without limit."""
         ended = []
         # Answers before ends: a child that wrote and ended at once is judged by what it wrote.
@@ -153,17 +153,17 @@ class ProcessGroup:
                 if not self._read(rank, child):
                     self._selector.unregister(key.fd)
             else:
-                ended.append(self._announce_failure(rank, child))
+                ended.append(self._collect_exit(rank, child))
         return ended
 
-    def _announce_failure(self, rank: int, child: _Child) -> Ended:
+    def _collect_exit(self, rank: int, child: _Child) -> ChildExit:
         while self._read(rank, child):
             pass
-        with children.signals_held():
+        with children.defer_signals():
             del self._children[rank]
             status = children.reap(child.pid)
         self._forget(child)
-        return Ended(rank, status, child.answered, child.result, child.failure, child.left)
+        return ChildExit(rank, status, child.answered, child.result, child.failure, child.left)
 
     def _forget(self, child: _Child) -> None:
         self._unregister(child)

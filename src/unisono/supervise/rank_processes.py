@@ -13,10 +13,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol, final
 
-from unisono.launch.environment import forget_secret
+from unisono.environment.variables import forget_secret
 from unisono.supervise.children import name_rank
 from unisono.supervise.config import Body, SupervisorConfig
-from unisono.supervise.processes import Ended, ProcessGroup, answer
+from unisono.supervise.processes import ChildExit, ProcessGroup, run_child
 from unisono.supervise.signals import SIGNALS
 from unisono.supervise.stacks import Stacks
 
@@ -31,7 +31,7 @@ class Ranks(Protocol):
     def start(self, slot: int, after: int) -> None:
         """One that waits for a view later than number `after`; an OSError if it could not be started."""
 
-    def poll(self, timeout_s: float) -> list[Ended]:
+    def poll(self, timeout_s: float) -> list[ChildExit]:
         """Waits until something is reported, which is passed on, or somebody ends; those who ended."""
 
     def kill(self, slot: int) -> None:
@@ -66,9 +66,9 @@ class RankProcesses:
             self._stacks.listen(slot)
             return self._body(slot, after, report)
 
-        self._process_group.start(slot, partial(answer, live))
+        self._process_group.start(slot, partial(run_child, live))
 
-    def poll(self, timeout_s: float) -> list[Ended]:
+    def poll(self, timeout_s: float) -> list[ChildExit]:
         return self._process_group.poll(timeout_s)
 
     def kill(self, slot: int) -> None:

@@ -4,7 +4,7 @@ The one idea: a replacement is on its way until it joins, and nobody misses one 
 out (forked), ready, then a member; one that dies before that is tried again, later and later, for as long as others
 work, and a few times when nobody else is left.
 
-    replacements = Replacements(respawn=True); replacements.want([2]); replacements.due(); replacements.set_out(2)
+    replacements = Replacements(respawn=True); replacements.want([2]); replacements.due(); replacements.mark_started(2)
 
 Limits: it is told of everything and sees nothing itself: whether those on their way still live, the process group
 knows.
@@ -54,7 +54,7 @@ class Replacements:
         """Those whose time to set out has come."""
         return [slot for slot, due in self._due.items() if due <= time.monotonic()]
 
-    def set_out(self, slot: int) -> None:
+    def mark_started(self, slot: int) -> None:
         del self._due[slot]
         self._coming[slot] = False
 

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, final
 
-ECHO_S = 5.0
+REPEAT_S = 5.0
 """Within this time a second signal of a kind is the same request."""
 
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP, signal.SIGINT)
@@ -33,7 +33,7 @@ def stop_requests(
 ) -> Iterator[None]:
     """SIGTERM, SIGUSR1, SIGHUP and Ctrl-C call `ask`; the second of a kind is a KeyboardInterrupt.
 
-    Of a kind: batch systems warn with one and end with another. The second: after `ECHO_S`, but for Ctrl-C. What is
+    Of a kind: batch systems warn with one and end with another. The second: after `REPEAT_S`, but for Ctrl-C. What is
     ignored stays so: nohup means it. since: where it is noted when the first of a kind came, for blocks that count
     together. alike: they are all of one kind, whichever comes first.
     """
@@ -51,7 +51,7 @@ def stop_requests(
         if kind not in first:
             first[kind] = now
             ask()
-        elif number == signal.SIGINT or now - first[kind] >= ECHO_S:
+        elif number == signal.SIGINT or now - first[kind] >= REPEAT_S:
             raise KeyboardInterrupt
 
     before: dict[int, Any] = {}
@@ -69,7 +69,7 @@ def stop_requests(
 
 def as_ctrl_c() -> AbstractContextManager[None]:
     """All of these signals are what Ctrl-C is, a KeyboardInterrupt: batch systems send them, and what ends well by one
-    ends well by the others. What comes within `ECHO_S` of the first, whichever it is, does not disturb the end,
+    ends well by the others. What comes within `REPEAT_S` of the first, whichever it is, does not disturb the end,
     but for Ctrl-C."""
     return stop_requests(_interrupt, alike=True)
 
@@ -108,7 +108,7 @@ class _Patient:
 
 
 @contextmanager
-def handlers_kept() -> Iterator[None]:
+def restore_handlers() -> Iterator[None]:
     """After the block signals are handled as before: for a process that goes on after a run."""
     before = {number: signal.getsignal(number) for number in SIGNALS}
     try:

@@ -19,8 +19,8 @@ from unisono.arena.membership import protocol
 from unisono.arena.membership.member import pulse_of
 from unisono.arena.membership.protocol import Words
 from unisono.resources import memory_kills
-from unisono.supervise.children import how_it_ended
-from unisono.supervise.processes import Ended
+from unisono.supervise.children import describe_end
+from unisono.supervise.processes import ChildExit
 
 LEAST_S, TIMES_MEDIAN, FIRST_S = 60.0, 20, 1800.0
 _LONGEST_TICK_S, _TICKS = 1.0, 5
@@ -105,7 +105,7 @@ class EndCauses:
         if (now := time.monotonic()) - self._counted > _LAG_S:
             self._memory_kills, self._newer, self._counted = self._newer, memory_kills(), now
 
-    def of(self, one: Ended) -> str:
+    def of(self, one: ChildExit) -> str:
         """Asked once for each."""
         if told := self.known.pop(one.rank, ""):
             return told
@@ -113,4 +113,4 @@ class EndCauses:
         if os.WIFSIGNALED(one.status) and os.WTERMSIG(one.status) == signal.SIGKILL and kills > self._memory_kills:
             self._memory_kills = self._newer = kills
             return "was killed for memory (SIGKILL; the limit of its cgroup was reached)"
-        return how_it_ended(one.status)
+        return describe_end(one.status)

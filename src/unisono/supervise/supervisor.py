@@ -36,7 +36,7 @@ from unisono.messages.reports import ReadyToJoin, Report
 from unisono.supervise.config import Body, SupervisorConfig, SupervisorResult
 from unisono.supervise.failure_policy import FailurePolicy
 from unisono.supervise.membership_change import FreezeRequest, wait_until_frozen
-from unisono.supervise.processes import Ended
+from unisono.supervise.processes import ChildExit
 from unisono.supervise.rank_processes import RankProcesses, Ranks
 from unisono.supervise.replacements import Replacements
 from unisono.supervise.signals import stop_requests
@@ -85,7 +85,7 @@ class Supervisor:
     def run(self, position: int = 0) -> SupervisorResult:
         """From after round `position` to the end; `RankFailed` if a rank raised an exception."""
         self._view = begin(self._words, self._size, position)
-        with closing(self._ranks), self.halting():
+        with closing(self._ranks), self.accept_stop_requests():
             for slot in range(self._size):
                 with naming_shortage(f"rank {self._config.rank_of(slot)} could not be started"):
                     self._ranks.start(slot, after=0)
@@ -116,7 +116,7 @@ class Supervisor:
         else:
             self._on_report(slot, message)
 
-    def _judge(self, ended: list[Ended]) -> dict[int, str]:
+    def _judge(self, ended: list[ChildExit]) -> dict[int, str]:
         """Takes results; those who are lost, and why."""
         lost: dict[int, str] = {}
         for one in ended:
@@ -210,7 +210,7 @@ class Supervisor:
     def _start_due(self) -> None:
         """Forks the replacements whose time has come."""
         for slot in self._replacements.due():
-            self._replacements.set_out(slot)
+            self._replacements.mark_started(slot)
             self._doorman.forget()
             try:
                 self._ranks.start(slot, after=self._view.number)
@@ -236,7 +236,7 @@ class Supervisor:
             self._config.on_event(RankDied(rank, cause, worked, *here, heirs, stalled))
         if heirs != NOBODY and any(slot in self._view.members for slot in lost):
             self._outcome.takeovers += 1
-            self._outcome.reforming_s.append(took_s)
+            self._outcome.takeover_s.append(took_s)
         for slot in joined:
             self._config.on_event(RankJoined(self._config.rank_of(slot), *here))
 
@@ -270,6 +270,6 @@ class Supervisor:
         self._causes.known[slot] = told + (f" (its stack: {where})" if where else "")
         self._ranks.kill(slot)
 
-    def halting(self) -> AbstractContextManager[None]:
+    def accept_stop_requests(self) -> AbstractContextManager[None]:
         """Signals ask for an end at a round's end, a second one ends at once: `heeding`. May outlast `run`."""
         return stop_requests(lambda: None, self._signals)

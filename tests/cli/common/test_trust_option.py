@@ -19,9 +19,9 @@ from unisono.cli.common import trust_option
 from unisono.cli.common.submission import Submission
 from unisono.cli.common.trust_option import confirm_trust
 from unisono.comm.topology.rendezvous import RendezvousOptions
+from unisono.environment.placement import Placement
 from unisono.errors import UserError
 from unisono.launch.machine_options import MachineOptions
-from unisono.launch.placement import Placement
 from unisono.launch.slurm.options import JobOptions
 from unisono.recipe import Recipe
 from unisono.runs.course import Course

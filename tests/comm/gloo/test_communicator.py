@@ -11,7 +11,7 @@ from support.comm.backend_checks import CHECKS, passed_everywhere
 from support.needs import needs_torch
 from support.paths import IMPORTS, QUIET_END, worker
 from support.ports import free_port
-from unisono.launch.environment import child_environment
+from unisono.environment.variables import child_environment
 
 pytestmark = needs_torch
 

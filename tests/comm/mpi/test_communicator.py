@@ -8,8 +8,8 @@ import pytest
 from support.comm.backend_checks import CHECKS, passed_everywhere
 from support.needs import needs_mpi
 from support.paths import IMPORTS, worker
+from unisono.environment.variables import mpi_environment
 from unisono.launch.commands import mpirun
-from unisono.launch.environment import mpi_environment
 
 pytestmark = needs_mpi
 

@@ -11,7 +11,7 @@ import pytest
 import unisono
 from unisono.comm.serial import SerialCommunicator
 from unisono.comm.topology.peer_watch import PeerWatch
-from unisono.supervise.children import fork_child, reap, signals_held
+from unisono.supervise.children import defer_signals, fork_child, reap
 from unisono.world import World
 
 
@@ -49,7 +49,7 @@ class Told:
 @pytest.mark.parametrize(("here", "gone"), [(True, [1]), (False, [])])
 def test_one_that_ended_before_anybody_looked(here, gone):
     """A number from another name space means somebody else here: it is not asked for."""
-    with signals_held():
+    with defer_signals():
         pid = fork_child(lambda: 0)
     reap(pid)
     told: Any = Told(os.stat("/proc/self/ns/pid").st_ino if here else 1, pid)

@@ -8,8 +8,8 @@ import pytest
 from support.needs import needs_torch
 from unisono.comm.topology.store_client import StoreError
 from unisono.doctor.machines.message_board import StoreBoard
+from unisono.environment.variables import child_environment
 from unisono.errors import CommError
-from unisono.launch.environment import child_environment
 
 SCRIPT = """
 from threading import Thread

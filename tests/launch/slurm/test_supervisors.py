@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from unisono.environment.placement import Placement
 from unisono.errors import UserError
 from unisono.launch.machine_options import MachineOptions
-from unisono.launch.placement import Placement
 from unisono.launch.slurm.supervisors import StepFacts, as_supervisor, step_facts
 
 SECOND = Placement(1, 2, 0, 1, 1, 2, None, "SLURM")

@@ -6,8 +6,8 @@ import sys
 import pytest
 
 from support.needs import needs_torch
+from unisono.environment.variables import child_environment
 from unisono.errors import UserError
-from unisono.launch.environment import child_environment
 from unisono.models.torch import nets
 
 BUILT_THEN_FORKED = """

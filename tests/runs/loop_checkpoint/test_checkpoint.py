@@ -21,9 +21,9 @@ from torment import Run
 
 import unisono
 from unisono.arena.sync.waiting import wait_until
+from unisono.environment.variables import child_environment, mpi_environment
 from unisono.errors import RESUME_ME, AskedToEnd, RankFailed, UserError
 from unisono.launch.commands import find_program, mpirun
-from unisono.launch.environment import child_environment, mpi_environment
 from unisono.runs.loop_checkpoint import checkpoint
 from unisono.storage.fallback import NotWritten
 from unisono.storage.snapshots.snapshot import listed, require_newest

@@ -10,7 +10,7 @@ from typing import Any, final
 
 from support.arena.scheduler import Actor, Scheduler
 from unisono.supervise.config import Body
-from unisono.supervise.processes import Ended
+from unisono.supervise.processes import ChildExit
 
 
 @final
@@ -33,7 +33,7 @@ class ActorRanks:
 
         def live() -> None:
             result = self._body(slot, after, report)
-            self.tell(slot, "end", Ended(slot, 0, True, result, None))
+            self.tell(slot, "end", ChildExit(slot, 0, True, result, None))
 
         name = f"rank {slot}" + (f", forked in view {after}" if after else "")
         self._actors[slot] = self._scheduler.start(name, live, mortal=True)
@@ -42,7 +42,7 @@ class ActorRanks:
         self._news.append((slot, kind, value))
         self._scheduler.note_change()
 
-    def poll(self, timeout_s: float) -> list[Ended]:
+    def poll(self, timeout_s: float) -> list[ChildExit]:
         self._scheduler.pause("polls")
         if timeout_s:
             self._scheduler.wait_a_while(lambda: bool(self._news))
@@ -63,7 +63,7 @@ class ActorRanks:
     def bury(self, killed: Actor) -> None:
         for slot, actor in self._actors.items():
             if actor is killed:
-                self.tell(slot, "end", Ended(slot, 9, False, None, None))
+                self.tell(slot, "end", ChildExit(slot, 9, False, None, None))
 
     def save_stack(self, slot: int) -> str:
         return ""

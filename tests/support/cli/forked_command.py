@@ -39,7 +39,7 @@ def forked(
                 return int(ended.code or 0)
             return 0
 
-        with children.signals_held():
+        with children.defer_signals():
             pid = children.fork_child(body)
         code = _end_of(pid)
         out.seek(0)

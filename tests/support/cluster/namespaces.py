@@ -21,8 +21,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from unisono.environment.variables import mpi_environment
 from unisono.launch.commands import find_program
-from unisono.launch.environment import mpi_environment
 
 REASON = (
     "needs root"

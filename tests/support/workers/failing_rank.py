@@ -10,8 +10,8 @@ from typing import Any
 
 from unisono.cli.main import main
 from unisono.data.loader import Loader
+from unisono.environment.variables import detect
 from unisono.errors import UserError
-from unisono.launch.environment import detect
 
 FAILS_AT = 5
 """Loads."""

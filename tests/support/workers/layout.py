@@ -9,8 +9,8 @@ import sys
 import numpy as np
 
 from unisono.comm.topology.node import node_colour
+from unisono.environment.variables import detect
 from unisono.launch.connect import connect
-from unisono.launch.environment import detect
 from unisono.messages.reports import EpochRecord
 from unisono.recipe import Recipe
 from unisono.runs.launched_run import train_launched

@@ -27,8 +27,8 @@ from unisono.comm.gloo.store import prefixed, reach_store, serve_store
 from unisono.comm.gloo.wire import connect
 from unisono.comm.topology.authentication import Secret
 from unisono.comm.topology.rendezvous import RendezvousOptions
+from unisono.environment.variables import detect
 from unisono.errors import CommError, CommTimeout, UserError
-from unisono.launch.environment import detect
 
 SECRET = Secret(b"known to all ranks here", "the test")
 

@@ -19,9 +19,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from unisono.cli.common.study_about import write_about
 from unisono.cli.common.study_jobs import SlurmRunner
 from unisono.data.sources import check_data_dir
+from unisono.environment.variables import detect
 from unisono.errors import Interrupted, UnisonoError, UserError
 from unisono.files import expand_user
-from unisono.launch.environment import detect
 from unisono.limits import check_temporary_directory
 from unisono.measure.options import StudyOptions
 from unisono.report.run.verdict import plural, readable_s

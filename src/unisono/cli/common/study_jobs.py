@@ -123,7 +123,7 @@ class SlurmRunner:
         except client.NoAnswer as error:  # no fault of the cell's, and the next one would fare no better
             again = "unisono jobs, whether a job got there all the same; then the same command goes on"
             left = "the study ends here, and what was finished is kept"
-            raise client.NoAnswer(error.reason, left=left, hint=f"{client.AWAY}; {again}") from None
+            raise client.NoAnswer(error.reason, left=left, hint=f"{client.PING_HINT}; {again}") from None
         except DiskRefused:
             raise
         except UnisonoError as error:  # the job may go on: with the note, --retry goes on with it

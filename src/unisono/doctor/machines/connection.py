@@ -11,12 +11,12 @@ from importlib.util import find_spec
 from unisono.comm.topology.rendezvous import RendezvousOptions
 from unisono.doctor.machines.message_board import MessageBoard, RankMessenger, StoreBoard
 from unisono.doctor.machines.watchdog import Watchdog
+from unisono.environment.placement import Placement
+from unisono.environment.variables import detect
 from unisono.errors import UserError, unknown_name
 from unisono.launch.connect import connect, require
-from unisono.launch.environment import detect
-from unisono.launch.exchanger_process import meeting_point
+from unisono.launch.exchanger_process import rendezvous_address
 from unisono.launch.machine_options import MachineOptions
-from unisono.launch.placement import Placement
 from unisono.launch.secret import find_secret
 from unisono.launch.slurm.supervisors import SOURCES, step_facts
 
@@ -67,7 +67,7 @@ def call_together(options: MachineOptions, placement: Placement, transport: str,
 
     by_hand, address = placement.source == "hand", placement.address
     if by_hand:
-        address = meeting_point(options)
+        address = rendezvous_address(options)
     elif address is None and placement.source in SOURCES:
         step = step_facts()
         address = f"{step.main_host}:{step.main_port}"

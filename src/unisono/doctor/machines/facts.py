@@ -11,7 +11,7 @@ from typing import Any
 
 from unisono import __version__
 from unisono.comm.topology.node import node_key
-from unisono.launch.environment import THREADS, launcher_text
+from unisono.environment.variables import THREADS, launcher_text
 from unisono.resources import available_bytes, usable_cores
 from unisono.training.fingerprint import fingerprint
 

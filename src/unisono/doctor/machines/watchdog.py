@@ -37,7 +37,7 @@ class Watchdog:
 
     def __enter__(self) -> Self:
         parent = os.getpid()
-        with children.signals_held():
+        with children.defer_signals():
             self._pid = children.fork_child(lambda: self._watch(parent))
             self._pidfd = os.pidfd_open(self._pid)
         os.close(self._reading)

@@ -5,7 +5,7 @@ from typing import Any
 from threadpoolctl import threadpool_info
 
 from unisono.doctor.finding import Finding
-from unisono.launch.environment import THREADS, launcher_text
+from unisono.environment.variables import THREADS, launcher_text
 from unisono.training.fingerprint import FLAGS, cpu_flags
 from unisono.training.precision_trial import INSTRUCTIONS
 

@@ -6,8 +6,8 @@ from importlib.util import find_spec
 
 from unisono.doctor.finding import Finding
 from unisono.doctor.two_ranks import exchange
+from unisono.environment.variables import mpi_environment
 from unisono.launch.commands import find_program, mpi_problem
-from unisono.launch.environment import mpi_environment
 from unisono.user_code.extras import how_to_install
 
 INSTALL = f"{how_to_install('mpi')}: mpi4py and a whole Open MPI, as wheels"

@@ -3,8 +3,8 @@
 import shutil
 
 from unisono.doctor.finding import Finding
+from unisono.environment.variables import detect, launcher_text
 from unisono.errors import UnisonoError
-from unisono.launch.environment import detect, launcher_text
 from unisono.launch.slurm.command import Answer, run_command
 
 ANSWER_S = 10.0

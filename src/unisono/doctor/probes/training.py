@@ -15,10 +15,10 @@ from pathlib import Path
 from unisono.doctor.finding import SAME_BITS, Finding
 from unisono.doctor.probes import PATIENCE_S
 from unisono.doctor.two_ranks import last_line
+from unisono.environment.variables import child_environment
 from unisono.errors import UnisonoError
 from unisono.files import read_file
 from unisono.launch.commands import python
-from unisono.launch.environment import child_environment
 from unisono.parsing import MOST_JSON_BYTES, parse_json
 from unisono.supervise.children import die_with_parent
 

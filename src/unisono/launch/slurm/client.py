@@ -38,13 +38,13 @@ OVER = frozenset(
 _NUMBER = r"\d{1,18}(?:_\d{1,18})?"
 _CLUSTER = r"\w[\w.-]{0,99}"
 
-AWAY = "scontrol ping tells whether its controller is up; unisono doctor, what else is here"
+PING_HINT = "scontrol ping tells whether its controller is up; unisono doctor, what else is here"
 
 
 class NoAnswer(UnisonoError):
     """SLURM could not be asked; it may be possible later. `reason`: what was seen of it."""
 
-    def __init__(self, reason: str, *, left: str = "", hint: str = AWAY) -> None:
+    def __init__(self, reason: str, *, left: str = "", hint: str = PING_HINT) -> None:
         """left: what has become of what was to be done."""
         super().__init__(f"SLURM does not answer here: {reason}{left and f'; {left}'}", hint=hint)
         self.reason = reason

@@ -17,7 +17,7 @@ import time
 from dataclasses import dataclass
 from typing import IO, final
 
-from unisono.launch.environment import untranslated, without_secret
+from unisono.environment.variables import untranslated, without_secret
 
 MOST_BYTES = 1 << 26
 """scontrol tells about 2 kB of a job: an array of ten thousand tasks is less."""

@@ -17,7 +17,7 @@ import sys
 from dataclasses import dataclass
 from typing import final
 
-from unisono.launch.environment import SECRET, THREADS
+from unisono.environment.variables import SECRET, THREADS
 from unisono.launch.slurm.options import JobOptions, sbatch_words, warning_s
 from unisono.launch.slurm.quoting import as_path, check_plain, is_plain, quote, quote_directive
 from unisono.launch.slurm.steps import Layout, Step, interpreter

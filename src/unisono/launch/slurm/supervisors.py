@@ -13,10 +13,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import final
 
+from unisono.environment.placement import Placement
+from unisono.environment.variables import launcher_text
 from unisono.errors import UserError
-from unisono.launch.environment import launcher_text
 from unisono.launch.machine_options import DEFAULT_PORT, MachineOptions
-from unisono.launch.placement import Placement
 
 SOURCES = ("SLURM", "PMI", "PMIx")
 FIRST_PORT, PORTS = 20000, 10000

@@ -12,8 +12,8 @@ from typing import Any
 
 from unisono.data.dataset import Dataset
 from unisono.energy.background_load import BackgroundLoad
+from unisono.environment.variables import detect
 from unisono.errors import UserError, unknown_name
-from unisono.launch.environment import detect
 from unisono.launch.local import run
 from unisono.measure.options import choices
 from unisono.measure.profile.options import SORTS, ProfileOptions

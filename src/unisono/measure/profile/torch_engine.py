@@ -22,7 +22,7 @@ from torch.autograd.profiler import record_function
 from torch.autograd.profiler_util import FunctionEvent
 from torch.profiler import ProfilerActivity, profile
 
-from unisono.launch.environment import silence_kineto
+from unisono.environment.variables import silence_kineto
 from unisono.measure.profile.instrument import Instrument, Row, row_of
 from unisono.measure.profile.layers import LOSS
 from unisono.measure.profile.spans import Cost, Key, Span, layers_of

@@ -19,11 +19,11 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from unisono.energy.background_load import BackgroundLoad
+from unisono.environment.variables import child_environment
 from unisono.errors import CommTimeout, UserError, unknown_name, with_hint
 from unisono.launch.commands import python
-from unisono.launch.environment import child_environment
 from unisono.measure.tune.halving import HalvingResult, halve
-from unisono.messages.exchange import Failed, Found
+from unisono.messages.exchange import Failed, Succeeded
 from unisono.messages.packing import unpack
 from unisono.resources import readable_bytes
 from unisono.study.cells import Cell, values_of
@@ -147,7 +147,7 @@ def run_trial(cell: Cell, seconds: float, limit_bytes: int) -> Record:
     """Some seconds of steps in a process of its own; what became of it."""
     spec = json.dumps({"recipe": values_of(cell.recipe), "seconds": seconds, "limit_bytes": limit_bytes})
     command = python("-m", "unisono.measure.tune.worker", spec)
-    found: Found | Failed | None = None
+    found: Succeeded | Failed | None = None
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as noise:
         try:
             with Subprocess(command, child_environment(threads=None), stderr=noise.fileno()) as process:

@@ -27,7 +27,7 @@ from unisono.energy.meter import Meter, find_counters
 from unisono.errors import UnisonoError
 from unisono.launch.local import run
 from unisono.measure.steps import Steps, with_steps
-from unisono.messages.exchange import Failed, Found
+from unisono.messages.exchange import Failed, Succeeded
 from unisono.messages.packing import pack
 from unisono.recipe.reading import from_values
 from unisono.resources import pss_bytes
@@ -110,7 +110,7 @@ def main() -> None:
     answer = os.dup(1)
     os.dup2(2, 1)  # for ranks as well, which inherit it
     try:
-        found: Found | Failed = Found(trial(json.loads(sys.argv[1])))
+        found: Succeeded | Failed = Succeeded(trial(json.loads(sys.argv[1])))
     except UnisonoError as error:
         found = Failed.of(error)
     os.write(answer, pack(found) + b"\n")

@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from unisono.environment.variables import forget_secret
 from unisono.files import create_file
-from unisono.launch.environment import forget_secret
 
 
 @contextmanager

@@ -20,9 +20,9 @@ from unisono.comm.broadcast_object import broadcast_object, gather_objects
 from unisono.comm.topology.node import node_colour, shared_cores
 from unisono.comm.topology.rendezvous import RendezvousOptions
 from unisono.data.shared_copy import load_once
+from unisono.environment.placement import Placement
 from unisono.errors import CommError, NodeLost, OtherFailed, RankLost, UnisonoError, UserError
 from unisono.launch.connect import connect
-from unisono.launch.placement import Placement
 from unisono.limits import as_shortage
 from unisono.recipe import Recipe
 from unisono.resources import count_together

@@ -130,13 +130,13 @@ class LoopCheckpoint(LoopCallbacks):
     def epochs(self, count: int) -> Iterator[int]:
         return self._progress.epochs(count)
 
-    def enter(self) -> None:
+    def begin_loop(self) -> None:
         self._progress.enter()
 
-    def judge(self, terms: Sequence[int], epoch: int, step: int) -> int:
+    def batch_status(self, terms: Sequence[int], epoch: int, step: int) -> int:
         return self._progress.judge(terms, epoch, step)
 
-    def head(self) -> None:
+    def before_batch(self) -> None:
         if not self._restored:
             self._restored = True
             self._restore()
@@ -150,11 +150,11 @@ class LoopCheckpoint(LoopCallbacks):
             except UserError as error:  # no reason to end a training that goes well
                 self._moment = str(error)
 
-    def open(self, position: int) -> None:
+    def begin_round(self, position: int) -> None:
         if self._requests.snapshot_after(position - 1):
-            self._sharing.owner.copy_chunk(position - 1)
+            self._sharing.update_step.copy_chunk(position - 1)
 
-    def settle(self, batch: Batch) -> None:
+    def before_ready(self, batch: Batch) -> None:
         if not self._sharing.member.first:
             return
         every, number = self._habits.every, self._progress.done + batch.position
@@ -163,7 +163,7 @@ class LoopCheckpoint(LoopCallbacks):
             due, self._saved = True, time.monotonic()
         self._requests.decide(batch.position, due=due)
 
-    def ready(self, position: int) -> None:
+    def after_ready(self, position: int) -> None:
         """The copy is complete; told again by the next first member if the one before died meanwhile."""
         self._progress.count()
         spare = self._requests.snapshot_at

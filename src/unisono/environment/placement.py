@@ -1,6 +1,6 @@
 """Placement: which rank of how many this process is, and on which node, as the launcher said it.
 
-One idea: the answer to "who am I" is a small frozen value. `environments.detect()` makes it once; nothing after that
+One idea: the answer to "who am I" is a small frozen value. `variables.detect()` makes it once; nothing after that
 looks at the environment again.
 
 >>> Placement.alone().size

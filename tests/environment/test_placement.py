@@ -7,8 +7,8 @@ from dataclasses import FrozenInstanceError, replace
 
 import pytest
 
+from unisono.environment.placement import Placement, check_world
 from unisono.errors import Contradiction, UserError
-from unisono.launch.placement import Placement, check_world
 
 GOOD = Placement(rank=3, size=4, local_rank=1, local_size=2, node=1, nodes=2, address="n1:29500", source="torchrun")
 

@@ -1,7 +1,7 @@
 """Launchers: what torchrun, mpirun or srun say about a process, read from the variables that they set.
 
 One idea: an environment is a row of variable names, innermost launcher first; how ranks are read, checked and refused
-is written once. Pure: `environments.detect` hands it the variables of this process.
+is written once. Pure: `variables.detect` hands it the variables of this process.
 
 >>> placement_of({"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "4"}, terminal=lambda: False).rank
 1
@@ -29,8 +29,8 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
+from unisono.environment.placement import Placement
 from unisono.errors import Contradiction, UserError
-from unisono.launch.placement import Placement
 
 
 @dataclass(frozen=True)

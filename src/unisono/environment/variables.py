@@ -1,7 +1,7 @@
 """The environment: who this process is, what else its variables say, and what those are told who are started from here.
 
 One idea: this is the only file that reads `os.environ`, or writes to it. What launchers' variables mean is in
-`detect.py`.
+`launchers.py`.
 
 >>> detect({"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "4"}).rank
 1
@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from dataclasses import astuple
 from pathlib import Path
 
+from unisono.environment.launchers import ENVIRONMENTS, OPEN_MPI, PMIX, TORCHRUN, placement_of
+from unisono.environment.placement import Placement
 from unisono.errors import UserError
-from unisono.launch.detect import ENVIRONMENTS, OPEN_MPI, PMIX, TORCHRUN, placement_of
-from unisono.launch.placement import Placement
 
 OWN_RANK = "UNISONO_RANK"
 """Set in ranks of `unisono.run`."""

@@ -3,7 +3,7 @@
 The rows were printed by ranks on a SLURM cluster of two tasks a node (Open MPI 5, MPICH 5, torch 2.13); each is the
 last rank of its world. The two tests at the end ask the launchers themselves.
 
-    pytest tests/launch/test_environment.py
+    pytest tests/environment/test_variables.py
 """
 
 import importlib.util
@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from unisono.errors import Contradiction, UserError
-from unisono.launch import environment
-from unisono.launch.environment import (
+from unisono.environment import variables
+from unisono.environment.placement import Placement
+from unisono.environment.variables import (
     child_environment,
     detect,
     has_desktop,
@@ -26,7 +26,7 @@ from unisono.launch.environment import (
     mpi_environment,
     tidy_lone_mpi,
 )
-from unisono.launch.placement import Placement
+from unisono.errors import Contradiction, UserError
 
 Environ = dict[str, str]
 
@@ -246,7 +246,7 @@ def test_a_child_is_nobodys_rank() -> None:
 
 def test_a_child_gets_its_threads() -> None:
     child = child_environment(2, OUTER)
-    assert [child[name] for name in environment.THREADS] == ["2", "2", "2"]
+    assert [child[name] for name in variables.THREADS] == ["2", "2", "2"]
     assert child_environment(None, OUTER)["OMP_NUM_THREADS"] == "7"
     with pytest.raises(UserError, match="threads is 0"):
         child_environment(0, OUTER)
@@ -278,7 +278,7 @@ def test_without_an_argument_the_process_itself_is_asked(monkeypatch: pytest.Mon
 
 SHOW = """
 import dataclasses, json, os, pathlib, sys
-from unisono.launch.environment import detect
+from unisono.environment.variables import detect
 pathlib.Path(sys.argv[1], f"{os.getpid()}.json").write_text(json.dumps(dataclasses.asdict(detect())))
 """
 
@@ -287,7 +287,7 @@ def ask(launcher: list[str], environ: Environ, folder: Path) -> list[Placement]:
     """What `detect` says in each rank that `launcher` starts, by rank. In files: on one pipe lines get mixed."""
     script = folder / "show.py"
     script.write_text(SHOW)
-    environ |= {"PYTHONPATH": str(Path(environment.__file__).parents[2])}
+    environ |= {"PYTHONPATH": str(Path(variables.__file__).parents[2])}
     command = [*launcher, str(script), str(folder)]
     done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     assert done.returncode == 0, done.stderr
