@@ -24,9 +24,7 @@ import numpy as np
 from unisono import aligned
 from unisono.data import checks
 from unisono.data import normalisation as scaling
-from unisono.data.dataset import PARTS, Dataset, freeze
-from unisono.data.options import DataOptions
-from unisono.data.raw import Raw
+from unisono.data.dataset import PARTS, DataOptions, Dataset, Raw, freeze
 from unisono.errors import UserError, unknown_name
 from unisono.rng import generator
 

@@ -19,8 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from unisono.data.dataset import ARRAYS, Dataset
-from unisono.data.raw import Raw, collect
+from unisono.data.dataset import ARRAYS, Dataset, Raw, collect
 from unisono.errors import UserError, unknown_name
 from unisono.user_code.function import UserFunction
 

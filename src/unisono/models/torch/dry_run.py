@@ -22,10 +22,10 @@ import torch
 from torch import Tensor, nn
 
 from unisono.errors import UserError
-from unisono.models.torch.autograd_checks import check_graph
 from unisono.models.torch.call_history import CallOutcome, Start, check_same
+from unisono.models.torch.checks import check_graph
 from unisono.models.torch.precision import Precision
-from unisono.models.torch.random_state import Kinds, moved, places
+from unisono.models.torch.random_state import Kinds, drawn_since, generator_states
 from unisono.models.torch.task import Task
 
 SAMPLES = 2
@@ -50,7 +50,7 @@ def dry_run(module: nn.Module, task: Task, precision: Precision, make: Callable[
     # By value: torch's batch norm does not count what it writes.
     values = {name: _bits(tensor) for name, tensor in buffers.items()}
     x, other = _made_up(task), _made_up(task, 1)
-    before = places()
+    before = generator_states()
     start = Start(module.train(), partial(precision.forward, module))
     z = precision.forward(module, x.clone())
     _check_output(module, z, task)
@@ -67,7 +67,9 @@ def dry_run(module: nn.Module, task: Task, precision: Precision, make: Callable[
             f"{_kind(module)} makes or removes buffers when it is called: {', '.join(sorted(now.keys() ^ buffers))}",
             hint="register them in __init__",
         )
-    habits = DryRunResult({name for name, tensor in now.items() if _bits(tensor) != values[name]}, draws=moved(before))
+    habits = DryRunResult(
+        {name for name, tensor in now.items() if _bits(tensor) != values[name]}, draws=drawn_since(before)
+    )
     first = start.outcome(z)
     check_same(module, start, first, start.run(x))
     if first.state != start.state:
