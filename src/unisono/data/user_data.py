@@ -1,7 +1,7 @@
 """The user's own code: `path.py:factory` returns the data.
 
 The one idea: the factory returns a `Dataset`, or a dict of arrays by the usual names, and what it returns is checked
-like any other source. `unisono/own.py` runs it.
+like any other source. `user_code/function.py` runs it.
 
     # mine.py
     def data():

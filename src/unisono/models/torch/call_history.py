@@ -4,7 +4,7 @@ The one idea: ranks call a module in different numbers and orders, and a replace
 same samples, from the same buffers and random numbers, must give the same output and leave the same attributes behind.
 An attribute that only shows the last call (`self.attention = ...`) does; a counter does not.
 
-    start = ArenaStart(module, lambda x: module(x)); check_same(module, start, start.run(x), start.run(x))
+    start = Start(module, lambda x: module(x)); check_same(module, start, start.run(x), start.run(x))
 
 Limits: what is kept elsewhere (globals, closures) is seen only if the output differs, and so is an effect that begins
 after these calls. `python_state.py` says what is looked at.

@@ -1,10 +1,10 @@
-"""A trial: forward passes of a new module on made-up samples, before any process starts.
+"""Dry run: forward passes of a new module on made-up samples, before any process starts.
 
 The one idea: what a module does to its state is seen rather than guessed. Buffers that training changes are found, and
 so is what cannot be trained: an output of the wrong shape, a forward that writes into parameters, one that depends on
 the calls before it.
 
-    habits = dry_run(module, task, find("fp32"), make); habits.changed       # {"1.running_mean", "1.running_var", ...}
+    result = dry_run(module, task, find("fp32"), make); result.changed       # {"1.running_mean", "1.running_var", ...}
 
 Two calls, with the same samples. For a module whose attributes they change, three more: other samples, the first ones
 again, and the others as the first call of another module.
@@ -67,7 +67,7 @@ def dry_run(module: nn.Module, task: Task, precision: Precision, make: Callable[
             f"{_kind(module)} makes or removes buffers when it is called: {', '.join(sorted(now.keys() ^ buffers))}",
             hint="register them in __init__",
         )
-    habits = DryRunResult(
+    result = DryRunResult(
         {name for name, tensor in now.items() if _bits(tensor) != values[name]}, draws=drawn_since(before)
     )
     first = start.outcome(z)
@@ -78,7 +78,7 @@ def dry_run(module: nn.Module, task: Task, precision: Precision, make: Callable[
         fresh = make()
         start.restore()  # the generators, too, which the function has drawn from
         _check_first(module, fresh, precision, other, late)
-    return habits
+    return result
 
 
 def _check_first(module: nn.Module, fresh: nn.Module, precision: Precision, x: Tensor, late: CallOutcome) -> None:
