@@ -29,8 +29,7 @@ from statistics import fmean
 from typing import Any, TypeAlias, final
 
 import unisono
-from unisono.data.dataset import Dataset
-from unisono.data.options import DataOptions
+from unisono.data.dataset import DataOptions, Dataset
 from unisono.data.sources import load
 from unisono.errors import UnisonoError
 from unisono.launch.connect import connect_gloo

@@ -25,13 +25,16 @@ from pathlib import Path
 from typing import Any
 
 ENTRIES = {
-    "step": ("Sync.step",),
-    "reform": ("Supervisor._judge", "Supervisor._reform", "Supervisor._judge_exits", "Supervisor._change_membership"),
+    "step": ("Sync.step", "SyncArena.step"),
+    "reform": (
+        "Supervisor._judge", "Supervisor._judge_exits", "Supervisor._handle_exits",
+        "Supervisor._reform", "Supervisor._change_membership",
+    ),
     "machines": ("Courier.serve", "Exchanger.serve"),
-}
-"""What is traced -> the functions that do it. Several: the name differs between versions."""
+}  # fmt: skip
+"""What is traced -> the functions that do it, by their names in all versions of the tree."""
 CHANGES = ("Member._regroup", "Member._enter_next_view")
-"""A step in which one of these is called is one that a death interrupted."""
+"""A step that calls one of these was interrupted by the death of a rank."""
 
 TRACER = '''
 """Notes the files whose code runs inside some functions. Imported by every Python process of a traced run."""
@@ -112,19 +115,19 @@ def main() -> None:
     parser.add_argument("--words", type=Path, help="a file of words, one a line, to count in the source")
     options = parser.parse_args()
     tree = options.tree.resolve()
-    found: dict[str, Any] = sizes(tree)
+    metrics: dict[str, Any] = sizes(tree)
     if options.words:
-        found["listed_words"] = count_words(tree / "src", options.words.read_text().split())
+        metrics["listed_words"] = count_words(tree / "src", options.words.read_text().split())
     if not options.sizes_only:
-        found["files_passed"] = traces(tree / "src")
-    print(json.dumps(found, indent=1))
+        metrics["files_passed"] = traces(tree / "src")
+    print(json.dumps(metrics, indent=1))
 
 
 def sizes(tree: Path) -> dict[str, Any]:
     files = sorted((tree / "src").rglob("*.py"))
     lines = {path: len(path.read_text().splitlines()) for path in files}
     longest = max(files, key=lines.__getitem__)
-    functions = [found for path in files for found in functions_of(path)]
+    functions = [function for path in files for function in functions_of(path)]
     tests = list((tree / "tests").rglob("*.py"))
     homes = {path.parent for path in files}
     folders = [(len(list(path.glob("*.py"))), str(path.relative_to(tree))) for path in homes]
@@ -188,7 +191,7 @@ REPEATED = ("one_machine_step", "step", "machines")
 
 
 def passed(folder: Path, kinds: tuple[str, ...]) -> list[Any]:
-    """All files of these kinds; of repeated ones (steps) those of the third, for the first ones set things up."""
+    """All files of these kinds; of repeated ones (steps) those of the third, because the first ones do set-up."""
     files: set[str] = set()
     for kind in kinds:
         found = sorted(folder.glob(f"{kind}-*.json"))

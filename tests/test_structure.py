@@ -260,7 +260,7 @@ BORDERS = {
     "python_errors.py": "CPython's texts: a home, threads, a temporary directory",
     "comm/gloo/errors.py": "gloo's texts: who is gone, what timed out",
     "launch/slurm/slurm_errors.py": "what SLURM's commands print when they refuse",
-    "models/torch/torch_errors.py": "torch's texts: batch norm of one sample, unused parameters, checkpoints",
+    "models/torch/checks.py": "torch's texts: batch norm of one sample, unused parameters, checkpoints",
 }
 """The files that may read the text of an error to find out what it means: one for each library that gives text only."""
 ERROR_TEXTS = {"args", "strerror", "message", "hint", "report", "told", "reason", "summary", "said", "msg"}

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from unisono.data.data_warnings import data_warnings
-from unisono.data.options import DataOptions
+from unisono.data.dataset import DataOptions, Raw
 from unisono.data.preparation import prepare
-from unisono.data.raw import Raw
 from unisono.data.sources import load
 
 FLAT = (4,)

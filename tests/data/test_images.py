@@ -9,7 +9,7 @@ import pytest
 
 from support.data.image_server import idx_bytes, image_arrays, image_files, image_set
 from unisono.data import images
-from unisono.data.options import DataOptions
+from unisono.data.dataset import DataOptions
 from unisono.data.sources import load
 from unisono.errors import UserError
 

@@ -1,9 +1,8 @@
 import numpy as np
 import pytest
 
-from unisono.data.options import DataOptions
+from unisono.data.dataset import DataOptions, Raw
 from unisono.data.preparation import prepare
-from unisono.data.raw import Raw
 from unisono.errors import UserError
 
 X = np.arange(30.0).reshape(10, 3)

@@ -7,8 +7,7 @@ import pytest
 
 import unisono
 from unisono.comm.topology import node
-from unisono.data.dataset import ARRAYS
-from unisono.data.options import DataOptions
+from unisono.data.dataset import ARRAYS, DataOptions
 from unisono.data.shared_copy import load_once, share
 from unisono.data.sources import load
 from unisono.errors import RankFailed, UserError

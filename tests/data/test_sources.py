@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from support.paths import worker
-from unisono.data import digits
-from unisono.data.options import DataOptions
+from unisono.data import arrays
+from unisono.data.dataset import DataOptions
 from unisono.data.sources import ABOUT, load, whereabouts
 from unisono.errors import UserError
 
@@ -23,15 +23,15 @@ def test_digits_are_bundled():
 
 
 def test_digits_are_attributed():
-    text = digits.FILE.with_suffix(".txt").read_text()
+    text = arrays.DIGITS_FILE.with_suffix(".txt").read_text()
     assert "Alpaydin" in text
     assert "CC BY 4.0" in text
 
 
 def test_a_damaged_installation_is_said(tmp_path, monkeypatch):
     file = tmp_path / "digits.npz"
-    file.write_bytes(digits.FILE.read_bytes()[:-1])
-    monkeypatch.setattr(digits, "FILE", file)
+    file.write_bytes(arrays.DIGITS_FILE.read_bytes()[:-1])
+    monkeypatch.setattr(arrays, "DIGITS_FILE", file)
     found = hashlib.sha256(file.read_bytes()).hexdigest()
     with pytest.raises(UserError, match=f"is damaged: SHA-256 {found}.*\nHINT: install unisono again"):
         load("digits")

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from unisono.data.options import DataOptions
+from unisono.data.dataset import DataOptions
 from unisono.data.sources import load
 from unisono.errors import UserError
 

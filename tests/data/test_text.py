@@ -5,16 +5,13 @@ import numpy as np
 import pytest
 
 import unisono
-from unisono.data.dataset import Dataset
+from unisono.data.dataset import DataOptions, Dataset, Raw
 from unisono.data.loader import Loader
-from unisono.data.options import DataOptions
 from unisono.data.preparation import prepare
-from unisono.data.raw import Raw
-from unisono.data.sentences import sentences
 from unisono.data.shards import ShardPlan
 from unisono.data.shared_copy import load_once
 from unisono.data.sources import load
-from unisono.data.text import TextOptions, vocabulary, windows
+from unisono.data.text import TextOptions, sentences, vocabulary, windows
 from unisono.errors import UserError
 
 TEXT = "the cat saw the dog; the dog saw nothing. äöü €\n" * 20

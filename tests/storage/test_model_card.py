@@ -9,10 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from unisono.data import digits
+from unisono.data.arrays import load_digits
+from unisono.data.dataset import DataOptions, Raw
 from unisono.data.normalisation import Normalisation
-from unisono.data.options import DataOptions
-from unisono.data.raw import Raw
 from unisono.data.sources import load as load_data
 from unisono.data.text import TextOptions, windows
 from unisono.errors import UserError
@@ -90,7 +89,7 @@ def test_a_network_that_is_built_again_scores_as_its_run_did(tmp_path, model, ac
     found = weights.load(file)
     network = found.card.build_module().eval()
     network.load_state_dict(found.state_dict())
-    raw = digits.load_digits().arrays
+    raw = load_digits().arrays
     with torch.no_grad():
         outputs = network(torch.from_numpy(found.card.prepare_samples(raw["test_x"])))
     assert (outputs.argmax(1).numpy() == raw["test_y"]).mean() == pytest.approx(result["test_accuracy"])
@@ -104,7 +103,7 @@ def test_the_snippet_of_the_docs_runs(tmp_path, monkeypatch, capsys):
     (code,) = re.findall(r"```python title=\"predict.py\"\n(.*?)```", DOCS.read_text(), re.DOTALL)
     monkeypatch.chdir(tmp_path)
     exec(compile(code, "predict.py", "exec"), names := {})
-    right = (names["outputs"].argmax(1).numpy() == digits.load_digits().arrays["test_y"]).mean()
+    right = (names["outputs"].argmax(1).numpy() == load_digits().arrays["test_y"]).mean()
     assert right > 0.9  # a tenth without the constants, or with another activation
     assert "tensor([" in capsys.readouterr().out
 

@@ -10,8 +10,7 @@ from cyclopts import App, Parameter
 from unisono.terminal import print
 
 if TYPE_CHECKING:
-    from unisono.data.dataset import Dataset
-    from unisono.data.options import Progress
+    from unisono.data.dataset import Dataset, Progress
 
 data = App(name="data", help="List, fetch and check datasets.", help_epilogue="Example: unisono data check digits")
 
@@ -46,8 +45,8 @@ def fetch(
     name
         mnist or fashion-mnist; the others need no fetching.
     """
+    from unisono.data.dataset import DataOptions
     from unisono.data.images import SETS, provide, read_images
-    from unisono.data.options import DataOptions
     from unisono.data.sources import ABOUT, whereabouts
     from unisono.errors import unknown_name
 
@@ -77,8 +76,7 @@ def check(name: str, *, data_dir: DataDir = "") -> None:
     from rich.table import Table
 
     from unisono.data.data_warnings import data_warnings
-    from unisono.data.dataset import PARTS
-    from unisono.data.options import DataOptions
+    from unisono.data.dataset import PARTS, DataOptions
     from unisono.data.sources import load, origin
     from unisono.report.terminal.console import Console
 

@@ -1,18 +1,55 @@
-"""Dataset: what everybody above works with. Float32 rows with labels or targets, or tokens, in three parts.
+"""Dataset: float32 rows with labels or targets, or tokens, in three parts; and the types on the way to one.
 
-The one idea: every source ends in the same plain arrays, checked once, so no model or trainer asks again.
+The one idea: a source only finds arrays and names them (`Raw`), as `DataOptions` ask; `preparation.py` turns every
+`Raw` into the same plain, checked arrays (`Dataset`), so models and trainers need no checks of their own.
 
-    dataset = load("digits"); dataset.train_x.shape, dataset.classes        # ((1442, 64), 10)
+    raw = Raw("mine", {"train_x": x, "train_y": y})
+    dataset = load("digits", DataOptions(seed=7)); dataset.train_x.shape, dataset.classes        # ((1442, 64), 10)
 
-Limits: everything is in memory. The arrays are read-only: ranks may share them.
+Limits: everything is in memory. The arrays of a dataset are read-only: ranks may share them.
 """
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, final
+from typing import Any, TypeAlias, final
 
 import numpy as np
 
 from unisono.data.normalisation import Normalisation
+from unisono.errors import UserError
+
+Progress: TypeAlias = Callable[[str, int, int], None]
+"""Called while a file is fetched: its name, bytes so far, bytes in all (0: the server did not say)."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class DataOptions:
+    """How data are found, fetched, split and scaled."""
+
+    data_dir: str = ""
+    """Where to look for dataset files first, and where to put fetched ones; ~/.cache/unisono/NAME without it."""
+
+    validation: float = 0.0
+    """Fraction of the training part that is held out for validation, such as 0.1; drawn by the seed."""
+
+    normalise: str = "auto"
+    """none, unit (0 to 1), standard (mean 0, deviation 1), or auto: unit for images, none for the rest."""
+
+    seed: int = 0
+    """Decides the validation part and synthetic data."""
+
+    download: bool = True
+    """Whether files that are nowhere on this machine may be fetched."""
+
+    base_url: str = ""
+    """Fetch from here instead of the dataset's usual address; file names are appended."""
+
+    timeout_s: float = 30.0
+    """How long the server may be silent."""
+
+    progress: Progress | None = None
+
 
 PARTS = ("train", "validation", "test")
 ARRAYS = tuple(f"{part}_{axis}" for part in PARTS for axis in "xy")
@@ -42,7 +79,7 @@ class Dataset:
     normalisation: Normalisation = field(default_factory=Normalisation)
     """What was done to every x: new samples need the same."""
     vocabulary: str = ""
-    """Of text: its characters, each at the place that is its number."""
+    """Text only: its characters, each at the index that is its number."""
 
     @property
     def tokens(self) -> bool:
@@ -55,7 +92,7 @@ class Dataset:
 
     @property
     def outputs(self) -> int:
-        """What a model must put out for each sample: a number per class, or the targets."""
+        """How many numbers a model returns for each sample: one per class, or one per target."""
         return self.classes or int(self.train_y.shape[1])
 
     def part(self, name: str) -> tuple[np.ndarray, np.ndarray]:
@@ -73,8 +110,58 @@ class Dataset:
 
 
 def freeze(dataset: Dataset) -> Dataset:
-    """The same with read-only views: ranks that share memory cannot spoil each other's data, nor can one alone."""
+    """The same with read-only views, so no rank can change data that others share."""
     views: dict[str, Any] = {name: array.view() for name, array in dataset.arrays().items()}
     for view in views.values():
         view.flags.writeable = False
     return replace(dataset, **views)
+
+
+_MOST_NAMED = 20
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Raw:
+    """`arrays` has train_x and train_y at least; x is (rows, ...) of any numeric type."""
+
+    name: str
+    arrays: Mapping[str, np.ndarray]
+    classes: int = 0
+    """0: to be counted from the labels."""
+    normalise: str = "none"
+    """What "auto" means for this source."""
+    tokens: bool = False
+    """x and y are text: whole numbers (rows, T) below `classes`, which are neither scaled nor cast to float32."""
+    vocabulary: str = ""
+    """Text only: its characters, each at the index that is its number; empty if numbers were given."""
+
+
+def collect(name: str, given: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """The arrays in `given`, whose other keys are ignored; a `UserError` for x without y, y without x, or no training
+    part."""
+    for part in PARTS:
+        x, y = f"{part}_x", f"{part}_y"
+        if (x in given) != (y in given):
+            present, missing = (x, y) if x in given else (y, x)
+            raise UserError(
+                f"{name}: {present} is there, {missing} is not", hint=f"give both, or neither, of {x} and {y}"
+            )
+    if "train_x" not in given:
+        raise UserError(
+            f"{name}: train_x and train_y are missing; it holds {_listed(given) or 'nothing'}",
+            hint=f"name the arrays {', '.join(ARRAYS)} (validation and test may be left out)",
+        )
+    return {key: _array(name, key, given[key]) for key in ARRAYS if key in given}
+
+
+def _listed(given: Mapping[str, Any]) -> str:
+    names = [str(key) for key in given]
+    return ", ".join(names[:_MOST_NAMED]) + f" and {len(names) - _MOST_NAMED:,} others" * (len(names) > _MOST_NAMED)
+
+
+def _array(name: str, key: str, value: Any) -> np.ndarray:
+    try:
+        return np.asarray(value)
+    except (ValueError, TypeError, RuntimeError) as error:  # rows of unlike length; a tensor that is not plain memory
+        raise UserError(f"{name}: {key} cannot be made an array ({error})", hint="give a NumPy array") from None

@@ -22,7 +22,7 @@ from typing import IO, final
 from urllib.error import HTTPError, URLError
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
-from unisono.data.options import Progress
+from unisono.data.dataset import Progress
 from unisono.errors import UserError
 from unisono.files import append_file, move_file, write_all
 from unisono.locks import FileLock

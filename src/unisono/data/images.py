@@ -21,9 +21,8 @@ from typing import NamedTuple, final
 import numpy as np
 
 from unisono.data import idx
+from unisono.data.dataset import DataOptions, Raw
 from unisono.data.fetch import Download, fetch
-from unisono.data.options import DataOptions
-from unisono.data.raw import Raw
 from unisono.errors import UserError
 from unisono.files import open_file
 

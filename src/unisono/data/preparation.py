@@ -2,19 +2,15 @@
 
     dataset = prepare(Raw("mine", {"train_x": x, "train_y": y}), DataOptions(validation=0.1))
 
-Checks come first and see the source's own row numbers. Images of bytes are split before they grow to float32, so the
-peak of memory is little above what stays.
-
-Holding a validation part out of the training part.
-
-The one idea: who is held out depends on the seed and the number of samples alone. Both parts keep the order of the
-source.
+Checks come first and see the source's own row numbers. Images of bytes are split before they grow to float32, so peak
+memory is little above what stays. Which samples are held out for validation depends on the seed and the number of
+samples alone; both parts keep the order of the source.
 
 >>> kept, held = cut(10, 0.3, seed=0)
 >>> len(kept), len(held), sorted([*kept, *held]) == list(range(10))
 (7, 3, True)
 
-Limits: not stratified; small data may leave a rare class on one side only.
+Limits: not stratified; small data may leave a rare class in one part only.
 """
 
 import math
@@ -24,9 +20,7 @@ import numpy as np
 from unisono import aligned
 from unisono.data import checks
 from unisono.data import normalisation as scaling
-from unisono.data.dataset import PARTS, Dataset, freeze
-from unisono.data.options import DataOptions
-from unisono.data.raw import Raw
+from unisono.data.dataset import PARTS, DataOptions, Dataset, Raw, freeze
 from unisono.errors import UserError, unknown_name
 from unisono.rng import generator
 

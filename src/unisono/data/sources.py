@@ -10,10 +10,8 @@ the table wins over a directory of that name: write ./mnist for the directory.
 from collections.abc import Callable
 from pathlib import Path
 
-from unisono.data.dataset import Dataset
-from unisono.data.options import DataOptions
+from unisono.data.dataset import DataOptions, Dataset, Raw
 from unisono.data.preparation import prepare
-from unisono.data.raw import Raw
 from unisono.errors import UserError, unknown_name
 from unisono.files import expand_user
 from unisono.user_code.function import without_function
@@ -109,13 +107,13 @@ def _named(name: str, arguments: str) -> Callable[[DataOptions], Raw]:
 
         return lambda options: load_synthetic(arguments, options)
     if name == "synthetic-text":
-        from unisono.data.sentences import load_sentences
+        from unisono.data.text import load_sentences
 
         return lambda options: load_sentences(arguments, options)
     if arguments:
         raise UserError(f"{name} takes no options, {arguments!r} was given", hint=f"write {name}")
     if name == "digits":
-        from unisono.data.digits import load_digits
+        from unisono.data.arrays import load_digits
 
         return lambda options: load_digits()
     from unisono.data.images import load_images

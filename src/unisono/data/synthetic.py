@@ -21,8 +21,7 @@ from typing import Any, final
 
 import numpy as np
 
-from unisono.data.options import DataOptions
-from unisono.data.raw import Raw
+from unisono.data.dataset import DataOptions, Raw
 from unisono.data.shards import blocks
 from unisono.data.text import number_of
 from unisono.errors import UserError, unknown_name

@@ -1,15 +1,21 @@
 """Text for language models: characters become numbers, the text becomes windows of one length.
 
-The one idea: the vocabulary is the sorted characters of the text itself, so a file alone decides what each number
-means; windows do not overlap, and the target of each character is the one that follows it.
+The one idea: the vocabulary is the sorted characters of the text, so the file alone decides what each number means.
+Windows do not overlap, and the target of each character is the one that follows it.
 
-    load_text("corpus.txt:context=128,test=0.05")        # --data corpus.txt:context=128,test=0.05
+    load_text("corpus.txt:context=128,test=0.05")                              # --data corpus.txt:context=128,test=0.05
+    load_sentences("characters=50000,context=64,test=0.1,seed=3", options)     # --data synthetic-text:characters=50000
 
 `context` is the length of a window (64), `test` the share of the text, from its end, that is the test part (0.1; 0: no
-test part). What does not fill a window at the end of a part is left out.
+test part). Characters that do not fill a window at the end of a part are left out.
 
-Limits: the file is a regular one, UTF-8, and read whole; each of its characters takes 16 bytes of memory as numbers.
-Characters that only the test part has are in the vocabulary, too.
+synthetic-text needs no corpus. Its sentences follow a small grammar (singular or plural, present or past, who does what
+where), so a model can learn something at every length, from letters to agreement. Words are drawn from a keyed stream:
+equal options and seed give equal text on any machine. `seed` defaults to that of the run.
+
+Limits: a file must be regular and UTF-8, and is read whole; each character takes 16 bytes of memory as numbers.
+Characters that occur only in the test part are in the vocabulary, too. synthetic-text has some 110 words, and its best
+possible loss is far below that of real text.
 """
 
 import os
@@ -18,10 +24,11 @@ from typing import Any, TypeVar, final
 
 import numpy as np
 
-from unisono.data.raw import Raw
+from unisono.data.dataset import DataOptions, Raw
 from unisono.errors import UserError, unknown_name
 from unisono.files import expand_user, open_file
 from unisono.resources import check_memory
+from unisono.rng import generator
 
 _Options = TypeVar("_Options")
 
@@ -136,3 +143,99 @@ def _cut(name: str, part: str, tokens: np.ndarray, context: int) -> tuple[np.nda
         )
     x, y = tokens[: rows * context], tokens[1 : rows * context + 1]
     return x.reshape(rows, context).astype(np.int64), y.reshape(rows, context).astype(np.int64)
+
+
+NOUNS = [
+    "dog", "cat", "bird", "horse", "child", "teacher", "farmer", "sailor", "baker",
+    "river", "tree", "garden", "boat", "window", "lamp", "letter", "song", "stone",
+]  # fmt: skip
+ADJECTIVES = [
+    "old", "young", "small", "tall", "quiet", "green", "happy", "tired", "clever", "strange", "warm", "bright",
+]  # fmt: skip
+VERBS = ["watch", "follow", "find", "help", "remember", "paint", "greet", "need", "reach", "like"]
+PLACES = [
+    "in the village", "on the hill", "near the sea", "behind the house", "under the bridge", "by the road",
+    "at the market",
+]  # fmt: skip
+TIMES = ["in the morning", "at night", "every day", "after the rain", "before dinner", "in winter"]
+LINKS = ["and", "but", "so", "while", "because"]
+PLURALS = {"child": "children"}
+PASTS = {"find": "found", "like": "liked"}
+
+_STREAM = 3
+"""Beside the streams of `synthetic.py`, which has 0 to 2."""
+_SENTENCES_A_PARAGRAPH = 6
+
+
+@final
+@dataclass(frozen=True)
+class SentenceOptions:
+    """What stands after `synthetic-text:`."""
+
+    characters: int = 50_000
+    context: int = 64
+    test: float = 0.1
+    seed: int = -1
+    """-1: the seed of the run."""
+
+
+def load_sentences(arguments: str, options: DataOptions) -> Raw:
+    """The windows of the text that `arguments` (what follows `synthetic-text:`) describe."""
+    made = parse("synthetic-text", arguments, SentenceOptions)
+    for key, least in (("characters", 1), ("seed", -1)):
+        if getattr(made, key) < least:
+            raise UserError(f"synthetic-text: {key} is {getattr(made, key)}", hint=f"give {max(least, 0)} or more")
+    needed = made.characters * MEMORY_A_CHARACTER
+    check_memory(f"synthetic-text: {made.characters:,} characters", needed, "ask for fewer characters")
+    text = sentences(made.characters, options.seed if made.seed < 0 else made.seed)
+    name = f"synthetic-text:{arguments}" if arguments else "synthetic-text"
+    return windows(name, text, TextOptions(made.context, made.test))
+
+
+def sentences(characters: int, seed: int) -> str:
+    """That many characters of text. A longer text of the same seed begins with the shorter one."""
+    rng = generator(seed, "synthetic", _STREAM)
+    pieces: list[str] = []
+    length = 0
+    while length < characters:
+        end = "\n" if len(pieces) % _SENTENCES_A_PARAGRAPH == _SENTENCES_A_PARAGRAPH - 1 else " "
+        pieces.append(_sentence(rng) + end)
+        length += len(pieces[-1])
+    return "".join(pieces)[:characters]
+
+
+def _sentence(rng: np.random.Generator) -> str:
+    said = _clause(rng)
+    if rng.integers(3) == 0:
+        said = f"{said}, {_pick(rng, LINKS)} {_clause(rng)}"
+    return said[0].upper() + said[1:] + "."
+
+
+def _clause(rng: np.random.Generator) -> str:
+    plural, past = rng.integers(2) == 0, rng.integers(2) == 0
+    verb = _pick(rng, VERBS)
+    if past:
+        verb = PASTS.get(verb, verb + "ed")
+    elif not plural:
+        verb += "es" if verb.endswith("ch") else "s"
+    words = [_someone(rng, plural), verb, _someone(rng, plural=rng.integers(2) == 0)]
+    if rng.integers(2) == 0:
+        words.append(_pick(rng, PLACES))
+    if rng.integers(3) == 0:
+        words.append(_pick(rng, TIMES))
+    return " ".join(words)
+
+
+def _someone(rng: np.random.Generator, plural: bool) -> str:
+    noun = _pick(rng, NOUNS)
+    described = f"{_pick(rng, ADJECTIVES)} " if rng.integers(2) == 0 else ""
+    if plural:
+        return f"the {described}{PLURALS.get(noun, noun + 's')}"
+    said = described + noun
+    if rng.integers(2) == 0:
+        return f"the {said}"
+    return f"an {said}" if said[0] in "aeiou" else f"a {said}"
+
+
+def _pick(rng: np.random.Generator, words: list[str]) -> str:
+    return words[rng.integers(len(words))]

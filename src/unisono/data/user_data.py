@@ -1,7 +1,7 @@
 """The user's own code: `path.py:factory` returns the data.
 
 The one idea: the factory returns a `Dataset`, or a dict of arrays by the usual names, and what it returns is checked
-like any other source. `unisono/own.py` runs it.
+like any other source. `user_code/function.py` runs it.
 
     # mine.py
     def data():
@@ -19,8 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from unisono.data.dataset import ARRAYS, Dataset
-from unisono.data.raw import Raw, collect
+from unisono.data.dataset import ARRAYS, Dataset, Raw, collect
 from unisono.errors import UserError, unknown_name
 from unisono.user_code.function import UserFunction
 

@@ -31,7 +31,7 @@ from unisono.loop.callbacks import LEFT, PASSED
 from unisono.loop.checks import weight_of
 from unisono.loop.samples import Samples, Wanted, seed_all
 from unisono.loop.shared_model import WEIGHT, ModelSharing
-from unisono.models.torch.autograd_checks import explained
+from unisono.models.torch.checks import explained
 from unisono.rng import generator
 from unisono.strategies.arena.shard_assignment import unfinished
 from unisono.strategies.arena.state import LOSS

@@ -37,8 +37,7 @@ from unisono.loop.shared_optimizer import SharedOptimizer
 from unisono.loop.sync_batchnorm import LoopStatisticsExchange
 from unisono.messages.reports import SendReport, SharedModel
 from unisono.models.base import Layout
-from unisono.models.torch.autograd_checks import Watch
-from unisono.models.torch.checks import check
+from unisono.models.torch.checks import GraphCheck, check
 from unisono.models.torch.flat_views import FlatViews
 from unisono.optim import make
 from unisono.optim.options import OptimizerOptions
@@ -60,9 +59,9 @@ class Shapes:
 
     layout: Layout
     buffers_layout: Layout
-    taken: int
+    unaveraged: int
     fixed: int
-    skips: bool = True
+    may_skip_params: bool = True
 
 
 @final
@@ -107,7 +106,7 @@ class ModelSharing:
         check_state(given, self.state_names)
         check_one_node(comm)
         check_equal(comm, model, groups, given)
-        shapes = Shapes(self.vectors.layout, self.vectors.buffers_layout, self.vectors.taken, self.vectors.fixed)
+        shapes = Shapes(self.vectors.layout, self.vectors.buffers_layout, self.vectors.unaveraged, self.vectors.fixed)
         self.shared, self.member = self._join(comm, shapes, groups[0].options, given)
         self.peer_watch = self._watch_peers(comm)
         self.vectors.point(self.shared.params, self.shared.buffers)
@@ -119,7 +118,7 @@ class ModelSharing:
         self._comm = self._follow_members(comm)
         optimizer.state.clear()  # it lies in the arena now
         self.optimizer = SharedOptimizer(optimizer, self)
-        self.guard, self.watch = ParameterGuard(model), Watch(len(self._trained))
+        self.guard, self.watch = ParameterGuard(model), GraphCheck(len(self._trained))
         self.agreement = RankConsistency(self.shared.agreement, self.member)
         self._begun = 0
         self.steps = 0

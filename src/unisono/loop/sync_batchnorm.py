@@ -59,7 +59,7 @@ class LoopStatisticsExchange:
         """It is done."""
         self._open = False
 
-    def meet(self, label: int, value: Array, finish: Callable[[Sequence[Array]], T]) -> T:
+    def combine(self, label: int, value: Array, finish: Callable[[Sequence[Array]], T]) -> T:
         """finish(the values of all ranks that have a shard)."""
         if not self._open or self._exchange is None:
             raise UserError(

@@ -1,12 +1,11 @@
-"""bench: how fast is an all-reduce here? Algorithms x sizes x ranks x transports, each world started properly.
+"""bench: how fast is an all-reduce here? Algorithms x sizes x ranks x transports; and the options of `unisono bench`.
 
 The one idea: a *world* (one transport on so many ranks) is one subprocess tree that measures all its cells and prints a
-JSON record per cell; this side plans, starts, reads and never computes. shm and gloo worlds are started by our own
-launcher, mpi worlds by mpirun. `bench_worker.py` is what runs inside.
+JSON record per cell. This side plans, starts and reads; it never computes. Our own launcher starts shm and gloo worlds,
+mpirun starts mpi worlds. `bench_worker.py` runs inside. The command line reads names, defaults and help of options from
+`BenchOptions`.
 
     for record in measure(plan(BenchOptions(ranks="2"))): print(record["median_us"])
-
-The options of `unisono bench`, each defined once: the command line reads names, defaults and help from here.
 """
 
 import json

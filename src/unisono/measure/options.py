@@ -1,11 +1,10 @@
-"""Reading lists and sizes from the command line.
+"""Lists and sizes on the command line, and the options that all studies have.
 
 >>> sizes("1KiB,2MiB", "--sizes")
 [1024, 2097152]
 
-Every function takes the option's name, so that the error can say which one was wrong. Imports nothing heavy.
-
-The options that all studies have, each defined once: the command line reads names, defaults and help from here.
+Each function takes the option's name, so its error can name the option. The command line reads names, defaults and help
+of options from `StudyOptions`. Imports nothing heavy.
 """
 
 import re

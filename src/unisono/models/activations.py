@@ -1,25 +1,20 @@
-"""Activations that need nothing but their own output to go back: ReLU, Tanh, Sigmoid; and the table of all.
+"""Activations of the NumPy engine: ReLU, Tanh, Sigmoid, GELU; and the table of all.
 
-The one idea: the derivative is written in terms of y, so only y is kept. GELU, which is not like that, is in
-`activations.py`.
+The one idea: the derivative of the first three is written in terms of the output y, so only y is kept.
 
     ACTIVATIONS["tanh"]().open(room).forward(x)
 
-Limits: sigmoid goes by way of tanh, which is faster and cannot overflow; far out it is exact to 6e-8 absolutely (in
-float32), not relatively.
-
-GELU, the exact one: x P(X < x) for a standard normal X, as torch's GELU(approximate="none").
-
-The one idea: NumPy has no erf, and none is needed. With Q(z) = P(X > z) for z = |x|,
+GELU is the exact one, x P(X < x) for a standard normal X, as torch's GELU(approximate="none"). NumPy has no erf, and
+none is needed. With Q(z) = P(X > z) for z = |x|,
 
     gelu(x) = max(x, 0) - z Q(z)        Q(z) = exp(-z^2/2) t p(t)        t = 1 / (1 + 0.31 z)
 
-where p is a polynomial of degree 7, fitted to the largest error. No branch, no cancellation in the tails, and the
-exponential is the very one that the derivative needs.
+where p is a polynomial of degree 7, fitted to the largest error. It has no branch and no cancellation in the tails, and
+the derivative needs the same exponential.
 
-    GELU().open(room).forward(x)
-
-Accuracy: 2e-8 for value and slope (see the test against math.erf), below float32's own rounding; float64 is no better.
+Limits: sigmoid is computed by tanh, which is faster and cannot overflow; far from 0 its absolute error is 6e-8 (in
+float32), its relative error is larger. GELU is accurate to 2e-8 for value and slope, below float32's rounding; float64
+is no better.
 """
 
 from math import pi, sqrt

@@ -103,12 +103,12 @@ class Exchange(ABC):
     def rows(self, label: int, values: Sequence[Array]) -> Array:
         """values: a row (n,) float64 for each of this rank's shards -> (shards of the batch, n), in their order.
 
-        Every rank that has shards calls it, as often as the others and with the same labels; `apart()` otherwise. What
-        it returns may be overwritten when the next exchange begins.
+        Every rank that has shards calls it equally often and with the same labels; otherwise it raises
+        `unequal_exchanges()`. The next exchange may overwrite the result.
         """
 
 
-def apart() -> UserError:
+def unequal_exchanges() -> UserError:
     """The error of shards that do not exchange the same."""
     return UserError(
         "the shards of a batch do not pass the same batch norms in the same order, so they cannot be synchronised",
@@ -126,11 +126,11 @@ class Model(ABC):
     buffers_layout: Layout
     """Float state that is not trained, such as batch norm's running mean and variance; committed with the step."""
 
-    taken: int = 0
+    unaveraged: int = 0
     """How many elements at the end of the buffers are bit patterns (integers as pairs of float32 words, constants):
     the next ones are those of shard 0, where the elements before them are averaged over shards."""
 
-    skips: bool = False
+    may_skip_params: bool = False
     """Whether `ShardSums.used` may be something else than None."""
 
     fixed: int = 0

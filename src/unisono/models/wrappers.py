@@ -19,7 +19,7 @@ class Wrapper(Model):
     def __init__(self, inner: Model) -> None:
         self.inner = inner
         self.layout, self.buffers_layout = inner.layout, inner.buffers_layout
-        self.taken, self.fixed, self.skips = inner.taken, inner.fixed, inner.skips
+        self.unaveraged, self.fixed, self.may_skip_params = inner.unaveraged, inner.fixed, inner.may_skip_params
         self.exchange_width, self.classifies, self.state_names = (
             inner.exchange_width,
             inner.classifies,

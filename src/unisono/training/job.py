@@ -14,8 +14,7 @@ import numpy as np
 
 from unisono.comm.allreduce import ALGORITHMS
 from unisono.comm.base import Communicator
-from unisono.data.dataset import Dataset
-from unisono.data.options import DataOptions
+from unisono.data.dataset import DataOptions, Dataset
 from unisono.data.shards import ShardPlan
 from unisono.data.sources import load
 from unisono.errors import UserError, unknown_name

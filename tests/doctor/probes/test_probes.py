@@ -10,7 +10,7 @@ import pytest
 from support.needs import needs_torch
 from support.slurm.answer_mutations import mutations
 from unisono.doctor.finding import Finding
-from unisono.doctor.probes import accelerate, arithmetic, energy, gloo, machine, mpi, network, slurm, torch, training
+from unisono.doctor.probes import arithmetic, energy, machine, network, slurm, torch, training, transports
 from unisono.errors import UnisonoError
 from unisono.launch.slurm.command import Answer, plain
 
@@ -76,12 +76,21 @@ class TestArithmetic:
         assert arithmetic.threads({"OMP_NUM_THREADS": "8"}).told.startswith("OMP_NUM_THREADS=8; ranks of unisono")
 
 
-@pytest.mark.parametrize("probe", [mpi, torch, accelerate, gloo], ids=lambda probe: probe.__name__)
-def test_what_is_not_installed_is_missing_with_the_command_that_installs_it(probe, monkeypatch):
-    monkeypatch.setattr(probe, "find_spec", lambda name: None)
-    found = probe.probe()
-    if probe is gloo:
-        assert found == []  # torch's probe has said it
+@pytest.mark.parametrize(
+    ("module", "probe"),
+    [
+        (transports, transports.probe_mpi),
+        (torch, torch.probe),
+        (transports, transports.probe_accelerate),
+        (transports, transports.probe_gloo),
+    ],
+    ids=["mpi", "torch", "accelerate", "gloo"],
+)
+def test_what_is_not_installed_is_missing_with_the_command_that_installs_it(module, probe, monkeypatch):
+    monkeypatch.setattr(module, "find_spec", lambda name: None)
+    found = probe()
+    if probe is transports.probe_gloo:
+        assert found == []  # torch's probe reports it
     else:
         assert [finding.status for finding in found] == ["missing"]
         assert "pip install" in found[0].fix
@@ -89,12 +98,12 @@ def test_what_is_not_installed_is_missing_with_the_command_that_installs_it(prob
 
 class TestMpi:
     def test_mpi4py_without_mpirun(self, monkeypatch):
-        monkeypatch.setattr(mpi, "find_spec", lambda name: True)
-        monkeypatch.setattr(mpi, "find_program", lambda name: None)
-        monkeypatch.setattr(mpi.metadata, "version", lambda name: "4.1")
+        monkeypatch.setattr(transports, "find_spec", lambda name: True)
+        monkeypatch.setattr(transports, "find_program", lambda name: None)
+        monkeypatch.setattr(transports.metadata, "version", lambda name: "4.1")
         for why, more in (("", ""), ("cannot load it", ", nor a library: cannot load it")):
-            monkeypatch.setattr(mpi, "mpi_problem", lambda why=why: why)
-            assert told(mpi.probe()[0]) == ("missing", f"mpi4py 4.1 is there, mpirun is not{more}")
+            monkeypatch.setattr(transports, "mpi_problem", lambda why=why: why)
+            assert told(transports.probe_mpi()[0]) == ("missing", f"mpi4py 4.1 is there, mpirun is not{more}")
 
     @pytest.mark.parametrize(
         ("why", "ranks", "srun", "statuses"),
@@ -107,13 +116,13 @@ class TestMpi:
     )
     def test_a_library_that_is_found_under_mpirun_alone(self, monkeypatch, why, ranks, srun, statuses):
         programs = {"mpirun": "mpirun", "srun": srun}
-        monkeypatch.setattr(mpi, "find_spec", lambda name: True)
-        monkeypatch.setattr(mpi, "find_program", programs.get)
-        monkeypatch.setattr(mpi.metadata, "version", lambda name: "4.1")
-        monkeypatch.setattr(mpi, "version", lambda program: "MPICH 5")
-        monkeypatch.setattr(mpi, "mpi_problem", lambda: why)
-        monkeypatch.setattr(mpi, "exchange", lambda name, *others: Finding(name, ranks, ""))
-        found = mpi.probe()
+        monkeypatch.setattr(transports, "find_spec", lambda name: True)
+        monkeypatch.setattr(transports, "find_program", programs.get)
+        monkeypatch.setattr(transports.metadata, "version", lambda name: "4.1")
+        monkeypatch.setattr(transports, "mpirun_version", lambda program: "MPICH 5")
+        monkeypatch.setattr(transports, "mpi_problem", lambda: why)
+        monkeypatch.setattr(transports, "exchange", lambda name, *others: Finding(name, ranks, ""))
+        found = transports.probe_mpi()
         assert [one.status for one in found] == statuses
         if len(found) == 3:
             assert "under mpirun alone (cannot load it): ranks that srun starts would fail" in found[-1].told
@@ -128,9 +137,11 @@ class TestMpi:
     )
     def test_versions_of_both_kinds(self, said, version, monkeypatch, tmp_path):
         monkeypatch.setattr(
-            mpi.subprocess, "run", lambda *command, **options: subprocess.CompletedProcess(command, 0, stdout=said)
+            transports.subprocess,
+            "run",
+            lambda *command, **options: subprocess.CompletedProcess(command, 0, stdout=said),
         )
-        assert mpi.version("mpirun") == version
+        assert transports.mpirun_version("mpirun") == version
 
     def test_ranks_that_do_not_meet_are_told_with_the_fix(self, monkeypatch):
         def fails(worlds):
@@ -138,7 +149,7 @@ class TestMpi:
 
         monkeypatch.setattr("unisono.doctor.two_ranks.plan", lambda options: [])
         monkeypatch.setattr("unisono.doctor.two_ranks.measure", fails)
-        found = mpi.exchange("MPI, 2 ranks", "mpi", "native", "mend it")
+        found = transports.exchange("MPI, 2 ranks", "mpi", "native", "mend it")
         assert told(found) == ("failed", "2 ranks could not exchange numbers: ORTE: no permission")
         assert found.fix == "mend it"
 
@@ -146,7 +157,7 @@ class TestMpi:
         row = {"transport": "mpi", "algorithm": "native", "median_us": 1.0, "correct": False}
         monkeypatch.setattr("unisono.doctor.two_ranks.plan", lambda options: [])
         monkeypatch.setattr("unisono.doctor.two_ranks.measure", lambda worlds: iter([row]))
-        assert mpi.exchange("MPI, 2 ranks", "mpi", "native", "mend it").status == "failed"
+        assert transports.exchange("MPI, 2 ranks", "mpi", "native", "mend it").status == "failed"
 
 
 class TestNetwork:

@@ -23,7 +23,7 @@ def walk(turns: CooperativeThreads, number: int, meetings: int, told: list) -> N
     """Adds its number to a sum at every meeting; what came out is told."""
     total = 0
     for meeting in range(meetings):
-        total += turns.meet(meeting, (number + 1) * 10**meeting, sum)
+        total += turns.combine(meeting, (number + 1) * 10**meeting, sum)
     told.append((number, total))
 
 
@@ -43,7 +43,7 @@ def test_one_at_a_time_and_what_all_wait_for_is_done_once():
             running.add(number)
             most.append(len(running))
             running.discard(number)
-            turns.meet(meeting, number, finished.append)
+            turns.combine(meeting, number, finished.append)
 
     turns.run([lambda j=j: work(j) for j in range(4)])
     assert set(most) == {1}
@@ -56,7 +56,7 @@ def test_who_stops_keeps_and_who_goes_on_is_back():
     def work(number: int) -> None:
         shard_state[0] = f"of {number}"
         for meeting in range(3):
-            turns.meet(meeting, None, len)
+            turns.combine(meeting, None, len)
             seen.append(shard_state[0] == f"of {number}")
 
     def keep(number: int) -> None:
@@ -71,7 +71,7 @@ def test_who_stops_keeps_and_who_goes_on_is_back():
 
 
 def test_outside_of_a_run_there_is_one():
-    assert CooperativeThreads().meet(7, 5, sum) == 5
+    assert CooperativeThreads().combine(7, 5, sum) == 5
 
 
 @pytest.mark.parametrize("kind", [ValueError, KeyboardInterrupt])
@@ -84,7 +84,7 @@ def test_an_exception_ends_all_and_is_the_callers(kind):
             for meeting in range(3):
                 if number == failing and meeting == at:
                     raise kind("mine")
-                turns.meet(meeting, 1, sum)
+                turns.combine(meeting, 1, sum)
             if number == failing:
                 raise kind("mine")
         finally:
@@ -104,15 +104,15 @@ def test_a_signal_while_others_run_ends_them_first():
 
     def interrupted() -> None:
         try:
-            turns.meet(0, 1, sum)
+            turns.combine(0, 1, sum)
         finally:
             ended.append("caller")
 
     def other() -> None:
         try:
             signal.raise_signal(signal.SIGUSR1)  # handled by the main thread, whenever it runs
-            turns.meet(0, 1, sum)
-            turns.meet(1, 1, sum)
+            turns.combine(0, 1, sum)
+            turns.combine(1, 1, sum)
         finally:
             ended.append("other")
 
@@ -132,7 +132,7 @@ def test_an_exception_of_the_meeting_itself():
         raise LookupError("regrouped")
 
     with pytest.raises(LookupError, match="regrouped"):
-        turns.run([lambda: turns.meet(0, 1, refuse)] * 3)
+        turns.run([lambda: turns.combine(0, 1, refuse)] * 3)
 
 
 @pytest.mark.parametrize("meetings", [[2, 3, 3], [3, 2, 3], [3, 3, 2], [0, 1], [1, 0]])
@@ -144,7 +144,7 @@ def test_those_who_meet_less_often_are_refused_instead_of_waited_for(meetings):
 def test_those_who_meet_elsewhere_are_refused():
     turns = CooperativeThreads()
     with pytest.raises(UserError, match="do not pass the same batch norms"):
-        turns.run([lambda j=j: turns.meet(j, 1, sum) for j in range(2)])
+        turns.run([lambda j=j: turns.combine(j, 1, sum) for j in range(2)])
 
 
 def test_threads_are_kept_and_end_with_their_owner():

@@ -24,7 +24,7 @@ def test_constants_are_taken_not_averaged():
     """(x + x + x) / 3 is not x: a table of positions must not drift."""
     model, _, _ = ready("tied")
     assert model.buffers_layout.shapes == {"places": (PLACES * 8,), "mask": (2,)}
-    assert model.taken == model.buffers_layout.length
+    assert model.unaveraged == model.buffers_layout.length
     assert model.fixed == 0
 
 
@@ -32,7 +32,7 @@ def test_frozen_parameters_are_kept_but_not_trained():
     model, _, buffers = ready("frozen")
     assert [name.split(".")[0] for name in model.layout.names] == ["idle", "rare", "top", "top"]
     assert model.buffers_layout.shapes == {"base.weight": (12, FEATURES), "base.bias": (12,)}
-    assert model.taken == model.fixed == model.buffers_layout.length
+    assert model.unaveraged == model.fixed == model.buffers_layout.length
     x, y = samples(CASES["frozen"][1], 3, 4)
     _, sums = call(model, x, y)
     assert all(row.tobytes() == buffers.tobytes() for row in sums.new_buffers)
@@ -70,7 +70,7 @@ def test_unused_parameters_are_told():
 def test_batch_norm_averages_statistics_and_takes_the_count():
     model, params, buffers = ready("noisy")
     assert model.buffers_layout.names == ("1.running_mean", "1.running_var", "1.num_batches_tracked")
-    assert (model.taken, model.fixed) == (2, 0)
+    assert (model.unaveraged, model.fixed) == (2, 0)
     buffers[-2:] = np.array([2**40 + 6], np.int64).view(np.float32)
     x, y = samples(CASES["noisy"][1], 2, 4)
     _, sums = call(model, x, y)
@@ -80,7 +80,7 @@ def test_batch_norm_averages_statistics_and_takes_the_count():
 
 def test_buffers_of_any_type_and_odd_lengths():
     model, params, buffers = ready("reassigning")
-    assert model.buffers_layout.length - model.taken == 3 + FEATURES
+    assert model.buffers_layout.length - model.unaveraged == 3 + FEATURES
     x, y = samples(CASES["reassigning"][1], 2, 4)
     _, sums = call(model, x, y)
     buffers[:] = sums.new_buffers[1]

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from support.models.engine_cases import CLASSES, FEATURES, ROWS, call, samples
 from unisono.errors import UserError
 from unisono.models.torch.model import TorchModel
-from unisono.models.torch.random_state import ALL, moved, places, return_to, seed_from
+from unisono.models.torch.random_state import ALL, drawn_since, generator_states, restore_states, seed_from
 from unisono.rng import generator
 from unisono.strategies.external.device_placement import probe
 
@@ -74,11 +74,11 @@ def test_a_probe_tells_the_generators_apart(kind):
 
 def test_places_are_found_again():
     seed_from(generator(1, "dropout"), ALL)
-    before = places()
+    before = generator_states()
     drawn = [draw() for draw in DRAWS.values()]
-    assert moved(before) == ALL
-    return_to(before)
-    assert moved(before) == frozenset()
+    assert drawn_since(before) == ALL
+    restore_states(before)
+    assert drawn_since(before) == frozenset()
     assert [draw() for draw in DRAWS.values()] == drawn
     seed_from(generator(1, "dropout"), frozenset({"python"}))
     assert random.random() == drawn[2]

@@ -52,7 +52,7 @@ def test_shards_have_the_loss_and_the_gradients_of_one_big_batch(case, cut):
 
 def test_running_statistics_are_taken_not_averaged():
     model = synced(rows)
-    assert model.taken == model.buffers_layout.length
+    assert model.unaveraged == model.buffers_layout.length
     assert model.exchange_width == 1 + 2 * 16
 
 

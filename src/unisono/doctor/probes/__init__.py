@@ -1,21 +1,21 @@
-"""The probes of `unisono doctor`, in their order: one file each, with functions that return findings.
+"""The probes of `unisono doctor`, in their order: functions that return findings.
 
-The one idea: a probe is a name, a function and how long it may take; it runs in a process of its own, so whatever it
-meets (a library that crashes, a network that does not answer) costs one line and not the others. Adding one is adding a
-file and its row here. None of them imports anything heavy before it is called.
+The one idea: a probe is a name, a function and a time-out. It runs in a separate process, so a library that crashes or
+a network that does not answer costs one line and does not affect other probes. To add a probe, write a function and add
+its row here. A probe imports heavy packages only when it is called.
 """
 
 from dataclasses import dataclass
 from typing import final
 
 PATIENCE_S = 22.0
-"""Nothing that the doctor starts is waited for longer than this, and a few seconds for ending it: half a minute."""
+"""The longest wait for a probe; ending it takes a few seconds more, so at most half a minute in all."""
 
 
 @final
 @dataclass(frozen=True)
 class Probe:
-    """Where it is (module:function below this package) and what it looks at, for a line when it does not answer."""
+    """A function ("module:function" in this package), and what it checks: shown while it runs and when it fails."""
 
     place: str
     about: str
@@ -26,11 +26,11 @@ class Probe:
 PROBES = {
     "machine": Probe("machine:probe", "cores, memory and disk"),
     "arithmetic": Probe("arithmetic:probe", "processor and BLAS"),
-    "arena": Probe("arena:probe", "shared memory"),
-    "mpi": Probe("mpi:probe", "MPI"),
+    "arena": Probe("transports:probe_arena", "shared memory"),
+    "mpi": Probe("transports:probe_mpi", "MPI"),
     "torch": Probe("torch:probe", "torch"),
-    "gloo": Probe("gloo:probe", "gloo"),
-    "accelerate": Probe("accelerate:probe", "Accelerate"),
+    "gloo": Probe("transports:probe_gloo", "gloo"),
+    "accelerate": Probe("transports:probe_accelerate", "Accelerate"),
     "slurm": Probe("slurm:probe", "SLURM"),
     "energy": Probe("energy:probe", "energy"),
     "network": Probe("network:probe", "host name and ports"),

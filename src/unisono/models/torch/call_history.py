@@ -4,7 +4,7 @@ The one idea: ranks call a module in different numbers and orders, and a replace
 same samples, from the same buffers and random numbers, must give the same output and leave the same attributes behind.
 An attribute that only shows the last call (`self.attention = ...`) does; a counter does not.
 
-    start = ArenaStart(module, lambda x: module(x)); check_same(module, start, start.run(x), start.run(x))
+    start = Start(module, lambda x: module(x)); check_same(module, start, start.run(x), start.run(x))
 
 Limits: what is kept elsewhere (globals, closures) is seen only if the output differs, and so is an effect that begins
 after these calls. `python_state.py` says what is looked at.
@@ -18,7 +18,7 @@ from torch import nn
 
 from unisono.errors import UserError
 from unisono.models.torch.python_state import Change, State, bits_of, first_change, python_state
-from unisono.models.torch.random_state import Kinds, moved, places, return_to
+from unisono.models.torch.random_state import Kinds, drawn_since, generator_states, restore_states
 
 _WHY = (
     "ranks call the module in different numbers and orders, so each number of ranks would train another network, and a "
@@ -51,7 +51,7 @@ class Start:
             for name, buffer in part._buffers.items()
             if buffer is not None
         ]
-        self._places = places()
+        self._places = generator_states()
         self.state = python_state(module)
 
     def restore(self) -> None:
@@ -60,10 +60,10 @@ class Start:
             owner[name] = buffer
             with torch.no_grad():
                 buffer.copy_(value)
-        return_to(self._places)
+        restore_states(self._places)
 
     def outcome(self, output: Any) -> CallOutcome:
-        return CallOutcome(bits_of(output), python_state(self._module), moved(self._places))
+        return CallOutcome(bits_of(output), python_state(self._module), drawn_since(self._places))
 
     def run(self, x: torch.Tensor) -> CallOutcome:
         """One call with a copy of these samples: it may write into them."""

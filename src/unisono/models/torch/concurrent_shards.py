@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from unisono.errors import UserError
 from unisono.models.base import Array, Exchange
 from unisono.models.torch.cooperative_threads import CooperativeThreads
-from unisono.models.torch.random_state import Kinds, places, return_to
+from unisono.models.torch.random_state import Kinds, generator_states, restore_states
 from unisono.models.torch.sync_batchnorm import row_width, synchronise
 
 T = TypeVar("T")
@@ -47,7 +47,7 @@ class ShardState:
                     self._homes.append((part._buffers, name, own.setdefault(buffer, buffer.clone())))
         self._values = [(mine.numpy(), buffer.detach().numpy()) for buffer, mine in own.items()]
         self._left: list[Tensor | None] = []
-        self._kinds, self._random = kinds, places(kinds)
+        self._kinds, self._random = kinds, generator_states(kinds)
 
     def begin(self) -> None:
         """The module holds the committed buffers: they become this shard's."""
@@ -58,12 +58,12 @@ class ShardState:
 
     def keep(self) -> None:
         self._left = [owner[name] for owner, name, _ in self._homes]  # some may have been replaced
-        self._random = places(self._kinds)
+        self._random = generator_states(self._kinds)
 
     def back(self) -> None:
         for (owner, name, _), buffer in zip(self._homes, self._left, strict=True):
             owner[name] = buffer
-        return_to(self._random)
+        restore_states(self._random)
 
 
 @final
@@ -102,9 +102,9 @@ class ConcurrentShards:
         """Spent in a layer."""
         self._noted_s += seconds
 
-    def meet(self, label: int, value: Array, finish: Callable[[Sequence[Array]], T]) -> T:
+    def combine(self, label: int, value: Array, finish: Callable[[Sequence[Array]], T]) -> T:
         """Of all shards of the batch, here and on other ranks."""
-        return self._turns.meet(label, value, partial(self._finish, label, finish))
+        return self._turns.combine(label, value, partial(self._finish, label, finish))
 
     def run(
         self, works: Sequence[Callable[[], object]], shard_states: Sequence[ShardState], exchange: Exchange | None

@@ -5,7 +5,7 @@ The one idea: a thread is used as a place to stop in the middle of a call, of a 
 to compute two things at once. Whoever arrives at a meeting lets the next one run; the last to arrive does what all
 waited for, once, and goes on.
 
-    turns = CooperativeThreads(); turns.run([lambda: print(turns.meet(0, 1, sum)), lambda: print(turns.meet(0, 2,
+    turns = CooperativeThreads(); turns.run([lambda: print(turns.combine(0, 1, sum)), lambda: print(turns.combine(0, 2,
     sum))])   # 3 and 3
 
 The first piece runs in the caller's thread, so a single one needs no thread. The others' threads are kept for the next
@@ -23,7 +23,7 @@ from contextlib import suppress
 from threading import Lock, Thread
 from typing import Any, TypeVar, final
 
-from unisono.models.base import apart
+from unisono.models.base import unequal_exchanges
 
 T = TypeVar("T")
 
@@ -61,9 +61,9 @@ class CooperativeThreads:
         if error is not None:
             raise error
 
-    def meet(self, label: int, value: Any, finish: Callable[[list[Any]], T]) -> T:
+    def combine(self, label: int, value: Any, finish: Callable[[list[Any]], T]) -> T:
         """finish(the values of all pieces, in their order), which one of them calls; all must give the same `label`."""
-        return self._baton.meet(label, value, finish)
+        return self._baton.combine(label, value, finish)
 
 
 @final
@@ -129,19 +129,19 @@ class _Baton:
         if not all(self._done):
             self._wait(0)
 
-    def meet(self, label: int, value: Any, finish: Callable[[list[Any]], T]) -> T:
+    def combine(self, label: int, value: Any, finish: Callable[[list[Any]], T]) -> T:
         if not self._works:
             return finish([value])
         if self._error is not None:
             raise Ended
         if self._values and label != self._label:
-            raise apart()
+            raise unequal_exchanges()
         number, met, self._label = self._current, self._met, label
         self._values[number] = value
         if len(self._values) < len(self._works):
             following = self._after(number)
             if following is None:
-                raise apart()
+                raise unequal_exchanges()
             self._keep(number)
             self._give(following)
             self._wait(number)
@@ -151,7 +151,7 @@ class _Baton:
             self._back(number)
             self.spent_s += time.perf_counter() - self._given
             if self._met == met:  # it is this one's turn, though not everybody came
-                raise apart()
+                raise unequal_exchanges()
         else:
             begun = time.perf_counter()
             self._result = finish([self._values[piece] for piece in range(len(self._works))])

@@ -1,10 +1,10 @@
-"""A trial: forward passes of a new module on made-up samples, before any process starts.
+"""Dry run: forward passes of a new module on made-up samples, before any process starts.
 
 The one idea: what a module does to its state is seen rather than guessed. Buffers that training changes are found, and
 so is what cannot be trained: an output of the wrong shape, a forward that writes into parameters, one that depends on
 the calls before it.
 
-    habits = dry_run(module, task, find("fp32"), make); habits.changed       # {"1.running_mean", "1.running_var", ...}
+    result = dry_run(module, task, find("fp32"), make); result.changed       # {"1.running_mean", "1.running_var", ...}
 
 Two calls, with the same samples. For a module whose attributes they change, three more: other samples, the first ones
 again, and the others as the first call of another module.
@@ -22,10 +22,10 @@ import torch
 from torch import Tensor, nn
 
 from unisono.errors import UserError
-from unisono.models.torch.autograd_checks import check_graph
 from unisono.models.torch.call_history import CallOutcome, Start, check_same
+from unisono.models.torch.checks import check_graph
 from unisono.models.torch.precision import Precision
-from unisono.models.torch.random_state import Kinds, moved, places
+from unisono.models.torch.random_state import Kinds, drawn_since, generator_states
 from unisono.models.torch.task import Task
 
 SAMPLES = 2
@@ -50,7 +50,7 @@ def dry_run(module: nn.Module, task: Task, precision: Precision, make: Callable[
     # By value: torch's batch norm does not count what it writes.
     values = {name: _bits(tensor) for name, tensor in buffers.items()}
     x, other = _made_up(task), _made_up(task, 1)
-    before = places()
+    before = generator_states()
     start = Start(module.train(), partial(precision.forward, module))
     z = precision.forward(module, x.clone())
     _check_output(module, z, task)
@@ -67,7 +67,9 @@ def dry_run(module: nn.Module, task: Task, precision: Precision, make: Callable[
             f"{_kind(module)} makes or removes buffers when it is called: {', '.join(sorted(now.keys() ^ buffers))}",
             hint="register them in __init__",
         )
-    habits = DryRunResult({name for name, tensor in now.items() if _bits(tensor) != values[name]}, draws=moved(before))
+    result = DryRunResult(
+        {name for name, tensor in now.items() if _bits(tensor) != values[name]}, draws=drawn_since(before)
+    )
     first = start.outcome(z)
     check_same(module, start, first, start.run(x))
     if first.state != start.state:
@@ -76,7 +78,7 @@ def dry_run(module: nn.Module, task: Task, precision: Precision, make: Callable[
         fresh = make()
         start.restore()  # the generators, too, which the function has drawn from
         _check_first(module, fresh, precision, other, late)
-    return habits
+    return result
 
 
 def _check_first(module: nn.Module, fresh: nn.Module, precision: Precision, x: Tensor, late: CallOutcome) -> None:

@@ -1,17 +1,23 @@
-"""FlatViews: which stretch of the flat vectors each tensor of a module is, and the module's tensors as views of them.
+"""FlatViews: a module's tensors as views of the flat vectors; ShapePlan: a call's arrays as tensors.
 
 The one idea: a tensor is pointed into its vector once and stays there. Trained and frozen parameters are views of the
-vectors that all ranks share. Buffers are views of a small room of this model's own, filled from the committed ones
-before each shard and read afterwards, for shards change them and must not see each other's changes.
+vectors that all ranks share. Buffers are views of a small private array, which is filled from the committed buffers
+before each shard and read afterwards: shards change them and must not see each other's changes.
 
-    vectors = FlatViews(module, changed); vectors.write(module, params, buffers); vectors.point(params, buffers)
-    vectors.enter(); module(x); vectors.leave(row)
+    views = FlatViews(module, changed); views.write(module, params, buffers); views.point(params, buffers)
+    views.enter(); module(x); views.leave(row)
+    plan = ShapePlan(task, shards=4, buffers=66, parameters=6); plan.read(x, y); plan.bind_grads(grads, views)
 
-The buffers' vector holds, in this order: float32 buffers that the forward changes (averaged over shards), all other
-buffers as bit patterns in words of float32 (taken from shard 0), with them frozen parameters of other types than
-float32, then those of float32 (never changed).
+The vector of buffers holds, in this order: float32 buffers that the forward changes (averaged over shards), all other
+buffers as bit patterns in float32 words (copied from shard 0) together with frozen parameters of other types than
+float32, then frozen parameters of float32 (never changed).
 
-Limits: a buffer of a type other than float32 is not averaged, even if the forward changes it.
+Loaders and strategies pass the same arrays at every step. So a `ShapePlan` keeps the tensors that are views of them,
+one a shard, while the arrays are the same objects. Every shard begins on a 64-byte border (`aligned.py`); other arrays
+are copied first.
+
+Limits: a buffer of a type other than float32 is not averaged, even if the forward changes it. The memory of every
+shape is kept; a run has few (the usual one, the ragged end, evaluation).
 """
 
 from collections.abc import Mapping
@@ -24,7 +30,8 @@ from torch import Tensor, nn
 
 from unisono import aligned
 from unisono.errors import UserError
-from unisono.models.base import Array, Layout, Shape
+from unisono.models.base import Array, Layout, Shape, ShardSums
+from unisono.models.torch.task import Task
 
 _WORD = 8
 """Bit patterns take whole numbers of these many bytes, so that an int64 lies where processors want it."""
@@ -47,11 +54,11 @@ class FlatViews:
         self.layout = Layout(_shapes(self.trained))
         self.buffers_layout = Layout(_shapes(self._averaged) | words | _shapes(self._frozen))
         self.fixed = sum(p.numel() for p in self._frozen.values())
-        self.taken = self.fixed + sum(prod(shape) for shape in words.values())
+        self.unaveraged = self.fixed + sum(prod(shape) for shape in words.values())
         by_id = {id(t): name for name, t in (self.trained | frozen | buffers).items()}
         self.state_names = {key: by_id[id(t)] for key, t in module.state_dict(keep_vars=True).items()}
         moving = self.buffers_layout.length - self.fixed
-        averaged = self.buffers_layout.length - self.taken
+        averaged = self.buffers_layout.length - self.unaveraged
         # The patterns, not the room, start where an int64 may lie.
         self._room = aligned.zeros(moving + averaged % 2)[averaged % 2 :]
         self._committed = self._start = self._room
@@ -162,3 +169,62 @@ class FlatViews:
 
 def _shapes(tensors: Mapping[str, Tensor]) -> dict[str, Shape]:
     return {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+
+
+MOST_AIMS = 64
+"""Arrays of gradients whose views are kept: shards that are computed one by one have one each, in turn."""
+
+
+@final
+class ShapePlan:
+    """What calls of one shape share: the sums, and views of the arrays they are given, kept while they are the same."""
+
+    def __init__(self, task: Task, shards: int, buffers: int, parameters: int) -> None:
+        self._task = task
+        self.loss_sum, self.correct = np.zeros((2, shards))
+        self.new_buffers = aligned.stack(shards, (buffers,))
+        self.used = np.ones((shards, parameters), np.bool_)
+        self.complete = ShardSums(self.loss_sum, self.correct, self.new_buffers)
+        self.partial = ShardSums(self.loss_sum, self.correct, self.new_buffers, self.used)
+        self.evaluated = ShardSums(self.loss_sum, self.correct, self.new_buffers[:, :0])
+        self._x: Array | None = None
+        self._y: Array | None = None
+        self.grads: Array | None = None
+        self.weights: dict[float, Tensor] = {}
+        """By scale: what a term of the loss weighs in the mean of a batch; batches have one or two sizes."""
+        self.samples: list[Tensor] = []
+        self.labels: list[Tensor] = []
+        self.rows: list[list[Tensor]] = []
+        self._aims: dict[tuple[int, tuple[int, ...]], list[list[Tensor]]] = {}
+
+    def read(self, x: Array, y: Array) -> None:
+        """x (k, b, features) and y as tensors, one a shard; loaders fill the same arrays again and again."""
+        if x is not self._x:
+            stack = _writable_stack(x, np.dtype(np.int64 if self._task.tokens else np.float32))
+            self.samples = [self._task.samples(torch.from_numpy(shard)) for shard in stack]  # (b, *input_shape) each
+            self._x = x if stack is x else None
+        if y is not self._y:
+            stack = _writable_stack(y, np.dtype(np.int64 if self._task.classifies else np.float32))
+            self.labels = [torch.from_numpy(shard) for shard in stack]
+            self._y = y if stack is y else None
+
+    def bind_grads(self, grads: Array, vectors: FlatViews) -> None:
+        """Gradients go into `grads` (k, length or more) from now on."""
+        if len(grads) != len(self.loss_sum):
+            raise ValueError(f"grads has {len(grads)} rows for {len(self.loss_sum)} shards")
+        key = grads.ctypes.data, grads.strides  # views of it keep its memory, so no other array comes to lie there
+        if key not in self._aims:
+            rows = [vectors.layout.views(row[: vectors.layout.length]) for row in grads]
+            if len(self._aims) == MOST_AIMS:
+                self._aims.clear()
+            self._aims[key] = [[torch.from_numpy(view) for view in views.values()] for views in rows]
+        self.rows, self.grads = self._aims[key], grads
+
+
+def _writable_stack(array: Array, dtype: np.dtype) -> Array:
+    """Without a copy where it can be: torch warns of memory that it must not write, and modules might write to it."""
+    if array.flags.writeable:
+        return aligned.as_stack(array, dtype)
+    copy = aligned.stack(len(array), array.shape[1:], dtype)
+    copy[...] = array
+    return copy

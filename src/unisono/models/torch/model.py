@@ -23,16 +23,13 @@ from torch import Tensor, nn
 
 from unisono.errors import UserError
 from unisono.models.base import Array, Exchange, Model, Noise, Part, ShardSums
-from unisono.models.torch.autograd_checks import Watch, explained
-from unisono.models.torch.checks import check
+from unisono.models.torch.checks import GraphCheck, check, explained, is_single_sample_batchnorm
 from unisono.models.torch.concurrent_shards import ConcurrentShards, ShardState
 from unisono.models.torch.dry_run import dry_run
-from unisono.models.torch.flat_views import FlatViews
+from unisono.models.torch.flat_views import FlatViews, ShapePlan
 from unisono.models.torch.precision import Precision, find
-from unisono.models.torch.random_state import ALL, NAMES, TORCH, moved, places, seed_from, seeded
-from unisono.models.torch.shape_plan import ShapePlan
+from unisono.models.torch.random_state import ALL, NAMES, TORCH, drawn_since, generator_states, seed_from, seeded
 from unisono.models.torch.task import Task
-from unisono.models.torch.torch_errors import is_single_sample_batchnorm
 
 
 @final
@@ -61,10 +58,10 @@ class TorchModel(Model):
         self.exchange_width = 0 if self._together is None else self._together.width
         self._params = tuple(self._vectors.trained.values())
         self.layout, self.buffers_layout = self._vectors.layout, self._vectors.buffers_layout
-        self.taken, self.fixed = self._vectors.taken, self._vectors.fixed
+        self.unaveraged, self.fixed = self._vectors.unaveraged, self._vectors.fixed
         self.state_names = self._vectors.state_names
-        self.classifies, self.skips = task.classifies, True
-        self._watch = Watch(len(self._params))
+        self.classifies, self.may_skip_params = task.classifies, True
+        self._watch = GraphCheck(len(self._params))
         self._plans: dict[tuple[int, ...], ShapePlan] = {}
         self._shard_states: dict[tuple[int, ...], list[ShardState]] = {}
 
@@ -99,9 +96,9 @@ class TorchModel(Model):
         # Seeding takes a good part of the time of a small shard, so generators that the module was never seen to draw
         # from are only watched: all of them once, with samples that are not made up, then torch's.
         watched = self._watched - self._draws if noise is not None else frozenset()
-        before = places(watched)
+        before = generator_states(watched)
         sums = self._compute(plan, scale, noise if self._draws else None)
-        if watched and (drawn := moved(before)):
+        if watched and (drawn := drawn_since(before)):
             self._draws |= drawn
             sums = self._compute(plan, scale, noise)
         self._watched = TORCH
@@ -217,10 +214,10 @@ class TorchModel(Model):
             return
         self.module.train(training)
         self.check_reproducible()
-        self._before = places(ALL - TORCH) if training else {}
+        self._before = generator_states(ALL - TORCH) if training else {}
 
     def check_reproducible(self) -> None:
-        late = moved({kind: place for kind, place in self._before.items() if kind not in self._draws})
+        late = drawn_since({kind: place for kind, place in self._before.items() if kind not in self._draws})
         self._before = {}  # what is drawn before the next step is nobody's fault
         if late:
             whose = " and ".join(sorted(NAMES[kind] for kind in late))

@@ -4,7 +4,7 @@ The one idea: the generators that a module draws from, as it always does, are se
 shard's keyed stream. Mostly that is torch's own for the CPU; NumPy's old one and Python's take longer to seed and to
 look at, so that is done only for modules that have been seen to use them.
 
-    before = places(); module(x); kinds = moved(before)        # frozenset({"torch"}): there is dropout in it
+    before = generator_states(); module(x); kinds = drawn_since(before)   # frozenset({"torch"}): it has dropout
     seed_from(noise(shard), kinds); module(x)                  # what it draws is the shard's
     with seeded(7): module = make()                            # the generators are as they were afterwards
 
@@ -36,18 +36,18 @@ _SET: Mapping[str, Callable[[Any], Any]] = {
 }
 
 
-def places(kinds: Kinds = ALL) -> dict[str, Any]:
+def generator_states(kinds: Kinds = ALL) -> dict[str, Any]:
     """Where the generators are in their streams."""
     return {kind: _GET[kind]() for kind in kinds}
 
 
-def return_to(before: Mapping[str, Any]) -> None:
+def restore_states(before: Mapping[str, Any]) -> None:
     """They go on from these places."""
     for kind, place in before.items():
         _SET[kind](place)
 
 
-def moved(before: Mapping[str, Any]) -> Kinds:
+def drawn_since(before: Mapping[str, Any]) -> Kinds:
     """Those that have drawn since."""
     return frozenset(kind for kind, place in before.items() if not _same(_GET[kind](), place))
 
@@ -69,14 +69,14 @@ def seed_from(
 def seeded(seed: int | np.random.Generator) -> Iterator[None]:
     """Within it all of them are seeded: factories use whichever they like."""
     number = _bits(seed) if isinstance(seed, np.random.Generator) else seed
-    before = places()
+    before = generator_states()
     torch.default_generator.manual_seed(number)
     np.random.seed(number % 2**32)
     random.seed(number)
     try:
         yield
     finally:
-        return_to(before)
+        restore_states(before)
 
 
 def _same(one: Any, other: Any) -> bool:

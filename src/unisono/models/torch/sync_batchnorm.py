@@ -35,7 +35,7 @@ T = TypeVar("T")
 class StatisticsExchange(Protocol):
     """Where the shards of a batch meet."""
 
-    def meet(self, label: int, value: Array, finish: Callable[[Sequence[Array]], T], /) -> T:
+    def combine(self, label: int, value: Array, finish: Callable[[Sequence[Array]], T], /) -> T:
         """finish(the values of all shards of the batch), the same on each. See `of_gradients`."""
         ...
 
@@ -92,7 +92,7 @@ def _forward(
     x = input.float()  # (b, C, ...)
     row = _left(x.detach())
     meetings.note(time.perf_counter() - begun)
-    moments = meetings.meet(2 * number, row, partial(_moments, layer.eps))
+    moments = meetings.combine(2 * number, row, partial(_moments, layer.eps))
     begun = time.perf_counter()
     _count(layer, moments)
     weight = torch.ones_like(moments.mean) if layer.weight is None else layer.weight
@@ -167,7 +167,7 @@ class _Normalise(torch.autograd.Function):
             return None, dweight, dbias, None, None, None
         row = np.concatenate([dweight.numpy(), dbias.numpy()]).astype(np.float64)  # (2C,)
         meetings.note(time.perf_counter() - begun)
-        through = meetings.meet(ctx.label, row, partial(_through, moments))
+        through = meetings.combine(ctx.label, row, partial(_through, moments))
         begun = time.perf_counter()
         slopes, shifts = weight * through  # (C,), (C,)
         dx.add_(_affine(x, slopes, shifts, moments))

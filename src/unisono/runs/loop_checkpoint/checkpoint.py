@@ -54,7 +54,7 @@ from unisono.loop.callbacks import NO_CALLBACKS, LoopCallbacks
 from unisono.loop.shared_model import ModelSharing
 from unisono.loop.state_codec import Arrays, check_alike, check_keepable, pack, restore_state, state_of, unpack
 from unisono.messages.reports import StopsOnRequest
-from unisono.models.torch.random_state import places, return_to
+from unisono.models.torch.random_state import generator_states, restore_states
 from unisono.runs.loop_checkpoint.progress import Progress
 from unisono.runs.loop_checkpoint.state import KIND, arrays_of, find, put_back, terms_of
 from unisono.storage.background_writer import WAIT_S, Answer, ThreadWriter
@@ -204,7 +204,7 @@ class LoopCheckpoint(LoopCallbacks):
             with self._fitting(f"the state of {name}"):
                 restore_state(thing, self._begun["things"][name], arrays)
         with self._fitting("the random generators"):
-            return_to(unpack(self._begun["generators"], arrays))  # last: loading may draw
+            restore_states(unpack(self._begun["generators"], arrays))  # last: loading may draw
 
     @contextmanager
     def _fitting(self, what: str) -> Iterator[None]:
@@ -240,7 +240,7 @@ class LoopCheckpoint(LoopCallbacks):
             "terms": terms_of(sharing) | {"the things to keep": sorted(self._things)},
             "groups": pack(groups, arrays, "the optimizer's groups"),
             "things": state_of(self._things, arrays),
-            "generators": pack(places(), arrays, "the random generators"),
+            "generators": pack(generator_states(), arrays, "the random generators"),
             "fingerprint": self._fingerprint,
         }
         return Moment(facts, arrays, sharing.vectors.current())

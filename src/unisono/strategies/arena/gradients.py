@@ -103,7 +103,7 @@ class GradientStep:
         corrects[...] = found.correct
         if buffers.size:
             buffers[...] = found.new_buffers[:, : buffers.shape[1]] if self._model.fixed else found.new_buffers
-        if self._model.skips:
+        if self._model.may_skip_params:
             unused[...] = False if found.used is None else ~found.used
 
     def _compute_together(

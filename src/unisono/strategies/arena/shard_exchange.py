@@ -29,7 +29,7 @@ from unisono.arena.sync.waiting import SPINS, wait_until
 from unisono.comm.collective_check import late_ranks_error
 from unisono.data.shards import shards_of_rank
 from unisono.errors import UserError
-from unisono.models.base import Array, Exchange, apart
+from unisono.models.base import Array, Exchange, unequal_exchanges
 from unisono.resources import usable_cores
 from unisono.strategies.arena.state import EXCHANGE_LINE, ArenaState
 
@@ -79,7 +79,7 @@ class ShardExchange(Exchange):
             fence()
         found: Array = table[: self._live, :end]
         if (found[:, 0] != label).any():
-            raise apart()
+            raise unequal_exchanges()
         self._member.pulse()
         rest: Array = found[:, 1:]
         return rest
@@ -107,7 +107,7 @@ class ShardExchange(Exchange):
         member.check_membership()
         # Looked at again: it may have come, and gone on, in between.
         if not self._all_here():
-            raise apart()
+            raise unequal_exchanges()
 
     def _missing(self) -> list[int]:
         words, number, last = self._words, self._number, self._last

@@ -129,7 +129,7 @@ class UpdateStep:
         scale = self._scaling.scale(shared.squares, self.low, self.high)
         if shared.undo is not None:
             shared.undo.keep(slot, position, self.low, self.high)
-        unused = np.asarray(shared.unused[:live].all(axis=0)) if self._shapes.skips else _NONE
+        unused = np.asarray(shared.unused[:live].all(axis=0)) if self._shapes.may_skip_params else _NONE
         behind = None
         if unused.size and self._counts:
             behind = behind_of(shared.missed, update.number, unused, note=self._member.first)
@@ -160,7 +160,7 @@ class UpdateStep:
         if shared.buffers_undo is not None:
             shared.buffers_undo.keep(self._member.slot, position, 0, len(buffers))
         if live not in self._buffer_rows:
-            rows, width = shared.new_buffers[:live], len(buffers) - self._shapes.taken
+            rows, width = shared.new_buffers[:live], len(buffers) - self._shapes.unaveraged
             averaged, taken = buffers[:width], buffers[width : rows.shape[1]]
             self._buffer_rows[live] = list(rows[:, :width]), averaged, rows[0, width:], taken
         parts, averaged, first, taken = self._buffer_rows[live]

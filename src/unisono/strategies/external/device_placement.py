@@ -18,9 +18,9 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from unisono.models.torch.autograd_checks import check_graph
+from unisono.models.torch.checks import check_graph
 from unisono.models.torch.model import TorchModel
-from unisono.models.torch.random_state import TORCH, Kinds, moved, places
+from unisono.models.torch.random_state import TORCH, Kinds, drawn_since, generator_states
 
 
 @final
@@ -79,7 +79,7 @@ def placed(model: TorchModel, device: torch.device, values: Mapping[str, Tensor]
 def probe(module: nn.Module, loss: Callable[[], Tensor]) -> ModuleTraits:
     """Computes the gradients of `loss` once, and leaves parameters, gradients and buffers as they are."""
     buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
-    before = places()
+    before = generator_states()
     module.train()
     trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
     value = loss()
@@ -88,5 +88,5 @@ def probe(module: nn.Module, loss: Callable[[], Tensor]) -> ModuleTraits:
     for name, buffer in module.named_buffers():
         buffer.copy_(buffers[name])
     # On a device its own generator draws, which cannot be watched as cheaply.
-    draws = moved(before) if on_cpu(trained[0].device) else moved(before) | TORCH
+    draws = drawn_since(before) if on_cpu(trained[0].device) else drawn_since(before) | TORCH
     return ModuleTraits(draws, unused=any(gradient is None for gradient in found))

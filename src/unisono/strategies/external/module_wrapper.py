@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from unisono.errors import UserError
-from unisono.models.torch.torch_errors import is_single_sample_batchnorm, is_unused_parameter
+from unisono.models.torch.checks import is_single_sample_batchnorm, is_unused_parameter
 from unisono.optim.options import OptimizerOptions
 
 

@@ -46,7 +46,7 @@ class LocalSteps(Wrapper):
     def __init__(self, home: Model, walker: Model, options: OptimizerOptions, wire: np.dtype | None = None) -> None:
         super().__init__(home)
         self.wire = wire
-        self.skips, self.exchange_width = False, 0  # settled within each journey
+        self.may_skip_params, self.exchange_width = False, 0  # settled within each journey
         self._walker, self._optimizer, self._scaling = walker, make(options), scaling_of(walker, options)
         segments, length = segments_of(walker), padded(walker.layout.length)
         self._ranges = segments.ranges(0, length)

@@ -71,7 +71,7 @@ class SyncMessages(SnapshotMessageStrategy):
         self.state = [aligned.zeros(length) for _ in self._optimizer.state_names]
         self._rows = aligned.zeros((0, length))
         self._gradient = aligned.zeros(length)
-        self._first_row = np.zeros(model.taken - model.fixed, np.float32)
+        self._first_row = np.zeros(model.unaveraged - model.fixed, np.float32)
         missed = np.zeros((2, len(model.layout.shapes)), np.int64)
         lasting = PersistentArrays(
             [self.params, *self.state], self.buffers, np.zeros((terms.steps, 2)), self.scores, missed
@@ -118,7 +118,7 @@ class SyncMessages(SnapshotMessageStrategy):
         self._comm.all_reduce(sums)
         if buffers.size:
             all_reduce(self._comm, buffers, "sum", self._algorithm)
-        if self._model.skips:
+        if self._model.may_skip_params:
             self._comm.all_reduce(unused, "min")
         if own is not None:
             self._message_stats.exchange(own, self._gradient, samples)
@@ -175,7 +175,7 @@ class SyncMessages(SnapshotMessageStrategy):
         """
         sums, unused = np.zeros((batch.live + 1, 2)), np.ones(len(self._model.layout.shapes), np.int32)
         sums[-1, 0] = self._own.asked
-        buffers = np.zeros(len(self.buffers) - self._model.taken, np.float32)
+        buffers = np.zeros(len(self.buffers) - self._model.unaveraged, np.float32)
         if len(self._rows) < len(mine):
             self._rows = aligned.zeros((len(mine), len(self.params)))
         noise = batch.noise
@@ -194,7 +194,7 @@ class SyncMessages(SnapshotMessageStrategy):
             combine(list(self._rows[: len(mine)]), self._gradient, np.add)
         else:
             self._gradient[:] = 0.0
-        return sums, buffers, unused if self._model.skips else unused[:0]
+        return sums, buffers, unused if self._model.may_skip_params else unused[:0]
 
     def _sum_gradients(self) -> None:
         gradient, wire = self._gradient, self._terms.wire

@@ -7,7 +7,7 @@ built, not when the names are read.
 
 | --model | network | its file |
 | --- | --- | --- |
-| `linear`, `mlp:128,64`, `bn-mlp:32` | those of the NumPy engine, parameter by parameter | mlp.py, mlp.py |
+| `linear`, `mlp:128,64`, `bn-mlp:32` | those of the NumPy engine, parameter by parameter | mlp.py |
 | `cnn:16,32` | convolution, batch norm, activation, pooling for each number of channels, then linear |
 convolutional.py |
 | `wideresnet:10` | a wide residual network; the number is how much wider than the plain one | convolutional.py |
@@ -36,7 +36,7 @@ NETWORKS = {
     "wideresnet": "convolutional:wideresnet",
     "gpt": "gpt:gpt",
 }
-"""name -> "file:function"; the function makes a module out of a `Request`."""
+"""name -> "file:function"; the function makes a module out of a `NetworkRequest`."""
 
 FOR_TEXT = ("gpt",)
 """Those that read whole numbers (b, T) and answer at every place; the others read float32 (b, *shape)."""

@@ -1,24 +1,23 @@
-"""cnn: a small convolutional network for images, a block of convolution, batch norm, activation and pooling a size.
+"""cnn and wideresnet: convolutional networks for images, (b, channels, height, width).
 
-The one idea: each block halves the image; what is left is flattened and goes to one linear layer.
+The one idea of cnn: a block of convolution, batch norm, activation and pooling for each number of channels. Each block
+halves the image; the rest is flattened and goes to one linear layer.
 
     build("cnn", "16,32", shape=(28, 28), outputs=10)       # 28 x 28 -> 14 x 14 -> 7 x 7, 32 channels -> 10
     build("cnn", "32,64,128", shape=(3, 32, 32), outputs=10)
 
-Reads (b, channels, height, width). Activation: ReLU unless told otherwise; dropout stands before the linear layer.
-Limits: an image must survive the halving: three blocks need 8 x 8 pixels. Odd sides lose a row (7 -> 3).
-
-wideresnet: a wide residual network of six blocks; `wideresnet:10`, 17 million parameters, unless told otherwise.
-
-The one idea: 3x3 convolution, batch norm and activation ("cbr"), repeated; each block adds two of them to its input.
+The one idea of wideresnet: 3x3 convolution, batch norm and activation ("cbr"), repeated; each of six blocks adds two of
+them to its input. The default is `wideresnet:10`, with 17 million parameters.
 
     build("wideresnet", "10", shape=(28, 28), outputs=10)      # blocks of 160, 160, 320, 320, 640, 640 channels
     build("wideresnet", "1", shape=(28, 28), outputs=10)       # 16, 16, 32, 32, 64, 64: a CPU can train it
 
 The shortcut is a 1x1 convolution with bias and without batch norm where channels change; nothing follows the addition.
-Max-pooling by 2 after blocks 2 and 4, the mean over what is left (7 x 7 of 28 x 28), linear. Reads (b, channels,
-height, width). Activation: ReLU unless told otherwise.
-Limits: dropout 0 means this network's own, 0.01: what no --dropout gives and --dropout 0 are the same number.
+Max-pooling by 2 follows blocks 2 and 4, then the mean over the rest (7 x 7 of 28 x 28), then linear.
+
+The default activation is ReLU. Dropout of cnn stands before the linear layer.
+Limits: a side must survive the halving: three blocks need 8 x 8 pixels. Odd sides lose a row (7 -> 3). In wideresnet
+dropout 0 means the network's default, 0.01: --dropout 0 and no --dropout are the same number.
 """
 
 from typing import final

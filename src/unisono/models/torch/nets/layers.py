@@ -1,15 +1,12 @@
-"""Activations by name, torch's: the same names as `models/activations.py` has for NumPy.
+"""Layers that the torch networks share: activations by name, and a batch norm that accepts one sample.
 
-ACTIVATIONS["gelu"]()
+    ACTIVATIONS["gelu"](); BatchNorm1d(32)(x)      # x: (b, 32)
 
-BatchNorm1d that lives with one sample, as the NumPy engine's does.
+The one idea: the same names and conventions as in the NumPy engine (`models/activations.py`, `models/batchnorm.py`).
+torch refuses to normalise a batch of one sample, but the ragged end of an epoch can leave such a shard, and a run must
+not end there: the sample is normalised to zero and leaves the running variance as it is.
 
-The one idea: torch refuses to normalise a batch of one sample, but the ragged end of an epoch can leave a shard of one;
-a run must not end there. Such a shard is normalised to zero and leaves the running variance as it is.
-
-    BatchNorm1d(32)(x)      # x: (b, 32)
-
-Limits: nets of images need no such thing, each channel has many pixels.
+Limits: networks for images do not need this batch norm, because each channel has many pixels.
 """
 
 from typing import final

@@ -1,18 +1,14 @@
-"""linear: outputs = W x + b, nothing else.
+"""linear, mlp and bn-mlp: networks over all features of a sample.
+
+The one idea: module by module these are the NumPy engine's networks (`models/nets.py`), so weights can move between the
+engines; `torch_names.py` translates names. linear is outputs = W x + b; mlp has a linear layer and an activation for
+each hidden size, then linear; bn-mlp has batch norm between them.
 
     build("linear", "", shape=(10,), outputs=1)
-
-The parameters are those of the NumPy engine's `linear`; `torch_names.py` translates. They start as torch starts them.
-
-mlp and bn-mlp: a linear layer and an activation for each hidden size, then linear; bn-mlp with batch norm between.
-
-The one idea: module by module the NumPy engine's networks (`models/nets.py`), so that weights can move between the two
-engines: `torch_names.py` gives the arrays the names that these modules have.
-
     build("mlp", "128,64", shape=(28, 28), outputs=10, activation="sigmoid")
     build("bn-mlp", "32", shape=(512,), outputs=20)
 
-Starting values lie in the NumPy engine's ranges (`GAINS`), but are drawn by torch: the numbers are others.
+Starting values have the NumPy engine's ranges (`GAINS`; linear: torch's), but torch draws them, so the numbers differ.
 """
 
 from math import sqrt

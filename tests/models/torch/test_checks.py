@@ -8,7 +8,7 @@ from torch.utils.checkpoint import checkpoint
 
 from support.models.engine_cases import CLASSES, FEATURES, ROWS, call, samples
 from unisono.errors import UserError
-from unisono.models.torch.autograd_checks import Watch, check_graph
+from unisono.models.torch.checks import GraphCheck, check_graph
 from unisono.models.torch.model import TorchModel
 from unisono.rng import generator
 from unisono.strategies.external.device_placement import probe
@@ -77,13 +77,13 @@ def test_a_probe_finds_it():
 
 def test_a_loss_without_parameters_is_refused_and_graphs_are_walked_only_with_a_reason(monkeypatch):
     walked = []
-    monkeypatch.setattr("unisono.models.torch.autograd_checks.check_graph", walked.append)
-    watch, loss = Watch(2), torch.ones((), requires_grad=True) * 2
+    monkeypatch.setattr("unisono.models.torch.checks.check_graph", walked.append)
+    watch, loss = GraphCheck(2), torch.ones((), requires_grad=True) * 2
     for unused, walks in (([False, True], 1), ([False, True], 1), ([False, False], 1), ([True, False], 2)):
         watch.check(loss, np.array(unused))
         assert len(walked) == walks
     with pytest.raises(UserError, match="depends on no parameter that is trained"):
-        Watch(2).check(loss, np.array([True, True]))
+        GraphCheck(2).check(loss, np.array([True, True]))
 
 
 def test_a_graph_with_branches_is_walked_once():

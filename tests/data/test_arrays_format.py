@@ -4,7 +4,7 @@ import struct
 import numpy as np
 import pytest
 
-from unisono.data.npy import PythonObjects, read_array
+from unisono.data.arrays import PythonObjects, read_array
 from unisono.errors import UserError
 
 X = np.arange(39, dtype=np.float32).reshape(13, 3)
