@@ -213,7 +213,7 @@ def install(strike: Strike, marker: Path) -> None:
 
     def stepped(learner: Learner, position: int, *rest: Any) -> None:
         nonlocal left
-        due = position > strike.at * (learner._walk.final - 2)  # the last step is two rounds before the end
+        due = position > strike.at * (learner._schedule.final - 2)  # the last step is two rounds before the end
         if due and slot == strike.rank and not marker.exists():
             if strike.moment == HALT:
                 marker.touch()

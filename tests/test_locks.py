@@ -54,8 +54,8 @@ def take(path: Path) -> None:
 def test_a_lock_is_held_by_one_and_says_by_whom(lock):
     with child(lambda: take(lock.path)) as pid:
         assert not lock.acquire()
-        assert lock.told().startswith(f"process {pid} (")
-        assert lock.told().endswith(f") holds {lock.path}")
+        assert lock.describe_holder().startswith(f"process {pid} (")
+        assert lock.describe_holder().endswith(f") holds {lock.path}")
         assert lock.hint() == "wait for it to end, or end it first"
     assert lock.acquire()
     with FileLock(lock.path) as other:
@@ -81,7 +81,7 @@ def test_children_of_one_that_is_gone_are_told_of(lock):
         os._exit(0)
     os.waitpid(pid, 0)
     os.read(ready, 1)
-    told = lock.told()
+    told = lock.describe_holder()
     os.close(go)  # it ends
     for fd in (ready, tell, stay):
         os.close(fd)
@@ -101,7 +101,7 @@ def test_children_of_one_that_is_gone_are_told_of(lock):
 def test_of_another_machine_the_file_tells(lock, text, told, monkeypatch):
     lock.path.write_bytes(text)
     monkeypatch.setattr(FileLock, "_holding_pid", lambda self: None)
-    assert lock.told() == f"{told} holds {lock.path}"
+    assert lock.describe_holder() == f"{told} holds {lock.path}"
 
 
 def test_the_token_stays_until_another_is_written(lock):
@@ -128,8 +128,8 @@ def test_another_user_who_could_read_an_old_lock_is_named(tmp_path):
 
     with child(take_as_nobody) as pid, FileLock(path) as lock:
         assert not lock.acquire()
-        assert lock.told().startswith(f"process {pid} (")
-        assert " of user nobody holds " in lock.told()
+        assert lock.describe_holder().startswith(f"process {pid} (")
+        assert " of user nobody holds " in lock.describe_holder()
         assert "another user's process" in lock.hint()
         assert "earlier versions" in lock.hint()
         assert path.stat().st_mode & 0o777 == 0o600

@@ -76,16 +76,16 @@ def test_a_row_of_the_table(row, option, place):
     if where == BY_SNAPSHOT:
         asked = asked.with_options(**{option: "gone.py:make"})
     given = [option] if who == OPTION or "or an option" in who else []
-    doubts = Trust.of(asked, given, "mine.toml").doubts(found)
-    assert bool(doubts) == ROWS[row]
-    for line in doubts:
+    untrusted = Trust.of(asked, given, "mine.toml").untrusted(found)
+    assert bool(untrusted) == ROWS[row]
+    for line in untrusted:
         assert line.startswith(f"'{place.parent}/")
         assert f"named by {option} = '{asked.option(option)}' in '{place}/mine.toml'" in line
 
 
 def test_what_is_said_of_a_link_is_where_it_leads(place):
     asked = Recipe.from_options(model="link.py:make")
-    (doubt,) = Trust.of(asked, [], "mine.toml").doubts(asked)
+    (doubt,) = Trust.of(asked, [], "mine.toml").untrusted(asked)
     there, here = place.parent / "elsewhere" / "net.py", str(place)
     assert doubt.startswith(
         f"'{there}' (through the link 'link.py'), outside the working directory, {here!r}; named by"
@@ -96,14 +96,14 @@ def test_a_link_to_the_working_directory_changes_nothing(place, monkeypatch):
     (place.parent / "other").symlink_to(place)
     monkeypatch.chdir(place.parent / "other")
     asked = Recipe.from_options(model=f"{place}/net.py:make", data="net.py:make")
-    assert Trust.of(asked, [], "mine.toml").doubts(asked) == []
+    assert Trust.of(asked, [], "mine.toml").untrusted(asked) == []
 
 
 def test_a_directory_whose_name_only_begins_alike_is_outside(place):
     (place.parent / "here-too").mkdir()
     (place.parent / "here-too" / "net.py").write_text(CODE)
     asked = Recipe.from_options(data="../here-too/net.py:make")
-    assert len(Trust.of(asked, [], "mine.toml").doubts(asked)) == 1
+    assert len(Trust.of(asked, [], "mine.toml").untrusted(asked)) == 1
 
 
 def test_in_a_working_directory_that_was_removed_nothing_is_inside(place):
@@ -112,7 +112,7 @@ def test_in_a_working_directory_that_was_removed_nothing_is_inside(place):
     os.chdir(gone)
     gone.rmdir()
     try:
-        assert "outside the working directory, ''" in Trust.of(asked, [], "").doubts(asked)[0]
+        assert "outside the working directory, ''" in Trust.of(asked, [], "").untrusted(asked)[0]
     finally:
         os.chdir(place)
 
@@ -121,7 +121,7 @@ def test_in_a_working_directory_that_was_removed_nothing_is_inside(place):
 def test_files_that_cannot_be_found_are_left_to_whoever_opens_them(spec, place):
     (place / "loop.py").symlink_to("loop.py")
     asked = Recipe.from_options(data=spec)
-    assert all("outside" in doubt for doubt in Trust.of(asked, [], "mine.toml").doubts(asked))
+    assert all("outside" in doubt for doubt in Trust.of(asked, [], "mine.toml").untrusted(asked))
 
 
 def test_names_cannot_hide_a_line_on_the_terminal(place):
@@ -130,7 +130,7 @@ def test_names_cannot_hide_a_line_on_the_terminal(place):
     (place / name).write_text("")
     (place / "odd.toml").write_text('data = "../elsewhere/\\u001b[2K\\u202ex.py:make"\n')
     asked = load("odd.toml", {})
-    (doubt,) = Trust.of(asked, [], "odd.toml").doubts(asked)
+    (doubt,) = Trust.of(asked, [], "odd.toml").untrusted(asked)
     assert doubt.isprintable()
     assert "\\x1b[2K\\u202ex.py'" in doubt
 

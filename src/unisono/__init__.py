@@ -33,7 +33,7 @@ _NAMES = {
     "RankFailed": "unisono.errors",
     "RankLost": "unisono.errors",
     "AskedToEnd": "unisono.errors",
-    "Halted": "unisono.runs.supervised_run",
+    "Halted": "unisono.runs.failures",
 }
 
 __all__ = [
@@ -72,8 +72,8 @@ if TYPE_CHECKING:
     from unisono.launch.local import run
     from unisono.recipe import Recipe
     from unisono.report.run.load import Run, load
+    from unisono.runs.failures import Halted
     from unisono.runs.loop_checkpoint.checkpoint import keep
-    from unisono.runs.supervised_run import Halted
     from unisono.runs.training import train
     from unisono.world import World
 

@@ -168,7 +168,7 @@ class RankFailed(UnisonoError):
         self.exit_code = exit_code
 
     @property
-    def told(self) -> str:
+    def user_message(self) -> str:
         """For the user: an error of ours on one rank speaks for all; of a traceback or a death it is said whose."""
         return self.report if self.kind and not self.traceback else str(self)
 

@@ -4,7 +4,7 @@ The one idea: the kernel keeps the lock (flock) and drops it when its holder is 
 those who find it taken. It begins with a token, which means something to its owner alone.
 
     lock = FileLock(Path("runs/mine/.lock"))
-    if not lock.acquire(): raise UserError(f"runs/mine is in use: {lock.told()}", hint=lock.hint())
+    if not lock.acquire(): raise UserError(f"runs/mine is in use: {lock.describe_holder()}", hint=lock.hint())
 
 Children of the holder hold it as well, until they end or it is unlocked.
 Limits: who holds it is known on this machine, if /proc tells; of another machine, what its process has written there.
@@ -92,7 +92,7 @@ class FileLock:
         with suppress(OSError):
             os.fsync(self._file.fileno())
 
-    def told(self) -> str:
+    def describe_holder(self) -> str:
         """Which process holds which file, as far as is known, for a message."""
         pid, words = self._holding_pid(), self._content().split()
         if pid is not None:

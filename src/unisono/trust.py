@@ -50,16 +50,16 @@ class Trust:
         """For a recipe as it was read from `source`, with the options `given` on the command line on top."""
         return cls(code_of(recipe), frozenset(given), source, recipe.faults.resume, trusted)
 
-    def doubts(self, recipe: Recipe) -> list[str]:
+    def untrusted(self, recipe: Recipe) -> list[str]:
         """The code that needs trust, whether it has it or not: a line for each file."""
-        return [line for name, spec in code_of(recipe).items() for line in self._doubts(name, spec)]
+        return [line for name, spec in code_of(recipe).items() for line in self._untrusted(name, spec)]
 
     def check(self, recipe: Recipe) -> None:
         """A `UserError` if there is code that nobody trusts."""
-        if not self.trusted and (doubts := self.doubts(recipe)):
-            raise refusal(doubts)
+        if not self.trusted and (untrusted := self.untrusted(recipe)):
+            raise refusal(untrusted)
 
-    def _doubts(self, name: str, spec: str) -> Iterator[str]:
+    def _untrusted(self, name: str, spec: str) -> Iterator[str]:
         elsewhere = spec != self.named.get(name)
         if name in self.given and not elsewhere:
             return
@@ -89,9 +89,9 @@ def code_of(recipe: Recipe) -> dict[str, str]:
     return {name: spec for name in CODE if file_in(spec := recipe.option(name))}
 
 
-def refusal(doubts: Collection[str]) -> UserError:
+def refusal(untrusted: Collection[str]) -> UserError:
     """The error that says which code was not run."""
-    return UserError("\n".join([f"{QUESTIONABLE}; nothing was run:", *doubts]), hint="read it; --trust runs it")
+    return UserError("\n".join([f"{QUESTIONABLE}; nothing was run:", *untrusted]), hint="read it; --trust runs it")
 
 
 def _existing_files(spec: str) -> list[Path]:

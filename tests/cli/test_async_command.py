@@ -12,8 +12,8 @@ from unisono.environment.variables import mpi_environment
 from unisono.errors import RankFailed, UserError
 from unisono.launch.commands import mpirun
 from unisono.recipe import Recipe
-from unisono.runs.failures import fail_of
-from unisono.runs.start import refuse_faults
+from unisono.runs.failures import user_error_of
+from unisono.runs.start import refuse_snapshots
 
 ASYNC = ["--strategy", "async", "--optimizer", "sgd", "--batch-size", "16"]
 BRIEF = ["--epochs", "2", "--lr", "0.5"]
@@ -69,13 +69,13 @@ def test_over_gloo_without_a_launcher_there_are_no_snapshots_and_the_hint_says_w
     with pytest.raises(
         UserError, match="HINT: leave --transport out: unisono train --ranks 4; or start it with mpirun"
     ):
-        refuse_faults(Recipe.from_options(strategy="async", ranks=4, snapshot_every="1epochs"))
+        refuse_snapshots(Recipe.from_options(strategy="async", ranks=4, snapshot_every="1epochs"))
 
 
 def test_a_rank_that_died_without_a_word_is_named():
-    assert str(fail_of(RankFailed(2, "was killed by SIGKILL"), None)) == "rank 2: was killed by SIGKILL"
+    assert str(user_error_of(RankFailed(2, "was killed by SIGKILL"))) == "rank 2: was killed by SIGKILL"
     said = RankFailed(2, "the loss became nan", kind="UnisonoError")
-    assert str(fail_of(said, None)) == "the loss became nan"
+    assert str(user_error_of(said)) == "the loss became nan"
 
 
 @pytest.mark.parametrize(

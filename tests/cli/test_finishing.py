@@ -113,14 +113,14 @@ def test_ranks_of_other_launchers_that_have_finished_are_not_disturbed(options, 
         model="mlp:7", data="synthetic:classes=5,rows=101,features=13,test_rows=29", batch_size=24, epochs=2, ranks=2,
         snapshot_every="1epochs", **options,
     )  # fmt: skip
-    job, real = prepare(recipe), launched_run.walk_through
+    job, real = prepare(recipe), launched_run.run_rounds
 
     def walk(*given: Any) -> dict[str, Any]:
         found = real(*given)
         Sender(0, tmp_path / str(id(given))).start()
         return found
 
-    monkeypatch.setattr(launched_run, "walk_through", walk)
+    monkeypatch.setattr(launched_run, "run_rounds", walk)
 
     def work(world: World) -> str:
         found = train_launched(world, job, RunPlaces(snapshots=tmp_path / "snapshots"))

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from unisono.cli.main import app
-from unisono.recipe import ONE_RUNS, OPTIONS, Recipe
+from unisono.recipe import OPTIONS, RUN_ONLY_OPTIONS, Recipe
 from unisono.recipe.reading import load
 
 
@@ -30,7 +30,7 @@ def test_every_option_is_there_with_its_default_and_explained(called, tmp_path):
     # What stands behind "# " of each option is TOML, and is the default.
     values = {}
     for option in OPTIONS.values():
-        if option.name not in ONE_RUNS:
+        if option.name not in RUN_ONLY_OPTIONS:
             begin = lines.index(f"[{option.group}]")
             at = next(number for number in range(begin, len(lines)) if lines[number].startswith(f"# {option.field} = "))
             assert lines[at - 1].startswith("# ")

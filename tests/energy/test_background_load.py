@@ -9,7 +9,7 @@ import pytest
 from support.energy.counters import Clock
 from unisono.energy import background_load
 from unisono.energy.background_load import BackgroundLoad, disturbance
-from unisono.energy.processes import busy_s, look_at_node
+from unisono.energy.processes import busy_s, read_node
 
 Core = namedtuple("Core", "user nice system idle iowait irq softirq steal guest guest_nice")
 
@@ -20,7 +20,7 @@ def test_only_cores_that_are_ours_count_and_guests_only_once(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0})
     assert busy_s() == 115
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
-    assert look_at_node().cpu_s == 115 + 915
+    assert read_node().cpu_s == 115 + 915
 
 
 def test_others_are_what_is_left_of_what_the_cores_gave(monkeypatch):

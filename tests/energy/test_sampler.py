@@ -8,7 +8,7 @@ import pytest
 from support.energy.counters import Clock, FakeNvml
 from unisono.energy.meter import Counters, Meter
 from unisono.energy.nvml import find_gpus
-from unisono.energy.processes import Process, look
+from unisono.energy.processes import Process, read_process
 from unisono.energy.sampler import HEADER, Sampler
 
 
@@ -122,13 +122,13 @@ def test_gpus_have_lines_of_their_own():
 
 
 def test_a_real_process_is_looked_at_and_one_that_is_gone_is_not(tmp_path):
-    found = look(os.getpid())
+    found = read_process(os.getpid())
     assert found.cpu_s > 0
     assert found.memory_bytes > 1 << 20
-    assert look(2**22 + 1) is None
+    assert read_process(2**22 + 1) is None
     folder = tmp_path / "5"
     folder.mkdir()
     (folder / "stat").write_text("5 (a) b (c)) S " + " ".join(map(str, range(4, 53))))
     (folder / "statm").write_text("100 7 3")
     ticks = os.sysconf("SC_CLK_TCK")
-    assert look(5, tmp_path) == Process(pytest.approx((14 + 15) / ticks), 7 * os.sysconf("SC_PAGE_SIZE"))
+    assert read_process(5, tmp_path) == Process(pytest.approx((14 + 15) / ticks), 7 * os.sysconf("SC_PAGE_SIZE"))

@@ -19,7 +19,8 @@ from unisono.arena.sync.crash_safe_lock import CrashSafeLocks
 from unisono.arena.sync.waiting import wait_until
 from unisono.errors import UserError
 from unisono.messages.reports import EpochRecord
-from unisono.runs.supervised_run import Halted, RunPlaces, SupervisedRun
+from unisono.runs.failures import Halted
+from unisono.runs.supervised_run import RunPlaces, SupervisedRun
 from unisono.storage.rundir import RunDirectory
 from unisono.storage.snapshots.snapshot import require_newest
 from unisono.strategies.asynchronous.arena.arena_sequencer import ArenaSequencer

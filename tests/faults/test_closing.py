@@ -8,7 +8,8 @@ from support.faults.plans import PULSED, REPORT, Fault, Plan, kill_at
 from support.faults.trials import CLOSING, FINAL, SMALL, quiet, run, trial
 from unisono.arena.membership.protocol import COMMIT, READY
 from unisono.runs.course import run_recipe
-from unisono.runs.supervised_run import Halted, RunPlaces
+from unisono.runs.failures import Halted
+from unisono.runs.supervised_run import RunPlaces
 from unisono.storage.snapshots.snapshot import require_newest
 
 FIRST_TELLS = {

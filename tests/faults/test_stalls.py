@@ -21,7 +21,8 @@ from support.faults.trials import CLOSING, SMALL, quiet, run
 from unisono.arena.membership.protocol import COMMIT, READY
 from unisono.errors import RankFailed
 from unisono.runs.course import run_recipe
-from unisono.runs.supervised_run import Halted, RunPlaces
+from unisono.runs.failures import Halted
+from unisono.runs.supervised_run import RunPlaces
 from unisono.storage.snapshots.snapshot import require_newest
 from unisono.supervise.stacks import ASK, INCOMPLETE, WAITS
 from unisono.supervise.stall_detector import FIRST_S, StallDetector
@@ -84,7 +85,7 @@ def test_a_rank_that_never_moves_again_is_looked_into_and_taken_over(monkeypatch
     assert event["cause"] == f"{told} (its stack: {tmp_path / 'rank-2.stack'})"
     # Who was stopped may have gone on for a moment before it answered.
     text = (tmp_path / "rank-2.stack").read_bytes()
-    assert (b"in loop_for_ever" if act is loop_for_ever else b"in walk_through") in text
+    assert (b"in loop_for_ever" if act is loop_for_ever else b"in run_rounds") in text
     assert INCOMPLETE not in text
     assert [path.name for path in tmp_path.iterdir()] == ["rank-2.stack"]  # nothing of those who had nothing to say
 

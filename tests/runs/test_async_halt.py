@@ -14,7 +14,8 @@ from unisono.arena.sync.waiting import wait_until
 from unisono.errors import UserError
 from unisono.messages.reports import EpochRecord
 from unisono.recipe import Recipe
-from unisono.runs.supervised_run import Halted, RunPlaces, SupervisedRun
+from unisono.runs.failures import Halted
+from unisono.runs.supervised_run import RunPlaces, SupervisedRun
 from unisono.storage.resume import check_same
 from unisono.storage.snapshots.snapshot import Snapshot, require_newest
 from unisono.strategies.asynchronous.arena.buffers import DONE, HALTED, count_of

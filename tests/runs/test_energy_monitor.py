@@ -9,7 +9,7 @@ import unisono
 from unisono.energy.background_load import BackgroundLoad
 from unisono.energy.meter import Counters, Meter, Reading
 from unisono.runs import energy_monitor
-from unisono.runs.energy_monitor import EnergyMonitor, NodeEnergy, counted_s, cpu_s
+from unisono.runs.energy_monitor import EnergyMonitor, NodeEnergy, cpu_s, last_sample_s
 
 
 @pytest.fixture(autouse=True)
@@ -69,8 +69,8 @@ def test_a_look_without_pids_is_at_the_ranks_that_were_told_last(tmp_path, monke
 )  # fmt: skip
 def test_samples_of_a_resumed_run_go_on_after_the_last(text, seconds, tmp_path):
     (tmp_path / "utilisation.csv").write_text(text)
-    assert counted_s(tmp_path / "utilisation.csv") == seconds
-    assert counted_s(tmp_path / "none.csv") == 0.0
+    assert last_sample_s(tmp_path / "utilisation.csv") == seconds
+    assert last_sample_s(tmp_path / "none.csv") == 0.0
 
 
 def test_a_directory_that_is_gone_does_not_matter(tmp_path, monkeypatch):
@@ -83,7 +83,7 @@ def test_a_directory_that_is_gone_does_not_matter(tmp_path, monkeypatch):
 
 def test_readings_of_several_nodes_go_before_this_process_s(tmp_path):
     watch = EnergyMonitor(tmp_path, [], 8.0)
-    watch.put_together([Reading(7.0, "rapl", 1.0), Reading(5.0, "rapl", 1.0)])
+    watch.set_node_readings([Reading(7.0, "rapl", 1.0), Reading(5.0, "rapl", 1.0)])
     assert watch.facts(6)["energy_per_sample_j"] == 2.0
 
 
@@ -95,7 +95,7 @@ def test_others_are_told_apart_from_this_process_and_its_children(tmp_path, monk
     watch = EnergyMonitor(tmp_path, [], 8.0)
     given[0] += 1000.0  # seconds, and all of one core
     assert watch.others_cores() == pytest.approx(1.0, abs=0.1)
-    watch.put_together([Reading(7.0, "rapl", 1.0)], others_cores=0.25)
+    watch.set_node_readings([Reading(7.0, "rapl", 1.0)], others_cores=0.25)
     assert watch.others_cores() == 0.25
 
 

@@ -17,8 +17,8 @@ from unisono.environment.placement import Placement
 from unisono.errors import RESUME_ME
 from unisono.recipe import Recipe
 from unisono.runs.course import Course
+from unisono.runs.failures import Halted
 from unisono.runs.hosts import launched as module
-from unisono.runs.supervised_run import Halted
 from unisono.training.job import Job
 from unisono.world import World
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import unisono
-from support.training.unwatched_runs import SMALL, WAYS, train
+from support.training.launched_runs import SMALL, WAYS, train
 from unisono.errors import RESUME_ME, UserError
 from unisono.runs.launched_run import Origin, train_launched
 from unisono.runs.snapshots import saver

@@ -18,8 +18,9 @@ from support.strategies.async_reference import in_turn, reference
 from unisono.errors import RESUME_ME, CommError
 from unisono.messages.reports import EpochRecord
 from unisono.recipe import Recipe
+from unisono.runs.failures import Halted
 from unisono.runs.launched_run import Origin, train_launched
-from unisono.runs.supervised_run import Halted, RunPlaces, SupervisedRun
+from unisono.runs.supervised_run import RunPlaces, SupervisedRun
 from unisono.storage.snapshots.snapshot import Snapshot, listed, require_newest, verified
 from unisono.strategies.asynchronous.messages.message_master import MessageMaster
 from unisono.strategies.asynchronous.messages.message_sequencer import MessageSequencer
@@ -213,7 +214,7 @@ def test_a_connection_that_breaks_is_told_with_the_name_of_who_is_gone(monkeypat
     def broken(*given: Any) -> None:
         raise CommError("rank 0: the connection broke on entering barrier; rank 1, 2 had not arrived")
 
-    monkeypatch.setattr("unisono.runs.launched_run.walk_through", broken)
+    monkeypatch.setattr("unisono.runs.launched_run.run_rounds", broken)
     monkeypatch.setattr("unisono.runs.launched_run._ENDING_S", 0.0)
     monkeypatch.setattr("unisono.comm.topology.peer_watch.PeerWatch.exited", lambda peer_watch: gone)
     job = prepare(RECIPE)

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from support.training.unwatched_runs import SMALL, WAYS, train
+from support.training.launched_runs import SMALL, WAYS, train
 from unisono.arena.membership import protocol
 from unisono.arena.membership.member import Member
 from unisono.arena.memory.segment import Segment
@@ -25,9 +25,10 @@ from unisono.comm.shm.memory_plan import ShmPlan
 from unisono.comm.topology.peer_watch import PeerWatch
 from unisono.errors import NodeLost, RankLost, UserError
 from unisono.runs import launched_run
+from unisono.runs.failures import Halted
 from unisono.runs.launched_run import train_launched
 from unisono.runs.snapshots.saver import Saver
-from unisono.runs.supervised_run import Halted, RunPlaces
+from unisono.runs.supervised_run import RunPlaces
 from unisono.storage.snapshots.snapshot import require_newest
 from unisono.strategies.arena.sync import SyncArena
 from unisono.strategies.arena.update import UpdateStep
@@ -131,7 +132,7 @@ def test_nobody_leaves_before_the_rank_that_saves_what_was_reached(tmp_path):
 
     def patched(patch: pytest.MonkeyPatch, rank: int) -> None:
         in_step_5(die)(patch, rank)
-        save, stranded = Saver.save_last, launched_run._stranded
+        save, stranded = Saver.save_last, launched_run._halted_by_loss
 
         def leave(*given: Any) -> Halted:
             halted = stranded(*given)
@@ -145,7 +146,7 @@ def test_nobody_leaves_before_the_rank_that_saves_what_was_reached(tmp_path):
 
         patch.setattr(Saver, "save_last", save_late)
         if rank == 2:
-            patch.setattr(launched_run, "_stranded", leave)
+            patch.setattr(launched_run, "_halted_by_loss", leave)
 
     ended = ends_of(on_arena(3), tmp_path / "snapshots", patched)
     assert {*ended} == {0, 1, 2}

@@ -11,8 +11,9 @@ from support.training.snapshot_waits import every_snapshot
 from unisono.errors import RankFailed, UserError
 from unisono.messages.reports import EpochRecord, Report
 from unisono.recipe import Recipe
+from unisono.runs.failures import Halted
 from unisono.runs.recorder import _dealt
-from unisono.runs.supervised_run import Halted, RunPlaces, SupervisedRun
+from unisono.runs.supervised_run import RunPlaces, SupervisedRun
 from unisono.storage.resume import check_same
 from unisono.storage.snapshots.snapshot import listed, require_newest, verified
 from unisono.strategies.arena.update import UpdateStep

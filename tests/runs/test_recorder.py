@@ -14,7 +14,7 @@ from unisono.errors import RankFailed, UnisonoError, UserError
 from unisono.messages.events import Event, SnapshotFailed, SnapshotWritten
 from unisono.messages.reports import EpochRecord, Progress, WeightsTrouble
 from unisono.recipe import Recipe
-from unisono.runs.failures import fail_of
+from unisono.runs.failures import user_error_of
 from unisono.runs.recorder import Recorder
 from unisono.storage import rundir
 from unisono.training.job import Job, prepare
@@ -254,8 +254,11 @@ def test_an_exception_in_the_users_own_code_says_where_to_go_on(job, model, more
     with Recorder(job, "shm") as recorder:
         recorder._job = replace(job, recipe=job.recipe.with_options(model=model))
         error = RankFailed(1, TRACEBACK, kind="ValueError", traceback=True)
-        assert str(fail_of(error, recorder)) == f"rank 1: {TRACEBACK.rstrip()}\nWhat was reached is in {recorder.path}"
+        assert (
+            str(user_error_of(error, recorder.path, recorder.resume_command))
+            == f"rank 1: {TRACEBACK.rstrip()}\nWhat was reached is in {recorder.path}"
+        )
         (recorder.path / "snapshots" / "000001-000000000003").mkdir(parents=True)
         told = f"HINT: correct it, then go on with unisono train --resume {recorder.path}{more}"
-        assert str(fail_of(error, recorder)).endswith(told)
-        assert type(fail_of(error, recorder)) is RankFailed
+        assert str(user_error_of(error, recorder.path, recorder.resume_command)).endswith(told)
+        assert type(user_error_of(error, recorder.path, recorder.resume_command)) is RankFailed

@@ -14,7 +14,8 @@ from threadpoolctl import threadpool_info, threadpool_limits
 from unisono.errors import RESUME_ME, Diverged, NodeLost, UnisonoError
 from unisono.messages.reports import EpochRecord, Report
 from unisono.recipe import Recipe
-from unisono.runs.supervised_run import LEAST_CRASHES, Halted, RunPlaces, SupervisedRun
+from unisono.runs.failures import Halted
+from unisono.runs.supervised_run import LEAST_CRASHES, RunPlaces, SupervisedRun
 from unisono.storage.snapshots.snapshot import require_newest
 from unisono.strategies.arena.sync import SyncArena
 from unisono.strategies.base import Strategy
@@ -23,7 +24,7 @@ from unisono.strategies.machines.topology import MachineLayout
 from unisono.supervise.config import SupervisorResult
 from unisono.training.job import Job, prepare
 from unisono.training.schedule import RoundSchedule
-from unisono.training.trainer import walk_through
+from unisono.training.trainer import run_rounds
 
 RECIPE = Recipe.from_options(
     ranks=2, model="mlp:40", data="synthetic:classes=4,rows=90,features=8,test_rows=300", batch_size=32, epochs=3,
@@ -70,10 +71,10 @@ def halt(job: Job, position: int, places: RunPlaces, monkeypatch: Any) -> Halted
             return done == position
 
     def walk(strategy: Strategy, *rest: Any) -> dict[str, Any]:
-        return walk_through(Asked(strategy), *rest)
+        return run_rounds(Asked(strategy), *rest)
 
     with monkeypatch.context() as patch:
-        patch.setattr("unisono.runs.supervised_run.walk_through", walk)
+        patch.setattr("unisono.runs.supervised_run.run_rounds", walk)
         with pytest.raises(Halted) as caught:
             train(job, places)
     return caught.value
@@ -150,7 +151,7 @@ def test_a_machine_that_has_a_part_of_the_replicas_saves_nothing_and_says_so(mon
     monkeypatch.setattr(SyncArena, "_fetch_remote", end)
     monkeypatch.setattr(SyncArena, "halts_after", lambda strategy, position: asked and position == 7)
     with pytest.raises(Halted, match="nothing was saved: of --strategy local on several nodes") as caught:
-        SupervisedRun(job, places, remote=remote).train(lambda rank, record: None, post=post)
+        SupervisedRun(job, places, remote=remote).train(lambda rank, record: None, exchanger=post)
     assert caught.value.exit_code == 1, "there is nothing to resume"
     assert not list(tmp_path.iterdir())
 
@@ -159,7 +160,7 @@ def test_ranks_have_the_recipe_s_threads_of_blas_and_this_process_its_own_afterw
     def threads() -> set[int]:
         return {entry["num_threads"] for entry in threadpool_info() if entry["user_api"] == "blas"}
 
-    monkeypatch.setattr("unisono.runs.supervised_run.walk_through", lambda *given: {"threads": sorted(threads())})
+    monkeypatch.setattr("unisono.runs.supervised_run.run_rounds", lambda *given: {"threads": sorted(threads())})
     with threadpool_limits(2, user_api="blas"):
         outcome = SupervisedRun(prepare(RECIPE.with_options(threads=1)), RunPlaces()).train(lambda rank, record: None)
         assert threads() == {2}
@@ -193,7 +194,7 @@ def test_what_is_no_loss_is_not_saved(monkeypatch, tmp_path):
     )
     with pytest.raises(UnisonoError, match="node 1 and node 0 have different parameters") as caught:
         SupervisedRun(prepare(RECIPE), RunPlaces(snapshots=tmp_path), remote=remote).train(
-            lambda rank, record: None, post=post
+            lambda rank, record: None, exchanger=post
         )
     assert not isinstance(caught.value, Halted)
     assert not list(tmp_path.iterdir())

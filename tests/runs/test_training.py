@@ -15,8 +15,8 @@ import unisono
 from unisono.arena.sync.waiting import wait_until
 from unisono.errors import RESUME_ME, RankFailed, UnisonoError, UserError
 from unisono.report.html.document import MARKER
+from unisono.runs.failures import Halted
 from unisono.runs.own_process import answer_of, error_of
-from unisono.runs.supervised_run import Halted
 from unisono.supervise.config import SupervisorResult
 
 pytestmark = pytest.mark.usefixtures("no_price")

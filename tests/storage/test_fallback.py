@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from unisono.storage import fallback
-from unisono.storage.fallback import NotWritten, Place, places, write_surely
+from unisono.storage.fallback import NotWritten, Place, places, write_with_fallback
 from unisono.storage.snapshots.snapshot import listed, require_newest
-from unisono.storage.snapshots.writer import thin_out, write
+from unisono.storage.snapshots.writer import prune, write
 
 
 @pytest.fixture(autouse=True)
@@ -64,7 +64,7 @@ def unasked() -> bool:
 
 def kept(disk: Disk, make_room: Callable[[], bool] = no_room) -> tuple[Place, list[str]]:
     told: list[str] = []
-    return write_surely(disk.write, disk.home, 7, make_room, told.append), told
+    return write_with_fallback(disk.write, disk.home, 7, make_room, told.append), told
 
 
 def test_a_disk_with_room_is_written_once(home, other):
@@ -110,7 +110,7 @@ def test_nothing_takes_it(home, monkeypatch):
     monkeypatch.setattr(fallback, "places", lambda home: [])
     told: list[str] = []
     with pytest.raises(NotWritten, match="w cannot be written: no"):
-        write_surely(Disk(home, 99).write, home, 7, no_room, told.append)
+        write_with_fallback(Disk(home, 99).write, home, 7, no_room, told.append)
     assert told == [f"w cannot be written: no; no other place takes it, and {home} is tried again for 4 s"]
 
 
@@ -126,7 +126,7 @@ def test_a_place_without_room_or_that_refuses_is_passed_over(home, tmp_path, mon
             raise NotWritten("also full")
         return disk.write(folder)
 
-    place = write_surely(write_unless_broken, home, 7, no_room, lambda text: None)
+    place = write_with_fallback(write_unless_broken, home, 7, no_room, lambda text: None)
     assert place.path.is_relative_to(tmp_path / "good")
     assert [list((tmp_path / name).iterdir()) for name in ("small", "broken")] == [[], []]
 
@@ -165,7 +165,7 @@ def test_old_snapshots_make_room_and_the_newest_stays(small_disk):
     with pytest.raises(NotWritten):
         save(disk)
     (disk / "weights").unlink()
-    assert write_surely(save, disk, 7, lambda: thin_out(disk), lambda text: None) == Place(disk / "weights")
+    assert write_with_fallback(save, disk, 7, lambda: prune(disk), lambda text: None) == Place(disk / "weights")
     assert require_newest(disk).position == 3
     assert len(listed(disk)) == 1
-    assert not thin_out(disk)  # the newest is never removed
+    assert not prune(disk)  # the newest is never removed

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from unisono.recipe import Recipe
-from unisono.storage.path_resolution import CARRIED, FILES, here, inside, located
+from unisono.storage.path_resolution import CARRIED, FILES, here, inside, resolve_paths
 
 
 @pytest.mark.parametrize(
@@ -41,10 +41,10 @@ def test_what_is_here_is_taken_from_here(tmp_path, monkeypatch):
     (there / "mine.py").touch()
     monkeypatch.chdir(now)
     recipe = Recipe.from_options(model="mine.py:net", data="both.npz", data_dir="nowhere")
-    found = located(recipe, str(there))
+    found = resolve_paths(recipe, str(there))
     assert (found.model.name, found.data.name, found.data.directory) == (f"{there}/mine.py:net", "both.npz", "nowhere")
-    assert located(recipe, "") == recipe
-    assert located(recipe, here()) == recipe
+    assert resolve_paths(recipe, "") == recipe
+    assert resolve_paths(recipe, here()) == recipe
 
 
 def test_every_option_that_may_name_a_file_is_one_of_a_recipe():
@@ -68,6 +68,6 @@ def test_a_run_may_carry_its_code_and_data_but_no_order(tmp_path, monkeypatch):
     for name in ("net.py", "rows.npz", "pushes.csv"):
         (tmp_path / "run" / name).touch()
     recipe = Recipe.from_options(model="net.py:make", data="rows.npz", order="pushes.csv")
-    found = located(recipe, str(tmp_path / "run"), CARRIED)
+    found = resolve_paths(recipe, str(tmp_path / "run"), CARRIED)
     assert (found.model.name, found.data.name) == (f"{tmp_path}/run/net.py:make", f"{tmp_path}/run/rows.npz")
     assert found.strategy.order == "pushes.csv"

@@ -27,8 +27,8 @@ from unisono.storage.resume import (
     ResumePlan,
     after_restart,
     check_same,
+    damaged_notes,
     find_snapshot,
-    passed_over,
     recipe_of,
 )
 from unisono.storage.snapshots import manifest as manifests
@@ -253,7 +253,7 @@ def test_started_again_it_goes_on_from_the_newest_snapshot(run):
         False,
         False,
     )
-    assert found.told == "Started again by the launcher (restart 2)."
+    assert found.message == "Started again by the launcher (restart 2)."
     assert find_snapshot(found.recipe).path == listed(run / "snapshots")[0]
 
 
@@ -262,7 +262,7 @@ def test_started_again_before_there_is_a_snapshot_it_begins_in_the_same_director
         path.rename(run.parent / path.name)
     found = again(run, ranks=1)
     assert (found.anew, found.recipe.output.directory, found.recipe.faults.resume) == (True, str(run), "")
-    assert found.told.endswith("from the beginning: no snapshot was written yet.")
+    assert found.message.endswith("from the beginning: no snapshot was written yet.")
     with pytest.raises(UserError, match=r"--lr: 0\.01 then, 0\.5 now"):
         again(run, lr=0.5)
 
@@ -289,8 +289,8 @@ def test_started_again_with_nothing_to_go_on_with(finished, tmp_path):
     )
     nowhere = RECIPE.with_options(out=str(tmp_path / "new"))
     assert after_restart(nowhere, 1).recipe == nowhere
-    assert "was not begun" in after_restart(nowhere, 1).told
-    assert "without --out nobody knows" in after_restart(RECIPE, 1).told
+    assert "was not begun" in after_restart(nowhere, 1).message
+    assert "without --out nobody knows" in after_restart(RECIPE, 1).message
 
 
 @pytest.mark.parametrize("snapshots", [True, False])
@@ -313,7 +313,7 @@ def test_replicas_that_are_started_again_on_other_ranks_say_that_the_result_is_a
     RECIPE.with_options(allreduce="ring").save(run / "recipe.toml")
     found = again(run, ranks=3, allreduce="ring")
     assert before["ranks"] == 2
-    assert found.told.endswith("On 3 ranks instead of 2 the result is another one.")
+    assert found.message.endswith("On 3 ranks instead of 2 the result is another one.")
     assert found.recipe.faults.allow_change == "ranks"
 
 
@@ -409,7 +409,7 @@ def test_a_run_that_another_one_went_on_with_meanwhile_is_left_alone(finished, r
 
 
 def test_nothing_is_passed_over_when_the_newest_is_whole(run):
-    assert passed_over(find_snapshot(recipe_of(str(run), {}))) == []
+    assert damaged_notes(find_snapshot(recipe_of(str(run), {}))) == []
 
 
 def test_a_run_whose_data_are_others_now_is_refused_by_its_parent_and_by_ranks(run, monkeypatch):

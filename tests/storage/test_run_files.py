@@ -24,7 +24,7 @@ from unisono.storage.fallback import NotWritten
 from unisono.storage.run_files import FILES, FOLDERS, LIVE_PAGE, LOCK, check_run_directory
 from unisono.storage.run_tables import TABLES
 from unisono.storage.rundir import RunDirectory
-from unisono.storage.snapshots.writer import thin_out, write
+from unisono.storage.snapshots.writer import prune, write
 from unisono.storage.weights import Weights, save
 
 pytestmark = pytest.mark.timeout(60)
@@ -159,7 +159,7 @@ def write_snapshot(directory: RunDirectory) -> None:
     folder = directory.path / "snapshots"
     with pytest.raises(NotWritten, match=r"snapshots.*: (is|has) "):
         write(folder, 13, arrays_at(13), facts_at(13), within=directory.path)
-    assert not thin_out(folder, within=directory.path)
+    assert not prune(folder, within=directory.path)
 
 
 def measure(directory: RunDirectory) -> None:

@@ -20,8 +20,9 @@ from support.training.snapshot_waits import every_snapshot
 from unisono.errors import RankFailed
 from unisono.models.nets import build
 from unisono.recipe import Recipe
+from unisono.runs.failures import Halted
 from unisono.runs.launched_run import train_launched
-from unisono.runs.supervised_run import Halted, RunPlaces, SupervisedRun
+from unisono.runs.supervised_run import RunPlaces, SupervisedRun
 from unisono.storage.snapshots.snapshot import listed
 from unisono.training.finite import FiniteCheck, NotFiniteTensor
 from unisono.training.job import Job, prepare
@@ -85,7 +86,7 @@ def test_a_last_step_that_diverges_fails_the_run_and_leaves_the_weights_before_i
         supervised(job, tmp_path)
     kept = r"; the weights of epoch 1 are kept" if epoch == 2 else ""
     told = rf"1 of \d+ values of \S+ are not finite after the last step of epoch {epoch}{kept}\nHINT: lower --lr"
-    assert re.match(told, failed.value.told)
+    assert re.match(told, failed.value.user_message)
     assert failed.value.exit_code == 1
     if epoch == 1:
         assert not (tmp_path / "weights.safetensors").exists()

@@ -116,9 +116,9 @@ def note_of_code(asked: "Submission") -> str:
     note = (
         f"Note: {', '.join(map(repr, asked.code))} was not run, so it is not checked{memory}; unisono submit does that."
     )
-    if asked.trusted or not (doubts := asked.trust.doubts(asked.as_in_job)):
+    if asked.trusted or not (untrusted := asked.trust.untrusted(asked.as_in_job)):
         return note
-    return "\n".join([note, "Note: the job needs --trust, or your yes, to run", *doubts])
+    return "\n".join([note, "Note: the job needs --trust, or your yes, to run", *untrusted])
 
 
 def note_of_data(data: str) -> str:

@@ -208,11 +208,11 @@ def _alone(directory: Path, limit_s: float) -> Iterator[None]:
             waited_s = time.monotonic() - begun
             if waited_s > limit_s:
                 raise UserError(
-                    f"another process has been fetching into {directory} for {limit_s:g} s: {lock.told()}",
+                    f"another process has been fetching into {directory} for {limit_s:g} s: {lock.describe_holder()}",
                     hint="is it stuck? end it, or give another directory as --data-dir",
                 )
             if waited_s > TOLD_S and not told:
                 told = True
-                print(f"unisono: waiting for another download: {lock.told()}", file=sys.stderr, flush=True)
+                print(f"unisono: waiting for another download: {lock.describe_holder()}", file=sys.stderr, flush=True)
             time.sleep(0.05)
         yield

@@ -3,7 +3,7 @@
 The one idea: nobody who trains is asked. Reading /proc/PID/stat and statm takes microseconds and no lock of theirs
 (unlike smaps, which would stop their memory for milliseconds).
 
-    look(pid); look_at_node(); temperature_c()
+    read_process(pid); read_node(); temperature_c()
 
 Limits: memory of a process is the resident set, which counts what ranks share once for each of them.
 """
@@ -30,7 +30,7 @@ class Process:
     memory_bytes: int
 
 
-def look(pid: int, proc: Path = PROC) -> Process | None:
+def read_process(pid: int, proc: Path = PROC) -> Process | None:
     """None if it has ended."""
     try:
         # The name, in brackets, may hold spaces: fields are counted from behind it.
@@ -49,7 +49,7 @@ def busy_s() -> float:
     return float(sum(sum(core[:8]) - core.idle - core.iowait for core in spent))
 
 
-def look_at_node() -> Process:
+def read_node() -> Process:
     """All programs on the cores that we may use; memory that is in use on the whole machine."""
     memory = psutil.virtual_memory()
     return Process(busy_s(), int(memory.total - memory.available))

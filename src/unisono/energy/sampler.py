@@ -17,7 +17,7 @@ from math import inf
 from typing import final
 
 from unisono.energy.meter import Meter
-from unisono.energy.processes import Process, look, look_at_node, temperature_c
+from unisono.energy.processes import Process, read_node, read_process, temperature_c
 
 EVERY_S = 2.0
 FIRST_S = 0.25
@@ -38,9 +38,9 @@ class Sampler:
         meter: Meter,
         write: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
-        look: Callable[[int], Process | None] = look,
+        look: Callable[[int], Process | None] = read_process,
         before_s: float = 0.0,
-        node: Callable[[], Process] = look_at_node,
+        node: Callable[[], Process] = read_node,
     ) -> None:
         """before_s: what the lines that are there already have counted, of a run that is resumed."""
         self._meter, self._write, self._clock, self._look = meter, write, clock, look

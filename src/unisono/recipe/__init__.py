@@ -19,10 +19,10 @@ from unisono.recipe.groups import (
     Strategy,
     flag,
 )
-from unisono.recipe.options import ONE_RUNS, OPTIONS
+from unisono.recipe.options import OPTIONS, RUN_ONLY_OPTIONS
 from unisono.recipe.recipe import Recipe
 
 __all__ = [
-    "Recipe", "Model", "Data", "Ranks", "Learning", "Strategy", "Faults", "Output", "OPTIONS", "ONE_RUNS",
+    "Recipe", "Model", "Data", "Ranks", "Learning", "Strategy", "Faults", "Output", "OPTIONS", "RUN_ONLY_OPTIONS",
     "DEFAULT_SHARDS", "MOST_THREADS", "flag",
 ]  # fmt: skip

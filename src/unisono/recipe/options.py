@@ -21,7 +21,7 @@ GROUPS: Mapping[str, type] = {
     "output": Output,
 }  # fmt: skip
 """By the name of the field of `Recipe`, which is that of the table in a TOML file."""
-ONE_RUNS = ("out", "resume", "allow_change")
+RUN_ONLY_OPTIONS = ("out", "resume", "allow_change")
 """Options that belong to one run only: given on the command line, not written to recipes."""
 MOST = 2**64
 

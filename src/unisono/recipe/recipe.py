@@ -17,7 +17,7 @@ import tomli_w
 from unisono.errors import UserError
 from unisono.files import write_file
 from unisono.recipe.groups import Data, Faults, Learning, Model, Output, Ranks, Strategy
-from unisono.recipe.options import GROUPS, ONE_RUNS, OPTIONS, checked_value
+from unisono.recipe.options import GROUPS, OPTIONS, RUN_ONLY_OPTIONS, checked_value
 
 
 @final
@@ -76,6 +76,6 @@ class Recipe:
         """As TOML, a table for each group; without what belongs to one run only, so that others can be made from it."""
         tables: dict[str, dict[str, Any]] = {name: {} for name in GROUPS}
         for option in OPTIONS.values():
-            if option.name not in ONE_RUNS:
+            if option.name not in RUN_ONLY_OPTIONS:
                 tables[option.group][option.field] = self.option(option.name)
         return tomli_w.dumps(tables)

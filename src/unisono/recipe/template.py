@@ -12,7 +12,7 @@ import tomli_w
 
 from unisono.errors import UserError
 from unisono.files import create_file, expand_user
-from unisono.recipe.options import GROUPS, ONE_RUNS, OPTIONS, help_of_options, title_of
+from unisono.recipe.options import GROUPS, OPTIONS, RUN_ONLY_OPTIONS, help_of_options, title_of
 from unisono.recipe.recipe import Recipe
 
 WIDTH = 100
@@ -25,7 +25,7 @@ def template(recipe: Recipe) -> str:
     for group in GROUPS:
         lines += ["", "", f"# ---- {title_of(group)} ----", f"[{group}]"]
         for option in OPTIONS.values():
-            if option.group == group and option.name not in ONE_RUNS:
+            if option.group == group and option.name not in RUN_ONLY_OPTIONS:
                 told = " ".join(help_of_options()[option.name].split())  # its lines were broken for another width
                 lines += ["", *textwrap.wrap(told, WIDTH, initial_indent="# ", subsequent_indent="# ")]
                 given = recipe.option(option.name)

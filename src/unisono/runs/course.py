@@ -15,7 +15,7 @@ from typing import Any, final
 from unisono.errors import RankFailed
 from unisono.launch.machine_options import MachineOptions
 from unisono.recipe import Recipe
-from unisono.runs.failures import fail_of
+from unisono.runs.failures import user_error_of
 from unisono.runs.host_choice import choose_host
 from unisono.runs.hosts.base import Host
 from unisono.runs.live_page import live_page
@@ -69,7 +69,9 @@ class Course:
             try:
                 self._record_and_train(job, snapshot, anew=start["anew"])
             except RankFailed as error:
-                raise fail_of(error, self._record) from None
+                if self._record is None:
+                    raise user_error_of(error) from None
+                raise user_error_of(error, self._record.path, self._record.resume_command) from None
 
     def _record_and_train(self, job: Job, snapshot: Snapshot | None, *, anew: bool) -> None:
         host, place = self._host, self._host.allocation()

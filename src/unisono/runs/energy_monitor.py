@@ -39,7 +39,7 @@ def meter_of(devices: Sequence[str], watts_per_core: float) -> Meter:
     return Meter(find_counters(visible_gpus() if used else ()), watts_per_core)
 
 
-def counted_s(path: Path) -> float:
+def last_sample_s(path: Path) -> float:
     """When the last sample of a file was taken; 0 if there is none, or none that can be read."""
     with suppress(OSError, ValueError), open_file(path, follow_links=False) as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - 4096))
@@ -56,7 +56,7 @@ class EnergyMonitor:
     def __init__(self, path: Path, devices: Sequence[str], watts_per_core: float) -> None:
         self._path, self._new = path, not (path / "utilisation.csv").exists()
         self.meter = meter_of(devices, watts_per_core)
-        self._sampler = Sampler(self.meter, self._write, before_s=counted_s(path / "utilisation.csv"))
+        self._sampler = Sampler(self.meter, self._write, before_s=last_sample_s(path / "utilisation.csv"))
         self._cpu_s, self._others = cpu_s(), BackgroundLoad()
         self._pids: dict[int, int] = {}
         self._nodes: list[Reading] = []
@@ -83,7 +83,7 @@ class EnergyMonitor:
         if self._new:
             (self._path / "utilisation.csv").unlink(missing_ok=True)
 
-    def put_together(self, nodes: Sequence[Reading], others_cores: float | None = None) -> None:
+    def set_node_readings(self, nodes: Sequence[Reading], others_cores: float | None = None) -> None:
         """The run was on several nodes, which were read by others, or its ranks are no children of this process.
         others_cores: what programs that are not ours kept busy on this node; None: not known."""
         self._nodes, self._others_cores = list(nodes), others_cores

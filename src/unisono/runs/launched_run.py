@@ -38,9 +38,10 @@ from unisono.comm.topology.peer_watch import PeerWatch
 from unisono.errors import AskedToEnd, CommError, NodeLost, OtherFailed, RankLost, UnisonoError
 from unisono.messages.events import Event
 from unisono.messages.reports import StoppedAt
+from unisono.runs.failures import Halted
 from unisono.runs.snapshots.failover import save_failover
-from unisono.runs.snapshots.saver import Saver, last_done, put_back
-from unisono.runs.supervised_run import Halted, RunPlaces
+from unisono.runs.snapshots.saver import Saver, last_done, restore_arrays
+from unisono.runs.supervised_run import RunPlaces
 from unisono.storage.background_writer import ThreadWriter
 from unisono.storage.snapshots.snapshot import Snapshot
 from unisono.strategies.arena.attach import ArenaStart
@@ -51,7 +52,7 @@ from unisono.strategies.machines.topology import MachineLayout
 from unisono.supervise.config import SupervisorResult
 from unisono.supervise.signals import finish_undisturbed, ignore_signals_after, stop_requests
 from unisono.training.job import Job
-from unisono.training.trainer import walk_through
+from unisono.training.trainer import run_rounds
 from unisono.world import World
 
 _SAVING_S = 60.0
@@ -73,14 +74,14 @@ class Origin:
     snapshot: Snapshot | None = None
 
 
-AT_FIRST = Origin()
+BEGINNING = Origin()
 
 
 def train_launched(
     world: World,
     job: Job,
     places: RunPlaces,
-    origin: Origin = AT_FIRST,
+    origin: Origin = BEGINNING,
     on_event: OnEvent = lambda event: None,
     on_tick: Callable[[], None] = lambda: None,
 ) -> dict[str, Any]:
@@ -92,38 +93,38 @@ def train_launched(
     comm = world.comm
     with threadpool_limits(job.recipe.ranks.threads, user_api="blas"), closing(PeerWatch(comm)) as peer_watch:
         model = job.model_of(world.rank)
-        fill = origin.snapshot and partial(put_back, model, job.optimizer, snapshot=origin.snapshot)
+        fill = origin.snapshot and partial(restore_arrays, model, job.optimizer, snapshot=origin.snapshot)
         begun = job.strategy(comm, model, ArenaStart(origin.position, fill, peer_watch.exited))
         # Whatever ends this rank: closing, the strategy tells other machines why, and SIGTERM must not cut that short.
         with begun as strategy, ignore_signals_after(Exception, SystemExit):
             if strategy.snapshot_source is None:
-                found = walk_through(strategy, model, job, world.report, places.weights, on_tick)
+                found = run_rounds(strategy, model, job, world.report, places.weights, on_tick)
                 finish_undisturbed()
                 assert not isinstance(found, StoppedAt), "without snapshots nobody heeds a request"
                 return found
             folder = places.snapshots if comm.rank == 0 else None
             saver = Saver(job, model, strategy.snapshot_source, folder, on_event, ThreadWriter())
-            strategy.set_on_snapshot_copy(saver.save_spare)
-            asking = _Asking(strategy, peer_watch)
+            strategy.set_on_snapshot_copy(saver.save_copy)
+            stop_handler = _StopHandler(strategy, peer_watch)
 
             def tick() -> None:
                 saver.tick()
                 on_tick()
 
             # Before the saver, which may wait for a snapshot that is being written.
-            with saver, ignore_signals_after(Exception, SystemExit), stop_requests(asking):
+            with saver, ignore_signals_after(Exception, SystemExit), stop_requests(stop_handler):
                 try:
-                    found = walk_through(strategy, model, job, world.report, places.weights, tick)
+                    found = run_rounds(strategy, model, job, world.report, places.weights, tick)
                 except OtherFailed:
-                    asking.over = True
+                    stop_handler.over = True
                     raise
                 except (NodeLost, RankLost) as error:
-                    asking.over = True
+                    stop_handler.over = True
                     if (failed := _failed(strategy.snapshot_source)) is not None:
                         # Launchers end everybody when the first one leaves, which is to be the one that has the word.
                         wait_until(lambda: bool(peer_watch.exited()), _SAYING_S)
                         raise failed from error
-                    view = _stood(strategy.snapshot_source)
+                    view = _last_view(strategy.snapshot_source)
                     # Not if the first rank is gone, nor in the middle of an update, which nobody here can take back.
                     if view is None or (isinstance(error, RankLost) and (view.reached != COMMIT or 0 in error.ranks)):
                         raise
@@ -141,7 +142,7 @@ def train_launched(
                             partial(save_failover, saver, places.failover_place, position),
                             mailbox.machine_layout.ranks[0],
                         )
-                    raise _stranded(comm, writer, save, error, peer_watch) from error
+                    raise _halted_by_loss(comm, writer, save, error, peer_watch) from error
                 except CommError as error:
                     # A connection that breaks does not say whose process has ended; that is seen a moment later.
                     if wait_until(lambda: bool(peer_watch.exited()), _ENDING_S):
@@ -156,7 +157,7 @@ def train_launched(
                 except Exception as error:
                     _announce_failure(strategy, error)
                     raise
-                asking.over = True
+                stop_handler.over = True
                 if isinstance(found, StoppedAt):
                     assert found.position is not None
                     _halt(world, partial(saver.save_last, strategy.left_at(found.position)))
@@ -166,7 +167,7 @@ def train_launched(
 
 
 @final
-class _Asking:
+class _StopHandler:
     """Called in a handler of signals."""
 
     def __init__(self, strategy: Strategy, peer_watch: PeerWatch) -> None:
@@ -204,7 +205,7 @@ def _first_lost(error: CommError, machine_layout: MachineLayout) -> bool:
     return not error.first_hand or 0 in error.nodes
 
 
-def _stranded(
+def _halted_by_loss(
     comm: Communicator, writer: int, save: Callable[[], str], error: CommError, peer_watch: PeerWatch
 ) -> Halted:
     """A rank or a node is lost: what is left has reached all there is to go on from. Rank `writer` saves it."""
@@ -220,7 +221,7 @@ def _stranded(
         return Halted(outcome, "", str(trouble))
 
 
-def _stood(kept: SnapshotSource | None) -> View | None:
+def _last_view(kept: SnapshotSource | None) -> View | None:
     """Where ranks stand when one of them has learnt at a meeting that somebody will not come: nobody goes past it.
     None: they have no arena."""
     if not isinstance(kept, ArenaState):

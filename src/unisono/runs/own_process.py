@@ -23,7 +23,7 @@ from unisono.environment.variables import child_environment
 from unisono.errors import RankFailed, UnisonoError, UserError
 from unisono.launch.commands import python
 from unisono.recipe import Recipe
-from unisono.runs.supervised_run import Halted
+from unisono.runs.failures import Halted
 from unisono.supervise.children import Subprocess
 from unisono.supervise.config import SupervisorResult
 from unisono.supervise.signals import stop_requests

@@ -15,18 +15,16 @@ from unisono.trust import Trust
 
 
 def main() -> None:
-    order = json.loads(sys.argv[1])
-    sys.path[:] = order["path"]
+    spec = json.loads(sys.argv[1])
+    sys.path[:] = spec["path"]
     try:
-        recipe = from_values(order["recipe"], "the recipe")
-        course = run_course(
-            recipe, trust=Trust(**order["trust"]), watch=order["watch"], quiet=order["quiet"], last=True
-        )
+        recipe = from_values(spec["recipe"], "the recipe")
+        course = run_course(recipe, trust=Trust(**spec["trust"]), watch=spec["watch"], quiet=spec["quiet"], last=True)
         answer = {"path": str(course.path)}
     except BaseException as error:
         answer = answer_of(error)
     exit_undisturbed()
-    os.write(order["answer"], json.dumps(answer).encode())
+    os.write(spec["answer"], json.dumps(answer).encode())
 
 
 if __name__ == "__main__":

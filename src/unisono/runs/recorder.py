@@ -35,15 +35,15 @@ from unisono.report.terminal.progress_bar import Screen
 from unisono.report.terminal.training import Setting, epoch_line, event_line, opening, rank_lines
 from unisono.resources import machine, usable_cores
 from unisono.runs.energy_monitor import EnergyMonitor
+from unisono.runs.failures import Halted
 from unisono.runs.snapshots.saver import data_note
-from unisono.runs.supervised_run import Halted
 from unisono.storage.fallback import FULL
 from unisono.storage.journal import hint_of
-from unisono.storage.resume import SNAPSHOTS, check_newest, passed_over
+from unisono.storage.resume import SNAPSHOTS, check_newest, damaged_notes
 from unisono.storage.run_files import resume_command
 from unisono.storage.rundir import RunDirectory
 from unisono.storage.snapshots.snapshot import Snapshot, listed
-from unisono.storage.snapshots.writer import thin_out
+from unisono.storage.snapshots.writer import prune
 from unisono.storage.weights import epoch_in
 from unisono.terminal import printable
 from unisono.training.fingerprint import differences, fingerprint, libraries_of
@@ -106,7 +106,7 @@ class Recorder:
             self._resumed_from = str(snapshot.path)
         self.path, self.weights = self._directory.path, self._directory.weights
         self.token = self._directory.token
-        self.watch = EnergyMonitor(self.path, devices, job.recipe.output.watts_per_core)
+        self.energy = EnergyMonitor(self.path, devices, job.recipe.output.watts_per_core)
         tried = [] if self._is_rank else kernel_dependences(job)
         setting = Setting(ENGINES[job.recipe.model.engine], transport, usable_cores(), hosts, devices, tried)
         with ExitStack() as kept:
@@ -122,7 +122,7 @@ class Recorder:
         return self.path / "log"
 
     @property
-    def go_on(self) -> str:
+    def resume_command(self) -> str:
         """The command that goes on with the run when the user's own code was corrected; empty if nothing was kept."""
         if not listed(self.path / SNAPSHOTS):
             return ""
@@ -138,9 +138,9 @@ class Recorder:
         """What a rank reported."""
         match report:
             case RankProcess(rank, pid):
-                self.watch.see(rank, pid)
+                self.energy.see(rank, pid)
             case Progress():
-                self.watch.tick()
+                self.energy.tick()
                 self._screen.progress(report)
             case Note(text):
                 self._screen.warn(f"unisono: {text}")
@@ -168,7 +168,7 @@ class Recorder:
         whole = facts["step"] > self._job.plan.steps_per_epoch
         where = f"after epoch {facts['epoch']}" if whole else f"epoch {facts['epoch']}, after step {facts['step']}"
         self._screen.say(f"Resumed from {snapshot.path}: {where}.")
-        for told in passed_over(snapshot):
+        for told in damaged_notes(snapshot):
             self._screen.warn(f"unisono: {told}; the one before it is used")
         if told := data_note(snapshot):
             self._screen.warn(f"unisono: {told}")
@@ -217,7 +217,7 @@ class Recorder:
         self._ended = True
         self._write_events(EventFile.close)
         if mistake and not self._totals.steps and not self._saved:
-            self.watch.discard()
+            self.energy.discard()
             self._directory.discard()
         else:
             self._directory.finish(self._facts() | dict(counted) | {"status": status, "error": report})
@@ -235,7 +235,7 @@ class Recorder:
         self._write_events(EventFile.close)
         totals, directory = self._totals, self._directory
         summary = self._facts() | self._scored(found)
-        summary["others_cores"] = self.watch.others_cores()
+        summary["others_cores"] = self.energy.others_cores()
         summary |= {"status": "finished", "wall_s": time.perf_counter() - self._begun}
         summary |= {name: totals.mean_s(name) for name in TIMES}
         summary["sync_s"] = summary["wait_s"] + summary["update_s"]
@@ -248,7 +248,7 @@ class Recorder:
             summary["weights_path"] = self._weights_path
         directory.finish(summary)
         full = (error := directory.journal.error) is not None and error.errno in FULL
-        if full and thin_out(self.path / SNAPSHOTS, within=self.path):
+        if full and prune(self.path / SNAPSHOTS, within=self.path):
             directory.finish(summary)
         directory.journal.keep("loss.png", lambda: plot_loss(self.path))
         missing = [self._troubles.get("rank", ""), directory.journal.trouble, self._troubles.get("events", "")]
@@ -298,7 +298,7 @@ class Recorder:
             "global_batch": self._job.batch_samples, "batch_size_per_rank": recipe.learning.batch_size_per_rank,
             "version": __version__, "machine": machine(*libraries_of([recipe])), "takeovers": 0, "restarts": 0,
             "resumed_from": self._resumed_from, "weights_epoch": epoch_in(self.weights), "shard_price": None,
-            **self.watch.facts(self._totals.samples),
+            **self.energy.facts(self._totals.samples),
         }  # fmt: skip
 
     def __enter__(self) -> Self:
@@ -313,7 +313,7 @@ class Recorder:
                 self._tell_failure(error)
 
     def _tell_failure(self, error: BaseException) -> None:
-        report = error.told if isinstance(error, RankFailed) else str(error) or type(error).__name__
+        report = error.user_message if isinstance(error, RankFailed) else str(error) or type(error).__name__
         if isinstance(error, Exception) and not isinstance(error, UnisonoError):  # its words alone may be "'x'"
             report = f"{'rank 0: ' if self._is_rank else ''}{traceback_of(error)}"
         code = error.exit_code if isinstance(error, UnisonoError) else 1

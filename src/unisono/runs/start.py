@@ -25,8 +25,8 @@ def find_start(
     """Where all processes start: the options that change, the position, and whether it is from the beginning in the
     run's old directory. Empty: there is nothing left to do. found: where the snapshot is put, if there is one."""
     again = after_restart(recipe, restarts)
-    if again.told:
-        say(again.told)
+    if again.message:
+        say(again.message)
     if again.finished:
         return {}
     if again.recipe.faults.resume:  # the snapshots of a run that is going on come and go while one looks at them
@@ -42,7 +42,7 @@ def find_start(
     return {"changed": changed, "anew": again.anew, "position": snapshot.position if snapshot else 0}
 
 
-def refuse_faults(recipe: Recipe) -> None:
+def refuse_snapshots(recipe: Recipe) -> None:
     """Options that need the arena, or replicas that another launcher started."""
     for name in ("resume", "snapshot_every"):
         if recipe.option(name):

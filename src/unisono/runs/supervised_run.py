@@ -20,53 +20,30 @@ from typing import Any, final
 from threadpoolctl import threadpool_limits
 
 from unisono.arena.arena import Arena
-from unisono.errors import RESUME_ME, Diverged, NodeLost, UnisonoError, UserError
+from unisono.errors import Diverged, NodeLost, UnisonoError, UserError
 from unisono.launch.exchanger_process import ExchangerProcess
 from unisono.launch.local import torch_threads_running
 from unisono.messages.events import Event
 from unisono.messages.reports import ReadyToJoin, Report, SendReport, SnapshotReady, StoppedAt
 from unisono.rng import generator
+from unisono.runs.failures import Halted
 from unisono.runs.snapshots.failover import FailoverPlace, save_failover
-from unisono.runs.snapshots.saver import Saver, check_snapshot, last_done, put_back
+from unisono.runs.snapshots.saver import Saver, check_snapshot, last_done, restore_arrays
 from unisono.storage.background_writer import ProcessWriter
-from unisono.storage.run_files import resume_command
 from unisono.storage.snapshots.snapshot import Snapshot
 from unisono.strategies.arena.state import plan_shared
 from unisono.strategies.machines.remote_view import ONE_MACHINE, RemoteView
 from unisono.supervise.config import SupervisorConfig, SupervisorResult
 from unisono.supervise.supervisor import Supervisor
-from unisono.terminal import printable
 from unisono.training.affinity import CoreAffinity
 from unisono.training.job import Job
 from unisono.training.schedule import RoundSchedule
-from unisono.training.trainer import walk_through
+from unisono.training.trainer import run_rounds
 from unisono.user_code.source_files import file_in
 
 LEAST_CRASHES = 5
 """A round that ended so many ranks, and more than there are at a time, will not be tried again."""
 _IN_PARTS = "nothing was saved: of --strategy local on several nodes, each has the states of its own replicas only"
-
-
-@final
-class Halted(UnisonoError):
-    """The run ended before its time, as it was asked to or because it could not go on, and left a snapshot."""
-
-    def __init__(self, outcome: SupervisorResult, snapshot: str, trouble: str = "") -> None:
-        """trouble: why there is no snapshot; then it is a failure."""
-        why = f"the run cannot go on: {outcome.lost}" if outcome.lost else "the run was asked to end"
-        kept = f"; everything up to here is in {printable(snapshot)}" if snapshot else "; nothing was to be kept"
-        hint = f"go on with {resume_command(Path(snapshot).parents[1])}" if snapshot else ""
-        again = outcome.crashes > 1
-        if again:
-            hint = (
-                "resuming will not help: it would end whoever computes it again. Correct what ends the process there "
-                "(os._exit, a library that crashes)" + (f", then {hint}" if hint else "")
-            )
-        elif outcome.crashes and hint:
-            hint += "; if the same step ends it again, correct what that step computes: resuming will not help"
-        super().__init__(f"{why}\n{trouble}" if trouble else why + kept, hint=hint)
-        self.outcome, self.snapshot, self.trouble = outcome, snapshot, trouble
-        self.exit_code = 1 if trouble or again else RESUME_ME
 
 
 @final
@@ -117,19 +94,19 @@ class SupervisedRun:
     def resume(self, snapshot: Snapshot) -> None:
         """Starts from a snapshot instead of the recipe's starting values."""
         check_snapshot(self._job, snapshot)
-        put_back(self._model, self._job.optimizer, self._shared.lasting_at(snapshot.position), snapshot)
+        restore_arrays(self._model, self._job.optimizer, self._shared.lasting_at(snapshot.position), snapshot)
         self._position = snapshot.position
-        self._hooks.resume(*self._walk.where(self._position))
+        self._hooks.resume(*self._schedule.where(self._position))
 
     def train(
         self,
         on_report: Callable[[int, Report], None],
         on_event: Callable[[Event], None] = lambda event: None,
-        post: ExchangerProcess | None = None,
+        exchanger: ExchangerProcess | None = None,
         on_tick: Callable[[Mapping[int, int]], None] = lambda pids: None,
     ) -> SupervisorResult:
         """To the end. `Halted` if it came before its time; `RankFailed` if a rank raised an exception;
-        whatever the `post` tells of that is not a loss.
+        whatever the `exchanger` tells of that is not a loss.
 
         on_tick(pids) is called about ten times a second, with the process of each rank.
         """
@@ -140,21 +117,21 @@ class SupervisedRun:
                 "or use the command `unisono train`, a process of its own",
             )
         recipe, job = self._job.recipe, self._job
-        if post is not None:
-            self._attach(post)
+        if exchanger is not None:
+            self._attach(exchanger)
         saver = Saver(job, self._model, self._shared, self.places.snapshots, on_event, ProcessWriter())
 
         def hear(slot: int, report: Report) -> None:
             if isinstance(report, SnapshotReady):
-                saver.save_spare(report.position)
+                saver.save_copy(report.position)
             else:
                 on_report(slot, report)
 
         def tick() -> None:
             saver.tick()
             on_tick(supervisor.pids)
-            if post is not None:
-                post.tick()
+            if exchanger is not None:
+                exchanger.tick()
 
         config = SupervisorConfig(
             respawn=recipe.faults.respawn,
@@ -180,18 +157,18 @@ class SupervisedRun:
         ):
             outcome = supervisor.run(self._position)
             halted = any(isinstance(found, StoppedAt) for found in outcome.results.values())
-            if post is not None and halted:
-                outcome.lost, outcome.crashes = post.why(), post.crashes
-                outcome.lost_nodes = post.lost_nodes if post.certain else ()
+            if exchanger is not None and halted:
+                outcome.lost, outcome.crashes = exchanger.why(), exchanger.crashes
+                outcome.lost_nodes = exchanger.lost_nodes if exchanger.certain else ()
             if outcome.lost or halted:
                 # As the supervisor sees it: a rank that joined in the middle knows nothing of the rounds before.
                 assert outcome.view is not None
                 reached = last_done(job, self._shared.scores, outcome.view)
-                position = self._hooks.whole(reached, *self._walk.where(reached))
+                position = self._hooks.whole(reached, *self._schedule.where(reached))
                 if not self._whole_here:
                     raise Halted(outcome, "", _IN_PARTS)
                 try:
-                    if post is not None and post.first_lost and self.places.failover_place is not None:
+                    if exchanger is not None and exchanger.first_lost and self.places.failover_place is not None:
                         snapshot = save_failover(saver, self.places.failover_place, position)
                     else:
                         snapshot = saver.save_last(position)
@@ -218,11 +195,11 @@ class SupervisedRun:
 
         strategy = self._hooks.strategy(member, model, on_snapshot_copy, self._remote, report)
         try:
-            return walk_through(strategy, model, job, report, self.places.weights, CoreAffinity(member))
+            return run_rounds(strategy, model, job, report, self.places.weights, CoreAffinity(member))
         except (NodeLost, Diverged):
             return StoppedAt()  # as if asked to: everybody else stands where this rank does
 
-    def _attach(self, post: ExchangerProcess) -> None:
+    def _attach(self, exchanger: ExchangerProcess) -> None:
         """The other machines are told from here on; what the first one put back is copied to all."""
         mailbox, machine_layout = self._shared.mailbox, self._remote.machine_layout
         assert mailbox is not None
@@ -234,7 +211,7 @@ class SupervisedRun:
             "wire": self._job.recipe.strategy.wire,
         }  # fmt: skip
         with closing(self._arena):
-            post.attach(plan, self._arena.fd, mailbox)
+            exchanger.attach(plan, self._arena.fd, mailbox)
 
     @property
     def _whole_here(self) -> bool:
@@ -244,12 +221,12 @@ class SupervisedRun:
 
     def _name(self, position: int) -> str:
         """A round, in words."""
-        walk = self._walk
-        epoch, step = walk.where(position)
-        if position == walk.final:
+        schedule = self._schedule
+        epoch, step = schedule.where(position)
+        if position == schedule.final:
             return "the end of the run"
-        return f"step {step + 1} of epoch {epoch}" if step < walk.steps else f"the evaluation after epoch {epoch}"
+        return f"step {step + 1} of epoch {epoch}" if step < schedule.steps else f"the evaluation after epoch {epoch}"
 
     @property
-    def _walk(self) -> RoundSchedule:
+    def _schedule(self) -> RoundSchedule:
         return RoundSchedule(self._job.plan.steps_per_epoch, self._job.recipe.learning.epochs)

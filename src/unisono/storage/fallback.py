@@ -4,7 +4,7 @@ The one idea: first make it safe, then put it where it belongs. If its own folde
 run make room; if that does not do, it is written to another file system at once; then its own folder is tried again for
 a while, and once that takes it the copy is removed.
 
-    kept = write_surely(lambda folder: save(weights, folder / "w"), Path("runs/mine"), nbytes, make_room, say)
+    kept = write_with_fallback(lambda folder: save(weights, folder / "w"), Path("runs/mine"), nbytes, make_room, say)
     kept.path, kept.cause                        # where it is, and why it is not in its own folder
 
 Limits: places in memory (/dev/shm) and those that a batch system clears after a job lose it later: so the message says
@@ -58,7 +58,7 @@ class Place:
     cause: str = ""
 
 
-def write_surely(
+def write_with_fallback(
     write: Callable[[Path], Path],
     home: Path,
     nbytes: int,

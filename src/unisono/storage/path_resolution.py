@@ -5,7 +5,7 @@ and code and data that are not there either are looked for in the run directory,
 others; one that is here is taken from here, as always. The data, and the code of a model, are compared with those of
 the snapshot either way.
 
-    recipe = located(recipe, "/home/me/project")            # data="rows.npz" -> "/home/me/project/rows.npz"
+    recipe = resolve_paths(recipe, "/home/me/project")            # data="rows.npz" -> "/home/me/project/rows.npz"
 """
 
 import os
@@ -27,7 +27,7 @@ def here() -> str:
         return ""
 
 
-def located(recipe: Recipe, directory: str, names: Collection[str] = ()) -> Recipe:
+def resolve_paths(recipe: Recipe, directory: str, names: Collection[str] = ()) -> Recipe:
     """With the paths of files that are not here but in `directory`; empty: nobody knows where they were. names: of the
     options that are looked at; all of `FILES` if there are none."""
     changed: dict[str, Any] = {}

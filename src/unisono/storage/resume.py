@@ -19,9 +19,9 @@ from unisono.data.sources import IN_DATA_DIR
 from unisono.errors import UserError, unknown_name
 from unisono.files import expand_user, read_file
 from unisono.parsing import parse_json
-from unisono.recipe import ONE_RUNS, OPTIONS, Recipe, flag
+from unisono.recipe import OPTIONS, RUN_ONLY_OPTIONS, Recipe, flag
 from unisono.recipe.reading import changed, load
-from unisono.storage.path_resolution import CARRIED, FILES, inside, located
+from unisono.storage.path_resolution import CARRIED, FILES, inside, resolve_paths
 from unisono.storage.run_files import check_run_directory
 from unisono.storage.snapshots.facts import check_run
 from unisono.storage.snapshots.files import Damaged
@@ -52,7 +52,7 @@ def recipe_of(run: str, overrides: dict[str, Any]) -> Recipe:
         if not path.parent.exists():
             raise UserError(f"--resume {run}: there is no such directory", hint="give that of a run, such as runs/NAME")
         raise UserError(f"--resume {run} is not a run directory: it has no recipe.toml", hint="give that of a run")
-    saved = {name: value for name, value in check_run(snapshot).facts["recipe"].items() if name not in ONE_RUNS}
+    saved = {name: value for name, value in check_run(snapshot).facts["recipe"].items() if name not in RUN_ONLY_OPTIONS}
     return _without_idle_directory(changed(saved, {**overrides, "resume": run}, str(snapshot.path)), overrides)
 
 
@@ -76,8 +76,8 @@ class ResumePlan:
 
     recipe: Recipe
     """With `resume` instead of `out` if there is a snapshot."""
-    told: str = ""
-    """What to say about it."""
+    message: str = ""
+    """What to tell the user."""
     anew: bool = False
     """From the beginning, in the directory that is there."""
     finished: bool = False
@@ -158,7 +158,7 @@ def _check_going_on(recipe: Recipe, run: Path, epochs: int) -> None:
 def check_newest(recipe: Recipe, snapshot: Snapshot) -> None:
     """A `UserError` if the run went on since `snapshot` was found; for whoever keeps others from writing there."""
     newer = [path for path in listed(snapshot.path.parent) if number_of(path) > number_of(snapshot.path)]
-    damaged = len(passed_over(snapshot))
+    damaged = len(damaged_notes(snapshot))
     if len(newer) > damaged or (not recipe.faults.allow_change and _finished(snapshot.path.parents[1]) is not None):
         raise UserError(
             f"--resume {recipe.faults.resume}: another unisono train has gone on with it meanwhile; nothing was "
@@ -172,14 +172,14 @@ def as_saved(recipe: Recipe, snapshot: Snapshot | None) -> Recipe:
     if snapshot is None:
         return recipe
     saved = snapshot.facts["recipe"]
-    placed = located(recipe, snapshot.facts.get("directory", ""))
-    return located(placed, os.path.abspath(snapshot.path.parents[1]), CARRIED).with_options(
+    placed = resolve_paths(recipe, snapshot.facts.get("directory", ""))
+    return resolve_paths(placed, os.path.abspath(snapshot.path.parents[1]), CARRIED).with_options(
         shards=recipe.ranks.shards or saved["shards"],
         engine=saved["engine"] if recipe.model.engine == "auto" else recipe.model.engine,
     )
 
 
-def passed_over(snapshot: Snapshot) -> list[str]:
+def damaged_notes(snapshot: Snapshot) -> list[str]:
     """What to say of newer snapshots than the one that is used."""
     told = []
     for path in listed(snapshot.path.parent):

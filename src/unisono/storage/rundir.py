@@ -226,7 +226,7 @@ class RunDirectory:
 def _await_free(lock: FileLock, is_free: Callable[[], bool]) -> None:
     if not wait_until(is_free, DYING_S):
         where = lock.path.parent
-        raise UserError(f"{where} is in use by another unisono train: {lock.told()}", hint=lock.hint())
+        raise UserError(f"{where} is in use by another unisono train: {lock.describe_holder()}", hint=lock.hint())
 
 
 def _stays(epochs: int, headed: bool, number: int, line: str) -> bool:

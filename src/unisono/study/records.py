@@ -176,7 +176,7 @@ def _check(path: Path) -> None:
 def _lock(held: FileLock, path: Path) -> None:
     with suppress(OSError):  # a file system without locks
         if not held.acquire():
-            raise UserError(f"{path} is in use by another study: {held.told()}", hint=held.hint())
+            raise UserError(f"{path} is in use by another study: {held.describe_holder()}", hint=held.hint())
 
 
 def _agree(wanted: dict[str, Any], path: Path) -> None:

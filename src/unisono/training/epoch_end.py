@@ -27,14 +27,14 @@ from unisono.errors import UserError
 from unisono.messages.reports import EpochRecord, FinalWeights, Note, SendReport, WeightsTrouble
 from unisono.models.base import Model
 from unisono.resources import pss_bytes
-from unisono.storage.fallback import NotWritten, write_surely
+from unisono.storage.fallback import NotWritten, write_with_fallback
 from unisono.storage.model_card import ModelCard
 from unisono.storage.resume import SNAPSHOTS
-from unisono.storage.snapshots.writer import thin_out
+from unisono.storage.snapshots.writer import prune
 from unisono.storage.weights import Weights, epoch_in, save
 from unisono.strategies.base import Strategy
 from unisono.training.evaluate import blocks_of, measure_blocks, score_of
-from unisono.training.finite import FiniteCheck, lower_rate
+from unisono.training.finite import FiniteCheck, divergence_hint
 from unisono.training.job import Job
 from unisono.training.shard_overhead import BUDGET_S, shard_overhead
 
@@ -127,7 +127,7 @@ class EpochEnd:
         }
 
     def _check_finite(self, epoch: int, kept: str) -> None:
-        when, hint = f"after the last step of epoch {epoch}{kept}", lower_rate(self._job.recipe)
+        when, hint = f"after the last step of epoch {epoch}{kept}", divergence_hint(self._job.recipe)
         self._finite(self._strategy.params, self._strategy.buffers, when, hint=hint)
 
     def _tell_epoch(self, epoch: int) -> None:
@@ -194,9 +194,9 @@ class EpochEnd:
             return folder / name
 
         nbytes = sum(array.nbytes for array in weights.arrays.values())
-        make_room = partial(thin_out, home / SNAPSHOTS, within=home)
+        make_room = partial(prune, home / SNAPSHOTS, within=home)
         try:
-            kept = write_surely(write, home, nbytes, make_room, lambda text: self._report(Note(text)))
+            kept = write_with_fallback(write, home, nbytes, make_room, lambda text: self._report(Note(text)))
         except NotWritten as error:
             self._report(FinalWeights(None, error.message, error.hint))
             return

@@ -72,7 +72,7 @@ class FiniteCheck:
         return model.named(params[: model.layout.length], buffers[: model.buffers_layout.length])
 
 
-def lower_rate(recipe: Recipe) -> str:
+def divergence_hint(recipe: Recipe) -> str:
     """What to do about a run that diverges."""
     return f"lower --lr ({recipe.learning.lr:g}), or use --clip 1 or --warmup-epochs 1"
 

@@ -126,7 +126,7 @@ class Job:
         """How often ranks wait for each other in the steps of an epoch."""
         return self.updates if self.sync_schedule is None else self.sync_schedule.meetings(epoch)
 
-    def settles(self, epoch: int, step: int) -> bool:
+    def restorable_after(self, epoch: int, step: int) -> bool:
         """Whether everything is in one place after that step (or closing round) of an epoch, to go on from."""
         return self.sync_schedule is None or step == self.plan.steps_per_epoch or self.sync_schedule.due(epoch, step)
 

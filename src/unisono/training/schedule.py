@@ -4,10 +4,10 @@ everybody is.
 Every epoch has its steps and then a closing round (evaluation, records); after the last epoch, or after one that
 stopped early, comes the final round. Positions count them from 1 and only grow.
 
->>> walk = RoundSchedule(steps=3, epochs=2)
->>> [walk.where(position) for position in range(1, 10)]
+>>> schedule = RoundSchedule(steps=3, epochs=2)
+>>> [schedule.where(position) for position in range(1, 10)]
 [(1, 0), (1, 1), (1, 2), (1, 3), (2, 0), (2, 1), (2, 2), (2, 3), (3, 0)]
->>> walk.after(4, stopped=False), walk.after(4, stopped=True), walk.final
+>>> schedule.after(4, stopped=False), schedule.after(4, stopped=True), schedule.final
 (5, 9, 9)
 """
 

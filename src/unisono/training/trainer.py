@@ -2,7 +2,7 @@
 
     unisono.run(lambda world: train(world, job, weights), job.recipe.ranks.count, on_report=...)
 
-A run is a walk through rounds (`schedule.py`): the steps of an epoch, a round that closes it, a final one. Nothing that
+A run is a sequence of rounds (`schedule.py`): the steps of an epoch, a round that closes it, a final one. Nothing that
 decides the result is kept in a process alone, so a rank may begin in the middle: it asks the strategy where everybody
 is. One rank reports a record an epoch to whoever started it (`storage/rundir.py` writes them down).
 """
@@ -23,7 +23,7 @@ from unisono.models.base import Model
 from unisono.rng import generator
 from unisono.strategies.base import Batch, NotFinite, Strategy
 from unisono.training.epoch_end import EpochEnd
-from unisono.training.finite import lower_rate
+from unisono.training.finite import divergence_hint
 from unisono.training.job import Job
 from unisono.training.schedule import RoundSchedule
 from unisono.world import World
@@ -37,10 +37,10 @@ def train(world: World, job: Job, weights: Path | None) -> dict[str, Any] | Stop
     with threadpool_limits(job.recipe.ranks.threads, user_api="blas"):
         model = job.model_of(world.rank)
         with job.strategy(world.comm, model) as strategy:
-            return walk_through(strategy, model, job, world.report, weights)
+            return run_rounds(strategy, model, job, world.report, weights)
 
 
-def walk_through(
+def run_rounds(
     strategy: Strategy,
     model: Model,
     job: Job,
@@ -52,37 +52,37 @@ def walk_through(
 
     What was found, equal on every rank; `StoppedAt` a round if it was asked to end.
     """
-    walk = RoundSchedule(job.plan.steps_per_epoch, job.recipe.learning.epochs)
-    learner, closing = Learner(strategy, job, walk, report), EpochEnd(strategy, model, job, report, weights)
+    schedule = RoundSchedule(job.plan.steps_per_epoch, job.recipe.learning.epochs)
+    learner, epoch_end = Learner(strategy, job, schedule, report), EpochEnd(strategy, model, job, report, weights)
     found: dict[str, Any] = {}
     position, done = strategy.at
     with np.errstate(all="ignore"):  # what matters shows in the loss
         while True:
-            epoch, step = walk.where(position)
-            if position == walk.final:
-                found = closing.end(position)  # again if it is done: it changes nothing
+            epoch, step = schedule.where(position)
+            if position == schedule.final:
+                found = epoch_end.end(position)  # again if it is done: it changes nothing
             elif done:
                 pass
-            elif step == walk.steps:
-                closing.epoch(position, epoch)
+            elif step == schedule.steps:
+                epoch_end.epoch(position, epoch)
             else:
                 learner.step(position, epoch, step)
-            if position == walk.final:
+            if position == schedule.final:
                 return found
             tick()
             if strategy.halts_after(position):
                 strategy.check_reproducible()
                 return StoppedAt(position)
-            stopped = position > 0 and step == walk.steps and bool(closing.stopped(epoch))
-            position, done = walk.after(position, stopped=stopped), False
+            stopped = position > 0 and step == schedule.steps and bool(epoch_end.stopped(epoch))
+            position, done = schedule.after(position, stopped=stopped), False
 
 
 @final
 class Learner:
     """The steps of training."""
 
-    def __init__(self, strategy: Strategy, job: Job, walk: RoundSchedule, report: SendReport) -> None:
-        self._strategy, self._job, self._walk, self._report = strategy, job, walk, report
+    def __init__(self, strategy: Strategy, job: Job, schedule: RoundSchedule, report: SendReport) -> None:
+        self._strategy, self._job, self._schedule, self._report = strategy, job, schedule, report
         self._loader = Loader(job.plan, job.dataset.train_x, job.dataset.train_y)
         self._epoch, self._order = 0, np.zeros(0, np.int64)
         plan = job.plan
@@ -96,9 +96,9 @@ class Learner:
         plan, job, seed = self._job.plan, self._job, self._job.recipe.learning.seed
         if epoch != self._epoch:
             self._epoch, self._order = epoch, plan.order(epoch - 1)
-        last = step == self._walk.steps - 1
+        last = step == self._schedule.steps - 1
         samples, live = self._usual if not last else self._last
-        number = (epoch - 1) * self._walk.steps + step + 1
+        number = (epoch - 1) * self._schedule.steps + step + 1
 
         def noise(shard: int) -> np.random.Generator:
             return generator(seed, "dropout", epoch - 1, step, shard)
@@ -124,12 +124,12 @@ class Learner:
         """Of a loss that is not finite."""
         if number == 1 and self._job.sync_schedule is None:
             return "nothing was learnt yet: it is the data or the model, not the learning rate"
-        return lower_rate(self._job.recipe)
+        return divergence_hint(self._job.recipe)
 
     def _tell_progress(self, epoch: int, step: int, samples: int) -> None:
         self._told_samples += samples
         now = time.perf_counter()
         if now - self._told > PROGRESS_S and self._strategy.first:
             rate = self._told_samples / (now - self._told)
-            self._report(Progress(epoch, step + 1, self._walk.steps, rate))
+            self._report(Progress(epoch, step + 1, self._schedule.steps, rate))
             self._told, self._told_samples = now, 0

@@ -1,0 +1,1 @@
+"""The user's own code: files, functions, imports and tracebacks; and the optional packages."""

@@ -193,7 +193,7 @@ def test_a_job_is_given_what_it_needs(words, job_trusts, there, here, mark):
 def test_a_yes_to_submit_is_passed_on_to_the_job(there, here, monkeypatch, capsys):
     from unisono.cli.main import app
 
-    monkeypatch.setattr(trust_option, "_ask", lambda doubts: True)
+    monkeypatch.setattr(trust_option, "_ask", lambda untrusted: True)
     with pytest.raises(UserError, match="no SLURM"):
         app(["submit", f"{there}/recipe.toml", "--mem", "1G"], exit_on_error=False, result_action="return_value")
     assert f"{there}/recipe.toml --trust" in (here / "recipe.sbatch").read_text()
@@ -344,4 +344,4 @@ def test_a_launcher_that_starts_a_run_again_needs_no_more_than_before(there, her
     monkeypatch.chdir(there)
     recipe = Recipe.from_options(data="evil.py:data", model="mlp:5", out="run")
     resumed = recipe.with_options(resume="run", out="")
-    assert Trust.of(recipe, [], "recipe.toml").doubts(resumed) == []
+    assert Trust.of(recipe, [], "recipe.toml").untrusted(resumed) == []

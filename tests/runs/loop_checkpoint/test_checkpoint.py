@@ -33,7 +33,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip(
     "unisono.runs.loop_checkpoint.checkpoint"
 )  # ranks are forked: what is imported here they need not import
-from support.training import keeping_cases as cases  # noqa: E402
+from support.training import loop_checkpoint_cases as cases  # noqa: E402
 
 STEPS, X, Y, Program, sha_of = cases.STEPS, cases.X, cases.Y, cases.Program, cases.sha_of
 torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)  # imports half of torch, once for all ranks

@@ -19,7 +19,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip(
     "unisono.runs.loop_checkpoint.checkpoint"
 )  # ranks are forked: what is imported here they need not import
-from support.training import keeping_cases as cases  # noqa: E402
+from support.training import loop_checkpoint_cases as cases  # noqa: E402
 
 X, Y, sha_of = cases.X, cases.Y, cases.sha_of
 STEPS, EPOCHS = 4, 3  # 150 samples in batches of 40

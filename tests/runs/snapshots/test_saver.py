@@ -18,9 +18,10 @@ import pytest
 from support.training.snapshot_waits import every_snapshot
 from unisono.errors import UserError
 from unisono.recipe import Recipe
+from unisono.runs.failures import Halted
 from unisono.runs.snapshots import saver as saving
-from unisono.runs.snapshots.saver import Saver, gather, put_back
-from unisono.runs.supervised_run import Halted, RunPlaces, SupervisedRun
+from unisono.runs.snapshots.saver import Saver, gather, restore_arrays
+from unisono.runs.supervised_run import RunPlaces, SupervisedRun
 from unisono.storage.background_writer import Answer, ThreadWriter, Writer
 from unisono.storage.snapshots.snapshot import listed, newest, require_newest, verified
 from unisono.storage.snapshots.writer import NotWritten
@@ -252,7 +253,7 @@ def test_the_last_snapshot_waits_for_a_writer_that_cannot_be_ended(job, tmp_path
     monkeypatch.setattr(saving, "WAIT_S", 0.0)
     events: list[dict[str, Any]] = []
     with saver_of(every(job, "2steps"), tmp_path, Slow(3), events) as saver:
-        saver.save_spare(2)
+        saver.save_copy(2)
         path = saver.save_last(5)
     assert [event["position"] for event in events if event["path"]] == [2, 5]
     assert str(require_newest(tmp_path).path) == path
@@ -263,7 +264,7 @@ def test_a_copy_that_is_told_twice_is_written_once(job, tmp_path):
     events: list[dict[str, Any]] = []
     with saver_of(every(job, "2steps"), tmp_path, ThreadWriter(), events) as saver:
         for position in (2, 2, 1):
-            saver.save_spare(position)
+            saver.save_copy(position)
             saver._wait(60.0)
     assert [event["position"] for event in events] == [2]
     assert [verified(path).position for path in listed(tmp_path)] == [2]
@@ -274,7 +275,7 @@ def test_a_writer_that_never_ends_is_said_to_and_not_waited_for(job, tmp_path, m
         monkeypatch.setattr(saving, name, 0.0)
     writer = Slow(1000)
     with saver_of(every(job, "2steps"), tmp_path, writer, []) as saver:
-        saver.save_spare(2)
+        saver.save_copy(2)
         with pytest.raises(UserError, match="the last snapshot was not begun: the one before it is being written"):
             saver.save_last(5)
     assert writer.closed
@@ -283,7 +284,7 @@ def test_a_writer_that_never_ends_is_said_to_and_not_waited_for(job, tmp_path, m
 def test_whoever_is_to_end_at_once_does_not_wait_for_the_writer(job, tmp_path, monkeypatch):
     def interrupted() -> None:
         with saver_of(every(job, "2steps"), tmp_path, writer, []) as saver:
-            saver.save_spare(2)
+            saver.save_copy(2)
             monkeypatch.setattr(saver, "_hear", lambda timeout_s: pytest.fail("waited"))
             raise KeyboardInterrupt
 
@@ -352,7 +353,7 @@ def test_everything_is_put_back(job, tmp_path):
     snapshot = require_newest(tmp_path)
     supervised_run = SupervisedRun(every(job, "", ranks=3), RunPlaces())
     model, shared = job.model(), supervised_run._shared
-    put_back(model, job.optimizer, shared.lasting, snapshot)
+    restore_arrays(model, job.optimizer, shared.lasting, snapshot)
     groups = gather(model, job.optimizer, shared.lasting)
     assert groups.keys() == set(snapshot.groups)
     for group, arrays in groups.items():
@@ -380,7 +381,7 @@ def test_a_snapshot_of_before_steps_were_counted_by_parameter(job):
             found = gather(model, job.optimizer, lasting)[group]
             return {name: np.ones_like(array) for name, array in found.items() if name != "missed"}
 
-    put_back(model, job.optimizer, lasting, Old())
+    restore_arrays(model, job.optimizer, lasting, Old())
     assert lasting.steps.all()
     assert not lasting.missed.any()
 

@@ -1,7 +1,7 @@
 """A supervised training run in one process: the real supervisor, members, strategy and loop, as actors of a scheduler.
 
 The one idea: nothing of unisono is retold here. Ranks live as under `runs/supervised_run.py` (`Member`, `SyncArena`,
-`walk_through`), and `Supervisor` decides about them; only forking, pipes and waiting are replaced. The network is
+`run_rounds`), and `Supervisor` decides about them; only forking, pipes and waiting are replaced. The network is
 tiny, and its gradients depend on samples *and* parameters: a contribution that is lost, doubled or stale shows in the
 numbers.
 
@@ -34,7 +34,7 @@ from unisono.strategies.machines.remote_view import ONE_MACHINE, RemoteView
 from unisono.strategies.machines.topology import MachineLayout
 from unisono.supervise.config import Body, SupervisorConfig
 from unisono.supervise.supervisor import Supervisor
-from unisono.training.trainer import walk_through
+from unisono.training.trainer import run_rounds
 
 
 @final
@@ -112,7 +112,7 @@ class Setting:
         member, model = Member(shared.words, 0, self.ranks, crowded=True), Tiny()
         hooks = self.job.spec.supervise(self.job, model, shared)
         strategy = hooks.strategy(member, model, lambda position: None, self.remote, told.append)
-        result = walk_through(strategy, model, self.job, told.append, None, tick)
+        result = run_rounds(strategy, model, self.job, told.append, None, tick)
         self.states[position + 1] = _state(shared)
         self.expected = [_record(value) for value in told], _record(result)
 
@@ -194,7 +194,7 @@ class _Run:
 
         hooks = setting.job.spec.supervise(setting.job, model, shared)
         strategy = hooks.strategy(member, model, on_snapshot_copy, setting.remote, report)
-        return walk_through(strategy, model, setting.job, report, None)
+        return run_rounds(strategy, model, setting.job, report, None)
 
     def _hear(self, slot: int, value: Any) -> None:
         if not isinstance(value, SnapshotReady):

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from unisono import __version__
 from unisono.files import write_file
-from unisono.recipe import ONE_RUNS, Recipe
+from unisono.recipe import RUN_ONLY_OPTIONS, Recipe
 from unisono.resources import machine
 from unisono.training.fingerprint import libraries_of
 
@@ -32,7 +32,7 @@ def command_line() -> str:
 def write_about(path: Path, recipes: Sequence[Recipe], *, here: bool = True) -> None:
     """In the directory of a study, which exists. here: it runs on this machine, not where a batch system says."""
     values = [recipe.options() for recipe in recipes]
-    names = [name for name in (values[0] if values else {}) if name not in ONE_RUNS]
+    names = [name for name in (values[0] if values else {}) if name not in RUN_ONLY_OPTIONS]
     common = {name: values[0][name] for name in names if all(one[name] == values[0][name] for one in values)}
     about = {
         "command": command_line(),

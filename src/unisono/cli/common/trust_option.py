@@ -33,10 +33,10 @@ def confirm_trust(trust: Trust, recipe: Recipe) -> bool:
     user has not."""
     if trust.trusted:
         return True
-    doubts = trust.doubts(recipe)
-    if doubts and not _ask(doubts):
-        raise refusal(doubts)
-    return bool(doubts)
+    untrusted = trust.untrusted(recipe)
+    if untrusted and not _ask(untrusted):
+        raise refusal(untrusted)
+    return bool(untrusted)
 
 
 def _can_answer() -> bool:
@@ -48,10 +48,10 @@ def _can_answer() -> bool:
         return True
 
 
-def _ask(doubts: list[str]) -> bool:
+def _ask(untrusted: list[str]) -> bool:
     if not _can_answer():
         return False
-    print("\n".join([f"unisono: {QUESTIONABLE}:", *doubts]), file=sys.stderr)
+    print("\n".join([f"unisono: {QUESTIONABLE}:", *untrusted]), file=sys.stderr)
     try:
         print("Run it? [y/N] ", end="", file=sys.stderr, flush=True)
         answer = sys.stdin.readline()

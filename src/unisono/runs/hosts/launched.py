@@ -27,14 +27,14 @@ from unisono.limits import as_shortage
 from unisono.recipe import Recipe
 from unisono.resources import count_together
 from unisono.runs.energy_monitor import NodeEnergy
-from unisono.runs.failures import good_bye
+from unisono.runs.failures import Halted, stop_message
 from unisono.runs.hosts.base import Allocation, Host, Value
 from unisono.runs.launched_run import Origin, train_launched
 from unisono.runs.recorder import Recorder
 from unisono.runs.snapshots.failover import FailoverPlace
 from unisono.runs.snapshots.saver import check_snapshot
-from unisono.runs.start import check_nodes, refuse_faults
-from unisono.runs.supervised_run import Halted, RunPlaces
+from unisono.runs.start import check_nodes, refuse_snapshots
+from unisono.runs.supervised_run import RunPlaces
 from unisono.storage.resume import SNAPSHOTS
 from unisono.storage.snapshots.snapshot import Snapshot
 from unisono.strategies.external.devices import local_ranks
@@ -62,7 +62,7 @@ class LaunchedHost(Host):
         if transport == "auto" and spec is not None and spec.external and place.local_size == place.size:
             transport = "shm"  # for losses and scores: over gloo they would slow down whoever is to be compared
         connected = connect(place, transport, DEFAULT_TIMEOUT_S, self._join)
-        with connected as comm, _nobody_left_waiting(comm), self._left_together(comm):
+        with connected as comm, _abort_peers_on_error(comm), self._exit_together(comm):
             self._comm = comm
             self._facts = gather_objects(comm, facts_of(recipe))
             check_same_run(self._facts, "rank")
@@ -81,7 +81,7 @@ class LaunchedHost(Host):
         _check_trust(comm, recipe, trust)
         check_layout(comm, recipe)
         if of(recipe).state_in_parts(1):
-            refuse_faults(recipe)  # what makes up its state is in many places
+            refuse_snapshots(recipe)  # what makes up its state is in many places
         self._job = job = prepare(recipe, load_once(comm, lambda: load_data(recipe)))
         check_same_code(self._facts, gather_objects(comm, job.code_sha256), "model", "rank")
         self._nodes = nodes = comm.all_gather(np.array([node_colour(comm)]))[:, 0].tolist()
@@ -115,13 +115,13 @@ class LaunchedHost(Host):
             return None
         places = RunPlaces(record.weights, record.path / SNAPSHOTS)
         here = {rank: pid for rank, pid in enumerate(pids) if nodes[rank] == nodes[0]}
-        tick = partial(record.watch.tick, here)
+        tick = partial(record.energy.tick, here)
         found = train_launched(World(comm, record.add), job, places, self._origin, record.add_event, tick)
-        record.watch.put_together(energy.gather(), energy.others_cores)
+        record.energy.set_node_readings(energy.gather(), energy.others_cores)
         return found | {"restarts": self._placement.restarts}
 
     @contextmanager
-    def _left_together(self, comm: Communicator) -> Iterator[None]:
+    def _exit_together(self, comm: Communicator) -> Iterator[None]:
         """What ends all ranks is said by one, and nobody leaves before that is done."""
         try:
             yield
@@ -130,7 +130,7 @@ class LaunchedHost(Host):
             raise
         except Halted as halted:
             if halted.outcome.lost:
-                _leave(comm, halted, _words_of_stranded(comm, halted))
+                _leave(comm, halted, _reason_to_leave(comm, halted))
             else:
                 if comm.rank == 0:
                     print(f"unisono: {halted}", file=sys.stderr, flush=True)
@@ -143,7 +143,7 @@ class LaunchedHost(Host):
 
 
 @contextmanager
-def _nobody_left_waiting(comm: Communicator) -> Iterator[None]:
+def _abort_peers_on_error(comm: Communicator) -> Iterator[None]:
     """Whoever fails alone ends the others, which would wait for it; MPI, too, could not end in order."""
     try:
         yield
@@ -154,12 +154,12 @@ def _nobody_left_waiting(comm: Communicator) -> Iterator[None]:
         raise
 
 
-def _words_of_stranded(comm: Communicator, halted: Halted) -> str:
+def _reason_to_leave(comm: Communicator, halted: Halted) -> str:
     """What a rank says that leaves because others are no more. One rank of each machine says why."""
     cause = halted.__cause__
     if isinstance(cause, NodeLost) and cause.first_hand:
         kept = comm.rank == 0 or halted.snapshot or halted.trouble
-        return str(halted) if kept else good_bye(halted.outcome)
+        return str(halted) if kept else stop_message(halted.outcome)
     if isinstance(cause, RankLost):
         return str(halted if comm.rank == 0 else cause)
     return ""
@@ -175,8 +175,8 @@ def _leave(comm: Communicator, error: UnisonoError, why: str) -> None:
 
 def _check_trust(comm: Communicator, recipe: Recipe, trust: Trust) -> None:
     """Refuses code that a rank finds where it needs trust; on all of them. Nobody is asked: ranks have no terminal."""
-    if doubts := next(filter(None, gather_objects(comm, [] if trust.trusted else trust.doubts(recipe))), None):
-        raise refusal(doubts)
+    if untrusted := next(filter(None, gather_objects(comm, [] if trust.trusted else trust.untrusted(recipe))), None):
+        raise refusal(untrusted)
 
 
 def check_layout(comm: Communicator, recipe: Recipe) -> None:

@@ -21,12 +21,12 @@ from unisono.launch.machine_options import MachineOptions
 from unisono.messages.events import Event
 from unisono.recipe import Recipe
 from unisono.report.terminal.training import event_line
-from unisono.runs.failures import good_bye
+from unisono.runs.failures import Halted, stop_message
 from unisono.runs.hosts.base import Allocation, Host, Value
 from unisono.runs.recorder import Recorder
 from unisono.runs.snapshots.failover import FailoverPlace
 from unisono.runs.start import check_nodes
-from unisono.runs.supervised_run import Halted, RunPlaces, SupervisedRun
+from unisono.runs.supervised_run import RunPlaces, SupervisedRun
 from unisono.storage.resume import SNAPSHOTS
 from unisono.storage.snapshots.snapshot import Snapshot
 from unisono.strategies.failure_notice import FailureNotice
@@ -59,17 +59,17 @@ class MultiMachineHost(Host):
         facts = facts_of(recipe) | {"ranks": recipe.ranks.count}
         if self._by_hand:
             _say(options, waiting_line(options))
-        with closing(ExchangerProcess(options, facts)) as self._post:
-            self._everybody = everybody = self._post.join()
-            check_same_run(everybody, "node")
-            self._counts = [one["ranks"] for one in everybody]
-            self._hosts = [one["host"] for one in everybody for _ in range(one["ranks"])]
+        with closing(ExchangerProcess(options, facts)) as self._exchanger:
+            self._facts = facts_of_all = self._exchanger.join()
+            check_same_run(facts_of_all, "node")
+            self._counts = [one["ranks"] for one in facts_of_all]
+            self._hosts = [one["host"] for one in facts_of_all for _ in range(one["ranks"])]
             recipe = recipe.with_options(ranks=sum(self._counts))
             check_nodes(recipe, options.num_nodes)
             yield recipe
 
     def from_first(self, find: Callable[[], Value]) -> Value:
-        value: Value = self._post.share(lambda: find() if self._options.node_id == 0 else None)[0]
+        value: Value = self._exchanger.share(lambda: find() if self._options.node_id == 0 else None)[0]
         return value
 
     def prepare(self, recipe: Recipe, trust: Trust) -> Job:
@@ -81,15 +81,15 @@ class MultiMachineHost(Host):
             self._job = prepare(recipe)
             return [self._job.all_data_sha256, self._job.code_sha256]
 
-        data, code = zip(*self._post.share(read), strict=True)
-        check_same_data(self._everybody, data, "node")
-        check_same_code(self._everybody, code, "model", "node")
+        data, code = zip(*self._exchanger.share(read), strict=True)
+        check_same_data(self._facts, data, "node")
+        check_same_code(self._facts, code, "model", "node")
         return self._job
 
     def restore(self, position: int, snapshot: Snapshot | None) -> None:
         def set_up() -> None:
             job = self._job
-            machine_layout = seat(self._counts, self._options.node_id, job.recipe)
+            machine_layout = layout_of(self._counts, self._options.node_id, job.recipe)
             self._supervised_run = SupervisedRun(
                 job, RunPlaces(), remote=RemoteView(machine_layout, tuple(self._hosts))
             )
@@ -98,16 +98,16 @@ class MultiMachineHost(Host):
             else:
                 self._supervised_run.resume_at(position)
 
-        self._post.share(set_up)
+        self._exchanger.share(set_up)
 
     def allocation(self) -> Allocation:
-        notes = differences_between(self._everybody, "node")
-        return Allocation("gloo", self._hosts, machines=len(self._everybody), notes=notes)
+        notes = differences_between(self._facts, "node")
+        return Allocation("gloo", self._hosts, machines=len(self._facts), notes=notes)
 
     def train(self, record: Recorder | None, failover_place: FailoverPlace) -> dict[str, Any] | None:
         options, recipe = self._options, self._job.recipe
         if record is not None:
-            record.watch.unknown = (
+            record.energy.unknown = (
                 "with --num-nodes that of other machines is not gathered; under mpirun, torchrun and srun it is"
             )
             self._supervised_run.places = RunPlaces(record.weights, record.path / SNAPSHOTS, record.log)
@@ -115,16 +115,16 @@ class MultiMachineHost(Host):
             self._supervised_run.places = RunPlaces(failover_place=failover_place)
         told = self._by_hand and record is None
         if told:
-            first = MachineName(0, self._everybody[0]["host"], self._everybody[0]["address"])
+            first = MachineName(0, self._facts[0]["host"], self._facts[0]["address"])
             here = f"{self._counts[options.node_id]} of {recipe.ranks.count}"
             _say(options, f"joined {first}, which tells of the run; ranks here: {here}")
-        found = _train(self._supervised_run, self._post, record, options)
+        found = _train(self._supervised_run, self._exchanger, record, options)
         if told:
             _say(options, f"the run has ended; node 0 has it in {failover_place.path}")
         return found
 
 
-def seat(counts: list[int], node: int, recipe: Recipe) -> MachineLayout:
+def layout_of(counts: list[int], node: int, recipe: Recipe) -> MachineLayout:
     """So many ranks on each machine, numbered through."""
     colours = [number for number, count in enumerate(counts) for _ in range(count)]
     return MachineLayout.of(colours, colours.index(node), recipe.ranks.shards, rounded=recipe.strategy.wire != "fp32")
@@ -146,28 +146,28 @@ def _check(recipe: Recipe) -> None:
 
 
 def _train(
-    supervised_run: SupervisedRun, post: ExchangerProcess, record: Recorder | None, options: MachineOptions
+    supervised_run: SupervisedRun, exchanger: ExchangerProcess, record: Recorder | None, options: MachineOptions
 ) -> dict[str, Any] | None:
     report: Callable[[int, Any], None] = (lambda rank, value: None) if record is None else (lambda _, v: record.add(v))
     event = _say_event if record is None else record.add_event
     supervised_run.on_finished = finish_undisturbed
     try:
-        tick = (lambda pids: None) if record is None else record.watch.tick
-        outcome = supervised_run.train(report, event, post, tick)
+        tick = (lambda pids: None) if record is None else record.energy.tick
+        outcome = supervised_run.train(report, event, exchanger, tick)
     except Halted as halted:
         ignore_requests()
         if halted.outcome.lost:
-            post.announce_failure(FailureNotice(halted.outcome.lost, RESUME_ME, halted.outcome.crashes))
+            exchanger.announce_failure(FailureNotice(halted.outcome.lost, RESUME_ME, halted.outcome.crashes))
         if record is None:
-            told = str(halted) if halted.snapshot or halted.trouble else good_bye(halted.outcome)
+            told = str(halted) if halted.snapshot or halted.trouble else stop_message(halted.outcome)
             _say(options, told)
             halted.shown = True
         raise
     except RankFailed as error:
-        post.announce_failure(FailureNotice(str(error), error.exit_code))
+        exchanger.announce_failure(FailureNotice(str(error), error.exit_code))
         raise
     except Exception as error:
-        post.announce_failure(FailureNotice.of(error, "its supervisor"))
+        exchanger.announce_failure(FailureNotice.of(error, "its supervisor"))
         raise
     if record is None:
         return None

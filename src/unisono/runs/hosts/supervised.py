@@ -20,11 +20,12 @@ from unisono.launch.local import run
 from unisono.limits import crowd_note
 from unisono.messages.reports import RankProcess, StoppedAt
 from unisono.recipe import Recipe
+from unisono.runs.failures import Halted
 from unisono.runs.hosts.base import Allocation, Host, Value
 from unisono.runs.recorder import Recorder
 from unisono.runs.snapshots.failover import FailoverPlace
-from unisono.runs.start import refuse_faults
-from unisono.runs.supervised_run import Halted, RunPlaces, SupervisedRun
+from unisono.runs.start import refuse_snapshots
+from unisono.runs.supervised_run import RunPlaces, SupervisedRun
 from unisono.storage.snapshots.snapshot import Snapshot
 from unisono.supervise.signals import finish_undisturbed, ignore_requests, stop_requests
 from unisono.terminal import print
@@ -75,7 +76,7 @@ class SupervisedHost(Host):
 
     def restore(self, position: int, snapshot: Snapshot | None) -> None:
         if not self._job.spec.on_arena or self._transport != "shm":
-            refuse_faults(self._job.recipe)
+            refuse_snapshots(self._job.recipe)
             return
         self._supervised_run = SupervisedRun(self._job, RunPlaces())
         if snapshot is not None:
@@ -88,7 +89,7 @@ class SupervisedHost(Host):
 
     def train(self, record: Recorder | None, failover_place: FailoverPlace) -> dict[str, Any]:
         assert record is not None
-        record.watch.meter.measure_idle()
+        record.energy.meter.measure_idle()
         return (
             self._run_without_take_over(record)
             if self._supervised_run is None
@@ -119,7 +120,7 @@ def _supervise(supervised_run: SupervisedRun, record: Recorder) -> dict[str, Any
     ):  # beyond the run's own: no echo falls between it and the end
         try:
             outcome = supervised_run.train(
-                lambda rank, value: record.add(value), record.add_event, on_tick=record.watch.tick
+                lambda rank, value: record.add(value), record.add_event, on_tick=record.energy.tick
             )
         except Halted:
             ignore_requests()

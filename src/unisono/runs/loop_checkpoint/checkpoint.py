@@ -56,14 +56,14 @@ from unisono.loop.state_codec import Arrays, check_alike, check_keepable, pack, 
 from unisono.messages.reports import StopsOnRequest
 from unisono.models.torch.random_state import generator_states, restore_states
 from unisono.runs.loop_checkpoint.progress import Progress
-from unisono.runs.loop_checkpoint.state import KIND, arrays_of, find, put_back, terms_of
+from unisono.runs.loop_checkpoint.state import KIND, arrays_of, find, restore_arrays, terms_of
 from unisono.storage.background_writer import WAIT_S, Answer, ThreadWriter
-from unisono.storage.fallback import write_surely
+from unisono.storage.fallback import write_with_fallback
 from unisono.storage.journal import hint_of
 from unisono.storage.run_files import LOCK
 from unisono.storage.snapshots import manifest
 from unisono.storage.snapshots.snapshot import Snapshot
-from unisono.storage.snapshots.writer import thin_out, write
+from unisono.storage.snapshots.writer import prune, write
 from unisono.strategies.arena.state import PersistentArrays
 from unisono.supervise.signals import stop_requests
 from unisono.terminal import print
@@ -266,8 +266,8 @@ class LoopCheckpoint(LoopCallbacks):
     def _write_last(self, lasting: PersistentArrays, moment: Moment) -> str:
         """On another disk, if that of the folder takes nothing more."""
         folder, nbytes = self._habits.folder, sum(array.nbytes for array in lasting.arrays)
-        place = write_surely(
-            partial(self._write_into, lasting, moment), folder, nbytes, partial(thin_out, folder), _say
+        place = write_with_fallback(
+            partial(self._write_into, lasting, moment), folder, nbytes, partial(prune, folder), _say
         )
         if place.cause:
             _say(f"{place.cause}; make room, and move {place.path} to {folder} before the next start")
@@ -341,7 +341,7 @@ def keep(world: World, folder: str | Path, *, every: str = "", copies: int = 2, 
         snapshot = find(habits.folder, sharing, sorted(things))
         if snapshot is None:
             return {}
-        put_back(sharing, snapshot)
+        restore_arrays(sharing, snapshot)
         return {"path": str(snapshot.path), **snapshot.facts}
 
     begun = broadcast_object(comm, look)

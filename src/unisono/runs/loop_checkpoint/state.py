@@ -4,7 +4,7 @@ The one idea: arrays lie in the arena and come back as they are; everything else
 not fit can be named.
 
     write(folder, steps, arrays_of(sharing, sharing.shared.lasting), facts)
-    snapshot = find(folder, sharing, things); put_back(sharing, snapshot)
+    snapshot = find(folder, sharing, things); restore_arrays(sharing, snapshot)
 
 Limits: that data are the same is seen by their number alone.
 """
@@ -20,7 +20,7 @@ from unisono.errors import UserError
 from unisono.loop.optimizers import numbers_of
 from unisono.loop.shared_model import ModelSharing
 from unisono.loop.state_codec import pack
-from unisono.storage.snapshots.facts import check_loop, forms_of, shown
+from unisono.storage.snapshots.facts import array_specs, check_loop, shown
 from unisono.storage.snapshots.snapshot import Snapshot, newest
 from unisono.strategies.arena.state import PersistentArrays
 from unisono.training.fingerprint import differences, fingerprint
@@ -82,13 +82,13 @@ def find(folder: Path, sharing: ModelSharing, names: list[str]) -> Snapshot | No
     return snapshot
 
 
-def put_back(sharing: ModelSharing, snapshot: Snapshot) -> None:
+def restore_arrays(sharing: ModelSharing, snapshot: Snapshot) -> None:
     """Into the arena; by one rank. A `UserError` if its arrays are not those of this loop."""
     for group, places in arrays_of(sharing, sharing.shared.lasting).items():
         if group == "tables" and group not in snapshot.manifest.files:  # of before steps were counted by parameter
             continue
         saved = snapshot.arrays(group)
-        if (found := forms_of(saved)) != (wanted := forms_of(places)):
+        if (found := array_specs(saved)) != (wanted := array_specs(places)):
             raise UserError(
                 f"{snapshot.path} does not fit this loop: {group}: {found or 'none'} then, {wanted or 'none'} now",
                 hint="give another directory to begin anew, or go on with the program as it was",

@@ -4,8 +4,8 @@ The one idea: ranks copy everything into a spare part of memory at one point of 
 in memory; a `Writer` then puts that on the disk, while the ranks go on.
 
     with Saver(job, model, shared, folder, on_event, ProcessWriter()) as saver:
-        saver.save_spare(position); saver.tick()
-    put_back(model, options, shared.lasting, snapshot)
+        saver.save_copy(position); saver.tick()
+    restore_arrays(model, options, shared.lasting, snapshot)
 
 Limits: while one snapshot is being written no other is begun. A writer that takes too long is ended, and the next one
 has twice as long; one that cannot be ended (a thread) is waited for at the end of a run, for minutes.
@@ -28,16 +28,16 @@ from unisono.models.base import Model
 from unisono.optim import make
 from unisono.optim.options import OptimizerOptions
 from unisono.storage.background_writer import LAST_WAIT_S, WAIT_S, Writer
-from unisono.storage.fallback import Place, write_surely
+from unisono.storage.fallback import Place, write_with_fallback
 from unisono.storage.path_resolution import here
-from unisono.storage.snapshots.facts import EVALUATION, forms_of
+from unisono.storage.snapshots.facts import EVALUATION, array_specs
 from unisono.storage.snapshots.files import Damaged
 from unisono.storage.snapshots.manifest import read
 from unisono.storage.snapshots.snapshot import Snapshot, listed
-from unisono.storage.snapshots.writer import thin_out, write
+from unisono.storage.snapshots.writer import prune, write
 from unisono.strategies.arena.state import PersistentArrays, SnapshotSource
 from unisono.training.fingerprint import fingerprint
-from unisono.training.finite import FiniteCheck, NotFiniteTensor, lower_rate
+from unisono.training.finite import FiniteCheck, NotFiniteTensor, divergence_hint
 from unisono.training.job import Job
 from unisono.training.schedule import RoundSchedule
 
@@ -81,7 +81,7 @@ class Saver:
             self._asked = time.monotonic()
             self._kept.requests.ask_for_snapshot()
 
-    def save_spare(self, position: int) -> None:
+    def save_copy(self, position: int) -> None:
         """The spare copy is that of what round `position` left; may be told twice."""
         if self._folder is None or position <= self._position:
             return
@@ -107,7 +107,7 @@ class Saver:
         else:
             nbytes = sum(array.nbytes for array in lasting.arrays)
             say = partial(self._say_refused, position)
-            place = write_surely(write, folder, nbytes, partial(thin_out, folder, within=folder.parent), say)
+            place = write_with_fallback(write, folder, nbytes, partial(prune, folder, within=folder.parent), say)
         self._tell(position, str(place.path), place.cause)
         return str(place.path)
 
@@ -137,13 +137,13 @@ class Saver:
 
     def _facts(self, position: int) -> dict[str, Any]:
         """All but what takes long. Not for a writer to ask: the fingerprint sets threads for a moment."""
-        walk = RoundSchedule(self._job.plan.steps_per_epoch, self._job.recipe.learning.epochs)
-        epoch, step = walk.where(position) if position else (1, -1)
+        schedule = RoundSchedule(self._job.plan.steps_per_epoch, self._job.recipe.learning.epochs)
+        epoch, step = schedule.where(position) if position else (1, -1)
         self._fingerprint = self._fingerprint or fingerprint(self._job.recipe.ranks.threads)
         return {
             "epoch": epoch,
             "step": step + 1,
-            "steps_done": walk.steps_done(position) if position else 0,
+            "steps_done": schedule.steps_done(position) if position else 0,
             "recipe": self._job.recipe.options(),
             "directory": here(),
             "code": self._job.code_sha256,
@@ -155,7 +155,7 @@ class Saver:
         params, *state = lasting.vectors
         step, steps = facts["step"], self._job.plan.steps_per_epoch
         when = f"after {f'step {step} of ' if step < steps else ''}epoch {facts['epoch']}: no snapshot is made of it"
-        self._finite(params, lasting.buffers, when, state=state, hint=lower_rate(self._job.recipe))
+        self._finite(params, lasting.buffers, when, state=state, hint=divergence_hint(self._job.recipe))
         groups = gather(self._model, self._job.optimizer, lasting)
         known = facts | (self._data or {"data": self._job.data_sha256, EVALUATION: self._job.evaluation_sha256})
         keep, run = self._job.recipe.faults.keep, folder.parent
@@ -220,7 +220,7 @@ def gather(model: Model, options: OptimizerOptions, lasting: PersistentArrays) -
     }
 
 
-def put_back(model: Model, options: OptimizerOptions, lasting: PersistentArrays, snapshot: Snapshot) -> None:
+def restore_arrays(model: Model, options: OptimizerOptions, lasting: PersistentArrays, snapshot: Snapshot) -> None:
     """Fills an arena, of any number of ranks, from a snapshot of the same recipe, but for the number of epochs.
 
     A `UserError` if an option that was allowed to change (a momentum, say) changes what there is to be filled.
@@ -230,7 +230,7 @@ def put_back(model: Model, options: OptimizerOptions, lasting: PersistentArrays,
         # Snapshots of before they were counted have no `missed`.
         places = {name: array for name, array in arrays.items() if name in saved or name != "missed"}
         # Of the scores, which have a row for each epoch, those of a row.
-        wanted, found = (forms_of(side, by_row=("scores",)) for side in (places, saved))
+        wanted, found = (array_specs(side, by_row=("scores",)) for side in (places, saved))
         if wanted != found:
             raise UserError(
                 f"{snapshot.path} does not fit this recipe: {group}: {found or 'none'} then, {wanted or 'none'} now",
@@ -249,11 +249,11 @@ def check_snapshot(job: Job, snapshot: Snapshot) -> None:
 
 def _check_place(job: Job, snapshot: Snapshot) -> None:
     epoch, step = snapshot.facts["epoch"], snapshot.facts["step"]
-    walk = RoundSchedule(job.plan.steps_per_epoch, job.recipe.learning.epochs)
-    if snapshot.position != walk.position(epoch, step - 1) or step > walk.steps + 1:
+    schedule = RoundSchedule(job.plan.steps_per_epoch, job.recipe.learning.epochs)
+    if snapshot.position != schedule.position(epoch, step - 1) or step > schedule.steps + 1:
         raise UserError(
             f"{snapshot.path}: position {snapshot.position} is not that of epoch {epoch}, step {step}, of "
-            f"{walk.steps} steps",
+            f"{schedule.steps} steps",
             hint="it is not as unisono wrote it, or of other data: use another snapshot, or start again",
         )
 
@@ -288,18 +288,18 @@ def data_note(snapshot: Snapshot) -> str:
 
 def last_epoch(job: Job, scores: np.ndarray) -> int:
     """The round that closed the last epoch of a whole run; after an early stop, rounds were left out after it."""
-    walk = RoundSchedule(job.plan.steps_per_epoch, job.recipe.learning.epochs)
-    epochs = [epoch for epoch in range(1, walk.epochs + 1) if scores[epoch].any()]
-    return walk.position(max(epochs, default=walk.epochs), walk.steps)
+    schedule = RoundSchedule(job.plan.steps_per_epoch, job.recipe.learning.epochs)
+    epochs = [epoch for epoch in range(1, schedule.epochs + 1) if scores[epoch].any()]
+    return schedule.position(max(epochs, default=schedule.epochs), schedule.steps)
 
 
 def last_done(job: Job, scores: np.ndarray, view: View) -> int:
     """The last round that is done, to go on from, where all ranks stand still as `view` says."""
-    walk = RoundSchedule(job.plan.steps_per_epoch, job.recipe.learning.epochs)
-    if view.position == walk.final:
+    schedule = RoundSchedule(job.plan.steps_per_epoch, job.recipe.learning.epochs)
+    if view.position == schedule.final:
         # It changes nothing, and whoever goes on must do it again to say what it found.
         return last_epoch(job, scores)
     position = view.position if view.reached == COMMIT else view.position - 1
-    while position and not job.settles(*walk.where(position)):
+    while position and not job.restorable_after(*schedule.where(position)):
         position -= 1
     return position

@@ -1,0 +1,1 @@
+"""Snapshots as files: written atomically, verified when read. `runs/snapshots` decides when."""

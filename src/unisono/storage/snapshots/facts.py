@@ -145,7 +145,7 @@ def shown(value: Any, most: int = _MOST_LETTERS) -> str:
     return text if len(text) <= most else f"{text[:most]}..."
 
 
-def forms_of(arrays: Mapping[str, np.ndarray], by_row: Sequence[str] = ()) -> dict[str, str]:
+def array_specs(arrays: Mapping[str, np.ndarray], by_row: Sequence[str] = ()) -> dict[str, str]:
     """Type and shape of each array, to be compared and shown; those named in `by_row` may have any number of rows."""
     return {name: f"{array.dtype} {array.shape[name in by_row :]}" for name, array in sorted(arrays.items())}
 

@@ -78,7 +78,7 @@ def write(
             number = 1 + max((number_of(path) for one in (folder, after or folder) for path in listed(one)), default=0)
             path = folder / f"{number:06d}-{position:012d}"
             _make(disk, path, position, arrays, facts)
-            return Written(path, problems + _thin_out(disk, folder, path, keep))
+            return Written(path, problems + _prune(disk, folder, path, keep))
     except OSError as error:
         raise NotWritten(
             f"the snapshot of position {position} cannot be written: {error.filename or folder}: "
@@ -88,11 +88,11 @@ def write(
         ) from None
 
 
-def thin_out(folder: Path, *, within: Path | None = None, disk: Disk = REAL) -> bool:
+def prune(folder: Path, *, within: Path | None = None, disk: Disk = REAL) -> bool:
     """Removes all but the newest whole snapshot, for a disk that is full; whether there was any to remove."""
     with suppress(OSError, NotWritten), _alone(folder, disk, within):
         before = listed(folder)
-        _thin_out(disk, folder, None, keep=1)
+        _prune(disk, folder, None, keep=1)
         return len(listed(folder)) < len(before)
     return False
 
@@ -134,7 +134,7 @@ def _write_group(disk: Disk, path: Path, arrays: Mapping[str, Array]) -> Record:
     return record
 
 
-def _thin_out(disk: Disk, folder: Path, latest: Path | None, keep: int) -> list[str]:
+def _prune(disk: Disk, folder: Path, latest: Path | None, keep: int) -> list[str]:
     """Removes what is older than `keep` whole ones; returns what went wrong. A damaged one does not count."""
     paths, problems, whole = listed(folder), [], 0
     if len(paths) <= keep:
@@ -179,7 +179,7 @@ def _alone(folder: Path, disk: Disk, within: Path | None) -> Iterator[None]:
     with FileLock(folder / _LOCK, within=within) as lock:
         if not lock.acquire():
             raise NotWritten(
-                f"another process is writing a snapshot into {folder}: {lock.told()}",
+                f"another process is writing a snapshot into {folder}: {lock.describe_holder()}",
                 hint=f"give each run a directory of its own; {lock.hint()}",
             )
         try:

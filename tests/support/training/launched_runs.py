@@ -10,8 +10,9 @@ import pytest
 
 import unisono
 from unisono.recipe import Recipe
+from unisono.runs.failures import Halted
 from unisono.runs.launched_run import Origin, train_launched
-from unisono.runs.supervised_run import Halted, RunPlaces
+from unisono.runs.supervised_run import RunPlaces
 from unisono.training.job import Job
 from unisono.world import World
 

@@ -1,6 +1,7 @@
 """A program with a loop of its own that keeps snapshots, for the tests, and for launchers to start:
 
-mpirun -n 2 python keeping_cases.py FOLDER ask 4            torchrun --nproc-per-node 2 keeping_cases.py FOLDER die 6
+mpirun -n 2 python loop_checkpoint_cases.py FOLDER ask 4
+torchrun --nproc-per-node 2 loop_checkpoint_cases.py FOLDER die 6
 
 Rank 1 asks for an end after the fourth step, or dies after the sixth, unless torchrun has started it again.
 """
