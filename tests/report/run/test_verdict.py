@@ -38,7 +38,7 @@ def test_without_test_data_validation_counts():
 
 
 def test_others_in_the_way_are_said_to_ranks_that_noticed_them():
-    others = "Other programs kept 1.2 of the 2 cores busy meanwhile: "
+    others = "Other programs kept 1.2 of the 2 cores busy meanwhile, so "
     lines = told({"others_cores": 1.2}).splitlines()
     assert lines[-3].startswith(others)  # before what to try
     assert others in told({"others_cores": 1.2, "ranks": 1}, totals_of([rank()]))
