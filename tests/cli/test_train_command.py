@@ -197,7 +197,7 @@ def test_a_rank_of_torchrun_that_does_not_come_is_named_after_the_time_to_join(t
         (["--allreduce", "rings"], "did you mean 'ring'"),
         (["--transport", "mpi"], "mpirun -n 2 unisono train --transport mpi"),
         (["--transport", "nccl"], "--transport nccl, but no torchrun started this process"),
-        (["r1", "r2", "r3"], "unisono train has no use for 'r2', 'r3'\nHINT: leave them out"),
+        (["r1", "r2", "r3"], "unexpected arguments 'r2', 'r3'\nHINT: leave them out"),
         (["--transport", "smoke"], "there are: shm, mpi, gloo"),
         (["--out", "/proc/x"], "--out /proc/x"),
         (["--model", "mlp:0"], "layer sizes\nHINT: write whole numbers of 1 or more"),

@@ -64,5 +64,5 @@ def test_it_is_not_known_of_a_moment_or_under_a_quota(monkeypatch):
 
 def test_a_quarter_of_the_cores_is_felt():
     assert disturbance(0.5, 2) == disturbance(None, 2) == disturbance(float("nan"), 2) == ""
-    assert disturbance(1.6, 2).startswith("Other programs kept 1.6 of the 2 cores busy meanwhile: ")
+    assert disturbance(1.6, 2).startswith("Other programs kept 1.6 of the 2 cores busy meanwhile, so ")
     assert "of the 8 cores of n1 busy" in disturbance(3.0, 8, " of n1")

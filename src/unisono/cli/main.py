@@ -81,7 +81,7 @@ def main() -> None:
         fail(str(error), error.exit_code)
     except UnusedCliTokensError as error:
         words, command = error.unused_tokens or [], " ".join(["unisono", *(error.command_chain or [])])
-        refusal = f"{command} has no use for {', '.join(map(repr, words))}"
+        refusal = f"unexpected argument{'s' * (len(words) > 1)} {', '.join(map(repr, words))}"
         fail(
             f"{refusal}\nHINT: leave {'them' if len(words) > 1 else 'it'} out; {command} --help shows what it takes", 2
         )

@@ -63,4 +63,4 @@ def disturbance(others_cores: float | None, cores: int, where: str = "") -> str:
     if others_cores is None or not others_cores > FELT * cores:
         return ""
     busy = f"{WORDS} {others_cores:.1f} of the {cores} core{'s' * (cores > 1)}{where} busy meanwhile"
-    return f"{busy}: these times are theirs as well. Repeat it when the machine is quiet."
+    return f"{busy}, so these timings are unreliable. Repeat it when the machine is quiet."

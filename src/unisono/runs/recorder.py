@@ -25,7 +25,7 @@ from unisono.errors import RESUME_ME, RankFailed, UnisonoError, UserError
 from unisono.files import WRONG_KINDS
 from unisono.messages.events import Event, SnapshotWritten
 from unisono.messages.reports import EpochRecord, FinalWeights, Note, Progress, RankProcess, Report, WeightsTrouble
-from unisono.report.run.aggregate import TIMES, RunTotals, dealt_of
+from unisono.report.run.aggregate import TIMES, RunTotals, sample_shares
 from unisono.report.run.divergence import Divergence, guess_of
 from unisono.report.run.loss_plot import plot_loss
 from unisono.report.run.staleness import AsyncSetting, Staleness
@@ -253,9 +253,11 @@ class Recorder:
         directory.journal.keep("loss.png", lambda: plot_loss(self.path))
         missing = [self._troubles.get("rank", ""), directory.journal.trouble, self._troubles.get("events", "")]
         missing = [text for text in missing if text]
-        told = None if self._staleness is None else self._staleness.told(summary)
+        lines = None if self._staleness is None else self._staleness.lines(summary)
         self._screen.say(
-            verdict(summary, totals, printable(str(self.path)), usable_cores(), complete=not missing, told=told)
+            verdict(
+                summary, totals, printable(str(self.path)), usable_cores(), complete=not missing, strategy_lines=lines
+            )
         )
         if missing:
             raise UserError("\n".join(missing))
@@ -334,4 +336,4 @@ def _dealt(job: Job) -> list[float]:
         if job.sync_schedule is None
         else job.sync_schedule.span(job.recipe.learning.epochs, job.plan.steps_per_epoch - 1)
     )
-    return dealt_of(job.plan, job.recipe.ranks.count, masters, alone)
+    return sample_shares(job.plan, job.recipe.ranks.count, masters, alone)

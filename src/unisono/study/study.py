@@ -50,7 +50,7 @@ class RunOptions:
     """Run again what failed before."""
     on_line: Callable[[Cell, str], None] = lambda cell, line: None
     """Told of every line that a run prints."""
-    elsewhere: JobRunner | None = None
+    job_runner: JobRunner | None = None
     """Who runs cells; a process of this machine if nobody is given."""
 
     def __post_init__(self) -> None:
@@ -77,8 +77,8 @@ def _run(records: Records, turn: Turn[Cell], terms: RunOptions) -> Record:
     cell, mark = turn.cell, f"{turn.repeat}" if turn.repeat >= 0 else f"warmup{-turn.repeat}"
     run = f"runs/{cell.slug}-{mark}"
     told = {"cell": cell.name, "labels": dict(cell.labels), "digest": cell.digest, "repeat": turn.repeat, "run": run}
-    begun = terms.elsewhere is not None and terms.elsewhere.pending(records.path / run)
-    found = (terms.elsewhere or run_cell)(
+    begun = terms.job_runner is not None and terms.job_runner.pending(records.path / run)
+    found = (terms.job_runner or run_cell)(
         cell,
         records.path / "cells" / f"{cell.slug}.toml",
         records.path / run if begun else records.clear(run),

@@ -1,7 +1,7 @@
 from support.report.study_records import failed, record_of
 from unisono.recipe import Recipe
 from unisono.report.html.blocks import Text
-from unisono.report.html.study_table import table_of, words_apart
+from unisono.report.html.study_table import split_reasons, table_of
 from unisono.report.studies import compare
 from unisono.study.cells import cells_of, over
 
@@ -15,7 +15,7 @@ def found() -> list[dict]:
 
 def test_reasons_are_sentences_of_their_own():
     rows = found()
-    above, below = words_apart(compare.words_of(rows), rows)
+    above, below = split_reasons(compare.words_of(rows), rows)
     assert below == [Text(f"strategy=ddp: {WHY}", "warning"), Text("strategy=local: not run yet", "note")]
     assert above == [Text(line) for line in compare.words_of(rows)[: len(above)]]
     assert len(above) + len(below) == len(compare.words_of(rows))
@@ -31,4 +31,4 @@ def test_rows_without_numbers_are_marked_beside_their_names():
 
 def test_where_all_went_well_nothing_is_below():
     rows = found()[:1]
-    assert words_apart(compare.words_of(rows), rows) == ([Text(line) for line in compare.words_of(rows)], [])
+    assert split_reasons(compare.words_of(rows), rows) == ([Text(line) for line in compare.words_of(rows)], [])

@@ -1,6 +1,6 @@
 import pytest
 
-from support.report.run_records import SUMMARY, rank, tally_of
+from support.report.run_records import SUMMARY, rank, totals_of
 from unisono.report.run.advice import advice, enough_ranks, idle_share, live_shards, shard_cost
 
 
@@ -8,7 +8,7 @@ def advised(change: dict, cores: int = 2, slow: int | None = None, hosts: int = 
     summary = SUMMARY | change
     summary["sync_s"] = summary["wait_s"] + summary["update_s"]
     ranks = [rank(0.0 if r == slow else 2.0, 100 * (r == slow), host=f"h{r % hosts}") for r in range(summary["ranks"])]
-    return advice(summary, tally_of(ranks, steps), cores)
+    return advice(summary, totals_of(ranks, steps), cores)
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from support.report.run_records import rank, record, tally_of
+from support.report.run_records import rank, record, totals_of
 from unisono.data.shards import ShardPlan
-from unisono.report.run.aggregate import Dominant, RunTotals, Slow, dealt_of
+from unisono.report.run.aggregate import Dominant, RunTotals, Slow, sample_shares
 
 
 def test_times_are_means_over_all_ranks_and_sums_over_epochs():
@@ -18,14 +18,14 @@ def test_times_are_means_over_all_ranks_and_sums_over_epochs():
 
 
 def test_the_first_sync_is_not_part_of_the_steady_one():
-    totals = tally_of([rank(0.5), rank(0.5)], steps=11)
+    totals = totals_of([rank(0.5), rank(0.5)], steps=11)
     assert totals.steady_sync_s(0.6) == pytest.approx(0.04)  # 0.5 waiting + 0.5 updating - 0.6, over 10 steps
-    assert tally_of([rank()], steps=1).steady_sync_s(0.6) == 0.6
+    assert totals_of([rank()], steps=1).steady_sync_s(0.6) == 0.6
 
 
 def test_a_rank_that_all_wait_for_is_named():
     ranks = [rank(1.3, 2), rank(1.3, 3), rank(1.3, 3), rank(0.1, 92, host="b")]
-    assert tally_of(ranks).waited_for() == Slow(3, "b", 0.92, pytest.approx(1.2))
+    assert totals_of(ranks).waited_for() == Slow(3, "b", 0.92, pytest.approx(1.2))
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_a_rank_that_all_wait_for_is_named():
     ],
 )
 def test_a_rank_is_not_blamed_without_reason(ranks, steps):
-    assert tally_of(ranks, steps).waited_for() is None
+    assert totals_of(ranks, steps).waited_for() is None
 
 
 def test_a_rank_that_dominates_is_named_with_its_share_of_the_samples():
@@ -73,5 +73,5 @@ def test_two_epochs_prove_nothing():
 def test_what_ranks_were_dealt_in_the_last_step():
     # 10 samples in batches of 4, shards of 2: the last batch fills one shard.
     plan = ShardPlan(samples=10, batch=4, shards=2, seed=0)
-    assert dealt_of(plan, 2) == [1.0, 0.0]
-    assert dealt_of(ShardPlan(samples=12, batch=6, shards=3, seed=0), 2) == pytest.approx([2 / 3, 1 / 3])
+    assert sample_shares(plan, 2) == [1.0, 0.0]
+    assert sample_shares(ShardPlan(samples=12, batch=6, shards=3, seed=0), 2) == pytest.approx([2 / 3, 1 / 3])

@@ -10,16 +10,16 @@ import unisono
 from support.report.made_run import PARAMETERS, make, record_of, summary_of
 from unisono.data.shards import ShardPlan
 from unisono.recipe import Recipe
-from unisono.report.run.aggregate import RunTotals, dealt_of
+from unisono.report.run.aggregate import RunTotals, sample_shares
 from unisono.report.run.findings import (
     contributions_of,
-    dealt_to,
     findings_of,
     hosts_of,
     last_size,
     plan_of,
+    sample_shares_of,
     sizes_of,
-    tally_of,
+    totals_of,
 )
 from unisono.report.run.verdict import findings
 from unisono.storage.rundir import RunDirectory
@@ -36,7 +36,7 @@ def test_the_findings_are_those_of_the_records_in_memory(tmp_path):
 
 def test_the_same_times_and_contributions_are_counted(tmp_path):
     run = unisono.load(make(tmp_path / "run", epochs=4, ranks=2))
-    totals = tally_of(run)
+    totals = totals_of(run)
     assert (totals.steps, totals.samples, totals.ranks) == (4, 4 * 64, 2)
     assert totals.train_s == pytest.approx(4 * 0.001)
     assert totals.mean_s("data_s") == pytest.approx(4 * 5e-5)
@@ -47,10 +47,10 @@ def test_the_same_times_and_contributions_are_counted(tmp_path):
 def test_of_a_resumed_run_only_what_the_summary_timed_is_counted(tmp_path):
     resumed = {"resumed_from": "snapshots/5", "epochs_timed": 3}
     run = unisono.load(make(tmp_path / "run", epochs=8, ranks=2, **resumed))
-    totals = tally_of(run)
+    totals = totals_of(run)
     assert (totals.epochs, totals.steps, totals.samples) == (3, 3, 3 * 64)
     assert " since it was resumed (3 of 8 epochs), " in findings_of(run)[0]
-    assert tally_of(unisono.load(make(tmp_path / "whole", epochs=8, ranks=2, epochs_timed=8))).epochs == 8
+    assert totals_of(unisono.load(make(tmp_path / "whole", epochs=8, ranks=2, epochs_timed=8))).epochs == 8
 
 
 @pytest.mark.parametrize(("before", "after"), [(4, 3), (2, 3), (3, 1)])
@@ -63,7 +63,7 @@ def test_a_run_that_was_resumed_on_other_ranks_keeps_its_verdict(before, after, 
         summary = summary_of(8, after) | {"resumed_from": "snapshots/5", "epochs_timed": 3, "takeovers": 0}
         directory.finish(summary)
     run = unisono.load(directory.path)
-    totals = RunTotals([1] * len(PARAMETERS), dealt_of(ShardPlan(64, 64, after, seed=0), after))
+    totals = RunTotals([1] * len(PARAMETERS), sample_shares(ShardPlan(64, 64, after, seed=0), after))
     for epoch in range(6, 9):
         totals.add(record_of(epoch, 8, after))
     assert findings_of(run) == findings(summary, totals, cores=after)
@@ -93,11 +93,11 @@ def test_replicas_were_dealt_the_steps_up_to_their_last_meeting(tmp_path):
     recipe = (path / "recipe.toml").read_text().replace('name = "sync"', 'name = "local"')
     (path / "recipe.toml").write_text(recipe.replace('sync_every = ""', "sync_every = 3"))
     run = unisono.load(path)
-    assert dealt_to(run, 2) == [0.5, 0.5]
+    assert sample_shares_of(run, 2) == [0.5, 0.5]
     # Three ragged samples at the end: the last meeting is that of steps of 8, 8 and 3 samples.
     ragged = (path / "ranks.csv").read_text().replace(",32,", ",33,", 1).replace(",32,", ",34,", 1)
     (path / "ranks.csv").write_text(ragged)
-    assert dealt_to(unisono.load(path), 2) == [(4 + 4 + 3) / 19, (4 + 4) / 19]
+    assert sample_shares_of(unisono.load(path), 2) == [(4 + 4 + 3) / 19, (4 + 4) / 19]
 
 
 @pytest.mark.parametrize(

@@ -27,8 +27,8 @@ def told(
     for one in records:
         found.add(one)
     summary = found.facts() | {"test_accuracy": accuracy, "machine": {"cores": cores}}
-    again = Staleness.of(summary).told(summary)
-    assert again == found.told(summary)
+    again = Staleness.of(summary).lines(summary)
+    assert again == found.lines(summary)
     return summary, "\n".join(again)
 
 

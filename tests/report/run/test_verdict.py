@@ -2,13 +2,13 @@ from dataclasses import replace
 
 import pytest
 
-from support.report.run_records import SUMMARY, rank, record, tally_of
+from support.report.run_records import SUMMARY, rank, record, totals_of
 from unisono.report.run.aggregate import RunTotals
 from unisono.report.run.verdict import findings, readable_s, verdict
 
 
 def told(change: dict | None = None, totals: RunTotals | None = None) -> str:
-    return verdict(SUMMARY | (change or {}), totals or tally_of([rank(), rank()]), "runs/x", cores=2)
+    return verdict(SUMMARY | (change or {}), totals or totals_of([rank(), rank()]), "runs/x", cores=2)
 
 
 def test_the_outcome():
@@ -38,18 +38,18 @@ def test_without_test_data_validation_counts():
 
 
 def test_others_in_the_way_are_said_to_ranks_that_noticed_them():
-    others = "Other programs kept 1.2 of the 2 cores busy meanwhile: "
+    others = "Other programs kept 1.2 of the 2 cores busy meanwhile, so "
     lines = told({"others_cores": 1.2}).splitlines()
     assert lines[-3].startswith(others)  # before what to try
-    assert others in told({"others_cores": 1.2, "ranks": 1}, tally_of([rank()]))
+    assert others in told({"others_cores": 1.2, "ranks": 1}, totals_of([rank()]))
     for quiet in ({"others_cores": 0.4}, {"others_cores": None}, {}):
         assert "Other programs" not in told(quiet)
-    beside = told({"others_cores": 0.9, "ranks": 1}, tally_of([rank()]))
+    beside = told({"others_cores": 0.9, "ranks": 1}, totals_of([rank()]))
     assert "Other programs" not in beside  # a core for it, and one for them
 
 
 def test_times_are_those_of_all_ranks():
-    totals = tally_of([rank(0.0, compute_s=4.0, data_s=0.5), rank(2.0, compute_s=2.0, data_s=0.5)])
+    totals = totals_of([rank(0.0, compute_s=4.0, data_s=0.5), rank(2.0, compute_s=2.0, data_s=0.5)])
     assert (
         "The time of all 2 ranks: compute 60 %, sync 30 % (waiting 20 %, updating 10 %), data 10 %; the first sync "
         "took 1.0 ms, the others 15.1 ms each."
@@ -98,7 +98,7 @@ def test_what_stood_out_is_said():
 )
 def test_idle_ranks_are_said_and_nobody_is_blamed_for_them(ranks, line):
     busy = [rank(0.0, 100), *[rank(1.0) for _ in range(ranks - 1)]]
-    text = told({"ranks": ranks}, tally_of(busy))
+    text = told({"ranks": ranks}, totals_of(busy))
     assert line in text
     assert "waited for" not in text
 
@@ -106,7 +106,7 @@ def test_idle_ranks_are_said_and_nobody_is_blamed_for_them(ranks, line):
 def test_a_small_price_is_not_worth_a_word():
     assert "shards cost" not in told({"shard_price": 1.1})
     assert "shards cost" not in told({"shard_price": 2.0, "shards": 2})
-    assert "1 rank only" in told({"shard_price": 2.0, "ranks": 1}, tally_of([rank()]))
+    assert "1 rank only" in told({"shard_price": 2.0, "ranks": 1}, totals_of([rank()]))
     assert told({"shard_price": 2.0, "allreduce": "ring"}).count("would be faster.") == 1
 
 
@@ -119,11 +119,11 @@ def test_seconds_are_readable(seconds, text):
 
 
 def test_what_synchronised_batch_norm_took_is_said():
-    totals = tally_of([rank(compute_s=2.0, exchange_s=0.25), rank(compute_s=2.0, exchange_s=0.75)])
+    totals = totals_of([rank(compute_s=2.0, exchange_s=0.25), rank(compute_s=2.0, exchange_s=0.75)])
     assert "Synchronised batch norm took 25 % of the computing time (500 ms): its layers" in told(totals=totals)
     assert "batch norm" not in told()
 
 
 def test_findings_are_the_verdict_without_its_last_line():
-    totals = tally_of([rank(), rank()])
+    totals = totals_of([rank(), rank()])
     assert findings(SUMMARY, totals, 2) == verdict(SUMMARY, totals, "runs/x", 2).splitlines()[:-1]

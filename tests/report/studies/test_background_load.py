@@ -6,8 +6,8 @@ from support.report.profile_records import record as profiled
 from support.report.study_records import record_of
 from unisono.measure.scale import cells_of_grid
 from unisono.recipe import Recipe
-from unisono.report.studies import compare, scaling_limits, predict, profile, scale, tune
-from unisono.report.studies.background_load import columns, line, others_of
+from unisono.report.studies import compare, predict, profile, scale, scaling_limits, tune
+from unisono.report.studies.background_load import background_load_of, load_columns, load_line
 from unisono.study.cells import cells_of, over
 
 TITLE = "others' cores"
@@ -19,25 +19,25 @@ def met(*cores: float | None) -> list[dict]:
 
 
 def rows(*cells: list[dict]) -> list[dict]:
-    return [{"name": f"cell {at}"} | others_of(runs) for at, runs in enumerate(cells)]
+    return [{"name": f"cell {at}"} | background_load_of(runs) for at, runs in enumerate(cells)]
 
 
 def told(*cells: list[dict]) -> str:
-    return line(rows(*cells), lambda row: row["name"])
+    return load_line(rows(*cells), lambda row: row["name"])
 
 
 def test_a_row_has_the_median_and_the_most_of_its_runs():
-    assert others_of(met(0.5, 0.0, 1.5)) == {"others_cores": 0.5, "others_cores_high": 1.5, "machine_cores": 2}
+    assert background_load_of(met(0.5, 0.0, 1.5)) == {"others_cores": 0.5, "others_cores_high": 1.5, "machine_cores": 2}
     unknown = {"others_cores": None, "others_cores_high": None, "machine_cores": None}
-    assert others_of([{"others_cores": None, "summary": {}}]) == unknown
-    assert others_of([{"others_cores": None}, {}]) == unknown  # of before it was kept
+    assert background_load_of([{"others_cores": None, "summary": {}}]) == unknown
+    assert background_load_of([{"others_cores": None}, {}]) == unknown  # of before it was kept
 
 
 def test_what_is_not_felt_is_not_shown():
     quiet = rows(met(0.1, 0.02), met(None), [{}])
-    assert columns(quiet) == []
-    assert line(quiet, str) == ""
-    (column,) = columns(rows(met(0.0, 0.12), met(0.1), met(None)))
+    assert load_columns(quiet) == []
+    assert load_line(quiet, str) == ""
+    (column,) = load_columns(rows(met(0.0, 0.12), met(0.1), met(None)))
     assert [column.text(row) for row in rows(met(0.0, 0.12), met(0.1), met(None))] == ["0.1", "", ""]
 
 
@@ -50,7 +50,7 @@ def test_a_sentence_names_the_row_that_met_most():
 
 def test_much_of_the_machine_is_a_reason_to_repeat_it():
     assert told(met(1.6, 1.6), met(1.6)) == (
-        "Other programs kept 1.6 of the 2 cores busy meanwhile: these times are theirs as well. Repeat it when the "
+        "Other programs kept 1.6 of the 2 cores busy meanwhile, so these timings are unreliable. Repeat it when the "
         "machine is quiet."
     )
     assert "Repeat it" not in told(met(0.5), met(0.5), met(2.0))
@@ -102,7 +102,7 @@ def test_tune_shows_it():
 
 def test_predict_shows_it_beside_what_it_was_calibrated_by():
     point = {"name": "1 rank", "predicted_s": 1.0, "measured_s": 1.0, "error": 0.0, "held_out": True}
-    points = [point | others_of(met(0.4)), point | others_of(met(0.0))]
+    points = [point | background_load_of(met(0.4)), point | background_load_of(met(0.0))]
     assert TITLE in predict.checks(points).markdown(points)
     assert any(
         "used up to 0.4 cores meanwhile; the most during 1 rank." in text for text in predict.words_of([], points)

@@ -3,8 +3,8 @@ import pytest
 from support.report.study_records import failed, record_of
 from unisono.measure.options import StudyOptions
 from unisono.recipe import Recipe
-from unisono.report.studies.compare import rows_of, table, words_of
 from unisono.report.studies.cell_rows import by_epoch
+from unisono.report.studies.compare import rows_of, table, words_of
 from unisono.study.cells import cells_of, over
 from unisono.study.run_order import run_order
 

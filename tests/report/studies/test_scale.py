@@ -7,9 +7,9 @@ import pytest
 from support.report.study_records import failed, record_of
 from unisono.measure.scale import cells_of_grid
 from unisono.recipe import Recipe
-from unisono.report.studies.scaling_limits import laws_of, words_of
 from unisono.report.studies.scale import rows_of, table
 from unisono.report.studies.scale_plot import plot
+from unisono.report.studies.scaling_limits import laws_of, words_of
 
 
 def made(rates: dict[int, list[float]], *, cores: int = 8, weak: bool = False, **changed):

@@ -30,7 +30,7 @@ def record(ranks: list[dict], shares: list[list[float]] | None = None, steps: in
     )
 
 
-def tally_of(ranks: list[dict], steps: int = 100) -> RunTotals:
+def totals_of(ranks: list[dict], steps: int = 100) -> RunTotals:
     """After one epoch."""
     totals = RunTotals([1], [1 / len(ranks)] * len(ranks))
     totals.add(record(ranks, steps=steps))

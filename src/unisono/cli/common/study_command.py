@@ -54,7 +54,7 @@ class StudyPlan:
     kind: str
     cells: Sequence[Cell]
     options: StudyOptions
-    elsewhere: SlurmRunner | None = None
+    job_runner: SlurmRunner | None = None
     """Who runs the cells; processes of this machine if nobody does."""
 
     @cached_property
@@ -62,10 +62,12 @@ class StudyPlan:
         """What tells it from others: the cells, by what they run, and what that was; as which jobs."""
         cells = {"cells": {cell.name: cell.digest for cell in self.cells}}
         studied = cells | inputs_of([cell.recipe for cell in self.cells])
-        if self.elsewhere is None:
+        if self.job_runner is None:
             return studied
         # As it would be read back: tuples are lists there.
-        return studied | {"slurm": {name: _plain(value) for name, value in asdict(self.elsewhere.job).items() if value}}
+        return studied | {
+            "slurm": {name: _plain(value) for name, value in asdict(self.job_runner.job).items() if value}
+        }
 
     @property
     def path(self) -> Path:
@@ -94,16 +96,16 @@ def run_study(plan: StudyPlan, show: Callable[[Sequence[Record], Path], None]) -
     check_temporary_directory()
     for recipe in (cell.recipe for cell in plan.cells):
         check_data_dir(recipe.data.name, recipe.data.directory)
-        if plan.elsewhere is None:
+        if plan.job_runner is None:
             check_machine(recipe)
-    terms = RunOptions(plan.options.timeout_s, plan.options.retry, elsewhere=plan.elsewhere)
+    terms = RunOptions(plan.options.timeout_s, plan.options.retry, job_runner=plan.job_runner)
     if plan.options.dry_run:
         _refuse_idle_ranks(plan)
         show_plan(plan)
         return
     with Records.open(plan.path, plan.kind, plan.studied) as records, as_ctrl_c():
         with writing(plan.path):
-            write_about(plan.path, [cell.recipe for cell in plan.cells], here=plan.elsewhere is None)
+            write_about(plan.path, [cell.recipe for cell in plan.cells], here=plan.job_runner is None)
         try:
             _carry_out(plan, records, terms)
         except KeyboardInterrupt:
@@ -112,7 +114,7 @@ def run_study(plan: StudyPlan, show: Callable[[Sequence[Record], Path], None]) -
                 with suppress(UnisonoError), writing(plan.path):  # what is there may be too little to say anything
                     show(records.all, plan.path)
             hint = "the same command goes on"
-            if plan.elsewhere is not None:
+            if plan.job_runner is not None:
                 hint += "; so does a job that was submitted: unisono jobs, unisono cancel"
             raise Interrupted(str(plan.path), hint=hint, early=early) from None
         with writing(plan.path):
@@ -132,7 +134,7 @@ def _carry_out(plan: StudyPlan, records: Records, terms: RunOptions) -> None:
     status.print(
         f"unisono {plan.kind}: {plural(len(plan.cells), 'cell')}, {plural(len(every), 'run')}"
         + (f", {known} of them are there already" if known else "")
-        + f"; in {plan.path}, {'a SLURM job each' if plan.elsewhere else plural(usable_cores(), 'core')}",
+        + f"; in {plan.path}, {'a SLURM job each' if plan.job_runner else plural(usable_cores(), 'core')}",
         highlight=False,
         soft_wrap=True,
     )
@@ -181,7 +183,7 @@ def show_plan(plan: StudyPlan) -> None:
         if not left:
             print("All of them are there already: nothing is left to run.")
             return
-        if plan.elsewhere is not None:
+        if plan.job_runner is not None:
             print("How long they take, and wait, only the cluster knows.")
             return
         first = plan.cells[0]

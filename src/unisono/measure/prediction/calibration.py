@@ -13,7 +13,7 @@ from unisono.measure.prediction.cost import Cluster, Costs, local, node_step_s
 from unisono.measure.prediction.fit import Point, fitted
 from unisono.measure.prediction.network import Network
 from unisono.measure.prediction.points import HELD_OUT, LOCAL_EVERY, point_of
-from unisono.report.studies.background_load import others_of
+from unisono.report.studies.background_load import background_load_of
 from unisono.resources import usable_cores
 from unisono.study.cells import Cell
 from unisono.study.study import Record, counted, failure
@@ -31,7 +31,7 @@ def calibrate(
         runs = counted(records, cell)
         if runs:
             points.append((cell, point_of(cell, [path / record["run"] for record in runs.values()], nbytes)))
-            others.append(others_of(runs.values()))
+            others.append(background_load_of(runs.values()))
         elif HELD_OUT not in cell.labels:
             raise UserError(
                 f"the model cannot be calibrated without {cell.name}: {failure(records, cell) or 'not run yet'}",

@@ -1,6 +1,6 @@
 """A study's words and table on a page: what was found, and below the table why rows of it failed.
 
-    above, below = words_apart(words_of(rows), rows); [*above, table_of(table(rows), rows), *below]
+    above, below = split_reasons(words_of(rows), rows); [*above, table_of(table(rows), rows), *below]
 
 The one idea: a reason is a sentence. In the last column of a wide table it is cut off where the page is narrow, and
 needs a scroll that nobody expects; as a paragraph it wraps. In the table such a row is marked beside its name.
@@ -15,7 +15,7 @@ from unisono.study.tables import NOT_YET, REASON, Row
 from unisono.study.tables import Table as StudyTable
 
 
-def words_apart(words: Sequence[str], rows: Sequence[Row]) -> tuple[list[Block], list[Block]]:
+def split_reasons(words: Sequence[str], rows: Sequence[Row]) -> tuple[list[Block], list[Block]]:
     """What was found, and why rows have no numbers."""
     ends = tuple(f": {row[REASON]}" for row in rows if row.get(REASON))
     found: list[Block] = [Text(line) for line in words if not line.endswith(ends)]

@@ -1,7 +1,7 @@
 """RunTotals: the records of a run added up, and what stands out in them. Plain numbers; `verdict.py` puts them into
 words.
 
-    totals = RunTotals([640, 10], dealt_of(plan, ranks=2)); totals.add(record); totals.mean_s("compute_s");
+    totals = RunTotals([640, 10], sample_shares(plan, ranks=2)); totals.add(record); totals.mean_s("compute_s");
     totals.waited_for()
 
 The one idea: say nothing that may be chance. A rank is named as slow, or its data as unlike the others', only if that
@@ -58,7 +58,7 @@ class RunTotals:
         self._weights = np.array(sizes, np.float64) / max(1, sum(sizes))
         self._dealt = list(dealt)
         self._times = {name: np.zeros(len(self._dealt)) for name in TIMES}
-        self._last, self.meetings = np.zeros(len(self._dealt)), 0
+        self._last, self.syncs = np.zeros(len(self._dealt)), 0
         """How often ranks met: `local` does not in every step."""
         self.exchange_s = 0.0
         """The part of compute_s that the layers of synchronised batch norm took, the mean over the ranks."""
@@ -79,7 +79,7 @@ class RunTotals:
         for name, total in self._times.items():
             total += [entry[name] for entry in record.ranks]
         self.exchange_s += sum(entry.get("exchange_s", 0.0) for entry in record.ranks) / self.ranks
-        self.meetings += record.meetings
+        self.syncs += record.meetings
         self._last += [entry["last_steps"] for entry in record.ranks]
         shares = np.asarray(record.shares, np.float64)  # (rank, parameter, 3)
         self._contributions.append(shares[:, :, 0] @ self._weights)
@@ -104,17 +104,17 @@ class RunTotals:
     def steady_sync_s(self, first_sync_s: float) -> float:
         """A meeting's waiting and updating, without the first one's, which also sets things up; 0: too little was
         waited beside it to tell."""
-        if self.meetings < 2:
+        if self.syncs < 2:
             return first_sync_s
-        return max(0.0, self.mean_s("wait_s") + self.mean_s("update_s") - first_sync_s) / (self.meetings - 1)
+        return max(0.0, self.mean_s("wait_s") + self.mean_s("update_s") - first_sync_s) / (self.syncs - 1)
 
     def waited_for(self) -> Slow | None:
         """The rank that was last in most steps, if that is neither chance nor without consequence."""
-        if self.ranks == 1 or not self.meetings:
+        if self.ranks == 1 or not self.syncs:
             return None
         rank, turn = int(self._last.argmax()), 1.0 / self.ranks
-        share = float(self._last[rank]) / self.meetings
-        chance = sqrt(turn * (1 - turn) / self.meetings)
+        share = float(self._last[rank]) / self.syncs
+        chance = sqrt(turn * (1 - turn) / self.syncs)
         waits = self._times["wait_s"]
         others_s = float((waits.sum() - waits[rank]) / (self.ranks - 1) - waits[rank])
         felt = others_s > 0.1 * sum(self.mean_s(name) for name in TIMES)
@@ -140,7 +140,7 @@ class RunTotals:
         ]
 
 
-def dealt_of(plan: ShardPlan, ranks: int, masters: int = 0, steps: range | None = None) -> list[float]:
+def sample_shares(plan: ShardPlan, ranks: int, masters: int = 0, steps: range | None = None) -> list[float]:
     """Each rank's share of the samples in the last step of an epoch, whose contributions are looked at.
 
     masters: of an asynchronous run, who have none; its workers are dealt the same. steps: with replicas, those up to

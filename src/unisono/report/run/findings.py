@@ -19,7 +19,7 @@ from unisono.data.shards import ShardPlan
 from unisono.errors import UserError
 from unisono.files import open_file
 from unisono.messages.reports import EpochRecord
-from unisono.report.run.aggregate import TIMES, RunTotals, dealt_of
+from unisono.report.run.aggregate import TIMES, RunTotals, sample_shares
 from unisono.report.run.files import is_number
 from unisono.report.run.load import CONTRIBUTION, MOST_RANKS, Run
 from unisono.report.run.staleness import Staleness
@@ -40,7 +40,7 @@ MOST_SHARDS = 1 << 16
 
 def findings_of(run: Run) -> list[str]:
     """The sentences of the verdict; none if the run did not finish, or lacks what they are made of."""
-    summary, totals = run.summary, tally_of(run)
+    summary, totals = run.summary, totals_of(run)
     if summary.get("status") != "finished" or totals is None:
         return []
     if not all(is_number(summary.get(name)) for name in NEEDED):
@@ -51,8 +51,8 @@ def findings_of(run: Run) -> list[str]:
     machine = summary.get("machine")
     cores = machine.get("cores") if isinstance(machine, dict) else None
     try:
-        told = Staleness.of(summary).told(summary) if masters_of(run) else None
-        return findings(words, totals, cores if is_number(cores) and cores else summary["ranks"], told)
+        lines = Staleness.of(summary).lines(summary) if masters_of(run) else None
+        return findings(words, totals, cores if is_number(cores) and cores else summary["ranks"], lines)
     except (TypeError, ValueError, LookupError, ArithmeticError):
         return []  # somebody wrote other things into the summary than unisono does
 
@@ -63,7 +63,7 @@ def _tells_staleness(summary: dict[str, Any]) -> bool:
     return plausible and isinstance(summary.get("staleness_counts"), list)
 
 
-def tally_of(run: Run) -> RunTotals | None:
+def totals_of(run: Run) -> RunTotals | None:
     """The timed epochs of which the ranks' records are whole; None if there are none."""
     plan, size = plan_of(run), last_size(run)
     names = ("samples", "last_steps", *TIMES)
@@ -72,7 +72,7 @@ def tally_of(run: Run) -> RunTotals | None:
     whole = np.isfinite(numbers).all(axis=(1, 2)) & (run.numbers("epoch") > untimed_of(run))
     if plan is None or not whole.any():
         return None
-    totals = RunTotals([sizes_of(run)[name] for name in shares], dealt_to(run, size))
+    totals = RunTotals([sizes_of(run)[name] for name in shares], sample_shares_of(run, size))
     stacked = np.nan_to_num(np.stack([*shares.values()], axis=-1)) if shares else np.zeros((len(whole), size, 0))
     columns = {name: values.tolist() for name, values in run.metrics.items()}
     hosts, epoch_s = hosts_of(run)[:size], np.nan_to_num(run.numbers("epoch_s")).tolist()
@@ -119,14 +119,14 @@ def plan_of(run: Run) -> ShardPlan | None:
         return None
 
 
-def dealt_to(run: Run, ranks: int) -> list[float]:
+def sample_shares_of(run: Run, ranks: int) -> list[float]:
     """Each rank's share of the samples whose contributions were looked at; even if it is not known."""
     plan, steps = plan_of(run), None
     if plan is None:
         return [1 / ranks] * ranks
     if _has_replicas(run) and plan.steps_per_epoch * plan.shards <= MOST_SHARDS:
         steps = SyncSchedule(plan, _whole(run, "sync_every") or DEFAULT_EVERY).span(1, plan.steps_per_epoch - 1)
-    return dealt_of(plan, ranks, min(masters_of(run), ranks - 1), steps)
+    return sample_shares(plan, ranks, min(masters_of(run), ranks - 1), steps)
 
 
 def meetings_of(run: Run, plan: ShardPlan, epoch: int) -> int:

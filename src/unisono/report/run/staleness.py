@@ -144,7 +144,7 @@ class Staleness:
             )
         return notes
 
-    def told(self, summary: dict[str, Any]) -> list[str]:
+    def lines(self, summary: dict[str, Any]) -> list[str]:
         """For the verdict."""
         return [*self.notes(summary), self.advice(summary)]
 

@@ -33,18 +33,20 @@ def verdict(
     cores: int,
     *,
     complete: bool = True,
-    told: Sequence[str] | None = None,
+    strategy_lines: Sequence[str] | None = None,
 ) -> str:
     """The outcome, where the time went, and where everything is, if it could be written."""
     held = "everything" if complete else "what could be written"
     where = f"weights {summary['weights_sha256'][:16]}...; {held} is in {path}"
-    return "\n".join([*findings(summary, totals, cores, told), where])
+    return "\n".join([*findings(summary, totals, cores, strategy_lines), where])
 
 
-def findings(summary: dict[str, Any], totals: RunTotals, cores: int, told: Sequence[str] | None = None) -> list[str]:
+def findings(
+    summary: dict[str, Any], totals: RunTotals, cores: int, strategy_lines: Sequence[str] | None = None
+) -> list[str]:
     """Sentences: the outcome, where the time went, what stood out; the last one says what to try.
 
-    told: what a strategy that is not synchronous has to say instead of what is said of steps.
+    strategy_lines: sentences of an asynchronous run, which replace those about steps.
     """
     lines = []
     if summary["stopped_early"]:
@@ -53,10 +55,10 @@ def findings(summary: dict[str, Any], totals: RunTotals, cores: int, told: Seque
         *lines,
         f"{_score(summary, totals)}; {readable_s(summary['train_s'])} of training{since_resumed(summary)}, "
         f"{readable_s(summary['wall_s'])} in all, {summary['samples_per_s']:,.0f} samples/s.",
-        _times(summary, totals) + (_syncs(summary, totals) if told is None else "."),
+        _times(summary, totals) + (_syncs(summary, totals) if strategy_lines is None else "."),
         *energy_lines(summary),
-        *([told_of_others] if (told_of_others := disturbed(summary, totals, cores)) else []),
-        *((*_notes(summary, totals), advice(summary, totals, cores)) if told is None else told),
+        *([background] if (background := disturbed(summary, totals, cores)) else []),
+        *((*_notes(summary, totals), advice(summary, totals, cores)) if strategy_lines is None else strategy_lines),
     ]
 
 
@@ -113,7 +115,7 @@ def _times(summary: dict[str, Any], totals: RunTotals) -> str:
 
 def _syncs(summary: dict[str, Any], totals: RunTotals) -> str:
     first, steady = summary["first_sync_s"], totals.steady_sync_s(summary["first_sync_s"])
-    others = f", the others {readable_s(steady)} each" if steady > 0 and totals.meetings > 1 else ""
+    others = f", the others {readable_s(steady)} each" if steady > 0 and totals.syncs > 1 else ""
     return f"; the first sync took {readable_s(first)}{others}."
 
 

@@ -1,12 +1,12 @@
-"""What other programs did while a study ran: numbers of a row, a column and a sentence, where it was felt.
+"""The load that other programs put on the machine while a study ran: numbers of a row, a column and a sentence.
 
-    row |= others_of(records); shown = columns(rows); line(rows, lambda row: row["grid"])
+    row |= background_load_of(records); shown = load_columns(rows); load_line(rows, lambda row: row["grid"])
 
-The one idea: a time is that of a machine of one's own only if nobody else used it. So every run's record has
-`others_cores` (`energy/background_load.py`), rows have the median and the most of their runs, and what is above a tenth of a
+The one idea: a time is reliable only if no other program used the machine meanwhile. Every run's record has
+`others_cores` (`energy/background_load.py`); a row has the median and the maximum of its runs; more than a tenth of a
 core is shown. Reads records and rows only.
 
-Limits: memory and disks that others use are not seen.
+Limits: other programs' use of memory and disks is not seen.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,7 +23,7 @@ NUMBERS = ("others_cores", "others_cores_high", "machine_cores")
 """What rows have of it: the median over runs, the most of one; of how many cores."""
 
 
-def others_of(records: Iterable[Mapping[str, Any]]) -> dict[str, float | None]:
+def background_load_of(records: Iterable[Mapping[str, Any]]) -> dict[str, float | None]:
     """Of one row's runs; None where it is not known (under a quota, on other machines, from before it was kept)."""
     records = list(records)
     used = [record["others_cores"] for record in records if record.get("others_cores") is not None]
@@ -40,13 +40,13 @@ def _felt(cores: float) -> str:
     return f"{cores:.1f}" if cores > FELT else ""
 
 
-def columns(rows: Sequence[Row]) -> list[Column]:
+def load_columns(rows: Sequence[Row]) -> list[Column]:
     """The most that others used during a run of each row; none if no run met others."""
     met = any((row.get("others_cores_high") or 0.0) > FELT for row in rows)
     return [Column("others_cores_high", "others' cores", _felt, minor=True)] if met else []
 
 
-def line(rows: Sequence[Row], named: Callable[[Row], str]) -> str:
+def load_line(rows: Sequence[Row], named: Callable[[Row], str]) -> str:
     """A sentence, if others were met; else nothing."""
     known = [row for row in rows if row.get("others_cores") is not None]
     if not known:
@@ -61,7 +61,7 @@ def line(rows: Sequence[Row], named: Callable[[Row], str]) -> str:
     return f"Other programs used up to {worst['others_cores_high']:.1f} cores meanwhile{most}."
 
 
-def plain(row: Row) -> bool:
+def has_plain_load(row: Row) -> bool:
     """Whether what a row of a file has of it is nothing, or numbers that belong together."""
     both = [row.get(name) is None for name in NUMBERS[:2]]
     return both[0] == both[1] and all(row.get(name) is None or is_number(row[name]) for name in NUMBERS)

@@ -10,10 +10,9 @@ from math import ceil
 from statistics import median
 from typing import Any
 
-from unisono.report.studies.background_load import others_of
-from unisono.report.studies.background_load import plain as others_plain
 from unisono.report.run.files import is_number
 from unisono.report.run.verdict import readable_loss, readable_s
+from unisono.report.studies.background_load import background_load_of, has_plain_load
 from unisono.study.statistics import Spread, paired, spread_of
 from unisono.study.tables import Column, Row
 
@@ -44,7 +43,7 @@ def measured(found: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
     row["energy_source"] = "+".join(sorted({str(summary.get("energy_source", "none")) for summary in summaries}))
     busy = [record["node_cores"] for record in found.values() if record.get("node_cores") is not None]
     row["node_cores"] = median(busy) if busy else None
-    row |= others_of(found.values())
+    row |= background_load_of(found.values())
     curves = [record["accuracies"] for record in found.values() if record.get("accuracies")]
     row["accuracies"] = [median(values) for values in zip(*curves, strict=False)] or None  # some may stop early
     return row
@@ -67,7 +66,7 @@ def short_line(rows: Sequence[Row], name: str) -> str:
 def plain_numbers(row: Row, *names: str) -> bool:
     """Whether what a row of a file has under these names, and where tables look, is nothing or a number."""
     named = (*names, *TIMES, *OTHERS, "sync_share", "failed")
-    return others_plain(row) and all(row.get(name) is None or is_number(row[name]) for name in named)
+    return has_plain_load(row) and all(row.get(name) is None or is_number(row[name]) for name in named)
 
 
 def with_range(name: str, spread: Spread) -> dict[str, float]:
@@ -84,7 +83,7 @@ def compare_rates(row: dict[str, Any], base: Row, name: str) -> None:
     row["same_bits"] = bool(row["weights_sha256"]) and row["weights_sha256"] == base["weights_sha256"]
 
 
-def losses_line(row: Row, name: str) -> str:
+def failed_runs_line(row: Row, name: str) -> str:
     """Of runs that failed beside others that did not, in a sentence; else nothing."""
     if row.get("reason") or not row.get("failed"):
         return ""

@@ -9,9 +9,22 @@ rounds. What changes nothing is as much a finding: equal weights mean that an op
 from collections.abc import Sequence
 from typing import Any
 
-from unisono.report.studies.cell_rows import BITS, EPOCHS, LOST, REASON, SPEEDS, compare_rates, energy_of, losses_line, measured, percent, scores_of, short_line, useful
-from unisono.report.studies.background_load import columns as others_columns
-from unisono.report.studies.background_load import line as others_line
+from unisono.report.studies.background_load import load_columns, load_line
+from unisono.report.studies.cell_rows import (
+    BITS,
+    EPOCHS,
+    LOST,
+    REASON,
+    SPEEDS,
+    compare_rates,
+    energy_of,
+    failed_runs_line,
+    measured,
+    percent,
+    scores_of,
+    short_line,
+    useful,
+)
 from unisono.study.cells import Cell
 from unisono.study.study import Record, counted, failure, losses
 from unisono.study.tables import NOT_YET, Column, Row, Table
@@ -54,7 +67,7 @@ def table(rows: Sequence[Row], options: Sequence[str]) -> Table:
         energy_of(rows),
         BITS,
         *([LOST] if any(row.get("failed") for row in rows) else []),
-        *others_columns(rows),
+        *load_columns(rows),
         REASON,
     ]
     return Table(TITLE, [Column(option, option, left=True) for option in options] + useful(found, rows))
@@ -68,7 +81,7 @@ def words_of(rows: Sequence[Row]) -> list[str]:
     lines = [*_speed_lines(rows, base), *_bits_lines(rows)]
     if base is not rows[0]:
         lines.insert(0, f"Ratios are to {base['cell']}: the first combination, {rows[0]['cell']}, was not measured.")
-    lines += [short_line(rows, "cell"), others_line(rows, lambda row: str(row["cell"]))]
+    lines += [short_line(rows, "cell"), load_line(rows, lambda row: str(row["cell"]))]
     return [line for line in lines if line] + _failures(rows)
 
 
@@ -79,7 +92,7 @@ def _failures(rows: Sequence[Row]) -> list[str]:
         if row.get("reason"):
             groups.setdefault(row["reason"], []).append(row["cell"])
     lines = [f"{'; '.join(cells)}: {reason}" for reason, cells in groups.items()]
-    return [line for row in rows if (line := losses_line(row, row["cell"]))] + lines
+    return [line for row in rows if (line := failed_runs_line(row, row["cell"]))] + lines
 
 
 def _speed_lines(rows: Sequence[Row], base: Row) -> list[str]:

@@ -8,10 +8,9 @@ Reads rows and points only; see `measure/prediction/` for what is in them.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from unisono.report.studies.cell_rows import percent
-from unisono.report.studies.background_load import columns as others_columns
-from unisono.report.studies.background_load import line as others_line
 from unisono.report.run.verdict import plural, readable_s
+from unisono.report.studies.background_load import load_columns, load_line
+from unisono.report.studies.cell_rows import percent
 from unisono.study.tables import Column, Row, Table
 
 AIM = 0.2
@@ -57,7 +56,7 @@ def checks(points: Sequence[Mapping[str, Any]]) -> Table:
             Column("predicted_s", "predicted", readable_s),
             Column("measured_s", "measured", readable_s),
             Column("error", "error", lambda error: f"{100 * error:+.0f} %"),
-            *others_columns(points),
+            *load_columns(points),
             Column("held_out", "", lambda held: "held out" if held else "fitted", left=True),
         ],
     )
@@ -79,7 +78,7 @@ def words_of(rows: Sequence[Row], points: Sequence[Mapping[str, Any]]) -> list[s
         )
     else:
         lines.append("Nothing was measured here: the numbers are as good as the rate that was given.")
-    if told := others_line(points, lambda point: str(point["name"])):
+    if told := load_line(points, lambda point: str(point["name"])):
         lines.append(told)
     lines.append("async: throughput alone, with the recipe's masters; what stale gradients cost is not in it.")
     return lines

@@ -15,11 +15,9 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from unisono.files import write_file
-from unisono.report.studies.background_load import columns as others_columns
-from unisono.report.studies.background_load import line as others_line
-from unisono.report.studies.background_load import others_of
-from unisono.report.studies.trace import write_trace
 from unisono.report.run.verdict import plural, readable_s
+from unisono.report.studies.background_load import background_load_of, load_columns, load_line
+from unisono.report.studies.trace import write_trace
 from unisono.resources import readable_bytes
 
 Record = dict[str, Any]
@@ -159,7 +157,7 @@ def activation_cells(records: Sequence[Record], shown: Shown) -> tuple[list[str]
     """The head and the rows of that table, as texts."""
     head = ["", "forward", "backward", "median", "times relu", *(["memory"] if shown.memory else []), "calls"]
     rows, lines = activation_rows(records), []
-    met = others_columns(rows)
+    met = load_columns(rows)
     head += [column.title for column in met]
     relu_s = next((row["median_s"] for row in rows if row["name"] == "relu"), None)
     for row in rows:
@@ -199,7 +197,7 @@ def _usual_s(row: Row) -> float:
 
 def others(record: Mapping[str, Any]) -> Row:
     """What other programs used meanwhile."""
-    return others_of([{"others_cores": record.get("others_cores"), "summary": record}])
+    return background_load_of([{"others_cores": record.get("others_cores"), "summary": record}])
 
 
 def sentences(record: Record) -> list[str]:
@@ -220,7 +218,7 @@ def sentences(record: Record) -> list[str]:
             f"Other programs were in the way: a step took {readable_s(mean_s)} on average, and mostly "
             f"{readable_s(usual_s)}. Sums below hold what interrupted them; repeat it when the machine is quiet."
         )
-    elif told := others_line([others(record)], str):
+    elif told := load_line([others(record)], str):
         lines.append(told)
     return lines
 

@@ -10,8 +10,20 @@ ratio of ranks.
 from collections.abc import Sequence
 from typing import Any
 
-from unisono.report.studies.cell_rows import BITS, LOST, REASON, SPEEDS, UTILISATION, compare_rates, energy_of, measured, percent, scores_of, useful
-from unisono.report.studies.background_load import columns as others_columns
+from unisono.report.studies.background_load import load_columns
+from unisono.report.studies.cell_rows import (
+    BITS,
+    LOST,
+    REASON,
+    SPEEDS,
+    UTILISATION,
+    compare_rates,
+    energy_of,
+    measured,
+    percent,
+    scores_of,
+    useful,
+)
 from unisono.study.cells import Cell
 from unisono.study.study import Record, counted, failure, losses
 from unisono.study.tables import NOT_YET, Column, Row, Table
@@ -77,7 +89,7 @@ def table(rows: Sequence[Row]) -> Table:
         energy_of(rows),
         BITS,
         *([LOST] if any(row.get("failed") for row in rows) else []),
-        *others_columns(rows),
+        *load_columns(rows),
         REASON,
     ]
     return Table(f"{'weak' if rows and rows[0]['weak'] else 'strong'} {TITLE}", useful(shown, rows))

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from unisono.files import write_file
-from unisono.report.studies.scaling_limits import laws_of
 from unisono.report.studies.scale import baseline_of
+from unisono.report.studies.scaling_limits import laws_of
 from unisono.study.tables import Row
 
 ACCURACIES = {"train_accuracy": "o", "test_accuracy": "s"}

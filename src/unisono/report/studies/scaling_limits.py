@@ -14,8 +14,8 @@ from dataclasses import replace
 from itertools import pairwise
 from math import isfinite
 
-from unisono.report.studies.cell_rows import TIMES, losses_line, short_line
-from unisono.report.studies.background_load import line as others_line
+from unisono.report.studies.background_load import load_line
+from unisono.report.studies.cell_rows import TIMES, failed_runs_line, short_line
 from unisono.report.studies.scale import baseline_of, bits_line
 from unisono.study.laws import Law, amdahl, gustafson
 from unisono.study.tables import NOT_YET, Row
@@ -39,8 +39,8 @@ def words_of(rows: Sequence[Row]) -> list[str]:
     done = [row for row in rows if not row.get("reason")]
     base = baseline_of(done)
     failures = [f"{row['grid']}: {row['reason']}" for row in rows if row.get("reason")]
-    failures += [line for row in rows if (line := losses_line(row, row["grid"]))]
-    others = others_line(rows, lambda row: str(row["grid"]))
+    failures += [line for row in rows if (line := failed_runs_line(row, row["grid"]))]
+    others = load_line(rows, lambda row: str(row["grid"]))
     if base is None or len({row["world"] for row in done}) < 2:
         return [line for line in [*failures, _too_few(rows), others] if line]
     lines = [*law_lines(done), knee_line(done), limit_line(base, largest_of(done)), accuracy_line(base, done)]

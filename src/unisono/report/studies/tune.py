@@ -9,10 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from unisono.report.run.energy import readable_j
-from unisono.report.studies.background_load import columns as others_columns
-from unisono.report.studies.background_load import line as others_line
-from unisono.report.studies.background_load import others_of
 from unisono.report.run.verdict import plural, readable_s
+from unisono.report.studies.background_load import background_load_of, load_columns, load_line
 from unisono.resources import readable_bytes
 from unisono.study.tables import REASON, Column, Table
 
@@ -44,7 +42,7 @@ def rows_of(records: Sequence[dict[str, Any]]) -> list[Row]:
         # One of each kind, the newest: what failed once may have been tried again.
         reasons.setdefault(record["digest"], {})[record["what"]] = record["reason"]
         row[REASON] = next(filter(None, reasons[record["digest"]].values()), "")
-    return [row | others_of(runs[digest]) for digest, row in rows.items()]
+    return [row | background_load_of(runs[digest]) for digest, row in rows.items()]
 
 
 def table(rows: Sequence[Row], best: str) -> Table:
@@ -59,7 +57,7 @@ def table(rows: Sequence[Row], best: str) -> Table:
         columns.append(Column("train_s", "to accuracy", readable_s))
     for row in rows:
         row["mark"] = "*" if row["digest"] == best else ""
-    columns += [Column("trials", "trials"), *others_columns(rows), Column(REASON, "reason", left=True)]
+    columns += [Column("trials", "trials"), *load_columns(rows), Column(REASON, "reason", left=True)]
     return Table("settings that were tried", columns)
 
 
@@ -69,7 +67,7 @@ def words_of(rows: Sequence[Row], best: str, objective: str, *, complete: bool) 
     Of one setting alone, that nothing was compared; if time ran out before all were tried, that, before anything else.
     """
     found = next((row for row in rows if row["digest"] == best), None)
-    rest = [told] if (told := others_line(rows, _workers)) else []
+    rest = [told] if (told := load_line(rows, _workers)) else []
     rest += [f"{_workers(row)}: {row[REASON]}" for row in rows if row[REASON]]
     if found is None:
         return rest

@@ -8,7 +8,7 @@ import numpy as np
 from unisono.report.html.blocks import Axis, Block, Lines, Rows, Section, Series, Text
 from unisono.report.html.number_text import finite
 from unisono.report.html.sections.time import PARTS
-from unisono.report.html.study_table import table_of, words_apart
+from unisono.report.html.study_table import split_reasons, table_of
 from unisono.report.run.load import Run
 from unisono.report.studies.cell_rows import plain_numbers
 from unisono.report.studies.compare import table, words_of
@@ -28,7 +28,7 @@ def section(runs: Sequence[Run]) -> Section | None:
             continue
         if len(runs) > 1:
             blocks.append(Text(run.name, "lead"))
-        above, below = words_apart(words_of(rows), rows)
+        above, below = split_reasons(words_of(rows), rows)
         blocks += above
         blocks += _charts([row for row in rows if not row.get("reason")])
         made = table(rows, list(dict.fromkeys(option for row in rows for option in row["labels"]))[:MOST])

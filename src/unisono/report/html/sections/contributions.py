@@ -12,7 +12,7 @@ import numpy as np
 from unisono.report.html.blocks import Axis, Block, Heat, Section
 from unisono.report.html.downsampling import merged, stretches
 from unisono.report.html.number_text import titled
-from unisono.report.run.findings import contributions_of, dealt_to, sizes_of
+from unisono.report.run.findings import contributions_of, sample_shares_of, sizes_of
 from unisono.report.run.load import Run
 
 MOST_RUNS, MOST_RANKS, MOST_PARAMETERS = 6, 64, 60
@@ -75,7 +75,7 @@ def expected_of(run: Run) -> np.ndarray:
     found = np.full(there.shape, np.nan)
     for ranks in np.unique(counts[counts > 0]).tolist():  # several, if the run was resumed with others
         epochs = counts == ranks
-        found[there & epochs[:, None]] = np.tile(dealt_to(run, ranks), epochs.sum())
+        found[there & epochs[:, None]] = np.tile(sample_shares_of(run, ranks), epochs.sum())
     return 100 * found
 
 

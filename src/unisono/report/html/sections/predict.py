@@ -6,7 +6,7 @@ from typing import Any
 from unisono.report.html.blocks import Axis, Block, Fold, Lines, Section, Series, Table, Text
 from unisono.report.html.number_text import finite
 from unisono.report.run.load import POINTS, Run
-from unisono.report.studies.background_load import plain as others_plain
+from unisono.report.studies.background_load import has_plain_load
 from unisono.report.studies.predict import checks, table, words_of
 
 NODES = Axis("nodes", log=True, counted=True)
@@ -69,7 +69,7 @@ def _is_point(point: Row) -> bool:
         and all(point[name] >= 0 for name in CHECKED[:2])
         and isinstance(point.get("name"), str)
         and isinstance(point.get("held_out"), bool)
-        and others_plain(point)
+        and has_plain_load(point)
     )
 
 

@@ -9,7 +9,7 @@ from unisono.report.html.blocks import Axis, Block, Fold, Rows, Section, Table, 
 from unisono.report.html.flame import COLOURS, ORDER, Flame, frames_of
 from unisono.report.html.number_text import finite
 from unisono.report.run.load import Run
-from unisono.report.studies.background_load import plain as others_plain
+from unisono.report.studies.background_load import has_plain_load
 from unisono.report.studies.profile import (
     Shown,
     activation_cells,
@@ -56,7 +56,7 @@ def usable(record: Mapping[str, Any]) -> bool:
         return False
     phases, modules, operators = (record[name] for name in ("phases", "modules", "operators"))
     overhead, machine = record.get("overhead"), record.get("machine") or {}
-    if not isinstance(machine, dict) or not others_plain(others(record)):
+    if not isinstance(machine, dict) or not has_plain_load(others(record)):
         return False
     return (
         all(type(record.get(name)) is int and 0 < record[name] < 2**53 for name in COUNTS)

@@ -5,7 +5,7 @@ from typing import Any
 
 from unisono.report.html.blocks import Axis, Block, Lines, Section, Series, Text
 from unisono.report.html.number_text import finite
-from unisono.report.html.study_table import table_of, words_apart
+from unisono.report.html.study_table import split_reasons, table_of
 from unisono.report.run.load import Run
 from unisono.report.studies.cell_rows import plain_numbers
 from unisono.report.studies.scale import baseline_of, table
@@ -38,7 +38,7 @@ def section(runs: Sequence[Run]) -> Section | None:
             continue
         if len(runs) > 1:
             blocks.append(Text(run.name, "lead"))
-        above, below = words_apart(words_of(rows), rows)
+        above, below = split_reasons(words_of(rows), rows)
         blocks += above
         done = sorted((row for row in rows if row.get("speed_up") is not None), key=lambda row: row["world"])
         if done:

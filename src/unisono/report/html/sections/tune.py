@@ -7,9 +7,9 @@ import numpy as np
 
 from unisono.report.html.blocks import Axis, Block, Rows, Section, Text
 from unisono.report.html.number_text import finite
-from unisono.report.html.study_table import table_of, words_apart
+from unisono.report.html.study_table import split_reasons, table_of
 from unisono.report.run.load import Run
-from unisono.report.studies.background_load import plain as others_plain
+from unisono.report.studies.background_load import has_plain_load
 from unisono.report.studies.tune import LABELS, table, words_of
 from unisono.study.tables import REASON
 
@@ -28,7 +28,7 @@ def section(runs: Sequence[Run]) -> Section | None:
             blocks.append(Text(run.name, "lead"))
         best = next((row["digest"] for row in rows if row.get("mark")), "")
         objective, complete = rows[0]["objective"], rows[0]["complete"]
-        above, below = words_apart(words_of(rows, best, objective, complete=complete), rows)
+        above, below = split_reasons(words_of(rows, best, objective, complete=complete), rows)
         blocks += above
         blocks += _bars(rows)
         blocks += [table_of(table(rows, best), rows), *below]
@@ -44,7 +44,7 @@ def usable(row: Mapping[str, Any]) -> bool:
         and all(value is None or isinstance(value, str | int) for value in given)
         and all(row.get(name) is not None for name in ("ranks", "threads"))
         and all(row.get(name) is None or (finite(row[name]) and row[name] >= 0) for name in NUMBERS)
-        and others_plain(row)
+        and has_plain_load(row)
         and type(row.get("trials")) is int
         and isinstance(row.get("energy_source"), str | None)
         and (bool(row[REASON]) or all(row.get(name) is not None for name in ("samples_per_s", "shards", "batch_size")))
