@@ -66,10 +66,6 @@ def test_the_example_of_ranks_and_arrays_runs():
 
 def test_the_examples_of_the_notebook_page_run(tmp_path):
     """They are one program. Blocks with the comment `checked` stand for cells of one notebook."""
-    import unisono
-
-    if "train" not in unisono.__all__:
-        pytest.skip("unisono.train is not a public name yet")
     page = (ROOT / "docs/notebooks.md").read_text()
     cells = re.findall(r"<!-- checked: [\w.]+ -->\n```python\n(.*?)```", page, re.DOTALL)
     assert len(cells) == page.count("```python")
