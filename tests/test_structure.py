@@ -15,9 +15,9 @@ import pytest
 SOURCE = Path(__file__).parents[1] / "src" / "unisono"
 LAYERS = [
     "cli", "doctor", "measure", "runs", "report", "study", "training", "storage", "launch", "supervise", "world",
-    "loop", "strategies", "data", "models", "optim", "comm", "arena", "trust", "recipe", "rng", "energy", "limits",
+    "loop", "strategies", "data", "models", "optim", "comm", "arena", "trust", "recipe", "rng", "energy", "os_limits",
     "resources", "user_code", "safetensors_file", "terminal", "locks", "parsing", "shapes", "files", "environment",
-    "messages", "errors", "python_errors", "aligned",
+    "messages", "errors", "python_error_advice", "aligned",
 ]  # fmt: skip
 """From top to bottom: a file may import from its own layer and from those below."""
 
@@ -257,7 +257,7 @@ def test_strangers_texts_are_parsed_in_one_place():
 
 
 BORDERS = {
-    "python_errors.py": "CPython's texts: a home, threads, a temporary directory",
+    "python_error_advice.py": "CPython's texts: a home, threads, a temporary directory",
     "comm/gloo/errors.py": "gloo's texts: who is gone, what timed out",
     "launch/slurm/slurm_errors.py": "what SLURM's commands print when they refuse",
     "models/torch/checks.py": "torch's texts: batch norm of one sample, unused parameters, checkpoints",
@@ -381,7 +381,12 @@ def test_texts_are_not_read_in_the_encoding_of_the_locale():
 
 def test_texts_are_printed_in_one_place():
     """`terminal` shows what would write to the terminal: names and messages may be a stranger's."""
-    plain = {"doctor/probe.py", "measure/bench_worker.py", "measure/tune/worker.py", "terminal.py"}  # JSON, in a pipe
+    plain = {
+        "doctor/probe_entry.py",
+        "measure/bench_worker.py",
+        "measure/tune/worker.py",
+        "terminal.py",
+    }  # JSON, in a pipe
     for path in FILES:
         name, text = str(path.relative_to(SOURCE)), path.read_text()
         prints = any(called == "print" and isinstance(call.func, ast.Name) for called, call in calls(path))
@@ -549,3 +554,25 @@ def test_help_imports_nothing_heavy():
     )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert ended.stdout.splitlines()[-1] == "[]"
+
+
+OLD_WORDS = {
+    "attendant", "bells", "canon", "clerk", "courier", "crew", "dealing", "desk", "doubts", "errand", "farewell",
+    "handover", "homing", "journeys", "keeping", "lookout", "newcomers", "outpost", "parcel", "pens", "recount",
+    "reforming", "refuge", "regrouped", "remarks", "rescuing", "rhythm", "seating", "sharers", "switchboard", "team",
+    "vigil", "vouch", "wires",
+}  # fmt: skip
+"""Private words that names and texts once had; the architecture page has the terms that are used now."""
+
+
+def old_words_in(text: str) -> set[str]:
+    return {part.lower() for part in re.findall(r"[A-Z]?[a-z]+", text)} & OLD_WORDS
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_old_words_stay_out_of_names_and_texts(path):
+    assert not old_words_in(str(path.relative_to(SOURCE))) | old_words_in(path.read_text())
+
+
+def test_old_words_are_seen_in_names():
+    assert old_words_in("self._courier = ClerkDesk()") == {"courier", "clerk", "desk"}

@@ -17,7 +17,7 @@ if sys.platform != "linux":
 __version__ = "0.1.0"
 
 _NAMES = {
-    "train": "unisono.runs.training",
+    "train": "unisono.runs.train_function",
     "load": "unisono.report.run.load",
     "run": "unisono.launch.local",
     "join": "unisono.launch.connect",
@@ -74,7 +74,7 @@ if TYPE_CHECKING:
     from unisono.report.run.load import Run, load
     from unisono.runs.failures import Halted
     from unisono.runs.loop_checkpoint.checkpoint import keep
-    from unisono.runs.training import train
+    from unisono.runs.train_function import train
     from unisono.world import World
 
 

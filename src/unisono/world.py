@@ -202,7 +202,7 @@ class World:
             raise UserError(
                 f"{error}: epochs that were done before the program was started again give no batch",
                 hint="`for epoch in world.epochs(n)` begins with the epoch that goes on, from the same snapshot; "
-                "elsewhere ask `keeper.catching_up` of `keeper = unisono.keep(...)`",
+                "elsewhere ask `checkpoint.catching_up` of `checkpoint = unisono.keep(...)`",
             ).with_traceback(trace) from None
 
     def __repr__(self) -> str:

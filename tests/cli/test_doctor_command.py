@@ -78,7 +78,7 @@ def test_it_is_run_once():
 
 def test_what_fails_ends_in_exit_code_1(tmp_path):
     (tmp_path / "sitecustomize.py").write_text(
-        BARE + "import os\nif 'unisono.doctor.probe' in sys.orig_argv and 'arena' in sys.orig_argv: os._exit(9)\n"
+        BARE + "import os\nif 'unisono.doctor.probe_entry' in sys.orig_argv and 'arena' in sys.orig_argv: os._exit(9)\n"
     )
     ended = doctor("--no-self-test", PYTHONPATH=str(tmp_path))
     assert ended.returncode == 1

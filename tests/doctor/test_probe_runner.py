@@ -60,7 +60,7 @@ def test_a_probe_that_fails_is_a_finding(code, told):
     (finding,) = run_probe("mpi", PROBES["mpi"], python(code))
     assert (finding.name, finding.status) == ("MPI", "failed")
     assert told in finding.told
-    assert "python -m unisono.doctor.probe mpi" in finding.fix
+    assert "python -m unisono.doctor.probe_entry mpi" in finding.fix
     if "no such library" in code:
         assert finding.told.endswith("its last words: no such library")
 

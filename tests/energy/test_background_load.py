@@ -9,7 +9,7 @@ import pytest
 from support.energy.counters import Clock
 from unisono.energy import background_load
 from unisono.energy.background_load import BackgroundLoad, disturbance
-from unisono.energy.processes import busy_s, read_node
+from unisono.energy.proc_files import busy_s, read_node
 
 Core = namedtuple("Core", "user nice system idle iowait irq softirq steal guest guest_nice")
 

@@ -42,7 +42,7 @@ def test_a_machine_that_was_lost_is_a_loss(monkeypatch):
 
 def test_a_exchanger_that_ends_without_a_word_is_a_loss(monkeypatch):
     with closing(attached(monkeypatch)) as post:
-        assert post.why() == "the courier of this node, which talks to the others, was ended"
+        assert post.why() == "the exchanger of this node, which talks to the others, was ended"
 
 
 def test_a_machine_that_gave_up_tells_how_many_ranks_a_round_had_ended(monkeypatch):

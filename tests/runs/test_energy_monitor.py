@@ -33,8 +33,8 @@ def test_the_estimate_is_of_the_processor_time_of_this_process_and_its_children(
 
 
 def test_samples_are_appended_below_one_header(tmp_path, monkeypatch):
-    monkeypatch.setattr("unisono.energy.sampler.FIRST_S", 0.0)
-    monkeypatch.setattr("unisono.energy.sampler.EVERY_S", 0.0)
+    monkeypatch.setattr("unisono.energy.utilisation_sampler.FIRST_S", 0.0)
+    monkeypatch.setattr("unisono.energy.utilisation_sampler.EVERY_S", 0.0)
     watch = EnergyMonitor(tmp_path, [], 8.0)
     watch.see(3, os.getpid())
     for _ in range(3):
@@ -50,8 +50,8 @@ def test_samples_are_appended_below_one_header(tmp_path, monkeypatch):
 
 
 def test_a_look_without_pids_is_at_the_ranks_that_were_told_last(tmp_path, monkeypatch):
-    monkeypatch.setattr("unisono.energy.sampler.FIRST_S", 0.0)
-    monkeypatch.setattr("unisono.energy.sampler.EVERY_S", 0.0)
+    monkeypatch.setattr("unisono.energy.utilisation_sampler.FIRST_S", 0.0)
+    monkeypatch.setattr("unisono.energy.utilisation_sampler.EVERY_S", 0.0)
     watch = EnergyMonitor(tmp_path, [], 8.0)
     watch.tick({0: os.getpid(), 1: os.getppid()})
     watch.tick({0: os.getpid()})  # rank 1 has ended
@@ -74,7 +74,7 @@ def test_samples_of_a_resumed_run_go_on_after_the_last(text, seconds, tmp_path):
 
 
 def test_a_directory_that_is_gone_does_not_matter(tmp_path, monkeypatch):
-    monkeypatch.setattr("unisono.energy.sampler.FIRST_S", 0.0)
+    monkeypatch.setattr("unisono.energy.utilisation_sampler.FIRST_S", 0.0)
     watch = EnergyMonitor(tmp_path / "gone", [], 8.0)
     watch.tick({0: os.getpid()})
     watch.tick({0: os.getpid()})

@@ -216,7 +216,7 @@ def test_a_connection_that_breaks_is_told_with_the_name_of_who_is_gone(monkeypat
 
     monkeypatch.setattr("unisono.runs.launched_run.run_rounds", broken)
     monkeypatch.setattr("unisono.runs.launched_run._ENDING_S", 0.0)
-    monkeypatch.setattr("unisono.comm.topology.peer_watch.PeerWatch.exited", lambda peer_watch: gone)
+    monkeypatch.setattr("unisono.comm.topology.local_peer_watch.PeerWatch.exited", lambda peer_watch: gone)
     job = prepare(RECIPE)
 
     def work(world: World) -> list[str]:

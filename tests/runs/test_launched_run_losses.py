@@ -22,7 +22,7 @@ from unisono.arena.memory.segment import Segment
 from unisono.arena.sync.waiting import wait_until
 from unisono.comm.shm.communicator import ShmCommunicator
 from unisono.comm.shm.memory_plan import ShmPlan
-from unisono.comm.topology.peer_watch import PeerWatch
+from unisono.comm.topology.local_peer_watch import PeerWatch
 from unisono.errors import NodeLost, RankLost, UserError
 from unisono.runs import launched_run
 from unisono.runs.failures import Halted

@@ -173,7 +173,7 @@ def test_ranks_that_share_a_core_come_home_every_now_and_then(monkeypatch, tmp_p
     def go_to(home: set[int], allowed: set[int]) -> None:
         (tmp_path / str(os.getpid())).write_text(f"{home} of {allowed}")
 
-    monkeypatch.setattr("unisono.training.affinity.go_to", go_to)
+    monkeypatch.setattr("unisono.training.core_rebalancing.go_to", go_to)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {5})
     train(prepare(RECIPE))
     assert [path.read_text() for path in tmp_path.iterdir()] == ["{5} of {5}"] * RECIPE.ranks.count

@@ -16,7 +16,7 @@ from unisono.arena.membership import protocol
 from unisono.arena.membership.member import Member, MembershipChanged
 from unisono.arena.membership.protocol import COMMIT, REQUESTS
 from unisono.arena.membership.protocol import READY as GRADIENTS
-from unisono.arena.membership.requests import Requests
+from unisono.arena.membership.supervisor_requests import Requests
 from unisono.arena.sync.waiting import wait_until
 from unisono.errors import RankFailed
 from unisono.messages.events import Event
@@ -373,7 +373,7 @@ def test_a_replacement_that_never_gets_ready_is_replaced(monkeypatch):
 
     def patience(stall_detector: StallDetector) -> float:
         stopped = words[REQUESTS + 8] and len(events) == 1
-        return patience_s(stall_detector) if stopped and stall_detector is watched._doorman else FIRST_S
+        return patience_s(stall_detector) if stopped and stall_detector is watched._join_detector else FIRST_S
 
     monkeypatch.setattr(StallDetector, "patience_s", patience)
     words = new_words()

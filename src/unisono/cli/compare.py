@@ -50,7 +50,7 @@ def compare(
     """
     from unisono.cli.common.study_command import StudyPlan
     from unisono.cli.common.study_command import run_study as carry_out
-    from unisono.measure.scale import cells_with_grid
+    from unisono.measure.scale_grid import cells_with_grid
     from unisono.recipe.reading import load
     from unisono.study.cells import cells_of
     from unisono.study.cells import over as parse

@@ -84,10 +84,10 @@ def doctor(
 
 def _visit(options: MachineOptions, transport: str, *, as_json: bool) -> None:
     """As one of several ranks, of which the first one speaks."""
-    from unisono.doctor.machines.connection import call_together, place, transport_of
     from unisono.doctor.machines.diagnosis import judge
     from unisono.doctor.machines.facts import facts_here
     from unisono.doctor.machines.pairwise_test import dismiss, follow, lead
+    from unisono.doctor.machines.rank_connection import call_together, place, transport_of
     from unisono.doctor.machines.text import record, report
     from unisono.doctor.machines.watchdog import Watchdog
 

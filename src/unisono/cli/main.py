@@ -13,8 +13,8 @@ from cyclopts import App, CycloptsError, UnusedCliTokensError
 
 from unisono import __version__
 from unisono.errors import UnisonoError
-from unisono.limits import shortage_hint
-from unisono.python_errors import advice_on
+from unisono.os_limits import shortage_hint
+from unisono.python_error_advice import advice_on
 from unisono.terminal import accept_any_text, print, printable
 from unisono.user_code.tracebacks import own_traceback
 

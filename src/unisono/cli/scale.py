@@ -12,7 +12,7 @@ from unisono.cli.train import given_options, options_of_recipe
 from unisono.errors import UserError
 from unisono.files import write_file
 from unisono.measure.options import StudyOptions
-from unisono.measure.scale import ScaleOptions
+from unisono.measure.scale_grid import ScaleOptions
 from unisono.terminal import print
 from unisono.trust import Trust
 
@@ -48,7 +48,7 @@ def scale(
     """
     from unisono.cli.common.study_command import StudyPlan
     from unisono.cli.common.study_command import run_study as carry_out
-    from unisono.measure.scale import cells_of_grid, default_grid
+    from unisono.measure.scale_grid import cells_of_grid, default_grid
     from unisono.recipe.reading import load
     from unisono.resources import usable_cores
     from unisono.strategies.registry import of

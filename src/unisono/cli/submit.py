@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Group, Parameter
 
-from unisono.cli.common.gpu_option import note_of_job
+from unisono.cli.common.num_gpus_alias import note_of_job
 from unisono.cli.common.trust_option import TrustOption, confirm_trust
 from unisono.cli.train import Options, given_options
 from unisono.errors import UserError

@@ -8,7 +8,7 @@ from typing import Annotated, Any, get_args
 
 from cyclopts import Group, Parameter, Token
 
-from unisono.cli.common.gpu_option import Gpus, note_of_run
+from unisono.cli.common.num_gpus_alias import Gpus, note_of_run
 from unisono.cli.common.trust_option import TrustOption, confirm_trust
 from unisono.launch.machine_options import MachineOptions
 from unisono.recipe import OPTIONS, flag

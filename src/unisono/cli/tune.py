@@ -47,11 +47,11 @@ def tune(
     from unisono.data.sources import check_data_dir
     from unisono.energy.meter import find_counters
     from unisono.environment.variables import detect
-    from unisono.limits import check_temporary_directory
     from unisono.measure.options import sizes
     from unisono.measure.tune.candidates import candidates_of
     from unisono.measure.tune.search import TrialOptions
     from unisono.measure.tune.search import tune as search_best
+    from unisono.os_limits import check_temporary_directory
     from unisono.recipe.reading import load
     from unisono.report.run.verdict import plural
     from unisono.resources import available_bytes, usable_cores

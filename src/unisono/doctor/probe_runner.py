@@ -45,7 +45,7 @@ def run_probes(*, self_test: bool = True, tell: Callable[[str], None] = lambda a
 def run_probe(name: str, probe: Probe, command: list[str] | None = None) -> list[Finding]:
     """What one probe finds. command: what to start instead, for tests."""
     late = False
-    command = command or python("-m", "unisono.doctor.probe", name)
+    command = command or python("-m", "unisono.doctor.probe_entry", name)
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as noise:
         started = subprocess.Popen(
             command,
@@ -75,7 +75,7 @@ def run_probe(name: str, probe: Probe, command: list[str] | None = None) -> list
         last = [line.strip() for line in noise.read()[-4000:].splitlines() if line.strip()]
     facts: dict[str, Any] = {"probe": name, "last_words": last[-5:]}
     told = f"the probe {problem}" + (f"; its last words: {last[-1]}" if last else "")
-    fix = f"see what it says: python -m unisono.doctor.probe {name}"
+    fix = f"see what it says: python -m unisono.doctor.probe_entry {name}"
     if late and (load := load_average() or 0.0) > BUSY * (cpu_count() or 1):
         told = f"{told}; {load:.0f} processes want the {cpu_count()} cores"
         return [

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from typing import final
 
-from unisono.energy.processes import busy_s
+from unisono.energy.proc_files import busy_s
 from unisono.resources import usable_cores
 
 LEAST_S = 0.5

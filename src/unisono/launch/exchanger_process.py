@@ -1,25 +1,20 @@
-"""ExchangerProcess: a supervisor's hold on its exchanger, the process of this machine that talks to the other machines.
+"""ExchangerProcess: the process of this machine that talks to the other machines, and the supervisor's handle on it.
 
-The one idea: a supervisor asks and hears short answers over a socket; everything that could block or needs threads is
-in the exchanger (`exchanger_process.py`). If the exchanger ends, or tells that another machine was lost, the ranks
-are told through the arena, and the supervisor ends the run in order; if it tells of an error, nothing is saved.
+The one idea: the supervisor sends short orders over a socket and gets short answers; everything that could block or
+needs threads is in the exchanger: joining the other machines, agreeing with them, and, once it is attached to the
+arena, serving its rounds until it is asked to end. So the supervisor starts no thread and waits for no machine, and a
+rank that dies breaks no connection. Orders and answers are the types of `messages/exchange.py`.
 
-    with closing(ExchangerProcess(options, facts)) as post:
-        everybody = post.join(); values = post.share(find); post.attach(plan, fd, mailbox)
-        post.tick()                          # now and then; post.lost says why the run cannot go on
-        post.announce_failure(failure_notice)            # this machine fails: all are to leave with its reason
+    with closing(ExchangerProcess(options, facts)) as exchanger:     # the supervisor's side
+        everybody = exchanger.join(); values = exchanger.share(find); exchanger.attach(plan, fd, mailbox)
+        exchanger.tick()                          # now and then; exchanger.lost says why the run cannot go on
+        exchanger.announce_failure(failure_notice)        # this machine fails: all leave with its reason
+    run_exchanger(socket, options, facts)         # the other side, in the forked process
+
+If the exchanger ends, or reports that another machine was lost, the ranks learn it through the arena, and the
+supervisor ends the run in order. If it reports an error, nothing is saved.
 
 Limits: forked, so before torch has started threads in this process.
-
-Errand: the life of an exchanger that is a process of its own, between its supervisor and other machines' exchangers.
-
-The one idea: it does what it is told over a socket, a message at a time: join the others, agree with them, attach to an
-arena that comes with the message; from then on it serves the rounds of that arena by itself until it is told to end. So
-the supervisor starts no thread and waits for nobody, and a rank that dies breaks no connection.
-
-    run_exchanger(socket, options, facts)        # in a forked process; see `exchanger_process.py` for the other end
-
-Orders and answers are those of `messages/exchange.py`.
 """
 
 import os
@@ -240,7 +235,7 @@ _SETTING_UP_S = 60.0
 _JOINING = 3
 """The time to join holds for each of: reaching the first machine, all having come, all being connected."""
 _LEAVING_S = 10.0
-_ENDED = "the courier of this node, which talks to the others, was ended"
+_ENDED = "the exchanger of this node, which talks to the others, was ended"
 
 Wanted = TypeVar("Wanted")
 
@@ -361,7 +356,7 @@ class ExchangerProcess:
 
     def _hear(self, kind: type[Wanted], timeout_s: float) -> Wanted:
         if not children.readable(self._line.fileno(), timeout_s):
-            raise UnisonoError(f"the courier of this node said nothing for {timeout_s:g} s")
+            raise UnisonoError(f"the exchanger of this node said nothing for {timeout_s:g} s")
         told = self._receive()
         if isinstance(told, kind):
             return told
@@ -369,7 +364,7 @@ class ExchangerProcess:
             raise told.error()
         if isinstance(told, NodesLost):
             raise UnisonoError(told.message)
-        raise UnisonoError(f"the courier of this node answered with {type(told).__name__} instead of {kind.__name__}")
+        raise UnisonoError(f"the exchanger of this node answered with {type(told).__name__} instead of {kind.__name__}")
 
     def _receive(self) -> Answer:
         data = self._line.recv(MESSAGE_BYTES)

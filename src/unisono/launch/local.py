@@ -37,8 +37,8 @@ from unisono.environment.variables import enter_rank, forget_secret
 from unisono.errors import AskedToEnd, UserError, unknown_name
 from unisono.launch.commands import python
 from unisono.launch.functions import pack_function
-from unisono.limits import check_limits, naming_shortage
 from unisono.messages.reports import Report, SharedModel, StopsOnRequest, UserReport
+from unisono.os_limits import check_limits, naming_shortage
 from unisono.supervise import children
 from unisono.supervise.loop_supervisor import LoopSupervisor
 from unisono.supervise.processes import ChildExit, ProcessGroup, run_child

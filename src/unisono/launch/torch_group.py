@@ -31,8 +31,8 @@ from torch.distributed import FileStore, Store  # type: ignore[attr-defined]  # 
 
 from unisono.comm.base import Communicator
 from unisono.comm.broadcast_object import broadcast_object, gather_objects
+from unisono.comm.gloo.process_group import prove_pairs, try_s
 from unisono.comm.gloo.store import SecretStore, prefixed, reach_store, serve_store
-from unisono.comm.gloo.wire import prove_pairs, try_s
 from unisono.comm.topology.addresses import interface_of, own_addresses, route_to
 from unisono.comm.topology.authentication import Secret
 from unisono.comm.topology.node import node_colour

@@ -1,4 +1,4 @@
-"""What `world.share` and `world.backward` are given: right, or refused by name on every rank.
+"""Checks the arguments of `world.share` and `world.backward`; every rank refuses wrong ones by name.
 
 The one idea: ranks compare what they hold before they share anything, for one that differs would spoil all others.
 

@@ -24,8 +24,8 @@ from unisono.comm.base import Communicator
 from unisono.comm.collective_check import RankErrors
 from unisono.comm.shm.communicator import ShmCommunicator
 from unisono.comm.shm.membership import Membership
+from unisono.comm.topology.local_peer_watch import PeerWatch
 from unisono.comm.topology.node import NodeGroup
-from unisono.comm.topology.peer_watch import PeerWatch
 from unisono.errors import UserError
 from unisono.loop.callbacks import NO_CALLBACKS, LoopCallbacks
 from unisono.loop.checks import check_batchnorm, check_equal, check_given, check_one_node

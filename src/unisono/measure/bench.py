@@ -22,10 +22,10 @@ from unisono.environment.variables import child_environment, mpi_environment
 from unisono.errors import UnisonoError, UserError, unknown_name
 from unisono.launch.commands import mpirun, python
 from unisono.launch.connect import installed, require, require_launcher
-from unisono.limits import check_limits, check_temporary_directory
 from unisono.measure.options import choices, numbers, sizes, words
 from unisono.messages.exchange import Failed
 from unisono.messages.packing import unpack
+from unisono.os_limits import check_limits, check_temporary_directory
 from unisono.resources import available_bytes, readable_bytes
 from unisono.supervise.children import Subprocess
 

@@ -24,7 +24,7 @@ import numpy as np
 from unisono.comm.base import Communicator
 from unisono.energy.background_load import BackgroundLoad, cpu_s
 from unisono.energy.meter import Meter, Reading, find_counters, sum_readings
-from unisono.energy.sampler import EVERY_S, HEADER, Sampler
+from unisono.energy.utilisation_sampler import EVERY_S, HEADER, Sampler
 from unisono.environment.variables import visible_gpus
 from unisono.files import append_file, open_file, write_all, write_file
 

@@ -1,4 +1,4 @@
-"""Unwatched: ranks that another launcher started (mpirun, torchrun, srun): no process of ours watches over them.
+"""A launched run: ranks that another launcher started (mpirun, torchrun, srun); no supervisor watches over them.
 
 The one idea: what a supervisor does from outside, the first rank does beside its work: it writes snapshots in a thread.
 A signal to any rank is a request that all obey after one and the same round; the first rank saves what that round left,
@@ -34,7 +34,7 @@ from unisono.arena.sync.waiting import wait_until
 from unisono.comm.base import Communicator
 from unisono.comm.broadcast_object import broadcast_object
 from unisono.comm.collective_check import lost_rank_error
-from unisono.comm.topology.peer_watch import PeerWatch
+from unisono.comm.topology.local_peer_watch import PeerWatch
 from unisono.errors import AskedToEnd, CommError, NodeLost, OtherFailed, RankLost, UnisonoError
 from unisono.messages.events import Event
 from unisono.messages.reports import StoppedAt

@@ -5,8 +5,8 @@ and forks ranks that only ever work on it. So whatever happens to them, everythi
 
     outcome = SupervisedRun(job, RunPlaces(weights=path, snapshots=folder)).train(on_report, on_event)
 
-Several machines have a team each, with an exchanger between them (`launch/exchanger_process.py`); who dies is taken
-over there.
+Several machines have a supervised run each, with an exchanger between them (`launch/exchanger_process.py`); who dies
+is taken over there.
 
 Limits: ranks are forked, so torch must not have started threads in this process.
 """
@@ -35,7 +35,7 @@ from unisono.strategies.arena.state import plan_shared
 from unisono.strategies.machines.remote_view import ONE_MACHINE, RemoteView
 from unisono.supervise.config import SupervisorConfig, SupervisorResult
 from unisono.supervise.supervisor import Supervisor
-from unisono.training.affinity import CoreAffinity
+from unisono.training.core_rebalancing import CoreAffinity
 from unisono.training.job import Job
 from unisono.training.schedule import RoundSchedule
 from unisono.training.trainer import run_rounds

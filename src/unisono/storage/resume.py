@@ -24,8 +24,8 @@ from unisono.recipe.reading import changed, load
 from unisono.storage.path_resolution import CARRIED, FILES, inside, resolve_paths
 from unisono.storage.run_files import check_run_directory
 from unisono.storage.snapshots.facts import check_run
-from unisono.storage.snapshots.files import Damaged
 from unisono.storage.snapshots.snapshot import Snapshot, listed, newest, number_of, verified
+from unisono.storage.snapshots.verified_files import Damaged
 from unisono.strategies.registry import of, resolve
 
 FREE = {

@@ -1,6 +1,6 @@
 """Strategy: what the trainer knows of how ranks work together on a round.
 
-The one idea: a strategy is given a round of work (a batch to learn, a survey to make) and sees to it that every part of
+The one idea: a strategy is given a round of work (a batch to learn, an evaluation) and sees to it that every part of
 it is done by somebody, once; what was exchanged in between, and when, and what had to be done again, is its own affair.
 The trainer is the same for all of them.
 
@@ -33,7 +33,7 @@ Trace: TypeAlias = Callable[[str, float, float], None]
 
 
 def unchecked() -> None:
-    """The `Check` of a survey that needs none."""
+    """The `Check` of an evaluation that needs none."""
 
 
 @final
@@ -211,7 +211,7 @@ class Strategy(ABC):
 
     @abstractmethod
     def note_memory(self, nbytes: int) -> None:
-        """What this rank holds; told to the others by the next survey."""
+        """What this rank holds; the others learn it with the next evaluation."""
 
     @abstractmethod
     def memory_bytes(self) -> int:

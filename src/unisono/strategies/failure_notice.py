@@ -19,7 +19,7 @@ import numpy as np
 
 from unisono.arena.memory.fence import fence
 from unisono.errors import RESUME_ME, NodeLost, OtherFailed, UnisonoError
-from unisono.limits import as_shortage
+from unisono.os_limits import as_shortage
 from unisono.user_code.tracebacks import own_traceback, where
 
 ROOM_BYTES = 1600

@@ -82,7 +82,7 @@ class ArenaStats:
 
     @property
     def _stats(self) -> np.ndarray:
-        """Those of all ranks; of other machines, as of the last survey."""
+        """Of all ranks; of other machines as of the last evaluation."""
         return self._shared.stats if self._shared.mailbox is None else self._shared.mailbox.stats
 
     def memory_bytes(self) -> int:

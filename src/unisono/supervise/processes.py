@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from unisono.errors import RESUME_ME, AskedToEnd, RankFailed, UnisonoError
-from unisono.limits import as_shortage
 from unisono.messages.packing import pack, unpack
 from unisono.messages.reports import Failure, LeftOnRequest, Result
+from unisono.os_limits import as_shortage
 from unisono.supervise import children
 from unisono.user_code.tracebacks import own_traceback, where
 

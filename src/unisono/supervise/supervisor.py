@@ -21,8 +21,7 @@ from unisono.arena.arena import begin
 from unisono.arena.membership import protocol
 from unisono.arena.membership.member import pulse_of
 from unisono.arena.membership.protocol import View, Words
-from unisono.arena.membership.requests import Requests
-from unisono.limits import naming_shortage
+from unisono.arena.membership.supervisor_requests import Requests
 from unisono.messages.events import (
     NOBODY,
     OTHERS,
@@ -33,6 +32,7 @@ from unisono.messages.events import (
     StopRequested,
 )
 from unisono.messages.reports import ReadyToJoin, Report
+from unisono.os_limits import naming_shortage
 from unisono.supervise.config import Body, SupervisorConfig, SupervisorResult
 from unisono.supervise.failure_policy import FailurePolicy
 from unisono.supervise.membership_change import FreezeRequest, wait_until_frozen
@@ -66,7 +66,7 @@ class Supervisor:
         self._words, self._size, self._config, self._on_report = words, size, config, on_report
         self._ranks = make_ranks(size, body, config, self._hear)
         self._requests = Requests(words)
-        self._stall_detector, self._doorman = (
+        self._stall_detector, self._join_detector = (
             StallDetector(words, config.stall_s, config.pieces),
             StallDetector(words, config.stall_s),
         )
@@ -163,7 +163,7 @@ class Supervisor:
         def end_late(late: list[int] | None) -> None:
             if late is None:
                 for slot in self._coming():
-                    self._end_stuck(slot, self._doorman)
+                    self._end_stuck(slot, self._join_detector)
                 return
             for slot in late:
                 if pulses[slot] == (pulse := pulse_of(self._words, slot)):
@@ -211,7 +211,7 @@ class Supervisor:
         """Forks the replacements whose time has come."""
         for slot in self._replacements.due():
             self._replacements.mark_started(slot)
-            self._doorman.forget()
+            self._join_detector.forget()
             try:
                 self._ranks.start(slot, after=self._view.number)
                 self._outcome.restarts += 1
@@ -250,7 +250,7 @@ class Supervisor:
                 self._config.on_event(StopRequested())
         self._config.tick()
         self._causes.look()
-        for stall_detector, slots in ((self._stall_detector, self._working()), (self._doorman, self._coming())):
+        for stall_detector, slots in ((self._stall_detector, self._working()), (self._join_detector, self._coming())):
             for slot in stall_detector.stuck(slots):
                 self._end_stuck(slot, stall_detector)
 
@@ -271,5 +271,5 @@ class Supervisor:
         self._ranks.kill(slot)
 
     def accept_stop_requests(self) -> AbstractContextManager[None]:
-        """Signals ask for an end at a round's end, a second one ends at once: `heeding`. May outlast `run`."""
+        """A signal asks for an end at the end of a round; a second one ends at once. May outlast `run`."""
         return stop_requests(lambda: None, self._signals)

@@ -1,17 +1,12 @@
-"""Whether there is enough for every rank: samples in a batch, shards in a run, room on this machine.
+"""Checks before a run: is there enough work for every rank, room on this machine, and a network that fits the data?
 
-The one idea: what a run refuses for want of work is told in the same words before its data are loaded, too: whoever
-plans runs asks here.
+The one idea: studies and SLURM jobs ask here, too, before data are loaded, and get the same messages as the run itself.
+What does not fit is explained by what the data are (text, classes, numbers), not by where the network fails.
 
     check_shards(Recipe.from_options(shards=2, ranks=4))              # a UserError
+    check_fits(recipe, dataset, job.model)                            # a UserError if the network does not fit
 
-Limits: without the data nobody knows how large a batch is; `check_samples` is told.
-
-Fitting: whether a network is one for the data it is to learn.
-
-The one idea: what is wrong is told by what the data are (text, classes, numbers), not by where the network fails.
-
-    check_fits(recipe, dataset, job.model)                    # a `UserError` if it is not
+Limits: without the data the size of a batch is unknown; the caller gives it to `check_samples`.
 """
 
 import os
@@ -20,9 +15,9 @@ from collections.abc import Callable
 from unisono.data.data_warnings import NO_ONE_HOT, one_hot
 from unisono.data.dataset import Dataset
 from unisono.errors import UserError
-from unisono.limits import MIB, check_limits
 from unisono.models.base import Model
 from unisono.models.nets import NETWORKS
+from unisono.os_limits import MIB, check_limits
 from unisono.recipe import Recipe
 from unisono.strategies.registry import of
 

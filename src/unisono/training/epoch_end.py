@@ -1,16 +1,14 @@
 """EpochEnd: what happens after the steps of an epoch and at the end of a run: evaluation, records, weights, early stop.
 
-What is not finite by then has diverged: it is neither told nor saved, and the run fails.
+The one idea: every rank fills its part of the table of an evaluation, and one rank reports the result *before* the
+round is committed. If that rank dies, another one reports it again: nothing is lost, and the recorder ignores
+repeats. Numbers that are not finite are neither reported nor saved, and the run fails.
 
-The one idea: everybody fills the table of an evaluation, and one rank tells what was found *before* the round is
-committed; if that rank dies, another one tells it again, so nothing is lost and whoever listens may hear it twice.
-
-Early stopping: when the last `patience` evaluations all reached the target.
+Early stopping: when the last `patience` evaluations all reached the target. All ranks see the same global accuracies,
+so all decide alike.
 
 >>> [target_reached(found, target=0.9, patience=2) for found in ([0.95], [0.95, 0.8, 0.9], [0.95, 0.8, 0.9, 0.91])]
 [False, False, True]
-
-Every rank sees the same accuracies, which are global, so all ranks decide alike; and so does one that joins later.
 """
 
 import time

@@ -1,21 +1,17 @@
-"""Fingerprint: what, besides the recipe, decides the bits of a run: processor, BLAS, threads, versions.
+"""Fingerprint: what decides the bits of a run besides the recipe: processor, BLAS, threads, versions; and its
+libraries.
 
-The one idea: equal fingerprints, equal bits; where they differ a run goes on, and `differences` says in plain words why
-the bits may be others from here on. It holds JSON only, so that a snapshot can keep it among its facts.
+The one idea: equal fingerprints, equal bits. Where they differ a run continues, and `differences` says in plain words
+why bits may differ from then on. It holds JSON only, so that a snapshot can keep it. Which libraries a recipe needs is
+known from the recipe alone; nothing is imported for it.
 
     python -c "from unisono.training.fingerprint import fingerprint; print(fingerprint())"
+    libraries_of([Recipe.from_options(strategy="accelerate")])  # ["torch", "accelerate"]
 
 Take it where training runs: with the recipe's threads set, and torch imported if the model is torch's.
 
-Limits: libraries choose kernels by more than they tell (cache sizes, variables of the environment), so the name of the
-processor counts too. On processors that the kernel does not describe by flags the name is all there is.
-
-Libraries: what computes a recipe besides NumPy, so that their versions can be told with its results.
-
-    libraries_of([Recipe.from_options(strategy="accelerate")])  # ["torch", "accelerate"]
-
-The one idea: it is known from the recipe alone, resolved or not, and nothing is imported for it: the process that
-writes a run or a study down need not have torch loaded. Of a recipe that cannot run nothing is said here.
+Limits: libraries choose kernels by more than they tell (cache sizes, environment variables), so the name of the
+processor counts, too. On processors without flags the name is all there is.
 """
 
 import platform

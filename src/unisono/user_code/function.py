@@ -25,7 +25,7 @@ from typing import Any, final
 
 from unisono.errors import UnisonoError, UserError, unknown_name
 from unisono.files import expand_user, read_file
-from unisono.user_code.importer import import_from_source
+from unisono.user_code.source_imports import import_from_source
 from unisono.user_code.tracebacks import own_frame
 
 _MOST_SOURCE_BYTES = 1 << 24

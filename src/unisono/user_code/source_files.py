@@ -17,7 +17,7 @@ from importlib.machinery import EXTENSION_SUFFIXES, SOURCE_SUFFIXES
 from pathlib import Path
 
 _SUFFIXES = (*EXTENSION_SUFFIXES, *SOURCE_SUFFIXES)
-"""In the order in which they are looked for: see `importer.py`."""
+"""In the order in which they are looked for: see `source_imports.py`."""
 
 
 def file_in(spec: str) -> str:

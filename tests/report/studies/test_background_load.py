@@ -4,7 +4,7 @@ import pytest
 
 from support.report.profile_records import record as profiled
 from support.report.study_records import record_of
-from unisono.measure.scale import cells_of_grid
+from unisono.measure.scale_grid import cells_of_grid
 from unisono.recipe import Recipe
 from unisono.report.studies import compare, predict, profile, scale, scaling_limits, tune
 from unisono.report.studies.background_load import background_load_of, load_columns, load_line

@@ -5,7 +5,7 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from support.report.study_records import failed, record_of
-from unisono.measure.scale import cells_of_grid
+from unisono.measure.scale_grid import cells_of_grid
 from unisono.recipe import Recipe
 from unisono.report.studies.scale import rows_of, table
 from unisono.report.studies.scale_plot import plot

@@ -26,7 +26,7 @@ from support.arena.scheduler import HALT, KILL, Action, Actor, Point, Scheduler
 from support.arena.tiny_job import Tiny, tiny_job
 from unisono.arena.membership import protocol
 from unisono.arena.membership.member import Member
-from unisono.arena.membership.requests import Requests
+from unisono.arena.membership.supervisor_requests import Requests
 from unisono.messages.reports import EpochRecord, ReadyToJoin, SnapshotReady, StoppedAt
 from unisono.optim.options import OptimizerOptions
 from unisono.strategies.arena.state import ArenaState, plan_sections

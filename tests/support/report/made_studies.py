@@ -8,7 +8,7 @@ from support.report.study_records import failed, record_of
 from unisono.measure.prediction.cost import Costs, Work
 from unisono.measure.prediction.network import parse
 from unisono.measure.prediction.predict import PredictionRequest, rows_of
-from unisono.measure.scale import cells_of_grid
+from unisono.measure.scale_grid import cells_of_grid
 from unisono.recipe import Recipe
 from unisono.report.studies import compare, scale, tune
 from unisono.study.cells import cells_of, over

@@ -23,8 +23,8 @@ import torch.distributed as dist
 from support.comm.backend_checks import CHECKS, Check, Make, run
 from unisono.comm.base import Communicator
 from unisono.comm.gloo.communicator import TorchCommunicator, world
+from unisono.comm.gloo.process_group import connect
 from unisono.comm.gloo.store import prefixed, reach_store, serve_store
-from unisono.comm.gloo.wire import connect
 from unisono.comm.topology.authentication import Secret
 from unisono.comm.topology.rendezvous import RendezvousOptions
 from unisono.environment.variables import detect

@@ -1,4 +1,4 @@
-"""Member: one rank's side of the protocol. Meets the others, stands still when told, learns where to go on.
+"""Member: one rank's side of the membership protocol: barriers, standing still in a freeze, entering the next view.
 
 The one idea: `barrier` either returns, because every member came, or raises `MembershipChanged`. Then the new view
 tells what is to be done again, with the work dealt anew among the new members.
@@ -6,8 +6,8 @@ tells what is to be done again, with the work dealt anew among the new members.
     member = Member(words, slot=0, size=4, crowded=False, timeout_s=300)
     member.barrier(position, READY)
 
-Limits: without a supervisor nobody ever raises a freeze; then a member that does not come ends the wait in a
-TimeoutError (see `late`), or, where somebody can tell that its process has ended (`watch`), in `PeerExited`.
+Limits: without a supervisor there is no freeze. Then a wait for a member that does not come ends in a TimeoutError (see
+`late`), or in `PeerExited` where exits are detected (`detect_exits`).
 """
 
 import math

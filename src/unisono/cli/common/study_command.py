@@ -22,8 +22,8 @@ from unisono.data.sources import check_data_dir
 from unisono.environment.variables import detect
 from unisono.errors import Interrupted, UnisonoError, UserError
 from unisono.files import expand_user
-from unisono.limits import check_temporary_directory
 from unisono.measure.options import StudyOptions
+from unisono.os_limits import check_temporary_directory
 from unisono.report.run.verdict import plural, readable_s
 from unisono.report.terminal.console import Console
 from unisono.resources import usable_cores

@@ -29,8 +29,8 @@ from unisono.comm.checked import CheckedCommunicator, as_bytes
 from unisono.comm.collective_check import Row, row
 from unisono.comm.gloo.errors import read_gloo_error
 from unisono.comm.gloo.p2p import TaggedMessages
+from unisono.comm.gloo.process_group import GlooWire, as_tensor, connect
 from unisono.comm.gloo.store import forget, open_store, prefixed
-from unisono.comm.gloo.wire import GlooWire, as_tensor, connect
 from unisono.comm.topology.rendezvous import RendezvousOptions, rank_names, unconnected
 from unisono.errors import CommError, CommTimeout, UserError
 

@@ -1,4 +1,4 @@
-"""Roll call: who has come, who is missing, and by which address each is reached, before anybody connects to anybody.
+"""Rendezvous: which ranks have arrived, which are missing, and their addresses, before any rank connects to another.
 
 The one idea: each rank writes a card into a store that all reach, and reads those of the others; who is missing when
 time is up is named to everybody who came, instead of a silence of half an hour.

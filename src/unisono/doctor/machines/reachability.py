@@ -1,4 +1,4 @@
-"""Knocking: whether one machine can open a connection to another at all, found out in seconds.
+"""Reachability: whether one machine can open a connection to another at all, found out in seconds.
 
     listen(board, "door/0/1", "10.0.0.1", timeout_s=5.0)         # one of the two
     try_connection(board, "door/0/1", timeout_s=5.0)                      # the other one

@@ -1,6 +1,6 @@
 """Kernels: whether this processor and its libraries compute a shard with the same bits wherever it lies in memory.
 
-    python -m unisono.doctor.probe kernels
+    python -m unisono.doctor.probe_entry kernels
 
 The one idea: "same bits on any number of ranks" rests on this assumption, so it is tried here, layer by layer
 (`models/kernel_check.py`), with sizes that are drawn anew each time.

@@ -1,6 +1,6 @@
 """The self-test: the same small training on 1 and on 2 ranks, which must end with the same bits.
 
-    python -m unisono.doctor.probe bits
+    python -m unisono.doctor.probe_entry bits
 
 The one idea: run the command as a user would, in directories of its own, and compare the hashes that it leaves.
 """

@@ -1,6 +1,6 @@
 """Transports: whether 2 ranks can exchange numbers over shared memory, MPI and gloo, and whether Accelerate imports.
 
-    python -m unisono.doctor.probe mpi
+    python -m unisono.doctor.probe_entry mpi
 
 The one idea: an installed package proves little, so each probe starts 2 ranks and looks at their sum (`two_ranks.py`).
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 
 from unisono.errors import UserError
 from unisono.measure.options import numbers, words
-from unisono.measure.scale import strong_problem
+from unisono.measure.scale_grid import strong_problem
 from unisono.measure.tune.search import TuneOptions
 from unisono.recipe import Recipe
 from unisono.study.cells import Cell

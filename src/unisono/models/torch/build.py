@@ -19,8 +19,8 @@ from torch import nn
 from unisono.errors import UserError
 from unisono.models.base import Shape
 from unisono.models.torch import nets
-from unisono.models.torch.determinism_check import check_repeats
 from unisono.models.torch.model import TorchModel
+from unisono.models.torch.repeatable_build import check_repeats
 from unisono.models.torch.task import Task
 from unisono.user_code.function import UserFunction
 

@@ -3,7 +3,7 @@ a batch.
 
 The one idea: each shard is a piece of work that stops at every batch norm and goes on when all have come
 (`cooperative_threads.py`). The module is one, so whoever goes on must find it as he left it: buffers and random
-numbers lie on a desk of his own.
+numbers lie in a place of its own.
 
     together = ConcurrentShards(module); together.run(works, shard_states, exchange)
 

@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from unisono.report.html.downsampling import quiet, stretches
-from unisono.report.html.event_lines import Line, lines_of
+from unisono.report.html.event_rows import Line, lines_of
 from unisono.report.html.markup import plain
 from unisono.report.html.number_text import counted, number_of, percent_of, score_of, seconds_of, status_of
 from unisono.report.html.sections.time import PARTS, times_of

@@ -1,4 +1,4 @@
-"""The tally of a run that is over, counted again from its directory, and its findings.
+"""The totals of a finished run, counted again from its directory, and what was found in them.
 
     found = findings_of(unisono.load("runs/mine"))         # the sentences of the verdict; the last one: what to try
 

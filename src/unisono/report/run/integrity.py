@@ -1,4 +1,4 @@
-"""Damage: what is wrong with files of a run that nobody reads for a page, or that are whole lines too short.
+"""Integrity: damage in files of a run that no page shows, or that lack whole lines.
 
     problems: list[str] = []
     look_for_damage(Path("runs/mine"), summary, {"metrics.jsonl": metrics.get("epoch")}, problems)

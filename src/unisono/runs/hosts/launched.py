@@ -23,7 +23,7 @@ from unisono.data.shared_copy import load_once
 from unisono.environment.placement import Placement
 from unisono.errors import CommError, NodeLost, OtherFailed, RankLost, UnisonoError, UserError
 from unisono.launch.connect import connect
-from unisono.limits import as_shortage
+from unisono.os_limits import as_shortage
 from unisono.recipe import Recipe
 from unisono.resources import count_together
 from unisono.runs.energy_monitor import NodeEnergy

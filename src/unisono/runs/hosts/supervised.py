@@ -17,8 +17,8 @@ from typing import Any, final
 from unisono.errors import UserError
 from unisono.launch.connect import connect_gloo, require
 from unisono.launch.local import run
-from unisono.limits import crowd_note
 from unisono.messages.reports import RankProcess, StoppedAt
+from unisono.os_limits import crowd_note
 from unisono.recipe import Recipe
 from unisono.runs.failures import Halted
 from unisono.runs.hosts.base import Allocation, Host, Value

@@ -1,34 +1,26 @@
-"""keep: snapshots of the user's own loop, and going on from the newest one at the exact batch, with the same bits.
+"""`unisono.keep`: snapshots of the user's own loop, resumed at the exact batch with the same bits.
 
-The one idea: a program that is started again does the same again, except that `world.batches` passes over the batches
-that are done. What is shared (parameters, the optimizer's state, buffers) comes from the snapshot at once; what is the
-program's own (learning rates, schedulers and other `things`) when the loop comes to the batch it goes on with, as it
-was at that very moment. So code after `step()` runs once for each step that a snapshot holds.
+The one idea: a program that is started again runs again from its beginning, but `world.batches` skips the batches
+that are done. Shared state (parameters, optimizer state, buffers) comes from the snapshot at once. The program's own
+state (learning rates, schedulers, other objects given to `keep`) is restored when the loop reaches the batch it
+continues with. So code after `step()` runs once for each step that a snapshot holds.
 
     model, optimizer = world.share(model, optimizer)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 100)
-    unisono.keep(world, "runs/mine", every="500steps", scheduler=scheduler)
+    checkpoint = unisono.keep(world, "runs/mine", every="500steps", scheduler=scheduler); checkpoint.resumed_from
     for epoch in world.epochs(5):
         for batch in world.batches(dataset, batch_size=256): ...
+
+A snapshot shows the moment before a batch is given: everything after the step before it is done, on every rank. The
+copy of the shared state is made before the next round changes it; a thread of the first member writes it, and the next
+member writes it again if that one dies.
 
 SIGTERM, SIGUSR1, SIGHUP and Ctrl-C, to any rank or to the process that started them, end the loop of all ranks when
 the next batch is asked for, with a snapshot: `AskedToEnd`, exit code 75.
 
-Limits: batches must come in the same order again; loops that were left early are left there again. Epochs that are done
-are not entered again by `world.epochs`. Other code between two loops over batches (of `range(5)`) runs for those that
-are passed over, too; `keeper = unisono.keep(...)` tells by `keeper.catching_up`. Ranks are not replaced: a new process
-would not know what the program has done so far.
-
-LoopCheckpoint: what is done at the moments of the user's own loop so that it can go on after its end; `checkpoint.py`
-makes it.
-
-The one idea: when a batch is about to be given, all that follows the step before it is done, on every rank: that is the
-moment which a snapshot is of. The copy of what is shared is made before the next round changes it; a thread of the
-first member then writes it. If that member dies the next one writes it again.
-
-    keeper = unisono.keep(world, "runs/mine", every="500steps"); keeper.resumed_from
-
-Limits: what is shared is in the arena and survives its ranks; a thread that writes does not survive its own.
+Limits: batches must come in the same order again; loops that were left early are left there again. `world.epochs` does
+not enter epochs that are done. Other code between two loops over batches runs for skipped batches, too; check
+`checkpoint.catching_up`. Ranks are not replaced: a new process would not know what the program has done so far.
 """
 
 import sys
@@ -348,8 +340,8 @@ def keep(world: World, folder: str | Path, *, every: str = "", copies: int = 2, 
     sharing.vectors.enter()  # the module's buffers are the committed ones again
     if habits.every:
         sharing.shared.spare = _spare(world, sharing)
-    keeper = sharing.callbacks = LoopCheckpoint(sharing, habits, things, begun)
-    return keeper
+    checkpoint = sharing.callbacks = LoopCheckpoint(sharing, habits, things, begun)
+    return checkpoint
 
 
 def _hint_of(error: OSError) -> str:

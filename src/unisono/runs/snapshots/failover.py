@@ -1,4 +1,5 @@
-"""Rescuing: the machine that writes the run directory is lost, and another one, which holds all of the run, saves it.
+"""Failover snapshot: the machine that writes the run directory is lost, and another one, which holds all of the run,
+saves it.
 
 The one idea: every machine has the whole state, so any of those that are left can write the last snapshot, if the run
 directory is on a file system that it sees. None knows which of the others live; all try, one after the other, and
@@ -27,8 +28,8 @@ from unisono.runs.snapshots.saver import Saver
 from unisono.storage.fallback import NotWritten
 from unisono.storage.resume import SNAPSHOTS
 from unisono.storage.rundir import token_in
-from unisono.storage.snapshots.files import Damaged
 from unisono.storage.snapshots.snapshot import listed, verified
+from unisono.storage.snapshots.verified_files import Damaged
 
 PATIENCE_S = 20.0
 """For another machine that is writing."""

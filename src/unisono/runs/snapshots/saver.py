@@ -31,9 +31,9 @@ from unisono.storage.background_writer import LAST_WAIT_S, WAIT_S, Writer
 from unisono.storage.fallback import Place, write_with_fallback
 from unisono.storage.path_resolution import here
 from unisono.storage.snapshots.facts import EVALUATION, array_specs
-from unisono.storage.snapshots.files import Damaged
 from unisono.storage.snapshots.manifest import read
 from unisono.storage.snapshots.snapshot import Snapshot, listed
+from unisono.storage.snapshots.verified_files import Damaged
 from unisono.storage.snapshots.writer import prune, write
 from unisono.strategies.arena.state import PersistentArrays, SnapshotSource
 from unisono.training.fingerprint import fingerprint

@@ -27,7 +27,7 @@ import psutil
 from unisono.errors import UserError
 from unisono.parsing import parse_json
 from unisono.resources import readable_bytes
-from unisono.storage.snapshots.files import MOST_TEXT_BYTES, Damaged, Record, plain_file, plain_json
+from unisono.storage.snapshots.verified_files import MOST_TEXT_BYTES, Damaged, Record, plain_file, plain_json
 
 FILE = "manifest.json"
 FORMAT, VERSION = "unisono snapshot", 1

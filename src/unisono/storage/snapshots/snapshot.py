@@ -27,8 +27,8 @@ from typing import Any, NamedTuple, final
 from unisono.errors import UserError, unknown_name
 from unisono.models.base import Array
 from unisono.storage.snapshots import manifest as manifests
-from unisono.storage.snapshots.files import Damaged, check_file, load_file
 from unisono.storage.snapshots.manifest import Manifest, file_name
+from unisono.storage.snapshots.verified_files import Damaged, check_file, load_file
 
 _NAME = re.compile(r"([0-9]{6,})-([0-9]{12,18})")
 

@@ -32,9 +32,9 @@ from unisono.storage import weights
 from unisono.storage.fallback import NotWritten
 from unisono.storage.snapshots import manifest as manifests
 from unisono.storage.snapshots.disk import REAL, Disk, remove_tree, sync_directory, write_file
-from unisono.storage.snapshots.files import Damaged, Record, check_file
 from unisono.storage.snapshots.manifest import Manifest, file_name
 from unisono.storage.snapshots.snapshot import listed, number_of, verified
+from unisono.storage.snapshots.verified_files import Damaged, Record, check_file
 
 _DRAFT, _REMOVING, _LOCK = ".draft-", ".removing-", ".lock"
 

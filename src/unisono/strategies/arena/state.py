@@ -15,10 +15,10 @@ Who may touch what and when:
 - steps, scores, missed, clock: the first member's, between READY and COMMIT; table, and its labels: as gradients;
 - stats: each rank its own row; shares: each owner its own row, between READY and COMMIT;
 - exchange words and tables: see `shard_exchange.py`; replica states and their labels: see
-`strategies/local/replica_state.py`;
+`strategies/local/replica_optimizer_state.py`;
 - failure notices: see `strategies/failure_notice.py`; agreement: see `loop/consistency.py`; what comes from other
 machines: see `machines/mailbox.py`;
-- spare: see `arena/membership/requests.py`.
+- spare: see `arena/membership/supervisor_requests.py`.
 """
 
 from dataclasses import dataclass, replace
@@ -27,7 +27,7 @@ from typing import Protocol, final
 import numpy as np
 
 from unisono.arena.membership import protocol
-from unisono.arena.membership.requests import Requests
+from unisono.arena.membership.supervisor_requests import Requests
 from unisono.arena.membership.undo import Undo
 from unisono.arena.memory.layout import Sections
 from unisono.arena.memory.segment import Segment
@@ -40,7 +40,7 @@ from unisono.optim.norms import Segments
 from unisono.optim.options import OptimizerOptions
 from unisono.strategies.arena.shard_assignment import rows_needed
 from unisono.strategies.failure_notice import ROOM_BYTES, FailureNotices
-from unisono.strategies.local.replica_state import ReplicaState
+from unisono.strategies.local.replica_optimizer_state import ReplicaState
 from unisono.strategies.machines.mailbox import MachineMailbox, mailbox_sections
 from unisono.strategies.machines.topology import MachineLayout
 

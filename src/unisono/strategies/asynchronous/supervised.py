@@ -58,7 +58,7 @@ class AsyncHooks(SupervisedHooks):
         adopt(self.setup, self._shared, epoch + step)
 
     def restore(self, view: View) -> None:
-        """Takes back the pens of a dead rank; whoever goes on with its work takes back what it had begun."""
+        """Releases the locks of a dead rank; the rank that continues its work takes back what was begun."""
         if self.setup.async_buffers.crash_safe_locks is not None:
             self.setup.async_buffers.crash_safe_locks.reset()
 

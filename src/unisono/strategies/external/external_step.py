@@ -5,7 +5,7 @@ The one idea: a rank's part of the global batch is one shard, one forward and on
 what a user of that library would write: wrap the module, backward, clip, step. Order of samples, weights of samples,
 metrics, early stop and files are the trainer's, as ever; so are the starting values and the draws of dropout.
 
-    ExternalStep(seat, model, lambda module, unused: Ddp(module, options, device, "fp32", unused=unused),
+    ExternalStep(context, model, lambda module, unused: Ddp(module, options, device, "fp32", unused=unused),
     rng).step(batch)
 
 The wrappers average over ranks, so a rank's loss is (its sum) * ranks / (samples of the batch): the average is then the
@@ -54,20 +54,20 @@ class ExternalContext:
 class ExternalStep(MessageStrategy):
     """One rank's side. `model` has its starting values drawn from `rng`, which is the same on every rank."""
 
-    def __init__(self, seat: ExternalContext, model: TorchModel, wrap: Wrap, rng: np.random.Generator) -> None:
-        super().__init__(seat.comm, model, seat.epochs)
-        self._seat, self._model, self._wrap = seat, model, wrap
+    def __init__(self, context: ExternalContext, model: TorchModel, wrap: Wrap, rng: np.random.Generator) -> None:
+        super().__init__(context.comm, model, context.epochs)
+        self._context, self._model, self._wrap = context, model, wrap
         self.start(model, rng)
         model.bind(self.params, self.buffers)
         views, states = model.named(self.params, self.buffers)
         self._homes = {name: torch.from_numpy(view) for name, view in (views | states).items()}
-        self._module = placed(model, seat.device, self._homes)
+        self._module = placed(model, context.device, self._homes)
         self._trained = {name: p for name, p in self._module.named_parameters() if p.requires_grad}
-        self._harness: ModuleWrapper | None = None
+        self._wrapped: ModuleWrapper | None = None
         self._habits = ModuleTraits(TORCH, unused=False)
 
     def step(self, batch: Batch) -> StepResult:
-        harness = self._harness = self._harness or self._open(batch)
+        wrapped = self._wrapped = self._wrapped or self._open(batch)
         if batch.step == 0:
             self._message_stats.begin()
         begun = time.perf_counter()
@@ -78,9 +78,9 @@ class ExternalStep(MessageStrategy):
         if not self._module.training:
             self._module.train()
         if batch.noise is not None and self._habits.draws:
-            seed_from(batch.noise(mine.start if mine else 0), self._habits.draws, generator_of(self._seat.device))
+            seed_from(batch.noise(mine.start if mine else 0), self._habits.draws, generator_of(self._context.device))
         sums = np.zeros((batch.live, 2))
-        own = self._learn(harness, x, y, batch, sums[mine.start] if mine else np.zeros(2))
+        own = self._learn(wrapped, x, y, batch, sums[mine.start] if mine else np.zeros(2))
         computed = time.perf_counter()
         self._comm.all_reduce(sums)  # one row a rank: adds zeros, exactly
         if own is not None:
@@ -89,7 +89,7 @@ class ExternalStep(MessageStrategy):
             self._message_stats.exchange(own, whole, samples)
         exchanged = time.perf_counter()
         found = StepResult.of(sums)
-        harness.update(batch.lr, self._seat.clip)
+        wrapped.update(batch.lr, self._context.clip)
         ended = time.perf_counter()
         spent = loaded - begun, computed - loaded, exchanged - computed, ended - exchanged
         self._message_stats.count(found, samples, spent)
@@ -97,21 +97,21 @@ class ExternalStep(MessageStrategy):
 
     def close(self) -> None:
         """Lets go of the wrapper, and with it of torch's process group; before that is destroyed."""
-        if self._harness is not None:
-            self._harness.close()
-        self._harness = None
+        if self._wrapped is not None:
+            self._wrapped.close()
+        self._wrapped = None
         gc.collect()
 
-    def _learn(self, harness: ModuleWrapper, x: Tensor, y: Tensor, batch: Batch, row: np.ndarray) -> np.ndarray | None:
+    def _learn(self, wrapped: ModuleWrapper, x: Tensor, y: Tensor, batch: Batch, row: np.ndarray) -> np.ndarray | None:
         """Gradients of this rank's part; its sums go to `row`. For `shares`: its own part of the gradient."""
-        task, given = self._seat.task, bool(self.share(batch.live))
+        task, given = self._context.task, bool(self.share(batch.live))
         try:
-            z = harness.forward(x)
+            z = wrapped.forward(x)
             loss = task.loss(z, y)
             row[:] = loss.item() / task.terms, task.correct(z.cpu(), y.cpu())
             weighted = loss * (given * self.size / (batch.samples * task.terms))
             own = self._part(weighted) if batch.shares else None
-            harness.backward(weighted)
+            wrapped.backward(weighted)
         except (ValueError, RuntimeError) as error:
             raise explained(error) from None
         return own
@@ -144,7 +144,7 @@ class ExternalStep(MessageStrategy):
         """Wraps the module as the first batch shows it to be; before the epoch's clock starts."""
         x, y = self._load(batch)
         try:
-            found = probe(self._module, lambda: self._seat.task.loss(self._module(x), y))
+            found = probe(self._module, lambda: self._context.task.loss(self._module(x), y))
         except ValueError as error:
             raise explained(error) from None
         unused = np.array([int(found.unused)])
@@ -155,7 +155,7 @@ class ExternalStep(MessageStrategy):
     def _load(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """This rank's part of the batch (b, *input_shape), (b, ...); the first shard if it has none."""
         (group,) = batch.load(self.share(batch.live) or range(1))
-        task, device = self._seat.task, self._seat.device
+        task, device = self._context.task, self._context.device
         samples = torch.from_numpy(np.ascontiguousarray(group.x[0], np.int64 if task.tokens else np.float32))
         labels = torch.from_numpy(np.ascontiguousarray(group.y[0], np.int64 if task.classifies else np.float32))
         return task.samples(samples).to(device), labels.to(device)

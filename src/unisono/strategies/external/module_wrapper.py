@@ -3,7 +3,7 @@ optimizers.
 
 The one idea: three calls are all that differs between one such library and another.
 
-    harness.backward(loss(harness.forward(x), y)); harness.update(lr=0.01, clip=None)
+    wrapped.backward(loss(wrapped.forward(x), y)); wrapped.update(lr=0.01, clip=None)
 
 Limits: optimizers are torch's own, as torch makes them by default; LARS is not among them.
 """

@@ -85,8 +85,8 @@ class ExternalSpec(StrategySpec, ABC):
 
         recipe, rng = job.recipe, generator(job.recipe.learning.seed, "init")
         with job.torch_group(comm) as device:
-            seat = ExternalContext(comm, device, job.task, job.optimizer.clip, recipe.learning.epochs)
-            made = make_external(self.wrapper, seat, model, job.optimizer, recipe.model.precision, rng)
+            context = ExternalContext(comm, device, job.task, job.optimizer.clip, recipe.learning.epochs)
+            made = make_external(self.wrapper, context, model, job.optimizer, recipe.model.precision, rng)
             with closing(made) as strategy:
                 yield strategy
 
@@ -129,7 +129,7 @@ class AccelerateSpec(ExternalSpec):
 
 def make_external(
     wrapper: str,
-    seat: "ExternalContext",
+    context: "ExternalContext",
     model: Model,
     options: OptimizerOptions,
     precision: str,
@@ -148,10 +148,10 @@ def make_external(
     made = getattr(import_module(file), kind)
 
     def wrap(module: "nn.Module", unused: bool) -> "ModuleWrapper":
-        harness: ModuleWrapper = made(module, options, seat.device, precision, unused=unused)
-        return harness
+        wrapped: ModuleWrapper = made(module, options, context.device, precision, unused=unused)
+        return wrapped
 
-    return ExternalStep(seat, model, wrap, rng)
+    return ExternalStep(context, model, wrap, rng)
 
 
 def _check_options(recipe: Recipe) -> None:

@@ -30,7 +30,7 @@ from unisono.optim import make
 from unisono.optim.options import OptimizerOptions
 from unisono.strategies.arena.state import padded, scaling_of, segments_of
 from unisono.strategies.base import Batch
-from unisono.strategies.local.replica_state import ReplicaState
+from unisono.strategies.local.replica_optimizer_state import ReplicaState
 from unisono.strategies.unused_parameters import left_alone
 
 

@@ -35,7 +35,7 @@ from unisono.strategies.arena.state import ArenaExtent, ArenaState, SnapshotSour
 from unisono.strategies.arena.sync import SyncArena
 from unisono.strategies.base import Batch, Check, Clock, EpochExtras, Measure, StepResult, Strategy, Tell, unchecked
 from unisono.strategies.local.local_steps import LocalSteps, ticket
-from unisono.strategies.local.replica_state import ReplicaState
+from unisono.strategies.local.replica_optimizer_state import ReplicaState
 from unisono.strategies.local.sync_schedule import SyncSchedule
 from unisono.strategies.machines.remote_view import ONE_MACHINE, RemoteView
 from unisono.strategies.messages.sync import SyncMessages, SyncMessagesOptions

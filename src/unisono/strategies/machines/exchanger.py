@@ -196,7 +196,7 @@ class Exchanger:
             self._packed_by_name[name, live] = PackedArrays({**shapes, **found})
         return self._packed_by_name[name, live]
 
-    # --- a survey ----------------------------------------------------------------------------------------------------
+    # --- an evaluation -----------------------------------------------------------------------------------------------
 
     def _evaluate(self, count: int) -> None:
         shared, mailbox, machine_layout = self._shared, self._mailbox, self._machine_layout

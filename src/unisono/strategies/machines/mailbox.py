@@ -43,7 +43,7 @@ def mailbox_sections(machine_layout: MachineLayout | None, lives: Sequence[int],
     size = machine_layout.size if machine_layout is not None and several else 0
     f4, f8 = np.dtype(np.float32), np.dtype(np.float64)
     return {
-        "desk": (_WORDS if several else 0, np.dtype(np.int64)),
+        "mailbox": (_WORDS if several else 0, np.dtype(np.int64)),
         "far sums": ((far, length), f4),
         "whole": (whole, f4),
         "world stats": ((size, counted), f8),
@@ -57,7 +57,7 @@ class MachineMailbox:
 
     def __init__(self, array: Callable[[str], np.ndarray], machine_layout: MachineLayout, used: int) -> None:
         self.machine_layout, self.used = machine_layout, used
-        self._words = array("desk").data
+        self._words = array("mailbox").data
         self._far, self.whole = array("far sums"), array("whole")
         """whole: the sum of all shards, where it comes in parts."""
         self.stats, self.shares = array("world stats"), array("world shares")

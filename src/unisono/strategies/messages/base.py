@@ -1,8 +1,8 @@
 """MessageStrategy: what strategies have in common whose ranks share no memory, each with its own copy of the
 parameters.
 
-The one idea: rank r computes the r-th part of everything, always, and nobody takes over; so a survey is a part each,
-an all-reduce and a gather, whatever a step does. What a rank counts is in its `MessageStats`.
+The one idea: rank r computes the r-th part of everything, always, and nobody takes over; so an evaluation is a part
+each, an all-reduce and a gather, whatever a step does. What a rank counts is in its `MessageStats`.
 
     @final
     class Mine(MessageStrategy): ...               # and a `step`, which counts in self._ledger

@@ -12,7 +12,7 @@ from typing import final
 import numpy as np
 
 from unisono.arena.membership.protocol import words_needed
-from unisono.arena.membership.requests import Requests
+from unisono.arena.membership.supervisor_requests import Requests
 from unisono.strategies.arena.state import PersistentArrays
 from unisono.strategies.messages.base import MessageStrategy
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from unisono.arena.membership.requests import Requests
+from unisono.arena.membership.supervisor_requests import Requests
 from unisono.errors import UnisonoError
 from unisono.recipe import Recipe
 from unisono.strategies.asynchronous.arena.arena_sequencer import ArenaSequencer

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from unisono.report.html.axes import kind_of
 from unisono.report.html.blocks import Block, Section, Table, Text
-from unisono.report.html.event_lines import lines_of
+from unisono.report.html.event_rows import lines_of
 from unisono.report.run.load import Run
 
 MOST = 200

@@ -18,7 +18,7 @@ from typing import final
 
 import numpy as np
 
-from unisono.arena.membership.requests import Requests
+from unisono.arena.membership.supervisor_requests import Requests
 from unisono.arena.memory.fence import fence
 from unisono.errors import UnisonoError
 from unisono.strategies.asynchronous import push_order

@@ -58,7 +58,7 @@ FOUND = ("greets", "batch", "samples", "loss_sum", "correct")
 COUNTS = ("clips", "busy_s")
 """Of each rank and epoch; then, for each part, how long the worker waited for its master."""
 PATIENCE_S = 1.0
-"""How long a wait without bells lasts before everything is looked at anew; nothing ends with it."""
+"""How long a wait without a wake-up lasts before everything is checked again; nothing ends with it."""
 SPARE_ENTRIES = 4096
 """Room in the log for greetings and for the end of an epoch, beside its pushes."""
 

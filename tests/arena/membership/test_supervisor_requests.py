@@ -2,7 +2,7 @@
 
 from support.arena.recorded_words import WORDS, Recording, Write
 from unisono.arena.membership import protocol
-from unisono.arena.membership.requests import Requests
+from unisono.arena.membership.supervisor_requests import Requests
 
 
 def fresh() -> list[int]:

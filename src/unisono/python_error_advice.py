@@ -1,4 +1,4 @@
-"""What Python's own errors mean where only their text says it: the one place where those texts are read.
+"""Advice for errors of Python that only their text tells apart; the one place where those texts are read.
 
 >>> is_thread_shortage(RuntimeError("can't start new thread"))
 True

@@ -10,11 +10,11 @@ import pytest
 
 import unisono
 from support.cli.forked_command import forked
-from unisono import limits
+from unisono import os_limits as limits
 from unisono.cli import compare, profile, train, tune  # noqa: F401 - once, not in every forked command
 from unisono.cli.main import app
 from unisono.errors import UserError
-from unisono.limits import check_limits, crowd_note, naming_shortage, task_room
+from unisono.os_limits import check_limits, crowd_note, naming_shortage, task_room
 from unisono.recipe import Recipe
 from unisono.supervise import children
 from unisono.training.checks import check_machine

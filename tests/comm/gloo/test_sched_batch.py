@@ -3,7 +3,7 @@
 import os
 import threading
 
-from unisono.comm.gloo.batch_scheduling import batch_scheduled_threads
+from unisono.comm.gloo.sched_batch import batch_scheduled_threads
 
 
 def policy_of(thread: threading.Thread) -> int:

@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from unisono.errors import UserError
-from unisono.python_errors import is_thread_shortage
+from unisono.python_error_advice import is_thread_shortage
 from unisono.resources import available_bytes, group_task_room, readable_bytes, usable_cores
 from unisono.user_code.tracebacks import own_frame
 
@@ -27,7 +27,7 @@ MIB = 2**20
 RANK_BYTES = 2 * MIB
 """The least that a forked rank takes for itself."""
 RANK_FILES = 6
-"""Descriptors that a rank costs its parent: answers, its end, its stack; bells and pens of asynchronous ranks."""
+"""Descriptors that a rank costs its parent: answers, its end, its stack; wake-ups and locks of asynchronous ranks."""
 SPARE_FILES, SPARE_TASKS = 48, 8
 """For the run directory, the live page, who writes snapshots, a rank's replacement."""
 CROWD = 16

@@ -1,6 +1,6 @@
-"""Calling: from the way in which this process was started to a switchboard of all ranks.
+"""Connection: from how this process was started to a message board that all ranks share.
 
-    with Watchdog("rank 0 of 2") as dog: board = call_together(options, "auto", dog)
+    with Watchdog("rank 0 of 2") as dog: board = call_together(options, placement, "auto", dog)
 
 The one idea: the doctor is started like the training that it is to explain, by the same launcher, and talks over what
 that training would use.

@@ -9,7 +9,7 @@ from torch import nn
 
 from unisono.errors import UserError
 from unisono.models.torch.build import try_again
-from unisono.models.torch.determinism_check import check_repeats
+from unisono.models.torch.repeatable_build import check_repeats
 from unisono.models.torch.task import Task
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from unisono.cli.common.gpu_option import Gpus, note_of_run
+from unisono.cli.common.num_gpus_alias import Gpus, note_of_run
 from unisono.cli.train import Options, given_options
 from unisono.recipe import Recipe
 

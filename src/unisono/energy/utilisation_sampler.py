@@ -17,7 +17,7 @@ from math import inf
 from typing import final
 
 from unisono.energy.meter import Meter
-from unisono.energy.processes import Process, read_node, read_process, temperature_c
+from unisono.energy.proc_files import Process, read_node, read_process, temperature_c
 
 EVERY_S = 2.0
 FIRST_S = 0.25

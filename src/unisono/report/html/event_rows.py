@@ -1,4 +1,4 @@
-"""Happenings: the events of a run as lines of a table, no more than there is room for, and what matters first.
+"""Event lines: the events of a run as lines of a table, no more than there is room for, and what matters first.
 
     for line in lines_of(unisono.load("runs/mine"), most=200): print(line.epoch, line.what)
 

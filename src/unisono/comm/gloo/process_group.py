@@ -24,8 +24,8 @@ import torch.distributed as dist
 from torch.distributed import PrefixStore, Store  # type: ignore[attr-defined]  # public all the same
 
 from unisono.comm.base import Array
-from unisono.comm.gloo.batch_scheduling import batch_scheduled_threads
 from unisono.comm.gloo.keepalive import kept_alive
+from unisono.comm.gloo.sched_batch import batch_scheduled_threads
 from unisono.comm.gloo.store import secret_of
 from unisono.comm.topology.authentication import MAC_BYTES, pair_proof
 from unisono.errors import CommError

@@ -1,4 +1,4 @@
-"""Calm threads: helper threads that do not push the working thread off its core.
+"""SCHED_BATCH for helper threads, so that they do not push the working thread off its core.
 
 gloo's event thread asks again and again for a lock instead of sleeping on it. Where it wakes on the core of the thread
 that holds the lock, it takes that core and asks in vain until the next clock tick: with as many ranks as cores an
@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 
 @contextmanager
 def batch_scheduled_threads() -> Iterator[None]:
-    """Makes the threads calm that were started inside, by whatever library."""
+    """Threads that any library starts inside get the scheduling class for batch work."""
     before = _threads()
     yield
     for thread in _threads() - before:

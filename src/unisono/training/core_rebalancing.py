@@ -1,4 +1,4 @@
-"""CoreAffinity: ranks that share cores with each other come back to one of their own, every now and then.
+"""CoreAffinity: spreads ranks over cores again when several of them run on one core; it pins nothing.
 
 The one idea: ranks that wait yield, and the kernel, which sees them all as busy, often leaves three of four on one of
 two cores; the step then takes as long as those three. So a rank is put on the core that is its turn, and at once

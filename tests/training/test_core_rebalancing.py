@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from unisono.training import affinity
-from unisono.training.affinity import OFTEN_S, RARELY_S, SOON_S, CoreAffinity, core_of, go_to
+from unisono.training import core_rebalancing as affinity
+from unisono.training.core_rebalancing import OFTEN_S, RARELY_S, SOON_S, CoreAffinity, core_of, go_to
 
 
 class Machine:

@@ -2,7 +2,7 @@ import pytest
 
 from unisono.errors import UserError
 from unisono.measure.options import StudyOptions
-from unisono.measure.scale import cells_of_grid, cells_with_grid, default_grid
+from unisono.measure.scale_grid import cells_of_grid, cells_with_grid, default_grid
 from unisono.recipe import Recipe
 from unisono.recipe.reading import load
 from unisono.study.cells import Cell

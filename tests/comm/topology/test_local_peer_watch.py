@@ -10,7 +10,7 @@ import pytest
 
 import unisono
 from unisono.comm.serial import SerialCommunicator
-from unisono.comm.topology.peer_watch import PeerWatch
+from unisono.comm.topology.local_peer_watch import PeerWatch
 from unisono.supervise.children import defer_signals, fork_child, reap
 from unisono.world import World
 

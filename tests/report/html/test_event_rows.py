@@ -9,7 +9,7 @@ import unisono
 from support.report.made_run import make
 from unisono.report.html.axes import event_text
 from unisono.report.html.document import document
-from unisono.report.html.event_lines import lines_of
+from unisono.report.html.event_rows import lines_of
 
 DEATH = {"kind": "death", "rank": 2, "cause": "was killed (SIGKILL)", "reached": "COMMIT", "ranks": 3, "s": 0.002}
 

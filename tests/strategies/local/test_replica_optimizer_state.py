@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from unisono.strategies.local.replica_state import ReplicaState
+from unisono.strategies.local.replica_optimizer_state import ReplicaState
 
 
 def walk(states: ReplicaState, replica: int, position: int, by: float) -> None:

@@ -8,7 +8,7 @@ import time
 import pytest
 import threadpoolctl  # noqa: F401 (it sets a variable of the environment, once)
 
-from unisono.doctor.probe import call
+from unisono.doctor.probe_entry import call
 from unisono.doctor.probes import PROBES
 from unisono.errors import UserError
 
@@ -30,14 +30,14 @@ def test_an_error_of_ours_is_a_finding(monkeypatch):
 
 
 def test_the_answer_is_json_in_the_last_line():
-    command = [sys.executable, "-m", "unisono.doctor.probe", "network"]
+    command = [sys.executable, "-m", "unisono.doctor.probe_entry", "network"]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     assert [entry["name"] for entry in json.loads(ended.stdout.splitlines()[-1])] == ["host name", "ports"]
 
 
 def test_a_probe_that_is_given_up_removes_what_it_has_made(tmp_path):
     """SIGTERM while the self-test trains: its directory, in $TMPDIR, goes."""
-    command = [sys.executable, "-m", "unisono.doctor.probe", "bits"]
+    command = [sys.executable, "-m", "unisono.doctor.probe_entry", "bits"]
     with subprocess.Popen(
         command, env={**os.environ, "TMPDIR": str(tmp_path)}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     ) as probe:

@@ -1,6 +1,6 @@
 """Inside the process of one probe: calls it and prints its findings, a JSON list in the last line.
 
-python -m unisono.doctor.probe machine
+python -m unisono.doctor.probe_entry machine
 """
 
 import json

@@ -8,8 +8,8 @@ import pytest
 from support.energy.counters import Clock, FakeNvml
 from unisono.energy.meter import Counters, Meter
 from unisono.energy.nvml import find_gpus
-from unisono.energy.processes import Process, read_process
-from unisono.energy.sampler import HEADER, Sampler
+from unisono.energy.proc_files import Process, read_process
+from unisono.energy.utilisation_sampler import HEADER, Sampler
 
 
 class Node:
