@@ -143,7 +143,10 @@ def load_arrays(path: Path) -> Raw:
     if not path.exists():
         raise UserError(f"{path}: there is no such file or directory", hint="is the path right, seen from here?")
     if path.suffix != ".npz":
-        raise UserError(f"{path}: neither a directory nor an .npz file", hint="give the directory that holds the .npy")
+        raise UserError(
+            f"{path}: neither a directory nor an .npz file",
+            hint="give the directory that holds the .npy; for a CSV and other files FILE.py:FUNCTION that returns arrays",
+        )
     return Raw(str(path), collect(str(path), _load_npz(path)))
 
 
