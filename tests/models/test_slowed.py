@@ -103,7 +103,8 @@ def test_the_numbers_are_those_of_the_model_inside():
         sums = model.loss_and_grad(X, Y, grads, 0.1)
         found.append((grads.tobytes(), sums.loss_sum.tobytes(), sums.new_buffers.tobytes()))
     assert found[0] == found[1]
-    for name in ("layout", "buffers_layout", "unaveraged", "fixed", "may_skip_params", "exchange_width", "classifies", "state_names"):
+    names = ["layout", "buffers_layout", "unaveraged", "fixed", "may_skip_params", "exchange_width", "classifies"]
+    for name in [*names, "state_names"]:
         assert getattr(slow, name) == getattr(plain, name), name
     params, buffers = np.arange(slow.layout.length), np.arange(slow.buffers_layout.length)
     assert [list(part) for part in slow.named(params, buffers)] == [list(part) for part in plain.named(params, buffers)]

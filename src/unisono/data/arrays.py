@@ -145,7 +145,7 @@ def load_arrays(path: Path) -> Raw:
     if path.suffix != ".npz":
         raise UserError(
             f"{path}: neither a directory nor an .npz file",
-            hint="give the directory that holds the .npy; for a CSV and other files FILE.py:FUNCTION that returns arrays",
+            hint="give the directory that holds the .npy; for a CSV, FILE.py:FUNCTION that returns arrays",
         )
     return Raw(str(path), collect(str(path), _load_npz(path)))
 
