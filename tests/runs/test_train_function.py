@@ -187,6 +187,8 @@ def test_the_run_of_a_process_with_threads_of_torch_raises_what_its_own_process_
     failure.exit_code = RESUME_ME
     for error in (halted, failed, mistake, failure):
         again = error_of(json.loads(json.dumps(answer_of(error))), code=0)
+        assert (again.message, again.hint) == (error.message, error.hint)
+        assert getattr(again, "traceback", None) == getattr(error, "traceback", None)
         assert (type(again), str(again), again.exit_code) == (type(error), str(error), error.exit_code)
     assert error_of(answer_of(halted), 0).outcome.takeovers == 2
     assert type(error_of(answer_of(KeyboardInterrupt()), 0)) is KeyboardInterrupt

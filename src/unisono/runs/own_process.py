@@ -64,12 +64,12 @@ def answer_of(error: BaseException) -> dict[str, Any]:
         facts = {"lost": ended.lost, "crashes": ended.crashes, "takeovers": ended.takeovers, "restarts": ended.restarts}
         return {"halted": [facts, error.snapshot, error.trouble]}
     if isinstance(error, RankFailed):
-        return {"failed": [error.rank, error.report, error.kind, error.exit_code]}
+        return {"failed": [error.rank, error.report, error.kind, error.exit_code, error.traceback]}
     if isinstance(error, UnisonoError):
-        return {"error": [str(error), error.exit_code]}
+        return {"error": [error.message, error.exit_code, error.hint]}
     if isinstance(error, KeyboardInterrupt):
         return {"interrupted": True}
-    return {"error": [traceback_of(error).rstrip(), UnisonoError.exit_code]}
+    return {"error": [traceback_of(error).rstrip(), UnisonoError.exit_code, ""]}
 
 
 def error_of(answer: dict[str, Any], code: int) -> BaseException:
@@ -78,11 +78,11 @@ def error_of(answer: dict[str, Any], code: int) -> BaseException:
         facts, snapshot, trouble = answer["halted"]
         return Halted(SupervisorResult(**facts), snapshot, trouble)
     if "failed" in answer:
-        rank, report, kind, exit_code = answer["failed"]
-        return RankFailed(rank, report, kind=kind, exit_code=exit_code)
+        rank, report, kind, exit_code, traceback = answer["failed"]
+        return RankFailed(rank, report, kind=kind, exit_code=exit_code, traceback=traceback)
     if "error" in answer:
-        text, exit_code = answer["error"]
-        error = UserError(text) if exit_code == UserError.exit_code else UnisonoError(text)
+        message, exit_code, hint = answer["error"]
+        error = (UserError if exit_code == UserError.exit_code else UnisonoError)(message, hint=hint)
         error.exit_code = exit_code
         return error
     if "interrupted" in answer:

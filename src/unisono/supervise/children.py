@@ -177,6 +177,8 @@ class Subprocess:
                 raise CommTimeout(f"{self._name} said nothing for {silence_s:g} s", hint="is the machine overloaded?")
             data = os.read(fd, 1 << 16)
             if not data:
+                if rest:
+                    yield rest.decode(errors="replace")
                 return
             *whole, rest = (rest + data).split(b"\n")
             yield from (line.decode(errors="replace") for line in whole)  # whatever a program may print

@@ -192,7 +192,7 @@ class Member:
 
         begun = time.monotonic()
         # No limit of ours: the supervisor lives, or this rank dies with it.
-        while not wait_until(told, 60.0):
+        while not wait_until(told, min(60.0, self.timeout_s)):
             if time.monotonic() - begun > self.timeout_s:
                 raise TimeoutError
         view = protocol.current_view(self.words, self.size)
