@@ -1,10 +1,12 @@
 """Children that cannot outlive us; `test_local.py` ends whole programs, and looks for what they leave."""
 
 import os
+import subprocess
+import sys
 
 import pytest
 
-from unisono.supervise.children import defer_signals, die_with_parent, fork_child, readable, reap
+from unisono.supervise.children import Subprocess, defer_signals, die_with_parent, fork_child, readable, reap
 
 
 def test_a_child_whose_parent_ended_before_it_came_to_ask_for_its_own_end_ends_itself():
@@ -23,3 +25,9 @@ def test_any_time_can_be_waited(timeout_s):
     finally:
         os.close(reading)
         os.close(writing)
+
+
+def test_a_last_line_without_an_end_is_a_line():
+    command = [sys.executable, "-c", "print('a'); print('b', end='')"]
+    with Subprocess(command, dict(os.environ), subprocess.DEVNULL) as started:
+        assert list(started.lines(30.0)) == ["a", "b"]
