@@ -40,7 +40,7 @@ def contenders(nbytes: int) -> dict[str, tuple[np.ndarray, Callable[[], np.ndarr
     from unisono.arena.reduction_tree import chunk_bounds, combine
     from unisono.comm.mpi.communicator import world
     from unisono.comm.shm.communicator import ShmCommunicator
-    from unisono.comm.topology.node import make_reducer
+    from unisono.comm.topology.shared_machine import make_reducer
 
     length = nbytes // 4
     inputs = [np.empty(length, np.float32) for _ in range(4)]
@@ -152,8 +152,8 @@ def main() -> None:
         worker(options.sizes, options.rounds)
         return
 
-    from unisono.environment.variables import mpi_environment
-    from unisono.launch.commands import mpirun
+    from unisono.environment.os_environ import mpi_environment
+    from unisono.launch.launcher_commands import mpirun
 
     script = [
         os.path.abspath(__file__),

@@ -39,7 +39,7 @@ from unisono.errors import UnisonoError, UserError
 from unisono.recipe import Recipe
 from unisono.recipe.reading import from_values
 from unisono.resources import usable_cores
-from unisono.runs.course import run_recipe
+from unisono.runs.lifecycle import run_recipe
 
 JOB: dict[str, Any] = {
     "model": "mlp:128,64",

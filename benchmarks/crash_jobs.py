@@ -32,7 +32,7 @@ from unisono.arena.membership.member import Member
 from unisono.arena.sync.waiting import wait_until
 from unisono.errors import RESUME_ME, AskedToEnd, UnisonoError
 from unisono.recipe import Recipe
-from unisono.runs.course import run_recipe
+from unisono.runs.lifecycle import run_recipe
 from unisono.storage.resume import recipe_of
 from unisono.storage.snapshots.snapshot import newest
 from unisono.training.job import prepare

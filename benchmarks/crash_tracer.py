@@ -11,9 +11,9 @@ Faults strike in order: each counts from the moment when the one before has stru
 (the ranks), s (the one that supervises them) and w (the writer of snapshots); the number behind the dot is how many
 processes of that name there were before.
 
-Limits: lines, not instructions, and none inside NumPy: `tests/faults/plans.py` spoils half of an update. A line that is
-executed again and again while a process waits counts once for each wait, so numbers repeat from run to run, but for
-loops that depend on time.
+Limits: lines, not instructions, and none inside NumPy: `tests/support/faults/plans.py` spoils half of an update. A line
+that is executed again and again while a process waits counts once for each wait, so numbers repeat from run to run, but
+for loops that depend on time.
 """
 
 import mmap

@@ -25,7 +25,7 @@ from pathlib import Path
 from random import Random
 
 from unisono.recipe import Recipe
-from unisono.report.live.server import LiveServer
+from unisono.report.live.page_server import LiveServer
 from unisono.storage.rundir import RunDirectory
 
 METHODS = [

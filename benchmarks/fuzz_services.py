@@ -24,7 +24,7 @@ from fuzz_sandbox import Sandbox
 from fuzz_worker import ACCEPTED, Input
 
 if TYPE_CHECKING:
-    from unisono.report.live.server import LiveServer
+    from unisono.report.live.page_server import LiveServer
 
 TOKEN = "TOKEN"
 """Stands for the server's token in a request."""
@@ -108,7 +108,7 @@ def _served(server: "LiveServer") -> Iterator[None]:
 
 def _serve(run: Path, sent: list[bytes], hurried: list[bool]) -> None:
     """In the child."""
-    from unisono.report.live.server import LiveServer
+    from unisono.report.live.page_server import LiveServer
 
     with LiveServer([run]) as server, _served(server):
         token = server.token.encode()

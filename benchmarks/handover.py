@@ -16,7 +16,7 @@ import numpy as np
 
 import unisono
 from unisono.arena.sync.barrier import Barrier
-from unisono.comm.topology.node import share_segment
+from unisono.comm.topology.shared_machine import share_segment
 from unisono.resources import usable_cores
 from unisono.world import World
 

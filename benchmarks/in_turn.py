@@ -25,8 +25,7 @@ from unisono.rng import generator
 from unisono.storage.weights import Weights
 from unisono.strategies.arena.state import padded
 from unisono.strategies.asynchronous.batch_assignment import BatchAssignment
-from unisono.strategies.asynchronous.gradient_shape import GradientShape
-from unisono.strategies.asynchronous.push_update import Places, PushUpdate, numbers_of
+from unisono.strategies.asynchronous.push_update import ClippingAndMomentum, Places, PushUpdate, numbers_of
 from unisono.strategies.asynchronous.sequencer import Sequencer
 from unisono.strategies.asynchronous.spec import async_options_of
 from unisono.strategies.base import NotFinite
@@ -75,7 +74,8 @@ def _train(job: Job, model: Model) -> tuple[np.ndarray, float]:
         models[rank].bind(copies[rank], np.zeros(0, np.float32))
     state = [np.zeros_like(params) for _ in make(job.optimizer).state_names]
     collected = np.zeros_like(params) if terms.rule.collects else None
-    applying, shaping = PushUpdate(terms, job.optimizer, len(params), state, collected), GradientShape(terms, None)
+    applying = PushUpdate(terms, job.optimizer, len(params), state, collected)
+    clipping = ClippingAndMomentum(terms, None)
     loader, rows = Loader(job.plan, job.dataset.train_x, job.dataset.train_y), np.zeros((1, len(params)), np.float32)
     stale = 0
     for epoch in range(1, recipe.learning.epochs + 1):
@@ -95,7 +95,7 @@ def _train(job: Job, model: Model) -> tuple[np.ndarray, float]:
             found = models[rank].loss_and_grad(group.x, group.y, rows, 1.0 / count)
             if not np.isfinite(found.loss_sum[0]):
                 raise NotFinite(batch, float(found.loss_sum[0]), terms.cure(sequencer.staleness(rank)))
-            shaping.shape(rows[0])
+            clipping.apply(rows[0])
             entry = sequencer.push(rank, batch, 0, count)
             stale += entry.staleness
             applying.apply(entry, rows[0], Places(current, copy, copy), numbers_of(entry, epoch, pushes, terms.group))

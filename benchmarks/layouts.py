@@ -33,9 +33,9 @@ from unisono.data.dataset import DataOptions, Dataset
 from unisono.data.sources import load
 from unisono.errors import UnisonoError
 from unisono.launch.connect import connect_gloo
-from unisono.messages.reports import EpochRecord, Report
+from unisono.messages.rank_reports import EpochRecord, Report
 from unisono.recipe import Recipe
-from unisono.runs.supervised_run import RunPlaces, SupervisedRun
+from unisono.runs.supervised_training import RunPlaces, SupervisedRun
 from unisono.training.job import prepare
 from unisono.training.trainer import train
 from unisono.world import World

@@ -30,10 +30,10 @@ import unisono
 from unisono.comm.wrappers import Counted
 from unisono.data.dataset import Dataset
 from unisono.errors import UserError
-from unisono.messages.reports import EpochRecord, Report
+from unisono.messages.rank_reports import EpochRecord, Report
 from unisono.recipe import Recipe
-from unisono.runs.supervised_run import RunPlaces, SupervisedRun
-from unisono.strategies.arena.shard_assignment import ShardAssignment
+from unisono.runs.supervised_training import RunPlaces, SupervisedRun
+from unisono.strategies.arena.shard_sums import ShardAssignment
 from unisono.training.job import load_data, prepare
 from unisono.training.trainer import train
 from unisono.world import World

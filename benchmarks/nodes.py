@@ -23,7 +23,7 @@ from typing import Any
 import tests_path  # noqa: F401
 
 from support.cluster.namespaces import REASON, Net
-from unisono.environment.variables import child_environment
+from unisono.environment.os_environ import child_environment
 
 HERE = Path(__file__).parent
 

@@ -20,13 +20,13 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from unisono.comm.base import Communicator
-from unisono.environment.variables import detect
+from unisono.environment.os_environ import detect
 from unisono.launch.connect import connect
 from unisono.launch.torch_group import default_group
-from unisono.messages.reports import EpochRecord, Report
+from unisono.messages.rank_reports import EpochRecord, Report
 from unisono.recipe import Recipe
-from unisono.runs.launched_run import train_launched
-from unisono.runs.supervised_run import RunPlaces
+from unisono.runs.launched_training import train_launched
+from unisono.runs.supervised_training import RunPlaces
 from unisono.training.job import Job, load_data, prepare
 from unisono.world import World
 

@@ -20,8 +20,8 @@ import numpy as np
 from contenders import Contender
 
 from unisono import aligned
-from unisono.messages.reports import EpochRecord, Report
-from unisono.runs.supervised_run import RunPlaces, SupervisedRun
+from unisono.messages.rank_reports import EpochRecord, Report
+from unisono.runs.supervised_training import RunPlaces, SupervisedRun
 from unisono.training.job import Job
 
 

@@ -22,7 +22,7 @@ from threadpoolctl import threadpool_limits
 
 from unisono.models.base import Model
 from unisono.models.nets import build
-from unisono.strategies.asynchronous.partition import cut
+from unisono.strategies.asynchronous.options import cut
 
 LR, PUSH, ASK, ANSWER = np.float32(0.5), 1, 2, 3
 

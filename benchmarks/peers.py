@@ -23,7 +23,7 @@ from typing import Any, Self, final
 import numpy as np
 from contenders import Contender
 
-from unisono.environment.variables import child_environment
+from unisono.environment.os_environ import child_environment
 from unisono.errors import UnisonoError
 from unisono.resources import usable_cores
 from unisono.supervise.children import Subprocess
@@ -62,9 +62,11 @@ class Loop:
     """Which loop of `torch_loops.py`."""
 
     name: str
-    """ddp, accelerate, loader or memory"""
+    """ddp, accelerate, lightning, loader or memory"""
     ranks: int = 0
     """Under torchrun; 0: without."""
+    backend: str = "gloo"
+    """Of torch.distributed, for ddp, accelerate and lightning."""
 
 
 @final
@@ -83,6 +85,8 @@ class Spec:
     """Where rank 0 reads turns from: seconds, a line each."""
     threads: int
     """What the environment allows; `memory` tries a single one, too."""
+    backend: str = "gloo"
+    """Of torch.distributed."""
 
     def pack(self) -> str:
         return json.dumps(asdict(self))
@@ -157,7 +161,8 @@ def started(loops: Mapping[str, Loop], network: Network, x: np.ndarray, y: np.nd
         np.save(files["y"], y)
         for number, (title, loop) in enumerate(loops.items()):
             threads = usable_cores() if loop.name == "memory" else 1
-            spec = Spec(loop=loop.name, network=network, **files, go=str(folder / f"go-{number}"), threads=threads)
+            go = str(folder / f"go-{number}")
+            spec = Spec(loop=loop.name, network=network, **files, go=go, threads=threads, backend=loop.backend)
             peers.append(stack.enter_context(Peer(title, spec, loop.ranks, folder / f"log-{number}")))
         for peer in peers:
             peer.wait_until_ready()

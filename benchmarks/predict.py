@@ -13,15 +13,13 @@ from pathlib import Path
 
 from rich.console import Console
 
-from unisono.measure.prediction.calibration import calibrate
-from unisono.measure.prediction.points import calibration
+from unisono.measure.prediction.calibration import calibrate, calibration
 from unisono.recipe import Recipe
 from unisono.recipe.reading import load
-from unisono.report.studies.background_load import line as others_line
+from unisono.report.studies.background_load import load_line
 from unisono.report.studies.predict import AIM, checks
-from unisono.study.records import Records
-from unisono.study.run_order import run_order
-from unisono.study.study import RunOptions, carry_out
+from unisono.study.study import RunOptions, carry_out, run_order
+from unisono.study.study_directory import Records
 from unisono.training.job import prepare
 
 WIDTH = 110
@@ -39,7 +37,7 @@ def errors_of(name: str, recipe: Recipe, repeat: int) -> list[float]:
         _, checked = calibrate(cells, records.all, records.path, 4 * sum(job.model().layout.sizes))
     print(f"\n{name}: {recipe.model.name} on {recipe.data.name}")
     Console(width=WIDTH).print(checks(checked).shown(checked, WIDTH))
-    if told := others_line(checked, lambda point: str(point["name"])):
+    if told := load_line(checked, lambda point: str(point["name"])):
         print(told)
     return [abs(point["error"]) for point in checked if point["held_out"]]
 

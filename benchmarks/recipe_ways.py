@@ -37,8 +37,8 @@ from unisono.errors import RESUME_ME, UnisonoError, UserError
 from unisono.launch.machine_options import MachineOptions
 from unisono.optim.base import Optimizer
 from unisono.recipe import Recipe
-from unisono.runs.course import run_recipe
-from unisono.runs.supervised_run import SupervisedRun
+from unisono.runs.lifecycle import run_recipe
+from unisono.runs.supervised_training import SupervisedRun
 from unisono.storage.resume import recipe_of
 from unisono.training.trainer import Learner
 

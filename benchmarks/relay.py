@@ -21,7 +21,7 @@ from torment import Run
 
 from unisono.errors import UnisonoError
 from unisono.recipe import Recipe
-from unisono.runs.course import run_recipe
+from unisono.runs.lifecycle import run_recipe
 from unisono.storage.resume import recipe_of
 from unisono.storage.snapshots.snapshot import newest
 

@@ -40,12 +40,12 @@ from ours import Ours
 from standings import Aim, judge, show_rates
 
 from unisono.data.dataset import Dataset
-from unisono.environment.variables import mpi_environment
+from unisono.environment.os_environ import mpi_environment
 from unisono.errors import UnisonoError
-from unisono.launch.commands import mpirun
-from unisono.messages.reports import EpochRecord, Report
+from unisono.launch.launcher_commands import mpirun
+from unisono.messages.rank_reports import EpochRecord, Report
 from unisono.recipe import Recipe
-from unisono.runs.supervised_run import RunPlaces, SupervisedRun
+from unisono.runs.supervised_training import RunPlaces, SupervisedRun
 from unisono.training.job import load_data, prepare
 
 MNIST = Path(__file__).parents[2] / "shared" / "data" / "mnist"

@@ -28,7 +28,7 @@ from typing import final
 
 from unisono.messages.events import Event, RankDied, RankJoined
 from unisono.recipe import Recipe
-from unisono.runs.supervised_run import RunPlaces, SupervisedRun
+from unisono.runs.supervised_training import RunPlaces, SupervisedRun
 from unisono.training.job import prepare
 
 SHARD, SLACK_S = 16, 0.3

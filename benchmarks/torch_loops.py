@@ -8,6 +8,7 @@ network, warms up, trains for about as many seconds as the line says, and prints
 The loops, each as lean as its kind allows (no running loss, no accuracy; unisono's own loop keeps both):
 
 - `ddp`: DistributedDataParallel over gloo, DistributedSampler, DataLoader on a TensorDataset; started by torchrun
+- `lightning`: Lightning's Trainer with DDPStrategy, the same loader; by torchrun
 - `accelerate`: Hugging Face Accelerate's Accelerator(cpu=True), prepare and backward, the same loader; by torchrun
 - `loader`: one process, DataLoader on a TensorDataset
 - `memory`: one process, no DataLoader: a permutation an epoch, index_select a batch, layers called as functions and not
@@ -38,6 +39,7 @@ from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 from unisono.models.torch import nets
 
+DISTRIBUTED = ("ddp", "accelerate", "lightning")
 WARM_UP_STEPS = 20
 TRIALS = 3
 
@@ -137,6 +139,43 @@ def with_accelerate(network: Network, data: TensorDataset) -> Steps:
             yield len(x)
 
 
+def with_lightning(network: Network, data: TensorDataset, backend: str) -> Steps:
+    """The loop of Lightning, which calls us: its trainer runs in a thread that stops after each step."""
+    import threading
+    from queue import SimpleQueue
+
+    import lightning
+    from lightning.pytorch.strategies import DDPStrategy
+
+    go, done = SimpleQueue[None](), SimpleQueue[int]()
+
+    class Module(lightning.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = build(network, data)
+
+        def training_step(self, batch: list[Tensor]) -> Tensor:
+            return loss_of(self.net(batch[0]), batch[1])
+
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            return optimizer_of(network, self)
+
+        def on_train_batch_end(self, outputs: object, batch: list[Tensor], batch_idx: int) -> None:
+            done.put(len(batch[0]))
+            go.get()
+
+    trainer = lightning.Trainer(
+        accelerator="cpu", devices=dist.get_world_size(), strategy=DDPStrategy(process_group_backend=backend),
+        max_epochs=-1, logger=False, enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
+        barebones=False,
+    )  # fmt: skip
+    loader = DataLoader(data, network.batch, shuffle=True)
+    threading.Thread(target=trainer.fit, args=(Module(), loader), daemon=True).start()
+    while True:
+        yield done.get()
+        go.put(None)
+
+
 def in_memory(network: Network, data: TensorDataset, kernel: str, threads: int) -> Steps:
     """The fastest loop of eager torch that we know of."""
     torch.set_num_threads(threads)
@@ -200,8 +239,10 @@ def main() -> None:
         x, y = data.tensors
         channels = [1, *network.shape] if len(network.shape) == 2 else network.shape
         data = TensorDataset(x.reshape(-1, *channels), y)
-    if spec.loop in ("ddp", "accelerate"):
-        dist.init_process_group("gloo")
+    if spec.loop in DISTRIBUTED:
+        if spec.backend == "unisono":
+            pass
+        dist.init_process_group(spec.backend)
         largest, rank, size = largest_of_ranks, dist.get_rank(), dist.get_world_size()
     best: tuple[str, int] | None = None
 
@@ -218,10 +259,12 @@ def main() -> None:
                 steps, note = in_memory(network, data, *best), f"{best[0]}, threads: {best[1]}"
             elif spec.loop == "accelerate":
                 steps, note = with_accelerate(network, data), ""
+            elif spec.loop == "lightning":
+                steps, note = with_lightning(network, data, spec.backend), ""
             else:
                 steps, note = with_loader(network, data, distributed=spec.loop == "ddp"), ""
             tell(samples_per_s=size * turn(steps, seconds, largest), note=note)
-    if spec.loop in ("ddp", "accelerate"):
+    if spec.loop in DISTRIBUTED:
         dist.destroy_process_group()
 
 

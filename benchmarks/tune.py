@@ -18,8 +18,8 @@ from unisono.measure.tune.search import TrialOptions, TuneOptions, run_trial, tu
 from unisono.recipe import Recipe
 from unisono.recipe.reading import load
 from unisono.resources import available_bytes, usable_cores
-from unisono.study.records import Records
-from unisono.study.run_order import run_order
+from unisono.study.study import run_order
+from unisono.study.study_directory import Records
 
 
 def job_of(name: str, data_dir: str) -> tuple[Recipe, TuneOptions]:

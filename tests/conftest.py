@@ -161,7 +161,7 @@ def nothing_left_behind() -> Iterator[None]:
 def killable_mpi(tmp_path) -> Iterator[dict[str, str]]:
     """The environment of an mpirun that may be killed, or crash, with its ranks: nobody then removes Open MPI's
     segments, so they lie in a directory of the test's own instead of /dev/shm."""
-    from unisono.environment.variables import mpi_environment
+    from unisono.environment.os_environ import mpi_environment
 
     folder = tmp_path / "segments"
     folder.mkdir()

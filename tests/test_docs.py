@@ -1,5 +1,6 @@
 """The documents tell the truth: links lead somewhere, Python examples run, commands of `unisono` parse."""
 
+import ast
 import re
 import subprocess
 import sys
@@ -82,7 +83,7 @@ def shown() -> list[Command]:
 @pytest.mark.parametrize("command", shown(), ids=lambda command: command.text[:60])
 def test_the_commands_that_are_shown_are_valid(command, monkeypatch):
     from unisono.cli.main import app
-    from unisono.measure.bench import BenchOptions, plan
+    from unisono.measure.allreduce_bench import BenchOptions, plan
 
     monkeypatch.setattr("unisono.launch.connect.find_spec", lambda name: True)
     words = command.of_unisono
@@ -91,14 +92,18 @@ def test_the_commands_that_are_shown_are_valid(command, monkeypatch):
         assert plan(*bound.args or [BenchOptions()])
 
 
-FOLDERS = sorted({path.parent for path in (ROOT / "src/unisono").rglob("*.py")} - {ROOT / "src/unisono"})
+SOURCE = ROOT / "src/unisono"
+FOLDERS = sorted({path.parent.relative_to(SOURCE) for path in SOURCE.rglob("*.py")} - {Path()})
 
 
-@pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: str(path.relative_to(ROOT / "src/unisono")))
-def test_the_architecture_page_names_every_folder(folder):
+def test_the_architecture_page_names_every_folder():
     """With its whole path, or below the one that is named."""
-    path = folder.relative_to(ROOT / "src/unisono")
-    assert f"`{path}/`" in PAGE or (f"`{path.parent}/`" in PAGE and f"`{path.name}/`" in PAGE) or path.parts[0] in WHOLE
+
+    def is_named(path: Path) -> bool:
+        below = f"`{path.parent}/`" in PAGE and f"`{path.name}/`" in PAGE
+        return f"`{path}/`" in PAGE or below or path.parts[0] in WHOLE
+
+    assert [path for path in FOLDERS if not is_named(path)] == []
 
 
 WHOLE = ("report", "measure", "doctor")
@@ -110,6 +115,33 @@ def test_the_architecture_page_speaks_of_files_that_exist():
     assert len(named) > 60
     for name in named:
         assert any((root / name).exists() for root in (ROOT, ROOT / "src/unisono")), name
+
+
+USERS_FILES = {
+    "file.py", "mine.py", "net.py", "numpy.py", "path.py", "rows.py", "sitecustomize.py", "parts/__init__.py",
+    "parts/attention.py", "tools/prep.py",
+}  # fmt: skip
+"""Names in docstrings that stand for files of users."""
+
+
+def docstrings(path: Path) -> str:
+    """All texts of a file that are statements: those of modules, classes, functions, fields and constants."""
+    statements = [node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Expr)]
+    texts = [node.value for node in statements if isinstance(node, ast.Constant)]
+    return "\n".join(text for text in texts if isinstance(text, str))
+
+
+def test_docstrings_speak_of_files_that_exist():
+    """By their names, or by the last folders with them."""
+    files = [path for home in ("src", "tests", "benchmarks", "scripts") for path in (ROOT / home).rglob("*.py")]
+    known = {"/".join(path.parts[-length:]) for path in files for length in range(1, 8)}
+    stale = {
+        (name, str(path.relative_to(ROOT)))
+        for path in files
+        for name in re.findall(r"(?<![\w./~-])(?:[a-z_]\w*/)*[a-z_]\w*\.py\b", docstrings(path))
+        if name not in known | USERS_FILES
+    }
+    assert stale == set()
 
 
 def test_the_architecture_page_has_few_terms_and_short_walks():

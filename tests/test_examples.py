@@ -12,12 +12,14 @@ import pytest
 
 from support.needs import needs_torch
 from support.paths import QUIET_END, ROOT, worker
-from unisono.environment.variables import child_environment
+from unisono.environment.os_environ import child_environment
 
 RUNNER = worker("example_runner")[1]
 TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
 GPT = "examples/05_gpt_unisono.py --steps 12"
+RUN = tuple(f"examples/04_run.py --ranks {ranks}" for ranks in (1, 3))
 ALONE = (
+    *RUN,  # the first: once torch has started threads, ranks would be fresh interpreters
     "examples/01_plain_pytorch.py", "examples/01_unisono.py", "examples/02_unisono.py", "examples/03_unisono.py",
     "examples/05_gpt.py --steps 12", GPT,
 )  # fmt: skip
@@ -77,6 +79,13 @@ def test_a_moved_script_learns_and_gives_the_same_on_two_ranks():
     for name in ("examples/01_plain_pytorch.py", "examples/01_unisono.py"):
         assert numbers(alone()[name], "accuracy")[0] > 0.9, name
     assert launched("examples/01_unisono.py") == alone()["examples/01_unisono.py"]
+
+
+@needs_torch
+def test_ranks_that_unisono_starts_have_the_same_bits():
+    one, three = (alone()[line].splitlines() for line in RUN)
+    assert len(one[-1]) == 64, "the hash of the weights"
+    assert one[-1] == three[-1]
 
 
 @needs_torch

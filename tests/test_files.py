@@ -80,14 +80,10 @@ def test_homes_are_found_and_those_of_nobody_refused(monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     ("path", "folder", "found"),
     [
-        ("/a/b", "/a", True),
-        ("/a", "/a", True),
-        ("/ab", "/a", False),
-        ("/a", "/", True),
-        ("/a", "/a/b", False),
+        ("/a/b", "/a", True), ("/a", "/a", True), ("/ab", "/a", False), ("/a", "/", True), ("/a", "/a/b", False),
         ("/a", "", False),
     ],
-)
+)  # fmt: skip
 def test_what_lies_in_a_directory(path, folder, found):
     assert is_inside(path, folder) is found
 

@@ -6,8 +6,8 @@ import pytest
 
 from unisono.errors import UserError
 from unisono.recipe import Recipe
-from unisono.recipe.options import GROUPS, OPTIONS, help_of_options
 from unisono.recipe.reading import flat_options, load, shipped
+from unisono.recipe.recipe import GROUPS, OPTIONS, help_of_options
 
 
 def test_a_recipe_survives_its_file(tmp_path):

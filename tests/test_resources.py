@@ -72,10 +72,5 @@ def test_version_1_groups(groups):
 
 
 def test_sizes_are_readable():
-    assert [readable_bytes(n) for n in (0, 1023, 1536, 2**20, 5 * 2**40)] == [
-        "0 B",
-        "1023 B",
-        "1.5 KiB",
-        "1 MiB",
-        "5.0 TiB",
-    ]
+    sizes = {0: "0 B", 1023: "1023 B", 1536: "1.5 KiB", 2**20: "1 MiB", 5 * 2**40: "5.0 TiB"}
+    assert {size: readable_bytes(size) for size in sizes} == sizes

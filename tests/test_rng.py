@@ -29,11 +29,8 @@ STORED = {
 
 
 def test_the_raw_bits_are_the_stored_ones():
-    assert generator(2026, "shuffle", 1, 2, 3).bit_generator.random_raw(3).tolist() == [
-        11081597992317882802,
-        14257247529079389983,
-        15179170852863219820,
-    ]
+    found = generator(2026, "shuffle", 1, 2, 3).bit_generator.random_raw(3).tolist()
+    assert found == [11081597992317882802, 14257247529079389983, 15179170852863219820]
 
 
 @settings(deadline=None)
@@ -75,17 +72,13 @@ def test_streams_do_not_depend_on_the_order_of_calls():
 def test_every_part_of_the_tuple_counts():
     tuples = [(0, "init"), (1, "init"), (0, "split"), (0, "init", 0), (0, "init", 0, 0), (0, "init", 1), (1, "init", 0)]
     assert len({int(generator(*each).bit_generator.random_raw()) for each in tuples}) == len(tuples)
+    assert generator(0, "init", np.int64(1)).random() == generator(0, "init", 1).random()
 
 
 def test_another_process_draws_the_same():
     code = "from unisono.rng import generator; print(generator(3, 'init', 4).bit_generator.random_raw())"
     there = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert int(there.stdout) == int(generator(3, "init", 4).bit_generator.random_raw())
-
-
-def test_numpy_integers_are_whole_numbers_too():
-    there = generator(3, "init", np.int64(4)).random()
-    assert there == generator(3, "init", 4).random()
 
 
 def test_an_unknown_purpose_lists_the_known_ones():

@@ -11,9 +11,6 @@ import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-if sys.platform != "linux":
-    raise ImportError(f"unisono runs on Linux; this is {sys.platform}. HINT: use a Linux machine, container or WSL 2")
-
 __version__ = "0.1.0"
 
 _NAMES = {
@@ -33,7 +30,7 @@ _NAMES = {
     "RankFailed": "unisono.errors",
     "RankLost": "unisono.errors",
     "AskedToEnd": "unisono.errors",
-    "Halted": "unisono.runs.failures",
+    "Halted": "unisono.runs.early_end",
 }
 
 __all__ = [
@@ -72,7 +69,7 @@ if TYPE_CHECKING:
     from unisono.launch.local import run
     from unisono.recipe import Recipe
     from unisono.report.run.load import Run, load
-    from unisono.runs.failures import Halted
+    from unisono.runs.early_end import Halted
     from unisono.runs.loop_checkpoint.checkpoint import keep
     from unisono.runs.train_function import train
     from unisono.world import World
@@ -82,8 +79,15 @@ def __dir__() -> list[str]:
     return __all__
 
 
+def check_platform() -> None:
+    """Called on first use, not on import."""
+    if sys.platform != "linux":
+        raise ImportError(f"unisono runs on Linux; this is {sys.platform}. HINT: use Linux, a container or WSL 2")
+
+
 def __getattr__(name: str) -> Any:
     # Lazily, so that `unisono --help` does not pay for NumPy.
+    check_platform()
     if name not in _NAMES:
         raise AttributeError(f"module 'unisono' has no attribute {name!r}; it has {', '.join(_NAMES)}")
     return getattr(import_module(_NAMES[name]), name)

@@ -12,6 +12,9 @@ def main() -> None:
     usual = signal.getsignal(signal.SIGINT)
     if usual is signal.default_int_handler:  # not ignored, as under nohup
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from unisono import check_platform
+
+    check_platform()
     from unisono.cli.main import main as command
 
     signal.signal(signal.SIGINT, usual)

@@ -21,8 +21,9 @@ from typing import Any, BinaryIO, NamedTuple, TypeGuard, final
 
 import numpy as np
 
+from unisono.claimed_shapes import count_elements
 from unisono.parsing import parse_json
-from unisono.shapes import count_elements
+from unisono.safe_print import shortened
 
 TYPES = {
     "F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "|i1", "U64": "<u8",
@@ -96,13 +97,14 @@ def _tensor(name: str, entry: Any, start: int) -> Tensor:
     kind, shape, offsets = told.get("dtype"), told.get("shape"), told.get("data_offsets")
     bits = _BITS.get(kind) if isinstance(kind, str) else None
     if kind is None or bits is None or not _are_whole(shape) or not _are_whole(offsets) or len(offsets) != 2:
-        raise ValueError(f"is no safetensors file: it does not say type, shape and place of {_shown(name)}")
+        raise ValueError(f"is no safetensors file: it does not say type, shape and place of {shortened(name)}")
     try:
         count = count_elements(shape)
     except ValueError as error:
-        raise ValueError(f"holds {error}: {_shown(name)}") from None
+        raise ValueError(f"holds {error}: {shortened(name)}") from None
     if (count * bits + 7) // 8 != offsets[1] - offsets[0]:
-        raise ValueError(f"is no safetensors file: {_shown(name)}, {count:,} times {kind}, has another number of bytes")
+        found = f"{shortened(name)}, {count:,} times {kind}, has another number of bytes"
+        raise ValueError(f"is no safetensors file: {found}")
     return Tensor(kind, tuple(shape), start + offsets[0], start + offsets[1])
 
 
@@ -112,7 +114,7 @@ def _check_places(tensors: Mapping[str, Tensor], start: int, nbytes: int) -> Non
     for name, tensor in sorted(tensors.items(), key=lambda item: (item[1].start, item[1].stop)):
         if tensor.start != end:
             where = "there is a gap before" if tensor.start > end else "another array lies in"
-            raise ValueError(f"is no safetensors file: {where} {_shown(name)}")
+            raise ValueError(f"is no safetensors file: {where} {shortened(name)}")
         end = tensor.stop
     if end != nbytes:
         raise ValueError(f"is no safetensors file: it has {nbytes:,} bytes, and its arrays end elsewhere")
@@ -120,8 +122,3 @@ def _check_places(tensors: Mapping[str, Tensor], start: int, nbytes: int) -> Non
 
 def _are_whole(value: Any) -> TypeGuard[list[int]]:
     return isinstance(value, list) and all(type(n) is int for n in value)
-
-
-def _shown(name: str) -> str:
-    """A stranger's name neither writes to the terminal nor fills it."""
-    return ascii(name if len(name) <= 100 else f"{name[:100]}...")

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Self, final
 
 from unisono.comm.base import Communicator
 from unisono.errors import AskedToEnd, UserError
-from unisono.messages.reports import SendReport
+from unisono.messages.rank_reports import SendReport
 
 if TYPE_CHECKING:
     import torch

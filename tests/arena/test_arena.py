@@ -12,8 +12,7 @@ import pytest
 from unisono.arena.arena import Arena, begin
 from unisono.arena.membership import protocol
 from unisono.arena.membership.protocol import COMMIT, READY, View
-from unisono.arena.memory.layout import Sections
-from unisono.arena.memory.segment import Segment
+from unisono.arena.memory.segment import Sections, Segment
 
 
 class Numbers:

@@ -68,25 +68,13 @@ shared.unlink()
 print(json.dumps(found))
 """
 EXPECTED = {
-    "nothing": [],
-    "user": [],
-    "error": ["traceback"],
-    "sleep": ["hang"],
-    "loop": ["hang"],
-    "fill": ["memory"],
-    "allocate": ["traceback"],
-    "code": ["wrong exit code"],
-    "signal": ["wrong exit code"],
-    "process": ["left behind"],
-    "draft": ["left behind"],
-    "shared": ["left behind"],
-    "outside": ["changed outside"],
-    "removed": ["changed outside"],
-    "executed": ["executed"],
-    "copied": ["leak"],
-    "printed": ["leak"],
-    "escape": ["control"],
-}
+    "nothing": [], "user": [], "error": ["traceback"], "sleep": ["hang"], "loop": ["hang"], "fill": ["memory"],
+    "allocate": ["traceback"], "code": ["wrong exit code"], "signal": ["wrong exit code"],
+    "process": ["left behind"], "draft": ["left behind"], "shared": ["left behind"],
+    "outside": ["changed outside"], "removed": ["changed outside"], "executed": ["executed"],
+    "copied": ["leak"], "printed": ["leak"], "escape": ["control"],
+}  # fmt: skip
+"""Under which headings each of the planted faults is found."""
 
 
 @pytest.mark.timeout(600)

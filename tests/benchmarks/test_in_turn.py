@@ -4,9 +4,9 @@ import pytest
 from in_turn import train_in_turn
 
 from unisono.errors import UnisonoError
-from unisono.messages.reports import EpochRecord
+from unisono.messages.rank_reports import EpochRecord
 from unisono.recipe import Recipe
-from unisono.runs.supervised_run import RunPlaces, SupervisedRun
+from unisono.runs.supervised_training import RunPlaces, SupervisedRun
 from unisono.training.job import prepare
 
 RECIPE = {"model": "mlp:16", "strategy": "async", "ranks": 4, "masters": 1, "batch_size": 32, "epochs": 2, "lr": 0.5}

@@ -21,11 +21,8 @@ def test_rows_differ_in_what_their_names_say_alone():
     assert four.recipe.with_options(ranks=1) == one.recipe
     assert (four.against, four.exact, follows.against, plain.against) == (0, True, 2, 2)
     assert follows.recipe.with_options(ranks=1, shards=1) == alone.recipe
-    assert (plain.recipe.strategy.name, plain.recipe.learning.scale_lr, plain.recipe.learning.warmup_epochs) == (
-        "ddp",
-        "none",
-        0.0,
-    )
+    learning = plain.recipe.learning
+    assert (plain.recipe.strategy.name, learning.scale_lr, learning.warmup_epochs) == ("ddp", "none", 0.0)
     assert ours.recipe.with_options(strategy="ddp", shards=0) == plain.recipe
     assert {row.recipe.learning.batch_size_per_rank for row in (alone, follows, plain)} == {BATCH}
     assert one.recipe.learning.batch_size == BATCH * RANKS

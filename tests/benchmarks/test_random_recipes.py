@@ -25,7 +25,7 @@ from recipe_draws import (
 from recipe_ways import DEATH, DIFFERS, EQUAL, FAILED, MACHINES, RANKS, REFUSED, RESUME, Ended, Found, Result, carry_out
 
 from unisono.recipe import Recipe
-from unisono.runs.course import run_recipe
+from unisono.runs.lifecycle import run_recipe
 
 SMALL = Recipe.from_options(
     model="bn-mlp:65,31", data="synthetic:classes=3,rows=53,features=13", engine="numpy", batch_size=24, epochs=2
@@ -49,21 +49,13 @@ def test_draws_reach_every_network_optimizer_and_way(engine, tmp_path):
     names = {draw.recipe.model.name.rpartition(".py:")[2].partition(":")[0] for draw in found}
     torchs = {"cnn", "wideresnet", "gpt", *FOR_ROWS, *FOR_IMAGES, *FOR_TEXT} if engine == "torch" else set()
     assert names == {"linear", "mlp", "bn-mlp"} | torchs
-    assert {draw.recipe.learning.optimizer for draw in found} == {
-        "sgd",
-        "momentum",
-        "nesterov",
-        "adam",
-        "adamw",
-        "lars",
-    }
+    optimizers = {"sgd", "momentum", "nesterov", "adam", "adamw", "lars"}
+    assert {draw.recipe.learning.optimizer for draw in found} == optimizers
     assert {draw.recipe.strategy.name for draw in found} == {"sync", "local"}
     ways = [way for draw in found for way in draw.ways]
     assert {way.strike.moment for way in ways if way.strike and not way.then} == {STEP, BEFORE, AFTER, UPDATE}
-    kinds = Counter(
-        {"machines": sum(len(way.ranks) > 1 for way in ways), "resumes": sum(bool(way.then) for way in ways)}
-    )
-    assert min(kinds.values()) > 100
+    assert sum(len(way.ranks) > 1 for way in ways) > 100
+    assert sum(bool(way.then) for way in ways) > 100
     assert {way.ranks[0] for way in ways if len(way.ranks) == 1} == set(range(1, MOST_RANKS + 1))
     for draw in found:
         assert len({way.ranks for way in draw.ways if way.strike is None}) >= 2

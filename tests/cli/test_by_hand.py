@@ -4,22 +4,21 @@ import socket
 import subprocess
 import sys
 from contextlib import ExitStack
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+import unisono
 from support.cli.edited_network import OPTIONS, REFUSAL, machines
+from support.needs import needs_torch
 from support.ports import free_port
 from unisono.comm.topology.addresses import connect_error
-from unisono.environment.variables import child_environment
+from unisono.environment.os_environ import child_environment
+from unisono.report.html.document import document
 
-pytestmark = [
-    pytest.mark.skipif(not find_spec("torch"), reason="torch is not installed"),
-    pytest.mark.timeout(120),
-]
+pytestmark = needs_torch
 
 TRAIN = [sys.executable, "-m", "unisono", "train", "--epochs", "1"]
 
@@ -37,7 +36,8 @@ def start(folder: Path, node: int, port: int, *more: str) -> "subprocess.Popen[s
     return subprocess.Popen(words, env=child_environment(1), cwd=folder, **pipes)
 
 
-def test_the_second_shell_says_whom_it_joined_and_how_it_ended(tmp_path, port):
+def test_what_both_shells_say(tmp_path, port):
+    """The second one whom it joined and how it ended; the first, once, that the energy of all is not known."""
     jobs = [start(tmp_path, node, port, "--out", "run") for node in range(2)]
     told = [job.communicate(timeout=110) for job in jobs]
     assert [job.returncode for job in jobs] == [0, 0], told
@@ -50,6 +50,12 @@ def test_the_second_shell_says_whom_it_joined_and_how_it_ended(tmp_path, port):
         f"unisono: node 1: joined node 0 ({here}, 127.0.0.1), which tells of the run; ranks here: 1 of 2\n"
         f"unisono: node 1: the run has ended; node 0 has it in {tmp_path / 'run'}\n",
     )
+    run = unisono.load(tmp_path / "run")
+    (line,) = [line for line in told[0][0].splitlines() if "Energy" in line]
+    assert line.startswith("Energy: not known (with --num-nodes that of other machines is not gathered;")
+    assert line == f"Energy: not known ({run.summary['energy_note']})."
+    assert (run.summary["energy_j"], run.summary["energy_source"]) == (None, "none")
+    assert document([run]).count("Energy: not known (with --num-nodes") == 1
 
 
 def test_machines_that_read_other_data_under_one_name_are_refused(tmp_path, port):

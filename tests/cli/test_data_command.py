@@ -1,21 +1,13 @@
 """`unisono data` as a user meets it."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 
 from support.cli.forked_command import forked
+from support.cli.train_command import train
 from support.data.image_server import image_arrays, image_files, image_set, serving
 from unisono.cli.main import app
-from unisono.data import images
-
-COMMAND = [sys.executable, "-m", "unisono", "data"]
-
-
-def unisono_data(*arguments: str) -> subprocess.CompletedProcess:
-    return subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=60, check=False)
+from unisono.data import mnist_sets
 
 
 def called(capsys, *arguments: str) -> tuple[str, str]:
@@ -27,7 +19,7 @@ def called(capsys, *arguments: str) -> tuple[str, str]:
 
 @pytest.mark.parametrize("name", ["list", "fetch", "check"])
 def test_each_command_shows_an_example_of_its_own(name):
-    shown = unisono_data(name, "--help").stdout
+    shown = forked("data", name, "--help").stdout
     assert shown.count("Example: ") == 1
     example = shown[shown.index("Example: unisono ") :].removeprefix("Example: unisono ").split()
     assert example[:2] == ["data", name]
@@ -40,20 +32,20 @@ def server(monkeypatch, tmp_path):
     arrays = image_arrays()
     with serving() as running:
         running.files = image_files(arrays)
-        monkeypatch.setitem(images.SETS, "mnist", image_set(arrays, running.url))
+        monkeypatch.setitem(mnist_sets.SETS, "mnist", image_set(arrays, running.url))
         monkeypatch.setenv("HOME", str(tmp_path / "home"))
         yield running
 
 
 def test_list_says_what_there_is_and_where():
-    ended = unisono_data("list")
+    ended = forked("data", "list")
     assert ended.returncode == 0, ended.stderr
     for words in ("digits", "bundled", "mnist", "fashion-mnist", "synthetic:regression", "DIRECTORY", "FILE.npz"):
         assert words in ended.stdout
 
 
 def test_check_shows_shapes_classes_and_checksums():
-    ended = unisono_data("check", "digits")
+    ended = forked("data", "check", "digits")
     assert ended.returncode == 0, ended.stderr
     for words in ("checksum ok", "(1442, 64) float32", "(355,) int64", "8 x 8", "10 classes", "140 (class 8)"):
         assert words in ended.stdout
@@ -93,10 +85,9 @@ def test_colour_images_are_what_the_documentation_says(tmp_path):
     np.savez(tmp_path / "first.npz", train_x=x, train_y=y)
     np.savez(tmp_path / "last.npz", train_x=x.transpose(0, 2, 3, 1), train_y=y)
     (tmp_path / "mine.py").write_text(OWN)
-    train = [sys.executable, "-m", "unisono", "train", "--epochs", "1", "--normalise", "standard", "--model"]
+    words = ["--epochs", "1", "--normalise", "standard", "--data", "first.npz"]
     for model in ("mine.py:net", "cnn:4", "mlp:8"):
-        command = [*train, model, "--data", "first.npz"]
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=100, cwd=tmp_path, check=False)
+        ended = train(*words, "--model", model, cwd=tmp_path)
         assert ended.returncode == 0, ended.stderr
     told = forked("data", "check", "first.npz", cwd=tmp_path).stdout
     assert "a sample: 3 x 8 x 6, as an image: channels x height x width (144 features)" in told
@@ -139,29 +130,3 @@ def test_fetch_into_the_cache_from_another_address(capsys, server, tmp_path):
 
 def test_what_is_here_anyway_needs_no_fetching(capsys):
     assert called(capsys, "fetch", "digits")[0] == "digits: bundled, there is nothing to fetch\n"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["fetch", "mnits"], "did you mean 'mnist'"),
-        (["fetch"], "requires an argument"),
-        (["check", "nothing/here"], "there is no such file or directory"),
-        (["check", "synthetic:rows=0"], "rows is 0"),
-        (["fetch", "mnist", "--data-dir", "/proc/nothing", "--base-url", "http://127.0.0.1:1"], "cannot write"),
-        (["fetch", "mnist", "--data-dir", "{tmp}", "--base-url", "http://127.0.0.1:1"], "could not be fetched"),
-        (["check", "mnist", "--data-dir", "{damaged}"], "not an idx file"),
-        (["chekc", "digits"], "check"),
-    ],
-)
-def test_mistakes_give_one_message_and_exit_code_2(arguments, message, tmp_path):
-    for stem in images.NAMES.values():
-        (tmp_path / "damaged").mkdir(exist_ok=True)
-        (tmp_path / "damaged" / stem).write_text("what?")
-    places = {"{tmp}": str(tmp_path), "{damaged}": str(tmp_path / "damaged")}
-    ended = forked("data", *(places.get(word, word) for word in arguments))
-    assert ended.returncode == 2
-    assert message in ended.stderr
-    assert "HINT" in ended.stderr
-    assert "Traceback" not in ended.stderr
-    assert ended.stdout == ""

@@ -1,12 +1,14 @@
 """`unisono doctor` as a user meets it: on this machine, and on one where only the core is installed."""
 
 import json
-import os
-import subprocess
-import sys
 from importlib.util import find_spec
 
 import pytest
+
+from support.cli.forked_command import forked
+from support.cli.train_command import started
+from unisono.doctor.finding import Finding
+from unisono.doctor.probes import Probe
 
 BARE = """
 import sys
@@ -27,40 +29,23 @@ importlib.util.find_spec = lambda name, *rest: None if name in {"torch", "mpi4py
 more time than usual, so a busy machine changes nothing."""
 
 
-def doctor(*arguments: str, **variables: str) -> subprocess.CompletedProcess:
-    command = [sys.executable, "-m", "unisono", "doctor", *arguments]
-    return subprocess.run(
-        command, env={**os.environ, **variables}, capture_output=True, text=True, timeout=110, check=False
-    )
-
-
 @pytest.mark.skipif(not all(map(find_spec, ("torch", "mpi4py", "accelerate"))), reason="for a full environment")
 def test_a_full_environment():
-    ended = doctor("--json", "--no-self-test")
+    ended = started("doctor", "--json", "--no-self-test")
     assert ended.returncode == 0, ended.stdout
     findings = json.loads(ended.stdout)["findings"]
     if late := [entry["name"] for entry in findings if "gave no answer" in entry["told"]]:
         pytest.skip(f"this machine is too busy: {', '.join(late)}")  # a warning on such a machine, else a failure
     found = {entry["name"]: entry["status"] for entry in findings}
-    for name in (
-        "cores",
-        "memory",
-        "BLAS",
-        "shared memory",
-        "MPI",
-        "MPI, 2 ranks",
-        "torch",
-        "gloo, 2 ranks",
-        "Accelerate",
-    ):
-        assert found[name] in ("ok", "warning"), (name, found[name])
+    here = ("cores", "memory", "BLAS", "shared memory", "MPI", "MPI, 2 ranks", "torch", "gloo, 2 ranks", "Accelerate")
+    assert {found[name] for name in here} <= {"ok", "warning"}, found
     assert {"SLURM", "energy: RAPL", "energy: NVML", "ports", "bf16", "fp16"} <= found.keys()
     assert "same bits" not in found
 
 
 def test_a_bare_environment(tmp_path):
     (tmp_path / "sitecustomize.py").write_text(BARE)
-    ended = doctor(PYTHONPATH=str(tmp_path), PATH="/usr/bin:/bin")
+    ended = started("doctor", PYTHONPATH=str(tmp_path), PATH="/usr/bin:/bin")
     assert ended.returncode == 0, ended.stdout + ended.stderr
     lines = ended.stdout.splitlines()
     starts = {tuple(line.split()[:2]) for line in lines}
@@ -70,18 +55,20 @@ def test_a_bare_environment(tmp_path):
     assert lines[-1].startswith("unisono works here, with the same bits on 1 and 2 ranks; ")
 
 
-def test_it_is_run_once():
-    ended = doctor(RANK="1", WORLD_SIZE="4")
+def test_it_is_run_once(monkeypatch):
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    ended = forked("doctor")
     assert (ended.returncode, ended.stdout) == (2, "")
     assert "doctor was started as 4 ranks" in ended.stderr
 
 
-def test_what_fails_ends_in_exit_code_1(tmp_path):
-    (tmp_path / "sitecustomize.py").write_text(
-        BARE + "import os\nif 'unisono.doctor.probe_entry' in sys.orig_argv and 'arena' in sys.orig_argv: os._exit(9)\n"
-    )
-    ended = doctor("--no-self-test", PYTHONPATH=str(tmp_path))
-    assert ended.returncode == 1
-    assert "FAILED   shared memory     the probe ended with exit code 9" in ended.stdout
-    assert ended.stdout.splitlines()[-1].startswith("Something that is installed does not work here: shared memory;")
-    assert "Traceback" not in ended.stderr
+def test_what_fails_ends_in_exit_code_1(monkeypatch):
+    def run(name: str, probe: Probe) -> list[Finding]:
+        return [Finding(probe.about, "failed" if name == "arena" else "ok", "it was tried")]
+
+    monkeypatch.setattr("unisono.doctor.probe_runner.run_probe", run)
+    ended = forked("doctor", "--no-self-test")
+    assert (ended.returncode, "Traceback" in ended.stderr) == (1, False)
+    assert "FAILED   shared memory     it was tried" in ended.stdout
+    assert ended.stdout.splitlines()[-1].startswith("Something that is installed does not work here: shared memory")

@@ -3,19 +3,14 @@
 import json
 import subprocess
 import sys
-from importlib.util import find_spec
 
-import pytest
-
+from support.cli.train_command import UNISONO
+from support.needs import needs_mpi, needs_torch
 from support.ports import free_port
-from unisono.environment.variables import child_environment, mpi_environment
-from unisono.launch.commands import find_program, mpirun
+from unisono.environment.os_environ import child_environment, mpi_environment
+from unisono.launch.launcher_commands import mpirun
 
-DOCTOR = [sys.executable, "-m", "unisono", "doctor", "--nodes"]
-with_mpi = pytest.mark.skipif(
-    not find_spec("mpi4py") or find_program("mpirun") is None, reason="mpi4py or mpirun is not installed"
-)
-with_torch = pytest.mark.skipif(not find_spec("torch"), reason="torch is not installed")
+DOCTOR = [*UNISONO, "doctor", "--nodes"]
 
 
 UNHURRIED = """
@@ -31,7 +26,7 @@ def call(command: list[str], environment: dict[str, str], **more: object) -> sub
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100, check=False, **more)  # type: ignore[call-overload,no-any-return]
 
 
-@with_mpi
+@needs_mpi
 def test_under_mpirun():
     ended = call(mpirun(3, [sys.executable, "-c", UNHURRIED, "doctor", "--nodes", "--json"]), mpi_environment())
     assert ended.returncode == 0, ended.stderr
@@ -54,7 +49,7 @@ main()
 """
 
 
-@with_mpi
+@needs_mpi
 def test_a_rank_that_is_stopped_is_named(killable_mpi):
     """MPI notices nothing, and could not end."""
     ended = call(mpirun(2, [sys.executable, "-c", STOPPED, "doctor", "--nodes"]), killable_mpi)
@@ -63,7 +58,7 @@ def test_a_rank_that_is_stopped_is_named(killable_mpi):
     assert "FAILED   rank 1            did not answer within 2 s" in ended.stdout
 
 
-@with_torch
+@needs_torch
 def test_under_torchrun():
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--no-python"]
     ended = call([*torchrun, sys.executable, "-c", UNHURRIED, "doctor", "--nodes"], child_environment(1))
@@ -72,7 +67,7 @@ def test_under_torchrun():
     assert "latency, us (half a round trip)" in ended.stdout
 
 
-@with_torch
+@needs_torch
 def test_whoever_does_not_come_is_named():
     where = ["--main-address", "127.0.0.1", "--main-port", str(free_port())]
     by_hand = ["--num-nodes", "2", "--node-id", "0", *where]
@@ -81,21 +76,7 @@ def test_whoever_does_not_come_is_named():
     assert "node 0: after 1 s node 1 of 2 had not come; here: node 0 on " in ended.stderr
 
 
-def test_alone_it_says_how_it_is_started():
-    ended = call(DOCTOR, child_environment(1))
-    assert (ended.returncode, ended.stdout) == (2, "")
-    assert "HINT: start it as you start training: mpirun -n 4 unisono doctor --nodes" in ended.stderr
-
-
-@pytest.mark.parametrize(
-    ("given", "told"),
-    [
-        (["--nodes", "--transport", "udp"], "unknown transport 'udp'; there are: auto, mpi, gloo"),
-        (["--nodes", "--num-nodes", "2"], "--num-nodes 2 without --main-address"),
-        (["--interface", "eth0"], "options of several machines, without --nodes"),
-    ],
-)
-def test_mistakes(given, told):
-    ranks = {"RANK": "0", "WORLD_SIZE": "2"} if "--transport" in given else {}
-    ended = call([sys.executable, "-m", "unisono", "doctor", *given], child_environment(1) | ranks)
-    assert (ended.returncode, told in ended.stderr) == (2, True), ended.stderr
+def test_a_transport_that_is_none():
+    ended = call([*DOCTOR, "--transport", "udp"], child_environment(1) | {"RANK": "0", "WORLD_SIZE": "2"})
+    assert ended.returncode == 2
+    assert "unknown transport 'udp'; there are: auto, mpi, gloo" in ended.stderr

@@ -2,17 +2,15 @@
 
 import signal
 import subprocess
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
+from support.needs import needs_mpi
 from support.paths import worker
-from unisono.launch.commands import find_program, mpirun
+from unisono.launch.launcher_commands import mpirun
 
-pytestmark = pytest.mark.skipif(
-    not find_spec("mpi4py") or find_program("mpirun") is None, reason="mpi4py or mpirun is not installed"
-)
+pytestmark = needs_mpi
 COMMAND = [*worker("failing_rank"), "train", "--epochs", "2"]
 STRATEGIES = [
     pytest.param(["--strategy", "async", "--optimizer", "sgd", "--batch-size", "16"], id="async"),

@@ -17,9 +17,9 @@ import unisono
 from support.cli import forked_command
 from support.cli.forked_command import forked
 from unisono.recipe import Recipe
-from unisono.runs import launched_run
-from unisono.runs.launched_run import train_launched
-from unisono.runs.supervised_run import RunPlaces
+from unisono.runs import launched_training
+from unisono.runs.launched_training import train_launched
+from unisono.runs.supervised_training import RunPlaces
 from unisono.storage.weights import load, verify
 from unisono.supervise.supervisor import Supervisor
 from unisono.training.job import prepare
@@ -113,14 +113,14 @@ def test_ranks_of_other_launchers_that_have_finished_are_not_disturbed(options, 
         model="mlp:7", data="synthetic:classes=5,rows=101,features=13,test_rows=29", batch_size=24, epochs=2, ranks=2,
         snapshot_every="1epochs", **options,
     )  # fmt: skip
-    job, real = prepare(recipe), launched_run.run_rounds
+    job, real = prepare(recipe), launched_training.run_rounds
 
     def walk(*given: Any) -> dict[str, Any]:
         found = real(*given)
         Sender(0, tmp_path / str(id(given))).start()
         return found
 
-    monkeypatch.setattr(launched_run, "run_rounds", walk)
+    monkeypatch.setattr(launched_training, "run_rounds", walk)
 
     def work(world: World) -> str:
         found = train_launched(world, job, RunPlaces(snapshots=tmp_path / "snapshots"))

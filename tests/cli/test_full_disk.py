@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from support.cli.forked_command import forked
-from unisono.storage import fallback, weights
+from unisono.storage import fallback_writer, weights
 from unisono.storage.snapshots.snapshot import listed
 from unisono.storage.weights import load
 
@@ -19,8 +19,8 @@ pytestmark = pytest.mark.usefixtures("no_price")
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch) -> None:
-    monkeypatch.setattr(fallback, "PATIENCE_S", 0.0)
-    monkeypatch.setattr(fallback, "SAFE_PATIENCE_S", 0.0)
+    monkeypatch.setattr(fallback_writer, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(fallback_writer, "SAFE_PATIENCE_S", 0.0)
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +66,7 @@ def test_no_disk_takes_them_and_the_run_can_be_resumed(expected, tmp_path, monke
             raise OSError(28, "No space left on device")
         real(given, file)
 
-    monkeypatch.setattr(fallback, "places", lambda home: [])
+    monkeypatch.setattr(fallback_writer, "places", lambda home: [])
     monkeypatch.setattr(weights, "_safetensors", full)
     ended = forked("train", *RUN, "--snapshot-every", "2epochs", "--out", str(run))
     assert ended.returncode == 75, ended.stderr
@@ -84,7 +84,7 @@ def test_without_a_snapshot_it_is_a_failure(tmp_path, monkeypatch):
     def full(given: weights.Weights, file: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(fallback, "places", lambda home: [])
+    monkeypatch.setattr(fallback_writer, "places", lambda home: [])
     monkeypatch.setattr(weights, "_safetensors", full)
     ended = forked("train", *RUN, "--out", str(tmp_path / "run"))
     assert ended.returncode == 1

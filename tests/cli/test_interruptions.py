@@ -13,11 +13,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from support.cli.train_command import UNISONO as COMMAND
 from unisono.cli.main import app
 from unisono.errors import RESUME_ME, UserError
 from unisono.report.run.load import load
-
-COMMAND = [sys.executable, "-m", "unisono"]
 
 
 def strike(
@@ -55,10 +54,7 @@ def strike(
 TUNE = ["tune", "--ranks", "1,2", "--threads", "1", "--seconds", "1000"]
 
 
-@pytest.mark.parametrize(
-    ("words", "signum"),
-    [(TUNE, signal.SIGINT), (TUNE, signal.SIGTERM), (["predict", "--nodes", "2..4"], signal.SIGINT)],
-)
+@pytest.mark.parametrize(("words", "signum"), [(TUNE, signal.SIGTERM), (["predict", "--nodes", "2..4"], signal.SIGINT)])
 def test_what_was_finished_is_kept(words, signum, tmp_path):
     records = tmp_path / "o" / "cells.jsonl"
 
@@ -75,7 +71,10 @@ def test_what_was_finished_is_kept(words, signum, tmp_path):
 
 @pytest.mark.parametrize(
     ("words", "module"),
-    [(["bench", "--transports", "shm", "--ranks", "1"], "measure.bench"), (["profile"], "measure.profile.study")],
+    [
+        (["bench", "--transports", "shm", "--ranks", "1"], "measure.allreduce_bench"),
+        (["profile"], "measure.profile.study"),
+    ],
 )
 def test_what_was_interrupted_before_anything_was_measured_is_told_as_what_it_is(words, module, tmp_path, monkeypatch):
     def interrupted(*given: object) -> None:
@@ -91,11 +90,10 @@ def test_what_was_interrupted_before_anything_was_measured_is_told_as_what_it_is
     assert f"run it again: unisono {words[0]} " in str(caught.value)
 
 
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
-def test_what_was_profiled_is_kept(signum, tmp_path):
+def test_what_was_profiled_is_kept(tmp_path):
     activations = ["relu", "gelu", "tanh", "sigmoid"]
     words = ["profile", "--activations", ",".join(activations), "--batches", "2000", "--ranks", "1", "--out", "o"]
-    code, shown, errors = strike(words, tmp_path, lambda said: "mlp:64, gelu on digits" in said, 1, signum)
+    code, shown, errors = strike(words, tmp_path, lambda said: "mlp:64, gelu on digits" in said, 1, signal.SIGTERM)
     assert code == -signal.SIGINT
     assert errors.endswith("unisono: interrupted\n")
     assert "Traceback" not in errors

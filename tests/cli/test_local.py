@@ -1,13 +1,11 @@
 """`unisono train --strategy local` as a user meets it."""
 
-from importlib.util import find_spec
-
 import pytest
 
-from support.cli.forked_command import forked
 from support.cli.train_command import COMMAND, summary_of, train
-from unisono.environment.variables import child_environment, mpi_environment
-from unisono.launch.commands import mpirun
+from support.needs import needs_mpi4py, needs_torch
+from unisono.environment.os_environ import child_environment, mpi_environment
+from unisono.launch.launcher_commands import mpirun
 
 LOCAL = ["--strategy", "local", "--sync-every", "5", "--dropout", "0.1"]
 
@@ -27,32 +25,7 @@ def test_it_says_what_it_does_and_a_run_that_was_halted_goes_on(tmp_path):
     assert (two["strategy"], two["shard_price"]) == ("local", None)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--strategy", "local", "--sync-every", "0"], "--sync-every 0: not a number of steps"),
-        (["--strategy", "local", "--sync-every", "1.5"], "--sync-every 1.5: not a number of steps"),
-        (["--ranks", "2.5"], "--ranks: '2.5' is not a whole number"),
-        (["--batch-size", "31.6"], "--batch-size is '31.6'"),
-        (["--sync-every", "16"], "--sync-every 16 with --strategy sync"),
-        (["--wire", "bf16", "--allreduce", "ring"], "--wire bf16 with --allreduce ring"),
-        (["--wire", "bf16", "--strategy", "async"], "--wire bf16 with --strategy async"),
-        (["--strategy", "local", "--wire", "bf8"], "unknown --wire 'bf8'; there are: fp32, bf16"),
-        (["--strategy", "lokal"], "did you mean 'local'?"),
-        (["--slow", "2:4"], "--slow 2:4: there is no rank 2"),
-        (["--slow", "1:0.5"], "--slow 1:0.5: a factor of 0.5"),
-    ],
-)
-def test_mistakes_give_one_message_and_no_directory(tmp_path, arguments, message):
-    ended = forked("train", *arguments, cwd=tmp_path)
-    assert ended.returncode == 2
-    assert message in ended.stderr
-    assert ended.stderr.count("HINT") == 1
-    assert "Traceback" not in ended.stderr
-    assert not (tmp_path / "runs").exists()
-
-
-@pytest.mark.skipif(not find_spec("mpi4py"), reason="mpi4py is not installed")
+@needs_mpi4py
 def test_as_ranks_of_mpi_in_the_arena_and_over_messages(tmp_path):
     assert train(*LOCAL, "--epochs", "2", "--out", "one", cwd=tmp_path).returncode == 0
     for out, more in (
@@ -72,7 +45,7 @@ def test_as_ranks_of_mpi_in_the_arena_and_over_messages(tmp_path):
     assert ended.stderr.count("--wire bf16 with --allreduce native: MPI cannot add up such numbers") == 1
 
 
-@pytest.mark.skipif(not find_spec("torch"), reason="torch is not installed")
+@needs_torch
 def test_over_gloo_in_16_bits(tmp_path):
     over = ["--epochs", "3", "--transport", "gloo", "--allreduce", "native", "--wire", "bf16", "--out", "run"]
     ended = train(*LOCAL, *over, cwd=tmp_path, environment=child_environment(threads=1))

@@ -1,28 +1,22 @@
 """`unisono predict` as a user meets it."""
 
 import json
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
+import unisono
 from support.cli.forked_command import forked
+from support.cli.train_command import started
 from support.report.made_run import make
+from support.report.pages import ABOUT, titles_of
 from unisono.cli.main import app
 from unisono.report.html.document import sections_of
-from unisono.report.run.load import load as load_run
-from unisono.study.process import read_summary
-
-
-def predict(*arguments: str, cwd: Path) -> subprocess.CompletedProcess:
-    command = [sys.executable, "-m", "unisono", "predict", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False, cwd=cwd)
+from unisono.study.cell_process import read_summary
 
 
 def test_a_rate_that_is_given_needs_no_runs(tmp_path):
     given = ["--samples-per-s", "5000", "--nodes", "2..8", "--network", "1gbit,100us", "--network", "100gbit,1us"]
-    ended = predict(*given, "--out", "here", cwd=tmp_path)
+    ended = started("predict", *given, "--out", "here", cwd=tmp_path)
     assert ended.returncode == 0, ended.stderr
     assert "Nothing was measured here" in ended.stdout
     rows = json.loads((tmp_path / "here/predict.json").read_text())
@@ -30,9 +24,7 @@ def test_a_rate_that_is_given_needs_no_runs(tmp_path):
         (network, nodes) for network in ("1gbit,100us", "100gbit,1us") for nodes in (1, 2, 4, 8)
     ]
     assert json.loads((tmp_path / "here/model.json").read_text())["costs"]["sample_s"] == 1 / 5000
-    assert [section.title for section in sections_of([load_run(tmp_path / "here")])] == [
-        "Prediction", "How to reproduce it", "Recipe", "Machine",
-    ]  # fmt: skip
+    assert titles_of(tmp_path / "here") == ["Prediction", *ABOUT]
 
 
 def test_more_ranks_than_samples_is_a_row_with_its_reason(tmp_path):
@@ -50,7 +42,7 @@ def test_short_runs_calibrate_and_others_check(tmp_path, monkeypatch, capsys):
         return {"status": "finished", "reason": "", "exit_code": 0, "elapsed_s": 1.0, "summary": read_summary(run)}
 
     monkeypatch.setattr("unisono.study.study.run_cell", run_cell)
-    monkeypatch.setattr("unisono.measure.prediction.points.usable_cores", lambda: 2)  # 4 ranks share them
+    monkeypatch.setattr("unisono.measure.prediction.calibration.usable_cores", lambda: 2)  # 4 ranks share them
     monkeypatch.chdir(tmp_path)
     app(["predict", "--repeat", "1", "--nodes", "2"], exit_on_error=False, result_action="return_value")
     shown = capsys.readouterr().out
@@ -60,22 +52,5 @@ def test_short_runs_calibrate_and_others_check(tmp_path, monkeypatch, capsys):
     model = json.loads((study / "model.json").read_text())
     assert [point["held_out"] for point in model["points"]] == [False] * 5 + [True] * 4 + [False, True]
     assert model["points"][0]["error"] == pytest.approx(0.0, abs=0.05)
-    section = sections_of([load_run(study)])[0]
+    section = sections_of([unisono.load(study)])[0]
     assert any("On 5 held-out points" in getattr(block, "text", "") for block in section.blocks)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--nodes", "8..2"], "--nodes 8..2"),
-        (["--network", "fast"], "--network fast"),
-        (["--jitter", "2"], "--jitter is 2.0"),
-        (["--model", "nothing"], "nothing"),
-    ],
-)
-def test_mistakes_are_refused_before_anything_runs(arguments, message, tmp_path):
-    ended = forked("predict", *arguments, cwd=tmp_path)
-    assert ended.returncode == 2
-    assert message in ended.stderr
-    assert "HINT" in ended.stderr
-    assert list(tmp_path.iterdir()) == []

@@ -1,56 +1,41 @@
 """`unisono profile`, as a user runs it."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from support.cli.train_command import started
+from support.report.pages import ABOUT, titles_of
 from support.report.profile_records import record
 from unisono.cli.main import app
 from unisono.errors import UnisonoError
 from unisono.measure.profile import study
 from unisono.recipe import Recipe
-from unisono.report.html.document import sections_of
-from unisono.report.run.load import load as load_run
-
-
-def unisono(*words, cwd):
-    command = [sys.executable, "-m", "unisono", "profile", *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=100, cwd=cwd, check=False)
 
 
 def test_tables_json_and_a_trace_of_two_ranks(tmp_path):
-    ended = unisono("--model", "bn-mlp:8", "--batches", "6", "--ranks", "2", "--out", "o", cwd=tmp_path)
+    ended = started("profile", "--model", "bn-mlp:8", "--batches", "6", "--ranks", "2", "--out", "o", cwd=tmp_path)
     assert ended.returncode == 0, ended.stderr
     for word in ("phases of a step", "BatchNorm", "matmul", "Looking cost", "rank 1", "Written: o/profile.json"):
         assert word in ended.stdout
     events = json.loads((tmp_path / "o" / "trace.json").read_text())["traceEvents"]
     assert {event["pid"] for event in events} == {0, 1}
     assert {"wait", "data", "update"} <= {event["name"] for event in events}
-    assert [section.title for section in sections_of([load_run(tmp_path / "o")])] == [
-        "Profile", "How to reproduce it", "Recipe", "Machine",
-    ]  # fmt: skip
+    assert titles_of(tmp_path / "o") == ["Profile", *ABOUT]
     assert json.loads((tmp_path / "o" / "about.json").read_text())["recipe"]["epochs"] == Recipe().learning.epochs
-    again = unisono("--batches", "6", "--out", "o", cwd=tmp_path)
+    again = started("profile", "--batches", "6", "--out", "o", cwd=tmp_path)
     assert again.returncode == 2
     assert "holds profile.json, trace.json already" in again.stderr
 
 
 def test_activations_side_by_side(tmp_path):
-    ended = unisono("--activations", "relu,gelu", "--batches", "4", "--ranks", "1", "--no-memory", cwd=tmp_path)
+    words = ["--activations", "relu,gelu", "--batches", "4", "--ranks", "1", "--no-memory"]
+    ended = started("profile", *words, cwd=tmp_path)
     assert ended.returncode == 0, ended.stderr
     assert "times relu" in ended.stdout
     assert "gelu" in ended.stdout
     assert "memory" not in ended.stdout
-
-
-def test_mistakes_are_told_without_a_traceback(tmp_path):
-    ended = unisono("--sort", "size", cwd=tmp_path)
-    assert ended.returncode == 2
-    assert "HINT" in ended.stderr
-    assert "Traceback" not in ended.stderr
 
 
 def test_what_was_profiled_before_a_failure_and_an_interruption_is_kept(tmp_path, monkeypatch, capsys):

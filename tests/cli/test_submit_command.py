@@ -1,6 +1,5 @@
 """`unisono submit`, `jobs` and `cancel` as a user meets them without a cluster; with one: tests/cluster."""
 
-import os
 import resource
 import sys
 from dataclasses import replace
@@ -8,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from support.cli.forked_command import forked
+from support.commands import put_command
 from unisono.cli.common.submission import Submission
 from unisono.cli.main import app
 from unisono.errors import UnisonoError
@@ -40,9 +40,8 @@ def test_without_slurm_the_script_is_written_and_that_is_said(tmp_path):
 def test_a_cluster_that_does_not_answer_costs_no_script(sinfo, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("unisono.launch.slurm.client.ASK_S", 0.2)
     monkeypatch.chdir(tmp_path)
-    for name, body in (("sbatch", "exit 3"), ("sinfo", sinfo)):
-        (tmp_path / name).write_text(f"#!/bin/bash\n{body}\n")
-        (tmp_path / name).chmod(0o755)
+    put_command(tmp_path, "sbatch", "exit 3")
+    put_command(tmp_path, "sinfo", sinfo)
     with pytest.raises(UnisonoError) as caught:
         app(["submit", "--mem", "1G"], exit_on_error=False, result_action="return_value")
     assert caught.value.exit_code == 1
@@ -101,6 +100,12 @@ def test_an_mpi_that_ranks_would_not_find_is_said(words, starts, tmp_path, monke
     assert (told in ended.stderr) if starts else ended.stderr == ""
 
 
+def test_a_file_in_the_place_of_the_folder_of_outputs_is_said(tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    ended = forked("submit", "--output", "notes.txt/x", "--mem", "1G", cwd=tmp_path)
+    assert (ended.returncode, "notes.txt cannot be made" in ended.stderr) == (2, True)
+
+
 def test_a_full_disk_leaves_the_script_that_was_there(tmp_path, monkeypatch):
     """A file may not become longer than its limit: as on a disk that is full, part of it would be written."""
     words = ["submit", "--mem", "1G", "--job-name", "mine"]
@@ -112,19 +117,6 @@ def test_a_full_disk_leaves_the_script_that_was_there(tmp_path, monkeypatch):
         assert "mine.sbatch cannot be written: File too large\nHINT: give a place with --script" in ended.stderr
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
-@pytest.mark.parametrize("kind", ["link", "pipe"])
-def test_a_link_or_a_pipe_in_the_place_of_the_script_is_refused(kind, tmp_path):
-    (tmp_path / "precious").write_text("# Made by: unisono submit, mine all the same\n")
-    if kind == "link":
-        (tmp_path / "mine.sbatch").symlink_to("precious")
-    else:
-        os.mkfifo(tmp_path / "mine.sbatch")
-    ended = forked("submit", "--mem", "1G", "--job-name", "mine", cwd=tmp_path)
-    assert ended.returncode == 2
-    assert "mine.sbatch cannot be written: is " in ended.stderr
-    assert (tmp_path / "precious").read_text().endswith("mine all the same\n")
 
 
 def test_modules_do_not_take_the_environment_away(monkeypatch, tmp_path):
@@ -142,9 +134,8 @@ def test_modules_do_not_take_the_environment_away(monkeypatch, tmp_path):
 
 def test_an_answer_of_sinfo_that_is_not_understood_is_said_once(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    for name, body in (("sbatch", "echo 17"), ("sinfo", "echo 'main*|two|2|4000'; echo what")):
-        (tmp_path / name).write_text(f"#!/bin/bash\n{body}\n")
-        (tmp_path / name).chmod(0o755)
+    put_command(tmp_path, "sbatch", "echo 17")
+    put_command(tmp_path, "sinfo", "echo 'main*|two|2|4000'; echo what")
     app(["submit", "--mem", "1G"], exit_on_error=False, result_action="return_value")
     told = capsys.readouterr()
     assert told.err.count("sinfo answered, but not as expected: main*|two|2|4000 what; whether the cluster") == 1
@@ -163,8 +154,8 @@ def test_a_dry_run_fetches_no_data(tmp_path, monkeypatch):
     def fetches(*_):
         raise AssertionError("it asked a server")
 
-    monkeypatch.setattr("unisono.data.images.find", lambda *_: None)
-    monkeypatch.setattr("unisono.data.images.fetch", fetches)
+    monkeypatch.setattr("unisono.data.mnist_sets.find", lambda *_: None)
+    monkeypatch.setattr("unisono.data.mnist_sets.fetch", fetches)
     ended = forked("submit", "--data", "mnist", "--ranks-per-node", "3", "--dry-run", cwd=tmp_path)
     assert ended.returncode == 0, ended.stderr
     assert ended.stderr.startswith(
@@ -173,50 +164,6 @@ def test_a_dry_run_fetches_no_data(tmp_path, monkeypatch):
     assert "#SBATCH --mem" not in ended.stdout
     ended = forked("submit", "--data", "mnist", "--mem", "1G", "--dry-run", cwd=tmp_path)
     assert (ended.returncode, ended.stderr) == (0, "")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
-        (["submit", "no-such.toml"], "no-such.toml"),
-        (["submit", "--nodes", "3"], "--ranks 2 cannot be spread over --nodes 3"),
-        (["submit", "--nodes", "2", "--ranks-per-node", "2", "--ranks", "3"], "is 4"),
-        (["submit", "--batch-size", "4", "--ranks-per-node", "8"], "--mem SIZE leaves that out"),
-        (["submit", "--array", "0-3", "--seed", "1"], "whose tasks give --seed"),
-        (["submit", "--array", "0-3", "--array-option", "model"], "unknown --array-option 'model'"),
-        (["submit", "--poll-s", "0", "--follow"], "--poll-s is 0"),
-        (["submit", "--join-timeout", "-1"], "--join-timeout is -1"),
-        (["submit", "--join-timeout", "nan"], "--join-timeout is nan"),
-        (["submit", "--join-timeout", "inf"], "--join-timeout is inf"),
-        (["submit", "--job-name=--wrap=id"], "the job's name is '--wrap=id'"),
-        (["submit", "--script=a\udcff", "--mem", "1G"], "--script is b'a\\xff': more than a line of plain text"),
-        (["submit", "--module=-x"], "--module is '-x'"),
-        (["submit", "line\n#SBATCH --wrap=id.toml", "--mem", "1G"], "recipe"),
-        (["submit", "--out", "line\n#SBATCH --wrap=id", "--mem", "1G"], "more than a line of plain text"),
-        (["submit", "--interface", "eth0 eth1"], "--interface is 'eth0 eth1'"),
-        (["submit", "--script", "/proc/x", "--mem", "1G"], "/proc/x cannot be written"),
-        (["submit", "--script", "notes.txt", "--mem", "1G"], "notes.txt exists and is no script of unisono submit's"),
-        (["submit", "--script", "link.sbatch", "--mem", "1G"], "link.sbatch cannot be written: is a link"),
-        (["submit", "--script", "pipe.sbatch", "--mem", "1G"], "pipe.sbatch cannot be written: is not a regular file"),
-        (["submit", "--output", "notes.txt/x", "--mem", "1G"], "notes.txt cannot be made"),
-        (["submit", "--resume", "nowhere"], "--resume nowhere: there is no such directory"),
-        (["jobs"], "no SLURM on this machine"),
-        (["cancel", "17"], "no SLURM on this machine"),
-        (["cancel", "mine"], "'mine' is no number of a job"),
-        (["cancel"], "requires an argument"),
-    ],
-)
-def test_mistakes_give_one_message_and_exit_code_2(arguments, told, tmp_path):
-    (tmp_path / "notes.txt").write_text("mine")
-    (tmp_path / "link.sbatch").symlink_to(tmp_path / "new")
-    os.mkfifo(tmp_path / "pipe.sbatch")
-    ended = forked(*arguments, cwd=tmp_path)
-    assert not (tmp_path / "new").exists()
-    assert ended.returncode == 2
-    assert told in ended.stderr
-    assert "HINT" in ended.stderr
-    assert "Traceback" not in ended.stderr
-    assert (tmp_path / "notes.txt").read_text() == "mine"
 
 
 def test_options_go_to_train_as_they_were_given(tmp_path, monkeypatch):
@@ -240,9 +187,8 @@ def test_ranks_and_threads_make_the_tasks():
 
 @pytest.mark.parametrize("launcher", ["unisono", "srun", "torchrun", "accelerate", "mpirun"])
 def test_the_network_is_passed_on_to_train(launcher):
-    job = JobOptions(
-        mem="1G", nodes=2, ranks_per_node=1, launcher=launcher, venv="/v", interface="ib0", join_timeout=90
-    )
+    asked = {"mem": "1G", "nodes": 2, "ranks_per_node": 1, "venv": "/v"}
+    job = JobOptions(**asked, launcher=launcher, interface="ib0", join_timeout=90)
     assert "train --interface ib0 --join-timeout 90 --ranks" in script(job=job)
     assert "--join-timeout" not in script(job=replace(job, interface="", join_timeout=0))
 

@@ -48,19 +48,6 @@ def test_what_was_given_stands_as_it_is(called, tmp_path):
     assert "seed" not in tomllib.loads((tmp_path / "mine.toml").read_text())["learning"]
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [("taken.toml", "--write-recipe taken.toml exists"), ("no/such/place.toml", "No such file or directory")],
-)
-def test_no_file_is_replaced(name, message, called, tmp_path):
-    (tmp_path / "taken.toml").write_text("mine")
-    code, told, errors = called("train", "--write-recipe", name)
-    assert (code, told) == (2, "")
-    assert message in errors
-    assert "HINT" in errors
-    assert (tmp_path / "taken.toml").read_text() == "mine"
-
-
 def test_the_shell_completes_commands_and_options(tmp_path):
     """As bash does it when TAB is pressed."""
     home = {**os.environ, "HOME": str(tmp_path)}

@@ -6,7 +6,6 @@ import re
 import signal
 import subprocess
 import sys
-from importlib.util import find_spec
 
 import numpy as np
 import psutil
@@ -14,10 +13,10 @@ import pytest
 from safetensors.numpy import load_file
 
 from support.cli.edited_network import OPTIONS, REFUSAL, machines
-from support.cli.forked_command import forked
 from support.cli.train_command import COMMAND, summary_of, train
-from unisono.environment.variables import child_environment, mpi_environment
-from unisono.launch.commands import mpirun
+from support.needs import needs_mpi4py, needs_torch
+from unisono.environment.os_environ import child_environment, mpi_environment
+from unisono.launch.launcher_commands import mpirun
 
 APART = ["sh", "-c", 'cd "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}" && exec "$@"', "sh", *COMMAND]
 """Each rank in a directory of its own, as on machines without a common file system."""
@@ -80,7 +79,7 @@ def test_r1_put_right(tmp_path):
     assert (run / "sync_time.csv").read_text().splitlines()[0] == "Epoch, Sync Time (s)"
 
 
-@pytest.mark.skipif(not find_spec("mpi4py"), reason="mpi4py is not installed")
+@needs_mpi4py
 def test_r1_under_mpirun(tmp_path):
     arguments = ["r1", "--transport", "mpi", "--allreduce", "native", "--out", "run", "--ranks", "4"]
     ended = train(*arguments, cwd=tmp_path, command=mpirun(4, COMMAND), environment=mpi_environment())
@@ -92,7 +91,7 @@ def test_r1_under_mpirun(tmp_path):
     assert summary["train_loss"] == pytest.approx(0.01, rel=0.2)
 
 
-@pytest.mark.skipif(not find_spec("mpi4py"), reason="mpi4py is not installed")
+@needs_mpi4py
 def test_the_arena_under_mpirun_gives_the_bits_of_the_own_launcher(tmp_path):
     arguments = ["--epochs", "2", "--model", "bn-mlp"]
     assert train(*arguments, "--out", "one", cwd=tmp_path).returncode == 0
@@ -104,7 +103,7 @@ def test_the_arena_under_mpirun_gives_the_bits_of_the_own_launcher(tmp_path):
     assert one["weights_sha256"] == two["weights_sha256"]
 
 
-@pytest.mark.skipif(not find_spec("mpi4py"), reason="mpi4py is not installed")
+@needs_mpi4py
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there are no two cores to bind two ranks to")
 def test_ranks_that_mpirun_bound_to_a_core_each_have_both_together(tmp_path):
     bound = ["core" if word == "none" else word for word in mpirun(2, COMMAND)]
@@ -116,10 +115,10 @@ def test_ranks_that_mpirun_bound_to_a_core_each_have_both_together(tmp_path):
     assert re.search(r"\b2 cores\b", ended.stdout), "in the line that a run opens with"
 
 
-@pytest.mark.skipif(not find_spec("mpi4py"), reason="mpi4py is not installed")
+@needs_mpi4py
 def test_a_mistake_under_mpirun_is_said_once(tmp_path):
     for arguments in (["--data", "digitz"], ["--shards", "1"]):
-        ended = train(*arguments, cwd=tmp_path, command=mpirun(3, COMMAND), environment=mpi_environment())
+        ended = train(*arguments, cwd=tmp_path, command=mpirun(2, COMMAND), environment=mpi_environment())
         assert ended.returncode == 2
         assert ended.stderr.count("HINT") == 1, ended.stderr
         assert "Traceback" not in ended.stderr
@@ -136,14 +135,15 @@ def make():
 """
 
 
-@pytest.mark.skipif(not find_spec("mpi4py") or not find_spec("torch"), reason="mpi4py or torch is not installed")
+@needs_mpi4py
+@needs_torch
 def test_ranks_of_mpirun_that_have_read_different_networks_are_refused(tmp_path):
     machines(tmp_path)
     ended = train(*OPTIONS, "--epochs", "1", cwd=tmp_path, command=mpirun(2, APART), environment=mpi_environment())
     assert (ended.returncode, REFUSAL in ended.stderr) == (2, True), ended.stderr
 
 
-@pytest.mark.skipif(not find_spec("mpi4py"), reason="mpi4py is not installed")
+@needs_mpi4py
 def test_ranks_of_mpirun_whose_own_code_differs_are_refused(tmp_path):
     for place, width in (("0", 8), ("1", 9)):  # machines without a common file system
         (tmp_path / place).mkdir()
@@ -157,7 +157,7 @@ def test_ranks_of_mpirun_whose_own_code_differs_are_refused(tmp_path):
     assert not list(tmp_path.glob("*/runs"))
 
 
-@pytest.mark.skipif(not find_spec("torch"), reason="torch is not installed")
+@needs_torch
 def test_gloo_by_the_own_launcher_and_under_torchrun(tmp_path):
     arguments = ["--transport", "gloo", "--allreduce", "ring", "--epochs", "2"]
     ended = train(*arguments, "--out", "one", cwd=tmp_path)
@@ -171,7 +171,7 @@ def test_gloo_by_the_own_launcher_and_under_torchrun(tmp_path):
     assert one["transport"] == two["transport"] == "gloo"
 
 
-@pytest.mark.skipif(not find_spec("torch"), reason="torch is not installed")
+@needs_torch
 def test_a_rank_of_torchrun_that_does_not_come_is_named_after_the_time_to_join(tmp_path):
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--no-python"]
     without = [*torchrun, "sh", "-c", '[ "$RANK" = 1 ] || exec "$@"', "sh", *COMMAND]
@@ -181,52 +181,12 @@ def test_a_rank_of_torchrun_that_does_not_come_is_named_after_the_time_to_join(t
     assert "rank 0: after 1 s rank 1 of 2 had not come" in ended.stderr
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--epoch", "3"], "Did you mean --epochs"),
-        (["--epochs", "0"], "--epochs is 0"),
-        (["--ranks", "0"], "--ranks is 0"),
-        (["--lr", "fast"], "fast"),
-        (["r99"], "shipped recipes: r1, r2"),
-        (["--data", "nowhere/"], "nowhere"),
-        (["--data", "mnist", "--data-dir", "/nonexistent"], "mnist"),
-        (["--data-dir", "mine"], "--data-dir mine with --data digits, which does not read it"),
-        (["--shards", "1", "--ranks", "2"], "--shards 1 is less than --ranks 2"),
-        (["--batch-size", "1", "--ranks", "2"], "a batch of 1 sample for 2 ranks"),
-        (["--allreduce", "rings"], "did you mean 'ring'"),
-        (["--transport", "mpi"], "mpirun -n 2 unisono train --transport mpi"),
-        (["--transport", "nccl"], "--transport nccl, but no torchrun started this process"),
-        (["r1", "r2", "r3"], "unexpected arguments 'r2', 'r3'\nHINT: leave them out"),
-        (["--transport", "smoke"], "there are: shm, mpi, gloo"),
-        (["--out", "/proc/x"], "--out /proc/x"),
-        (["--model", "mlp:0"], "layer sizes\nHINT: write whole numbers of 1 or more"),
-        (["--threads", "0"], "--threads is 0"),
-        (["--target-accuracy", "97"], "--target-accuracy is 97"),
-    ],
-)
-def test_mistakes_give_one_message_exit_code_2_and_no_directory(tmp_path, arguments, message):
-    ended = forked("train", *arguments, cwd=tmp_path)
-    assert ended.returncode == 2, ended.stderr
-    assert message in ended.stderr
-    assert "HINT" in ended.stderr
-    assert "Traceback" not in ended.stderr
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_run_that_diverges_says_so_and_keeps_what_it_has(tmp_path):
-    arguments = ["--model", "linear", "--data", "synthetic:regression,rows=100,features=3", "--optimizer", "sgd"]
-    ended = train(*arguments, "--lr", "1e30", "--out", "run", cwd=tmp_path)
-    assert ended.returncode == 1
-    assert "the loss became" in ended.stderr
-    assert "Traceback" not in ended.stderr
-    assert summary_of(tmp_path / "run")["status"] == "failed"
-
-
-def test_the_last_good_weights_of_a_run_that_diverges_are_kept(tmp_path):
+def test_a_run_that_diverges_says_so_and_keeps_the_last_good_weights(tmp_path):
     arguments = ["--model", "linear", "--data", "synthetic:regression,rows=100,features=3", "--optimizer", "sgd"]
     ended = train(*arguments, "--lr", "100", "--out", "run", cwd=tmp_path)
-    assert ended.returncode == 1
+    assert (ended.returncode, "Traceback" in ended.stderr) == (1, False)
+    assert "the loss became" in ended.stderr
+    assert summary_of(tmp_path / "run")["status"] == "failed"
     (epoch,) = re.findall(r"the weights of epoch (\d+) are kept", ended.stderr)
     epochs = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
     assert len(epochs) == int(epoch) >= 1

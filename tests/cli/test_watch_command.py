@@ -1,13 +1,11 @@
 """`unisono watch` and `unisono train --watch` as a user meets them: real processes, a real browser."""
 
 import http.client
-import json
 import re
 import shutil
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,23 +14,16 @@ import psutil
 import pytest
 
 from support.cli.terminals import on_terminal
+from support.cli.train_command import UNISONO as COMMAND
+from support.cli.train_command import train
+from support.commands import put_command
 from support.report.made_run import make
-from unisono.cli.main import main
+from unisono.runs import live_page as watching
 
-COMMAND = [sys.executable, "-m", "unisono"]
 ADDRESS = re.compile(r"(http://127\.0\.0\.1:(\d+)/([\w-]{32})/)")
 PLACE = re.compile(r"Live page, on \S+: http://127\.0\.0\.1:\d+/ \(with a token; the whole address is in (.+)\)")
-LONG = [
-    "train",
-    "--epochs",
-    "400",
-    "--batch-size",
-    "16",
-    "--lr",
-    "0.0001",
-    "--slow",
-    "0:30",
-]  # not over before it is looked at
+LONG = ["train", "--epochs", "400", "--batch-size", "16", "--lr", "0.0001", "--slow", "0:30"]
+"""Not over before it is looked at."""
 
 
 @pytest.fixture
@@ -63,8 +54,12 @@ def is_listening(port: int) -> bool:
 
 
 def test_a_run_that_has_ended_is_served_until_ctrl_c(started, tmp_path):
-    command, found = started("watch", str(make(tmp_path / "run")))
-    port = int(found[2])
+    """Others may read the output: it names a file for its owner alone."""
+    run = make(tmp_path / "a run")
+    command, found = started("watch", str(run))
+    port, kept = int(found[2]), run / "live_page.txt"
+    assert (kept.stat().st_mode & 0o777, kept.read_text()) == (0o600, f"{found[1]}\n")
+    assert found[3] not in " ".join(psutil.Process(command.pid).cmdline())
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
     for path, status in ((f"/{found[3]}/", 200), ("/wrong/", 403)):
         connection.request("GET", path)
@@ -77,20 +72,9 @@ def test_a_run_that_has_ended_is_served_until_ctrl_c(started, tmp_path):
     command.send_signal(signal.SIGINT)
     assert command.wait(30) == 0
     assert command.stderr.read() == ""
-    assert not is_listening(port)
-
-
-def test_output_that_others_may_read_names_a_file_for_its_owner_alone(started, tmp_path):
-    run = make(tmp_path / "a run")
-    command, found = started("watch", str(run))
-    kept = run / "live_page.txt"
-    assert kept.stat().st_mode & 0o777 == 0o600
-    assert kept.read_text() == f"{found[1]}\n"
-    assert found[3] not in " ".join(psutil.Process(command.pid).cmdline())
-    command.send_signal(signal.SIGTERM)
-    assert command.wait(30) == 0
-    assert found[3] not in command.stdout.read() + command.stderr.read()
+    assert found[3] not in command.stdout.read()
     assert not kept.exists()
+    assert not is_listening(port)
 
 
 def test_a_terminal_shows_the_whole_address(tmp_path):
@@ -103,12 +87,7 @@ def test_a_terminal_shows_the_whole_address(tmp_path):
 
 @pytest.mark.parametrize("terminal", [False, True])
 def test_a_run_s_page_is_told_whether_it_may_print_the_token(monkeypatch, tmp_path, capsys, terminal):
-    from unisono.runs import live_page as watching
-
-    told = tmp_path / "told"
-    told.write_text('#!/bin/sh\necho "$@"\n')
-    told.chmod(0o755)
-    monkeypatch.setattr(watching.sys, "executable", str(told))
+    monkeypatch.setattr(watching.sys, "executable", str(put_command(tmp_path, "told", 'echo "$@"')))
     monkeypatch.setattr(watching.sys.stdout, "isatty", lambda: terminal)
     with watching.live_page(tmp_path):
         pass
@@ -116,8 +95,6 @@ def test_a_run_s_page_is_told_whether_it_may_print_the_token(monkeypatch, tmp_pa
 
 
 def test_a_closed_output_is_not_a_terminal(monkeypatch):
-    from unisono.runs import live_page as watching
-
     monkeypatch.setattr(watching.sys, "stdout", None)
     assert not watching.may_show_token()
 
@@ -161,10 +138,7 @@ def test_the_page_ends_with_the_run_whatever_ends_it(started, signum, tmp_path):
 
 
 def test_a_short_run_with_a_page_that_nobody_opens_ends_at_once(tmp_path):
-    ended = subprocess.run(
-        [*COMMAND, "train", "--epochs", "2", "--watch", "--out", str(tmp_path / "run")],
-        capture_output=True, text=True, timeout=100, check=False,
-    )  # fmt: skip
+    ended = train("--epochs", "2", "--watch", "--out", str(tmp_path / "run"), cwd=tmp_path)
     assert ended.returncode == 0, ended.stderr
     assert PLACE.search(ended.stdout)[1] == f"{tmp_path}/run/live_page.txt"
     assert not (tmp_path / "run" / "live_page.txt").exists()
@@ -174,11 +148,8 @@ def test_a_short_run_with_a_page_that_nobody_opens_ends_at_once(tmp_path):
 
 def test_a_desktop_s_browser_is_given_a_file_that_only_its_owner_may_read(started, monkeypatch, tmp_path):
     """Not the address, which holds the token: everybody may read the command lines of others."""
-    (tmp_path / "browser").write_text(
-        f'#!/bin/sh\necho "$1" > {tmp_path}/given.part; mv {tmp_path}/given.part {tmp_path}/given\n'
-    )
-    (tmp_path / "browser").chmod(0o755)
-    monkeypatch.setenv("BROWSER", f"{tmp_path}/browser")
+    body = f'echo "$1" > {tmp_path}/given.part; mv {tmp_path}/given.part {tmp_path}/given'
+    monkeypatch.setenv("BROWSER", str(put_command(tmp_path, "browser", body)))
     monkeypatch.setenv("DISPLAY", ":0")
     monkeypatch.delenv("SSH_CONNECTION", raising=False)
     command, found = started("watch", str(make(tmp_path / "run")))
@@ -190,15 +161,13 @@ def test_a_desktop_s_browser_is_given_a_file_that_only_its_owner_may_read(starte
     page = Path(given.removeprefix("file://"))
     assert page.stat().st_mode & 0o777 == 0o600
     assert found[1] in page.read_text()
-    command.send_signal(signal.SIGINT)
+    command.send_signal(signal.SIGTERM)
     assert command.wait(30) == 0
     assert not page.parent.exists()
 
 
 @pytest.mark.parametrize("program", [shutil.which("false"), "/there/is/none"])
 def test_a_page_that_cannot_be_served_does_not_stop_the_training(program, monkeypatch, tmp_path, capsys):
-    from unisono.runs import live_page as watching
-
     monkeypatch.setattr(watching.sys, "executable", program)
     with watching.live_page(tmp_path):
         pass
@@ -206,22 +175,12 @@ def test_a_page_that_cannot_be_served_does_not_stop_the_training(program, monkey
 
 
 def test_a_page_that_takes_too_long_to_end_changes_nothing_of_the_runs_end(monkeypatch, tmp_path, capsys):
-    from unisono.runs import live_page as watching
-
-    slow = tmp_path / "slow"
-    slow.write_text("#!/bin/sh\necho Live page: here\nexec >&-\nexec sleep 60\n")
-    slow.chmod(0o755)
+    slow = put_command(tmp_path, "slow", "echo Live page: here\nexec >&-\nexec sleep 60")
     monkeypatch.setattr(watching.sys, "executable", str(slow))
     monkeypatch.setattr(watching, "END_S", 0.1)
     with watching.live_page(tmp_path):
         pass
     assert capsys.readouterr() == ("Live page: here\n", "")
-
-
-def test_the_terminal_shows_a_run_that_has_ended_and_leaves(tmp_path):
-    code, shown = on_terminal([*COMMAND, "watch", str(make(tmp_path / "run")), "--terminal"], "stdout")
-    assert code == 0
-    assert b"test accuracy" in shown
 
 
 def test_the_terminal_follows_a_run_until_it_ends(tmp_path):
@@ -235,26 +194,4 @@ def test_the_terminal_follows_a_run_until_it_ends(tmp_path):
     code, shown = on_terminal([*COMMAND, "watch", str(run), "--terminal"], "stdout", "stderr", seen=end_it)
     assert code == 0
     assert b"finished" in shown
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["nothing"], "there is no run 'nothing'"),
-        (["run", "--port", "70000"], "--port 70000: no such port"),
-        (["run", "run", "--terminal"], "--terminal with 2 runs"),
-        (["tune", "--terminal"], "--terminal shows a run of unisono train; tune is a study (tune)"),
-    ],
-)
-def test_mistakes_give_one_message_and_exit_code_2(arguments, message, monkeypatch, capsys, tmp_path):
-    make(tmp_path / "run")
-    (tmp_path / "tune").mkdir()
-    (tmp_path / "tune" / "tune.json").write_text(json.dumps([{"ranks": 1}]))
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["unisono", "watch", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    assert ended.value.code == 2
-    errors = capsys.readouterr().err
-    assert message in errors
-    assert "HINT" in errors
+    assert b"test accuracy" in shown

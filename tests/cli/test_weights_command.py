@@ -4,11 +4,8 @@ import json
 import math
 import os
 import re
-import resource
 import shlex
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -22,27 +19,12 @@ from unisono.cli.main import app
 from unisono.cli.weights import lines_of, table
 from unisono.data.normalisation import Normalisation
 from unisono.data.sources import load as load_data
+from unisono.errors import UserError
 from unisono.recipe import Recipe
 from unisono.storage.model_card import ModelCard
 from unisono.storage.weights import Weights, load, read, save
 
-COMMAND = [sys.executable, "-m", "unisono"]
 DOCS = Path(__file__).parents[2] / "docs" / "use-what-you-trained.md"
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory) -> Path:
-    """What `unisono train` leaves; batch norm, so that there are buffers."""
-    out = tmp_path_factory.mktemp("runs") / "bn"
-    arguments = ["train", "--model", "bn-mlp:16,12", "--epochs", "1", "--out", str(out)]
-    subprocess.run([*COMMAND, *arguments], check=True, capture_output=True, timeout=60)
-    return out
-
-
-@pytest.fixture
-def run(trained, tmp_path) -> Path:
-    """A copy of it that may be changed."""
-    return Path(shutil.copytree(trained, tmp_path / "run"))
 
 
 @pytest.fixture
@@ -68,12 +50,14 @@ def test_the_table_of_a_run(called, run):
     np.testing.assert_allclose([float(field) for field in rows[0][5:]], expected, rtol=6e-3)
 
 
-def test_a_file_is_shown_without_a_run(called, run, tmp_path):
-    (run / "weights.safetensors").rename(tmp_path / "w.safetensors")
-    code, shown, _ = called(tmp_path / "w.safetensors")
-    assert code == 0
-    assert "1.running_var" in shown
-    assert "compared with no summary.json of a finished run" in shown
+def test_a_file_without_a_run_and_a_run_without_a_summary_are_shown(called, run, tmp_path):
+    (run / "summary.json").unlink()
+    shutil.copy(run / "weights.safetensors", tmp_path / "w.safetensors")
+    for named in (tmp_path / "w.safetensors", run):
+        code, shown, _ = called(named)
+        assert code == 0
+        assert "1.running_var" in shown
+        assert "compared with no summary.json of a finished run" in shown
 
 
 def test_what_new_samples_go_through_is_told_in_80_columns():
@@ -124,9 +108,8 @@ def test_a_mismatch_is_exit_code_1_and_nothing_is_exported(called, run, tmp_path
     assert not (tmp_path / "w.npz").exists()
 
 
-@pytest.mark.parametrize("ending", ["npz", "safetensors", "txt"])
-def test_export(called, run, tmp_path, ending):
-    target = tmp_path / f"w.{ending}"
+def test_export(called, run, tmp_path):
+    target = tmp_path / "w.npz"
     code, shown, _ = called(run, "--export", target)
     assert code == 0
     assert shown == f"Written: {target}, 14 arrays, weights_sha256 {load(run).sha256()}\n"
@@ -151,13 +134,9 @@ def test_bad_input_is_one_message_and_exit_code_2(called, run, tmp_path):
         assert "HINT: " in errors
         assert not list(target.parent.iterdir())
 
-    refused("there is no run", tmp_path / "none", "--export", target)
     refused("File name too long", tmp_path / ("n" * 300), "--export", target)
     refused("is not a run directory", tmp_path, "--export", target)
     refused("no run directory and no .safetensors file", tmp_path / "w.pt", "--export", target)
-    refused("there are: .npz, .safetensors, .txt, .pt, .pth", run, "--export", target.with_suffix(".zip"))
-    refused("--exprot", run, "--exprot", target)
-    refused("requires an argument")
     for text in (b"", b"{", b"[]", b"7", b'{"status": "finished"}', b"\xff"):
         (run / "summary.json").write_bytes(text)
         refused("summary.json is damaged, or holds no weights_sha256", run, "--export", target)
@@ -168,22 +147,14 @@ def test_bad_input_is_one_message_and_exit_code_2(called, run, tmp_path):
     refused(told, run, "--export", target)
 
 
-def test_a_run_without_a_summary_is_shown(called, run):
-    (run / "summary.json").unlink()
-    code, shown, _ = called(run)
-    assert code == 0
-    assert "compared with no summary.json of a finished run" in shown
-
-
-def test_every_truncation_is_refused(called, tmp_path):
+def test_every_truncation_is_refused(tmp_path):
     path = tmp_path / "w.safetensors"
     save(Weights({"W": np.ones((2, 1), np.float32)}, {}), path)
     whole = path.read_bytes()
     for length in range(len(whole)):
         path.write_bytes(whole[:length])
-        code, shown, errors = called(path)
-        assert (code, shown) == (2, "")
-        assert "cannot be read" in errors
+        with pytest.raises(UserError, match="cannot be read"):
+            load(path)
 
 
 def file_of(kind: str, elements: int, name: str = "W", order: str = "") -> bytes:
@@ -223,25 +194,10 @@ def carded(**changed: object) -> str:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_damaged_and_hostile_files_are_refused(called, tmp_path, content, message):
+def test_damaged_and_hostile_files_are_refused(tmp_path, content, message):
     (tmp_path / "w.safetensors").write_bytes(content)
-    code, shown, errors = called(tmp_path / "w.safetensors", "--export", tmp_path / "w.npz")
-    assert (code, shown) == (2, "")
-    assert message in errors
-    assert [path.name for path in tmp_path.iterdir()] == ["w.safetensors"]
-
-
-def test_a_full_disk_leaves_nothing(run, tmp_path):
-    def limit() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
-
-    target = tmp_path / "out" / "w.npz"
-    target.parent.mkdir()
-    command = [*COMMAND, "weights", str(run), "--export", str(target)]
-    ended = subprocess.run(command, preexec_fn=limit, capture_output=True, text=True, timeout=60, check=False)
-    assert ended.returncode == 2
-    assert ended.stderr.startswith(f"unisono: {target} cannot be written: File too large\nHINT: ")
-    assert not list(target.parent.iterdir())
+    with pytest.raises(UserError, match=re.escape(message)):
+        load(tmp_path / "w.safetensors")
 
 
 def test_the_commands_of_the_documentation_are_valid():

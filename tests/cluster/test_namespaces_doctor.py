@@ -10,8 +10,8 @@ import pytest
 
 from support.cluster.namespaces import REASON, Net, ends
 from support.needs import needs_torch
-from unisono.environment.variables import child_environment
-from unisono.launch.commands import find_program
+from unisono.environment.os_environ import child_environment
+from unisono.launch.launcher_commands import find_program
 
 pytestmark = [pytest.mark.skipif(bool(REASON), reason=REASON), pytest.mark.timeout(200)]
 DOCTOR = [sys.executable, "-m", "unisono", "doctor", "--nodes", "--json"]

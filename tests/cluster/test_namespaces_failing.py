@@ -12,7 +12,7 @@ import pytest
 from support.cluster.namespaces import REASON, Net, ends
 from support.needs import needs_mpi, needs_torch
 from support.paths import worker
-from unisono.environment.variables import child_environment
+from unisono.environment.os_environ import child_environment
 from unisono.storage.snapshots.snapshot import listed
 
 pytestmark = [
@@ -26,8 +26,8 @@ TRAIN = [sys.executable, "-m", "unisono", "train", "--epochs", "30", "--model", 
 RAISED = "ValueError: this batch has no label"
 
 
-def environment(how: str, **more: object) -> dict[str, str]:
-    return child_environment(1) | {"FRAIL": how} | {name: str(value) for name, value in more.items()}
+def environment(how: str) -> dict[str, str]:
+    return child_environment(1) | {"FRAIL": how}
 
 
 def by_hand(net: Net, count: int, how: str, folder: Path, ranks: int = 1) -> list[subprocess.Popen[str]]:
@@ -58,21 +58,8 @@ def test_a_step_that_ends_rank_after_rank_on_one_machine_is_saved_on_the_first_a
 
 
 def test_an_exception_of_a_rank_that_is_no_exchanger_ends_the_ranks_of_all_machines_with_it(tmp_path):
-    places = [(0, 0, 1), (1, 0, 2), (1, 1, 2)]  # node, local rank, ranks of the node
     with Net(2) as net:
-        jobs = [
-            net.start(
-                node,
-                [*TRAIN, "--out", "run"],
-                environment(
-                    "raises", RANK=rank, WORLD_SIZE=3, LOCAL_RANK=local, LOCAL_WORLD_SIZE=count,
-                    MASTER_ADDR=net.address(0), MASTER_PORT=29500,
-                ),
-                tmp_path,
-            )
-            for rank, (node, local, count) in enumerate(places)
-        ]  # fmt: skip
-        told = ends(jobs)
+        told = ends(net.ranks((1, 2), [*TRAIN, "--out", "run"], tmp_path, FRAIL="raises"))
     assert [code for code, _, _ in told] == [1, 1, 1], told
     assert "unisono: node 1 (node1, 10.213.77.2, ranks 1, 2): rank 2: Traceback" in told[0][2], told
     assert [said.count(RAISED) for _, _, said in told] == [1, 0, 1], "once on each machine"
@@ -80,16 +67,13 @@ def test_an_exception_of_a_rank_that_is_no_exchanger_ends_the_ranks_of_all_machi
 
 
 def test_ranks_of_machines_that_read_other_data_under_one_name_are_refused(tmp_path):
+    for rank in range(2):
+        (tmp_path / f"node{rank}").mkdir()
+        labels = (np.arange(64) + rank) % 2
+        np.savez(tmp_path / f"node{rank}" / "d.npz", train_x=np.eye(64, dtype=np.float32), train_y=labels)
+    command = ["sh", "-c", 'cd "$(hostname)" && exec "$@"', "sh", *TRAIN[:4], "--data", "d.npz", "--out", "run"]
     with Net(2) as net:
-        jobs = []
-        for rank in range(2):
-            folder = tmp_path / str(rank)
-            folder.mkdir()
-            np.savez(folder / "d.npz", train_x=np.eye(64, dtype=np.float32), train_y=(np.arange(64) + rank) % 2)
-            where = {"RANK": rank, "WORLD_SIZE": 2, "LOCAL_RANK": 0, "LOCAL_WORLD_SIZE": 1, "MASTER_PORT": 29500}
-            command = [*TRAIN[:4], "--data", "d.npz", "--out", "run"]
-            jobs.append(net.start(rank, command, environment("", MASTER_ADDR=net.address(0), **where), folder))
-        told = ends(jobs)
+        told = ends(net.ranks((1, 1), command, tmp_path))
     assert [code for code, _, _ in told] == [2, 2], told
     assert "the data of --data d.npz are not the same everywhere: '" in told[0][2], told
     assert not list(tmp_path.glob("*/run"))

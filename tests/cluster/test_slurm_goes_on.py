@@ -8,7 +8,7 @@ import pytest
 from support.cluster.slurm_jobs import Desk, can_start
 from support.paths import worker
 from unisono.recipe import Recipe
-from unisono.runs.course import run_recipe
+from unisono.runs.lifecycle import run_recipe
 from unisono.storage.resume import recipe_of
 
 EPOCHS = 60
@@ -19,11 +19,6 @@ SLOWLY, MORE_SLOWLY, MOST_SLOWLY = (["--slow", f"0:{factor}"] for factor in (20,
 LIMIT = ["--time", "2", "--sbatch=--signal=B:USR1@119"]
 """The last line of a kind counts: warned as early as can be."""
 AGAIN = "Started again by the launcher (restart {})."
-
-
-@pytest.fixture
-def mailbox(slurm, tmp_path) -> Desk:
-    return Desk(slurm, tmp_path)
 
 
 @pytest.fixture(scope="module")

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from support.cluster.slurm_jobs import Desk
 from support.needs import needs_mpi4py
 from unisono.recipe import Recipe
-from unisono.runs.course import run_recipe
+from unisono.runs.lifecycle import run_recipe
 
 FETCH_S = 60
 TRIES, TRY_S = 3, 40
@@ -35,13 +34,12 @@ def mpich(tmp_path_factory) -> str:
     return str(next(Path(place).rglob("libmpi.so.12")))
 
 
-def test_ranks_of_srun_on_two_nodes(slurm, mpich, tmp_path):
-    mailbox = Desk(slurm, tmp_path)
+def test_ranks_of_srun_on_two_nodes(mailbox, mpich, tmp_path):
     train = [sys.executable, "-m", "unisono", "train", "--epochs", "1", "--out", "run"]
     variables = {"MPI4PY_LIBMPI": mpich}
     srun = ["srun", "-N2", "-n2", "--mpi=pmi2", "timeout", str(TRY_S), *train]
     for _ in range(TRIES):
-        told = slurm.call(srun, cwd=mailbox.place, environment=variables)
+        told = mailbox.slurm.call(srun, cwd=mailbox.place, environment=variables)
         if not told.returncode or CUT_SHORT not in told.stderr:
             break
     assert told.returncode == 0, told.stderr

@@ -5,16 +5,11 @@ import sys
 
 import pytest
 
-from support.cluster.slurm_jobs import Desk, can_start
+from support.cluster.slurm_jobs import can_start
 from unisono.recipe import Recipe
-from unisono.runs.course import run_recipe
+from unisono.runs.lifecycle import run_recipe
 
 JOBS = ["--slurm", "--mem", "500M", "--poll-s", "0.2", "--repeat", "1"]
-
-
-@pytest.fixture
-def mailbox(slurm, tmp_path) -> Desk:
-    return Desk(slurm, tmp_path)
 
 
 @pytest.mark.timeout(240)
@@ -54,18 +49,19 @@ def test_strategies_on_layouts_and_a_cell_that_fails(mailbox):
     assert "the job needs 3 nodes" in out
 
 
-@pytest.mark.skipif(not can_start("srun"), reason="mpi4py, mpirun or MPI's library is not installed")
-def test_the_doctor_as_tasks_of_a_step(mailbox):
+@pytest.mark.parametrize(
+    ("transport", "launcher", "options", "ranks"),
+    [
+        ("mpi", "srun", ["--mpi=pmix"], "0 on n1, 1 on n2"),
+        ("gloo", "torchrun", [], "0 on n1 (10.9.0.1), 1 on n2 (10.9.0.2)"),
+    ],
+)
+def test_the_doctor_as_tasks_of_a_step(mailbox, transport, launcher, options, ranks):
+    if not can_start(launcher):
+        pytest.skip(f"what {transport} needs is not installed")
     doctor = [sys.executable, "-m", "unisono", "doctor", "--nodes"]
-    told = mailbox.slurm.call(["srun", "-N2", "-n2", "--mpi=pmix", *doctor], cwd=mailbox.place)
+    doctor += ["--transport", "gloo"] if transport == "gloo" else []
+    told = mailbox.slurm.call(["srun", "-N2", "-n2", *options, *doctor], cwd=mailbox.place)
     assert told.returncode == 0, told.stderr
-    assert "ok       ranks             2 over mpi: 0 on n1, 1 on n2" in told.stdout
-    assert "All 2 ranks on 2 nodes reach each other over mpi, between nodes in " in told.stdout
-
-
-@pytest.mark.skipif(not can_start("torchrun"), reason="torch is not installed")
-def test_the_doctor_without_mpi(mailbox):
-    doctor = [sys.executable, "-m", "unisono", "doctor", "--nodes", "--transport", "gloo"]
-    told = mailbox.slurm.call(["srun", "-N2", "-n2", *doctor], cwd=mailbox.place)
-    assert told.returncode == 0, told.stderr
-    assert "2 over gloo: 0 on n1 (10.9.0.1), 1 on n2 (10.9.0.2)" in told.stdout
+    assert f"ok       ranks             2 over {transport}: {ranks}" in told.stdout
+    assert f"All 2 ranks on 2 nodes reach each other over {transport}, between nodes in " in told.stdout

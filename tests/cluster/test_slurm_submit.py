@@ -7,10 +7,10 @@ import re
 
 import pytest
 
-from support.cluster.slurm_jobs import QUICK, Desk, can_start, rank_of
-from unisono.launch.commands import find_program
+from support.cluster.slurm_jobs import QUICK, can_start, rank_of
+from unisono.launch.launcher_commands import find_program
 from unisono.recipe.reading import load
-from unisono.runs.course import run_recipe
+from unisono.runs.lifecycle import run_recipe
 
 DATA = "synthetic:classes=20,rows=3000,features=512,difficulty=0.5"
 RECIPE = load("r4", {"batch_size": 1024, "epochs": 2, "data": DATA})
@@ -22,11 +22,6 @@ TWO_NODES = [("unisono", 2, 2), ("srun", 2, 1), ("mpirun", 2, 2), ("torchrun", 2
 """Launcher, nodes, ranks on each."""
 
 with_mpi = pytest.mark.skipif(not can_start("srun"), reason="mpi4py, mpirun or MPI's library is not installed")
-
-
-@pytest.fixture
-def mailbox(slurm, tmp_path) -> Desk:
-    return Desk(slurm, tmp_path)
 
 
 def expected(tmp_path_factory, **options: object) -> str:

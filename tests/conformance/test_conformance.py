@@ -20,8 +20,8 @@ from support.workers.conformance import MARK, TIMEOUT_S, run_checks
 from unisono.comm.serial import SerialCommunicator
 from unisono.comm.topology.authentication import Secret
 from unisono.comm.topology.rendezvous import RendezvousOptions
-from unisono.environment.variables import child_environment, mpi_environment
-from unisono.launch.commands import mpirun
+from unisono.environment.os_environ import child_environment, mpi_environment
+from unisono.launch.launcher_commands import mpirun
 
 WORKER = worker("conformance")[1]
 SIZES = {"shm": [1, 2, 3, 4, 5], "mpi": [1, 2, 3, 5], "gloo": [1, 2, 3, 4]}
@@ -46,6 +46,13 @@ def forked_over_gloo(size: int) -> dict[str, str]:
 
 @cache
 def outcome_of(transport: str, size: int) -> dict[str, str]:
+    try:
+        return world_of(transport, size)
+    except (unisono.UnisonoError, subprocess.TimeoutExpired) as error:
+        return {name: str(error) for name in CHECKS}  # once: not every check of this world fails or waits again
+
+
+def world_of(transport: str, size: int) -> dict[str, str]:
     if transport == "serial":
         return run_checks(SerialCommunicator())
     if transport == "shm":
@@ -57,12 +64,7 @@ def outcome_of(transport: str, size: int) -> dict[str, str]:
     else:
         torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={size}"]
         command, environment = [sys.executable, *torchrun, WORKER, "gloo"], child_environment(threads=1)
-    try:
-        ended = subprocess.run(
-            command, env=environment | IMPORTS, capture_output=True, text=True, timeout=110, check=False
-        )
-    except subprocess.TimeoutExpired as expired:
-        return {name: str(expired) for name in CHECKS}  # once: not every check of this world waits again
+    ended = subprocess.run(command, env=environment | IMPORTS, capture_output=True, text=True, timeout=110, check=False)
     lines = [line for line in ended.stdout.splitlines() if line.startswith(MARK)]
     if ended.returncode or len(lines) != 1:
         # A world that died, or that fell apart into several.

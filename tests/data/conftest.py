@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from support.data.image_server import Server, image_arrays, image_files, image_set, serving
-from unisono.data import images
+from unisono.data import mnist_sets
 
 
 @pytest.fixture
@@ -19,6 +19,6 @@ def small_mnist(server, monkeypatch, tmp_path):
     """`mnist` is a small set, served by `server`; the home directory is empty. Returns the arrays."""
     arrays = image_arrays()
     server.files = image_files(arrays)
-    monkeypatch.setitem(images.SETS, "mnist", image_set(arrays, server.url))
+    monkeypatch.setitem(mnist_sets.SETS, "mnist", image_set(arrays, server.url))
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     return arrays

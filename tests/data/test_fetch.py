@@ -5,6 +5,7 @@ import socket
 import threading
 from dataclasses import replace
 from email.message import Message
+from pathlib import Path
 
 import pytest
 
@@ -29,6 +30,14 @@ def left(job):
     return sorted(path.name for path in job.path.parent.iterdir() if path.name != ".lock")
 
 
+def locked(job):
+    """The descriptor of a lock that another download would hold."""
+    job.path.parent.mkdir()
+    lock = os.open(job.path.parent / ".lock", os.O_RDWR | os.O_CREAT)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    return lock
+
+
 def test_a_file_is_fetched_once_with_progress(job, server):
     told = []
     fetch(replace(job, progress=lambda *what: told.append(what)), fine)
@@ -40,11 +49,19 @@ def test_a_file_is_fetched_once_with_progress(job, server):
     assert server.asked == [("file.gz", "")]
 
 
-def test_a_broken_connection_goes_on_where_it_ended(job, server):
-    server.cuts = [1000, 5000]
+@pytest.mark.parametrize(
+    ("changed", "asked"),
+    [
+        ({"cuts": [1000, 5000]}, ["", "bytes=1000-", "bytes=6000-"]),
+        ({"cuts": [1000], "ranges": False}, ["", "bytes=1000-"]),  # which starts over
+        ({"cuts": [1000], "lie": 1}, ["", "bytes=1000-", ""]),  # which sends another range
+    ],
+)
+def test_a_broken_connection_goes_on_where_it_ended_if_the_server_can(job, server, changed, asked):
+    vars(server).update(changed)
     fetch(job, fine)
     assert job.path.read_bytes() == BODY
-    assert [wanted for _, wanted in server.asked] == ["", "bytes=1000-", "bytes=6000-"]
+    assert [wanted for _, wanted in server.asked] == asked
 
 
 def test_after_three_attempts_the_part_is_kept_for_the_next_time(job, server):
@@ -55,19 +72,6 @@ def test_after_three_attempts_the_part_is_kept_for_the_next_time(job, server):
     fetch(job, fine)
     assert server.asked[-1] == ("file.gz", "bytes=3000-")
     assert left(job) == ["file.gz"]
-
-
-def test_a_server_without_ranges_starts_over(job, server):
-    server.cuts, server.ranges = [1000], False
-    fetch(job, fine)
-    assert job.path.read_bytes() == BODY
-
-
-def test_a_server_that_sends_another_range_is_not_believed(job, server):
-    server.cuts, server.lie = [1000], 1
-    fetch(job, fine)
-    assert [wanted for _, wanted in server.asked] == ["", "bytes=1000-", ""]
-    assert job.path.read_bytes() == BODY
 
 
 def test_a_server_that_does_not_say_the_length(job, server):
@@ -100,24 +104,38 @@ def test_a_wrong_file_is_refused_and_not_kept(job, server):
     assert left(job) == []
 
 
-def test_a_file_that_is_too_long_is_not_written_to_the_end(job, server):
-    server.files["file.gz"] = BODY * 3
-    with pytest.raises(UserError, match="768,000 bytes are to come; the file that is expected has at most 256,000"):
+@pytest.mark.parametrize(
+    ("chunked", "said"), [(False, "768,000 bytes are to come"), (True, "more than 256000 bytes came")]
+)
+def test_a_file_that_is_too_long_is_not_written_to_the_end(job, server, chunked, said):
+    server.files["file.gz"], server.chunked = BODY * 3, chunked
+    with pytest.raises(UserError, match=f"{said}; the file that is expected has at most 256,000"):
         fetch(job, fine)
-    assert job.path.with_name("file.gz.part").stat().st_size == 0
+    assert chunked or job.path.with_name("file.gz.part").stat().st_size == 0
 
 
-def test_a_file_that_the_server_does_not_have(job, server):
-    with pytest.raises(UserError, match=r"other\.gz: the server answers 404 Not Found\nHINT: try another address"):
+@pytest.mark.parametrize(
+    ("status", "said", "asked"),
+    [(200, r"404 Not Found\nHINT: try another address", 1), (503, r"503 Service Unavailable \(attempt 3\)", 3)],
+)
+def test_a_server_that_has_no_such_file_or_is_in_trouble(job, server, status, said, asked):
+    server.status = status
+    with pytest.raises(UserError, match=rf"other\.gz: the server answers {said}"):
         fetch(replace(job, url=f"{server.url}/other.gz"), fine)
-    assert len(server.asked) == 1
+    assert len(server.asked) == asked
 
 
-def test_a_server_in_trouble_is_asked_again(job, server):
-    server.status = 503
-    with pytest.raises(UserError, match=r"answers 503 Service Unavailable \(attempt 3\)"):
-        fetch(job, fine)
-    assert len(server.asked) == 3
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"limit_s": 0.0}, "not complete after 0 s"),
+        ({"url": "file:///etc/passwd"}, "file:///etc/passwd: cannot fetch from there"),
+        ({"path": Path("/proc/nothing/file.gz")}, r"cannot write /proc/nothing: .*\nHINT: give a directory"),
+    ],
+)
+def test_what_cannot_be_fetched_is_said(job, changed, said):
+    with pytest.raises(UserError, match=said):
+        fetch(replace(job, **changed), fine)
 
 
 def test_a_silent_server_is_given_up(job):
@@ -134,21 +152,6 @@ def test_no_server_at_all(job):
             fetch(replace(job, url=f"http://127.0.0.1:{deaf.getsockname()[1]}/file.gz"), fine)
 
 
-def test_a_fetch_that_takes_too_long_is_given_up(job):
-    with pytest.raises(UserError, match="not complete after 0 s"):
-        fetch(replace(job, limit_s=0.0), fine)
-
-
-def test_other_kinds_of_address_are_refused(job):
-    with pytest.raises(UserError, match="file:///etc/passwd: cannot fetch from there"):
-        fetch(replace(job, url="file:///etc/passwd"), fine)
-
-
-def test_a_directory_that_cannot_be_made(job):
-    with pytest.raises(UserError, match=r"cannot write /proc/nothing: .*\nHINT: give a directory"):
-        fetch(replace(job, path=job.path.__class__("/proc/nothing/file.gz")), fine)
-
-
 def test_a_full_disk_is_said(job, monkeypatch):
     def full(fd):
         raise OSError(28, "No space left on device")
@@ -159,9 +162,7 @@ def test_a_full_disk_is_said(job, monkeypatch):
 
 
 def test_who_waits_for_another_process_finds_the_file(job, server):
-    job.path.parent.mkdir()
-    lock = os.open(job.path.parent / ".lock", os.O_RDWR | os.O_CREAT)
-    fcntl.flock(lock, fcntl.LOCK_EX)
+    lock = locked(job)
     failures = []
 
     def wait():
@@ -180,9 +181,7 @@ def test_who_waits_for_another_process_finds_the_file(job, server):
 
 
 def test_a_lock_that_is_never_free_is_given_up(job):
-    job.path.parent.mkdir()
-    lock = os.open(job.path.parent / ".lock", os.O_RDWR | os.O_CREAT)
-    fcntl.flock(lock, fcntl.LOCK_EX)
+    lock = locked(job)
     try:
         with pytest.raises(UserError, match="another process has been fetching"):
             fetch(replace(job, limit_s=0.0), fine)
@@ -209,20 +208,12 @@ def test_nothing_is_written_but_into_a_file_of_its_own(job, tmp_path, name, kind
 
 def test_who_is_waited_for_is_said(job, capsys, monkeypatch):
     monkeypatch.setattr(module, "TOLD_S", -1.0)
-    job.path.parent.mkdir()
-    lock = os.open(job.path.parent / ".lock", os.O_RDWR | os.O_CREAT)
-    fcntl.flock(lock, fcntl.LOCK_EX)
+    lock = locked(job)
     monkeypatch.setattr(module.time, "sleep", lambda _: os.close(lock))
     fetch(job, fine)
     told = capsys.readouterr().err
     assert told.startswith(f"unisono: waiting for another download: process {os.getpid()} ")
     assert told.endswith(f" holds {job.path.parent / '.lock'}\n")
-
-
-def test_a_file_that_is_too_long_and_does_not_say_so(job, server):
-    server.files["file.gz"], server.chunked = BODY * 3, True
-    with pytest.raises(UserError, match="more than 256000 bytes came; the file that is expected has at most 256,000"):
-        fetch(job, fine)
 
 
 def test_a_redirect_to_the_same_scheme_is_followed(job, server):

@@ -42,9 +42,6 @@ def test_the_users_arrays_stay_as_they_are():
 def test_labels_of_any_whole_type(labels):
     dataset = made(train_y=labels)
     assert (dataset.train_y.dtype, dataset.train_y.tolist(), dataset.classes) == (np.int64, Y.tolist(), 3)
-
-
-def test_labels_may_be_truth_values():
     assert made(train_y=Y > 0).train_y.tolist() == [0, 1, 1, 0, 1, 1, 0, 1, 1, 0]
 
 

@@ -4,12 +4,10 @@ import sys
 import numpy as np
 import pytest
 
-import unisono
 from unisono.data.dataset import DataOptions, Dataset, Raw
 from unisono.data.loader import Loader
 from unisono.data.preparation import prepare
 from unisono.data.shards import ShardPlan
-from unisono.data.shared_copy import load_once
 from unisono.data.sources import load
 from unisono.data.text import TextOptions, sentences, vocabulary, windows
 from unisono.errors import UserError
@@ -139,12 +137,6 @@ def test_mistakes_in_files_are_named(tmp_path, contents, says):
         load(str(path))
 
 
-def test_a_directory_is_no_text(tmp_path):
-    (tmp_path / "folder.txt").mkdir()
-    with pytest.raises(UserError, match="is a directory"):
-        load(str(tmp_path / "folder.txt"))
-
-
 @pytest.mark.parametrize("kind", ["unit", "standard"])
 def test_text_is_not_scaled(corpus, kind):
     assert load(str(corpus), DataOptions(normalise="none")).tokens
@@ -190,19 +182,6 @@ def test_a_dataset_of_whole_numbers_with_labels_is_no_text():
     dataset = prepare(_from_dataset("mine", Dataset("mine", x, y, x[:0], y[:0], x, y, 3, (1,))), DataOptions())
     assert not dataset.tokens
     assert dataset.train_y.tolist() == [0, 1, 2, 0, 1, 2]
-
-
-@pytest.mark.parametrize("size", [1, 2, 3])
-def test_ranks_share_tokens(corpus, size):
-    spec = f"{corpus}:context=7"
-
-    def work(world):
-        dataset = load_once(world.comm, lambda: load(spec))
-        return [dataset.classes, dataset.tokens, *(array.tolist() for array in dataset.arrays().values())]
-
-    alone = load(spec)
-    expected = [alone.classes, True, *(array.tolist() for array in alone.arrays().values())]
-    assert unisono.run(work, size) == [expected] * size
 
 
 def test_the_loader_deals_tokens(corpus):

@@ -1,6 +1,9 @@
-"""Probes that crash, talk nonsense or do not answer are findings, and nothing of theirs is left."""
+"""Probes that answer, and those that crash, talk nonsense or do not answer: findings, and nothing of theirs is left."""
 
+import json
+import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -8,10 +11,13 @@ from contextlib import suppress
 
 import psutil
 import pytest
+import threadpoolctl  # noqa: F401 (it sets a variable of the environment, once)
 
 from unisono.doctor.finding import Finding
+from unisono.doctor.probe_entry import call
 from unisono.doctor.probe_runner import GRACE_S, run_probe, run_probes
 from unisono.doctor.probes import PATIENCE_S, PROBES, Probe
+from unisono.errors import UserError
 
 HANGS = """
 import signal, subprocess, sys
@@ -65,15 +71,18 @@ def test_a_probe_that_fails_is_a_finding(code, told):
         assert finding.told.endswith("its last words: no such library")
 
 
-@pytest.mark.parametrize(("load", "status"), [(0.0, "failed"), (1e6, "warning")])
-def test_a_probe_that_does_not_answer_is_given_up_with_all_that_it_started(load, status, monkeypatch):
-    """A machine that is too busy to answer is not one on which something is broken."""
+def test_a_probe_that_does_not_answer_is_given_up_with_all_that_it_started(monkeypatch):
     monkeypatch.setattr("unisono.doctor.probe_runner.GRACE_S", 1.0)
-    monkeypatch.setattr("unisono.doctor.probe_runner.load_average", lambda: load)
+    monkeypatch.setattr("unisono.doctor.probe_runner.load_average", lambda: 0.0)
     (finding,) = run_probe("mpi", Probe("mpi:probe", "MPI", timeout_s=4.0), python(HANGS))
-    assert finding.told.startswith("the probe gave no answer within 4 s")
-    assert finding.status == status
+    assert (finding.status, finding.told.startswith("the probe gave no answer within 4 s")) == ("failed", True)
     assert gone(int(finding.facts["last_words"][-1]))
+
+
+def test_a_machine_that_is_too_busy_to_answer_is_not_one_on_which_something_is_broken(monkeypatch):
+    monkeypatch.setattr("unisono.doctor.probe_runner.load_average", lambda: 1e6)
+    (finding,) = run_probe("mpi", Probe("mpi:probe", "MPI", timeout_s=0.1), ["sleep", "60"])
+    assert (finding.status, finding.facts["load"]) == ("warning", 1e6)
 
 
 LEAVES = """
@@ -148,3 +157,39 @@ def test_without_proc_and_sys_every_probe_says_what_it_could_not_learn(tmp_path)
     assert "/proc/cpuinfo does not tell" in ended.stdout
     assert "the probe gave no answer within 0.5 s" in ended.stdout
     assert ": failed: " not in ended.stdout
+
+
+@pytest.mark.parametrize("name", PROBES)
+def test_every_probe_is_where_the_table_says(name):
+    module, _, function = PROBES[name].place.partition(":")
+    found = __import__(f"unisono.doctor.probes.{module}", fromlist=[function])
+    assert callable(getattr(found, function))
+
+
+def test_an_error_of_ours_is_a_finding(monkeypatch):
+    def fails():
+        raise UserError("no memory", hint="buy some")
+
+    monkeypatch.setattr("unisono.doctor.probes.machine.probe_machine", fails)
+    (finding,) = call("machine")
+    assert (finding.status, finding.told, finding.fix) == ("failed", "no memory", "buy some")
+
+
+def test_the_answer_is_json_in_the_last_line():
+    command = [sys.executable, "-m", "unisono.doctor.probe_entry", "network"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert [entry["name"] for entry in json.loads(ended.stdout.splitlines()[-1])] == ["host name", "ports"]
+
+
+def test_a_probe_that_is_given_up_removes_what_it_has_made(tmp_path):
+    """SIGTERM while the self-test trains: its directory, in $TMPDIR, goes."""
+    command = [sys.executable, "-m", "unisono.doctor.probe_entry", "bits"]
+    with subprocess.Popen(
+        command, env={**os.environ, "TMPDIR": str(tmp_path)}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as probe:
+        while not any(tmp_path.glob("unisono-doctor-*/1")):
+            assert probe.poll() is None
+            time.sleep(0.01)
+        probe.send_signal(signal.SIGTERM)
+        assert probe.wait(30) == 1
+    assert list(tmp_path.iterdir()) == []

@@ -3,9 +3,8 @@
 import pytest
 
 from support.energy.counters import Clock, FakeNvml, make_zone, set_energy
+from unisono.energy.counters import find_gpus, find_zones
 from unisono.energy.meter import IDLE_S, Counters, Meter, Reading, sum_readings
-from unisono.energy.nvml import find_gpus
-from unisono.energy.rapl import find_zones
 
 
 def test_counters_of_processors_and_gpus_are_added(tmp_path):

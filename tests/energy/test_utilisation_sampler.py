@@ -6,9 +6,9 @@ import os
 import pytest
 
 from support.energy.counters import Clock, FakeNvml
+from unisono.energy.counters import find_gpus
 from unisono.energy.meter import Counters, Meter
-from unisono.energy.nvml import find_gpus
-from unisono.energy.proc_files import Process, read_process
+from unisono.energy.resource_usage import Process, read_process
 from unisono.energy.utilisation_sampler import HEADER, Sampler
 
 

@@ -8,14 +8,13 @@ from typing import Any
 
 import pytest
 
-from support.faults.async_runs import PUSHES, RECIPE, Knife, deaths, lend, run
+from support.faults.async_runs import PUSHES, RECIPE, Knife, deaths, lend, of_log, run
 from support.strategies.async_reference import in_turn, reference
 from unisono.optim.base import Optimizer
 from unisono.strategies.asynchronous.arena.arena_sequencer import ArenaSequencer
-from unisono.strategies.asynchronous.arena.parameter_shard import ParameterShard
+from unisono.strategies.asynchronous.arena.parameter_part import ParameterShard
 from unisono.strategies.asynchronous.arena.worker import Worker
 from unisono.strategies.asynchronous.push_update import PushUpdate
-from unisono.strategies.asynchronous.sequencer import HELLO, PUSH
 from unisono.training.job import prepare
 
 pytestmark = pytest.mark.usefixtures("no_price", "few_cores")
@@ -31,11 +30,15 @@ def spoil_new(entry: Any, gradient: Any, places: Any, *rest: Any) -> None:
     places.new[: len(places.new) // 2] += 1.0
 
 
+def nothing(*given: Any) -> None:
+    pass
+
+
 MASTER = [
     pytest.param(PushUpdate, "apply", 7, "before", spoil_new, id="in the middle of an update"),
-    pytest.param(PushUpdate, "apply", 7, "after", lambda *given: None, id="after an update"),
-    pytest.param(ParameterShard, "_answer", 6, "before", lambda *given: None, id="before an answer"),
-    pytest.param(ParameterShard, "_answer", 6, "after", lambda *given: None, id="after an answer"),
+    pytest.param(PushUpdate, "apply", 7, "after", nothing, id="after an update"),
+    pytest.param(ParameterShard, "_answer", 6, "before", nothing, id="before an answer"),
+    pytest.param(ParameterShard, "_answer", 6, "after", nothing, id="after an answer"),
 ]
 
 
@@ -87,15 +90,8 @@ def test_all_masters_die_and_a_worker_stands_in(monkeypatch):
     assert sha256 == reference(prepare(RECIPE), [in_turn(PUSHES, 2, 3)])
 
 
-WORKER = [
-    pytest.param("_compute", "before", id="before it computes"),
-    pytest.param("_compute", "after", id="after it computed"),
-    pytest.param("_post", "before", id="before it posts"),
-    pytest.param("_post", "after", id="after it posted"),
-]
-
-
-@pytest.mark.parametrize(("name", "when"), WORKER)
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("name", ["_compute", "_post"])
 @pytest.mark.parametrize("respawn", [True, False])
 @pytest.mark.parametrize(("order", "deal"), [("round-robin", "static"), ("free", "dynamic")])
 def test_the_death_of_a_worker_costs_its_batch_alone(monkeypatch, name, when, respawn, order, deal):
@@ -104,42 +100,38 @@ def test_the_death_of_a_worker_costs_its_batch_alone(monkeypatch, name, when, re
     sha256, log, events = run(recipe)
     assert knife.struck
     assert deaths(events) == [3]
-    order = [(entry.rank, entry.batch) for entry in log if entry.kind in (HELLO, PUSH)]
-    assert sha256 == reference(prepare(recipe), [order])
+    assert sha256 == of_log(recipe, log)
 
 
-HANDS = [
-    pytest.param(PushUpdate, "apply", 9, spoil_new, id="in the middle of an update"),
-    pytest.param(ParameterShard, "_answer", 9, lambda *given: None, id="answering"),
-    pytest.param(ArenaSequencer, "_write", 5, lambda *given: None, id="writing the log"),
-    pytest.param(ArenaSequencer, "_hand_out", 5, lambda *given: None, id="handing out batches"),
-    pytest.param(ArenaSequencer, "_keep", 4, lambda *given: None, id="keeping sums"),
-    pytest.param(ArenaSequencer, "open", 1, lambda *given: None, id="opening"),
-]
+UPDATING = "in the middle of an update"
+HANDS = {
+    UPDATING: (PushUpdate, "apply", 9, spoil_new),
+    "answering": (ParameterShard, "_answer", 9, nothing),
+    "writing the log": (ArenaSequencer, "_write", 5, nothing),
+    "handing out batches": (ArenaSequencer, "_hand_out", 5, nothing),
+    "keeping sums": (ArenaSequencer, "_keep", 4, nothing),
+    "opening": (ArenaSequencer, "open", 1, nothing),
+}
 
 
-@pytest.mark.parametrize(("cls", "name", "at", "act"), HANDS)
-@pytest.mark.parametrize("when", ["before", "after"])
-def test_a_worker_that_lends_a_hand_dies_with_the_pen(monkeypatch, cls, name, at, act, when):
+@pytest.mark.parametrize(
+    ("rule", "hand", "when"),
+    [
+        *(("safe", hand, when) for hand in HANDS for when in ("before", "after")),
+        ("softsync", UPDATING, "before"),
+        ("delay-compensated", UPDATING, "before"),
+    ],
+)
+def test_a_worker_that_lends_a_hand_dies_with_the_pen(monkeypatch, rule, hand, when):
+    """What it had begun is taken back."""
     lend(monkeypatch)
-    recipe = RECIPE.with_options(order="free")
+    recipe = RECIPE.with_options(staleness_rule=rule, order="free")
+    cls, name, at, act = HANDS[hand]
     knife = Knife(None, at, when, act).into(monkeypatch, cls, name)
     sha256, log, events = run(recipe)
     assert knife.struck
     assert len(deaths(events)) == 1
-    order = [(entry.rank, entry.batch) for entry in log if entry.kind in (HELLO, PUSH)]
-    assert sha256 == reference(prepare(recipe), [order])
-
-
-@pytest.mark.parametrize("rule", ["softsync", "delay-compensated"])
-def test_what_it_had_begun_is_taken_back(monkeypatch, rule):
-    lend(monkeypatch)
-    recipe = RECIPE.with_options(staleness_rule=rule, order="free")
-    knife = Knife(None, 9, "before", spoil_new).into(monkeypatch, PushUpdate, "apply")
-    sha256, log, _ = run(recipe)
-    assert knife.struck
-    order = [(entry.rank, entry.batch) for entry in log if entry.kind in (HELLO, PUSH)]
-    assert sha256 == reference(prepare(recipe), [order])
+    assert sha256 == of_log(recipe, log)
 
 
 @pytest.mark.parametrize(("order", "deal"), [("round-robin", "static"), ("round-robin", "dynamic")])
@@ -159,8 +151,7 @@ def test_all_workers_die_and_masters_stand_in(monkeypatch):
     assert [knife.struck for knife in knives] == [True] * 3
     assert sorted(deaths(events)) == [2, 3, 4]
     assert {entry.rank for entry in log} == {0, 1, 2, 3, 4}
-    order = [(entry.rank, entry.batch) for entry in log if entry.kind in (HELLO, PUSH)]
-    assert sha256 == reference(prepare(recipe), [order])
+    assert sha256 == of_log(recipe, log)
 
 
 def test_the_last_rank_finishes_alone(monkeypatch):

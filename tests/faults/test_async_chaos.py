@@ -10,9 +10,9 @@ import torment as tormentor
 from torment import KILL, STOP, TWICE, WHILE_STOPPED, Habits, Run, torment
 
 from unisono.arena.sync.waiting import wait_until
-from unisono.messages.reports import EpochRecord
+from unisono.messages.rank_reports import EpochRecord
 from unisono.recipe import Recipe
-from unisono.runs.supervised_run import RunPlaces, SupervisedRun
+from unisono.runs.supervised_training import RunPlaces, SupervisedRun
 from unisono.strategies.asynchronous.arena.worker import Worker
 from unisono.training.job import prepare
 

@@ -12,23 +12,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from support.faults.async_runs import PUSHES, RECIPE, Knife, deaths, lend, run
-from support.strategies.async_reference import reference
+from support.faults.async_runs import PUSHES, RECIPE, Knife, deaths, lend, of_log, run
 from unisono.arena.membership.protocol import freezing
 from unisono.arena.sync.crash_safe_lock import CrashSafeLocks
 from unisono.arena.sync.waiting import wait_until
 from unisono.errors import UserError
-from unisono.messages.reports import EpochRecord
-from unisono.runs.failures import Halted
-from unisono.runs.supervised_run import RunPlaces, SupervisedRun
+from unisono.messages.rank_reports import EpochRecord
+from unisono.runs.early_end import Halted
+from unisono.runs.supervised_training import RunPlaces, SupervisedRun
 from unisono.storage.rundir import RunDirectory
 from unisono.storage.snapshots.snapshot import require_newest
 from unisono.strategies.asynchronous.arena.arena_sequencer import ArenaSequencer
 from unisono.strategies.asynchronous.arena.buffers import LEAVING, POSTED
-from unisono.strategies.asynchronous.arena.parameter_shard import ParameterShard
+from unisono.strategies.asynchronous.arena.parameter_part import ParameterShard
 from unisono.strategies.asynchronous.arena.strategy import AsyncArena
 from unisono.strategies.asynchronous.arena.worker import Worker
-from unisono.strategies.asynchronous.recordings import OWN
+from unisono.strategies.asynchronous.recorded_order import OWN
 from unisono.strategies.asynchronous.sequencer import DROP, HELLO, PUSH
 from unisono.training.job import prepare
 
@@ -49,8 +48,7 @@ def test_a_recorded_order_that_lost_a_worker_is_given_up_for_the_epoch(monkeypat
     sha256, log, events = run(recipe)
     assert knife.struck
     assert deaths(events) == [3]
-    order = [(entry.rank, entry.batch) for entry in log if entry.kind in (HELLO, PUSH)]
-    assert sha256 == reference(prepare(recipe), [order])
+    assert sha256 == of_log(recipe, log)
 
 
 def test_a_sequencer_dies_while_it_clears_the_sums_of_the_epoch_before(monkeypatch):
@@ -95,8 +93,7 @@ def test_who_has_done_its_share_greets_before_it_takes_a_dead_ones(monkeypatch):
         kinds = [entry.kind for entry in log if entry.rank == rank]
         assert kinds[: mine + 3] == [HELLO, *[PUSH] * mine, HELLO, PUSH]
     assert max(entry.staleness for entry in log[3 + 2 * mine :]) <= 3, "what the other one can push meanwhile"
-    order = [(entry.rank, entry.batch) for entry in log if entry.kind in (HELLO, PUSH)]
-    assert sha256 == reference(prepare(recipe), [order])
+    assert sha256 == of_log(recipe, log)
 
 
 def test_gradients_that_were_collected_and_not_applied_are_not_done(monkeypatch, tmp_path):
@@ -181,8 +178,7 @@ def test_who_waits_with_a_pen_in_hand_puts_it_down_before_it_stands_still(monkey
     assert marks[0], "rank 3 died while rank 4 waited for it"
     assert not marks[2], "a pen was there twice"
     assert deaths(events) == [3]
-    order = [(entry.rank, entry.batch) for entry in log if entry.kind in (HELLO, PUSH)]
-    assert sha256 == reference(prepare(recipe), [order])
+    assert sha256 == of_log(recipe, log)
 
 
 def test_who_is_dead_and_not_replaced_counts_nothing_in_later_epochs(monkeypatch):

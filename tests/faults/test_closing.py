@@ -1,15 +1,16 @@
 """A death while an epoch is closed or the run ends: every epoch is written down, and once."""
 
 import json
+from itertools import product
 
 import pytest
 
 from support.faults.plans import PULSED, REPORT, Fault, Plan, kill_at
 from support.faults.trials import CLOSING, FINAL, SMALL, quiet, run, trial
 from unisono.arena.membership.protocol import COMMIT, READY
-from unisono.runs.course import run_recipe
-from unisono.runs.failures import Halted
-from unisono.runs.supervised_run import RunPlaces
+from unisono.runs.early_end import Halted
+from unisono.runs.lifecycle import run_recipe
+from unisono.runs.supervised_training import RunPlaces
 from unisono.storage.snapshots.snapshot import require_newest
 
 FIRST_TELLS = {
@@ -18,18 +19,16 @@ FIRST_TELLS = {
 }
 
 
-@pytest.mark.parametrize("position", [CLOSING, FINAL])
-@pytest.mark.parametrize("rank", [0, 2, 3])
-def test_in_the_middle_of_an_evaluation(monkeypatch, rank, position):
-    trial(monkeypatch, SMALL, Fault(rank, PULSED, position=position)).check(quiet(SMALL))
+MEETINGS = [
+    kill_at(rank, position, phase, when)
+    for position, rank, phase, when in product((CLOSING, FINAL), (0, 3), (READY, COMMIT), ("before", "after"))
+]
+EVALUATIONS = [Fault(rank, PULSED, position=position) for rank, position in product((0, 2, 3), (CLOSING, FINAL))]
 
 
-@pytest.mark.parametrize("when", ["before", "after"])
-@pytest.mark.parametrize("phase", [READY, COMMIT])
-@pytest.mark.parametrize("rank", [0, 3])
-@pytest.mark.parametrize("position", [CLOSING, FINAL])
-def test_around_its_meetings(monkeypatch, position, rank, phase, when):
-    trial(monkeypatch, SMALL, kill_at(rank, position, phase, when)).check(quiet(SMALL))
+@pytest.mark.parametrize("fault", [*MEETINGS, *EVALUATIONS], ids=str)
+def test_around_its_meetings_and_in_the_middle_of_an_evaluation(monkeypatch, fault):
+    trial(monkeypatch, SMALL, fault).check(quiet(SMALL))
 
 
 @pytest.mark.parametrize("fault", FIRST_TELLS.values(), ids=FIRST_TELLS)

@@ -16,7 +16,7 @@ from unisono.models.chain import Chain
 from unisono.strategies.arena import gradients
 from unisono.strategies.arena.gradients import GradientStep
 from unisono.strategies.local.local_steps import LocalSteps
-from unisono.supervise.replacements import Replacements
+from unisono.supervise.failure_policy import Replacements
 
 PAIR = SMALL.with_options(ranks=2, respawn=False)
 SHARDS = 2 * (8 + 8 + 7)
@@ -77,14 +77,19 @@ def interrupt(monkeypatch: Any, path: Path, kind: type, work: Callable[[Gradient
     return Fault(1, PULSED, position=2, act=die)
 
 
-FAULTS = {"after a shard": Fault(0, PULSED, position=2), "after all of them": kill_at(1, 2, READY, "before")}
+ONCE = {
+    "every shard, after a shard": (PAIR, Fault(0, PULSED, position=2), Chain, "loss_and_grad", SHARDS),
+    "every shard, after all of them": (PAIR, kill_at(1, 2, READY, "before"), Chain, "loss_and_grad", SHARDS),
+    "every journey of a replica": (WALKING, kill_at(1, 3, READY, "before"), LocalSteps, "loss_and_grad", JOURNEYS),
+    "every block of an evaluation": (PAIR, kill_at(0, CLOSING, READY, "before"), Chain, "evaluate", BLOCKS),
+}
 
 
-@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
-def test_every_shard_of_a_run_is_computed_once(monkeypatch, tmp_path, fault):
-    expected, computed = quiet(PAIR), totals(monkeypatch, tmp_path / "computed", Chain)
-    trial(monkeypatch, PAIR, fault).check(expected)
-    assert int(computed) == SHARDS
+@pytest.mark.parametrize(("recipe", "fault", "kind", "name", "count"), ONCE.values(), ids=ONCE)
+def test_it_is_computed_once(monkeypatch, tmp_path, recipe, fault, kind, name, count):
+    expected, computed = quiet(recipe), totals(monkeypatch, tmp_path / "computed", kind, name)
+    trial(monkeypatch, recipe, fault).check(expected)
+    assert int(computed) == count
 
 
 def test_every_shard_of_a_torch_module_is_computed_once(monkeypatch, tmp_path):
@@ -95,18 +100,6 @@ def test_every_shard_of_a_torch_module_is_computed_once(monkeypatch, tmp_path):
     expected, computed = quiet(recipe), totals(monkeypatch, tmp_path / "computed", TorchModel)
     trial(monkeypatch, recipe, kill_at(1, 2, READY, "before")).check(expected)
     assert int(computed) == SHARDS
-
-
-def test_every_journey_of_a_replica_is_made_once(monkeypatch, tmp_path):
-    expected, made = quiet(WALKING), totals(monkeypatch, tmp_path / "made", LocalSteps)
-    trial(monkeypatch, WALKING, kill_at(1, 3, READY, "before")).check(expected)
-    assert int(made) == JOURNEYS
-
-
-def test_every_block_of_an_evaluation_is_measured_once(monkeypatch, tmp_path):
-    expected, measured = quiet(PAIR), totals(monkeypatch, tmp_path / "measured", Chain, "evaluate")
-    trial(monkeypatch, PAIR, kill_at(0, CLOSING, READY, "before")).check(expected)
-    assert int(measured) == BLOCKS
 
 
 @pytest.mark.parametrize("engine", ["numpy", "torch"])

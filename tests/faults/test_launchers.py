@@ -9,36 +9,24 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 
 import psutil
 import pytest
 
-from unisono.environment.variables import child_environment
-from unisono.launch.commands import find_program, mpirun
+from support.needs import needs_mpi, needs_torch
+from unisono.environment.os_environ import child_environment
+from unisono.launch.launcher_commands import mpirun
 from unisono.recipe import Recipe
-from unisono.runs.course import run_recipe
+from unisono.runs.lifecycle import run_recipe
 from unisono.storage.resume import recipe_of
 from unisono.storage.snapshots.snapshot import listed, require_newest
 
 EPOCHS = 100
 RECIPE = Recipe.from_options(epochs=EPOCHS, ranks=2, model="bn-mlp")
 TRAIN = [sys.executable, "-m", "unisono", "train"]
-OPTIONS = [
-    "--epochs",
-    str(EPOCHS),
-    "--model",
-    "bn-mlp",
-    "--slow",
-    "0:30",
-]  # an epoch of 5 ms is over before it is struck
+OPTIONS = ["--epochs", str(EPOCHS), "--model", "bn-mlp", "--slow", "0:30"]  # else an epoch is over before it is struck
 ROUNDS = 24  # an epoch: 23 steps, and the round that closes it
-
-with_mpi = pytest.mark.skipif(
-    not find_spec("mpi4py") or find_program("mpirun") is None, reason="mpi4py or mpirun is not installed"
-)
-with_torch = pytest.mark.skipif(not find_spec("torch"), reason="torch is not installed")
 
 
 @pytest.fixture(scope="module")
@@ -99,11 +87,28 @@ class Launch:
         self.job.stdout.close()
 
 
+def halted(run: Path, launch: Launch) -> int:
+    """The position of the snapshot of a run that was asked to end, and says how to go on."""
+    assert launch.end() == 75, launch.said
+    assert launch.said.count(f"HINT: go on with unisono train --resume {run}") == 1
+    assert json.loads((run / "summary.json").read_text())["status"] == "halted"
+    return require_newest(run / "snapshots").position
+
+
+def strike_when_saved(run: Path, launch: Launch, epoch: int, saved: int, rank: int) -> None:
+    """Kills a rank in that epoch, once there is a snapshot after position `saved`: it is written aside."""
+    launch.until(f"epoch {epoch}/")
+    launch.wait(lambda: require_newest(run / "snapshots").position > saved)
+    launch.rank(rank).kill()
+    assert launch.end() not in (0, 75)
+    assert f"rank {rank}" in launch.said
+
+
 def epochs_of(run: Path) -> list[int]:
     return [json.loads(line)["epoch"] for line in (run / "metrics.jsonl").read_text().splitlines()]
 
 
-@with_mpi
+@needs_mpi
 def test_a_job_of_mpirun_that_is_killed_as_a_whole_leaves_nothing(killable_mpi):
     """Else a test that fails would make those after it fail: what is left is looked for after every test."""
     waits = "from mpi4py import MPI; MPI.COMM_WORLD.Barrier(); print('here', flush=True); import time; time.sleep(300)"
@@ -112,38 +117,29 @@ def test_a_job_of_mpirun_that_is_killed_as_a_whole_leaves_nothing(killable_mpi):
         assert any(Path(killable_mpi["OMPI_MCA_btl_sm_backing_directory"]).iterdir()), "it lies elsewhere"
 
 
-@with_mpi
+@needs_mpi
 def test_mpirun_asked_to_end_then_killed_then_resumed_elsewhere(tmp_path, expected, killable_mpi):
     run, environment = tmp_path / "run", killable_mpi
     with Launch(mpirun(3, [*TRAIN, *OPTIONS, "--out", str(run)]), environment) as launch:
         launch.until("epoch 2/")
         launch.rank(2).send_signal(signal.SIGUSR1)
-        assert launch.end() == 75, launch.said
-    assert launch.said.count(f"HINT: go on with unisono train --resume {run}") == 1
-    halted = require_newest(run / "snapshots").position
-    assert json.loads((run / "summary.json").read_text())["status"] == "halted"
-
+        saved = halted(run, launch)
     with Launch(mpirun(2, [*TRAIN, "--resume", str(run), "--snapshot-every", "10steps"]), environment) as launch:
-        launch.until(f"epoch {halted // ROUNDS + 4}/")
-        launch.wait(lambda: require_newest(run / "snapshots").position > halted)  # it is written beside the training
-        launch.rank(1).kill()
-        assert launch.end() not in (0, 75)
-    assert "rank 1" in launch.said
-    assert require_newest(run / "snapshots").position > halted
+        strike_when_saved(run, launch, saved // ROUNDS + 4, saved, rank=1)
 
     summary = run_recipe(recipe_of(str(run), {"ranks": 1, "slow": ""}))
     assert (summary["weights_sha256"], summary["status"]) == (expected, "finished")
     assert epochs_of(run) == [*range(1, EPOCHS + 1)]
 
 
-@with_mpi
+@needs_mpi
 def test_mpirun_replicas_go_on_with_the_same_bits(tmp_path, killable_mpi):
     run, way = tmp_path / "run", ["--allreduce", "ring", "--transport", "mpi", "--epochs", "40", "--slow", "0:30"]
     quiet = run_recipe(RECIPE.with_options(allreduce="ring", epochs=40, out=str(tmp_path / "quiet")))
     with Launch(mpirun(2, [*TRAIN, "--model", "bn-mlp", *way, "--out", str(run)]), killable_mpi) as launch:
         launch.until("epoch 2/")
         launch.rank(1).send_signal(signal.SIGTERM)
-        assert launch.end() == 75, launch.said
+        halted(run, launch)
     with Launch(mpirun(2, [*TRAIN, "--resume", str(run), "--slow", ""]), killable_mpi) as launch:
         assert launch.end() == 0, launch.said
     summary = json.loads((run / "summary.json").read_text())
@@ -155,31 +151,23 @@ def test_mpirun_replicas_go_on_with_the_same_bits(tmp_path, killable_mpi):
 ASYNC = ["--strategy", "async", "--masters", "2", "--batch-size", "16", "--order", "round-robin", "--slow", "2:30"]
 
 
-@with_mpi
+@needs_mpi
 def test_mpirun_async_asked_to_end_then_killed_then_resumed_elsewhere(tmp_path, killable_mpi):
     run, environment, epochs = tmp_path / "run", killable_mpi, 40
     options = [*ASYNC, "--epochs", str(epochs), "--model", "bn-mlp"]
     with Launch(mpirun(4, [*TRAIN, *options, "--out", str(run)]), environment) as launch:
         launch.until("epoch 2/")
         launch.rank(3).send_signal(signal.SIGUSR1)  # a worker, and nobody else
-        assert launch.end() == 75, launch.said
-    assert launch.said.count(f"HINT: go on with unisono train --resume {run}") == 1
-    halted = require_newest(run / "snapshots").position
-    assert json.loads((run / "summary.json").read_text())["status"] == "halted"
-
+        saved = halted(run, launch)
     with Launch(mpirun(4, [*TRAIN, "--resume", str(run), "--snapshot-every", "1epochs"]), environment) as launch:
-        launch.until(f"epoch {halted // 2 + 4}/")
-        launch.wait(lambda: require_newest(run / "snapshots").position > halted)
-        launch.rank(1).kill()  # a master
-        assert launch.end() not in (0, 75)
-    assert "rank 1" in launch.said
+        strike_when_saved(run, launch, saved // 2 + 4, saved, rank=1)  # a master
 
     summary = run_recipe(recipe_of(str(run), {"ranks": 3, "slow": "", "allow_change": "ranks"}))
     assert (summary["status"], summary["epochs"], summary["workers"]) == ("finished", epochs, 1)
     assert epochs_of(run) == [*range(1, epochs + 1)]
 
 
-@with_torch
+@needs_torch
 @pytest.mark.timeout(300)
 def test_torchrun_starts_all_again_when_one_is_killed(tmp_path, expected):
     """From the beginning, and says so, while there is no snapshot; then from the newest. When it is asked to end itself

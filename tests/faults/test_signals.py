@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from unisono.recipe import Recipe
-from unisono.runs.course import run_recipe
+from unisono.runs.lifecycle import run_recipe
 from unisono.storage.resume import recipe_of
 from unisono.storage.snapshots.snapshot import require_newest
 

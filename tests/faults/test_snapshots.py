@@ -7,8 +7,8 @@ import pytest
 from support.faults.plans import FLAG, REPORT, SPARE, UPDATE, Fault, Plan, kill_at, wait_until_still
 from support.faults.trials import SMALL, quiet, run, trial
 from unisono.arena.membership.protocol import COMMIT, READY
-from unisono.runs.failures import Halted
-from unisono.runs.supervised_run import RunPlaces
+from unisono.runs.early_end import Halted
+from unisono.runs.supervised_training import RunPlaces
 from unisono.storage.snapshots.snapshot import listed, require_newest, verified
 
 OFTEN = SMALL.with_options(snapshot_every="2steps", keep=99)

@@ -20,11 +20,11 @@ from support.faults.plans import FROZEN, PULSED, Fault, Plan, fail, kill_at, loo
 from support.faults.trials import CLOSING, SMALL, quiet, run
 from unisono.arena.membership.protocol import COMMIT, READY
 from unisono.errors import RankFailed
-from unisono.runs.course import run_recipe
-from unisono.runs.failures import Halted
-from unisono.runs.supervised_run import RunPlaces
+from unisono.runs.early_end import Halted
+from unisono.runs.lifecycle import run_recipe
+from unisono.runs.supervised_training import RunPlaces
 from unisono.storage.snapshots.snapshot import require_newest
-from unisono.supervise.stacks import ASK, INCOMPLETE, WAITS
+from unisono.supervise.rank_processes import ASK, INCOMPLETE, WAITS
 from unisono.supervise.stall_detector import FIRST_S, StallDetector
 
 HASTY = SMALL.with_options(stall_timeout=1.0)

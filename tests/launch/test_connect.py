@@ -9,11 +9,11 @@ import pytest
 
 import unisono
 from support.needs import needs_mpi4py, needs_torch
-from unisono.environment.placement import Placement
-from unisono.environment.variables import child_environment, mpi_environment
+from unisono.environment.os_environ import child_environment, mpi_environment
+from unisono.environment.process_rank import Placement
 from unisono.errors import Contradiction, UserError
-from unisono.launch.commands import mpirun
 from unisono.launch.connect import connect, connect_gloo
+from unisono.launch.launcher_commands import mpirun
 
 FOUR = Placement(0, 4, 0, 4, 0, 1, None, "SLURM")
 
@@ -26,14 +26,7 @@ def run(command: list[str], more: Mapping[str, str] = MappingProxyType({})) -> s
 
 def test_alone_is_a_world_of_one():
     code = "import unisono\nwith unisono.join() as world: print(world)"
-    ended = subprocess.run(
-        [sys.executable, "-c", code],
-        env=child_environment(None),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
+    ended = run([sys.executable, "-c", code], child_environment(None))
     assert ended.stdout.strip() == "World(rank=0, size=1, transport='serial')"
 
 
@@ -45,7 +38,7 @@ def test_an_unknown_transport_lists_the_valid_ones():
 @needs_mpi4py
 def test_slurm_says_four_and_mpi_says_one():
     code = (
-        "from unisono.launch.connect import connect; from unisono.environment.placement import Placement\n"
+        "from unisono.launch.connect import connect; from unisono.environment.process_rank import Placement\n"
         "connect(Placement(0, 4, 0, 4, 0, 1, None, 'SLURM'), 'mpi', 1.0)"
     )
     ended = run([sys.executable, "-c", code])
@@ -59,7 +52,7 @@ def test_slurm_says_four_and_mpi_says_one():
 def test_ranks_of_mpi_have_so_long_to_connect_for_torch():
     code = (
         "from unisono.comm.topology.rendezvous import RendezvousOptions; from unisono.launch.connect import connect\n"
-        "from unisono.environment.placement import Placement\n"
+        "from unisono.environment.process_rank import Placement\n"
         "join = RendezvousOptions(timeout_s=7.0)\n"
         "with connect(Placement(0, 1, 0, 1, 0, 1, None, 'Open MPI'), 'mpi', 9.0, join) as comm:\n"
         "    print(comm.join_s, comm.timeout_s)"

@@ -9,10 +9,12 @@ import pytest
 
 from unisono.errors import UnisonoError, UserError
 from unisono.launch import exchanger_process
-from unisono.launch.exchanger_process import ExchangerProcess, packed, unpacked
+from unisono.launch.exchanger_process import MESSAGE_BYTES, ExchangerProcess, packed, unpacked
 from unisono.launch.machine_options import MachineOptions
-from unisono.messages.exchange import Answer, Attached, Failed, NodesLost
+from unisono.messages.exchanger_orders import Answer, Attached, Failed, Joined, NodesLost
+from unisono.recipe import Recipe
 from unisono.strategies.failure_notice import FailureNotice
+from unisono.training.consistency import facts_of
 
 TWO = MachineOptions(num_nodes=2, node_id=0, main_address="10.0.0.1")
 
@@ -33,21 +35,18 @@ def attached(monkeypatch: Any, *news: Answer) -> ExchangerProcess:
     return post
 
 
-def test_a_machine_that_was_lost_is_a_loss(monkeypatch):
-    with closing(attached(monkeypatch, NodesLost("node 1 (n2) was lost", nodes=(1,)))) as post:
-        assert post.why() == "node 1 (n2) was lost"
-        assert post.failure is None
-        assert (post.lost_nodes, post.first_lost) == ((1,), False)
-
-
-def test_a_exchanger_that_ends_without_a_word_is_a_loss(monkeypatch):
-    with closing(attached(monkeypatch)) as post:
-        assert post.why() == "the exchanger of this node, which talks to the others, was ended"
-
-
-def test_a_machine_that_gave_up_tells_how_many_ranks_a_round_had_ended(monkeypatch):
-    with closing(attached(monkeypatch, NodesLost("node 1 (n2): no rank is left", nodes=(1,), crashes=5))) as post:
-        assert (post.why(), post.crashes) == ("node 1 (n2): no rank is left", 5)
+@pytest.mark.parametrize(
+    ("news", "why", "nodes", "crashes"),
+    [
+        ([NodesLost("node 1 (n2) was lost", nodes=(1,))], "node 1 (n2) was lost", (1,), 0),
+        ([NodesLost("node 1 (n2): no rank is left", nodes=(1,), crashes=5)], "node 1 (n2): no rank is left", (1,), 5),
+        ([], "the exchanger of this node, which talks to the others, was ended", (), 0),
+    ],
+)
+def test_a_machine_that_was_lost_or_gave_up_is_a_loss(monkeypatch, news, why, nodes, crashes):
+    with closing(attached(monkeypatch, *news)) as post:
+        assert (post.why(), post.failure) == (why, None)
+        assert (post.lost_nodes, post.first_lost, post.crashes) == (nodes, False, crashes)
 
 
 def test_whoever_fails_says_so_instead_of_good_bye(monkeypatch, tmp_path):
@@ -77,3 +76,13 @@ def test_an_error_is_none_for_nothing_of_it_is_to_be_saved(monkeypatch, code, ki
             post.why()
         assert caught.value.exit_code == code
         assert post.lost == ""
+
+
+def test_the_facts_of_a_thousand_machines_are_one_message():
+    one = facts_of(Recipe())
+    facts = [one | {"host": f"n{node}", "address": f"10.0.{node // 256}.{node % 256}"} for node in range(1000)]
+    left, right = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with left, right:
+        left.settimeout(10)
+        left.send(packed(Joined(facts)))
+        assert unpacked(right.recv(MESSAGE_BYTES)) == Joined(facts)

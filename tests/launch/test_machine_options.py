@@ -13,8 +13,8 @@ from unisono.launch.machine_options import MachineOptions
 from unisono.models.nets import build
 from unisono.optim.options import OptimizerOptions
 from unisono.strategies.arena.state import ArenaExtent, ArenaState, plan_sections
+from unisono.strategies.machines.machine_layout import MachineLayout
 from unisono.strategies.machines.mailbox import STEP
-from unisono.strategies.machines.topology import MachineLayout
 
 TWO = MachineOptions(num_nodes=2, node_id=1, main_address="10.0.0.1")
 

@@ -8,8 +8,8 @@ from contextlib import closing
 import pytest
 
 import unisono
-from unisono.environment.placement import Placement
-from unisono.environment.variables import child_environment, given_secret
+from unisono.environment.os_environ import child_environment, given_secret
+from unisono.environment.process_rank import Placement
 from unisono.errors import UserError
 from unisono.launch import secret
 from unisono.launch.connect import connect

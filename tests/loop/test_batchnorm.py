@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from support.loop.loop_cases import CLASSES, IMAGES, Case, X, Y, digest, label, made, noisy, on, train_batch
-from support.loop.refusals import refused
+from support.loop.loop_cases import CLASSES, IMAGES, Case, X, Y, digest, go, label, made, noisy, on, train_batch, walk
+from support.loop.refusals import check_refused
 from unisono.data.shards import ShardPlan
 from unisono.errors import RankFailed
 from unisono.world import World
@@ -96,8 +96,7 @@ def test_losses_gradients_and_statistics_are_those_of_one_big_batch() -> None:
 
 def test_bf16() -> None:
     def work(world: World) -> list[Any]:
-        model, optimizer = world.share(*made(CASES["images"]), sync_batchnorm=True)
-        for batch in world.batches(CASES["images"].data, BATCH):
+        for model, optimizer, batch in go(world, CASES["images"], share={"sync_batchnorm": True}, batch_size=BATCH):
             for x, y in batch:
                 with torch.autocast("cpu", torch.bfloat16):
                     loss = label(model, x, y)
@@ -139,38 +138,38 @@ def test_torchs_own_layers_become_ours() -> None:
     assert furthest(by_ranks(case, 2), by_torch(CASES["rows"])) < CLOSE
 
 
-@refused(r"'1' is torch's SyncBatchNorm, which synchronises GPUs alone[\s\S]*sync_batchnorm=True")
-def test_refuses_torchs_own_layers_without_it(world: World) -> None:
-    model = nn.SyncBatchNorm.convert_sync_batchnorm(rows())
-    world.share(model, sgd(model.parameters()), shards=2)
+def synced(world: World, model: nn.Module, **options: Any) -> Any:
+    return world.share(model, sgd(model.parameters()), **{"sync_batchnorm": True} | options)
 
 
-@refused(r"sync_batchnorm=True with 8 shards on 2 ranks[\s\S]*leave shards out")
-def test_refuses_more_shards_than_ranks(world: World) -> None:
-    world.share(*made(CASES["rows"]), shards=8, sync_batchnorm=True)
-
-
-@refused("sync_batchnorm=True, and Linear has no batch norm")
-def test_refuses_a_model_without_batch_norm(world: World) -> None:
-    model = nn.Linear(2, 2)
-    world.share(model, sgd(model.parameters()), sync_batchnorm=True)
-
-
-@refused(r"called in training mode outside a batch[\s\S]*model\.eval\(\)")
-def test_refuses_training_mode_outside_a_batch(world: World) -> None:
-    model, optimizer = world.share(*made(CASES["rows"]), sync_batchnorm=True)
-    for batch in world.batches(CASES["rows"].data, BATCH):
-        train_batch(world, model, optimizer, batch)
+def trains_outside(world: World) -> None:
+    for model, _, _ in walk(world, CASES["rows"], share={"sync_batchnorm": True}, batch_size=BATCH):
         model(X)
 
 
-@refused("do not pass the same batch norms")
-def test_refuses_a_way_of_its_own_through_the_model(world: World) -> None:
-    model, _ = world.share(*made(CASES["rows"]), sync_batchnorm=True)
-    for batch in world.batches(CASES["rows"].data, BATCH):
+def goes_its_own_way(world: World) -> None:
+    for model, _, batch in go(world, CASES["rows"], share={"sync_batchnorm": True}, batch_size=BATCH):
         for x, y in batch:
             whole = label(model, x, y)
             world.backward(whole if world.rank else whole + label(model, x, y))
+
+
+REFUSED: dict[str, Callable[[World], Any]] = {
+    r"'1' is torch's SyncBatchNorm, which synchronises GPUs alone[\s\S]*sync_batchnorm=True": lambda world: synced(
+        world, nn.SyncBatchNorm.convert_sync_batchnorm(rows()), sync_batchnorm=False, shards=2
+    ),
+    r"sync_batchnorm=True with 8 shards on 2 ranks[\s\S]*leave shards out": lambda world: synced(
+        world, rows(), shards=8
+    ),
+    "sync_batchnorm=True, and Linear has no batch norm": lambda world: synced(world, nn.Linear(2, 2)),
+    r"called in training mode outside a batch[\s\S]*model\.eval\(\)": trains_outside,
+    "do not pass the same batch norms": goes_its_own_way,
+}
+
+
+@pytest.mark.parametrize("message", REFUSED)
+def test_refused(message):
+    check_refused(message, REFUSED[message])
 
 
 def test_a_death_ends_the_run() -> None:

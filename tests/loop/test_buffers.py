@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from support.loop.loop_cases import FEATURES, ROWS, Case, X, Y, all_of, label, made, noisy, on, plain, train_batch
+from support.loop.loop_cases import FEATURES, ROWS, Case, X, Y, all_of, go, label, made, noisy, on, plain, walk
 from support.loop.refusals import refused
 from unisono.world import World
 
@@ -55,10 +55,8 @@ def by_torch(write: Callable[[nn.Module, int], None]) -> tuple[list[float], list
 
 def by_ranks(write: Callable[[nn.Module, int], None], ranks: int) -> list[Any]:
     def work(world: World) -> list[Any]:
-        model, optimizer = world.share(*made(CASE))
         losses = []
-        for batch in world.batches((X, Y), ROWS, epochs=4, shuffle=False):
-            train_batch(world, model, optimizer, batch)
+        for model, _, batch in walk(world, CASE, batch_size=ROWS, epochs=4, shuffle=False):
             write(model, batch.epoch)
             losses.append(batch.loss)
         values = [*model.parameters(), model.temperature]
@@ -99,8 +97,7 @@ def test_what_is_written_before_the_first_batch_stays() -> None:
 
 @refused(r"buffer 'temperature' was written between the last shard of a batch and optimizer\.step\(\)")
 def test_refuses_writing_before_the_step(world: World) -> None:
-    model, optimizer = world.share(*made(CASE))
-    for batch in world.batches((X, Y), 32):
+    for model, optimizer, batch in go(world, CASE):
         all_of(world, model, batch)
         model.temperature.mul_(0.5)
         optimizer.step()
@@ -108,16 +105,12 @@ def test_refuses_writing_before_the_step(world: World) -> None:
 
 @refused("rank 1 differs from rank 0 in what was written to buffers")
 def test_refuses_writing_by_rank(world: World) -> None:
-    model, optimizer = world.share(*made(CASE))
-    for batch in world.batches((X, Y), 32):
-        train_batch(world, model, optimizer, batch)
+    for model, _, _ in walk(world, CASE):
         model.temperature.mul_(1.0 + world.rank)
 
 
 @refused(r"in what was written to buffers\n[\s\S]*model\.eval\(\)")
 def test_refuses_evaluating_in_training_mode_on_one_rank(world: World) -> None:
-    model, optimizer = world.share(*made(Case(noisy)))
-    for batch in world.batches((X, Y), 32):
-        train_batch(world, model, optimizer, batch)
+    for model, _, _ in walk(world, Case(noisy)):
         if world.first:
             model(X)

@@ -67,6 +67,7 @@ def test_every_sample_once_an_epoch() -> None:
         found = on(ranks, seen((X, Y), 32))
         assert sorted(rows_of(found)) == sorted(FIRST)
         assert rows_of(found) != FIRST, "not shuffled"
+    assert sorted(rows_of(on(2, seen((X, Y), 1000)))) == sorted(FIRST), "a batch larger than the data"
 
 
 def test_unshuffled() -> None:
@@ -82,10 +83,6 @@ def test_the_ragged_end_and_drop_last() -> None:
     dropped = on(3, seen((X, Y), 32, shuffle=False, drop_last=True))
     assert sorted(rows_of(dropped)) == sorted(FIRST[:96])
     check_same_bits(Case(batches={"batch_size": 48, "drop_last": True}), (3, 8))
-
-
-def test_a_batch_larger_than_the_data() -> None:
-    assert sorted(rows_of(on(2, seen((X, Y), 1000)))) == sorted(FIRST)
 
 
 def test_epochs_are_counted_on() -> None:

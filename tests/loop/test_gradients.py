@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from support.loop.loop_cases import Case, X, Y, label, made, on, plain, train_batch
+from support.loop.loop_cases import Case, X, Y, go, label, made, on, plain, train_batch
 from support.loop.refusals import refused
 from unisono.world import World
 
@@ -19,9 +19,8 @@ def test_gradients_of_a_shard_can_be_looked_at() -> None:
 
     def work(look: bool) -> Callable[[World], list[float]]:
         def train(world: World) -> list[float]:
-            model, optimizer = world.share(*made(CASE))
             found = 0.0
-            for batch in world.batches((X, Y), 102):
+            for model, optimizer, batch in go(world, batch_size=102):
                 for x, y in batch:
                     loss = label(model, x, y)
                     if look:
@@ -91,9 +90,8 @@ def test_a_shard_of_no_weight() -> None:
 
     def work(weight: float) -> Callable[[World], list[float]]:
         def train(world: World) -> list[float]:
-            model, optimizer = world.share(*made(Case(plain)), shards=2)
             found = []
-            for batch in world.batches((X, Y), 102, shuffle=False):
+            for model, optimizer, batch in go(world, Case(plain), share={"shards": 2}, batch_size=102, shuffle=False):
                 for x, y in batch:
                     half = 0 if torch.equal(x[0], X[0]) else 1
                     world.backward(label(model, x, y), weight=weight if half else 51)

@@ -1,36 +1,34 @@
 """Parameters after `world.share`: whoever writes to them, moves, replaces or freezes them is told so, on every rank."""
 
 import copy
+from typing import Any
 
 import pytest
 import torch
 
-from support.loop.loop_cases import Case, X, Y, all_of, digest, go, label, made, on, plain, train_batch
+from support.loop.loop_cases import Case, all_of, digest, go, label, on, plain, train_batch, walk
 from support.loop.refusals import refused
 from unisono.errors import RankFailed
 from unisono.world import World
 
 pytestmark = pytest.mark.forked
 
-CASE = Case()
+
+def half_frozen() -> torch.nn.Module:
+    model = plain()
+    model[0].bias.requires_grad_(False)
+    return model
 
 
 @refused("parameter '0.bias' was unfrozen after world.share")
 def test_refuses_unfreezing(world: World) -> None:
-    model = plain()
-    model[0].bias.requires_grad_(False)
-    model, optimizer = world.share(model, torch.optim.SGD(model.parameters(), lr=0.1))
-    for batch in world.batches((X, Y), 32):
-        train_batch(world, model, optimizer, batch)
+    for model, _, _ in walk(world, Case(half_frozen)):
         model[0].bias.requires_grad_(True)
 
 
 @refused(r"parameter '0\.bias' was written outside optimizer\.step\(\)[\s\S]*averages and target networks")
 def test_refuses_writing_to_a_frozen_parameter(world: World) -> None:
-    model = plain()
-    model[0].bias.requires_grad_(False)
-    model, optimizer = world.share(model, torch.optim.SGD(model.parameters(), lr=0.1))
-    for batch in world.batches((X, Y), 32):
+    for model, optimizer, batch in go(world, Case(half_frozen)):
         model[0].bias.zero_()
         train_batch(world, model, optimizer, batch)
 
@@ -39,9 +37,9 @@ def test_a_target_network_outside_the_shared_model() -> None:
     """The way that is told to whoever writes to frozen parameters: every rank changes a copy of its own, alike."""
 
     def work(world: World) -> list[str]:
-        model, optimizer = world.share(*made(Case(plain)))
-        target = copy.deepcopy(model).requires_grad_(False)
-        for batch in world.batches((X, Y), 32, epochs=2):
+        target: Any = None
+        for model, optimizer, batch in go(world, Case(plain), epochs=2):
+            target = target or copy.deepcopy(model).requires_grad_(False)
             for x, y in batch:
                 world.backward(label(model, x, y) + (model(x) - target(x)).square().mean())
             optimizer.step()

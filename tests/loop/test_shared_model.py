@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from support.loop.loop_cases import Case, X, Y, all_of, label, made, plain
 from support.loop.refusals import check_refused, refused
-from unisono.comm.topology import node
+from unisono.comm.topology import shared_machine
 from unisono.world import World
 
 pytestmark = pytest.mark.forked
@@ -144,5 +144,5 @@ def test_ranks_whose_models_or_optimizers_differ(what):
 
 @refused("the ranks are on 2 nodes")
 def test_ranks_on_several_nodes(world: World) -> None:
-    node.node_key = lambda: bytes(15) + bytes([world.rank])  # of this rank, a process of its own
+    shared_machine.node_key = lambda: bytes(15) + bytes([world.rank])  # of this rank, a process of its own
     world.share(*made(CASE))

@@ -1,6 +1,5 @@
 """kill -9 in the middle of a user's own loop: the others go on with the same bits; what follows a step runs once."""
 
-import hashlib
 import os
 import signal
 import time
@@ -18,9 +17,8 @@ from unisono.optim.base import Optimizer
 
 torch = pytest.importorskip("torch")
 
-RNG = np.random.default_rng(0)
-X = torch.from_numpy(RNG.standard_normal((150, 12)).astype(np.float32))
-Y = (X[:, 0] > 0).long()
+from support.training.loop_checkpoint_cases import X, Y, sha_of  # noqa: E402
+
 STEPS = 2 * 4  # 150 samples in batches of 40, two epochs
 RANKS = 3
 
@@ -28,13 +26,8 @@ RANKS = 3
 def loop(world: unisono.World, die) -> dict:
     torch.set_num_threads(1)  # three ranks with as many threads as cores each would mostly wait for one another
     torch.manual_seed(0)
-    model = torch.nn.Sequential(
-        torch.nn.Linear(12, 80),
-        torch.nn.BatchNorm1d(80),
-        torch.nn.ReLU(),
-        torch.nn.Dropout(0.2),
-        torch.nn.Linear(80, 2),
-    )
+    layers = torch.nn.BatchNorm1d(80), torch.nn.ReLU(), torch.nn.Dropout(0.2)
+    model = torch.nn.Sequential(torch.nn.Linear(12, 80), *layers, torch.nn.Linear(80, 2))
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     model, optimizer = world.share(model, optimizer, clip=0.5)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 3, 0.5)
@@ -49,22 +42,20 @@ def loop(world: unisono.World, die) -> dict:
         scheduler.step()
         losses.append(batch.loss)
         firsts.append(world.first)
-    digest = hashlib.sha256()
-    for tensor in model.state_dict().values():
-        digest.update(tensor.numpy().tobytes())
-    return {"sha": digest.hexdigest(), "losses": losses, "lr": scheduler.get_last_lr()[0], "first": firsts[-1]}
-
-
-def never(*point: object) -> None:
-    pass
+    return {"sha": sha_of(model), "losses": losses, "lr": scheduler.get_last_lr()[0], "first": firsts[-1]}
 
 
 def at(*wanted: tuple[str, int, int]):
+    """Dies at (where, rank, step)."""
+
     def die(*point: object) -> None:
         if point in wanted:
             os.kill(os.getpid(), signal.SIGKILL)
 
     return die
+
+
+never = at()
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +64,12 @@ def quiet() -> dict:
     return unisono.run(lambda world: loop(world, never), RANKS)[0]
 
 
-def check(found: list, lost: set[int], quiet: dict) -> None:
+def check(work, lost: set[int], quiet: dict, **options) -> None:
+    """The ranks that are lost are taken over, and the others end as if nothing had happened."""
+    with pytest.warns(
+        UserWarning, match=f"rank [{''.join(map(str, lost))}] was killed by SIGKILL; the others took over"
+    ):
+        found = unisono.run(work, RANKS, **options)
     assert {rank for rank, entry in enumerate(found) if entry is None} == lost
     living = [entry for entry in found if entry is not None]
     for entry in living:
@@ -98,18 +94,14 @@ def test_a_step_that_was_made_by_all_when_one_died_is_not_gone_through_again(qui
             os.kill(os.getpid(), signal.SIGKILL)
 
     monkeypatch.setattr(protocol, "arrive", struck)
-    with pytest.warns(UserWarning, match="rank 2 was killed by SIGKILL; the others took over"):
-        found = unisono.run(lambda world: loop(world, never), RANKS, timeout_s=20.0)
-    check(found, {2}, quiet)
+    check(lambda world: loop(world, never), {2}, quiet, timeout_s=20.0)
 
 
 @pytest.mark.parametrize(
     ("where", "rank"), [("in a shard", 0), ("in a shard", 2), ("before the step", 1), ("after the step", 0)]
 )
 def test_a_rank_that_dies_is_taken_over(quiet, where, rank):
-    with pytest.warns(UserWarning, match=f"rank {rank} was killed by SIGKILL; the others took over"):
-        found = unisono.run(lambda world: loop(world, at((where, rank, 3))), RANKS)
-    check(found, {rank}, quiet)
+    check(lambda world: loop(world, at((where, rank, 3))), {rank}, quiet)
 
 
 def test_shards_that_are_done_are_not_gone_through_again(quiet, tmp_path):
@@ -124,9 +116,7 @@ def test_shards_that_are_done_are_not_gone_through_again(quiet, tmp_path):
         if (rank, step) == (1, 2) and log.read_bytes().count(16 * step + rank) == 3:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    with pytest.warns(UserWarning, match="rank 1 was killed by SIGKILL; the others took over"):
-        found = unisono.run(lambda world: loop(world, die), RANKS)
-    check(found, {1}, quiet)
+    check(lambda world: loop(world, die), {1}, quiet)
     begun = [byte // 16 for byte in log.read_bytes()]
     assert [begun.count(step) for step in range(STEPS)] == [8, 8, 8 + 1, 6, 8, 8, 8, 6]
 
@@ -142,9 +132,7 @@ def test_a_rank_that_dies_before_anybody_listened_is_taken_over(quiet):
     def late(rank: int, pid: int) -> None:
         assert wait_until(lambda: psutil.Process(pid).status() == psutil.STATUS_ZOMBIE, 60.0)
 
-    with pytest.warns(UserWarning, match="rank 0 was killed by SIGKILL; the others took over"):
-        found = unisono.run(work, RANKS, on_report=late)
-    check(found, {0}, quiet)
+    check(work, {0}, quiet, on_report=late)
 
 
 @pytest.mark.parametrize("rank", [0, 1])
@@ -164,9 +152,7 @@ def test_a_rank_that_dies_while_the_model_is_being_shared_is_taken_over(quiet, m
         world._announce = late
         return loop(world, never)
 
-    with pytest.warns(UserWarning, match=f"rank {rank} was killed by SIGKILL; the others took over"):
-        found = unisono.run(work, RANKS, timeout_s=60.0)
-    check(found, {rank}, quiet)
+    check(work, {rank}, quiet, timeout_s=60.0)
 
 
 @pytest.mark.parametrize("rank", [0, 2])
@@ -188,16 +174,12 @@ def test_a_rank_that_dies_in_the_middle_of_an_update(quiet, monkeypatch, rank):
         place["rank"] = world.rank
         return loop(world, never)
 
-    with pytest.warns(UserWarning, match=f"rank {rank} was killed"):
-        found = unisono.run(work, RANKS)
-    check(found, {rank}, quiet)
+    check(work, {rank}, quiet)
 
 
 def test_all_but_one_may_die(quiet):
     die = at(("in a shard", 0, 2), ("before the step", 1, 5))
-    with pytest.warns(UserWarning, match="the others took over"):
-        found = unisono.run(lambda world: loop(world, die), RANKS)
-    check(found, {0, 1}, quiet)
+    check(lambda world: loop(world, die), {0, 1}, quiet)
 
 
 def test_nobody_left_is_a_failure():

@@ -16,6 +16,7 @@ from support.loop.loop_cases import (
     Case,
     X,
     Y,
+    go,
     gpt,
     label,
     made,
@@ -23,6 +24,7 @@ from support.loop.loop_cases import (
     on,
     plain,
     train_batch,
+    trained,
 )
 from unisono.data.shards import ShardPlan
 from unisono.world import World
@@ -130,8 +132,7 @@ def test_a_gradient_scaler_that_is_off_stays_in_the_script() -> None:
     def work(scaled: bool) -> Callable[[World], list[Any]]:
         def train(world: World) -> list[Any]:
             scaler = torch.amp.GradScaler("cpu", enabled=False)
-            model, optimizer = world.share(*made(Case()))
-            for batch in world.batches((X, Y), batch_size=BATCH):
+            for model, optimizer, batch in go(world, batch_size=BATCH):
                 for x, y in batch:
                     loss = label(model, x, y)
                     world.backward(scaler.scale(loss) if scaled else loss)
@@ -166,9 +167,7 @@ def test_buffers() -> None:
     case = Case(Buffers, optimizer=OPTIMIZERS["sgd"])
 
     def work(world: World) -> dict[str, Any]:
-        model, optimizer = world.share(*made(case), shards=1)
-        for batch in world.batches((X, Y), batch_size=ROWS, epochs=3, shuffle=False):
-            train_batch(world, model, optimizer, batch)
+        model = trained(world, case, share={"shards": 1}, batch_size=ROWS, epochs=3, shuffle=False)
         return {name: tensor.numpy() for name, tensor in model.state_dict().items() if tensor.dtype != torch.bool}
 
     model, optimizer = made(case)

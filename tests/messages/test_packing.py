@@ -5,9 +5,9 @@ import pytest
 
 import unisono
 from unisono.errors import UserError
-from unisono.messages.exchange import Failed, NodesLost, Share, Shared, Succeeded
+from unisono.messages.exchanger_orders import Failed, NodesLost, Share, Shared, Succeeded
 from unisono.messages.packing import MESSAGES, pack, unpack
-from unisono.messages.reports import EpochRecord, Failure, LeftOnRequest, Progress, Result, StoppedAt, UserReport
+from unisono.messages.rank_reports import EpochRecord, Failure, LeftOnRequest, Progress, Result, StoppedAt, UserReport
 
 
 @pytest.mark.parametrize(

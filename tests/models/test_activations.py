@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from unisono.models.activations import GELU
-from unisono.models.layer import Room
+from unisono.models.layers import Room
 
 X = np.concatenate([np.linspace(-13, 13, 20_001), [-40.0, -1e-30, 0.0, 1e-30, 40.0]])
 

@@ -20,17 +20,6 @@ def test_a_smaller_shard_at_the_end_changes_nothing_for_the_others(name):
     assert ragged.grads.tobytes() == call(fresh, x[:1, :3], y[:1, :3]).grads.tobytes()
 
 
-@pytest.mark.parametrize("name", NETWORKS)
-def test_every_element_of_the_gradient_is_written_in_every_call(name):
-    model = ready(NETWORKS[name]())
-    x, y = samples(model, (2, 8, FEATURES))
-    grads = np.full((2, model.layout.length), np.nan, np.float32)
-    for _ in range(2):
-        model.loss_and_grad(x, y, grads, 1.0, np.random.default_rng)
-        assert np.isfinite(grads).all()
-        grads[...] = np.nan
-
-
 def test_gradients_follow_the_array_that_is_given():
     model = ready(NETWORKS["mlp"]())
     x, y = samples(model, (2, 8, FEATURES))
@@ -88,12 +77,6 @@ def test_a_shard_of_one_sample_leaves_the_running_variance():
     new = model.buffers_layout.views(call(model, *samples(model, (2, 1, FEATURES))).new_buffers)
     assert (new["1.running_var"] == 1).all()
     assert (new["1.running_mean"] != 0).all()
-
-
-def test_networks_without_state_have_no_buffers():
-    model = ready(NETWORKS["mlp"]())
-    assert model.buffers_layout.length == 0
-    assert call(model, *samples(model, (3, 2, FEATURES))).new_buffers.shape == (3, 0)
 
 
 def masks(seeds: list[int], rate: float = 0.25, width: int = 400) -> np.ndarray:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from support.models.model_cases import FEATURES, LAYERS, NETWORKS, call, layer_state, ready, run_layer, samples
+from support.models.model_cases import FEATURES, LAYERS, NETWORKS, call, layer_state, run_layer, samples
 from unisono.models.losses import MeanSquaredError, SoftmaxCrossEntropy
 
 STEP = 1e-6
@@ -73,12 +73,3 @@ def test_a_network_gives_the_gradient_of_its_scaled_loss(name):
     for place in chosen:
         slope = differences(lambda: 0.125 * call(model, x, y).sums[0], params[place : place + 1])  # (k, 1)
         np.testing.assert_allclose(grads[:, place], slope[:, 0], **NEAR)
-
-
-def test_shards_add_up_to_the_gradient_of_the_global_mean():
-    model = ready(NETWORKS["mlp"](), np.float64)
-    x, y = samples(model, (4, 6, FEATURES), dtype=np.float64)
-    split = call(model, x, y, scale=1 / 24)
-    whole = call(model, x.reshape(1, 24, FEATURES), y.reshape(1, 24), scale=1 / 24)
-    np.testing.assert_allclose(split.grads.sum(0), whole.grads[0], rtol=1e-9, atol=1e-12)
-    np.testing.assert_allclose(split.sums.sum(1), whole.sums[:, 0])

@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 
 from unisono.arena.reduction_tree import BLOCK, chunk_bounds
 from unisono.optim import make
-from unisono.optim.gradient_scale import Scaling
-from unisono.optim.norms import Segments
+from unisono.optim.base import PIECE
+from unisono.optim.gradient_norms import Scaling, Segments
 from unisono.optim.options import OPTIMIZERS, OptimizerOptions
-from unisono.optim.pieces import PIECE
 from unisono.rng import generator
 
 STEPS = range(62, 66)

@@ -11,15 +11,13 @@ import numpy as np
 import pytest
 
 from unisono.arena.sync.waiting import wait_until
-from unisono.errors import UserError
-from unisono.messages.reports import EpochRecord
+from unisono.messages.rank_reports import EpochRecord
 from unisono.recipe import Recipe
-from unisono.runs.failures import Halted
-from unisono.runs.supervised_run import RunPlaces, SupervisedRun
-from unisono.storage.resume import check_same
+from unisono.runs.early_end import Halted
+from unisono.runs.supervised_training import RunPlaces, SupervisedRun
 from unisono.storage.snapshots.snapshot import Snapshot, require_newest
 from unisono.strategies.asynchronous.arena.buffers import DONE, HALTED, count_of
-from unisono.strategies.asynchronous.arena.parameter_shard import ParameterShard
+from unisono.strategies.asynchronous.arena.parameter_part import ParameterShard
 from unisono.strategies.asynchronous.arena.worker import Worker
 from unisono.strategies.asynchronous.sequencer import PUSH
 from unisono.training.job import prepare
@@ -98,18 +96,3 @@ def test_when_no_rank_is_left_what_is_in_the_log_is_applied(monkeypatch, tmp_pat
     _, records = run(RECIPE, tmp_path, require_newest(tmp_path))
     rest = [batch for _, batch, *_ in records[0].pushes]
     assert Counter(first + rest) == Counter(range(PUSHES))
-
-
-def test_a_run_between_epochs_goes_on_with_the_same_bits(tmp_path):
-    recipe = RECIPE.with_options(order="round-robin", snapshot_every="1epochs")
-    short, _ = run(recipe.with_options(epochs=1), tmp_path)
-    went_on, _ = run(recipe, tmp_path, require_newest(tmp_path))
-    whole, _ = run(recipe, tmp_path / "other")
-    assert not np.array_equal(short._shared.params, whole._shared.params)
-    np.testing.assert_array_equal(went_on._shared.params, whole._shared.params)
-
-
-def test_other_ranks_are_another_run(tmp_path):
-    run(RECIPE.with_options(snapshot_every="1epochs", epochs=1), tmp_path)
-    with pytest.raises(UserError, match="--ranks: 4 then, 5 now"):
-        check_same(RECIPE.with_options(ranks=5), require_newest(tmp_path))

@@ -6,15 +6,19 @@ import os
 import pytest
 
 import unisono
-from unisono.energy.background_load import BackgroundLoad
 from unisono.energy.meter import Counters, Meter, Reading
+from unisono.energy.resource_usage import BackgroundLoad
 from unisono.runs import energy_monitor
 from unisono.runs.energy_monitor import EnergyMonitor, NodeEnergy, cpu_s, last_sample_s
 
 
 @pytest.fixture(autouse=True)
-def no_counters(monkeypatch):
+def quick_and_without_counters(monkeypatch):
     monkeypatch.setattr(energy_monitor, "find_counters", lambda gpus: Counters((), ["none here"]))
+    monkeypatch.setattr("unisono.energy.utilisation_sampler.FIRST_S", 0.0)
+    monkeypatch.setattr("unisono.energy.utilisation_sampler.EVERY_S", 0.0)
+    monkeypatch.setattr("unisono.energy.resource_usage.LEAST_S", 0.0)
+    monkeypatch.setattr("unisono.energy.resource_usage.under_quota", lambda: False)
 
 
 def test_the_estimate_is_of_the_processor_time_of_this_process_and_its_children(tmp_path):
@@ -32,9 +36,7 @@ def test_the_estimate_is_of_the_processor_time_of_this_process_and_its_children(
     assert kept.keys() - facts.keys() == {"samples", "seconds", "idle_w", "parts"}  # the same is not told twice
 
 
-def test_samples_are_appended_below_one_header(tmp_path, monkeypatch):
-    monkeypatch.setattr("unisono.energy.utilisation_sampler.FIRST_S", 0.0)
-    monkeypatch.setattr("unisono.energy.utilisation_sampler.EVERY_S", 0.0)
+def test_samples_are_appended_below_one_header(tmp_path):
     watch = EnergyMonitor(tmp_path, [], 8.0)
     watch.see(3, os.getpid())
     for _ in range(3):
@@ -49,9 +51,7 @@ def test_samples_are_appended_below_one_header(tmp_path, monkeypatch):
     assert not (tmp_path / "utilisation.csv").exists()
 
 
-def test_a_look_without_pids_is_at_the_ranks_that_were_told_last(tmp_path, monkeypatch):
-    monkeypatch.setattr("unisono.energy.utilisation_sampler.FIRST_S", 0.0)
-    monkeypatch.setattr("unisono.energy.utilisation_sampler.EVERY_S", 0.0)
+def test_a_look_without_pids_is_at_the_ranks_that_were_told_last(tmp_path):
     watch = EnergyMonitor(tmp_path, [], 8.0)
     watch.tick({0: os.getpid(), 1: os.getppid()})
     watch.tick({0: os.getpid()})  # rank 1 has ended
@@ -73,8 +73,7 @@ def test_samples_of_a_resumed_run_go_on_after_the_last(text, seconds, tmp_path):
     assert last_sample_s(tmp_path / "none.csv") == 0.0
 
 
-def test_a_directory_that_is_gone_does_not_matter(tmp_path, monkeypatch):
-    monkeypatch.setattr("unisono.energy.utilisation_sampler.FIRST_S", 0.0)
+def test_a_directory_that_is_gone_does_not_matter(tmp_path):
     watch = EnergyMonitor(tmp_path / "gone", [], 8.0)
     watch.tick({0: os.getpid()})
     watch.tick({0: os.getpid()})
@@ -85,11 +84,12 @@ def test_readings_of_several_nodes_go_before_this_process_s(tmp_path):
     watch = EnergyMonitor(tmp_path, [], 8.0)
     watch.set_node_readings([Reading(7.0, "rapl", 1.0), Reading(5.0, "rapl", 1.0)])
     assert watch.facts(6)["energy_per_sample_j"] == 2.0
+    watch.unknown = "who knows"  # a part of the nodes is not taken for all
+    facts = watch.facts(6)
+    assert (facts["energy_j"], facts["energy_source"], facts["energy_note"]) == (None, "none", "who knows")
 
 
 def test_others_are_told_apart_from_this_process_and_its_children(tmp_path, monkeypatch):
-    monkeypatch.setattr("unisono.energy.background_load.LEAST_S", 0.0)
-    monkeypatch.setattr("unisono.energy.background_load.under_quota", lambda: False)
     given = [0.0]
     monkeypatch.setattr(energy_monitor, "BackgroundLoad", lambda: BackgroundLoad(lambda: given[0], lambda: given[0]))
     watch = EnergyMonitor(tmp_path, [], 8.0)
@@ -97,13 +97,6 @@ def test_others_are_told_apart_from_this_process_and_its_children(tmp_path, monk
     assert watch.others_cores() == pytest.approx(1.0, abs=0.1)
     watch.set_node_readings([Reading(7.0, "rapl", 1.0)], others_cores=0.25)
     assert watch.others_cores() == 0.25
-
-
-def test_a_part_of_the_nodes_is_not_taken_for_all(tmp_path):
-    watch = EnergyMonitor(tmp_path, [], 8.0)
-    watch.unknown = "who knows"
-    facts = watch.facts(6)
-    assert (facts["energy_j"], facts["energy_source"], facts["energy_note"]) == (None, "none", "who knows")
 
 
 def gathered(world):
@@ -128,9 +121,7 @@ def test_one_rank_of_each_node_reads_and_all_know_what_was_read(ranks):
 
 
 @pytest.mark.parametrize(("second", "told"), [({0, 1}, True), ({1}, False)])
-def test_others_of_a_node_are_known_where_its_ranks_share_all_cores(second, told, monkeypatch):
-    monkeypatch.setattr("unisono.energy.background_load.LEAST_S", 0.0)
-    monkeypatch.setattr("unisono.energy.background_load.under_quota", lambda: False)
+def test_others_of_a_node_are_known_where_its_ranks_share_all_cores(second, told):
 
     def work(world):
         given = [0.0]

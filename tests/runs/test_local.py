@@ -7,28 +7,23 @@ from typing import Any
 import pytest
 
 import unisono
+from support.faults.trials import quiet, resume, run
 from support.training.snapshot_waits import every_snapshot
-from unisono.errors import RankFailed, UserError
-from unisono.messages.reports import EpochRecord, Report
+from unisono.errors import RankFailed
 from unisono.recipe import Recipe
-from unisono.runs.failures import Halted
+from unisono.runs.early_end import Halted
 from unisono.runs.recorder import _dealt
-from unisono.runs.supervised_run import RunPlaces, SupervisedRun
-from unisono.storage.resume import check_same
+from unisono.runs.supervised_training import RunPlaces, SupervisedRun
 from unisono.storage.snapshots.snapshot import listed, require_newest, verified
 from unisono.strategies.arena.update import UpdateStep
 from unisono.strategies.local.local_steps import LocalSteps
 from unisono.training.job import prepare
-from unisono.training.schedule import RoundSchedule
 from unisono.training.trainer import train
 
 RECIPE = Recipe.from_options(
     ranks=2, model="bn-mlp:40", data="synthetic:classes=4,rows=90,features=8,test_rows=300", batch_size=16, epochs=3,
     dropout=0.2, optimizer="adam", strategy="local", sync_every=4,
 )  # fmt: skip
-WALK = RoundSchedule(steps=6, epochs=3)
-MEETINGS = [WALK.position(epoch, step) for epoch in (1, 2, 3) for step in (3, 5, 6)]
-"""Replicas meet after the fourth and the sixth step; the round that closes the epoch changes nothing."""
 
 
 @pytest.fixture(autouse=True)
@@ -39,28 +34,6 @@ def no_price(monkeypatch) -> None:
         raise AssertionError
 
     monkeypatch.setattr("unisono.training.epoch_end.shard_overhead", never)
-
-
-def supervised(recipe: Recipe, places: RunPlaces | None = None, snapshot: Any = None) -> dict[str, Any]:
-    """What a run found, and under "told" the numbers of its epochs, but for the times."""
-    told: dict[int, dict[str, Any]] = {}
-
-    def on_report(rank: int, record: Report) -> None:
-        if isinstance(record, EpochRecord):
-            numbers = {name: value for name, value in record.metrics.items() if not name.endswith("_s")}
-            told[numbers["epoch"]] = numbers
-
-    supervised_run = SupervisedRun(prepare(recipe), places or RunPlaces())
-    if snapshot is not None:
-        supervised_run.resume(snapshot)
-    found = next(result for result in supervised_run.train(on_report).results.values() if result)
-    return {"told": told, **{name: found[name] for name in ("weights_sha256", "train_loss", "test_loss", "epochs")}}
-
-
-def quiet(cache: list[dict[str, Any]] = []) -> dict[str, Any]:  # noqa: B006
-    if not cache:
-        cache.append(supervised(RECIPE.with_options(ranks=1)))
-    return cache[0]
 
 
 @pytest.mark.parametrize(
@@ -75,26 +48,16 @@ def quiet(cache: list[dict[str, Any]] = []) -> dict[str, Any]:  # noqa: B006
 )
 def test_bits_and_losses_do_not_depend_on_the_ranks(options):
     recipe = RECIPE.with_options(**options)
-    expected = supervised(recipe.with_options(ranks=1))
     for ranks in (2, 4, 8):
-        assert supervised(recipe.with_options(ranks=ranks)) == expected, ranks
+        run(recipe.with_options(ranks=ranks)).check(quiet(recipe))
     job = prepare(recipe.with_options(ranks=3))
     alone = unisono.run(lambda world: train(world, job, None), 3)
-    assert {found["weights_sha256"] for found in alone} == {expected["weights_sha256"]}
+    assert {found["weights_sha256"] for found in alone} == {quiet(recipe).sha256}
 
 
 def test_it_learns():
     recipe = Recipe.from_options(strategy="local", sync_every=4, optimizer="momentum", lr=0.1, ranks=2)
-    found: dict[str, Any] = {}
-    SupervisedRun(prepare(recipe), RunPlaces()).train(lambda rank, record: found.update(getattr(record, "metrics", {})))
-    assert found["test_accuracy"] > 0.95
-
-
-def resumed_ends_as_if_nothing_had_happened(snapshot: Any, ranks: int) -> None:
-    found = supervised(RECIPE.with_options(ranks=ranks), snapshot=snapshot)
-    left = [epoch for epoch in (1, 2, 3) if WALK.position(epoch, WALK.steps) > snapshot.position]
-    assert found.pop("told") == {epoch: quiet()["told"][epoch] for epoch in left}
-    assert found == {name: value for name, value in quiet().items() if name != "told"}
+    assert run(recipe).epochs[0]["test_accuracy"] > 0.95
 
 
 @pytest.mark.parametrize(("meeting", "before"), [(4, 0), (6, 4), (11, 7), (13, 11), (20, 18)])
@@ -114,10 +77,10 @@ def test_if_all_ranks_die_the_run_goes_on_from_the_meeting_before(monkeypatch, t
         else:
             patch.setattr(LocalSteps, "open", dying(LocalSteps.open, lambda given: given[2]))
         with pytest.raises(Halted, match="no rank is left"):
-            supervised(RECIPE.with_options(respawn=False), RunPlaces(snapshots=tmp_path))
+            run(RECIPE.with_options(respawn=False), RunPlaces(snapshots=tmp_path))
     snapshot = require_newest(tmp_path)
     assert snapshot.position == before
-    resumed_ends_as_if_nothing_had_happened(snapshot, ranks=3)
+    resume(RECIPE.with_options(ranks=3), snapshot)
 
 
 def test_a_run_that_is_asked_to_end_does_so_at_the_next_meeting(tmp_path):
@@ -126,35 +89,27 @@ def test_a_run_that_is_asked_to_end_does_so_at_the_next_meeting(tmp_path):
     with pytest.raises(Halted, match="was asked to end"):
         supervised_run.train(lambda rank, record: None)
     snapshot = require_newest(tmp_path)
-    assert snapshot.position == MEETINGS[0]
-    resumed_ends_as_if_nothing_had_happened(snapshot, ranks=1)
+    assert snapshot.position == 4, "replicas meet after the fourth and the sixth step of an epoch"
+    resume(RECIPE.with_options(ranks=1), snapshot)
 
 
 def test_snapshots_are_made_at_meetings_while_others_walk_on(tmp_path):
     with every_snapshot():
-        found = supervised(RECIPE.with_options(snapshot_every="5steps", keep=9, ranks=3), RunPlaces(snapshots=tmp_path))
-    assert found == quiet()
+        found = run(RECIPE.with_options(snapshot_every="5steps", keep=9, ranks=3), RunPlaces(snapshots=tmp_path))
+    found.check(quiet(RECIPE))
     snapshots = [verified(path) for path in reversed(listed(tmp_path))]
     # Wanted after steps 5, 10 and 15; and at the end.
     assert [snapshot.position for snapshot in snapshots] == [6, 11, 18, 21]
     for snapshot in snapshots[:3]:
         assert len(snapshot.arrays("state")) == 8 * 2  # Adam's two sums of each replica
-        resumed_ends_as_if_nothing_had_happened(snapshot, ranks=2)
+        resume(RECIPE, snapshot)
 
 
 def test_a_loss_that_is_not_finite_stops_with_a_hint():
     data = "synthetic:regression,rows=100,features=3"
     recipe = RECIPE.with_options(model="linear", dropout=0.0, data=data, optimizer="sgd", lr=1e30)
     with pytest.raises(RankFailed, match=r"the loss became .* in epoch 1, step 4, shard .\nHINT: lower --lr"):
-        supervised(recipe)
-
-
-@pytest.mark.parametrize("options", [{"strategy": "sync", "sync_every": ""}, {"sync_every": 8}, {"shards": 4}], ids=str)
-def test_what_replicas_are_cannot_change_within_a_run(tmp_path, options):
-    supervised(RECIPE.with_options(epochs=1, snapshot_every="1epochs"), RunPlaces(snapshots=tmp_path))
-    changed = RECIPE.with_options(resume="run", allow_change="strategy,sync_every,shards,epochs", **options)
-    with pytest.raises(UserError, match="cannot change within a run"):
-        check_same(changed, require_newest(tmp_path))
+        run(recipe)
 
 
 def test_ranks_are_expected_to_contribute_what_their_replicas_have_seen():

@@ -1,7 +1,6 @@
 """Recorder: what is told and written, whatever happens to the run or to the disk. Records are made up."""
 
 import errno
-import fcntl
 import json
 import os
 import shutil
@@ -10,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from support.training.snapshot_cases import is_locked
 from unisono.errors import RankFailed, UnisonoError, UserError
 from unisono.messages.events import Event, SnapshotFailed, SnapshotWritten
-from unisono.messages.reports import EpochRecord, Progress, WeightsTrouble
+from unisono.messages.rank_reports import EpochRecord, Progress, WeightsTrouble
 from unisono.recipe import Recipe
-from unisono.runs.failures import user_error_of
+from unisono.runs.early_end import user_error_of
 from unisono.runs.recorder import Recorder
 from unisono.storage import rundir
 from unisono.training.job import Job, prepare
@@ -116,26 +116,27 @@ def test_a_full_disk_is_said_once_and_the_training_goes_on(job, capsys, monkeypa
     assert len((recorder.path / "metrics.jsonl").read_text().splitlines()) == 3
 
 
-def test_a_disk_that_stays_full_gives_the_verdict_and_an_error(job, capsys, monkeypatch):
-    refuse(monkeypatch)
+@pytest.mark.parametrize(
+    ("trouble", "told"),
+    [
+        ("full", r"missing: metrics\.jsonl from epoch 1 on, ranks\.csv from epoch 1 on.*loss\.png"),
+        ("removed", r"summary\.json, loss\.png\nHINT"),
+    ],
+)
+def test_a_disk_that_stays_full_or_a_directory_that_is_gone_gives_the_verdict_and_an_error(
+    job, capsys, monkeypatch, trouble, told
+):
+    if trouble == "full":
+        refuse(monkeypatch)
     with Recorder(job, "shm") as recorder:
         recorder.add(record(job, 1))
-        with pytest.raises(UserError) as caught:
+        if trouble == "removed":
+            shutil.rmtree(recorder.path)
+        with pytest.raises(UserError, match=told):
             recorder.finish(FOUND)
     assert "weights abab" in capsys.readouterr().out
-    assert caught.value.exit_code == 2
-    assert "missing: metrics.jsonl from epoch 1 on, ranks.csv from epoch 1 on" in str(caught.value)
-    assert "loss.png" in str(caught.value)
-    assert summary_of(job)["status"] == "finished"  # what fits is there
-
-
-def test_a_directory_that_was_removed_gives_the_verdict_and_an_error(job, capsys):
-    with Recorder(job, "shm") as recorder:
-        recorder.add(record(job, 1))
-        shutil.rmtree(recorder.path)
-        with pytest.raises(UserError, match=r"summary\.json, loss\.png\nHINT"):
-            recorder.finish(FOUND)
-    assert "weights abab" in capsys.readouterr().out
+    if trouble == "full":
+        assert summary_of(job)["status"] == "finished"  # what fits is there
 
 
 def test_weights_that_a_rank_cannot_write_are_said_once(job, capsys):
@@ -215,28 +216,18 @@ def test_what_was_told_by_hand_is_not_told_again(job):
     assert summary_of(job)["error"] == "first"
 
 
-def held(run: Path) -> bool:
-    """Whether others are kept from going on with a run."""
-    with open(run / rundir.LOCK) as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        return False
-
-
 @pytest.mark.parametrize("error", [UnisonoError("it failed"), KeyboardInterrupt()])
 def test_nobody_else_gets_the_directory_before_its_summary_is_there(job, error, monkeypatch):
     finish, found = rundir.RunDirectory.finish, []
 
     def watched(directory: rundir.RunDirectory, summary: dict) -> None:
         finish(directory, summary)
-        found.append(held(directory.path))
+        found.append(is_locked(directory.path / rundir.LOCK))
 
     monkeypatch.setattr(rundir.RunDirectory, "finish", watched)
     failing(job, error, epochs=1)
     assert found == [True]
-    assert not held(Path(job.recipe.output.directory))
+    assert not is_locked(Path(job.recipe.output.directory) / rundir.LOCK)
 
 
 def test_a_recorder_that_cannot_begin_keeps_nobody_away(job, monkeypatch):
@@ -246,7 +237,7 @@ def test_a_recorder_that_cannot_begin_keeps_nobody_away(job, monkeypatch):
     monkeypatch.setattr("unisono.runs.recorder.opening", fail)
     with pytest.raises(UnicodeEncodeError) as caught:
         Recorder(job, "shm")
-    assert not held(Path(job.recipe.output.directory)), caught  # whose traceback holds the recorder
+    assert not is_locked(Path(job.recipe.output.directory) / rundir.LOCK), caught  # whose traceback holds the recorder
 
 
 @pytest.mark.parametrize(("model", "more"), [("mlp:64", ""), ("mine.py:net", " --allow-change model")])
@@ -254,11 +245,9 @@ def test_an_exception_in_the_users_own_code_says_where_to_go_on(job, model, more
     with Recorder(job, "shm") as recorder:
         recorder._job = replace(job, recipe=job.recipe.with_options(model=model))
         error = RankFailed(1, TRACEBACK, kind="ValueError", traceback=True)
-        assert (
-            str(user_error_of(error, recorder.path, recorder.resume_command))
-            == f"rank 1: {TRACEBACK.rstrip()}\nWhat was reached is in {recorder.path}"
-        )
+        told = f"rank 1: {TRACEBACK.rstrip()}\nWhat was reached is in {recorder.path}"
+        assert str(user_error_of(error, recorder.path, recorder.resume_command)) == told
         (recorder.path / "snapshots" / "000001-000000000003").mkdir(parents=True)
-        told = f"HINT: correct it, then go on with unisono train --resume {recorder.path}{more}"
-        assert str(user_error_of(error, recorder.path, recorder.resume_command)).endswith(told)
-        assert type(user_error_of(error, recorder.path, recorder.resume_command)) is RankFailed
+        found = user_error_of(error, recorder.path, recorder.resume_command)
+        assert str(found).endswith(f"HINT: correct it, then go on with unisono train --resume {recorder.path}{more}")
+        assert type(found) is RankFailed

@@ -18,7 +18,7 @@ from unisono.errors import UserError
 from unisono.models import activations
 from unisono.models.nets import NETWORKS
 from unisono.recipe import Recipe
-from unisono.runs.supervised_run import RunPlaces, SupervisedRun
+from unisono.runs.supervised_training import RunPlaces, SupervisedRun
 from unisono.storage import model_card, weights
 from unisono.storage.model_card import ModelCard
 from unisono.training.job import prepare
@@ -67,13 +67,6 @@ def test_new_samples_are_those_that_training_saw(tmp_path, rows, normalise):
         UserError, match=r"samples of shape \(13,\).*trained on samples of shape \(13,\)(?s:.*)x\[None\]"
     ):
         card.prepare_samples(ROWS[0])
-
-
-def test_the_file_of_one_rank_is_that_of_two(tmp_path, rows):
-    (tmp_path / "one").mkdir()
-    trained(tmp_path / "one", data=rows, normalise="standard", ranks=1)
-    trained(tmp_path, data=rows, normalise="standard")
-    assert (tmp_path / "one" / "weights.safetensors").read_bytes() == (tmp_path / "weights.safetensors").read_bytes()
 
 
 @pytest.mark.parametrize(

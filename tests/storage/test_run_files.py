@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-pytest.importorskip("tensorboardX.crc32c")
 from support.cli.forked_command import forked
 from support.report.run_records import rank, record
 from support.training.snapshot_cases import arrays_at, facts_at, put
@@ -20,13 +19,23 @@ from unisono.recipe import Recipe
 from unisono.report.run.loss_plot import plot_loss
 from unisono.report.run.tensorboard import EventFile
 from unisono.runs.energy_monitor import EnergyMonitor
-from unisono.storage.fallback import NotWritten
-from unisono.storage.run_files import FILES, FOLDERS, LIVE_PAGE, LOCK, check_run_directory
-from unisono.storage.run_tables import TABLES
+from unisono.storage.fallback_writer import NotWritten
+from unisono.storage.run_files import (
+    FILES,
+    FOLDERS,
+    LIVE_PAGE,
+    LOCK,
+    TABLES,
+    check_run_directory,
+    epoch_of,
+    headers,
+    lines,
+)
 from unisono.storage.rundir import RunDirectory
 from unisono.storage.snapshots.writer import prune, write
 from unisono.storage.weights import Weights, save
 
+pytest.importorskip("tensorboardX.crc32c")
 pytestmark = pytest.mark.timeout(60)
 RECIPE = Recipe.from_options(epochs=3)
 KINDS = ["link", "dangling link", "link to a directory", "pipe", "directory", "file", "hard link"]
@@ -35,6 +44,7 @@ INNER = [f"snapshots/{LOCK}", "log/rank-0.stack"]
 ABSENT = {*OLD_DRAFTS, LIVE_PAGE}
 """Not there after a run."""
 NAMES = [*sorted(FILES | FOLDERS), *OLD_DRAFTS, *INNER]
+RECORD = replace(record([rank(wait_s=0.25)] * 2, epoch=12), pushes=[[1, 2], [3, 4]])
 
 
 @pytest.fixture(scope="module")
@@ -170,7 +180,7 @@ LATER = {
     "metrics.jsonl": add_epoch,
     "pushes.csv": add_epoch,
     "summary.json": lambda directory: directory.finish({}),
-    "loss.png": lambda directory: directory.journal.keep("loss.png", partial(plot_loss, directory.path)),
+    "loss.png": lambda directory: directory.writer.keep("loss.png", partial(plot_loss, directory.path)),
     "weights.safetensors": save_weights,
     "energy.json": measure,
     "utilisation.csv": measure,
@@ -192,8 +202,8 @@ def test_what_is_put_there_while_a_run_goes_on_costs_that_file_alone(name, run, 
                 LATER[name](directory)
                 assert contents(outside) == before, kind
                 if name in (*TABLES, "summary.json", "loss.png"):
-                    assert name in directory.journal.trouble
-                    assert "\nHINT: remove it" in directory.journal.trouble
+                    assert name in directory.writer.trouble
+                    assert "\nHINT: remove it" in directory.writer.trouble
 
 
 @pytest.mark.parametrize(
@@ -231,3 +241,29 @@ def test_a_file_of_a_run_is_not_the_run(run):
         UserError, match=rf"is a file, not the directory of a run\nHINT: give the run directory: {run}$"
     ):
         check_run_directory(run / "recipe.toml")
+
+
+def test_every_line_tells_its_epoch_and_headers_tell_none():
+    added = lines(RECORD, ["W"], "mark")
+    assert set(added) == set(TABLES)
+    for text in added.values():
+        assert {epoch_of(line) for line in text.splitlines()} == {12}
+    assert [epoch_of(text) for text in headers(RECORD, ["W"]).values()] == [None] * 3
+
+
+def test_a_number_that_is_no_epoch_is_none():
+    assert [epoch_of(f'{{"epoch": {digits}') for digits in ("9" * 18, "9" * 19, "9" * 5000)] == [10**18 - 1, None, None]
+
+
+def test_pushes_are_of_asynchronous_runs_alone():
+    plain = replace(RECORD, pushes=[])
+    assert set(lines(plain, ["W"], "mark")) == set(TABLES) - {"pushes.csv"}
+
+
+def test_columns_of_one_strategy_come_after_those_of_all():
+    more = replace(RECORD, ranks=[rank(wait_s=0.25, pushed=3, exchange_s=1.0)] * 2)
+    header = headers(more, ["W"])["ranks.csv"].strip().split(",")
+    assert header[8:] == ["update_s", "last_steps", "pushed", "contribution:W", "norm_share:W", "gradient_mean:W"]
+    assert (
+        lines(more, ["W"], "mark")["ranks.csv"].splitlines()[0] == "12,0,a,10,1.0,0.75,0.25,0.25,0.5,0,3,0.5,0.5,-1.0"
+    )

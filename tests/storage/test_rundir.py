@@ -7,19 +7,21 @@ import io
 import json
 import os
 import signal
+import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack, nullcontext, suppress
 from pathlib import Path
 
 import pytest
 
+from support.training.snapshot_cases import is_locked
 from unisono.errors import UserError
 from unisono.files import remove_drafts
 from unisono.locks import FileLock
-from unisono.messages.reports import EpochRecord
+from unisono.messages.rank_reports import EpochRecord
 from unisono.recipe import Recipe
 from unisono.storage import rundir as module
-from unisono.storage.journal import Journal
+from unisono.storage.retrying_writer import RetryingWriter
 from unisono.storage.run_files import LIVE_PAGE
 from unisono.storage.rundir import LOCK, RunDirectory, token_in
 from unisono.supervise.children import defer_signals, fork_child, reap
@@ -57,6 +59,16 @@ def make() -> Iterator[Make]:
         yield lambda path, recipe=RECIPE: kept.enter_context(RunDirectory.make(str(path), recipe))
 
 
+@pytest.fixture
+def run(tmp_path) -> Path:
+    """A finished run of three epochs."""
+    with RunDirectory.make(str(tmp_path / "run"), RECIPE) as directory:
+        for epoch in (1, 2, 3):
+            directory.add(record(epoch), ["W"])
+        directory.finish({"status": "finished"})
+    return directory.path
+
+
 def test_the_contract(tmp_path, make):
     directory = make(tmp_path / "run")
     for epoch in (1, 2):
@@ -77,7 +89,7 @@ def test_the_contract(tmp_path, make):
     assert told[1] == "Epoch 1, Process 1, W Contribution = 75.00%"
     assert len(told) == 4
     assert json.loads((run / "summary.json").read_text()) == {"status": "finished"}
-    assert (directory.journal.trouble, directory.journal.missing) == ("", [])
+    assert (directory.writer.trouble, directory.writer.missing) == ("", [])
 
 
 def test_what_json_cannot_hold_is_null(tmp_path, make):
@@ -85,7 +97,7 @@ def test_what_json_cannot_hold_is_null(tmp_path, make):
     directory.add(record(1, test_loss=float("inf")), ["W"])
     directory.finish({"test_loss": float("nan")})
     for name in ("metrics.jsonl", "summary.json"):
-        assert json.loads((tmp_path / "run" / name).read_text())["test_loss"] is None
+        assert json.loads((directory.path / name).read_text())["test_loss"] is None
 
 
 def test_a_directory_that_holds_something_is_left_alone(tmp_path):
@@ -120,28 +132,15 @@ def test_nothing_is_left_of_a_directory_that_could_not_be_made(tmp_path, monkeyp
     assert names(tmp_path) == ["mine"]  # it was the user's
 
 
-def test_discarding_takes_the_address_of_a_live_page_along(tmp_path, make):
+@pytest.mark.parametrize(("name", "left"), [(LIVE_PAGE, []), ("note", ["note"])])
+def test_discarding_takes_the_address_of_a_live_page_along_and_leaves_what_others_put_there(tmp_path, make, name, left):
     directory = make(tmp_path / "deep" / "run")
-    (tmp_path / "deep" / "run" / LIVE_PAGE).write_text("http://127.0.0.1:13/token/")
-    directory.discard()
-    assert names(tmp_path) == []
-
-
-def test_discarding_leaves_what_others_put_there(tmp_path, make):
-    directory = make(tmp_path / "deep" / "run")
-    (tmp_path / "deep" / "run" / "note").write_text("x")
-    directory.discard()
-    assert names(tmp_path / "deep" / "run") == ["note"]
-
-
-def held(run: Path) -> bool:
-    """Whether somebody keeps others from writing there."""
-    with open(run / LOCK) as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        return False
+    (tmp_path / "deep" / "run" / name).write_text("http://127.0.0.1:13/token/")
+    with open(tmp_path / "deep" / "run" / LOCK) as file:
+        directory.discard()
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # it is released
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file() and path.name != LOCK] == left
+    assert (tmp_path / "deep").exists() == bool(left)
 
 
 def test_a_lock_of_ranks_that_are_dying_is_waited_for(tmp_path, monkeypatch):
@@ -160,10 +159,10 @@ def test_a_lock_of_ranks_that_are_dying_is_waited_for(tmp_path, monkeypatch):
 
     monkeypatch.setattr(FileLock, "acquire", attempt_and_kill)
     monkeypatch.setattr(module, "DYING_S", 60.0)
-    assert held(tmp_path / "run")
+    assert is_locked(tmp_path / "run" / LOCK)
     try:
         with RunDirectory.reopen(directory.path, 0, RECIPE):
-            assert held(tmp_path / "run")
+            assert is_locked(tmp_path / "run" / LOCK)
     finally:
         os.kill(child, signal.SIGKILL)
         reap(child)
@@ -174,41 +173,39 @@ def test_one_run_at_a_time_writes_into_a_directory(tmp_path, make, monkeypatch):
     run = tmp_path / "run"
     directory = make(run)
     directory.add(record(1), ["W"])
-    before = (run / "metrics.jsonl").read_bytes()
+    before, token = (run / "metrics.jsonl").read_bytes(), token_in(run)
     with pytest.raises(UserError, match=rf"unisono train: process {os.getpid()} .*/run/.lock\nHINT: wait for"):
         RunDirectory.reopen(run, 0, RECIPE)
-    assert (run / "metrics.jsonl").read_bytes() == before
+    with pytest.raises(UserError, match=r"is in use by another unisono train: process \d+"):
+        RunDirectory.check_unused(run)
+    assert ((run / "metrics.jsonl").read_bytes(), token_in(run)) == (before, directory.token) == (before, token)
     directory.release()
+    RunDirectory.check_unused(run)
+    assert token_in(run) == token
     with RunDirectory.reopen(run, 0, RECIPE):
-        assert held(run)
+        assert is_locked(run / LOCK)
     assert (run / "metrics.jsonl").read_bytes() == b""
+    RunDirectory.check_unused(tmp_path / "no such run")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run"]
 
 
 def test_a_directory_is_released_whatever_ends_the_run(tmp_path):
-    def work() -> None:
-        with RunDirectory.make(str(tmp_path / "run"), RECIPE):
-            assert held(tmp_path / "run")
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        work()
-    assert not held(tmp_path / "run")
+    with suppress(KeyboardInterrupt), RunDirectory.make(str(tmp_path / "run"), RECIPE):
+        assert is_locked(tmp_path / "run" / LOCK)
+        raise KeyboardInterrupt
+    assert not is_locked(tmp_path / "run" / LOCK)
 
 
-def test_a_directory_that_cannot_be_gone_on_with_is_released(tmp_path, monkeypatch):
-    with RunDirectory.make(str(tmp_path / "run"), RECIPE):
-        pass
-
+def test_a_directory_that_cannot_be_gone_on_with_is_released(run, monkeypatch):
     def fail(fd: int) -> None:
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
-    before = (tmp_path / "run" / "recipe.toml").read_bytes()
+    before = contents(run)
     monkeypatch.setattr(module.os, "fsync", fail)
     with pytest.raises(UserError, match="Read-only file system\nHINT: the disk became read-only"):
-        RunDirectory.reopen(tmp_path / "run", 0, RECIPE.with_options(epochs=7))
-    assert not held(tmp_path / "run")
-    assert (tmp_path / "run" / "recipe.toml").read_bytes() == before  # whole, whenever the disk or the process failed
-    assert names(tmp_path / "run") == ["recipe.toml"]
+        RunDirectory.reopen(run, 0, RECIPE.with_options(epochs=7))
+    assert not is_locked(run / LOCK)
+    assert contents(run) == before  # whole, whenever the disk or the process failed
 
 
 def test_the_lock_is_one_that_network_file_systems_give(tmp_path, monkeypatch):
@@ -239,107 +236,102 @@ def test_only_a_file_system_without_locks_is_done_without(tmp_path, monkeypatch,
         assert names(tmp_path / "run") == ["recipe.toml"]
 
 
-def test_what_is_discarded_is_released(tmp_path, make):
-    directory = make(tmp_path / "run")
-    with open(tmp_path / "run" / LOCK) as file:
-        assert held(tmp_path / "run")
-        directory.discard()
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-
-
-def test_a_run_that_could_not_be_gone_on_with_is_as_it_was(tmp_path):
-    with RunDirectory.make(str(tmp_path / "run"), RECIPE) as directory:
-        for epoch in (1, 2, 3):
-            directory.add(record(epoch), ["W"])
-        directory.finish({"status": "finished"})
-    (directory.path / "ranks.csv").write_bytes((directory.path / "ranks.csv").read_bytes() + b"\xff")
-    before = contents(directory.path)
-    with RunDirectory.reopen(directory.path, 1, RECIPE.with_options(epochs=9, shards=4)) as again:
-        assert not (directory.path / "summary.json").exists()
-        assert epochs_of(directory.path) == [1]
+def test_a_run_that_could_not_be_gone_on_with_is_as_it_was(run):
+    (run / "ranks.csv").write_bytes((run / "ranks.csv").read_bytes() + b"\xff")
+    before = contents(run)
+    with RunDirectory.reopen(run, 1, RECIPE.with_options(epochs=9, shards=4)) as again:
+        assert not (run / "summary.json").exists()
+        assert epochs_of(run) == [1]
         again.discard()
-    assert contents(directory.path) == before
+    assert contents(run) == before
 
 
-def test_what_a_run_that_went_on_has_added_is_not_taken_back(tmp_path):
-    with RunDirectory.make(str(tmp_path / "run"), RECIPE) as directory:
-        directory.add(record(1), ["W"])
-    with RunDirectory.reopen(directory.path, 1, RECIPE) as again:
+def test_what_a_run_that_went_on_has_added_is_not_taken_back(run):
+    with RunDirectory.reopen(run, 1, RECIPE) as again:
         again.add(record(2), ["W"])
         again.discard()
-    assert epochs_of(directory.path) == [1, 2]
+    assert epochs_of(run) == [1, 2]
 
 
-def test_a_disk_that_fails_while_a_run_is_reopened_leaves_it_as_it_was(tmp_path, monkeypatch):
-    with RunDirectory.make(str(tmp_path / "run"), RECIPE) as directory:
-        for epoch in (1, 2, 3):
-            directory.add(record(epoch), ["W"])
-        directory.finish({"status": "finished"})
-    before, cut = contents(directory.path), Journal.cut
+def test_a_disk_that_fails_while_a_run_is_reopened_leaves_it_as_it_was(run, monkeypatch):
+    before, cut = contents(run), RetryingWriter.cut
 
-    def fail(journal: Journal, name: str, kept: Callable[[int, str], bool]) -> None:
+    def fail(writer: RetryingWriter, name: str, kept: Callable[[int, str], bool]) -> None:
         if name == "sync_time.csv":
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        cut(journal, name, kept)
+        cut(writer, name, kept)
 
-    monkeypatch.setattr(Journal, "cut", fail)
+    monkeypatch.setattr(RetryingWriter, "cut", fail)
     with pytest.raises(UserError, match="No space left on device"):
-        RunDirectory.reopen(directory.path, 1, RECIPE.with_options(epochs=9))
-    assert contents(directory.path) == before
-    assert not held(directory.path)
+        RunDirectory.reopen(run, 1, RECIPE.with_options(epochs=9))
+    assert contents(run) == before
+    assert not is_locked(run / LOCK)
 
 
 @pytest.mark.parametrize("kind", ["a link", "a pipe"])
-def test_a_lock_that_leads_elsewhere_is_refused_and_what_is_there_stays(tmp_path, kind):
-    with RunDirectory.make(str(tmp_path / "run"), RECIPE) as directory:
-        directory.add(record(1), ["W"])
-    lock, precious = directory.path / LOCK, tmp_path / "precious"
+def test_a_lock_that_leads_elsewhere_is_refused_and_what_is_there_stays(run, tmp_path, kind):
+    lock, precious = run / LOCK, tmp_path / "precious"
     precious.write_text("mine")
     lock.unlink()
     lock.symlink_to(precious) if kind == "a link" else os.mkfifo(lock)
     with pytest.raises(UserError, match=".lock is a link" if kind == "a link" else ".lock is not a regular file"):
-        RunDirectory.reopen(directory.path, 1, RECIPE)
+        RunDirectory.reopen(run, 1, RECIPE)
     assert precious.read_text() == "mine"
 
 
-def test_a_run_that_is_not_gone_on_with_keeps_its_token(tmp_path):
+def test_a_run_that_is_not_gone_on_with_keeps_its_token(run):
     """By it other machines know the run."""
-    with RunDirectory.make(str(tmp_path / "run"), RECIPE) as directory:
-        pass
 
     def refuse() -> None:
         raise UserError("not this one")
 
+    token = token_in(run)
     with pytest.raises(UserError, match="not this one"):
-        RunDirectory.reopen(directory.path, 0, RECIPE, refuse)
-    assert token_in(directory.path) == directory.token
-    with RunDirectory.reopen(directory.path, 0, RECIPE) as again:
-        assert token_in(directory.path) == again.token != directory.token
+        RunDirectory.reopen(run, 0, RECIPE, refuse)
+    assert token_in(run) == token
+    with RunDirectory.reopen(run, 0, RECIPE) as again:
+        assert token_in(run) == again.token != token
         again.discard()
-    assert token_in(directory.path) == directory.token
+    assert token_in(run) == token
 
 
-def test_lines_that_are_damaged_do_not_keep_a_run_from_going_on(tmp_path):
-    with RunDirectory.make(str(tmp_path / "run"), RECIPE) as directory:
-        directory.add(record(1), ["W"])
-        directory.add(record(2), ["W"])
-    metrics, ranks = directory.path / "metrics.jsonl", directory.path / "ranks.csv"
+def test_lines_that_are_damaged_do_not_keep_a_run_from_going_on(run):
+    metrics, ranks = run / "metrics.jsonl", run / "ranks.csv"
     whole = metrics.read_text(), ranks.read_text()
     metrics.write_bytes(b"\0\0\n" + metrics.read_bytes() + b"\xff\xfe\n\0\0\0\n")
     ranks.write_bytes(ranks.read_bytes() + b"\xff,\0\n")
-    RunDirectory.reopen(directory.path, 2, RECIPE).release()
+    RunDirectory.reopen(run, 3, RECIPE).release()
     assert (metrics.read_text(), ranks.read_text()) == whole
 
 
-def test_a_run_that_is_going_on_is_found_in_use_and_left_as_it_is(tmp_path, monkeypatch):
-    monkeypatch.setattr("unisono.storage.rundir.DYING_S", 0.0)
-    run = tmp_path / "run"
+def test_a_disk_that_is_really_full(small_disk):
+    disk = small_disk(64)
+    run = disk / "run"
     with RunDirectory.make(str(run), RECIPE) as directory:
-        token = token_in(run)
-        with pytest.raises(UserError, match=r"is in use by another unisono train: process \d+"):
-            RunDirectory.check_unused(run)
-        assert token_in(run) == token == directory.token
-    RunDirectory.check_unused(run)
-    assert token_in(run) == token
-    RunDirectory.check_unused(tmp_path / "no such run")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["run"]
+        directory.add(record(1), ["W"])
+        with pytest.raises(OSError, match="No space left"):
+            (disk / "ballast").write_bytes(bytes(1 << 20))
+        for epoch in range(2, 200):
+            directory.add(record(epoch), ["W"])
+        assert "No space left on device" in directory.writer.trouble
+        for name in ("metrics.jsonl", "ranks.csv", "sync_time.csv", "contributions.csv"):
+            assert (run / name).read_bytes().endswith(b"\n")
+        directory.finish({"status": "finished", "machine": "x" * 8192})
+        assert "summary.json" in directory.writer.missing
+        assert not (run / "summary.json.part").exists()
+        (disk / "ballast").unlink()
+        directory.add(record(200), ["W"])
+    assert epochs_of(run) == list(range(1, 201))
+    assert len((run / "ranks.csv").read_text().splitlines()) == 401
+
+
+def test_a_disk_that_became_read_only(small_disk):
+    disk = small_disk(64)
+    with RunDirectory.make(str(disk / "run"), RECIPE) as directory:
+        directory.release()  # with a file open for writing only a disk that fails becomes read-only
+        subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
+        directory.add(record(1), ["W"])
+        assert "the disk became read-only" in directory.writer.trouble
+        subprocess.run(["mount", "-o", "remount,rw", str(disk)], check=True)
+        directory.add(record(2), ["W"])
+    assert epochs_of(disk / "run") == [1, 2]

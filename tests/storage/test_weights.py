@@ -185,13 +185,12 @@ def test_an_unknown_ending_lists_the_valid_ones(tmp_path, name):
 
 
 def test_a_file_that_exists_is_left_alone_unless_forced(tmp_path):
-    target = tmp_path / "w.npz"
-    target.write_text("precious")
+    (tmp_path / "w.npz").write_text("precious")
     with pytest.raises(UserError, match=r"w\.npz exists\nHINT: .*--force"):
-        export(DEEP, target)
-    assert target.read_text() == "precious"
-    export(DEEP, target, force=True)
-    with np.load(target) as found:
+        export(DEEP, tmp_path / "w.npz")
+    assert (tmp_path / "w.npz").read_text() == "precious"
+    export(DEEP, tmp_path / "w.npz", force=True)
+    with np.load(tmp_path / "w.npz") as found:
         assert same(dict(found), DEEP.arrays)
 
 

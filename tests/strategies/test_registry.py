@@ -10,19 +10,17 @@ import pytest
 
 import unisono
 from unisono.errors import UserError
-from unisono.measure.prediction.cost import Costs, Work
-from unisono.measure.prediction.network import Network
+from unisono.measure.options import ProfileOptions
+from unisono.measure.prediction.cost import Costs, Network, Work
 from unisono.measure.prediction.predict import PredictionRequest, rows_of
-from unisono.measure.profile.options import ProfileOptions
 from unisono.measure.profile.study import _check as check_profile
 from unisono.recipe import Recipe
-from unisono.runs.hosts.machines import _check as check_by_hand
-from unisono.runs.start import check_nodes
-from unisono.runs.supervised_run import RunPlaces, SupervisedRun
+from unisono.runs.run_modes.base import check_nodes
+from unisono.runs.run_modes.multi_machine import _check as check_by_hand
+from unisono.runs.supervised_training import RunPlaces, SupervisedRun
 from unisono.strategies import registry
 from unisono.strategies.registry import ARENA, all_specs, find, get, of, resolve, support_table
-from unisono.strategies.spec import StrategySpec, Supports
-from unisono.strategies.supervised import SupervisedHooks
+from unisono.strategies.spec import StrategySpec, SupervisedHooks, Supports
 from unisono.training.job import prepare
 
 LIMITS = Path(__file__).parents[2] / "docs" / "limits.md"
@@ -156,9 +154,9 @@ TRIED = {
 }
 
 
-def works(recipe: Recipe) -> bool:
+def passes(check: Any, *given: Any) -> bool:
     try:
-        prepare(recipe)
+        check(*given)
     except UserError:
         return False
     return True
@@ -170,22 +168,14 @@ def works(recipe: Recipe) -> bool:
 def test_what_is_declared_is_what_is_refused_or_not(spec, name, monkeypatch):
     monkeypatch.setattr("unisono.strategies.external.spec._gpus", lambda: 2)
     monkeypatch.setattr("unisono.strategies.external.spec.find_spec", lambda package: object())
-    assert works(recipe_of(spec))
-    assert works(recipe_of(spec, **TRIED[name])) is getattr(spec.supports, name)
-
-
-def passes(check: Any, *given: Any) -> bool:
-    try:
-        check(*given)
-    except UserError:
-        return False
-    return True
+    assert passes(prepare, recipe_of(spec))
+    assert passes(prepare, recipe_of(spec, **TRIED[name])) is getattr(spec.supports, name)
 
 
 @SPECS
 def test_what_is_declared_of_machines_snapshots_and_commands(spec):
     supports, recipe = spec.supports, recipe_of(spec)
-    assert spec.on_arena is supports.take_over is supports.replacement is supports.snapshots
+    assert spec.on_arena is supports.shared_memory is supports.take_over is supports.replacement is supports.snapshots
     assert supports.snapshots_launched is not (spec.external or spec.state_in_parts(1))
     assert supports.snapshots_machines is not (spec.external or spec.state_in_parts(2))
     assert passes(check_by_hand, recipe) is supports.machines_by_hand

@@ -1,11 +1,8 @@
 """What members count: a row each, which whoever takes a place goes on with, and which all can read."""
 
-from contextlib import closing
-
-from unisono.arena.memory.segment import Segment
+from support.strategies.arena_cases import arena_state
 from unisono.models.nets import build
-from unisono.optim.options import OptimizerOptions
-from unisono.strategies.arena.state import ArenaExtent, ArenaState, plan_sections
+from unisono.strategies.arena.state import ArenaExtent, ArenaState
 from unisono.strategies.base import TIMES, Batch
 from unisono.strategies.stats import ArenaStats
 
@@ -15,9 +12,7 @@ SIZE = 3
 
 def arena() -> ArenaState:
     """No fixture: pytest would hold its memory for longer than the test."""
-    sections = plan_sections(MODEL, OptimizerOptions("sgd", lr=0.1), ArenaExtent(SIZE, 4, (4,), steps=5))
-    with closing(Segment.create(sections.nbytes)) as segment:
-        return ArenaState(segment, sections, SIZE)
+    return arena_state(ArenaExtent(SIZE, 4, (4,), steps=5), MODEL)
 
 
 def batch(epoch: int, step: int) -> Batch:

@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unisono.study.laws import amdahl, gustafson
-from unisono.study.statistics import line_through, paired, spread_of, student
+from unisono.study.statistics import amdahl, gustafson, line_through, paired, spread_of, student
 
 
 def test_a_spread_is_the_whole_range():

@@ -9,10 +9,8 @@ import pytest
 from unisono.errors import UserError
 from unisono.recipe import Recipe
 from unisono.study.cells import Cell, cells_of, over
-from unisono.study.estimate import Trial, estimate_s
-from unisono.study.records import Records, default_path
-from unisono.study.run_order import Turn, run_order
-from unisono.study.study import RunOptions, carry_out, counted, failure
+from unisono.study.study import RunOptions, Trial, Turn, carry_out, counted, estimate_s, failure, run_order
+from unisono.study.study_directory import Records, default_path
 
 CELLS = cells_of(Recipe(), [over("ranks=1,2")])
 ONE, TWO = CELLS
@@ -140,10 +138,7 @@ def test_a_study_without_a_place_gets_one_that_is_its_own():
 
 
 def test_two_at_once_are_refused(tmp_path):
-    with (
-        Records.open(tmp_path, "scale", STUDIED),
-        pytest.raises(UserError, match="is in use by another study"),
-    ):
+    with Records.open(tmp_path, "scale", STUDIED), pytest.raises(UserError, match="is in use by another study"):
         Records.open(tmp_path, "scale", STUDIED)
     Records.open(tmp_path, "scale", STUDIED).close()
 
@@ -198,21 +193,11 @@ def test_a_study_that_was_killed_before_it_was_named_is_begun_again(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "text",
-    [
-        "[1]\n",
-        "7\n",
-        "{\n",
-        '{"run": "/etc"}\n',
-        '{"run": "../x"}\n',
-        '{"a":' * 1000 + "\n",
-        "9" * 5000 + "\n",
-        "\xff\n",
-    ],
+    "text", ["[1]", "7", "{", '{"run": "/etc"}', '{"run": "../x"}', '{"a":' * 1000, "9" * 5000, "\xff"]
 )
 def test_lines_that_are_no_records_are_refused(text, tmp_path, runs):
     conduct(tmp_path / "s", CELLS, 1)
-    (tmp_path / "s" / "cells.jsonl").write_bytes(text.encode("latin-1"))
+    (tmp_path / "s" / "cells.jsonl").write_bytes(f"{text}\n".encode("latin-1"))
     with pytest.raises(UserError, match=r"cells.jsonl, line 1 is damaged: it is no record\nHINT: remove that line"):
         conduct(tmp_path / "s", CELLS, 1)
 
@@ -243,3 +228,19 @@ def test_records_are_not_read_from_a_pipe_or_through_a_link(tmp_path, runs):
     os.mkfifo(cells)
     with pytest.raises(UserError, match="is not a regular file"):
         conduct(tmp_path / "s", CELLS, 1)
+
+
+def test_rounds_go_there_and_back():
+    assert [(turn.cell, turn.repeat) for turn in run_order("abc", repeat=2)] == [
+        ("a", 0), ("b", 0), ("c", 0), ("c", 1), ("b", 1), ("a", 1),
+    ]  # fmt: skip
+
+
+def test_warm_ups_come_first_and_are_numbered_below_0():
+    assert [turn.repeat for turn in run_order("a", repeat=2, warmup=2)] == [-2, -1, 0, 1]
+
+
+def test_every_cell_is_as_often_early_as_late():
+    order = [turn.cell for turn in run_order("ab", repeat=4)]
+    places = {cell: sum(at for at, found in enumerate(order) if found == cell) for cell in "ab"}
+    assert places["a"] == places["b"]

@@ -9,9 +9,9 @@ import pytest
 
 import unisono
 from unisono.arena.membership import protocol
-from unisono.arena.memory.layout import Sections
+from unisono.arena.memory.segment import Sections
 from unisono.arena.sync.waiting import wait_until
-from unisono.messages.reports import SharedModel
+from unisono.messages.rank_reports import SharedModel
 from unisono.supervise.loop_supervisor import LoopSupervisor
 
 

@@ -15,16 +15,21 @@ from unisono.errors import RankFailed, UserError
 from unisono.supervise.processes import ChildExit, ProcessGroup, run_child
 
 
+def ends_of(process_group: ProcessGroup) -> list[ChildExit]:
+    """When all have ended."""
+    ended: list[ChildExit] = []
+    while process_group.living:
+        ended += process_group.poll(10.0)
+    return ended
+
+
 def gather(*works: Any) -> tuple[dict[int, ChildExit], list[tuple[int, Any]]]:
     """Runs a child for each; how they ended, and what they reported."""
     told: list[tuple[int, Any]] = []
-    ended: dict[int, ChildExit] = {}
     with closing(ProcessGroup(lambda rank, value: told.append((rank, value)))) as process_group:
         for rank, work in enumerate(works):
             process_group.start(rank, lambda sink, work=work: run_child(work, sink))
-        while process_group.living:
-            ended |= {one.rank: one for one in process_group.poll(10.0)}
-    return ended, told
+        return {one.rank: one for one in ends_of(process_group)}, told
 
 
 def test_reports_come_in_order_and_before_the_end():
@@ -46,9 +51,7 @@ def test_a_result_counts_though_its_rank_was_killed_on_its_way_out():
 
     with closing(ProcessGroup(lambda rank, value: None)) as process_group:
         process_group.start(0, body)
-        ended: list[ChildExit] = []
-        while process_group.living:
-            ended += process_group.poll(10.0)
+        ended = ends_of(process_group)
     assert os.WTERMSIG(ended[0].status) == signal.SIGKILL
     assert ended[0].check() == 42
 
@@ -69,9 +72,7 @@ def test_half_a_line_of_one_that_was_killed_is_not_heard(line):
 
     with closing(ProcessGroup(lambda rank, value: told.append(value))) as process_group:
         process_group.start(0, body)
-        ended = []
-        while process_group.living:
-            ended += process_group.poll(10.0)
+        ended = ends_of(process_group)
     assert told == ["whole"]
     assert (ended[0].answered, ended[0].result) == (False, None)
     with pytest.raises(RankFailed, match="rank 0: was killed by SIGKILL"):
@@ -83,8 +84,7 @@ def test_a_place_can_be_taken_again():
     with closing(ProcessGroup(lambda rank, value: told.append(value))) as process_group:
         for life in range(3):
             process_group.start(0, lambda sink, life=life: run_child(lambda report: report(life), sink))
-            while process_group.living:
-                process_group.poll(10.0)
+            ends_of(process_group)
     assert told == [0, 1, 2]
 
 
@@ -133,9 +133,7 @@ def test_kill_is_seen_by_the_next_poll():
         process_group.start(5, lambda sink: signal.pause())
         assert process_group.poll(0.0) == []
         process_group.kill(5)
-        ended = None
-        while process_group.living:
-            (ended,) = process_group.poll(10.0) or [None]  # the end of the pipe is seen first
+        (ended,) = ends_of(process_group)
         assert (ended.rank, os.WTERMSIG(ended.status)) == (5, signal.SIGKILL)
 
 
@@ -163,7 +161,4 @@ def test_a_child_that_cannot_be_watched_is_ended(monkeypatch, owner, name, succe
         with pytest.raises(ProcessLookupError):
             os.kill(forked[0], 0)
         process_group.start(0, lambda sink: run_child(lambda report: "second", sink))
-        ended = []
-        while process_group.living:
-            ended += process_group.poll(10.0)
-        assert [one.check() for one in ended] == ["second"]
+        assert [one.check() for one in ends_of(process_group)] == ["second"]

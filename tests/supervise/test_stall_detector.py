@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from unisono import resources
 from unisono.arena.membership import protocol
 from unisono.arena.membership.protocol import COMMIT, PULSE, READY, pack
 from unisono.supervise.processes import ChildExit
@@ -41,6 +42,7 @@ def node(monkeypatch) -> Node:
 
 
 def test_the_one_behind_is_stuck_and_those_who_wait_are_not(node):
+    assert node.stall_detector.stuck([]) == []
     node.reach(7, COMMIT, 1)
     node.reach(8, READY, 0, 2)
     assert node.after(5.0) == []
@@ -63,26 +65,18 @@ def test_who_waited_is_not_accused_when_the_one_behind_arrives(node):
     assert node.after(0.4) == [0, 1, 2]
 
 
-def test_one_late_look_accuses_nobody_however_short_the_patience(monkeypatch):
-    """The supervisor had no core for a second, and perhaps nobody else had one."""
+@pytest.mark.parametrize("arrives", [False, True])
+def test_one_late_look_accuses_nobody_however_short_the_patience(monkeypatch, arrives):
+    """The supervisor had no core for a second, and perhaps nobody else had one; or the one behind arrived meanwhile."""
     node = Node(monkeypatch, stall_s=0.8)
     node.reach(7, COMMIT, 1)
     node.reach(8, READY, 0, 2)
     assert node.after(0.2) == []
+    if arrives:
+        node.reach(8, READY, 1)
     node.now += 1.0
     assert node.stall_detector.stuck([0, 1, 2]) == []
-    assert node.after(1.0) == [1]
-
-
-def test_time_that_was_not_looked_at_counts_for_nobody_who_waited_in_it(monkeypatch):
-    """The supervisor was busy for a second; meanwhile the one behind arrived."""
-    node = Node(monkeypatch, stall_s=0.5)
-    node.reach(7, COMMIT, 1)
-    node.reach(8, READY, 0, 2)
-    assert node.after(0.1) == []
-    node.reach(8, READY, 1)
-    node.now += 1.0
-    assert node.stall_detector.stuck([0, 1, 2]) == []
+    assert node.after(1.0) == ([0, 1, 2] if arrives else [1])
 
 
 def test_a_sign_of_work_is_enough(node):
@@ -109,23 +103,21 @@ def test_a_new_membership_starts_anew(node):
     assert node.after(4.0) == []
 
 
-def test_patience_follows_the_length_of_a_round(monkeypatch):
+@pytest.mark.parametrize(
+    ("pieces", "rounds", "round_s", "patience_s"),
+    [
+        (1.0, 29, 10.0, 200.0),
+        (50.0, 5, 200.0, 80.0),  # an epoch without meetings is one round: 20 of them would be a day
+    ],
+)
+def test_patience_follows_the_length_of_a_round_or_of_a_piece_of_it(monkeypatch, pieces, rounds, round_s, patience_s):
     node = Node(monkeypatch, stall_s=0.0)
+    node.stall_detector = StallDetector(node.words, 0.0, pieces=pieces)
     assert node.stall_detector.patience_s() == FIRST_S
-    for position in range(1, 30):
+    for position in range(1, rounds + 1):
         node.reach(position, READY, 0, 1, 2)
-        node.after(10.0)
-    assert node.stall_detector.patience_s() == pytest.approx(200.0, rel=0.05)
-
-
-def test_patience_follows_the_length_of_a_piece_where_a_round_has_many(monkeypatch):
-    """An epoch without meetings is one round: 20 of them would be a day."""
-    node = Node(monkeypatch, stall_s=0.0)
-    node.stall_detector = StallDetector(node.words, 0.0, pieces=50.0)
-    for position in range(1, 6):
-        node.reach(position, READY, 0, 1, 2)
-        node.after(200.0)
-    assert node.stall_detector.patience_s() == pytest.approx(80.0, rel=0.05)
+        node.after(round_s)
+    assert node.stall_detector.patience_s() == pytest.approx(patience_s, rel=0.05)
 
 
 def test_ranks_that_are_ended_one_after_the_other_in_one_round_have_more_and_more_time(node):
@@ -144,19 +136,21 @@ def test_ranks_that_are_ended_one_after_the_other_in_one_round_have_more_and_mor
     assert node.stall_detector.patience_s() == 5.0
 
 
-def test_nobody_there_nobody_stuck(node):
-    assert node.stall_detector.stuck([]) == []
-
-
 @pytest.mark.parametrize(("waited_s", "cause"), [(9.0, "was killed for memory"), (25.0, "was killed by SIGKILL")])
-def test_memory_kills_of_long_ago_explain_nothing(monkeypatch, waited_s, cause):
+def test_memory_kills_of_long_ago_explain_nothing(monkeypatch, tmp_path, waited_s, cause):
     """That of another process within the same limit, while ours were well."""
-    now, kills = [1000.0], [7]
+    now, counter = [1000.0], tmp_path / "memory.events"
+    (tmp_path / "own").write_text("0::/\n")
+    counter.write_text("low 0\noom 0\noom_kill 7\n")
+    monkeypatch.setattr(resources, "_OWN", tmp_path / "own")
+    monkeypatch.setattr(resources, "_CGROUP", tmp_path)
     monkeypatch.setattr("unisono.supervise.stall_detector.time.monotonic", lambda: now[0])
-    monkeypatch.setattr("unisono.supervise.stall_detector.memory_kills", lambda: kills[0])
     causes = EndCauses()
-    kills[0] = 8
+    counter.write_text("low 0\noom 1\noom_kill 8\n")
     for _ in range(round(waited_s / 0.1)):
         now[0] += 0.1
         causes.look()
     assert causes.of(ChildExit(1, signal.SIGKILL, False, None, None)).startswith(cause)
+    assert causes.of(ChildExit(2, signal.SIGKILL, False, None, None)) == "was killed by SIGKILL", (
+        "it has not moved since"
+    )

@@ -11,20 +11,18 @@ from typing import Any
 import psutil
 import pytest
 
-from unisono import resources
 from unisono.arena.membership import protocol
+from unisono.arena.membership.halt_and_snapshot_requests import Requests
 from unisono.arena.membership.member import Member, MembershipChanged
 from unisono.arena.membership.protocol import COMMIT, REQUESTS
 from unisono.arena.membership.protocol import READY as GRADIENTS
-from unisono.arena.membership.supervisor_requests import Requests
 from unisono.arena.sync.waiting import wait_until
 from unisono.errors import RankFailed
-from unisono.messages.events import Event
-from unisono.messages.reports import ReadyToJoin
-from unisono.supervise import replacements
+from unisono.messages.rank_reports import ReadyToJoin
+from unisono.supervise import failure_policy
 from unisono.supervise.config import SupervisorConfig, SupervisorResult
+from unisono.supervise.failure_policy import MOST_FAILURES
 from unisono.supervise.processes import ProcessGroup
-from unisono.supervise.replacements import MOST_FAILURES
 from unisono.supervise.stall_detector import FIRST_S, StallDetector
 from unisono.supervise.supervisor import Supervisor
 
@@ -34,23 +32,18 @@ Hook = Callable[[int, int, int], None]
 """Called with (slot, after, position) before READY of every round."""
 
 
-def noting(events: list) -> Callable[[Event], None]:
-    """Events, as events.jsonl would have them."""
-    return lambda event: events.append(event.to_json())
+def new_words() -> memoryview:
+    return memoryview(mmap.mmap(-1, 8 * protocol.words_needed(SIZE))).cast("q")
 
 
-def new_words(size: int = SIZE) -> memoryview:
-    return memoryview(mmap.mmap(-1, 8 * protocol.words_needed(size))).cast("q")
-
-
-def walker(words: memoryview, hook: Hook, size: int = SIZE, rounds: int = ROUNDS, views: int = 1) -> Any:
+def walker(words: memoryview, hook: Hook, rounds: int = ROUNDS, views: int = 1) -> Any:
     """A rank's life: so many rounds, and more until there were so many views; nothing in them."""
 
     def live(slot: int, after: int, report: Callable[[Any], None]) -> dict[str, int]:
         if after:
             hook(slot, after, 0)
             report(ReadyToJoin())
-        member = Member(words, slot, size, crowded=True, after=after)
+        member = Member(words, slot, SIZE, crowded=True, after=after)
         while True:
             view = member.view
             position = view.position + (view.reached == COMMIT)
@@ -69,37 +62,48 @@ def walker(words: memoryview, hook: Hook, size: int = SIZE, rounds: int = ROUNDS
     return live
 
 
+def watching(words: memoryview, live: Any, events: list[dict[str, Any]], **config: Any) -> Supervisor:
+    """Events are noted as events.jsonl would have them."""
+    given = SupervisorConfig(on_event=lambda event: events.append(event.to_json()), **config)
+    return Supervisor(words, SIZE, live, given, lambda rank, value: None)
+
+
 def supervise(
-    hook: Hook, config: SupervisorConfig | None = None, rounds: int = ROUNDS, views: int = 1
-) -> SupervisorResult:
-    words = new_words()
-    live = walker(words, hook, SIZE, rounds, views)
+    hook: Hook = lambda slot, after, position: None,
+    words: memoryview | None = None,
+    *,
+    rounds: int = ROUNDS,
+    views: int = 1,
+    **config: Any,
+) -> tuple[SupervisorResult, list[dict[str, Any]]]:
+    """How it ended, and the events."""
+    events: list[dict[str, Any]] = []
+    words = new_words() if words is None else words
     try:
-        return Supervisor(words, SIZE, live, config or SupervisorConfig(), lambda rank, value: None).run()
+        return watching(words, walker(words, hook, rounds, views), events, **config).run(), events
     finally:
         assert psutil.Process().children() == []
 
 
-def die() -> None:
+def die(*given: object) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def die_at(*points: tuple[int, int, int]) -> Hook:
+    """Whoever comes to one of these (slot, after, position) is killed."""
+    return lambda *point: die() if point in points else None
+
+
 def test_everybody_comes_to_the_end():
-    outcome = supervise(lambda slot, after, position: None)
+    outcome, events = supervise()
     assert {"done": ROUNDS} in outcome.results.values()
-    assert (outcome.lost, outcome.takeovers, outcome.restarts, outcome.takeover_s) == ("", 0, 0, [])
+    assert (outcome.lost, outcome.takeovers, outcome.restarts, outcome.takeover_s, events) == ("", 0, 0, [], [])
 
 
 @pytest.mark.parametrize("respawn", [True, False])
 @pytest.mark.parametrize("slot", range(SIZE))
 def test_a_rank_that_dies_is_taken_over_and_replaced(slot, respawn):
-    events: list[dict] = []
-
-    def hook(who: int, after: int, position: int) -> None:
-        if (who, after, position) == (slot, 0, 3):
-            die()
-
-    outcome = supervise(hook, SupervisorConfig(respawn=respawn, on_event=noting(events)), views=3 if respawn else 2)
+    outcome, events = supervise(die_at((slot, 0, 3)), respawn=respawn, views=3 if respawn else 2)
     assert {"done": ROUNDS} in outcome.results.values()
     assert (outcome.takeovers, outcome.restarts) == (1, int(respawn))
     assert len(outcome.takeover_s) == 1
@@ -112,18 +116,10 @@ def test_a_rank_that_dies_is_taken_over_and_replaced(slot, respawn):
 
 
 def test_a_rank_has_the_number_that_it_has_among_those_of_all_machines():
-    def die_once(slot: int, after: int, position: int) -> None:
-        if (slot, after, position) == (1, 0, 5):
-            die()
-
-    events: list[dict[str, Any]] = []
-    supervise(die_once, SupervisorConfig(on_event=noting(events), rank_of=range(4, 7).__getitem__), views=3)
+    rank_of = range(4, 7).__getitem__
+    _, events = supervise(die_at((1, 0, 5)), rank_of=rank_of, views=3)
     assert [(event["kind"], event["rank"]) for event in events] == [("death", 5), ("join", 5)]
-
-    def end(slot: int, after: int, position: int) -> None:
-        die()
-
-    lost = supervise(end, SupervisorConfig(respawn=False, rank_of=range(4, 7).__getitem__)).lost
+    lost = supervise(die, respawn=False, rank_of=rank_of)[0].lost
     assert re.search("rank [456] was killed", lost), "whichever was the last"
 
     def fail(slot: int, after: int, position: int) -> None:
@@ -131,7 +127,7 @@ def test_a_rank_has_the_number_that_it_has_among_those_of_all_machines():
             raise ValueError("no")
 
     with pytest.raises(RankFailed) as caught:
-        supervise(fail, SupervisorConfig(rank_of=range(4, 7).__getitem__))
+        supervise(fail, rank_of=rank_of)
     assert caught.value.rank == 6
 
 
@@ -141,35 +137,25 @@ def test_what_was_begun_is_restored_before_anybody_goes_on():
 
     def hook(slot: int, after: int, position: int) -> None:
         if position == 4 and slot == 0 and not after:  # the others wait for this one, so they are at 4, READY
-            words[protocol.line(1)] = words[protocol.line(2)] = protocol.pack(1, 4, GRADIENTS)
-            words[protocol.line(0)] = protocol.pack(1, 4, GRADIENTS)
+            for other in (1, 2, 0):
+                words[protocol.line(other)] = protocol.pack(1, 4, GRADIENTS)
             die()
 
-    config = SupervisorConfig(restore=lambda view: seen.append((view, protocol.current_view(words, SIZE).number)))
-    Supervisor(words, SIZE, walker(words, hook), config, lambda rank, value: None).run()
+    supervise(hook, words, restore=lambda view: seen.append((view, protocol.current_view(words, SIZE).number)))
     view, published = seen[0]
     assert (view.position, view.reached, view.contributors) == (4, GRADIENTS, (0, 1, 2))
     assert (view.number, published) == (2, 1)
 
 
 def test_the_death_of_the_last_rank_ends_the_run():
-    def hook(slot: int, after: int, position: int) -> None:
-        if position == 5:
-            die()
-
-    outcome = supervise(hook, SupervisorConfig(respawn=False))
+    outcome, _ = supervise(die_at(*((slot, 0, 5) for slot in range(SIZE))), respawn=False)
     assert outcome.lost.startswith("no rank is left: rank ")
     assert (outcome.view.position, outcome.view.reached, outcome.view.members) == (4, COMMIT, ())
     assert outcome.results == {}
 
 
 def test_nobody_takes_over_from_the_last_rank():
-    def hook(slot: int, after: int, position: int) -> None:
-        if position == 3 + 2 * slot:  # one after the other
-            die()
-
-    events: list[dict[str, Any]] = []
-    outcome = supervise(hook, SupervisorConfig(respawn=False, on_event=noting(events)))
+    outcome, events = supervise(die_at(*((slot, 0, 3 + 2 * slot) for slot in range(SIZE))), respawn=False)
     assert outcome.lost.startswith("no rank is left: rank 2 ")
     assert [event["taken_over_by"] for event in events] == ["others", "others", "nobody"]
     assert outcome.takeovers == len(outcome.takeover_s) == 2
@@ -190,20 +176,13 @@ def test_a_replacement_takes_over_from_whoever_is_the_last():
             words[pids[0]] = 1
             assert wait_until(lambda: not any(psutil.pid_exists(words[pids[other]]) for other in (1, 2)), 30.0)
 
-    events: list[dict[str, Any]] = []
-    config = SupervisorConfig(on_event=noting(events))
-    outcome = Supervisor(words, SIZE, walker(words, hook), config, lambda rank, value: None).run()
+    outcome, events = supervise(hook, words)
     assert not outcome.lost
     assert ("death", "replacement") in [(event["kind"], event.get("taken_over_by")) for event in events], events
 
 
 def test_a_death_with_which_a_run_is_given_up_is_not_taken_over():
-    def hook(slot: int, after: int, position: int) -> None:
-        if (slot, after, position) == (1, 0, 5):
-            die()
-
-    events: list[dict[str, Any]] = []
-    outcome = supervise(hook, SupervisorConfig(most_deaths=0, on_event=noting(events)))
+    outcome, events = supervise(die_at((1, 0, 5)), most_deaths=0)
     assert outcome.lost == "1 rank died within 10 minutes, the last: rank 1 was killed by SIGKILL"
     assert outcome.takeovers == 0
     assert [(event["ranks"], event["taken_over_by"]) for event in events] == [(2, "nobody")]
@@ -214,7 +193,7 @@ def test_more_deaths_than_allowed_end_the_run():
         if slot == 1 and position:
             die()  # every replacement too, once it has joined
 
-    outcome = supervise(hook, SupervisorConfig(most_deaths=3), rounds=1_000_000)
+    outcome, _ = supervise(hook, most_deaths=3, rounds=1_000_000)
     assert outcome.lost == "4 ranks died within 10 minutes, the last: rank 1 was killed by SIGKILL"
     assert outcome.restarts == 3
     assert outcome.view.members == (0, 2)
@@ -222,8 +201,7 @@ def test_more_deaths_than_allowed_end_the_run():
 
 def test_replacements_that_do_not_live_to_join_neither_end_a_healthy_run_nor_stop_it(monkeypatch):
     """Nobody stands still for somebody who is not there yet; and they are tried again until one can join."""
-    monkeypatch.setattr(replacements, "MOST_PAUSE_S", 0.05)
-    events: list[dict] = []
+    monkeypatch.setattr(failure_policy, "MOST_PAUSE_S", 0.05)
     words = new_words()
 
     def hook(slot: int, after: int, position: int) -> None:
@@ -233,16 +211,14 @@ def test_replacements_that_do_not_live_to_join_neither_end_a_healthy_run_nor_sto
             words[REQUESTS + 8] += 1
             die()
 
-    config = SupervisorConfig(most_deaths=3, on_event=noting(events))
-    outcome = Supervisor(words, SIZE, walker(words, hook, views=3), config, lambda rank, value: None).run()
+    outcome, events = supervise(hook, words, views=3, most_deaths=3)
     assert {"done": ROUNDS} in outcome.results.values()
     assert (outcome.lost, outcome.takeovers) == ("", 1)
     assert [event["kind"] for event in events] == ["death", *(MOST_FAILURES + 2) * ["newcomer"], "join"]
 
 
 def test_replacements_that_do_not_live_to_join_are_given_up_when_nobody_else_is_left(monkeypatch):
-    monkeypatch.setattr(replacements, "MOST_PAUSE_S", 0.05)
-    events: list[dict] = []
+    monkeypatch.setattr(failure_policy, "MOST_PAUSE_S", 0.05)
     words = new_words()
 
     def hook(slot: int, after: int, position: int) -> None:
@@ -250,8 +226,7 @@ def test_replacements_that_do_not_live_to_join_are_given_up_when_nobody_else_is_
         if after or (slot, position) == (1, 2) or words[REQUESTS + 8] > MOST_FAILURES:
             die()
 
-    live = walker(words, hook, rounds=10**9)
-    outcome = Supervisor(words, SIZE, live, SupervisorConfig(on_event=noting(events)), lambda rank, value: None).run()
+    outcome, events = supervise(hook, words, rounds=10**9)
     assert outcome.lost.startswith("no rank is left: ")
     tried = [event["again"] for event in events if event["kind"] == "newcomer" and event["rank"] == 1]
     assert len(tried) > MOST_FAILURES
@@ -274,15 +249,12 @@ def test_a_replacement_that_dies_when_all_wait_for_it_is_not_the_last_one():
         elif slot != 1:  # those who could save the run come when it is over
             signal.pause()
 
-    outcome = Supervisor(
-        words, SIZE, walker(words, hook, rounds=10**4), SupervisorConfig(), lambda rank, value: None
-    ).run()
+    outcome, _ = supervise(hook, words, rounds=10**4)
     assert (outcome.lost, outcome.results) == ("", {1: {"done": 10**4}})
 
 
 def test_a_replacement_that_cannot_be_forked_is_done_without(monkeypatch):
-    events, forks = [], []
-    start = ProcessGroup.start
+    forks, start = [], ProcessGroup.start
 
     def short_of_memory(process_group: ProcessGroup, rank: int, body: Any) -> None:
         forks.append(rank)
@@ -291,65 +263,14 @@ def test_a_replacement_that_cannot_be_forked_is_done_without(monkeypatch):
         start(process_group, rank, body)
 
     monkeypatch.setattr(ProcessGroup, "start", short_of_memory)
-
-    def hook(slot: int, after: int, position: int) -> None:
-        if (slot, position) == (1, 2):
-            die()
-
-    outcome = supervise(hook, SupervisorConfig(on_event=noting(events)))
+    outcome, events = supervise(die_at((1, 0, 2)))
     assert {"done": ROUNDS} in outcome.results.values()
     assert "could not be started: Cannot allocate memory" in {event.get("cause") for event in events}
 
 
-def test_a_rank_killed_for_memory_is_named_as_such(monkeypatch, tmp_path):
-    events: list[dict] = []
-    (tmp_path / "own").write_text("0::/\n")
-    counter = tmp_path / "memory.events"
-    counter.write_text("low 0\noom 0\noom_kill 7\n")
-    monkeypatch.setattr(resources, "_OWN", tmp_path / "own")
-    monkeypatch.setattr(resources, "_CGROUP", tmp_path)
-
+def test_an_exception_ends_the_run_with_its_traceback_though_another_dies():
     def hook(slot: int, after: int, position: int) -> None:
-        if (slot, after) == (1, 0) and position in (2, 3):
-            counter.write_text("low 0\noom 1\noom_kill 8\n")
-            die()
-        if (slot, after, position) == (2, 0, 40):
-            die()
-
-    outcome = supervise(hook, SupervisorConfig(respawn=False, on_event=noting(events)))
-    assert [(event["rank"], event["cause"]) for event in events] == [
-        (1, "was killed for memory (SIGKILL; the limit of its cgroup was reached)"),
-        (2, "was killed by SIGKILL"),  # the counter has not moved since
-    ]
-    assert outcome.takeovers == 2
-
-
-@pytest.mark.parametrize("crash", [lambda: os._exit(3), lambda: os.kill(os.getpid(), signal.SIGTRAP)])
-def test_a_round_that_ends_whoever_computes_it_is_given_up(crash):
-    def hook(slot: int, after: int, position: int) -> None:
-        if position == 4:
-            crash()
-
-    outcome = supervise(hook, SupervisorConfig(most_crashes=5, name="step {}".format))
-    assert outcome.lost.startswith(f"step 4 ended {outcome.crashes} ranks one after another, the last: rank ")
-    assert outcome.crashes >= 2  # all at once, if nobody was quick enough to be taken over
-    assert (outcome.view.position, outcome.view.reached) == (3, COMMIT)
-
-
-def test_ranks_that_are_killed_are_not_put_down_to_the_round():
-    def hook(slot: int, after: int, position: int) -> None:
-        if position == 4:
-            die()
-
-    outcome = supervise(hook, SupervisorConfig(most_deaths=10, most_crashes=2))
-    assert outcome.lost.startswith(("no rank is left: rank ", "11 ranks died within 10 minutes"))
-    assert outcome.crashes == 0
-
-
-@pytest.mark.parametrize("another_dies", [False, True])
-def test_an_exception_ends_the_run_with_its_traceback(another_dies):
-    def hook(slot: int, after: int, position: int) -> None:
-        if another_dies and (slot, position) == (1, 3):
+        if (slot, position) == (1, 3):
             die()
         if (slot, position) == (2, 4):
             raise ValueError("mine")
@@ -377,10 +298,7 @@ def test_a_replacement_that_never_gets_ready_is_replaced(monkeypatch):
 
     monkeypatch.setattr(StallDetector, "patience_s", patience)
     words = new_words()
-    live = walker(words, hook, views=3)
-    watched = Supervisor(
-        words, SIZE, live, SupervisorConfig(stall_s=1.0, on_event=noting(events)), lambda rank, value: None
-    )
+    watched = watching(words, walker(words, hook, views=3), events, stall_s=1.0)
     watched.run()
     assert [(event["kind"], event["rank"], event.get("cause", "")) for event in events] == [
         ("death", 1, "was killed by SIGKILL"),
@@ -389,25 +307,9 @@ def test_a_replacement_that_never_gets_ready_is_replaced(monkeypatch):
     ]
 
 
-def test_what_nohup_ignores_asks_for_nothing():
-    words = new_words()
-
-    def hook(slot: int, after: int, position: int) -> None:
-        if (slot, position) == (0, 2):
-            os.kill(os.getppid(), signal.SIGHUP)
-
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        watched = Supervisor(words, SIZE, walker(words, hook), SupervisorConfig(), lambda rank, value: None)
-        assert {"done": ROUNDS} in watched.run().results.values()
-        assert not Requests(words).asked_to_halt
-    finally:
-        signal.signal(signal.SIGHUP, before)
-
-
 def test_a_request_that_is_not_met_at_once_is_said_to_be_heard_once(monkeypatch):
     monkeypatch.setattr("unisono.supervise.supervisor.SILENCE_S", 0.0)
-    words, events = new_words(), []
+    words = new_words()
 
     def hook(slot: int, after: int, position: int) -> None:
         if slot == 0 and position in (1, 2):
@@ -415,17 +317,11 @@ def test_a_request_that_is_not_met_at_once_is_said_to_be_heard_once(monkeypatch)
         if position > 1:
             assert wait_until(lambda: Requests(words).asked_to_halt, 60.0)
 
-    watched = Supervisor(
-        words, SIZE, walker(words, hook), SupervisorConfig(on_event=noting(events)), lambda rank, value: None
-    )
-    watched.run()
-    assert events == [{"kind": "asked to end"}]
+    assert supervise(hook, words)[1] == [{"kind": "asked to end"}]
 
 
 def test_signals_count_together_in_a_run_and_around_it():
-    watched = Supervisor(
-        new_words(), SIZE, walker(new_words(), lambda *given: None), SupervisorConfig(), lambda *told: None
-    )
+    watched = watching(new_words(), walker(new_words(), lambda *given: None), [])
     with watched.accept_stop_requests():
         with watched.accept_stop_requests():
             signal.raise_signal(signal.SIGINT)
@@ -441,7 +337,7 @@ def test_a_replacement_that_is_stuck_at_the_end_is_not_waited_for():
         if after:
             os.kill(os.getpid(), signal.SIGSTOP)
 
-    assert {"done": ROUNDS} in supervise(hook).results.values()
+    assert {"done": ROUNDS} in supervise(hook)[0].results.values()
 
 
 def test_whoever_stands_still_when_all_is_done_is_let_go():
@@ -461,7 +357,7 @@ def test_whoever_stands_still_when_all_is_done_is_let_go():
             pass
         return {"done": 1}
 
-    outcome = Supervisor(words, SIZE, live, SupervisorConfig(respawn=False), lambda rank, value: None).run()
+    outcome = watching(words, live, [], respawn=False).run()
     assert outcome.results == {0: {"done": 1}, 1: {"done": 1}}
 
 
@@ -475,7 +371,7 @@ def test_a_signal_asks_for_an_end_and_handlers_are_put_back():
             pass
         return {"halted": 1}
 
-    outcome = Supervisor(words, SIZE, live, SupervisorConfig(), lambda rank, value: None).run()
+    outcome = watching(words, live, []).run()
     assert {"halted": 1} in outcome.results.values()
     assert signal.getsignal(signal.SIGTERM) is before
 
@@ -494,7 +390,7 @@ def test_a_second_signal_ends_at_once():
             signal.pause()
 
     with pytest.raises(KeyboardInterrupt):
-        Supervisor(words, SIZE, live, SupervisorConfig(), lambda rank, value: None).run()
+        watching(words, live, []).run()
     assert psutil.Process().children() == []
 
 
@@ -506,5 +402,5 @@ def test_ranks_are_named_by_their_numbers_among_those_of_all_machines():
             report(file.read().strip())
         return {}
 
-    Supervisor(new_words(2), 2, live, SupervisorConfig(rank_of=lambda slot: slot + 4), names.__setitem__).run()
-    assert names == {0: "unisono-rank4", 1: "unisono-rank5"}
+    Supervisor(new_words(), SIZE, live, SupervisorConfig(rank_of=lambda slot: slot + 4), names.__setitem__).run()
+    assert names == {slot: f"unisono-rank{slot + 4}" for slot in range(SIZE)}

@@ -4,7 +4,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from unisono.launch.commands import find_program
+from unisono.launch.launcher_commands import find_program
 
 needs_torch = pytest.mark.skipif(not find_spec("torch"), reason="torch is not installed")
 needs_mpi4py = pytest.mark.skipif(not find_spec("mpi4py"), reason="mpi4py is not installed")

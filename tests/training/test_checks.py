@@ -1,10 +1,13 @@
-"""Enough for every rank: what is refused, and whether what the hint says is possible."""
+"""Enough for every rank: what is refused, and whether the hint works; the estimate covers the memory that runs take."""
 
 import pytest
 
 from unisono.errors import UserError
+from unisono.os_limits import MIB
 from unisono.recipe import Recipe
-from unisono.training.checks import check_samples, check_shards
+from unisono.runs.lifecycle import run_recipe
+from unisono.training.checks import check_samples, check_shards, estimate_bytes
+from unisono.training.job import prepare
 
 
 @pytest.mark.parametrize(
@@ -50,3 +53,25 @@ def test_fewer_samples_than_ranks(size, hint):
     with pytest.raises(UserError, match=f"a batch of {samples} for 6 ranks.*\nHINT: .*{hint}"):
         check_samples(Recipe.from_options(ranks=6), size, 5)
     check_samples(Recipe.from_options(ranks=size), size, 5)
+
+
+def estimate(ranks: int = 2, **options: object) -> int:
+    recipe = Recipe.from_options(ranks=ranks, **options)
+    return estimate_bytes(prepare(recipe), ranks)
+
+
+@pytest.mark.parametrize("allreduce", ["arena", "ring"])
+def test_it_covers_what_a_run_took(tmp_path, allreduce):
+    recipe = Recipe.from_options(epochs=1, model="mlp:2048,1024", allreduce=allreduce)
+    took = run_recipe(recipe.with_options(out=str(tmp_path / "run")))["peak_memory_bytes"]
+    assert took < estimate(model=recipe.model.name, allreduce=allreduce) < 20 * took
+
+
+def test_it_grows_with_ranks_parameters_and_data():
+    least = estimate()
+    assert least % MIB == 0
+    assert least < estimate(ranks=4) < estimate(ranks=8)
+    assert estimate(model="mlp:4096,4096") > least + 3 * 4 * 4096**2  # parameters, and Adam's two vectors
+    assert estimate(data="synthetic:rows=200000,features=200") > least + 4 * 200000 * 200
+    copies = {ranks: estimate(ranks=ranks, model="mlp:4096,4096", allreduce="ring") for ranks in (1, 4)}
+    assert copies[4] - copies[1] > 3 * 3 * 4 * 4096**2  # a copy each, where the arena holds one

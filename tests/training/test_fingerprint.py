@@ -1,15 +1,18 @@
-"""Fingerprints: JSON, the same each time, and differences in words."""
+"""Fingerprints: JSON, the same each time, and differences in words; which libraries compute a recipe."""
 
 import json
 import subprocess
 import sys
+from importlib import metadata
 from importlib.util import find_spec
 
 import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
-from unisono.training.fingerprint import FLAGS, differences, fingerprint
+from unisono.recipe import Recipe
+from unisono.resources import machine
+from unisono.training.fingerprint import FLAGS, differences, fingerprint, libraries_of
 
 
 def test_it_is_json_and_the_same_each_time():
@@ -64,3 +67,32 @@ def test_torch_counts_once_it_is_imported():
     *lines, version = ended.stdout.splitlines()
     assert f"torch: none then, {version} now" in lines
     assert any(line.startswith("threads: ") and "torch 3" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("options", "libraries"),
+    [
+        ({}, []),
+        ({"engine": "torch"}, ["torch"]),
+        ({"model": "cnn:8,16"}, ["torch"]),
+        ({"sync_batchnorm": True}, ["torch"]),
+        ({"strategy": "ddp"}, ["torch"]),
+        ({"strategy": "accelerate"}, ["torch", "accelerate"]),
+        ({"model": "nothing"}, []),  # its run says so
+    ],
+)
+def test_libraries_of_a_recipe(options, libraries):
+    if "torch" in libraries:
+        pytest.importorskip("torch")
+    assert libraries_of([Recipe.from_options(**options)]) == libraries
+
+
+def test_of_several_each_is_named_once():
+    recipes = [Recipe.from_options(strategy=strategy) for strategy in ("sync", "accelerate", "ddp")]
+    assert libraries_of(recipes) == ["torch", "accelerate"]
+
+
+def test_their_versions_are_facts_of_the_machine_where_they_are_installed():
+    facts = machine("psutil", "no-such-library")
+    assert facts["psutil"] == metadata.version("psutil")
+    assert facts.keys() - machine().keys() == {"psutil"}

@@ -13,10 +13,10 @@ pytest.importorskip("torch")
 import unisono
 from unisono.errors import RankFailed
 from unisono.recipe import Recipe
-from unisono.runs.launched_run import train_launched
-from unisono.runs.supervised_run import RunPlaces, SupervisedRun
+from unisono.runs.launched_training import train_launched
+from unisono.runs.supervised_training import RunPlaces, SupervisedRun
 from unisono.strategies.arena.sync import SyncArena
-from unisono.strategies.messages.replica_snapshot import SnapshotMessageStrategy
+from unisono.strategies.messages.base import SnapshotMessageStrategy
 from unisono.training.job import Job, prepare
 
 NET = """

@@ -67,19 +67,19 @@ def test_a_link_imports_from_where_it_leads(code, tmp_path):
     assert sha256_of(link) == sha256_of(code)
 
 
-def test_what_is_no_python_imports_nothing(tmp_path):
-    broken = tmp_path / "mine.py"
-    broken.write_text("import layers\ndef (:\n")
-    (tmp_path / "layers.py").write_text("")
-    assert files_of(broken) == [broken]
+NO_PYTHON = {
+    "broken": "def (:\n",
+    "RecursionError": f"x = 1{'+1' * 100_000}\n",
+    "MemoryError": f"x = {'-' * 100_000}1\n",
+}
 
 
-@pytest.mark.parametrize("value", ["1" + "+1" * 100_000, "-" * 100_000 + "1"], ids=["RecursionError", "MemoryError"])
-def test_nor_does_what_is_nested_too_deeply_to_be_read(tmp_path, value):
-    deep = tmp_path / "mine.py"
-    deep.write_text(f"import layers\nx = {value}\n")
+@pytest.mark.parametrize("text", NO_PYTHON.values(), ids=NO_PYTHON)
+def test_what_is_no_python_or_nested_too_deeply_to_be_read_imports_nothing(tmp_path, text):
+    path = tmp_path / "mine.py"
+    path.write_text(f"import layers\n{text}")
     (tmp_path / "layers.py").write_text("")
-    assert files_of(deep) == [deep]
+    assert files_of(path) == [path]
 
 
 def test_a_compiled_module_that_is_imported_instead_of_the_source_belongs_to_it(code):

@@ -19,8 +19,7 @@ from typing import Generic, Protocol, TypeVar, final
 from unisono.arena.membership import protocol
 from unisono.arena.membership.member import Member
 from unisono.arena.membership.protocol import View, Words
-from unisono.arena.memory.layout import Sections
-from unisono.arena.memory.segment import Segment
+from unisono.arena.memory.segment import Sections, Segment
 from unisono.resources import usable_cores
 
 

@@ -13,9 +13,9 @@ those away; `tree_over` tells how to finish. Works block by block, so that parti
 each input is read from memory once.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -84,8 +84,17 @@ def _rooms(tree: Tree) -> int:
     return max(_rooms(left), 0 if isinstance(right, int) else 1 + _rooms(right))
 
 
-def combine(parts: Sequence[np.ndarray], out: np.ndarray, ufunc: np.ufunc, tree: "Tree | None" = None) -> None:
-    """out = the tree over `parts` (1-d, equal lengths); the canonical one. `out` may be `parts[0]`, and no other."""
+def combine(
+    parts: Sequence[Any],
+    out: Any,
+    ufunc: Callable[..., Any],
+    tree: "Tree | None" = None,
+    empty: Callable[[int, Any], Any] = np.empty,
+) -> None:
+    """out = the tree over `parts` (1-d, equal lengths); the canonical one. `out` may be `parts[0]`, and no other.
+
+    Arrays of NumPy with a ufunc, or of another library whose functions take `out`, too; `empty` makes one of that.
+    """
     if tree is None:
         tree = _tree_of_leaves(len(parts))
     if isinstance(tree, int):
@@ -95,7 +104,7 @@ def combine(parts: Sequence[np.ndarray], out: np.ndarray, ufunc: np.ufunc, tree:
         ufunc(parts[0], parts[1], out=out)
     else:
         piece = min(_PIECE, len(out))
-        scratch = [np.empty(piece, out.dtype) for _ in range(_rooms(tree))]
+        scratch = [empty(piece, out.dtype) for _ in range(_rooms(tree))]
         if len(out) <= _PIECE:
             _fold(tree, parts, out, ufunc, scratch)
             return
@@ -106,7 +115,7 @@ def combine(parts: Sequence[np.ndarray], out: np.ndarray, ufunc: np.ufunc, tree:
 
 
 def _fold(
-    tree: tuple[Tree, Tree], parts: Sequence[np.ndarray], out: np.ndarray, ufunc: np.ufunc, scratch: list[np.ndarray]
+    tree: tuple[Tree, Tree], parts: Sequence[Any], out: Any, ufunc: Callable[..., Any], scratch: list[Any]
 ) -> None:
     """parts[0], which may be `out`, is read by the very first operation that writes to `out`, and never again."""
     left, right = tree

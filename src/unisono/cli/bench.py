@@ -10,8 +10,8 @@ from cyclopts import Parameter
 
 from unisono.errors import UnisonoError, UserError
 from unisono.files import expand_user
-from unisono.measure.bench import BenchOptions
-from unisono.terminal import print
+from unisono.measure.allreduce_bench import BenchOptions
+from unisono.safe_print import print
 
 _DEFAULTS = BenchOptions()
 FILES = ("bench.csv", "bench.json", "bench.png")
@@ -27,13 +27,13 @@ def bench(options: Annotated[BenchOptions, Parameter(name="*")] = _DEFAULTS) -> 
     """
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-    from unisono.cli.common.study_about import write_about
-    from unisono.environment.variables import detect
-    from unisono.measure.bench import measure, plan
+    from unisono.environment.os_environ import detect
+    from unisono.measure.allreduce_bench import measure, plan
     from unisono.report.studies.bench import tables, verdict, write
     from unisono.report.terminal.console import Console
     from unisono.resources import readable_bytes, usable_cores
-    from unisono.study.disk_errors import writing
+    from unisono.study.provenance import write_about
+    from unisono.study.study_directory import writing
     from unisono.supervise.signals import as_ctrl_c
 
     if (size := detect().size) > 1:

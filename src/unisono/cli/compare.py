@@ -12,7 +12,7 @@ from unisono.cli.train import given_options, options_of_recipe
 from unisono.errors import UserError
 from unisono.files import write_file
 from unisono.measure.options import StudyOptions
-from unisono.terminal import print
+from unisono.safe_print import print
 from unisono.trust import Trust
 
 Options = options_of_recipe("out", "resume", "allow_change")
@@ -46,7 +46,7 @@ def compare(
     Parameters
     ----------
     recipe
-        A TOML file, or the name of a shipped recipe (r4). Options given here go before it.
+        A TOML file, or the name of a bundled recipe (r4). Options given here override it.
     """
     from unisono.cli.common.study_command import StudyPlan
     from unisono.cli.common.study_command import run_study as carry_out

@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
-from unisono.terminal import print
+from unisono.safe_print import print
 
 if TYPE_CHECKING:
     from unisono.data.dataset import Dataset, Progress
 
 data = App(name="data", help="List, fetch and check datasets.", help_epilogue="Example: unisono data check digits")
 
-DataDir = Annotated[str, Parameter(help="Where the files are, or shall be put; ~/.cache/unisono/NAME without it.")]
+DataDir = Annotated[str, Parameter(help="Directory of the files; ~/.cache/unisono/NAME if empty.")]
 
 
 @data.command(name="list", help_epilogue="Example: unisono data list")
 def list_data(*, data_dir: DataDir = "") -> None:
-    """Show what may stand after --data, and where it is."""
+    """List the names that --data takes, and where the data are."""
     from unisono.data.sources import ABOUT, OWN, whereabouts
 
     for name, about in ABOUT.items():
@@ -34,19 +34,21 @@ def fetch(
     *,
     data_dir: DataDir = "",
     base_url: Annotated[str, Parameter(help="Fetch from here; file names are appended.")] = "",
-    timeout_s: Annotated[float, Parameter(help="How long the server may be silent.")] = 30.0,
+    timeout_s: Annotated[
+        float, Parameter(help="Seconds without an answer of the server after which the fetch fails.")
+    ] = 30.0,
 ) -> None:
     """Fetch a dataset, or say where it is already.
 
-    Every file is compared with its checksum. What an interrupted fetch left is kept, and the next one goes on there.
+    unisono compares every file with its checksum. An interrupted fetch keeps its files, and the next one continues.
 
     Parameters
     ----------
     name
-        mnist or fashion-mnist; the others need no fetching.
+        mnist or fashion-mnist; all others need no fetch.
     """
     from unisono.data.dataset import DataOptions
-    from unisono.data.images import SETS, provide, read_images
+    from unisono.data.mnist_sets import SETS, provide, read_images
     from unisono.data.sources import ABOUT, whereabouts
     from unisono.errors import unknown_name
 
@@ -66,7 +68,7 @@ def fetch(
 def check(name: str, *, data_dir: DataDir = "") -> None:
     """Load data, check them, and show what training would see. Nothing is fetched.
 
-    What is doubtful, labels that count from 1 or are one-hot rows, or images with their channels last, is a warning.
+    It warns about doubtful data: labels that count from 1, one-hot rows, images with the channels last.
 
     Parameters
     ----------
@@ -75,7 +77,7 @@ def check(name: str, *, data_dir: DataDir = "") -> None:
     """
     from rich.table import Table
 
-    from unisono.data.data_warnings import data_warnings
+    from unisono.data.checks import data_warnings
     from unisono.data.dataset import PARTS, DataOptions
     from unisono.data.sources import load, origin
     from unisono.report.terminal.console import Console

@@ -1,4 +1,4 @@
-"""`unisono doctor`: what is here, what works, what to do about the rest; with --nodes, what is between ranks.
+"""`unisono doctor`: what is installed, what works, how to fix the rest; with --nodes, the network between ranks.
 
 unisono doctor; unisono doctor --json > doctor.json; mpirun -n 4 unisono doctor --nodes
 """
@@ -13,10 +13,10 @@ from cyclopts import Parameter
 from unisono.cli.train import node_options
 from unisono.errors import UnisonoError, UserError
 from unisono.launch.machine_options import MachineOptions
-from unisono.terminal import print
+from unisono.safe_print import print
 
 JOIN_S = 20.0
-"""Nobody waits for a doctor as long as for a training."""
+"""How long ranks may take to arrive: less than for a training."""
 Places = node_options("ranks_per_node", join_timeout=JOIN_S)
 _HERE = Places()
 
@@ -28,26 +28,26 @@ def doctor(
         bool,
         Parameter(
             help="As a rank of mpirun, srun or torchrun, or by hand on each machine (--num-nodes): every pair of ranks "
-            "exchanges messages; latency, bandwidth, and in what the nodes differ.",
+            "exchanges messages. Shows latency, bandwidth, and differences between nodes.",
             negative="",
         ),
     ] = False,
     transport: Annotated[str, Parameter(help="With --nodes: mpi, gloo, or auto, what training would use.")] = "auto",
     self_test: Annotated[
-        bool, Parameter(help="Also train on 1 and 2 ranks, by NumPy and by torch if it is there, and compare the bits.")
+        bool, Parameter(help="Also train on 1 and 2 ranks, with NumPy and (if installed) torch, and compare the bits.")
     ] = True,
     json_: Annotated[
-        bool, Parameter(name="--json", help="All of it, to paste into a bug report.", negative="")
+        bool, Parameter(name="--json", help="Print everything as JSON, to paste into a bug report.", negative="")
     ] = False,
 ) -> None:
-    """Look at this machine: cores, memory, BLAS, MPI, torch, SLURM, and whether unisono works on it.
+    """Check this machine: cores, memory, BLAS, MPI, torch, SLURM, and whether unisono works on it.
 
-    Each line is ok, warning, missing (unisono does without it) or FAILED, with what to do about it. Shared memory, MPI
-    and gloo are tried with 2 ranks for real. Each look is given up after 22 seconds; half a minute in all is usual. The
-    exit code is 1 if something failed.
+    Each line is ok, warning, missing (unisono works without it) or FAILED, with the fix. Shared memory, MPI and gloo
+    are tried with 2 ranks. Each check ends after 22 seconds at the latest; all take about half a minute. The exit code
+    is 1 if something failed.
 
-    With --nodes it is started like a training on several machines (mpirun -n 4 unisono doctor --nodes), and looks at
-    what is between them.
+    Start --nodes like a training on several machines (mpirun -n 4 unisono doctor --nodes): it examines the network
+    between them.
     """
     where = MachineOptions(**asdict(places))
     if nodes:
@@ -55,8 +55,8 @@ def doctor(
         return
     if where != MachineOptions(join_timeout=where.join_timeout) or transport != "auto":
         raise UserError("options of several machines, without --nodes", hint="give --nodes, too")
+    from unisono.doctor.finding import line, record, sentence
     from unisono.doctor.probe_runner import run_probes
-    from unisono.doctor.text import line, record, sentence
     from unisono.report.terminal.console import Console
 
     _refuse_ranks()
@@ -84,11 +84,10 @@ def doctor(
 
 def _visit(options: MachineOptions, transport: str, *, as_json: bool) -> None:
     """As one of several ranks, of which the first one speaks."""
-    from unisono.doctor.machines.diagnosis import judge
+    from unisono.doctor.machines.diagnosis import judge, record, report
     from unisono.doctor.machines.facts import facts_here
     from unisono.doctor.machines.pairwise_test import dismiss, follow, lead
     from unisono.doctor.machines.rank_connection import call_together, place, transport_of
-    from unisono.doctor.machines.text import record, report
     from unisono.doctor.machines.watchdog import Watchdog
 
     placement = place(options)
@@ -117,7 +116,7 @@ def _visit(options: MachineOptions, transport: str, *, as_json: bool) -> None:
 
 def _refuse_ranks() -> None:
     """It starts ranks itself. Launchers that contradict each other are a finding, not the end."""
-    from unisono.environment.variables import detect
+    from unisono.environment.os_environ import detect
 
     try:
         size = detect().size

@@ -1,4 +1,4 @@
-"""`unisono`: the command. Each command is one file here, imported when it is used.
+"""`unisono`: the command. Each command is a function of a file here, imported when it is used.
 
 Errors of ours are printed as one message without a traceback and end with their exit code (2: the user's mistake).
 """
@@ -15,7 +15,7 @@ from unisono import __version__
 from unisono.errors import UnisonoError
 from unisono.os_limits import shortage_hint
 from unisono.python_error_advice import advice_on
-from unisono.terminal import accept_any_text, print, printable
+from unisono.safe_print import accept_any_text, print, printable
 from unisono.user_code.tracebacks import own_traceback
 
 app = App(
@@ -31,17 +31,17 @@ COMMANDS = {
     "submit": "Train a recipe as a SLURM job: write its script, submit it, follow it.",
     "jobs": "List your SLURM jobs that unisono submitted.",
     "cancel": "End SLURM jobs that unisono submitted.",
-    "report": "Show runs as a web page: one file, nothing to install, nothing loaded.",
+    "report": "Show runs as a web page: one file that loads nothing.",
     "watch": "Show runs as a live page, in the browser or on the terminal.",
     "weights": "Show the weights of a run, or export them.",
     "data": "List, fetch and check datasets.",
     "bench": "Measure all-reduce: algorithm x size x ranks x transport.",
-    "scale": "Train on more and more ranks: speed-up, efficiency, what limits it.",
-    "compare": "Train over any option (strategies, precisions, ranks): one table, ratios, equal bits.",
-    "predict": "Predict time and efficiency on clusters that are not here.",
+    "scale": "Train on increasing numbers of ranks: speed-up, efficiency, what limits it.",
+    "compare": "Compare values of any option (strategies, precisions, ranks): one table, ratios, equal bits.",
+    "predict": "Predict time and efficiency on clusters that you do not have.",
     "tune": "Find the ranks, threads, shards and batch with which a recipe is fastest here.",
     "profile": "Show where the time of a recipe's steps goes: phases, modules, operators.",
-    "doctor": "Look at this machine: what is here, what works, what to do about the rest.",
+    "doctor": "Check this machine: what is installed, what works, how to fix the rest.",
 }
 """In the order in which a user meets them. The texts stand here so that --help need not import the commands."""
 EXAMPLES = {
@@ -61,10 +61,12 @@ EXAMPLES = {
     "doctor": "unisono doctor --json",
 }
 """For each command that is a function; one that has commands of its own brings its example."""
+MODULES = {"cancel": "jobs"}
+"""Command -> its file, where several commands share one; the others have a file of their own name."""
 
 for _number, (_name, _help) in enumerate(COMMANDS.items()):
     _more = {"help_epilogue": f"Example: {EXAMPLES[_name]}"} if _name in EXAMPLES else {}
-    app.command(f"unisono.cli.{_name}:{_name}", name=_name, help=_help, sort_key=_number, **_more)
+    app.command(f"unisono.cli.{MODULES.get(_name, _name)}:{_name}", name=_name, help=_help, sort_key=_number, **_more)
 app.register_install_completion_command(
     help="Let the shell (bash, zsh, fish) complete commands and options: writes a file and a line to its start-up file."
 )
@@ -73,8 +75,9 @@ app.register_install_completion_command(
 def main() -> None:
     """The entry point of the command."""
     accept_any_text()
+    words = sys.argv[1:]
     try:
-        app(sys.argv[1:], exit_on_error=False, print_error=False)
+        app(words, exit_on_error=False, print_error=False)
     except UnisonoError as error:
         if error.shown:
             sys.exit(error.exit_code)

@@ -12,7 +12,7 @@ from unisono.errors import UserError
 from unisono.files import expand_user, write_file
 from unisono.measure.options import StudyOptions
 from unisono.measure.prediction.predict import PredictOptions
-from unisono.terminal import print
+from unisono.safe_print import print
 from unisono.trust import Trust, code_of
 
 if TYPE_CHECKING:
@@ -47,17 +47,16 @@ def predict(
     Parameters
     ----------
     recipe
-        A TOML file, or the name of a shipped recipe (r2). Options given here go before it.
+        A TOML file, or the name of a bundled recipe (r2). Options given here override it.
     """
-    from unisono.cli.common.study_about import write_about
     from unisono.cli.common.study_command import StudyPlan
     from unisono.cli.common.study_command import run_study as carry_out
-    from unisono.measure.prediction.cost import Costs, Work
-    from unisono.measure.prediction.network import parse
-    from unisono.measure.prediction.points import calibration, usual_batch, usual_shards
+    from unisono.measure.prediction.calibration import calibration, usual_batch, usual_shards
+    from unisono.measure.prediction.cost import Costs, Work, parse
     from unisono.measure.prediction.predict import PredictionRequest, node_counts
     from unisono.recipe.reading import load
-    from unisono.study.disk_errors import writing
+    from unisono.study.provenance import write_about
+    from unisono.study.study_directory import writing
     from unisono.training.job import prepare
 
     loaded = load(recipe, given_options(options))
@@ -117,7 +116,7 @@ def show(
     from unisono.cli.common.study_command import console
     from unisono.measure.prediction.predict import rows_of
     from unisono.report.studies.predict import checks, table, words_of
-    from unisono.study.disk_errors import writing
+    from unisono.study.study_directory import writing
 
     rows = rows_of(costs, work, request)
     terminal = console()

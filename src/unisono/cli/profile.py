@@ -9,16 +9,16 @@ from unisono.cli.bench import prepare_out
 from unisono.cli.common.trust_option import TrustOption, confirm_trust
 from unisono.cli.train import Options, given_options
 from unisono.errors import UnisonoError
-from unisono.measure.profile.options import ProfileOptions
+from unisono.measure.options import ProfileOptions
 from unisono.recipe import Recipe
 from unisono.recipe.reading import load
-from unisono.terminal import print
+from unisono.safe_print import print
 from unisono.trust import Trust
 
 _DEFAULTS = ProfileOptions()
 _NOTHING = Options()
 WIDTH = 110
-"""Of tables that do not go to a terminal, in characters."""
+"""Width of tables that do not go to a terminal, in characters."""
 _PROFILE = Group("What to look at", sort_key=-1)
 
 
@@ -38,14 +38,14 @@ def profile(
     Parameters
     ----------
     recipe
-        A TOML file, or the name of a shipped recipe (r4). Options given here go before it.
+        A TOML file, or the name of a bundled recipe (r4). Options given here override it.
     """
-    from unisono.cli.common.study_about import write_about
     from unisono.measure.profile.study import measure, plan
-    from unisono.report.run.verdict import plural
+    from unisono.report.run.outcome_and_advice import plural
     from unisono.report.studies.profile import FILES, Shown, activations, sentences, tables, write
     from unisono.report.terminal.console import Console
-    from unisono.study.disk_errors import writing
+    from unisono.study.provenance import write_about
+    from unisono.study.study_directory import writing
     from unisono.supervise.signals import as_ctrl_c
 
     asked = load(recipe, given_options(options))

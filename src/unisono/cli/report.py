@@ -9,7 +9,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from unisono.files import expand_user
-from unisono.terminal import print, printable
+from unisono.safe_print import print, printable
 
 
 def report(
@@ -17,23 +17,26 @@ def report(
     /,
     *runs: str,
     out: Annotated[
-        str, Parameter(help="The file. [default: report.html in the run, or here for several]", show_default=False)
+        str,
+        Parameter(
+            help="The file to write. [default: report.html in the run, or here for several runs]", show_default=False
+        ),
     ] = "",
 ) -> None:
     """Show runs as a web page: one file that holds everything and loads nothing.
 
     The verdict comes first; then curves, what each rank did and contributed, what happened, and how to run it again.
-    Of several runs the curves lie over each other, and a table shows in what they differ. A run may still be going on;
-    what is damaged or missing is named on the page. An older report is replaced, any other file is not.
+    The curves of several runs share charts, and a table shows how the runs differ. A run may still be active. The page
+    names damaged and missing files. An older report is replaced, any other file is not.
 
     Parameters
     ----------
     run
-        A run directory of unisono train, or what scale, compare, predict, tune, bench --out or profile --out left.
+        A run directory of unisono train, or a directory of scale, compare, predict, tune, bench --out, profile --out.
     runs
-        More of them.
+        More runs.
     """
-    from unisono.report.html.report_file import write_report
+    from unisono.report.html.document import write_report
     from unisono.report.run.load import load
     from unisono.storage.run_files import REPORT
 

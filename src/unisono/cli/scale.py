@@ -13,7 +13,7 @@ from unisono.errors import UserError
 from unisono.files import write_file
 from unisono.measure.options import StudyOptions
 from unisono.measure.scale_grid import ScaleOptions
-from unisono.terminal import print
+from unisono.safe_print import print
 from unisono.trust import Trust
 
 OWN = ("out", "resume", "allow_change", "ranks")
@@ -44,7 +44,7 @@ def scale(
     Parameters
     ----------
     recipe
-        A TOML file, or the name of a shipped recipe (r2). Options given here go before it.
+        A TOML file, or the name of a bundled recipe (r2). Options given here override it.
     """
     from unisono.cli.common.study_command import StudyPlan
     from unisono.cli.common.study_command import run_study as carry_out

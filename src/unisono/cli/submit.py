@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Group, Parameter
 
-from unisono.cli.common.num_gpus_alias import note_of_job
 from unisono.cli.common.trust_option import TrustOption, confirm_trust
-from unisono.cli.train import Options, given_options
+from unisono.cli.train import Options, given_options, note_of_job
 from unisono.errors import UserError
 from unisono.files import check_entry, expand_user, read_file, write_file
 from unisono.launch.slurm.options import JobOptions
 from unisono.launch.slurm.quoting import as_path, check_plain
-from unisono.terminal import print
+from unisono.safe_print import print
 
 if TYPE_CHECKING:
     from unisono.cli.common.submission import Submission
@@ -39,14 +38,12 @@ def submit(
     *,
     dry_run: Annotated[
         bool,
-        Parameter(
-            help="Print the script, and do nothing else: no code is run, no data are fetched.", negative="", group=_HERE
-        ),
+        Parameter(help="Print the script, and do nothing else: run no code, fetch no data.", negative="", group=_HERE),
     ] = False,
     follow: Annotated[
         bool, Parameter(help="Show states and output until the job ends.", negative="", group=_HERE)
     ] = False,
-    poll_s: Annotated[float, Parameter(help="Seconds between two questions to SLURM.", group=_HERE)] = 2.0,
+    poll_s: Annotated[float, Parameter(help="Seconds between queries to SLURM.", group=_HERE)] = 2.0,
     script: Annotated[str, Parameter(help="Write the script here; NAME.sbatch if empty.", group=_HERE)] = "",
     trust: TrustOption = False,
 ) -> None:
@@ -59,7 +56,7 @@ def submit(
     Parameters
     ----------
     recipe
-        A TOML file, or the name of a shipped recipe (r2). Options given here go before it.
+        A TOML file, or the name of a bundled recipe (r2). Options given here override it.
     """
     from unisono.cli.common.submission import Submission
     from unisono.launch.slurm import client
@@ -149,7 +146,7 @@ def write(path: Path, text: str) -> None:
 
 
 def make_folder(file: str) -> None:
-    """Of an output file: where it is missing, SLURM ends the job without a word."""
+    """Makes the directory of an output file: without it SLURM ends the job without a message."""
     folder = Path(file).parent
     if "%" in str(folder):
         return

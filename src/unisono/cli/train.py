@@ -1,21 +1,24 @@
-"""`unisono train`: its options, which are those of a recipe; `runs/course.py` runs it."""
+"""`unisono train`: its options, which are those of a recipe; `runs/lifecycle.py` runs it.
+
+--num-gpus is another name of --ranks, which users of other tools know. The number remembers by which word it was given,
+so that a user who asks for GPUs and gets processors is told (`note_of_run`, `note_of_job`).
+"""
 
 import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import MISSING, field, fields, make_dataclass
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, final, get_args
 
 from cyclopts import Group, Parameter, Token
 
-from unisono.cli.common.num_gpus_alias import Gpus, note_of_run
 from unisono.cli.common.trust_option import TrustOption, confirm_trust
 from unisono.launch.machine_options import MachineOptions
-from unisono.recipe import OPTIONS, flag
-from unisono.recipe.options import GROUPS, help_of_options, title_of
+from unisono.recipe import OPTIONS, Recipe, flag
 from unisono.recipe.reading import ALIASES
+from unisono.recipe.recipe import GROUPS, help_of_options, title_of
 from unisono.runs.recipe_source import read_recipe
-from unisono.terminal import print
+from unisono.safe_print import print
 
 MOST_USED = ("model", "data", "ranks", "epochs", "batch_size", "lr", "optimizer", "seed", "out", "resume")
 """Options that --help shows first; the others follow by the recipe's groups."""
@@ -50,8 +53,8 @@ def _place_in_help(name: str) -> int:
 
 
 def _whole_number(kind: Any, tokens: Sequence[Token]) -> int | str:
-    """As it is written: cyclopts alone would round 1.5, and somebody would train with 2. What may also be a word (full)
-    is left to whoever knows the words."""
+    """As it is written: cyclopts alone would round 1.5, and the training would use 2. An option that may also be a word
+    (full) is checked where the words are known."""
     text = tokens[0].value
     try:
         return Gpus(text) if tokens[0].keyword == "--num-gpus" else int(text)
@@ -88,6 +91,44 @@ def node_options(*without: str, **defaults: float) -> type:
     return made
 
 
+@final
+class Gpus(int):
+    """A number of ranks that was given as --num-gpus."""
+
+
+def note_of_run(asked: object, recipe: Recipe) -> str:
+    """What to say before a run; nothing if no GPUs were asked for, or ranks have them."""
+    if not isinstance(asked, Gpus):
+        return ""
+    from unisono.strategies.registry import of, resolve
+
+    if not of(recipe).supports.gpus:
+        return _without(asked, recipe)
+    if resolve(recipe).strategy.device != "cpu":
+        return ""
+    why = "--device cpu" if recipe.strategy.device == "cpu" else "torch sees no GPU here"
+    return f"Note: --num-gpus {asked} is --ranks {asked}, on processors: {why}."
+
+
+def note_of_job(asked: object, recipe: Recipe, sbatch: Sequence[str]) -> str:
+    """The same before a job, whose nodes cannot be looked at from here. sbatch: further options of the job."""
+    if not isinstance(asked, Gpus):
+        return ""
+    from unisono.strategies.registry import of
+
+    if not of(recipe).supports.gpus:
+        return _without(asked, recipe)
+    if any("gpu" in option or "gres" in option for option in sbatch):
+        return ""
+    told = f"Note: --num-gpus {asked} is --ranks {asked}: the job asks SLURM for no GPU"
+    return f"{told}; where a cluster wants that, add --sbatch=--gpus-per-node=N."
+
+
+def _without(asked: Gpus, recipe: Recipe) -> str:
+    told = f"Note: --num-gpus {asked} is --ranks {asked}: --strategy {recipe.strategy.name} computes on processors"
+    return f"{told}; --strategy ddp or accelerate uses GPUs."
+
+
 Options = options_of_recipe()
 Nodes = node_options()
 _NOTHING = Options()
@@ -114,23 +155,25 @@ def train(
     Parameters
     ----------
     recipe
-        A TOML file, or the name of a shipped recipe (r2). Options given here go before it.
+        A TOML file, or the name of a bundled recipe (r2). Options given here override it.
     """
     where = MachineOptions(**{entry.name: getattr(nodes, entry.name) for entry in fields(MachineOptions)})
     overrides = given_options(options)
     found, whose = read_recipe(recipe, overrides, "the command line", trusted=trust)
     if write_recipe:
-        from unisono.recipe.template import template, write_template
+        from unisono.recipe.recipe import template, write_template
 
         write_template(write_recipe, template(found))
         print(f"Written: {write_recipe}; edit it, then: unisono train {shlex.quote(write_recipe)}")
     else:
-        from unisono.environment.variables import detect
-        from unisono.runs.course import run_course
+        from unisono.environment.os_environ import detect
+        from unisono.runs.lifecycle import run_lifecycle
         from unisono.supervise.signals import exit_undisturbed
 
         note = note_of_run(getattr(options, "ranks", None), found)
         if note and detect().rank == 0:
             print(note, file=sys.stderr, flush=True)
-        run_course(found, where, overrides.get("ranks", 0), watch=watch, last=True, trust=whose, confirm=confirm_trust)
+        run_lifecycle(
+            found, where, overrides.get("ranks", 0), watch=watch, last=True, trust=whose, confirm=confirm_trust
+        )
         exit_undisturbed()

@@ -13,7 +13,7 @@ from unisono.cli.train import given_options, options_of_recipe
 from unisono.errors import Interrupted, UnisonoError, UserError
 from unisono.files import expand_user
 from unisono.measure.tune.search import TuneOptions
-from unisono.terminal import print
+from unisono.safe_print import print
 from unisono.trust import Trust
 
 OWN = ("out", "resume", "allow_change", "ranks", "threads", "shards")
@@ -22,7 +22,7 @@ Options = options_of_recipe(*OWN)
 _TUNE, _NOTHING = TuneOptions(), Options()
 TUNED = "tuned.toml"
 FREE = 0.8
-"""Of the memory that is free, what ranks may take unless told otherwise."""
+"""The share of the free memory that ranks may take unless an option says otherwise."""
 
 
 def tune(
@@ -41,24 +41,22 @@ def tune(
     Parameters
     ----------
     recipe
-        A TOML file, or the name of a shipped recipe (r4). Options given here go before it.
+        A TOML file, or the name of a bundled recipe (r4). Options given here override it.
     """
-    from unisono.cli.common.study_about import write_about
     from unisono.data.sources import check_data_dir
     from unisono.energy.meter import find_counters
-    from unisono.environment.variables import detect
+    from unisono.environment.os_environ import detect
     from unisono.measure.options import sizes
     from unisono.measure.tune.candidates import candidates_of
     from unisono.measure.tune.search import TrialOptions
     from unisono.measure.tune.search import tune as search_best
     from unisono.os_limits import check_temporary_directory
     from unisono.recipe.reading import load
-    from unisono.report.run.verdict import plural
+    from unisono.report.run.outcome_and_advice import plural
     from unisono.resources import available_bytes, usable_cores
     from unisono.strategies.registry import of
-    from unisono.study.disk_errors import writing
-    from unisono.study.inputs import inputs_of
-    from unisono.study.records import Records, default_path
+    from unisono.study.provenance import inputs_of, write_about
+    from unisono.study.study_directory import Records, default_path, writing
     from unisono.supervise.signals import as_ctrl_c
     from unisono.training.checks import check_machine
 
@@ -124,7 +122,7 @@ def tune(
 def _fastest_to_target(
     records: Any, cells: Sequence[Any], ranked: Sequence[str], left_s: float, *, retry: bool
 ) -> str | None:
-    from unisono.measure.tune.targets import train_to_target
+    from unisono.measure.tune.time_to_accuracy import train_to_target
 
     by_digest = {cell.digest: cell for cell in cells}
     chosen: dict[str, Any] = {}
@@ -149,7 +147,7 @@ def _show(records: Sequence[dict[str, Any]], best: str | None, path: Path, known
     from unisono.report.studies.tune import rows_of, table, words_of
     from unisono.report.terminal.console import Console
     from unisono.resources import usable_cores
-    from unisono.study.disk_errors import writing
+    from unisono.study.study_directory import writing
 
     rows = [row | known | {"machine_cores": usable_cores()} for row in rows_of(records)]
     made = table(rows, best or "")

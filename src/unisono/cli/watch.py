@@ -18,7 +18,7 @@ from cyclopts import Parameter
 
 from unisono.errors import UserError
 from unisono.runs.live_page import may_show_token
-from unisono.terminal import print
+from unisono.safe_print import print
 
 POLITE = 10
 """How much this process steps back (see nice(2)): a run on the same cores comes first."""
@@ -29,27 +29,29 @@ def watch(
     run: str,
     /,
     *runs: str,
-    terminal: Annotated[bool, Parameter(help="On this terminal instead of in a browser.", negative="")] = False,
+    terminal: Annotated[
+        bool, Parameter(help="Show the run on this terminal instead of in a browser.", negative="")
+    ] = False,
     port: Annotated[int, Parameter(help="The port on this machine; 0: a free one.")] = 0,
-    open_: Annotated[bool, Parameter(name="--open", help="Open a browser, where there is a desktop.")] = True,
-    until_end: Annotated[bool, Parameter(help="Leave when the runs have ended.", negative="")] = False,
+    open_: Annotated[bool, Parameter(name="--open", help="Open a browser, if this machine has a desktop.")] = True,
+    until_end: Annotated[bool, Parameter(help="End when the runs have ended.", negative="")] = False,
     print_token: Annotated[
-        bool, Parameter(help="Print the token also where the output is not a terminal.", negative="")
+        bool, Parameter(help="Print the token even if the output is not a terminal.", negative="")
     ] = False,
 ) -> None:
-    """Show runs as a live page: the page of `unisono report`, which follows them as they go on. Ctrl-C ends it.
+    """Show runs as a live page: the page of `unisono report`, updated as they continue. Ctrl-C ends it.
 
-    The page is served on this machine alone, to those who know its address, which holds a token. A terminal shows the
-    address; the output of a batch job, which others may read, names a file that only you may read. From another
-    machine: ssh -L PORT:127.0.0.1:PORT HOST, and open the same address there. Runs that have ended are shown as they
-    are; a run that goes on is not slowed down, for only its files are read.
+    The page is served on this machine only, and its address contains a secret token. A terminal shows the address. The
+    output of a batch job, which others may read, names a file that only you can read. From another machine: ssh -L
+    PORT:127.0.0.1:PORT HOST, and open the same address there. The page also shows runs that have ended. It only reads
+    files, so it does not slow an active run down.
 
     Parameters
     ----------
     run
         A run directory of unisono train.
     runs
-        More of them: curves lie over each other.
+        More runs: their curves share charts.
     """
     from unisono.report.run.load import load
 
@@ -62,9 +64,9 @@ def watch(
 
 
 def _in_browser(paths: list[Path], port: int, *, until_end: bool, show: bool, print_token: bool) -> None:
-    from unisono.environment.variables import has_desktop
-    from unisono.report.live.browser import open_in_browser
-    from unisono.report.live.server import LiveServer
+    from unisono.environment.os_environ import has_desktop
+    from unisono.report.live.address import open_in_browser
+    from unisono.report.live.page_server import LiveServer
 
     with LiveServer(paths, port) as server, ExitStack() as stack:
         _end_in_order()
@@ -74,7 +76,7 @@ def _in_browser(paths: list[Path], port: int, *, until_end: bool, show: bool, pr
             whole = _keep(stack, server.address, paths[0])
             where = f"Live page, on {platform.node()}: {server.origin}"
             print(f"{where} (with a token; the whole address is in {whole})", flush=True)
-        os.nice(POLITE)  # not before: whoever has started us waits for the address
+        os.nice(POLITE)  # not before: the process that started this one waits for the address
         with open_in_browser(server.address, desktop=show and has_desktop()):
             server.serve(until_end=until_end)
 
@@ -82,7 +84,7 @@ def _in_browser(paths: list[Path], port: int, *, until_end: bool, show: bool, pr
 def _keep(stack: ExitStack, address: str, run: Path) -> str:
     """The name, in one line, of the file that holds the address until the stack is left."""
     from unisono.report.html.markup import plain
-    from unisono.report.live.address_file import address_file
+    from unisono.report.live.address import address_file
 
     try:
         path = stack.enter_context(address_file(address, run))
@@ -101,9 +103,9 @@ def _on_terminal(paths: list[Path]) -> None:
     """Until the run has ended; not on a terminal: once."""
     from rich.live import Live
 
-    from unisono.report.live.dashboard import dashboard
     from unisono.report.live.follower import SHARE, age_s, current
     from unisono.report.terminal.console import Console
+    from unisono.report.terminal.dashboard import dashboard
 
     if len(paths) > 1:
         raise UserError(f"--terminal with {len(paths)} runs", hint="give one run, or leave --terminal out")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from unisono.terminal import print, printable
+from unisono.safe_print import print, printable
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -32,10 +32,10 @@ def weights(
 ) -> None:
     """Show the weights of a run, or export them.
 
-    The hash of the weights is computed anew and compared with the one in the run's summary. Below the table stands what
-    new samples must go through before the network; docs/use-what-you-trained.md shows how.
+    unisono computes the hash of the weights again and compares it with the one in the run's summary. The lines below
+    the table show how new samples must be prepared; docs/use-what-you-trained.md has an example.
 
-    .npz and .safetensors hold the arrays under their names; .txt holds NAME: and then one value a line; .pt and .pth
+    .npz and .safetensors hold the arrays under their names; .txt holds NAME: and then one value per line; .pt and .pth
     hold a state dict for a torch nn.Sequential of the same layers (model linear: nn.Linear), and need torch.
 
     Parameters
@@ -71,7 +71,7 @@ def lines_of(card: "ModelCard") -> list[str]:
     """What is built, and what new samples go through; at most 80 columns."""
     from textwrap import wrap
 
-    # A file of somebody else's may hold anything, and much of it.
+    # A stranger's file may hold anything, and much of it.
     texts = (card.model, card.data, card.engine, card.precision, card.activation and f", {card.activation}")
     model, data, engine, precision, activation = (printable(text[:_MOST_LETTERS]) for text in texts)
     shape = " x ".join(map(str, card.shape))

@@ -148,7 +148,7 @@ class Communicator(ABC):
 
     def split_by_node(self) -> "Communicator":
         """A new communicator for the ranks on this rank's node: those that can share memory."""
-        from unisono.comm.topology.node import node_colour
+        from unisono.comm.topology.shared_machine import node_colour
 
         return self.split(node_colour(self))
 
@@ -231,10 +231,10 @@ def matches(wanted: int, found: int) -> bool:
     return found == wanted or (wanted == ANY and found != COLLECTIVE_TAG)
 
 
-def disagreement(what: str, rows: Sequence[tuple[int | str, ...]]) -> Mismatch:
-    """The error that every rank raises when the `rows` (one per rank) of an `agree` are not all equal."""
+def disagreement(what: str, rows: Sequence[tuple[int | str, ...]], ranks: Sequence[int] = ()) -> Mismatch:
+    """The error that every rank raises when the `rows` (one per rank, or per one of `ranks`) are not all equal."""
     groups: dict[tuple[int | str, ...], list[int]] = {}
-    for rank, row in enumerate(rows):
+    for rank, row in zip(ranks or range(len(rows)), rows, strict=True):
         groups.setdefault(row, []).append(rank)
     found = "; ".join(f"{', '.join(map(str, row))} on rank {', '.join(map(str, who))}" for row, who in groups.items())
     return Mismatch(

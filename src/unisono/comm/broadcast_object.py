@@ -17,7 +17,7 @@ import numpy as np
 
 from unisono.comm.base import Communicator
 from unisono.errors import UnisonoError
-from unisono.messages.exchange import Failed, Succeeded
+from unisono.messages.exchanger_orders import Failed, Succeeded
 from unisono.messages.packing import pack, unpack
 
 

@@ -107,15 +107,17 @@ def any_code(dtype: np.dtype) -> int:
     return len(DTYPES) + crc32(dtype.str.encode())
 
 
-def late_ranks_error(rank: int, what: str, timeout_s: float, missing: Iterable[int]) -> CommTimeout:
-    """The error of a rank that waited in vain."""
+def late_ranks_error(
+    rank: int, what: str, timeout_s: float, missing: Iterable[int], *, option: str = "timeout_s"
+) -> CommTimeout:
+    """The error of a rank that waited in vain. option: by which the user allows a longer wait."""
     ranks = sorted(missing)
     who = f"rank {', '.join(map(str, ranks))}" if ranks else "an unidentified rank"
     return CommTimeout(
         f"waited {timeout_s:g} s in {what}; {who} did not arrive",
         missing=ranks,
         rank=rank,
-        hint="see what that rank was doing, or allow a longer wait with timeout_s",
+        hint=f"see what that rank was doing, or allow a longer wait with {option}",
     )
 
 

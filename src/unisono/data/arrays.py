@@ -26,11 +26,12 @@ from typing import IO, final
 
 import numpy as np
 
+from unisono.claimed_shapes import count_elements
 from unisono.data.dataset import ARRAYS, Raw, collect
 from unisono.errors import UserError
 from unisono.files import open_file
 from unisono.resources import check_memory
-from unisono.shapes import count_elements
+from unisono.safe_print import short_name
 
 _MAGIC = b"\x93NUMPY"
 _MOST_HEADER_BYTES = 10_000
@@ -176,7 +177,8 @@ def _load_npz(path: Path) -> dict[str, np.ndarray]:
             arrays = {name: _load_member(archive, member) for name, member in wanted.items()}
     except _MALFORMED as error:
         raise _unreadable(path, error) from None
-    others = {_shown(member.filename): np.empty(0) for member in members}  # for their names; not read
+    names = (short_name(member.filename.removesuffix(".npy")) for member in members)
+    others = {name: np.empty(0) for name in names}  # not read: an error may list the names
     return others | arrays
 
 
@@ -209,12 +211,6 @@ def _load_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.ndarra
         while file.read(1 << 20):  # to the end: only there zipfile compares the checksum
             pass
         return array
-
-
-def _shown(name: str) -> str:
-    """A name that neither controls the terminal nor fills it."""
-    name = name.removesuffix(".npy")
-    return name if name.isprintable() and len(name) <= 100 else ascii(name[:100])
 
 
 def _unreadable(path: Path, error: Exception) -> UserError:

@@ -1,22 +1,33 @@
-"""What is wrong with data, said before anybody computes with them.
-
-The one idea: every check names the array and its first bad row, and says how to mend it. Row numbers are those of the
-arrays as the source gave them.
+"""What is wrong with data (an error), and what is doubtful about them (a warning), before anything is computed.
 
     check_inputs("mine", "train_x", x); y = understand_targets("mine", "train_y", y)
+    for doubt in data_warnings(load("mine.npz")): print(f"Warning: {doubt}")
+
+The one idea: every check names the array and its first bad row, and says how to correct it. Row numbers are those of
+the arrays as the source gave them. A warning is for data that every model can read, but probably not as they were
+meant: one sentence and a HINT.
 
 Targets by shape: (rows,) are class labels; (rows, outputs) of floating-point numbers are targets of a regression;
 (rows, 1) of whole-number type are labels, too. One-hot labels in floating point are therefore taken for a regression.
+
+Limits: warnings are about three mistakes: labels that do not begin with 0, labels that are one-hot rows, and images
+with their channels last. `unisono data check` looks for them; the second is also looked for where a model does not fit
+the data. Classes that are missing in between are no warning, nor are few samples of many classes.
 """
 
 import numpy as np
 
+from unisono.data.dataset import PARTS, Dataset
 from unisono.data.shards import blocks
 from unisono.errors import UserError
+from unisono.models.torch.nets.network_request import channels_last
 
 _BLOCK_ROWS = 4096
 _LARGEST_LABEL = 2**31 - 1
 _FROM_0 = "number the classes 0, 1, 2 ..."
+_PLENTY = 20
+"""So many samples a class: none of a class is no accident (e^-20 if all are as frequent)."""
+NO_ONE_HOT = "give class numbers (y.argmax(axis=1)), not one-hot rows"
 
 
 def check_inputs(name: str, key: str, x: np.ndarray) -> None:
@@ -141,3 +152,45 @@ def _refuse(name: str, key: str, y: np.ndarray, bad: np.ndarray, problem: str, h
     if bad.any():
         row = int(bad.argmax())
         raise UserError(f"{name}: {key} row {row}: label {y[row]} {problem}", hint=hint)
+
+
+def data_warnings(dataset: Dataset) -> list[str]:
+    """A text each; none for data that are fine."""
+    return [] if dataset.tokens else [*_of_labels(dataset), *_of_images(dataset)]
+
+
+def one_hot(dataset: Dataset) -> bool:
+    """Whether targets are rows of 0 with a single 1: classes, most likely, that are taken for numbers."""
+    y = dataset.train_y
+    if dataset.classes or y.ndim != 2 or y.shape[1] < 2:
+        return False
+    return bool(((y == 0) | (y == 1)).all() and (y.sum(axis=1) == 1).all())
+
+
+def _of_labels(dataset: Dataset) -> list[str]:
+    """Labels from 1, as of data that were made for another language: the model gets a class that there is not. Or
+    one-hot rows, as other libraries want them."""
+    if one_hot(dataset):
+        told = f"train_y has rows of 0 with a single 1, {dataset.outputs} in each: it is read as a regression"
+        return [f"{told}\nHINT: if they are classes, {NO_ONE_HOT}"]
+    if not dataset.classes:
+        return []
+    labels = np.concatenate([dataset.part(part)[1] for part in PARTS])
+    counts, first = np.bincount(labels, minlength=dataset.classes), int(labels.min())
+    if not first or not (counts[first:].all() or len(labels) >= _PLENTY * dataset.classes):
+        return []
+    missing = "class 0 has no sample" if first == 1 else f"classes 0 to {first - 1} have no sample"
+    return [
+        f"labels count from {first}, {first} to {dataset.classes - 1}: {missing}, and a model has {dataset.outputs} "
+        f"outputs\nHINT: number the classes 0, 1, 2 ...: y - {first}"
+    ]
+
+
+def _of_images(dataset: Dataset) -> list[str]:
+    if not channels_last(dataset.shape):
+        return []
+    channels, height, width = dataset.shape
+    return [
+        f"samples of shape {dataset.shape} are read as images of {channels} channels of {height} x {width} pixels: "
+        "their channels come last\nHINT: if they are images, put the channels first: x.transpose(0, 3, 1, 2)"
+    ]

@@ -2,7 +2,7 @@
 
 The one idea: bytes go into NAME.part, which is checked, then renamed. What a broken connection left is kept, and the
 next attempt asks the server for the rest only (Range). One process at a time works in a directory (a lock that the
-kernel drops when its holder dies); whoever waited finds the file there.
+kernel drops when its holder dies); a process that waited finds the file there.
 
     fetch(Download("https://example.org/a.gz", Path("a.gz"), most_bytes=1 << 20), verify=lambda path: "")
 
@@ -26,7 +26,7 @@ from unisono.data.dataset import Progress
 from unisono.errors import UserError
 from unisono.files import append_file, move_file, write_all
 from unisono.locks import FileLock
-from unisono.terminal import print
+from unisono.safe_print import print
 
 ATTEMPTS = 3
 TOLD_S = 5.0
@@ -201,7 +201,7 @@ class _Interrupted(Exception):
 
 @contextmanager
 def _alone(directory: Path, limit_s: float) -> Iterator[None]:
-    """Holds the directory's lock; waits for whoever has it."""
+    """Holds the directory's lock; waits for the process that has it."""
     begun, told = time.monotonic(), False
     with FileLock(directory / ".lock") as lock:
         while not lock.acquire():

@@ -19,9 +19,9 @@ from typing import BinaryIO, final
 
 import numpy as np
 
+from unisono.claimed_shapes import count_elements
 from unisono.errors import UserError
 from unisono.files import open_file
-from unisono.shapes import count_elements
 
 TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 MOST_BYTES = 64 << 20

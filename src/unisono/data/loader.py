@@ -2,7 +2,7 @@
 
 The one idea: shards of the usual size are stacked and given to the model in one call; the smaller one at the ragged end
 of an epoch comes alone, in its own shape. The arrays are the loader's and are filled anew by every call. Each shard
-begins on a 64-byte border (`aligned.py`), so kernels see the same address modulo 64 whoever holds which shards.
+begins on a 64-byte border (`aligned.py`), so kernels see the same address modulo 64 whichever rank has which shards.
 
     for group in Loader(plan, x, y).groups(order, step, range(0, 4)): model.loss_and_grad(group.x, group.y, ...)
 """

@@ -41,7 +41,7 @@ def load(spec: str, options: DataOptions = _DEFAULTS) -> Dataset:
 
 
 def check_data_dir(spec: str, data_dir: str) -> None:
-    """A `UserError` for a directory that these data are not read from: whoever gives one means to train on it."""
+    """A `UserError` for a directory that these data are not read from: a user who gives one wants to train on it."""
     if data_dir and spec not in IN_DATA_DIR:
         raise UserError(
             f"--data-dir {data_dir} with --data {spec}, which does not read it: only {' and '.join(IN_DATA_DIR)} do",
@@ -78,18 +78,18 @@ def whereabouts(name: str, data_dir: str = "") -> str:
     """Where the data of a name of the table are, or how to get them; nothing is read."""
     if name in ("digits", "synthetic", "synthetic-text"):
         return "bundled" if name == "digits" else "made on the spot"
-    from unisono.data import images
+    from unisono.data import mnist_sets
 
-    return str(images.find(name, data_dir) or f"not here: {images.how_to_get(name)}")
+    return str(mnist_sets.find(name, data_dir) or f"not here: {mnist_sets.how_to_get(name)}")
 
 
 def must_be_fetched(spec: str, data_dir: str = "") -> bool:
     """Whether loading them would ask a server; nothing is read."""
     if spec not in IN_DATA_DIR:
         return False
-    from unisono.data import images
+    from unisono.data import mnist_sets
 
-    return images.find(spec, data_dir) is None
+    return mnist_sets.find(spec, data_dir) is None
 
 
 def origin(spec: str, options: DataOptions) -> str:
@@ -116,6 +116,6 @@ def _named(name: str, arguments: str) -> Callable[[DataOptions], Raw]:
         from unisono.data.arrays import load_digits
 
         return lambda options: load_digits()
-    from unisono.data.images import load_images
+    from unisono.data.mnist_sets import load_images
 
     return lambda options: load_images(name, options)

@@ -22,8 +22,8 @@ import psutil
 
 from unisono.doctor.finding import Finding
 from unisono.doctor.probes import PROBES, Probe
-from unisono.environment.variables import without_secret
-from unisono.launch.commands import python
+from unisono.environment.os_environ import without_secret
+from unisono.launch.launcher_commands import python
 from unisono.resources import UNREADABLE, load_average
 from unisono.supervise.children import describe_end, die_with_parent
 
@@ -104,7 +104,7 @@ def _tree(number: int) -> set[psutil.Process] | None:
 
 
 def _end_group(started: "subprocess.Popen[str]") -> None:
-    """Where nobody tells who is in it: what a probe has started is in its group, unless it went elsewhere."""
+    """Used where /proc does not list the group: what a probe has started is in its group, unless it left it."""
     for sign, patience_s in ((SIGTERM, GRACE_S), (SIGKILL, 0.8)):
         with suppress(ProcessLookupError, PermissionError):
             killpg(started.pid, sign)

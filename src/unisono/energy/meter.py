@@ -15,9 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
-from unisono.energy.counters import Counter
-from unisono.energy.nvml import find_gpus
-from unisono.energy.rapl import find_zones
+from unisono.energy.counters import Counter, find_gpus, find_zones
 
 IDLE_S = 0.25
 """How long an idle machine is looked at before a run."""
@@ -26,7 +24,7 @@ IDLE_S = 0.25
 @final
 @dataclass(frozen=True)
 class Reading:
-    """Of one node, or of several together."""
+    """The energy of one node, or of several together."""
 
     joules: float | None
     source: str
@@ -44,7 +42,7 @@ class Reading:
         return None if self.idle_w is None else self.idle_w * self.seconds
 
     def facts(self, samples: int) -> dict[str, Any]:
-        """For a summary."""
+        """The entries of a summary."""
         per_sample = self.joules / samples if self.joules is not None and samples else None
         return {
             "energy_j": self.joules,
@@ -73,7 +71,7 @@ def find_counters(gpus: Sequence[int] | None = ()) -> Counters:
 
 @final
 class Meter:
-    """Of this node. `watts_per_core`: 0: no estimate."""
+    """The meter of this node. `watts_per_core`: 0: no estimate."""
 
     def __init__(self, counters: Counters, watts_per_core: float, clock: Callable[[], float] = time.monotonic) -> None:
         self.counters, self._watts, self._clock = counters, watts_per_core, clock
@@ -93,7 +91,7 @@ class Meter:
         self._base = {counter.name: counter.joules for counter in self.counters.found}
 
     def follow(self) -> None:
-        """To be called every few seconds."""
+        """Reads the counters; to be called every few seconds."""
         now = self._clock()
         for counter in self.counters.found:
             counter.follow(now)

@@ -1,14 +1,15 @@
 """Sampler: what every rank, the node and its GPUs do, every two seconds, as lines of utilisation.csv.
 
-The one idea: whoever has nothing to do (the supervisor) looks from outside, so training does not notice; ranks that do
-nothing stand out, and are named.
+The one idea: a process that has nothing else to do (the supervisor) looks from outside, so training is not slowed.
+Ranks that do nothing stand out, and are named.
 
     sampler = Sampler(meter, write); sampler.tick({0: pid, 1: pid}); sampler.idle_ranks()
 
 A line: s_after_start, what (rank 0, all ranks, node, gpu 0), utilisation (cores in use: a rank's, the sum of the ranks
 here, and those of the node that any program uses; of a GPU: share of the time), memory_bytes (likewise), power_w,
-temperature_c; empty where nothing is known. Limits: a rank that waits for others
-by spinning looks busy: who waits is in ranks.csv.
+temperature_c; empty where nothing is known.
+
+Limits: a rank that waits for others by spinning looks busy; ranks.csv has the time that each rank waited.
 """
 
 import time
@@ -17,7 +18,7 @@ from math import inf
 from typing import final
 
 from unisono.energy.meter import Meter
-from unisono.energy.proc_files import Process, read_node, read_process, temperature_c
+from unisono.energy.resource_usage import Process, read_node, read_process, temperature_c
 
 EVERY_S = 2.0
 FIRST_S = 0.25

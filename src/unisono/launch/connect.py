@@ -12,9 +12,12 @@ import atexit
 import secrets
 import tempfile
 import weakref
+from contextlib import suppress
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
+
+import numpy as np
 
 from unisono.comm.base import DEFAULT_TIMEOUT_S, Communicator
 from unisono.comm.broadcast_object import broadcast_object
@@ -22,29 +25,31 @@ from unisono.comm.serial import SerialCommunicator
 from unisono.comm.topology.addresses import address_of
 from unisono.comm.topology.authentication import Secret
 from unisono.comm.topology.rendezvous import RendezvousOptions
-from unisono.environment.placement import Placement, check_world
-from unisono.environment.variables import detect, tidy_lone_mpi
-from unisono.errors import UserError, unknown_name
-from unisono.launch.commands import mpirun
+from unisono.environment.os_environ import detect, tidy_lone_mpi
+from unisono.environment.process_rank import Placement, check_world
+from unisono.errors import CommError, UserError, unknown_name
+from unisono.launch.launcher_commands import mpirun
 from unisono.launch.secret import find_secret, keep_secret
-from unisono.user_code.extras import how_to_install
+from unisono.optional_packages import how_to_install
 from unisono.world import World
 
 TRANSPORTS = {"shm": "", "mpi": "mpi4py", "gloo": "torch", "nccl": "torch"}
 """Transport -> the package it needs."""
 
 DEFAULT_RENDEZVOUS = RendezvousOptions()
-"""How ranks find each other, unless somebody knows better."""
+"""How ranks find each other, unless an option says otherwise."""
 
 _EXTRAS = {"mpi4py": "mpi", "torch": "torch"}
 
 
 def join(transport: str = "auto", timeout_s: float = DEFAULT_TIMEOUT_S) -> World:
-    """The world this process was started into. transport: shm, mpi, gloo, nccl, or auto: what the launcher uses.
+    """The world this process was started into. transport: shm, mpi, gloo, nccl, or auto: shared memory if all ranks are
+    on one machine, and otherwise what the launcher uses.
 
     It is closed when the process ends, if not before.
     """
-    world = World(connect(detect(), transport, timeout_s))
+    comm = connect(detect(), transport, timeout_s)
+    world = World(_in_shared_memory(comm) if transport == "auto" else comm)
     # A thread of gloo that outlives the interpreter may want its lock in vain, and abort the process.
     atexit.register(_close, weakref.ref(world), world.comm)
     return world
@@ -146,6 +151,29 @@ def connect_gloo(comm: Communicator) -> Communicator:
     return gloo
 
 
+def _in_shared_memory(comm: Communicator) -> Communicator:
+    """A shm communicator for the ranks of `comm` if they are all on one machine; `comm` otherwise."""
+    if comm.size == 1 or comm.transport == "shm":
+        return comm
+    from unisono.comm.shm.communicator import ShmCommunicator
+    from unisono.comm.topology.shared_machine import node_colours
+
+    if len(set(node_colours(comm))) > 1:
+        return comm
+    made = None
+    with suppress(CommError, UserError, OSError):  # no memory for it, say: the launcher's transport will do
+        made = ShmCommunicator.over(comm)
+    # Also where all watch all: from here on a rank may end.
+    if not comm.all_gather(np.array([made is not None])).all():
+        if made is not None:
+            made.close()
+        return comm
+    assert made is not None
+    made.address, made.join_s = comm.address, comm.join_s
+    comm.close()
+    return made
+
+
 def _usual(placement: Placement) -> str:
     if placement.size == 1:
         return "serial"
@@ -164,4 +192,7 @@ def _shm(placement: Placement, timeout_s: float, join: RendezvousOptions) -> Com
                 f"the transport shm spans one node, and {base.size - node.size} of {base.size} ranks are on others",
                 hint="use --transport mpi or gloo",
             )
-    return ShmCommunicator.over(base)
+    made = ShmCommunicator.over(base)
+    base.barrier()  # all watch all: from here on a rank may end
+    base.close()
+    return made

@@ -3,7 +3,7 @@
 The one idea: the supervisor sends short orders over a socket and gets short answers; everything that could block or
 needs threads is in the exchanger: joining the other machines, agreeing with them, and, once it is attached to the
 arena, serving its rounds until it is asked to end. So the supervisor starts no thread and waits for no machine, and a
-rank that dies breaks no connection. Orders and answers are the types of `messages/exchange.py`.
+rank that dies breaks no connection. Orders and answers are the types of `messages/exchanger_orders.py`.
 
     with closing(ExchangerProcess(options, facts)) as exchanger:     # the supervisor's side
         everybody = exchanger.join(); values = exchanger.share(find); exchanger.attach(plan, fd, mailbox)
@@ -28,16 +28,16 @@ from typing import Any, TypeVar, final
 
 from unisono.arena.arena import Arena
 from unisono.arena.membership import protocol
-from unisono.arena.memory.layout import Sections
+from unisono.arena.memory.segment import Sections
 from unisono.arena.sync.waiting import wait_until
 from unisono.comm.base import Communicator
 from unisono.comm.broadcast_object import gather_objects
-from unisono.comm.checked import CheckedCommunicator
+from unisono.comm.checked_base import CheckedCommunicator
 from unisono.comm.topology.addresses import is_loopback, is_own, resolve
 from unisono.errors import NodeLost, UnisonoError, UserError
 from unisono.launch.machine_options import MachineOptions
 from unisono.launch.secret import find_secret
-from unisono.messages.exchange import (
+from unisono.messages.exchanger_orders import (
     Answer,
     Attach,
     Attached,
@@ -51,15 +51,15 @@ from unisono.messages.exchange import (
     Shared,
     Succeeded,
 )
-from unisono.messages.exchange import Shared as SharedValues
+from unisono.messages.exchanger_orders import Shared as SharedValues
 from unisono.messages.packing import pack, unpack
-from unisono.strategies.arena.shard_assignment import Slots
+from unisono.strategies.arena.shard_sums import Slots
 from unisono.strategies.arena.state import ArenaState, SharedPlan
-from unisono.strategies.compression import wire_type
 from unisono.strategies.failure_notice import FailureNotice
-from unisono.strategies.machines.exchanger import Exchanger
+from unisono.strategies.machines.machine_exchange import Exchanger
+from unisono.strategies.machines.machine_layout import MachineLayout, MachineName
 from unisono.strategies.machines.mailbox import MachineMailbox
-from unisono.strategies.machines.topology import MachineLayout, MachineName
+from unisono.strategies.wire_type import wire_type
 from unisono.supervise import children
 from unisono.supervise.children import readable
 from unisono.supervise.signals import SIGNALS
@@ -68,7 +68,7 @@ MESSAGE_BYTES = 1 << 20
 _LOOK_S = 0.05
 _PATIENCE_S = 300.0
 """Of a wait for another machine that lives; one that does not is noticed by its connection
-(`comm/gloo/keepalive.py`)."""
+(`comm/gloo/kernel_settings.py`)."""
 
 
 def run_exchanger(line: socket.socket, options: MachineOptions, facts: dict[str, Any]) -> int:
@@ -148,7 +148,7 @@ def _obey(line: socket.socket, comm: Communicator, everybody: list[dict[str, Any
                 return exchanger.announce_failure(FailureNotice(text, code, crashes))
             case _:
                 if exchanger is not None:
-                    comm.barrier()  # whoever leaves first would look lost to the others
+                    comm.barrier()  # a machine that leaves first would look lost to the others
                 return None
 
 
@@ -352,7 +352,7 @@ class ExchangerProcess:
         try:
             self._line.send(packed(message))
         except (BrokenPipeError, ConnectionResetError):
-            return  # it has ended; what it said before that is heard by whoever asks next
+            return  # it has ended; what it said before that is heard by the next call
 
     def _hear(self, kind: type[Wanted], timeout_s: float) -> Wanted:
         if not children.readable(self._line.fileno(), timeout_s):

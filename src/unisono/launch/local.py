@@ -3,7 +3,7 @@
 The one idea: make the shared memory, fork a child per rank, watch them. The first that fails ends the rest, and its
 error is raised here, once. A forked child costs a millisecond and starts with everything the parent imported. Where
 forking is unsafe (torch's thread pools do not survive it, and a child that uses them hangs) ranks are fresh
-interpreters instead, which import the function by name, or get a copy of it (`functions.py`).
+interpreters instead, which import the function by name, or get a copy of it (`function_passing.py`).
 
     results = unisono.run(work, ranks=4)         # work(world) on each rank; results in rank order
 
@@ -32,12 +32,12 @@ from unisono.arena.sync.barrier import Barrier
 from unisono.arena.sync.waiting import wait_until
 from unisono.comm.base import DEFAULT_TIMEOUT_S
 from unisono.comm.shm.communicator import ShmCommunicator
-from unisono.comm.shm.memory_plan import ShmPlan
-from unisono.environment.variables import enter_rank, forget_secret
+from unisono.comm.shm.memory import ShmPlan
+from unisono.environment.os_environ import enter_rank, forget_secret
 from unisono.errors import AskedToEnd, UserError, unknown_name
-from unisono.launch.commands import python
-from unisono.launch.functions import pack_function
-from unisono.messages.reports import Report, SharedModel, StopsOnRequest, UserReport
+from unisono.launch.function_passing import pack_function
+from unisono.launch.launcher_commands import python
+from unisono.messages.rank_reports import Report, SharedModel, StopsOnRequest, UserReport
 from unisono.os_limits import check_limits, naming_shortage
 from unisono.supervise import children
 from unisono.supervise.loop_supervisor import LoopSupervisor

@@ -1,4 +1,4 @@
-"""The secret that machines of a run prove to each other: where it comes from, and that nobody else can read it.
+"""The secret that machines of a run prove to each other: where it comes from, and that no other user can read it.
 
     secret = find_secret("")              # or find_secret("run.secret"), a file of the user's choice
 
@@ -6,7 +6,7 @@ The one idea: a user who does nothing has one. Without a file or a variable it i
 first machine that needs it: with a home directory that all machines share, that is all. Where homes differ, the file is
 copied once. It is never an argument of a command, and stands in no message, recipe or run directory.
 
-Limits: whoever may read the user's files, as root, has it.
+Limits: root, who may read the user's files, has it.
 """
 
 import os
@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from unisono.comm.topology.authentication import Secret
-from unisono.environment.variables import SECRET, config_folder, forget_secret, given_secret, runtime_folder
+from unisono.environment.os_environ import SECRET, config_folder, forget_secret, given_secret, runtime_folder
 from unisono.errors import UserError
 from unisono.files import create_file, expand_user, open_file
 
@@ -65,7 +65,7 @@ def keep_secret() -> None:
 def _own() -> Secret:
     try:
         file = config_folder() / "unisono" / "secret"
-    except RuntimeError:  # nobody has this user's number, as in some containers
+    except RuntimeError:  # the user's number has no name, as in some containers
         raise _NoPlace(
             "this user has no home directory, so no place for a secret",
             hint=f"set {SECRET}, or give --secret-file, the same on every machine",

@@ -13,7 +13,7 @@ from typing import Any
 
 from unisono.arena.memory.segment import Segment
 from unisono.errors import UserError
-from unisono.launch.functions import unpack_function
+from unisono.launch.function_passing import unpack_function
 from unisono.launch.local import fresh_import, serve
 from unisono.supervise.children import die_with_parent
 from unisono.world import World

@@ -11,8 +11,8 @@ makes a secret for it, which the others hear over the communicator that they hav
 One process per device: the local rank picks it, before any other call of CUDA.
 
 Limits: gloo's threads are left as torch makes them, unlike those of `comm/gloo/communicator.py`, for this is the peer
-that others are compared with. The path on GPUs follows torch's documentation but has never run: its authors had no
-GPU; the tests walk it with torch's calls replaced. See `strategies/external/devices.py` for who gets which device.
+that others are compared with. The path on GPUs follows torch's documentation but has never run: its authors had no GPU;
+the tests walk it with torch's calls replaced. See `strategies/external/device_assignment.py` for who gets which device.
 """
 
 import secrets
@@ -35,13 +35,19 @@ from unisono.comm.gloo.process_group import prove_pairs, try_s
 from unisono.comm.gloo.store import SecretStore, prefixed, reach_store, serve_store
 from unisono.comm.topology.addresses import interface_of, own_addresses, route_to
 from unisono.comm.topology.authentication import Secret
-from unisono.comm.topology.node import node_colour
 from unisono.comm.topology.rendezvous import RendezvousOptions, exchange_addresses
+from unisono.comm.topology.shared_machine import node_colour
 from unisono.comm.topology.store_client import Unreachable
-from unisono.environment.placement import Placement
-from unisono.environment.variables import torch_variables
+from unisono.environment.os_environ import torch_variables
+from unisono.environment.process_rank import Placement
 from unisono.errors import UserError, first_line
-from unisono.strategies.external.devices import BACKENDS, check_devices, check_one_kind, device_of, local_ranks
+from unisono.strategies.external.device_assignment import (
+    BACKENDS,
+    check_devices,
+    check_one_kind,
+    device_of,
+    local_ranks,
+)
 
 _TOLD = "rank 0"
 

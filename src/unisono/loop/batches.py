@@ -33,7 +33,7 @@ from unisono.loop.samples import Samples, Wanted, seed_all
 from unisono.loop.shared_model import WEIGHT, ModelSharing
 from unisono.models.torch.checks import explained
 from unisono.rng import generator
-from unisono.strategies.arena.shard_assignment import unfinished
+from unisono.strategies.arena.shard_sums import unfinished
 from unisono.strategies.arena.state import LOSS
 
 
@@ -46,7 +46,7 @@ class Batches:
         self._epochs, self._shuffle = epochs, shuffle
         seed = plan.seed % 2**63
         self.terms = plan.samples, plan.global_batch, plan.shards, seed, int(shuffle), samples.digest()
-        """What ranks must have alike: see `consistency.py`."""
+        """What ranks must have alike: see `RankConsistency`."""
         self._orders: dict[int, np.ndarray] = {}
         self._stream: Iterator[Any] | None = None
         self._view = 0

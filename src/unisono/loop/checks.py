@@ -1,28 +1,40 @@
-"""Checks the arguments of `world.share` and `world.backward`; every rank refuses wrong ones by name.
+"""Checks of a user's own loop: the arguments of `world.share` and `world.backward`, and whether all ranks agree.
 
-The one idea: ranks compare what they hold before they share anything, for one that differs would spoil all others.
+The one idea: ranks compare what they hold, before they share anything and then in every step, because one that differs
+would spoil the others; every rank raises the same error, which names the difference.
 
     check_given(model, optimizer); check_equal(comm, model, groups, state); weight_of(loss, 32, None)    # 32.0
+    consistency.record_batch(terms, epoch, step, buffers)          # before READY
+    consistency.check_batch()                                      # after it
+    consistency.record_rates(lrs); ...; consistency.check_rates()  # before the update, after COMMIT
 
-Limits: `check_equal` compares 64 bits of a hash.
+`RankConsistency`: each rank leaves a row of numbers in the arena before a barrier that takes place anyway, and looks at
+the rows of the others after it. So no rank waits for this check, and it takes microseconds a step. Without it, ranks
+with different batches or learning rates would train on, and the result would mean nothing.
+
+Limits: `check_equal` compares 64 bits of a hash. Of data in memory 64 rows are compared, of a dataset whose items are
+computed only its length. Learning rates are compared when the update is done: its result is not to be used.
 """
 
 import hashlib
 import math
+from collections.abc import Sequence
+from typing import final
 
 import numpy as np
 import torch
 from torch import nn
 
+from unisono.arena.membership.member import Member
 from unisono.comm.base import Communicator
-from unisono.comm.topology.node import node_colour
+from unisono.comm.topology.shared_machine import node_colour
 from unisono.errors import UserError
-from unisono.loop.loaded_state import LoadedState
+from unisono.loop.torch_optimizer_state import LoadedState
 from unisono.strategies.arena.update import Group
 
 
 def check_given(model: object, optimizer: object) -> None:
-    """A module that nobody else has wrapped and an optimizer, in this order."""
+    """Refuses all but an unwrapped module and an optimizer, in this order."""
     for given, kind in ((model, torch.nn.Module), (optimizer, torch.optim.Optimizer)):
         if not isinstance(given, kind):
             raise UserError(
@@ -77,7 +89,7 @@ def check_equal(comm: Communicator, model: nn.Module, groups: list[Group], given
 
 
 def weight_of(loss: torch.Tensor, samples: int, weight: float | None) -> float:
-    """What a shard's mean weighs: its samples, unless told otherwise."""
+    """What a shard's mean weighs: its samples, unless `weight` is given."""
     if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
         what = f"tensor of shape {tuple(loss.shape)}" if isinstance(loss, torch.Tensor) else type(loss).__name__
         raise UserError(
@@ -94,3 +106,59 @@ def weight_of(loss: torch.Tensor, samples: int, weight: float | None) -> float:
             hint="give it a loss that is finite: the sum of its terms / max(count, 1)",
         )
     return found
+
+
+_SAME = "give world.batches the same arguments on every rank, and go through the same batches"
+_DATA = "give every rank the same data: seed whatever splits, shuffles or makes them (random_split has generator=)"
+_HINTS = {
+    "the number of samples": _DATA,
+    "the batch size": _SAME,
+    "the number of shards": _SAME,
+    "the seed": _SAME,
+    "shuffle": _SAME,
+    "the data": _DATA,
+    "the epoch": _SAME,
+    "the step": _SAME,
+    "what was written to buffers": "write the same on every rank; after model.eval() batch norm writes nothing",
+    "the learning rates": "decide by what is the same on all ranks: batch.loss, not the loss of a shard",
+}
+"""What a row holds, in this order, and what to do about a difference."""
+_HASHES = {"the data", "what was written to buffers", "the learning rates"}
+WIDTH = len(_HINTS)
+
+
+@final
+class RankConsistency:
+    """One rank's side. rows (size, WIDTH) int64: those of all ranks, in the arena."""
+
+    def __init__(self, rows: np.ndarray, member: Member) -> None:
+        self._rows, self._member = rows, member
+        self._own = rows[member.slot]
+
+    def record_batch(self, terms: Sequence[int], epoch: int, step: int, buffers: int) -> None:
+        """terms: of `Batches.terms`; buffers: a hash of what was written to them, 0 for nothing."""
+        self._own[: WIDTH - 1] = (*terms, epoch, step, buffers)
+
+    def check_batch(self) -> None:
+        """A `UserError` on every rank if the batches of two of them differ."""
+        self._check(slice(0, WIDTH - 1))
+
+    def record_rates(self, lrs: Sequence[float]) -> None:
+        self._own[WIDTH - 1] = hash(tuple(lrs))
+
+    def check_rates(self) -> None:
+        """A `UserError` on every rank if two of them updated with other learning rates."""
+        self._check(slice(WIDTH - 1, WIDTH))
+
+    def _check(self, columns: slice) -> None:
+        members = self._member.view.members  # rows of the dead are older
+        first, *others = (self._rows[slot, columns] for slot in members)
+        for slot, row in zip(members[1:], others, strict=True):
+            if row.tobytes() == first.tobytes():
+                continue
+            names = list(_HINTS)[columns]
+            number = int(np.flatnonzero(row != first)[0])
+            values = "" if names[number] in _HASHES else f": {row[number]} against {first[number]}"
+            raise UserError(
+                f"rank {slot} differs from rank {members[0]} in {names[number]}{values}", hint=_HINTS[names[number]]
+            )

@@ -25,17 +25,15 @@ from unisono.comm.collective_check import RankErrors
 from unisono.comm.shm.communicator import ShmCommunicator
 from unisono.comm.shm.membership import Membership
 from unisono.comm.topology.local_peer_watch import PeerWatch
-from unisono.comm.topology.node import NodeGroup
+from unisono.comm.topology.shared_machine import NodeGroup
 from unisono.errors import UserError
 from unisono.loop.callbacks import NO_CALLBACKS, LoopCallbacks
-from unisono.loop.checks import check_batchnorm, check_equal, check_given, check_one_node
-from unisono.loop.consistency import WIDTH, RankConsistency
-from unisono.loop.loaded_state import LoadedState, check_state, read_state
-from unisono.loop.optimizers import groups_of
+from unisono.loop.checks import WIDTH, RankConsistency, check_batchnorm, check_equal, check_given, check_one_node
 from unisono.loop.parameter_guard import ParameterGuard
-from unisono.loop.shared_optimizer import SharedOptimizer
+from unisono.loop.shared_optimizer import SharedOptimizer, groups_of
 from unisono.loop.sync_batchnorm import LoopStatisticsExchange
-from unisono.messages.reports import SendReport, SharedModel
+from unisono.loop.torch_optimizer_state import LoadedState, check_state, read_state
+from unisono.messages.rank_reports import SendReport, SharedModel
 from unisono.models.base import Layout
 from unisono.models.torch.checks import GraphCheck, check
 from unisono.models.torch.flat_views import FlatViews

@@ -1,26 +1,93 @@
-"""SharedOptimizer: the user's optimizer, whose `step` is done by all ranks together.
+"""SharedOptimizer: the user's torch optimizer, whose `step` all ranks do together, each on its chunk of the vector.
 
-The one idea: for whoever looks at it (schedulers, logging) it is a torch optimizer, with the user's own parameter
-groups, but its update is the second half of a round. Only learning rates may change on the way.
+The one idea: to its users (schedulers, logging) it is a torch optimizer, with the user's own parameter groups, but its
+update is the second half of a round. SGD, Adam and AdamW are element-wise, so each rank may update its own chunk: their
+numbers are read from the user's optimizer, group by group (`groups_of`). Only learning rates may change afterwards;
+they are read at every step, because schedulers change them.
 
     model, optimizer = world.share(model, torch.optim.AdamW(model.parameters()))
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 10)
 
-Limits: hooks are refused.
+Limits: hooks are refused; optimizers and options that are not in the table are refused by name, never approximated.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, final
 
 import torch
 
 from unisono.errors import UserError
 from unisono.loop.callbacks import NO_CALLBACKS
-from unisono.loop.loaded_state import UNISONO, Entry, LoadedState, read_entries, torch_state
-from unisono.loop.optimizers import AFTER_STEP, numbers_of
+from unisono.loop.torch_optimizer_state import UNISONO, Entry, LoadedState, read_entries, torch_state
+from unisono.optim.options import OptimizerOptions
+from unisono.strategies.arena.update import Group
 
 if TYPE_CHECKING:
     from unisono.loop.shared_model import ModelSharing
+
+_REFUSED: Mapping[str, Any] = {
+    "amsgrad": False, "maximize": False, "differentiable": False, "dampening": 0, "capturable": False,
+}  # fmt: skip
+"""Options with the one value that is known here."""
+
+
+AFTER_STEP = "put the code after optimizer.step(): it runs once a step, on every rank"
+_NUMBERS = ("momentum", "nesterov", "betas", "eps", "weight_decay")
+
+
+def numbers_of(group: Mapping[str, Any]) -> dict[str, Any]:
+    """What decides a group's update besides its learning rate."""
+    return {name: group[name] for name in _NUMBERS if name in group}
+
+
+def groups_of(optimizer: torch.optim.Optimizer, names: Mapping[int, int], clip: float) -> list[Group]:
+    """A group for each of the optimizer's; `names`: id of a parameter -> its place in the layout."""
+    options = [_options(optimizer, group, clip) for group in optimizer.param_groups]
+    if optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks:
+        raise UserError(f"{type(optimizer).__name__} has step hooks, which would not be called", hint=AFTER_STEP)
+    kinds = {option.name for option in options}
+    if len(kinds) > 1:
+        told = ", ".join(sorted(kinds))
+        raise UserError(
+            f"the groups of one optimizer need {told}", hint="give all groups the same momentum and nesterov"
+        )
+    groups = []
+    for option, group in zip(options, optimizer.param_groups, strict=True):
+        strangers = [parameter for parameter in group["params"] if id(parameter) not in names]
+        trained = [parameter for parameter in strangers if parameter.requires_grad]
+        if trained:
+            raise UserError(
+                f"the optimizer has {len(trained)} parameters that are not the model's",
+                hint="make it from model.parameters()",
+            )
+        own = frozenset(names[id(parameter)] for parameter in group["params"] if id(parameter) in names)
+        groups.append(Group(option, own))
+    left = set(names.values()) - {place for group in groups for place in group.parameters or ()}
+    if not left and len(groups) == 1:
+        return [Group(options[0])]
+    return groups
+
+
+def _options(optimizer: torch.optim.Optimizer, group: Mapping[str, Any], clip: float) -> OptimizerOptions:
+    kind = type(optimizer)
+    for name, value in _REFUSED.items():
+        if group.get(name, value) != value:
+            raise UserError(f"{kind.__name__}({name}={group[name]!r}) is not known here", hint=f"leave {name} out")
+    lr, decay = float(group["lr"]), float(group.get("weight_decay", 0.0))
+    known = partial(OptimizerOptions, lr=lr or 1e-30, weight_decay=decay, clip=clip or None)  # lr 0: warm-up begins
+    if kind is torch.optim.SGD:
+        momentum = float(group["momentum"])
+        name = "nesterov" if group["nesterov"] else "momentum" if momentum else "sgd"
+        return known(name, momentum=momentum or None)
+    if kind in (torch.optim.Adam, torch.optim.AdamW):
+        decoupled = kind is torch.optim.AdamW or group.get("decoupled_weight_decay", False)
+        betas = (float(group["betas"][0]), float(group["betas"][1]))
+        return known("adamw" if decoupled else "adam", betas=betas, eps=float(group["eps"]))
+    raise UserError(
+        f"{kind.__module__}.{kind.__name__} is not known to update each element by itself",
+        hint="use torch.optim.SGD, Adam or AdamW",
+    )
 
 
 @final

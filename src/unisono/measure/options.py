@@ -1,10 +1,10 @@
-"""Lists and sizes on the command line, and the options that all studies have.
+"""Lists and sizes on the command line; the options that all studies have, and those of `unisono profile`.
 
->>> sizes("1KiB,2MiB", "--sizes")
-[1024, 2097152]
+    >>> sizes("1KiB,2MiB", "--sizes")
+    [1024, 2097152]
 
 Each function takes the option's name, so its error can name the option. The command line reads names, defaults and help
-of options from `StudyOptions`. Imports nothing heavy.
+of options from `StudyOptions` and `ProfileOptions`. Imports nothing heavy.
 """
 
 import re
@@ -14,6 +14,7 @@ from unisono.errors import UserError, unknown_name
 from unisono.study.study import DEFAULT_TIMEOUT_S
 
 _UNITS = {"": 1, "B": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
+SORTS = ("self", "total", "average", "memory", "calls", "name")
 
 
 def words(text: str) -> list[str]:
@@ -62,10 +63,10 @@ def sizes(text: str, option: str) -> list[int]:
 
 @dataclass(frozen=True, kw_only=True)
 class StudyOptions:
-    """How often, how long, where."""
+    """How often runs are repeated, how long they may take, where they are kept."""
 
     repeat: int = 4
-    """How often everything is run; the order goes there and back again (ABBA), so that even numbers favour nobody."""
+    """How often everything is run; the order goes there and back again (ABBA), so that even numbers favour no cell."""
 
     warmup: int = 0
     """Rounds before those, which do not count."""
@@ -88,3 +89,26 @@ class StudyOptions:
             raise UserError(f"--repeat is {self.repeat}", hint="give 1 or more")
         if self.warmup < 0:
             raise UserError(f"--warmup is {self.warmup}", hint="give 0 or more")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProfileOptions:
+    """What to measure, and what to show."""
+
+    batches: int = 100
+    """Batches that are watched; about as many again are not, to measure what looking costs."""
+
+    activations: str = ""
+    """Compare these activations instead: relu,tanh,sigmoid,gelu, or all."""
+
+    sort: str = "self"
+    """Rows by self, total, average, memory, calls (largest first) or name."""
+
+    shapes: bool = False
+    """Keep operators with inputs of other shapes apart."""
+
+    memory: bool = True
+    """Show memory, too."""
+
+    top: int = 12
+    """How many operators to show; the files have all."""

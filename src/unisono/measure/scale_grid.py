@@ -14,13 +14,13 @@ from dataclasses import dataclass
 
 from unisono.errors import UserError
 from unisono.measure.options import words
-from unisono.optim.schedules import scaled
+from unisono.optim.learning_rate import scaled
 from unisono.recipe import DEFAULT_SHARDS, Recipe
 from unisono.strategies.registry import of
 from unisono.study.cells import Cell
 
 MOST_RANKS = 4096
-"""Processes on one machine, beyond which nobody means it."""
+"""More processes on one machine are taken for a mistake."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,11 +21,11 @@ from typing import Any, get_origin, get_type_hints
 import numpy as np
 
 from unisono.errors import UserError
-from unisono.messages import exchange, reports
-from unisono.messages.reports import Note as Note
+from unisono.messages import exchanger_orders, rank_reports
+from unisono.messages.rank_reports import Note as Note
 
 _ARRAY, _MESSAGE = "__array__", "__message__"
-MESSAGES: dict[str, type] = {kind.__name__: kind for kind in (*reports.TYPES, *exchange.TYPES)}
+MESSAGES: dict[str, type] = {kind.__name__: kind for kind in (*rank_reports.TYPES, *exchanger_orders.TYPES)}
 """What may travel, by name."""
 
 

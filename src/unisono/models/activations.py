@@ -24,7 +24,7 @@ from numpy import absolute, add, copysign, divide, exp, greater, maximum, multip
 
 from unisono import aligned
 from unisono.models.base import Array
-from unisono.models.layer import Layer, Pass, Room
+from unisono.models.layers import Layer, Pass, Room
 
 STRETCH = 0.31
 POLYNOMIAL = (

@@ -144,7 +144,7 @@ class Model(ABC):
     """True: labels are whole numbers (k, b) or (k, b, T). False: targets are floats (k, b, outputs)."""
 
     state_names: Mapping[str, str] | None = None
-    """Names in a torch state dict -> names here, tied ones twice; None: `torch_names` translates."""
+    """Names in a torch state dict -> names here, tied ones twice; None: `torch_state` in `nets.py` translates."""
 
     @abstractmethod
     def init(self, params: Array, buffers: Array, rng: np.random.Generator) -> None:

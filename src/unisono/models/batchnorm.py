@@ -16,7 +16,7 @@ from numpy import add, divide, matmul, multiply, sqrt, subtract
 
 from unisono import aligned
 from unisono.models.base import Array, Layout
-from unisono.models.layer import Layer, Pass, Room
+from unisono.models.layers import Layer, Pass, Room
 
 EPS = 1e-5
 MOMENTUM = 0.1

@@ -18,7 +18,7 @@ import numpy as np
 from unisono import aligned
 from unisono.errors import UserError
 from unisono.models.base import Array, Layout, Model, Noise, ShardSums
-from unisono.models.layer import Layer, Room
+from unisono.models.layers import Layer, Room
 from unisono.models.losses import Loss
 
 

@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from unisono.errors import UserError, unknown_name
 from unisono.models.nets import NETWORKS
 from unisono.models.torch.nets import NETWORKS as TORCH_NETWORKS
-from unisono.user_code.extras import how_to_install
+from unisono.optional_packages import how_to_install
 from unisono.user_code.function import without_function
 
 ENGINES = ("auto", "numpy", "torch")

@@ -1,27 +1,37 @@
 """Networks by name: `linear`, `mlp:128,64`, `bn-mlp:32`; the sizes after the colon are those of the hidden layers.
 
-The one idea: a network is a list of layers and a loss, written here as one reads it; `Chain` runs it.
+The one idea: a network is a list of layers and a loss, in the order in which they compute; `Chain` runs it.
 
     model = build("mlp:128,64", features=784, outputs=10, activation="relu", dropout=0.25)
 
 Layers are numbered as in torch's `nn.Sequential`: `0.W`, `0.b`, `1.gamma`, `1.running_mean`; the only layer of `linear`
-has no number: `W`, `b`. `torch_names.py` translates.
-Starting values are torch's, uniform in +-1/sqrt(inputs), wider for weights before an activation (`GAINS`); with batch
-norm, which undoes the width, exactly torch's. They depend on the random generator alone.
+has no number: `W`, `b`. Starting values are torch's, uniform in +-1/sqrt(inputs), wider for weights before an
+activation (`GAINS`); with batch norm, which undoes the width, exactly torch's. They depend on the random generator
+alone.
+
+`torch_state` gives the arrays of such a network torch's names and shapes, as `load_state_dict` of the same network
+takes them. The end of a name says what the array is: W is torch's weight transposed, b and beta are biases, gamma is
+batch norm's weight; running statistics have the same names. `linear` loads into an `nn.Linear`.
+
+    state = torch_state(model.layout.views(params) | model.buffers_layout.views(buffers))
+    net = nn.Sequential(nn.Linear(784, 128), nn.Sigmoid(), ...)
+    net.load_state_dict({name: torch.from_numpy(array) for name, array in state.items()})
+
+Limits: imports no torch; `torch_state` returns NumPy arrays, copies or the given ones.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import final
 
+import numpy as np
+
 from unisono.errors import UserError, unknown_name
 from unisono.models.activations import ACTIVATIONS, GAINS, OWN_ACTIVATIONS
-from unisono.models.base import Model
+from unisono.models.base import Array, Model
 from unisono.models.batchnorm import BatchNorm
 from unisono.models.chain import Chain
-from unisono.models.dropout import Dropout
-from unisono.models.layer import Layer
-from unisono.models.linear import Linear
+from unisono.models.layers import Dropout, Layer, Linear
 from unisono.models.losses import MeanSquaredError, SoftmaxCrossEntropy
 
 
@@ -40,7 +50,7 @@ class Sizes:
 @final
 @dataclass(frozen=True)
 class Network:
-    """A named network: how it is made, and what it is like unless told otherwise."""
+    """A named network: how it is made, and its defaults."""
 
     make: Callable[[Sizes], Model]
     hidden: tuple[int, ...]
@@ -116,3 +126,16 @@ def _classifier(sizes: Sizes, *, normed: bool) -> Model:
     layers.append(Linear(width, sizes.outputs))
     numbered = {f"{number}.": layer for number, layer in enumerate(layers)}
     return Chain(numbered, SoftmaxCrossEntropy(), features=sizes.features)
+
+
+TORCH_NAMES = {"W": "weight", "b": "bias", "gamma": "weight", "beta": "bias"}
+
+
+def torch_state(state: Mapping[str, Array]) -> dict[str, Array]:
+    """The arrays of a model (parameters, buffers or both), translated. Arrays have their own shapes, no stack axis."""
+    translated = {}
+    for name, array in state.items():
+        prefix, dot, kind = name.rpartition(".")
+        transposed = np.ascontiguousarray(array.T) if kind == "W" else array
+        translated[prefix + dot + TORCH_NAMES.get(kind, kind)] = transposed
+    return translated

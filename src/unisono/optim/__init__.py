@@ -5,8 +5,7 @@
     optimizer = make(OptimizerOptions("adam", lr=0.001))
     optimizer.update(params, grads, state, lr=0.001, step=1)
 
-`norms.py` and `gradient_scale.py` are what clipping and LARS need before the update, `schedules.py` is the learning
-rate.
+`gradient_norms.py` computes what clipping and LARS need before the update, `learning_rate.py` the learning rate.
 """
 
 from importlib import import_module

@@ -8,7 +8,7 @@ With g the gradient after clipping, |.| the norm over one tensor:
     w -= v
 
 One-dimensional tensors (biases, batch norm) are not adapted: their factor is 1; weight decay holds for them too. Unlike
-in SGD, lr is inside the momentum, as in the paper. The factors come with `Scale.rates`, from `gradient_scale.py`.
+in SGD, lr is inside the momentum, as in the paper. The factors come with `Scale.rates`, from `gradient_norms.py`.
 
     Lars(OptimizerOptions("lars", lr=2.0)).update(params, grads, [v], lr=2.0, step=1, scale=scale)
 """
@@ -18,9 +18,8 @@ from typing import final
 
 import numpy as np
 
-from unisono.optim.base import Optimizer, Scale
+from unisono.optim.base import Array, Optimizer, Scale, constant, pieces
 from unisono.optim.options import OptimizerOptions
-from unisono.optim.pieces import Array, constant, pieces
 
 
 @final

@@ -14,9 +14,8 @@ from typing import final
 
 import numpy as np
 
-from unisono.optim.base import Optimizer, Scale
+from unisono.optim.base import Array, Optimizer, Scale, constant, pieces
 from unisono.optim.options import OptimizerOptions
-from unisono.optim.pieces import Array, constant, pieces
 
 
 @final

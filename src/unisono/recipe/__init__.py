@@ -1,13 +1,11 @@
 """Recipe: everything that decides the result of a run, in groups.
 
-groups.py     the options, each defined once, with its help text
-options.py    the same by their flat names: where each lives, its type, its default
-recipe.py     `Recipe`: the groups together
-reading.py    a recipe from a shipped name, a TOML file, the command line or records
-template.py   a TOML file with every option, explained
+option_groups.py   the options, each defined once, with its help text
+recipe.py          `Recipe`: the groups together; the options by flat name; a TOML file that explains every option
+reading.py         a recipe from a shipped name, a TOML file, the command line or records
 """
 
-from unisono.recipe.groups import (
+from unisono.recipe.option_groups import (
     DEFAULT_SHARDS,
     MOST_THREADS,
     Data,
@@ -19,8 +17,7 @@ from unisono.recipe.groups import (
     Strategy,
     flag,
 )
-from unisono.recipe.options import OPTIONS, RUN_ONLY_OPTIONS
-from unisono.recipe.recipe import Recipe
+from unisono.recipe.recipe import OPTIONS, RUN_ONLY_OPTIONS, Recipe
 
 __all__ = [
     "Recipe", "Model", "Data", "Ranks", "Learning", "Strategy", "Faults", "Output", "OPTIONS", "RUN_ONLY_OPTIONS",

@@ -13,9 +13,8 @@ from typing import Any
 from unisono.errors import UserError, unknown_name
 from unisono.files import read_file
 from unisono.parsing import MOST_TOML_BYTES, parse_toml
-from unisono.recipe.groups import flag
-from unisono.recipe.options import GROUPS, fields_of
-from unisono.recipe.recipe import Recipe
+from unisono.recipe.option_groups import flag
+from unisono.recipe.recipe import GROUPS, Recipe, fields_of
 
 ALIASES = {"base_lr": "lr", "num_gpus": "ranks"}
 """Other names of options, as other trainers have them: on the command line and in TOML files."""

@@ -1,4 +1,4 @@
-"""Watching: energy and utilisation of a run, kept in its directory: energy.json and utilisation.csv.
+"""EnergyMonitor: energy and utilisation of a run, kept in its directory: energy.json and utilisation.csv.
 
 The one idea: one process of each node watches, whoever writes the run directory among them; it looks at counters and at
 /proc now and then, between other things, and starts no thread.
@@ -22,10 +22,10 @@ from zlib import crc32
 import numpy as np
 
 from unisono.comm.base import Communicator
-from unisono.energy.background_load import BackgroundLoad, cpu_s
 from unisono.energy.meter import Meter, Reading, find_counters, sum_readings
+from unisono.energy.resource_usage import BackgroundLoad, cpu_s
 from unisono.energy.utilisation_sampler import EVERY_S, HEADER, Sampler
-from unisono.environment.variables import visible_gpus
+from unisono.environment.os_environ import visible_gpus
 from unisono.files import append_file, open_file, write_all, write_file
 
 NOTE_BYTES = 256

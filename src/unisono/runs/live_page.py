@@ -13,11 +13,11 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from unisono.environment.variables import child_environment
+from unisono.environment.os_environ import child_environment
 from unisono.errors import CommTimeout
-from unisono.launch.commands import python
+from unisono.launch.launcher_commands import python
+from unisono.safe_print import print
 from unisono.supervise.children import Subprocess
-from unisono.terminal import print
 
 START_S = 20.0
 END_S = 15.0

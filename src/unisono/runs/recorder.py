@@ -7,8 +7,9 @@ The one idea: one process tells and writes, and it outlives what happens to the 
 training goes on; whatever ends the run, the bar is taken away and the summary says how it ended. A mistake of the
 user's that is found before the first epoch (too little memory) leaves no directory.
 
-Records are the reports of `messages/reports.py`. If `WeightsTrouble` is left at the end, the run is told as finished,
-and the command fails. If `FinalWeights` are nowhere, the run is not finished, and can be resumed if it has a snapshot.
+Records are the reports of `messages/rank_reports.py`. If `WeightsTrouble` is left at the end, the run is told as
+finished, and the command fails. If `FinalWeights` are nowhere, the run is not finished, and can be resumed if it has a
+snapshot.
 """
 
 import time
@@ -24,31 +25,31 @@ from unisono import __version__
 from unisono.errors import RESUME_ME, RankFailed, UnisonoError, UserError
 from unisono.files import WRONG_KINDS
 from unisono.messages.events import Event, SnapshotWritten
-from unisono.messages.reports import EpochRecord, FinalWeights, Note, Progress, RankProcess, Report, WeightsTrouble
+from unisono.messages.rank_reports import EpochRecord, FinalWeights, Note, Progress, RankProcess, Report, WeightsTrouble
 from unisono.report.run.aggregate import TIMES, RunTotals, sample_shares
-from unisono.report.run.divergence import Divergence, guess_of
+from unisono.report.run.hopeless_loss import Divergence, guess_of
 from unisono.report.run.loss_plot import plot_loss
+from unisono.report.run.outcome_and_advice import plural, verdict
 from unisono.report.run.staleness import AsyncSetting, Staleness
 from unisono.report.run.tensorboard import EventFile
-from unisono.report.run.verdict import plural, verdict
 from unisono.report.terminal.progress_bar import Screen
 from unisono.report.terminal.training import Setting, epoch_line, event_line, opening, rank_lines
 from unisono.resources import machine, usable_cores
+from unisono.runs.early_end import Halted
 from unisono.runs.energy_monitor import EnergyMonitor
-from unisono.runs.failures import Halted
 from unisono.runs.snapshots.saver import data_note
-from unisono.storage.fallback import FULL
-from unisono.storage.journal import hint_of
+from unisono.safe_print import printable
+from unisono.storage.fallback_writer import FULL
 from unisono.storage.resume import SNAPSHOTS, check_newest, damaged_notes
+from unisono.storage.retrying_writer import hint_of
 from unisono.storage.run_files import resume_command
 from unisono.storage.rundir import RunDirectory
 from unisono.storage.snapshots.snapshot import Snapshot, listed
 from unisono.storage.snapshots.writer import prune
 from unisono.storage.weights import epoch_in
-from unisono.terminal import printable
+from unisono.training.bits_and_speed_trials import kernel_dependences
 from unisono.training.fingerprint import differences, fingerprint, libraries_of
 from unisono.training.job import Job
-from unisono.training.kernel_trial import kernel_dependences
 from unisono.user_code.source_files import file_in
 from unisono.user_code.tracebacks import own_traceback as traceback_of
 
@@ -185,7 +186,7 @@ class Recorder:
         if self._staleness is not None:
             self._staleness.add(record)
         self._directory.add(record, self._parameters)
-        self._tell_trouble("directory", self._directory.journal.trouble)
+        self._tell_trouble("directory", self._directory.writer.trouble)
         self._write_events(lambda events: events.add(record, self.path / "tensorboard"))
         if self._job.recipe.output.log_ranks:
             self._screen.say(rank_lines(record, self._parameters))
@@ -222,9 +223,9 @@ class Recorder:
         else:
             self._directory.finish(self._facts() | dict(counted) | {"status": status, "error": report})
             if self._totals.steps:
-                self._directory.journal.keep("loss.png", lambda: plot_loss(self.path))
-            if self._directory.journal.error is not None:
-                self._screen.warn(f"unisono: {self._directory.journal.trouble}")
+                self._directory.writer.keep("loss.png", lambda: plot_loss(self.path))
+            if self._directory.writer.error is not None:
+                self._screen.warn(f"unisono: {self._directory.writer.trouble}")
 
     def finish(self, found: dict[str, Any]) -> dict[str, Any]:
         """The verdict. A `UserError` after it if something could not be written; before it if that is the weights."""
@@ -247,11 +248,11 @@ class Recorder:
         if self._weights_path and Path(self._weights_path) != self.weights:
             summary["weights_path"] = self._weights_path
         directory.finish(summary)
-        full = (error := directory.journal.error) is not None and error.errno in FULL
+        full = (error := directory.writer.error) is not None and error.errno in FULL
         if full and prune(self.path / SNAPSHOTS, within=self.path):
             directory.finish(summary)
-        directory.journal.keep("loss.png", lambda: plot_loss(self.path))
-        missing = [self._troubles.get("rank", ""), directory.journal.trouble, self._troubles.get("events", "")]
+        directory.writer.keep("loss.png", lambda: plot_loss(self.path))
+        missing = [self._troubles.get("rank", ""), directory.writer.trouble, self._troubles.get("events", "")]
         missing = [text for text in missing if text]
         lines = None if self._staleness is None else self._staleness.lines(summary)
         self._screen.say(

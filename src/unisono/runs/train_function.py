@@ -3,8 +3,8 @@
     run = unisono.train(model="mlp:64", data="digits", epochs=3, ranks=4)
     run.summary["test_accuracy"]; run.weights; run.plot(); run.report()
 
-The one idea: the command and this function read a recipe in one way (`recipe_source.py`) and run one course
-(`course.py`). Here a run gives back its records, and an error is an exception.
+The one idea: the command and this function read a recipe in one way (`recipe_source.py`) and run one lifecycle
+(`lifecycle.py`). Here a run gives back its records, and an error is an exception.
 """
 
 from os import PathLike, fspath
@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from unisono.environment.variables import detect
+from unisono.environment.os_environ import detect
 from unisono.launch.local import torch_threads_running
 from unisono.recipe import Recipe
 from unisono.report.run.load import Run
 from unisono.report.run.load import load as load_run
-from unisono.runs.course import run_course
-from unisono.runs.own_process import run_in_own_process
+from unisono.runs.lifecycle import run_lifecycle
 from unisono.runs.recipe_source import read_recipe
+from unisono.runs.separate_process import run_in_separate_process
 
 
 def train(
@@ -47,10 +47,10 @@ def train(
     overrides = {name: _plain(value) for name, value in options.items()}
     found, whose = read_recipe(recipe, overrides, "the options", trusted=trust)
     if detect().size == 1 and torch_threads_running():
-        return load_run(run_in_own_process(found, whose, quiet=quiet, watch=watch))
-    course = run_course(found, asked_ranks=overrides.get("ranks", 0), watch=watch, trust=whose, quiet=quiet)
-    assert course.path is not None
-    return load_run(course.path) if detect().rank == 0 else Run(course.path)
+        return load_run(run_in_separate_process(found, whose, quiet=quiet, watch=watch))
+    lifecycle = run_lifecycle(found, asked_ranks=overrides.get("ranks", 0), watch=watch, trust=whose, quiet=quiet)
+    assert lifecycle.path is not None
+    return load_run(lifecycle.path) if detect().rank == 0 else Run(lifecycle.path)
 
 
 def _plain(value: Any) -> Any:

@@ -1,7 +1,7 @@
-"""Writers: who writes a snapshot while training goes on: a process of its own, or a thread.
+"""Writer: writes a snapshot while training goes on, in a process of its own or in a thread.
 
-The one idea: one thing is written at a time, aside, and whoever asked for it looks now and then whether it is done. A
-process disturbs nobody, so the supervisor forks one. A rank takes a thread: it may hold MPI's and torch's threads and
+The one idea: one thing is written at a time, aside, and its caller looks now and then whether it is done. A process
+does not slow the others, so the supervisor forks one. A rank takes a thread: it may hold MPI's and torch's threads and
 locks, and forking those is what their manuals warn of.
 
     writer = ThreadWriter(); writer.start(lambda: str(write(...).path)); writer.ended(timeout_s=0.0)
@@ -74,7 +74,7 @@ class ProcessWriter(Writer):
 
     def start(self, work: Callable[[], str]) -> None:
         def live(report: object) -> str:
-            for number in SIGNALS:  # sent to everybody, they concern the parent alone
+            for number in SIGNALS:  # sent to all processes, they concern the parent alone
                 signal.signal(number, signal.SIG_IGN)
             return work()
 
@@ -116,7 +116,7 @@ class ThreadWriter(Writer):
                 answers.append(Answer(work()))
             except UnisonoError as error:
                 answers.append(Answer(None, str(error)))
-            except Exception as error:  # there is nobody else to hear of it
+            except Exception as error:  # raised in this thread it would be lost
                 answers.append(Answer(None, f"{type(error).__name__}: {error}"))
 
         # A daemon: a disk that hangs must not keep the process from ending.

@@ -92,7 +92,7 @@ class ModelCard:
         """One sample as the network takes it: with a channel axis for images of torch's, a row for NumPy's."""
         if self.engine != "torch":
             return (int(np.prod(self.shape)),)
-        from unisono.models.torch.task import Task
+        from unisono.models.torch.learning_task import Task
 
         return Task(self.shape, self.outputs, bool(self.classes), self.tokens).input_shape
 

@@ -1,7 +1,7 @@
 """Located: files that a recipe names by a relative path, found again when a run is resumed from another directory.
 
 The one idea: a snapshot knows the directory in which its run was started. A file that is not here is looked for there,
-and code and data that are not there either are looked for in the run directory, where somebody may have put them for
+and code and data that are not there either are looked for in the run directory, where a user may have put them for
 others; one that is here is taken from here, as always. The data, and the code of a model, are compared with those of
 the snapshot either way.
 

@@ -106,13 +106,13 @@ def after_restart(recipe: Recipe, count: int) -> ResumePlan:
         return ResumePlan(recipe, f"{recipe.output.directory} is finished: nothing is left to do.", finished=True)
     found = newest(run / SNAPSHOTS)
     if found.snapshot is None:
-        if found.rejected:  # they may be mended, and whoever begins anew would write over what is there
+        if found.rejected:  # they may be repaired, and a new start would write over them
             found.require()
         return ResumePlan(recipe, f"{begins} no snapshot was written yet.", anew=True)
     told = f"Started again by the launcher (restart {count})."
     if not _any_ranks(recipe) and (before := check_run(found.snapshot).facts["recipe"]["ranks"]) != recipe.ranks.count:
         told += f" On {recipe.ranks.count} ranks instead of {before} the result is another one."
-    # Whoever lets a launcher change the number of ranks wants replicas to go on all the same.
+    # If a launcher may change the number of ranks, replicas shall go on all the same.
     return ResumePlan(recipe.with_options(resume=recipe.output.directory, out="", allow_change="ranks"), told)
 
 

@@ -4,14 +4,14 @@ recipe.toml (resolved) · metrics.jsonl (a line an epoch) · ranks.csv (a line p
 samples and times, and of the epoch's last step what it contributed to each parameter) · sync_time.csv (the mean over
 ranks) · contributions.csv · pushes.csv (asynchronous runs: every push, in order; `--order` takes it) · loss.png ·
 energy.json, utilisation.csv (see `runs/energy_monitor.py`) · summary.json · weights.safetensors · log/rank-N.stack ·
-.lock (a token, held by whoever writes here). Units are in names; every number is global unless its name says rank;
+.lock (a token, held by the writing process). Units are in names; every number is global unless its name says rank;
 numbers that JSON cannot hold (nan, infinities) are null.
 
     with RunDirectory.make("runs/mine", recipe) as directory: directory.add(record, names); directory.finish(summary)
 
 The one idea: a directory belongs to one run at a time. It is made for it, or gone on with, under a lock; whoever finds
-it taken, or full of something else, is told. What its tables hold is in `run_tables.py`, how they survive a full disk
-in `journal.py`.
+it taken, or full of something else, is told. What its tables hold is in `run_files.py`, how they survive a full disk
+in `retrying_writer.py`.
 
 Only the process that started the ranks writes here, except for the weights. Limits: file systems without locks are
 trusted; events are not written again when the disk did not take them.
@@ -34,13 +34,12 @@ from unisono.errors import UserError
 from unisono.files import append_file, expand_user, new_file, remove_drafts, write_all, write_file
 from unisono.locks import FileLock
 from unisono.locks import token_in as token_of
-from unisono.messages.reports import EpochRecord
+from unisono.messages.rank_reports import EpochRecord
 from unisono.recipe import Recipe
-from unisono.storage.journal import HINTS, Journal, hint_of
-from unisono.storage.run_files import LIVE_PAGE, LOCK, check_run_directory
-from unisono.storage.run_tables import TABLES, epoch_of, headers, lines, plain
-from unisono.strategies.asynchronous.recordings import mark_of
-from unisono.terminal import shell_word
+from unisono.safe_print import shell_word
+from unisono.storage.retrying_writer import HINTS, RetryingWriter, hint_of
+from unisono.storage.run_files import LIVE_PAGE, LOCK, TABLES, check_run_directory, epoch_of, headers, lines, plain
+from unisono.strategies.asynchronous.recorded_order import mark_of
 
 DYING_S = 3.0
 """How long a lock is waited for: ranks that were killed hold their parent's until they are gone."""
@@ -53,7 +52,7 @@ class RunDirectory:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.weights = path / "weights.safetensors"
-        self.journal = Journal(path)
+        self.writer = RetryingWriter(path)
         """How what is written here fares: `error`, `trouble`, `missing`."""
         self._made: list[Path] = []
         self._held: FileLock | None = None
@@ -99,7 +98,7 @@ class RunDirectory:
     ) -> "RunDirectory":
         """That of a run which goes on after `epochs` whole epochs: what was written of later ones is dropped.
 
-        check: called once nobody else can write there, before anything is changed.
+        check: called once no other process can write there, before anything is changed.
         """
         with ExitStack() as kept:
             directory = kept.enter_context(cls(expand_user(path)))
@@ -113,7 +112,7 @@ class RunDirectory:
                 directory._leave_token()
                 write_file(directory.path / "recipe.toml", recipe.toml())
                 for name in TABLES:
-                    directory.journal.cut(name, partial(_stays, epochs, name.endswith(".csv")))
+                    directory.writer.cut(name, partial(_stays, epochs, name.endswith(".csv")))
                 directory.lacking = directory._count_lacking(epochs)
                 (directory.path / "summary.json").unlink(missing_ok=True)
             except OSError as error:
@@ -134,7 +133,7 @@ class RunDirectory:
                     _await_free(lock, lock.is_free)
 
     def _lock(self) -> None:
-        """Until `release`, or the end of this process, nobody else writes here. On a file that is never replaced."""
+        """No other process writes here until `release` or the end of this one. On a file that is never replaced."""
         self._held = FileLock(self.path / LOCK)
         try:
             _await_free(self._held, self._held.acquire)
@@ -213,13 +212,13 @@ class RunDirectory:
         """One epoch: its metrics; for each rank its times and, for each parameter, what it contributed."""
         self._before.clear()  # from here on there is something new to keep
         added = lines(record, parameters, self._mark)
-        self.journal.add(record.metrics["epoch"], added, headers(record, parameters))
+        self.writer.add(record.metrics["epoch"], added, headers(record, parameters))
 
     def finish(self, summary: dict[str, Any]) -> None:
         """The outcome, whole or not at all, and what could not be written before."""
-        self.journal.flush()
+        self.writer.flush()
         text = json.dumps(plain(summary), indent=1) + "\n"
-        self.journal.keep("summary.json", lambda: write_file(self.path / "summary.json", text))
+        self.writer.keep("summary.json", lambda: write_file(self.path / "summary.json", text))
         remove_drafts(self.path)
 
 
@@ -237,7 +236,7 @@ def _stays(epochs: int, headed: bool, number: int, line: str) -> bool:
 
 
 def token_in(path: Path) -> str:
-    """That of whoever wrote last in a run directory; empty if there is none."""
+    """The token of the process that wrote last in a run directory; empty if there is none."""
     return token_of(path / LOCK)
 
 

@@ -33,15 +33,15 @@ from safetensors.numpy import save as safetensors_bytes
 from unisono.errors import UnisonoError, UserError, unknown_name
 from unisono.files import open_file, read_file, write_file
 from unisono.models.base import Array, Model
-from unisono.models.torch_names import torch_state
+from unisono.models.nets import torch_state
+from unisono.optional_packages import how_to_install
 from unisono.parsing import parse_json
 from unisono.resources import check_memory
 from unisono.safetensors_file import MOST_HEADER_BYTES, read_header, read_tensor
 from unisono.safetensors_file import TYPES as TYPES  # who writes such files names them, too
-from unisono.storage.fallback import NotWritten
+from unisono.storage.fallback_writer import NotWritten
 from unisono.storage.model_card import ModelCard
 from unisono.storage.rundir import RunDirectory
-from unisono.user_code.extras import how_to_install
 
 _MOST_SUMMARY_BYTES = 16 << 20
 
@@ -163,7 +163,7 @@ def verify(run: str | Path, weights: Weights) -> bool:
     try:
         summary = parse_json(read_file(path, _MOST_SUMMARY_BYTES, follow_links=False))
         if summary.get("status", "finished") != "finished":
-            return False  # the weights are those of its last epoch, of which nobody has kept a hash
+            return False  # the weights are those of its last epoch, of which no hash was kept
         told, ended, elsewhere = summary["weights_sha256"], summary.get("epochs"), summary.get("weights_path")
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         raise UserError(

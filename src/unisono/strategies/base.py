@@ -44,7 +44,7 @@ class EpochExtras:
     metrics: dict[str, Any] = field(default_factory=dict)
     """Beside those that all strategies have."""
     pushes: list[Any] = field(default_factory=list)
-    """A row (rank, batch, staleness, applied, greeted) each: see `asynchronous/recordings.py`."""
+    """A row (rank, batch, staleness, applied, greeted) each: see `asynchronous/recorded_order.py`."""
 
 
 @final
@@ -52,7 +52,7 @@ class Batch(NamedTuple):
     """One global batch of `samples` in `live` shards. A tuple, for one is made for every step."""
 
     position: int
-    """The number of the round; see `training/schedule.py`."""
+    """The number of the round; see `training/round_schedule.py`."""
     epoch: int
     step: int
     """Within the epoch, from 0."""

@@ -2,8 +2,8 @@
 
 The one idea: a run that lost a rank can be resumed, so a batch system queues it again; a run that failed would fail
 again. So a rank that leaves because of an error first writes the reason and its exit code: in the arena, for the ranks
-of its machine; its exchanger sends it to the other machines (`machines/exchanger.py`). Then all ranks leave with that
-reason and that code.
+of its machine; its exchanger sends it to the other machines (`machines/machine_exchange.py`). Then all ranks leave with
+that reason and that code.
 
 >>> notices = FailureNotices(np.zeros((3, ROOM_BYTES), np.uint8))
 >>> notices.write(1, FailureNotice("rank 1: no label", 1)); notices.own

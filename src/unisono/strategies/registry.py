@@ -13,9 +13,9 @@ from importlib import import_module
 
 from unisono.errors import UserError, unknown_name
 from unisono.recipe import Recipe, flag
-from unisono.strategies.compression import check_wire
-from unisono.strategies.external.devices import DEVICES
+from unisono.strategies.external.device_assignment import DEVICES
 from unisono.strategies.spec import StrategySpec, Supports
+from unisono.strategies.wire_type import check_wire
 
 ARENA = "arena"
 """The value of --allreduce that means shared memory instead of an all-reduce."""
@@ -106,6 +106,6 @@ def _refuse_options_of(other: StrategySpec, recipe: Recipe) -> None:
 
 
 if __name__ == "__main__":
-    from unisono.terminal import print
+    from unisono.safe_print import print
 
     print(support_table(), end="")

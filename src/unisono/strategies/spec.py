@@ -5,31 +5,45 @@ The one idea: code outside `strategies/` never compares a strategy's name; it as
 
     spec = registry.of(recipe); spec.supports.gpus; spec.asynchronous
     with spec.connect(job, comm, model) as strategy: ...            # over a communicator, on every rank
+
+`SupervisedSpec`: a strategy whose ranks `unisono train` starts under a supervisor. The run
+(`runs/supervised_training.py`) makes the arena, forks ranks and watches them, and knows no strategy; where strategies
+differ, it calls a hook. The process that forks the ranks makes the hooks, and the ranks inherit them. `ArenaSpec`: such
+a strategy whose rounds are those of the arena, for any launcher.
+
     hooks = spec.supervise(job, model, shared)                      # in the process that supervises ranks
+    with hooks.running(): ...                                       # around all ranks
+    strategy = hooks.strategy(member, model, on_snapshot_copy, remote, report)    # in a rank
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, final
 
+import numpy as np
+
+from unisono.arena.membership.member import Member
+from unisono.arena.membership.protocol import View
 from unisono.comm.base import Communicator
 from unisono.data.shards import ShardPlan
 from unisono.errors import UserError
 from unisono.models.base import Model
 from unisono.optim.options import OptimizerOptions
 from unisono.recipe import Recipe
-from unisono.strategies.arena.attach import NEW_START, ArenaStart
+from unisono.rng import generator
+from unisono.strategies.arena.arena_join import NEW_START, ArenaStart
 from unisono.strategies.arena.state import ArenaExtent, ArenaState
 from unisono.strategies.base import Strategy
 from unisono.strategies.local.sync_schedule import SyncSchedule
-from unisono.strategies.supervised import SupervisedHooks
+from unisono.strategies.machines.mailbox import RemoteView
+from unisono.strategies.wire_type import wire_type
 
 if TYPE_CHECKING:
     import torch
 
-    from unisono.models.torch.task import Task
+    from unisono.models.torch.learning_task import Task
 
 
 class JobView(Protocol):
@@ -45,7 +59,7 @@ class JobView(Protocol):
     def task(self) -> "Task": ...
     @property
     def blocks(self) -> int:
-        """Of samples that an evaluation measures, at most."""
+        """How many blocks of samples an evaluation measures, at most."""
 
     @property
     def snapshots(self) -> object:
@@ -115,11 +129,8 @@ class StrategySpec(ABC):
     """Why other strategies refuse these options, and the hint; `{option}` stands for the option."""
     packages: ClassVar[Sequence[str]] = ()
     """Optional packages that it computes with."""
-
-    @property
-    def on_arena(self) -> bool:
-        """Whether ranks that `unisono train` starts share an arena, under a supervisor."""
-        return self.supports.shared_memory
+    on_arena: ClassVar[bool] = False
+    """Whether ranks that `unisono train` starts share an arena, under a supervisor; see `SupervisedSpec`."""
 
     def chosen_by(self, recipe: Recipe) -> str:
         """The option that chose this strategy, for messages."""
@@ -215,6 +226,76 @@ class StrategySpec(ABC):
     ) -> AbstractContextManager[Strategy]:
         """This rank's side, over a communicator. Called by every rank of `comm`."""
 
+
+class SupervisedHooks(ABC):
+    """What a strategy does in a supervised run beyond the arena; the defaults suit ranks that wait in every round."""
+
+    pieces: float = 1.0
+    """How many pieces of work a rank does in a round."""
+    crashes_counted: bool = True
+    """Whether a round that ended many ranks is given up."""
+
+    def __init__(self, shared: ArenaState) -> None:
+        self._shared = shared
+
+    @abstractmethod
+    def strategy(
+        self,
+        member: Member,
+        model: Model,
+        on_snapshot_copy: Callable[[int], None],
+        remote: RemoteView,
+        report: Callable[[Any], None],
+    ) -> Strategy:
+        """The strategy of a rank. on_snapshot_copy(position): there is a spare copy of what that round left."""
+
+    def running(self) -> AbstractContextManager[None]:
+        """Around the life of all ranks."""
+        return nullcontext()
+
+    def resume(self, epoch: int, step: int) -> None:  # noqa: B027  (the arena has it all)
+        """Before the first rank: the run goes on after that step of a snapshot; epochs count from 1, steps from 0."""
+
+    def restore(self, view: View) -> None:
+        """After the death of a rank: takes back what was begun of a round that is to be done again."""
+        self._shared.restore(view)
+
+    def whole(self, position: int, epoch: int, step: int) -> int:
+        """When no rank is left: the last round that is done as a whole. position: which they ended after, that step."""
+        return position
+
+
+class SupervisedSpec(StrategySpec, ABC):
+    """A strategy whose ranks share an arena under a supervisor."""
+
+    on_arena = True
+
+    @abstractmethod
     def supervise(self, job: JobView, model: Model, shared: ArenaState) -> SupervisedHooks:
-        """What a supervised run on the arena `shared` does for this strategy; only where `on_arena`."""
-        raise NotImplementedError(f"{self.title} has no supervised run")
+        """What a supervised run on the arena `shared` does for this strategy."""
+
+
+class ArenaSpec(SupervisedSpec, ABC):
+    """A strategy whose rounds are those of the arena, also where another launcher starts the ranks."""
+
+    @contextmanager
+    def connect(
+        self, job: JobView, comm: Communicator, model: Model, start: ArenaStart = NEW_START
+    ) -> Iterator[Strategy]:
+        extent = replace(self.extent(job, spare=bool(job.snapshots)), size=comm.size)
+        start = replace(start, wire=wire_type(job.recipe.strategy.wire))
+        rng = generator(job.recipe.learning.seed, "init")
+        with self.join(job, comm, model, extent, rng, start) as strategy:
+            yield strategy
+
+    @abstractmethod
+    def join(
+        self,
+        job: JobView,
+        comm: Communicator,
+        model: Model,
+        extent: ArenaExtent,
+        rng: np.random.Generator,
+        start: ArenaStart,
+    ) -> AbstractContextManager[Strategy]:
+        """This rank's side of an arena per machine, called by every rank of `comm`; see `join_arena`."""

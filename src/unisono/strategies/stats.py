@@ -18,12 +18,12 @@ from typing import Any, final
 import numpy as np
 
 from unisono.comm.base import Communicator
-from unisono.comm.topology.node import host_names
+from unisono.comm.topology.shared_machine import host_names
 from unisono.models.base import Model
 from unisono.strategies.arena.state import BEGUN, ENDED, FIRST_SYNC, FROM_STEP, STATS, ArenaState, segments_of
 from unisono.strategies.base import TIMES, Batch, Clock, StepResult
-from unisono.strategies.contributions import shares as shares_of
-from unisono.strategies.contributions import sums as leave_sums
+from unisono.strategies.contribution_stats import shares as shares_of
+from unisono.strategies.contribution_stats import sums as leave_sums
 
 
 @final

@@ -20,7 +20,7 @@ from typing import final
 
 import numpy as np
 
-from unisono.strategies.contributions import Ranges
+from unisono.strategies.contribution_stats import Ranges
 
 
 @contextmanager

@@ -1,32 +1,61 @@
-"""Study: cells run one after the other, each in a process of its own; what is there already is not run again.
+"""Study: the order of its runs, carrying them out one after the other, and an estimate of how long they will take.
 
     with Records.open(path, "scale", studied) as records:
-        for record in carry_out(records, turns(cells, repeat=3), RunOptions()): print(record["cell"], record["status"])
+        plan = run_order(cells, repeat=3)
+        print(estimate_s(plan, records.all, try_out(cells[0], timeout_s=60), cores=2))
+        for record in carry_out(records, plan, RunOptions()): print(record["cell"], record["status"])
+
+    >>> [turn.cell for turn in run_order(["a", "b"], repeat=2)]
+    ['a', 'b', 'b', 'a']
 
 The one idea: a study is its records. A run that is over is a line, whether it went well or not; the same study started
-again runs only what has no line yet. A mistake in a recipe (exit code 2) would come again: its cell is run only once.
-A disk that takes nothing more ends the study (`disk_errors.py`).
+again runs only what has no line yet. A mistake in a recipe (exit code 2) would come again: its cell is run only once. A
+full disk ends the study (`study_directory.py`).
+
+Rounds go through the cells in turn forwards and backwards (ABBA), so a machine that grows slower meanwhile affects all
+cells alike, and cells are compared round by round. The estimate costs one epoch of one cell, not one run: other cells
+are assumed to have a perfect speed-up on the available cores, so the estimate is low where scaling is poor; a cell that
+has been run counts with what it took.
 
 A record: cell (name), labels, digest (of the recipe), repeat (below 0: a warm-up), run (directory), ended_at (UTC), and
-what `process.run_cell` says. Limits: one run at a time, on this machine or, by `JobRunner`, on others.
+what `run_cell` returns. Limits: one run at a time, on this machine or, by `JobRunner`, on others.
 """
 
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias, final
+from statistics import median
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar, final
 
 from unisono.errors import UserError
+from unisono.study.cell_process import FAILED, FINISHED, run_cell
 from unisono.study.cells import Cell
-from unisono.study.disk_errors import end_if_refused
-from unisono.study.process import FAILED, FINISHED, run_cell
-from unisono.study.records import Records
-from unisono.study.run_order import Turn
+from unisono.study.study_directory import Records, end_if_refused
 
+T = TypeVar("T")
 Record: TypeAlias = dict[str, Any]
 Tell: TypeAlias = Callable[[str], None]
 DEFAULT_TIMEOUT_S = 3600.0
+
+
+@final
+@dataclass(frozen=True)
+class Turn(Generic[T]):
+    """One run of one cell."""
+
+    cell: T
+    repeat: int
+    """From 0; below 0 for a warm-up, which does not count."""
+
+
+def run_order(cells: Sequence[T], repeat: int, warmup: int = 0) -> list[Turn[T]]:
+    """Every run, in order."""
+    found: list[Turn[T]] = []
+    for number, at in enumerate(range(-warmup, repeat)):
+        found += [Turn(cell, at) for cell in (cells if number % 2 == 0 else reversed(cells))]
+    return found
 
 
 class JobRunner(Protocol):
@@ -49,9 +78,9 @@ class RunOptions:
     retry: bool = False
     """Run again what failed before."""
     on_line: Callable[[Cell, str], None] = lambda cell, line: None
-    """Told of every line that a run prints."""
+    """Called with every line that a run prints."""
     job_runner: JobRunner | None = None
-    """Who runs cells; a process of this machine if nobody is given."""
+    """Runs cells; None: a process of this machine does."""
 
     def __post_init__(self) -> None:
         if not 0 < self.timeout_s < float("inf"):
@@ -123,3 +152,42 @@ def failure(records: Sequence[Record], cell: Cell) -> str:
         return ""
     failed = [record for record in latest(records, cell).values() if record["status"] == FAILED]
     return failed[-1]["reason"] if failed else ""
+
+
+@final
+@dataclass(frozen=True)
+class Trial:
+    """What one epoch of one cell took."""
+
+    ranks: int
+    start_s: float
+    """All but training: start, data, evaluation, files."""
+    epoch_s: float
+    reason: str = ""
+    """Why there is no number."""
+
+
+def try_out(cell: Cell, timeout_s: float) -> Trial:
+    """Runs one epoch of the cell, and leaves nothing."""
+    with tempfile.TemporaryDirectory() as folder:
+        short = Cell(cell.labels, cell.recipe.with_options(epochs=1))
+        record = run_cell(short, Path(folder) / "recipe.toml", Path(folder) / "run", timeout_s)
+    if record["status"] != FINISHED:
+        return Trial(cell.recipe.ranks.count, 0.0, 0.0, record["reason"])
+    train_s = record["summary"]["train_s"]
+    return Trial(cell.recipe.ranks.count, max(0.0, record["elapsed_s"] - train_s), train_s)
+
+
+def estimate_s(plan: Iterable[Turn[Cell]], records: Sequence[Record], trial: Trial, cores: int) -> float:
+    """Seconds for the runs that are left."""
+    total = 0.0
+    for turn in plan:
+        found = latest(records, turn.cell)
+        if turn.repeat in found:
+            continue
+        if took := [record["elapsed_s"] for record in found.values()]:
+            total += median(took)
+        else:
+            gain = min(turn.cell.recipe.ranks.count, cores) / min(trial.ranks, cores)
+            total += trial.start_s + turn.cell.recipe.learning.epochs * trial.epoch_s / gain
+    return total

@@ -18,13 +18,13 @@ from typing import final
 
 from unisono.arena.arena import Arena
 from unisono.arena.membership import protocol
-from unisono.arena.memory.layout import Sections
+from unisono.arena.memory.segment import Sections
 from unisono.arena.sync.barrier import Barrier
 from unisono.errors import CommTimeout, UserError
-from unisono.messages.reports import SharedModel
+from unisono.messages.rank_reports import SharedModel
 from unisono.strategies.arena.state import ArenaState, SharedPlan
-from unisono.supervise.membership_change import FreezeRequest, wait_until_frozen
 from unisono.supervise.processes import ChildExit, ProcessGroup
+from unisono.supervise.wait_until_frozen import FreezeRequest, wait_until_frozen
 
 
 @final

@@ -19,7 +19,7 @@ from typing import Any, final
 
 from unisono.errors import RESUME_ME, AskedToEnd, RankFailed, UnisonoError
 from unisono.messages.packing import pack, unpack
-from unisono.messages.reports import Failure, LeftOnRequest, Result
+from unisono.messages.rank_reports import Failure, LeftOnRequest, Result
 from unisono.os_limits import as_shortage
 from unisono.supervise import children
 from unisono.user_code.tracebacks import own_traceback, where

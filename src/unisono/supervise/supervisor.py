@@ -2,8 +2,8 @@
 
 The one idea: a death is a change of membership and nothing else. The supervisor lets everybody stand still, decides
 what was reached (`arena/membership/protocol.py`), takes back what was begun, and publishes who is there now; it forks a
-replacement (`replacements.py`), which joins the same way when it is ready. It alone decides, also when to give up
-(`failure_policy.py`), computes nothing and starts no thread.
+replacement (`failure_policy.py`), which joins the same way when it is ready. It alone decides, also when to give
+up (`failure_policy.py`), computes nothing and starts no thread.
 
     found = Supervisor(words, size, body, SupervisorConfig(restore=restore), on_report).run(position)
 
@@ -19,9 +19,9 @@ from typing import Any, final
 
 from unisono.arena.arena import begin
 from unisono.arena.membership import protocol
+from unisono.arena.membership.halt_and_snapshot_requests import Requests
 from unisono.arena.membership.member import pulse_of
 from unisono.arena.membership.protocol import View, Words
-from unisono.arena.membership.supervisor_requests import Requests
 from unisono.messages.events import (
     NOBODY,
     OTHERS,
@@ -31,16 +31,15 @@ from unisono.messages.events import (
     ReplacementFailed,
     StopRequested,
 )
-from unisono.messages.reports import ReadyToJoin, Report
+from unisono.messages.rank_reports import ReadyToJoin, Report
 from unisono.os_limits import naming_shortage
 from unisono.supervise.config import Body, SupervisorConfig, SupervisorResult
-from unisono.supervise.failure_policy import FailurePolicy
-from unisono.supervise.membership_change import FreezeRequest, wait_until_frozen
+from unisono.supervise.failure_policy import FailurePolicy, Replacements
 from unisono.supervise.processes import ChildExit
 from unisono.supervise.rank_processes import RankProcesses, Ranks
-from unisono.supervise.replacements import Replacements
 from unisono.supervise.signals import stop_requests
 from unisono.supervise.stall_detector import EndCauses, StallDetector
+from unisono.supervise.wait_until_frozen import FreezeRequest, wait_until_frozen
 
 TICK_S = 0.1
 HEAD_START_S = 0.05

@@ -1,25 +1,38 @@
-"""Checks before a run: is there enough work for every rank, room on this machine, and a network that fits the data?
+"""Checks before a run: is there enough work for every rank, enough memory and room, and a network that fits the data?
 
 The one idea: studies and SLURM jobs ask here, too, before data are loaded, and get the same messages as the run itself.
-What does not fit is explained by what the data are (text, classes, numbers), not by where the network fails.
+The message for a network that does not fit names the kind of data (text, classes, numbers), not the place in the
+network that fails.
 
     check_shards(Recipe.from_options(shards=2, ranks=4))              # a UserError
     check_fits(recipe, dataset, job.model)                            # a UserError if the network does not fit
+    estimate_bytes(prepare(Recipe.from_options(data="mnist")), ranks=2)     # memory to ask a batch system for
 
-Limits: without the data the size of a batch is unknown; the caller gives it to `check_samples`.
+`estimate_bytes` adds what is large and known exactly (the arena, or a copy of the parameters and their optimizer's
+vectors for each rank; the data, once a machine), the usual size of a rank's program, and a reserve.
+
+Limits: without the data the size of a batch is unknown; the caller gives it to `check_samples`. The estimate counts for
+each layer as much memory for its backward as the data of a batch take, which large convolutions and attention exceed:
+give such jobs their --mem yourself.
 """
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from unisono.data.data_warnings import NO_ONE_HOT, one_hot
+from unisono.data.checks import NO_ONE_HOT, one_hot
 from unisono.data.dataset import Dataset
 from unisono.errors import UserError
 from unisono.models.base import Model
 from unisono.models.nets import NETWORKS
 from unisono.os_limits import MIB, check_limits
 from unisono.recipe import Recipe
+from unisono.strategies.arena.state import padded, plan_sections
 from unisono.strategies.registry import of
+
+if TYPE_CHECKING:
+    from unisono.training.job import Job
 
 RANK_BYTES = {"torch": 15 * MIB}
 USUAL_BYTES = 6 * MIB
@@ -68,7 +81,7 @@ def check_shards(recipe: Recipe) -> None:
 
 def check_fits(recipe: Recipe, dataset: Dataset, make: Callable[[], Model]) -> None:
     """make: the network of the recipe, whose engine is known by now."""
-    # Before the network is made: one number to predict would be told as too few classes.
+    # Before the network is made, which would report one number to predict as too few classes.
     network = NETWORKS.get(recipe.model.name.partition(":")[0]) if recipe.model.engine == "numpy" else None
     if (
         (network is not None and network.hidden and not dataset.classes)
@@ -83,3 +96,27 @@ def check_fits(recipe: Recipe, dataset: Dataset, make: Callable[[], Model]) -> N
             else "use --model linear for numbers, mlp or bn-mlp for classes, gpt for text, or for any of them "
             "FILE.py:FUNCTION, a network of your own",
         )
+
+
+PROGRAM_BYTES = {"numpy": 120 * MIB, "torch": 400 * MIB}
+"""A rank's interpreter with the engine, and MPI or gloo beside it."""
+RESERVE = 1.5
+STEP_BYTES = 100 * MIB
+"""Estimates are multiples of this."""
+
+
+def estimate_bytes(job: "Job", ranks: int) -> int:
+    """The memory of a machine that holds `ranks` of the job's ranks."""
+    model, data = job.model(), job.dataset
+    if job.spec.on_arena:
+        extent = replace(job.extent(undo=True, spare=bool(job.snapshots)), size=ranks)
+        vectors = plan_sections(model, job.shared_optimizer, extent).nbytes
+    else:
+        # Parameters, gradients, what is sent, the optimizer's, a copy for snapshots.
+        vectors = ranks * 8 * 4 * padded(model.layout.length)
+    layers = max(1, len(model.layout.shapes))
+    sample = 4 * max(data.features, data.outputs)
+    activations = job.batch_samples * sample * layers
+    program = (ranks + 1) * PROGRAM_BYTES[job.recipe.model.engine]  # one more: who supervises, or launches
+    whole = program + vectors + 2 * data.nbytes + activations  # twice: data are read, then scaled
+    return -(-int(RESERVE * whole) // STEP_BYTES) * STEP_BYTES

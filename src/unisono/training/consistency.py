@@ -1,4 +1,4 @@
-"""Alike: whether the machines of a run mean the same run, and what they differ in that may cost the same bits.
+"""Consistency: whether the machines of a run mean the same run, and what they differ in that may cost the same bits.
 
 The one idea: each tells a few facts of itself; a difference that would lead elsewhere (another version, another recipe)
 is refused with both sides named, on every machine; one that may change bits (another processor) is said.

@@ -22,19 +22,19 @@ import numpy as np
 
 from unisono.data.loader import Loader
 from unisono.errors import UserError
-from unisono.messages.reports import EpochRecord, FinalWeights, Note, SendReport, WeightsTrouble
+from unisono.messages.rank_reports import EpochRecord, FinalWeights, Note, SendReport, WeightsTrouble
 from unisono.models.base import Model
 from unisono.resources import pss_bytes
-from unisono.storage.fallback import NotWritten, write_with_fallback
+from unisono.storage.fallback_writer import NotWritten, write_with_fallback
 from unisono.storage.model_card import ModelCard
 from unisono.storage.resume import SNAPSHOTS
 from unisono.storage.snapshots.writer import prune
 from unisono.storage.weights import Weights, epoch_in, save
 from unisono.strategies.base import Strategy
+from unisono.training.bits_and_speed_trials import OVERHEAD_S, shard_overhead
 from unisono.training.evaluate import blocks_of, measure_blocks, score_of
-from unisono.training.finite import FiniteCheck, divergence_hint
+from unisono.training.finite_check import FiniteCheck, divergence_hint
 from unisono.training.job import Job
-from unisono.training.shard_overhead import BUDGET_S, shard_overhead
 
 
 def target_reached(accuracies: Sequence[float], target: float, patience: int) -> bool:
@@ -209,7 +209,7 @@ class EpochEnd:
         """What shards cost this rank in computing; None if that would take long, and then they cost little, or if they
         are replicas, which could not be computed in one."""
         plan, data = self._job.plan, self._job.dataset
-        if self._job.sync_schedule is not None or self._strategy.step_s() > BUDGET_S / 4:
+        if self._job.sync_schedule is not None or self._strategy.step_s() > OVERHEAD_S / 4:
             return None
         loader = Loader(plan, data.train_x, data.train_y)
         groups = loader.groups(plan.order(0), 0, self._strategy.share(plan.live(0)))

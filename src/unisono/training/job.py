@@ -22,11 +22,11 @@ from unisono.files import expand_user
 from unisono.models.base import Model
 from unisono.models.engines import choose_engine
 from unisono.models.nets import build
-from unisono.models.slowed import Slowed, parse_slow
+from unisono.models.wrappers import Slowed, parse_slow
+from unisono.optim.learning_rate import ScheduleOptions, learning_rate, scaled
 from unisono.optim.options import OptimizerOptions
-from unisono.optim.schedules import ScheduleOptions, learning_rate, scaled
 from unisono.recipe import DEFAULT_SHARDS, Recipe
-from unisono.strategies.arena.attach import NEW_START, ArenaStart
+from unisono.strategies.arena.arena_join import NEW_START, ArenaStart
 from unisono.strategies.arena.state import ArenaExtent
 from unisono.strategies.base import Strategy
 from unisono.strategies.local.sync_schedule import SyncSchedule
@@ -34,14 +34,14 @@ from unisono.strategies.registry import ARENA, of, resolve
 from unisono.strategies.spec import StrategySpec
 from unisono.training.checks import check_fits, check_samples, check_shards
 from unisono.training.evaluate import blocks_of
-from unisono.training.interval import Interval
+from unisono.training.round_schedule import Interval
 from unisono.user_code.function import read
 from unisono.user_code.source_files import file_in, sha256_of
 
 if TYPE_CHECKING:
     import torch
 
-    from unisono.models.torch.task import Task
+    from unisono.models.torch.learning_task import Task
 
 
 @final
@@ -90,7 +90,7 @@ class Job:
     @cached_property
     def task(self) -> "Task":
         """What a torch module is given and must put out."""
-        from unisono.models.torch.task import Task
+        from unisono.models.torch.learning_task import Task
 
         data = self.dataset
         return Task(data.shape, data.outputs, bool(data.classes), data.tokens)

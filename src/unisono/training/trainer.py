@@ -2,9 +2,9 @@
 
     unisono.run(lambda world: train(world, job, weights), job.recipe.ranks.count, on_report=...)
 
-A run is a sequence of rounds (`schedule.py`): the steps of an epoch, a round that closes it, a final one. Nothing that
-decides the result is kept in a process alone, so a rank may begin in the middle: it asks the strategy where everybody
-is. One rank reports a record an epoch to whoever started it (`storage/rundir.py` writes them down).
+A run is a sequence of rounds (`round_schedule.py`): the steps of an epoch, a round that closes it, a final one. Nothing
+that decides the result is kept in a process alone, so a rank may begin in the middle: it asks the strategy where
+everybody is. One rank reports a record an epoch to whoever started it (`storage/rundir.py` writes them down).
 """
 
 import time
@@ -18,14 +18,14 @@ from threadpoolctl import threadpool_limits
 
 from unisono.data.loader import Loader
 from unisono.errors import UnisonoError
-from unisono.messages.reports import Progress, SendReport, StoppedAt
+from unisono.messages.rank_reports import Progress, SendReport, StoppedAt
 from unisono.models.base import Model
 from unisono.rng import generator
 from unisono.strategies.base import Batch, NotFinite, Strategy
 from unisono.training.epoch_end import EpochEnd
-from unisono.training.finite import divergence_hint
+from unisono.training.finite_check import divergence_hint
 from unisono.training.job import Job
-from unisono.training.schedule import RoundSchedule
+from unisono.training.round_schedule import RoundSchedule
 from unisono.world import World
 
 PROGRESS_S = 0.2

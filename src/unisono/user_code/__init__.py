@@ -1,1 +1,1 @@
-"""The user's own code: files, functions, imports and tracebacks; and the optional packages."""
+"""The user's own code: files, functions, imports and tracebacks."""

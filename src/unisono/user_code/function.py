@@ -1,34 +1,44 @@
 """The user's own code: a function of a file, named as `path.py:function`.
 
-The one idea: the file is run once, under a name of ours; its function can then be called as often as needed. Another
-process may run it again, as it was when it was read, though it may have been edited since. Whatever goes wrong in
-either is one message with file and line, and with how the function was called.
-
     make = UserFunction("mine.py:net"); module = make(shape=(1, 28, 28), outputs=10)
 
+The one idea: the file is run once, under a name of ours; its function can then be called as often as needed. Another
+process may run it again, as it was when it was read, though it may have been edited since. Any error in either is one
+message with file and line, and with how the function was called.
+
 A function is handed those of the offered arguments that it names, and nothing else. The file runs with the rights of
-the user, as `python mine.py` would; its directory is importable while the file or its function runs.
+the user, as `python mine.py` would; its directory is importable while the file or its function runs. Modules beside it
+are imported from their source, never from cached byte code (`import_from_source`): a file in `__pycache__` may hold
+other code than the source that can be read. So for directories of own code, and those in them, Python is given a finder
+that knows only sources and compiled modules (.so, which `source_files.py` names). The finder stays, because own code
+may import something late.
+
+Limits: directories that were on Python's path before, such as the packages of a virtual environment beside the code,
+keep their byte code: they were importable anyway. Sources are compiled again in each process that imports them.
 """
 
 import ast
 import importlib.util
 import inspect
 import linecache
+import os
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib.abc import SourceLoader
+from importlib.machinery import EXTENSION_SUFFIXES, SOURCE_SUFFIXES, ExtensionFileLoader, FileFinder, SourceFileLoader
 from pathlib import Path
-from types import MappingProxyType, ModuleType
+from types import CodeType, MappingProxyType, ModuleType
 from typing import Any, final
 
 from unisono.errors import UnisonoError, UserError, unknown_name
-from unisono.files import expand_user, read_file
-from unisono.user_code.source_imports import import_from_source
+from unisono.files import expand_user, is_inside, read_file
 from unisono.user_code.tracebacks import own_frame
 
 _MOST_SOURCE_BYTES = 1 << 24
+_installed: dict[str, frozenset[str]] = {}
+"""Directory of own code -> directories in it that were importable before it."""
 
 
 @final
@@ -127,7 +137,7 @@ def without_function(option: str, file: str) -> UserError:
     """The error for a file after `option` of which no function is named; it is read for those it has, not run."""
     try:
         tree = ast.parse(read_file(expand_user(file), _MOST_SOURCE_BYTES))
-    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):  # of which OwnFunction will say more
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):  # `UserFunction` will say more
         functions = []
     else:
         named = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
@@ -164,3 +174,41 @@ def _run(path: Path, source: bytes) -> ModuleType:
     finally:
         del sys.modules[module.__name__]
     return module
+
+
+def import_from_source(directory: str) -> None:
+    """From now on, in this process and those that it forks."""
+    if directory in _installed:
+        return
+    entries = [entry for entry in sys.path if isinstance(entry, str) and entry]
+    before = {place(entry) for entry in entries for place in (os.path.abspath, os.path.realpath)}
+    _installed[directory] = frozenset(entry for entry in before - {directory} if is_inside(entry, directory))
+    if _find_finder not in sys.path_hooks:
+        sys.path_hooks.insert(0, _find_finder)
+    for entry in [entry for entry in sys.path_importer_cache if _is_own(entry)]:
+        del sys.path_importer_cache[entry]
+
+
+@final
+class _SourceLoader(SourceFileLoader):
+    """Compiles what the file holds; neither reads nor writes byte code."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        path = self.get_filename(fullname)
+        return self.source_to_code(self.get_data(path), path)
+
+
+def _find_finder(entry: str) -> FileFinder:
+    """A hook of `sys.path_hooks`."""
+    if not _is_own(entry) or not os.path.isdir(entry):
+        raise ImportError("no directory of own code", path=entry)
+    return FileFinder(entry, (ExtensionFileLoader, EXTENSION_SUFFIXES), (_SourceLoader, SOURCE_SUFFIXES))
+
+
+def _is_own(entry: str) -> bool:
+    """As it is written or with links resolved: `parts` may be a link that leads out, and the directory itself one."""
+    return any(
+        is_inside(path, directory) and not any(is_inside(path, other) for other in others)
+        for path in {os.path.abspath(entry), os.path.realpath(entry)}
+        for directory, others in _installed.items()
+    )

@@ -2,9 +2,9 @@
 
     files_of(Path("mine.py"))        # [mine.py, layers.py, parts/__init__.py, parts/attention.py]
 
-The one idea: who edits a helper edits the network. So what a file imports from its own directory (which is importable
-while it runs, see `function.py`), and what that imports in turn, belongs to it, also a compiled module (.so), which
-Python prefers to a source of the same name. The files are read, never run.
+The one idea: a change of a helper is a change of the network. So what a file imports from its own directory (which is
+importable while it runs, see `function.py`), and what that imports in turn, belongs to it, also a compiled module
+(.so), which Python prefers to a source of the same name. The files are read, never run.
 
 Limits: imports that are made by calls (importlib), what a compiled module imports, packages that are installed and
 files of data that the code opens are not seen.
@@ -17,7 +17,7 @@ from importlib.machinery import EXTENSION_SUFFIXES, SOURCE_SUFFIXES
 from pathlib import Path
 
 _SUFFIXES = (*EXTENSION_SUFFIXES, *SOURCE_SUFFIXES)
-"""In the order in which they are looked for: see `source_imports.py`."""
+"""In the order in which they are looked for: see `function.py`."""
 
 
 def file_in(spec: str) -> str:
@@ -40,8 +40,8 @@ def files_of(file: Path, source: bytes | None = None) -> list[Path]:
 
 
 def sha256_of(file: Path, source: bytes | None = None) -> str:
-    """Of a file and what it imports from beside it, wherever they lie; of a file alone that of its contents. source:
-    what the file held when it was read."""
+    """The hash of a file and what it imports from beside it, wherever they lie; for a file alone that of its contents.
+    source: what the file held when it was read."""
     _, *others = files_of(file, source)
     digest, root = hashlib.sha256(file.read_bytes() if source is None else source), _root(file)
     for helper in others:
@@ -59,7 +59,7 @@ def _imported(file: Path, root: Path, source: bytes | None) -> Iterator[Path]:
     """The modules under `root` that a file's import statements name; none of a file that is no Python."""
     try:
         tree = ast.parse(file.read_bytes() if source is None else source)
-    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):  # of which whoever runs it will say more
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):  # the code that runs it will say more
         return
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -80,7 +80,7 @@ def _package(file: Path, level: int, root: Path) -> Path | None:
 
 
 def _modules(base: Path, dotted: str) -> Iterator[Path]:
-    """Of a.b.c those of a, a.b and a.b.c that are files under `base`: all of them are run."""
+    """For a.b.c those of a, a.b and a.b.c that are files under `base`: all of them are run."""
     folder = base
     for name in dotted.split("."):
         packages = (folder / name / f"__init__{suffix}" for suffix in _SUFFIXES)

@@ -1,7 +1,7 @@
 """What is shown of an exception: the frames of the user's own code.
 
 The one idea: between the line that failed and the command that was given lie dozens of frames of unisono and of torch,
-which say nothing to somebody whose module has a wrong shape. They are left out, and counted; but an exception that was
+which do not help a user whose module has a wrong shape. They are left out, and counted; but an exception that was
 raised in unisono itself is our bug, and shown whole.
 
     print(own_traceback(error)); print(where(error))                        # a traceback; "\\n(mine.py:12 in forward)"

@@ -75,14 +75,6 @@ def test_who_waits_for_somebody_lost_learns_where_to_go_on():
     assert member.barrier(1, READY) is True, "the one who is lost is still waited for"
 
 
-def test_a_meeting_at_which_everybody_came_is_passed_in_spite_of_a_freeze():
-    words, member = member_of(2)
-    protocol.arrive(words, 1, pack(1, 1, COMMIT))
-    protocol.raise_freeze(words)
-    assert member.barrier(1, COMMIT) is True
-    assert not protocol.all_still(words, [0])
-
-
 def test_a_pause_is_short_unless_there_is_a_freeze():
     words, member = member_of(2, timeout_s=60.0)
     member.check_membership()

@@ -1,4 +1,5 @@
-"""Bells: who sleeps is woken by who has something for it; who does not sleep is left alone; a missed ring is a nap."""
+"""Bells: who sleeps is woken by who has something for it; who does not sleep is left alone; a missed ring is a nap.
+What they and locks are made of is given back."""
 
 import os
 import select
@@ -8,6 +9,7 @@ import pytest
 
 import unisono
 from unisono.arena.memory.segment import Segment
+from unisono.arena.sync.crash_safe_lock import CrashSafeLocks
 from unisono.arena.sync.wakeup import Wakeup
 
 
@@ -52,12 +54,16 @@ def test_ringing_more_often_than_it_can_hold_does_not_block():
         assert rung(wakeup, 0)
 
 
-def test_closing_gives_the_descriptors_back():
-    wakeup = Wakeup(3)
-    ((first, _), *_) = wakeup._wakeup
-    wakeup.close()
-    with pytest.raises(OSError, match="Bad file descriptor"):
-        os.fstat(first)
+@pytest.mark.parametrize(
+    ("made", "pipes"), [(Wakeup, lambda made: made._wakeup), (CrashSafeLocks, lambda made: made._pipes)]
+)
+def test_closing_gives_the_descriptors_back(made, pipes):
+    several = made(3)
+    ends = [descriptor for pipe in pipes(several) for descriptor in pipe]
+    several.close()
+    for descriptor in ends:
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(descriptor)
 
 
 def test_two_processes_take_turns():

@@ -10,8 +10,8 @@ from unisono.errors import RESUME_ME, Interrupted
 from unisono.measure.options import StudyOptions
 from unisono.recipe import Recipe
 from unisono.study.cells import cells_of, over
-from unisono.study.records import Records
 from unisono.study.study import RunOptions
+from unisono.study.study_directory import Records
 
 
 @pytest.mark.parametrize("name", ["runs/[old]/a", "runs/[/old]/a"])
@@ -22,36 +22,19 @@ def test_names_in_brackets_are_shown_as_they_are(name, tmp_path, capsys):
     assert name in table
 
 
-@pytest.mark.parametrize("status", ["", "failed"])
-def test_of_a_study_that_was_interrupted_before_a_run_had_ended_there_is_no_table(status, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("status", "rows"), [("", []), ("failed", []), ("finished", [1])])
+def test_an_interrupted_study_has_a_table_once_a_run_has_ended(status, rows, tmp_path, monkeypatch):
     def interrupted(plan: StudyPlan, records: Records, terms: RunOptions) -> None:
         if status:
-            records.add(record_of(cells[0], 0, 100.0) | {"status": status, "reason": "it was cold", "summary": {}})
+            record = record_of(cells[0], 0, 100.0)
+            records.add(record if rows else record | {"status": status, "reason": "it was cold", "summary": {}})
         raise KeyboardInterrupt
 
     monkeypatch.setattr(study_command, "_carry_out", interrupted)
     cells, path = cells_of(Recipe(), [over("ranks=1,2")]), tmp_path / "o"
-    shown: list[int] = []
+    plan, shown = StudyPlan("compare", cells, StudyOptions(out=str(path))), []
     with pytest.raises(Interrupted) as caught:
-        run_study(
-            StudyPlan("compare", cells, StudyOptions(out=str(path))), lambda records, path: shown.append(len(records))
-        )
-    assert str(caught.value) == (
-        f"interrupted before anything was measured; the study is in {path}\nHINT: the same command goes on"
-    )
-    assert (shown, caught.value.exit_code) == ([], RESUME_ME)
-
-
-def test_of_a_study_that_was_interrupted_later_there_is_what_was_finished(tmp_path, monkeypatch):
-    def interrupted(plan: StudyPlan, records: Records, terms: RunOptions) -> None:
-        records.add(record_of(cells[0], 0, 100.0))
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(study_command, "_carry_out", interrupted)
-    cells, path = cells_of(Recipe(), [over("ranks=1,2")]), tmp_path / "o"
-    shown: list[int] = []
-    with pytest.raises(Interrupted, match="what was finished is kept in"):
-        run_study(
-            StudyPlan("compare", cells, StudyOptions(out=str(path))), lambda records, path: shown.append(len(records))
-        )
-    assert shown == [1]
+        run_study(plan, lambda records, path: shown.append(len(records)))
+    nothing = f"interrupted before anything was measured; the study is in {path}\nHINT: the same command goes on"
+    assert str(caught.value) == nothing if not rows else "what was finished is kept in" in str(caught.value)
+    assert (shown, caught.value.exit_code) == (rows, RESUME_ME)

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from support.cli.forked_command import forked
 from unisono.cli.common.study_jobs import JobChoices, SlurmRunner, Waiting, runner_of
 from unisono.errors import UserError
 from unisono.launch.slurm import client, job_monitor
@@ -112,18 +111,18 @@ def test_what_slurm_did_to_a_job_is_the_reason(cluster, state):
     assert record["reason"].startswith(f"job 17: {state} (exit code 1)")
 
 
-def test_a_job_that_takes_too_long_is_cancelled(cluster):
-    cluster.states = [RUNNING, RUNNING, RUNNING, replace(JOB, state="CANCELLED")]
-    record = cluster.carry_out(timeout_s=1e-9)
+@pytest.mark.parametrize(
+    ("state", "limit", "reason"),
+    [
+        (RUNNING, "timeout_s", "it took longer than 1e-09 s (--timeout-s) and was ended"),
+        (JOB, "queue_timeout_s", "had not started after 1e-09 s (--queue-timeout-s): Resources"),
+    ],
+)
+def test_a_job_that_takes_too_long_or_never_starts_is_cancelled(cluster, state, limit, reason):
+    cluster.states = [state, state, state, replace(JOB, state="CANCELLED")]
+    record = cluster.carry_out(**{limit: 1e-9})
     assert cluster.asked[-1] == "cancel 17"
-    assert record["reason"] == "it took longer than 1e-09 s (--timeout-s) and was ended"
-
-
-def test_a_job_that_never_starts_is_cancelled(cluster):
-    cluster.states = [JOB, JOB, JOB, replace(JOB, state="CANCELLED")]
-    record = cluster.carry_out(queue_timeout_s=1e-9)
-    assert cluster.asked[-1] == "cancel 17"
-    assert "had not started after 1e-09 s (--queue-timeout-s): Resources" in record["reason"]
+    assert reason in record["reason"]
 
 
 def test_a_study_that_was_interrupted_goes_on_with_its_job(cluster):
@@ -180,23 +179,6 @@ def test_what_is_asked_for(monkeypatch):
         runner_of(JobChoices(slurm=True), Waiting())
     with pytest.raises(UserError, match="--poll-s is 0"):
         Waiting(poll_s=0)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
-        (["scale", "--slurm", "--grid", "1x1,2x1"], "--slurm, but there is no SLURM"),
-        (["scale", "--grid", "2x2"], "2 nodes are not reached from here"),
-        (["compare", "--grid", "1x1,2x1"], "2 nodes are not reached from here"),
-        (["compare", "--grid", "1x1", "--over", "ranks=1,2"], "--grid with --over ranks="),
-        (["compare", "--time", "10", "--over", "ranks=1,2"], "--time without --slurm"),
-    ],
-)
-def test_mistakes_are_told_before_anything_runs(arguments, told, tmp_path, monkeypatch):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    ended = forked(*arguments, cwd=tmp_path)
-    assert (ended.returncode, told in ended.stderr, "HINT" in ended.stderr) == (2, True, True), ended.stderr
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_full_disk_ends_the_study_before_a_job_is_submitted(cluster, monkeypatch):

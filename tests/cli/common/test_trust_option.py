@@ -19,13 +19,13 @@ from unisono.cli.common import trust_option
 from unisono.cli.common.submission import Submission
 from unisono.cli.common.trust_option import confirm_trust
 from unisono.comm.topology.rendezvous import RendezvousOptions
-from unisono.environment.placement import Placement
+from unisono.environment.process_rank import Placement
 from unisono.errors import UserError
 from unisono.launch.machine_options import MachineOptions
 from unisono.launch.slurm.options import JobOptions
 from unisono.recipe import Recipe
-from unisono.runs.course import Course
-from unisono.runs.hosts import launched, machines
+from unisono.runs.lifecycle import RunLifecycle
+from unisono.runs.run_modes import launched, multi_machine
 from unisono.storage.resume import recipe_of
 from unisono.trust import Trust
 from unisono.world import World
@@ -76,7 +76,6 @@ def here(tmp_path, there, monkeypatch) -> Path:
     ("words", "code"),
     [
         ("report runs/theirs --out page.html", 0),
-        ("report runs/theirs {there}/run --out page.html", 0),
         ("watch runs/theirs --until-end --no-open", 0),
         ("weights runs/theirs", 0),
         ("weights runs/theirs --export weights.npz", 0),
@@ -88,9 +87,6 @@ def here(tmp_path, there, monkeypatch) -> Path:
         ("scale {there}/both.toml --grid 1x1 --dry-run", 0),
         ("compare {there}/both.toml --over ranks=1,2 --dry-run", 0),
         ("predict {there}/both.toml --dry-run", 2),
-        ("jobs", 2),
-        ("cancel 17", 2),
-        ("data list", 0),
         ("train --help", 0),
     ],
 )
@@ -106,23 +102,23 @@ def test_a_run_that_is_read_in_python_runs_no_code(here, mark):
 
 
 @pytest.mark.parametrize(
-    ("words", "entry"),
+    "words",
     [
-        ("train {there}/recipe.toml", "recipe.toml"),
-        ("train {there}/recipe.toml --model mlp:7", "recipe.toml"),
-        ("train --resume runs/theirs", "recipe.toml"),
-        ("train --resume {there}/run", "recipe.toml"),
-        ("train --resume runs/theirs --data evil.py:data", "recipe.toml"),
-        ("submit {there}/recipe.toml --mem 1G", "recipe.toml"),
-        ("submit --resume runs/theirs --mem 1G", "recipe.toml"),
-        ("scale {there}/recipe.toml --grid 1x1", "recipe.toml"),
-        ("compare {there}/recipe.toml --over ranks=1,2", "recipe.toml"),
-        ("predict {there}/recipe.toml", "recipe.toml"),
-        ("tune {there}/recipe.toml", "recipe.toml"),
-        ("profile {there}/recipe.toml", "recipe.toml"),
+        "train {there}/recipe.toml",
+        "train {there}/recipe.toml --model mlp:7",
+        "train --resume runs/theirs",
+        "train --resume {there}/run",
+        "train --resume runs/theirs --data evil.py:data",
+        "submit {there}/recipe.toml --mem 1G",
+        "submit --resume runs/theirs --mem 1G",
+        "scale {there}/recipe.toml --grid 1x1",
+        "compare {there}/recipe.toml --over ranks=1,2",
+        "predict {there}/recipe.toml",
+        "tune {there}/recipe.toml",
+        "profile {there}/recipe.toml",
     ],
 )
-def test_code_outside_the_working_directory_is_named_and_not_run(words, entry, there, here, mark):
+def test_code_outside_the_working_directory_is_named_and_not_run(words, there, here, mark):
     more = ON if words.startswith("train --resume") else []
     before = sorted(path for path in here.rglob("*") if path.name != ".lock")
     ended = forked(*words.format(there=there).split(), *more, cwd=here)
@@ -131,7 +127,7 @@ def test_code_outside_the_working_directory_is_named_and_not_run(words, entry, t
     assert ended.stderr.startswith("unisono: this would run code that you have not named; nothing was run:\n")
     assert f"'{there}/evil.py', " in ended.stderr
     assert "named by data = '" in ended.stderr
-    assert f"/{entry}'\nHINT: read it; --trust runs it\n" in ended.stderr
+    assert "/recipe.toml'\nHINT: read it; --trust runs it\n" in ended.stderr
     assert sorted(path for path in here.rglob("*") if path.name != ".lock") == before
 
 
@@ -273,18 +269,15 @@ def test_ctrl_c_is_no(there, here, monkeypatch):
             confirmed(there)
 
 
-@pytest.mark.parametrize("name", ["stdin", "stderr"])
-def test_nobody_is_asked_who_could_not_answer(name, there, here):
-    with terminal(name) as other_end:
-        os.write(other_end, b"y\n")
-        with pytest.raises(UserError, match="nothing was run"):
-            confirmed(there)
-
-
-def test_nobody_is_asked_in_the_background(there, here, monkeypatch):
-    """Whoever reads from its terminal there is stopped."""
-    monkeypatch.setattr(os, "tcgetpgrp", lambda fd: os.getpgrp() + 1)
-    with terminal("stdin", "stderr") as other_end:
+@pytest.mark.parametrize(
+    ("names", "ahead"),
+    [(["stdin"], 0), (["stderr"], 0), (["stdin", "stderr"], 1)],
+    ids=["stdin", "stderr", "background"],
+)
+def test_nobody_is_asked_who_could_not_answer(names, ahead, there, here, monkeypatch):
+    """Whoever reads from its terminal in the background is stopped."""
+    monkeypatch.setattr(os, "tcgetpgrp", lambda fd: os.getpgrp() + ahead)
+    with terminal(*names) as other_end:
         os.write(other_end, b"y\n")
         with pytest.raises(UserError, match="nothing was run"):
             confirmed(there)
@@ -299,7 +292,7 @@ def test_ranks_of_another_launcher_leave_together_and_one_says_why(there, here, 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(launched, "connect", lambda *given: nullcontext(world.comm))
             try:
-                Course(recipe, launched.LaunchedHost(place, RendezvousOptions()), trust=trust).run()
+                RunLifecycle(recipe, launched.LaunchedMode(place, RendezvousOptions()), trust=trust).run()
             except UserError as error:
                 return [error.exit_code, "" if error.shown else str(error)]
         return [0, ""]
@@ -331,11 +324,11 @@ def test_a_machine_does_not_run_what_another_one_tells_it_to(there, here, mark, 
         def close(self) -> None:
             pass
 
-    monkeypatch.setattr(machines, "ExchangerProcess", FirstMachine)
-    monkeypatch.setattr(machines, "require", lambda transport: None)
+    monkeypatch.setattr(multi_machine, "ExchangerProcess", FirstMachine)
+    monkeypatch.setattr(multi_machine, "require", lambda transport: None)
     where = MachineOptions(num_nodes=2, node_id=1, main_address="127.0.0.1", ranks_per_node=1)
     with pytest.raises(UserError, match=r"(?s)nothing was run.*evil\.py', which is not here: a snapshot says"):
-        Course(asked, machines.MultiMachineHost(where), trust=Trust.of(asked, ["data"], "")).run()
+        RunLifecycle(asked, multi_machine.MultiMachineMode(where), trust=Trust.of(asked, ["data"], "")).run()
     assert not mark.exists()
 
 

@@ -92,18 +92,21 @@ def test_what_does_not_come_is_a_time_out_that_the_communicator_knows(served):
 def test_another_secret_is_refused_by_name_and_told_by_the_first_machine(served, capfd):
     with pytest.raises(UserError) as caught:
         reach_store("127.0.0.1", served.port, OTHER, 20.0, "node 1")
-    assert str(caught.value).splitlines() == [
-        f"node 1 on {socket.gethostname()}: refused at 127.0.0.1:{served.port}: it has another secret than this "
-        "machine (here it is from ~/other)",
-        "HINT: put the secret of the machine that has 127.0.0.1 (usually its file ~/.config/unisono/secret, mode 0600) "
-        "in the place of ~/other, or give --secret-file FILE on every machine. If another job listens there, give all "
-        f"machines of this one another --main-port than {served.port}",
-    ]
+    said, hint = str(caught.value).splitlines()
+    assert said.startswith(
+        f"node 1 on {socket.gethostname()}: refused at 127.0.0.1:{served.port}: it has another secret"
+    )
+    assert said.endswith("(here it is from ~/other)")
+    for cure in (
+        "~/.config/unisono/secret, mode 0600",
+        "--secret-file FILE",
+        f"another --main-port than {served.port}",
+    ):
+        assert cure in hint
     served.num_keys()  # the server has gone on after its refusal
-    expected = f"unisono: node 0: refused 127.0.0.1: ({socket.gethostname()}) it has another secret\n"
-    assert capfd.readouterr().err == expected
-    assert served.refusals == [f"refused 127.0.0.1: ({socket.gethostname()}) it has another secret"]
-    assert "secret of" not in expected
+    (refusal,) = served.refusals
+    assert refusal == f"refused 127.0.0.1: ({socket.gethostname()}) it has another secret"
+    assert capfd.readouterr().err == f"unisono: node 0: {refusal}\n"
 
 
 def test_worlds_of_one_process_share_a_server():

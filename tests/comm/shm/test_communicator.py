@@ -1,8 +1,7 @@
-"""What is special to shm: time-outs that name ranks, broken worlds, memory; the rest is in tests/conformance."""
+"""What is special to shm: broken worlds, ranks that have left, memory; the rest is in tests/conformance."""
 
 import gc
 import os
-import time
 from pathlib import Path
 
 import numpy as np
@@ -11,34 +10,8 @@ import pytest
 import unisono
 from unisono.arena.reduction_tree import combine
 from unisono.comm.shm.communicator import ShmCommunicator
-from unisono.comm.shm.memory_plan import ShmPlan
+from unisono.comm.shm.memory import ShmPlan
 from unisono.errors import CommError, CommTimeout
-
-
-def late_barrier(world):
-    """Rank 1 stays away until the others have given up."""
-    world.comm.barrier()  # whoever was started late would be missing, too
-    world.comm.timeout_s = 2.0
-    if world.rank == 1:
-        while not all(world.comm.probe(rank) for rank in (0, 2)):
-            pass
-        return None
-    with pytest.raises(CommTimeout) as caught:
-        world.comm.barrier()
-    with pytest.raises(CommError, match="broken"):
-        world.comm.barrier()
-    # Messages do not pass through the barrier: the only way left to tell rank 1.
-    world.comm.state = ""
-    world.comm.send(np.zeros(1), 1)
-    return [list(caught.value.missing), str(caught.value)]
-
-
-def test_a_barrier_names_the_ranks_that_did_not_come():
-    found = unisono.run(late_barrier, 3, timeout_s=60)
-    for rank in (0, 2):
-        missing, message = found[rank]
-        assert missing == [1]
-        assert message.startswith(f"rank {rank}: waited 2 s in barrier; rank 1 did not arrive")
 
 
 def test_probe_is_fair():
@@ -72,35 +45,9 @@ def test_a_rank_that_has_left_is_not_waited_for():
         if world.rank != 1:
             world.comm.barrier()
 
-    begun = time.monotonic()
     with pytest.raises(unisono.RankFailed, match="rank 1 has left and will not come to this barrier") as caught:
         unisono.run(work, 3, timeout_s=60)
-    assert time.monotonic() - begun < 30  # not the time-out
     assert caught.value.kind == "CommTimeout"
-
-
-def test_a_receive_gives_up_and_names_the_sender():
-    def work(world):
-        if world.rank == 0:
-            with pytest.raises(
-                CommTimeout, match=r"a receive of 8 bytes from rank 1 \(tag 0\); rank 1 did not arrive"
-            ) as caught:
-                world.comm.recv(np.empty(1), 1)
-            return list(caught.value.missing)
-        return None
-
-    assert unisono.run(work, 2, timeout_s=0.2)[0] == [1]
-
-
-def test_a_wait_in_vain_breaks_the_communicator():
-    def work(world):
-        if world.rank == 0:
-            with pytest.raises(CommTimeout):
-                world.comm.recv(np.empty(1), 1)
-            with pytest.raises(CommError, match="broken"):
-                world.comm.recv(np.empty(1), 1)
-
-    unisono.run(work, 2, timeout_s=0.2)
 
 
 def test_other_messages_do_not_prolong_a_wait():
@@ -121,26 +68,6 @@ def test_other_messages_do_not_prolong_a_wait():
     unisono.run(work, 2, timeout_s=3.0)
 
 
-def test_a_send_that_nobody_takes_gives_up():
-    def work(world):
-        if world.rank == 0:
-            with pytest.raises(CommTimeout, match=r"a send of 8000000 bytes to rank 1 .* rank 1 did not arrive"):
-                world.comm.send(np.zeros(10**6), 1)
-
-    unisono.run(work, 2, timeout_s=0.2)
-
-
-def test_a_long_message_is_no_reason_to_give_up():
-    def work(world):
-        peer = 1 - world.rank
-        got = np.empty(8_000_000)
-        world.comm.sendrecv(np.full(8_000_000, float(world.rank)), peer, got, peer)
-        return bool((got == peer).all())
-
-    # Far shorter than the whole transfer may take on a busy machine: only standing still counts.
-    assert unisono.run(work, 2, timeout_s=20) == [True, True]
-
-
 def test_the_sum_follows_the_canonical_tree_in_every_path():
     def work(world):
         found = []
@@ -154,21 +81,6 @@ def test_the_sum_follows_the_canonical_tree_in_every_path():
         return found
 
     assert unisono.run(work, 5) == [[True] * 3] * 5
-
-
-def test_unexpected_messages_do_not_block_the_sender():
-    def work(world):
-        if world.rank == 0:
-            for number in range(20):
-                world.comm.send(np.full(100_000, float(number)), 1, tag=number)  # 16 MB: more than the pipe holds
-            return None
-        got = np.empty(100_000)
-        for number in reversed(range(20)):
-            world.comm.recv(got, 0, tag=number)
-            assert (got == number).all()
-        return None
-
-    unisono.run(work, 2, timeout_s=20)
 
 
 @pytest.mark.parametrize("size", [1, 2, 8, 64, 256])

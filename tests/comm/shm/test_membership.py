@@ -58,6 +58,14 @@ def killer(world: World, *plan: tuple[int, str]) -> Callable[[str], None]:
     return at
 
 
+def trained(world: World, rank: int) -> int:
+    """After an epoch in which nothing happens this rank dies; gives the number of the others at its start."""
+    slot = world.rank
+    list(train(world))
+    killer(world, (rank, "after training"))("after training")
+    return slot
+
+
 def count_all(world: World, at: Callable[[str], None], lost: list[list[int]]) -> list[int]:
     """An evaluation that is shared out by rank, done again if somebody dies in it: [samples, their numbers' sum]."""
     while True:
@@ -147,9 +155,7 @@ def test_what_needs_nothing_of_a_dead_rank_just_passes(rank):
     """And does not count anew: what was shared out before still lacks a part."""
 
     def work(world: World) -> Any:
-        at = killer(world, (rank, "after training"))
-        list(train(world, at))
-        at("after training")
+        trained(world, rank)
         world.comm.barrier()
         word = np.full(300_001, world.rank, np.int64)  # in several pieces
         world.comm.broadcast(word, root=1)
@@ -164,9 +170,7 @@ def test_what_needs_nothing_of_a_dead_rank_just_passes(rank):
 
 def test_a_broadcast_from_a_dead_rank_raises():
     def work(world: World) -> Any:
-        at = killer(world, (2, "after training"))
-        list(train(world, at))
-        at("after training")
+        trained(world, 2)
         word = np.zeros(5)
         with pytest.raises(RankLost, match="rank 2 is gone, so broadcast cannot be completed"):
             world.comm.broadcast(word, root=2)
@@ -181,9 +185,7 @@ def test_a_broadcast_from_a_dead_rank_raises():
 
 def test_not_caught_the_error_names_the_dead_rank_at_once():
     def work(world: World) -> None:
-        at = killer(world, (1, "after training"))
-        list(train(world, at))
-        at("after training")
+        trained(world, 1)
         world.comm.all_reduce(np.zeros(3))
 
     with pytest.raises(RankFailed, match="rank 1 is gone, so all_reduce cannot be completed") as caught:
@@ -291,9 +293,7 @@ def test_a_rank_dies_in_the_middle_of_a_collective(monkeypatch, kind, arrives, l
 
 def test_messages_of_a_dead_rank_raise_and_those_of_others_arrive():
     def work(world: World) -> Any:
-        at, slot = killer(world, (1, "after training")), world.rank
-        list(train(world, at))
-        at("after training")
+        slot = trained(world, 1)
         box = np.zeros(3)
         if slot == 0:
             with pytest.raises(RankLost, match="rank 1 is gone, so a message cannot be completed"):

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from unisono.comm.gloo.keepalive import DEAD_S, kept_alive
+from unisono.comm.gloo.kernel_settings import DEAD_S, kept_alive
 from unisono.comm.topology.addresses import (
     address_of,
     connect_error,

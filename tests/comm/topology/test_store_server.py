@@ -12,8 +12,17 @@ from contextlib import ExitStack
 
 import pytest
 
-from unisono.comm.topology import authentication, store_server
-from unisono.comm.topology.authentication import HELLO_BYTES, REPLY_BYTES, Hello, Refused, Secret, respond
+from unisono.comm.topology import store_server
+from unisono.comm.topology.authentication import (
+    HELLO_BYTES,
+    REPLY_BYTES,
+    Channel,
+    Claim,
+    Hello,
+    Refused,
+    Secret,
+    respond,
+)
 from unisono.comm.topology.store_client import StoreClient, StoreError, StoreTimeout, Unreachable
 from unisono.comm.topology.store_server import (
     MOST_KEY_BYTES,
@@ -69,6 +78,18 @@ def read(line: socket.socket, size: int) -> bytes:
         return file.read(size)
 
 
+def answer_to(line: socket.socket, secret: Secret = OURS, name: str = "n2") -> tuple[bytes, Claim]:
+    """What a caller answers to the server's greeting, not yet sent; and what it claims with that."""
+    return respond(secret, Hello.parse(read(line, HELLO_BYTES)), name)
+
+
+def proven(line: socket.socket) -> tuple[bytes, Channel]:
+    """A caller's answer that was taken; what it may say from then on."""
+    answer, claim = answer_to(line)
+    line.sendall(answer)
+    return answer, claim.check(read(line, REPLY_BYTES))
+
+
 def closed(line: socket.socket) -> bool:
     """Whether the server ends the connection."""
     try:
@@ -116,9 +137,7 @@ def test_a_value_that_comes_later_is_waited_for(place, client):
 
 def test_a_wait_of_months_ends_nothing(place, client):
     with place.stranger() as line:
-        answer, claim = respond(OURS, Hello.parse(read(line, HELLO_BYTES)), "n2")
-        line.sendall(answer)
-        channel = claim.check(read(line, REPLY_BYTES))
+        _, channel = proven(line)
         line.sendall(frame(channel, b"get", b"%d" % (100 * 86400 * 1000), b"never"))
         assert [client.ask(0, b"add", b"k", b"1") for _ in range(13)][-1] == [b"13"]
 
@@ -175,11 +194,10 @@ def test_a_stranger_cannot_fill_the_terminal(place, client):
 def test_names_that_a_stranger_makes_up_count_once(place, client):
     for number in range(MOST_REFUSALS + 3):
         with place.stranger() as line:
-            hello = Hello.parse(read(line, HELLO_BYTES))
-            line.sendall(respond(OTHER, hello, f"n{number}")[0])
+            line.sendall(answer_to(line, OTHER, f"n{number}")[0])
             closed(line)
     with place.stranger("127.0.0.13") as line:
-        line.sendall(respond(OTHER, Hello.parse(read(line, HELLO_BYTES)), "n2")[0])
+        line.sendall(answer_to(line, OTHER)[0])
         closed(line)
     client.ask(0, b"count")
     assert place.said == [f"refused {there} it has another secret" for there in ("127.0.0.1: (n0)", "127.0.0.13: (n2)")]
@@ -211,8 +229,7 @@ def test_strangers_who_say_nothing_hold_up_nobody(place, monkeypatch):
 
 def test_half_an_answer_holds_up_nobody(place):
     with place.stranger() as line:
-        hello = Hello.parse(read(line, HELLO_BYTES))
-        line.sendall(respond(OURS, hello, "n2")[0][:77])
+        line.sendall(answer_to(line)[0][:77])
         client = place.client()
         assert client.ask(0, b"count") == [b"0"]
         client.close()
@@ -230,10 +247,7 @@ def test_whoever_does_not_prove_the_secret_is_sent_away_in_time(monkeypatch):
 def test_what_was_recorded_is_refused(place, client):
     """All that a machine sent, sent again: neither the handshake nor a request is taken a second time."""
     with place.stranger() as line:
-        hello = Hello.parse(read(line, HELLO_BYTES))
-        answer, claim = respond(OURS, hello, "n2")
-        line.sendall(answer)
-        channel = claim.check(read(line, REPLY_BYTES))
+        answer, channel = proven(line)
         request = frame(channel, b"add", b"k", b"1")
         line.sendall(request)
         assert client.ask(PATIENCE_S, b"get", b"30000", b"k") == [b"1"]
@@ -249,23 +263,10 @@ def test_what_was_recorded_is_refused(place, client):
 @pytest.mark.parametrize("head", [b"\0\0\0\0", b"\0\0\0\x20", b"\xff\xff\xff\xff"], ids=repr)
 def test_lengths_that_cannot_be_end_the_connection_only(place, client, head):
     with place.stranger() as line:
-        answer, claim = respond(OURS, Hello.parse(read(line, HELLO_BYTES)), "n2")
-        line.sendall(answer)
-        claim.check(read(line, REPLY_BYTES))
+        proven(line)
         line.sendall(head + bytes(40))
         assert closed(line)
     assert client.ask(0, b"count") == [b"0"]
-
-
-def test_another_version_is_named(place, client, monkeypatch):
-    monkeypatch.setattr(authentication, "VERSION", 2)
-    with place.stranger() as line:
-        answer, _ = respond(OURS, Hello.parse(read(line, HELLO_BYTES)), "n2")
-        monkeypatch.undo()
-        line.sendall(answer)
-        assert closed(line)
-    client.ask(0, b"count")
-    assert place.said == ["refused 127.0.0.1: (n2) it speaks version 2 of the protocol, and this machine version 1"]
 
 
 def test_another_program_is_named():

@@ -4,11 +4,10 @@ import json
 
 import pytest
 
-from unisono.doctor.machines.diagnosis import judge, sentence
+from unisono.doctor.machines.diagnosis import judge, matrix, record, report, sentence
 from unisono.doctor.machines.facts import facts_here
-from unisono.doctor.machines.link import Speed
+from unisono.doctor.machines.link_measurement import Speed
 from unisono.doctor.machines.pairwise_test import PairwiseResult
-from unisono.doctor.machines.text import matrix, record, report
 
 WITHIN, BETWEEN = Speed(2e-6, 4e9), Speed(5e-4, 1.1e8)
 

@@ -2,18 +2,21 @@
 
 import os
 import signal
+from itertools import combinations
 from types import SimpleNamespace
 
 import pytest
 
 import unisono
 from unisono.doctor.machines import pairwise_test as visiting
+from unisono.doctor.machines.diagnosis import report
 from unisono.doctor.machines.facts import facts_here
-from unisono.doctor.machines.link import FIRST_BYTES, MOST_BYTES, Link, _ask, meet
-from unisono.doctor.machines.message_board import MessageBoard, RankMessenger
-from unisono.doctor.machines.pairwise_test import dismiss, follow, lead
-from unisono.doctor.machines.text import report
+from unisono.doctor.machines.link_measurement import FIRST_BYTES, MOST_BYTES, Link, _ask, meet
+from unisono.doctor.machines.pairwise_test import dismiss, follow, lead, pair_turns, tournament
+from unisono.doctor.machines.rank_messenger import MessageBoard, RankMessenger
 from unisono.errors import CommError, CommTimeout
+
+LAYOUTS = [[0], [0, 0], [0, 1], [0, 1, 2], [0, 0, 1, 1], [0, 0, 0, 1], [5, 7, 5, 9], [0, 1, 1, 2, 2, 2], [*range(7)]]
 
 
 class Dog:
@@ -28,9 +31,10 @@ class Dog:
 
 def visit(world, silent=-1, deaf=()):
     """What rank 0 finds; `silent` stops to answer after it has told about itself, `deaf` pairs cannot be connected."""
-    if silent >= 0:
-        visiting.PATIENCE_S, visiting._TURN_S = 3.0, 8.0  # in this rank alone
     board = MessageBoard(world.comm)
+    if silent >= 0:
+        visiting.PATIENCE_S = 3.0  # in this rank alone
+        board.hear = _hasty(board.hear, silent)  # type: ignore[method-assign]
     board.line = lambda peer, patience_s: _line(world.comm, peer, patience_s, deaf)  # type: ignore[method-assign]
     facts = facts_here("shm", "10.0.0.1") | {"node": f"node {world.rank // 2}", "host": f"n{world.rank // 2}"}
     if world.rank == silent:
@@ -53,6 +57,18 @@ def visit(world, silent=-1, deaf=()):
         "colours": sorted(found.colours().values()),
         "measured": all(speed.latency_s > 0 and speed.bytes_per_s > 0 for speed in found.speeds.values()),
     }
+
+
+def _hasty(hear, silent):
+    """Once it has told about itself, nobody waits long for the silent one; for all others as long as ever."""
+    heard = set()
+
+    def hear_hastily(source, timeout_s):
+        known = source == silent and source in heard
+        heard.add(source)
+        return hear(source, 0.2 if known else timeout_s)
+
+    return hear_hastily
 
 
 class _line:
@@ -111,21 +127,12 @@ MINE = facts_here("gloo", "10.0.0.1")
 @pytest.mark.parametrize(
     "facts",
     [
-        "facts",
-        [],
-        {},
-        MINE | {"host": 7},
-        MINE | {"packages": None},
-        MINE | {"fingerprint": "cpu"},
-        MINE | {"fingerprint": {}},
-        MINE | {"affinity": 3},
-        MINE | {"affinity": ["3"]},
-        MINE | {"cores": True},
-        MINE | {"address": "1" * 1000},
-        {name: value for name, value in MINE.items() if name != "MPI"},
+        "facts", [], {}, MINE | {"host": 7}, MINE | {"packages": None}, MINE | {"fingerprint": "cpu"},
+        MINE | {"fingerprint": {}}, MINE | {"affinity": 3}, MINE | {"affinity": ["3"]}, MINE | {"cores": True},
+        MINE | {"address": "1" * 1000}, {name: value for name, value in MINE.items() if name != "MPI"},
     ],
     ids=lambda facts: str(facts)[-25:],
-)
+)  # fmt: skip
 def test_a_rank_that_tells_nonsense_about_itself_is_named(facts):
     found = lead(Told(0, [facts]), MINE, Dog())
     assert found.silent == {1: "told about itself what cannot be"}
@@ -170,11 +177,14 @@ def test_without_the_first_rank_the_others_give_up():
     unisono.run(work, 2)
 
 
+TRIP = "unisono.doctor.machines.link_measurement._trip"
+
+
 def test_one_long_trip_is_not_believed(monkeypatch):
     """Something else had the processor: the link is not slow for that."""
     sent, times = [], iter([0.5, 0.001, 0.5, 0.02, 0.03])
     trips = {8: lambda: 0.0, FIRST_BYTES: lambda: next(times), 2 * FIRST_BYTES: lambda: next(times)}
-    monkeypatch.setattr("unisono.doctor.machines.link._trip", lambda line, outgoing, incoming: trips[outgoing.nbytes]())
+    monkeypatch.setattr(TRIP, lambda line, outgoing, incoming: trips[outgoing.nbytes]())
     speed = _ask(SimpleNamespace(send=lambda array: sent.append(int(array[0]))), 0.02)
     assert sent == [FIRST_BYTES] * 2 + [2 * FIRST_BYTES] * 3 + [-1]
     assert speed.bytes_per_s == 2 * FIRST_BYTES / 0.02
@@ -182,16 +192,13 @@ def test_one_long_trip_is_not_believed(monkeypatch):
 
 def test_the_longest_message_is_not_believed_at_once_either(monkeypatch):
     times = iter([0.019, 0.003, 0.004])
-    monkeypatch.setattr(
-        "unisono.doctor.machines.link._trip",
-        lambda line, outgoing, incoming: next(times) if outgoing.nbytes == MOST_BYTES else 0.0,
-    )
+    monkeypatch.setattr(TRIP, lambda line, outgoing, incoming: next(times) if outgoing.nbytes == MOST_BYTES else 0.0)
     assert _ask(SimpleNamespace(send=lambda array: None), 0.02).bytes_per_s == MOST_BYTES / 0.003
 
 
 def test_a_link_that_takes_seconds_is_looked_at_once(monkeypatch):
     times = iter([0.0] * 12 + [5.0])
-    monkeypatch.setattr("unisono.doctor.machines.link._trip", lambda line, outgoing, incoming: next(times))
+    monkeypatch.setattr(TRIP, lambda line, outgoing, incoming: next(times))
     assert _ask(SimpleNamespace(send=lambda array: None), 0.02).bytes_per_s == FIRST_BYTES / 5.0
 
 
@@ -216,3 +223,21 @@ def test_a_process_that_is_stuck_is_ended_with_a_word(capfd):
     _, status = os.waitpid(pid, 0)
     assert os.WTERMSIG(status) == signal.SIGKILL
     assert "unisono: rank 2 of 4: gave up after 0.1 s, when MPI was starting" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("nodes", LAYOUTS, ids=str)
+def test_every_pair_meets_once(nodes):
+    met = [pair for turn in pair_turns(nodes) for pair in turn]
+    assert sorted(met) == list(combinations(range(len(nodes)), 2))
+
+
+@pytest.mark.parametrize("nodes", LAYOUTS, ids=str)
+def test_a_node_is_in_one_pair_at_a_time(nodes):
+    for turn in pair_turns(nodes):
+        used = [node for pair in turn for node in {nodes[rank] for rank in pair}]
+        assert len(used) == len(set(used)), turn
+
+
+def test_nodes_that_are_many_meet_side_by_side():
+    assert len(tournament([*range(8)])) == 7
+    assert [len(turn) for turn in pair_turns([*range(8)])] == [4] * 7

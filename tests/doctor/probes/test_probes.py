@@ -5,14 +5,18 @@ import shutil
 import socket
 import subprocess
 
+import numpy as np
 import pytest
 
+from support.commands import put_command
 from support.needs import needs_torch
 from support.slurm.answer_mutations import mutations
 from unisono.doctor.finding import Finding
-from unisono.doctor.probes import arithmetic, energy, machine, network, slurm, torch, training, transports
+from unisono.doctor.probes import compute, equal_bits, machine, slurm, transports
 from unisono.errors import UnisonoError
 from unisono.launch.slurm.command import Answer, plain
+from unisono.models.chain import Chain
+from unisono.models.kernel_check import numpy_cases
 
 
 def told(finding) -> tuple[str, str]:
@@ -60,40 +64,32 @@ class TestMachine:
 
 class TestArithmetic:
     def test_the_widest_instructions_are_named(self):
-        assert told(arithmetic.processor("a", {"avx2", "avx512f"})) == ("ok", "a, AVX-512")
-        assert arithmetic.processor("a", {"sse4_2"}).status == "warning"
+        assert told(compute.processor("a", {"avx2", "avx512f"})) == ("ok", "a, AVX-512")
+        assert compute.processor("a", {"sse4_2"}).status == "warning"
 
     def test_what_instructions_mean_for_sixteen_bits(self):
-        assert arithmetic.sixteen("bf16", {"avx512_bf16"}).status == "ok"
-        assert arithmetic.sixteen("fp16", {"avx512_bf16"}).status == "missing"
-        assert "--precision fp32" in arithmetic.sixteen("bf16", set()).fix
+        assert compute.sixteen("bf16", {"avx512_bf16"}).status == "ok"
+        assert compute.sixteen("fp16", {"avx512_bf16"}).status == "missing"
+        assert "--precision fp32" in compute.sixteen("bf16", set()).fix
 
     def test_a_numpy_without_blas_is_a_warning(self, monkeypatch):
-        monkeypatch.setattr(arithmetic, "threadpool_info", lambda: [])
-        assert arithmetic.blas().status == "warning"
+        monkeypatch.setattr(compute, "threadpool_info", lambda: [])
+        assert compute.blas().status == "warning"
 
     def test_variables_of_threads_are_shown(self):
-        assert arithmetic.threads({"OMP_NUM_THREADS": "8"}).told.startswith("OMP_NUM_THREADS=8; ranks of unisono")
+        assert compute.threads({"OMP_NUM_THREADS": "8"}).told.startswith("OMP_NUM_THREADS=8; ranks of unisono")
 
 
 @pytest.mark.parametrize(
     ("module", "probe"),
-    [
-        (transports, transports.probe_mpi),
-        (torch, torch.probe),
-        (transports, transports.probe_accelerate),
-        (transports, transports.probe_gloo),
-    ],
-    ids=["mpi", "torch", "accelerate", "gloo"],
+    [(transports, transports.probe_mpi), (compute, compute.probe_torch), (transports, transports.probe_accelerate)],
+    ids=["mpi", "torch", "accelerate"],
 )
 def test_what_is_not_installed_is_missing_with_the_command_that_installs_it(module, probe, monkeypatch):
     monkeypatch.setattr(module, "find_spec", lambda name: None)
-    found = probe()
-    if probe is transports.probe_gloo:
-        assert found == []  # torch's probe reports it
-    else:
-        assert [finding.status for finding in found] == ["missing"]
-        assert "pip install" in found[0].fix
+    (found,) = probe()
+    assert (found.status, "pip install" in found.fix) == ("missing", True)
+    assert module is compute or transports.probe_gloo() == []  # torch's probe reports it
 
 
 class TestMpi:
@@ -136,73 +132,70 @@ class TestMpi:
         ],
     )
     def test_versions_of_both_kinds(self, said, version, monkeypatch, tmp_path):
-        monkeypatch.setattr(
-            transports.subprocess,
-            "run",
-            lambda *command, **options: subprocess.CompletedProcess(command, 0, stdout=said),
-        )
+        ended = subprocess.CompletedProcess([], 0, stdout=said)
+        monkeypatch.setattr(transports.subprocess, "run", lambda *command, **options: ended)
         assert transports.mpirun_version("mpirun") == version
 
     def test_ranks_that_do_not_meet_are_told_with_the_fix(self, monkeypatch):
         def fails(worlds):
             raise UnisonoError("the mpi world of 2 ranks ended with exit code 1:\n\nORTE: no permission\n")
 
-        monkeypatch.setattr("unisono.doctor.two_ranks.plan", lambda options: [])
-        monkeypatch.setattr("unisono.doctor.two_ranks.measure", fails)
+        monkeypatch.setattr("unisono.doctor.probes.transports.plan", lambda options: [])
+        monkeypatch.setattr("unisono.doctor.probes.transports.measure", fails)
         found = transports.exchange("MPI, 2 ranks", "mpi", "native", "mend it")
         assert told(found) == ("failed", "2 ranks could not exchange numbers: ORTE: no permission")
         assert found.fix == "mend it"
 
     def test_a_wrong_sum_is_a_failure(self, monkeypatch):
         row = {"transport": "mpi", "algorithm": "native", "median_us": 1.0, "correct": False}
-        monkeypatch.setattr("unisono.doctor.two_ranks.plan", lambda options: [])
-        monkeypatch.setattr("unisono.doctor.two_ranks.measure", lambda worlds: iter([row]))
+        monkeypatch.setattr("unisono.doctor.probes.transports.plan", lambda options: [])
+        monkeypatch.setattr("unisono.doctor.probes.transports.measure", lambda worlds: iter([row]))
         assert transports.exchange("MPI, 2 ranks", "mpi", "native", "mend it").status == "failed"
 
 
 class TestNetwork:
     def addresses(self, monkeypatch, *found: str) -> None:
         entries = [(0, 0, 0, "", (address, 0)) for address in found]
-        monkeypatch.setattr(network.socket, "getaddrinfo", lambda *arguments, **options: entries)
+        monkeypatch.setattr(transports.socket, "getaddrinfo", lambda *arguments, **options: entries)
 
     def test_a_name_that_leads_to_loopback_is_a_warning(self, monkeypatch):
         self.addresses(monkeypatch, "127.0.1.1", "::1")
-        found = network.name("here")
+        found = transports.host_name("here")
         assert found.status == "warning"
         assert "GLOO_SOCKET_IFNAME" in found.fix
 
     def test_a_name_that_others_can_use(self, monkeypatch):
         self.addresses(monkeypatch, "10.0.0.5", "fe80::1%eth0")
-        assert told(network.name("here")) == ("ok", "here is 10.0.0.5, fe80::1%eth0")
+        assert told(transports.host_name("here")) == ("ok", "here is 10.0.0.5, fe80::1%eth0")
 
     def test_a_name_that_leads_nowhere(self, monkeypatch):
         def fails(*arguments, **options):
             raise socket.gaierror(-2, "Name or service not known")
 
-        monkeypatch.setattr(network.socket, "getaddrinfo", fails)
-        assert "here leads nowhere (Name or service not known)" in network.name("here").told
+        monkeypatch.setattr(transports.socket, "getaddrinfo", fails)
+        assert "here leads nowhere (Name or service not known)" in transports.host_name("here").told
 
     def test_a_port_that_is_taken(self):
         with socket.socket() as taken:
             taken.bind(("", 0))
             taken.listen()
             port = taken.getsockname()[1]
-            assert f"{port}, torchrun's usual port, is taken" in network.ports(port).told
-        assert network.ports(port).status == "ok"
+            assert f"{port}, torchrun's usual port, is taken" in transports.ports(port).told
+        assert transports.ports(port).status == "ok"
 
 
 class TestEnergy:
     def test_counters_are_there_and_readable_or_not(self, tmp_path):
-        assert energy.rapl(tmp_path).status == "missing"
+        assert machine.rapl(tmp_path).status == "missing"
         for zone, name in (("intel-rapl:0", "package-0"), ("intel-rapl:0:0", "core"), ("intel-rapl:1", "psys")):
             (tmp_path / zone).mkdir()
             for file, text in (("name", name), ("energy_uj", "123"), ("max_energy_range_uj", "999")):
                 (tmp_path / zone / file).write_text(f"{text}\n")
-        assert told(energy.rapl(tmp_path)) == ("ok", "package-0: readable")  # the others are in it, or it in them
+        assert told(machine.rapl(tmp_path)) == ("ok", "package-0: readable")  # the others are in it, or it in them
         counter = tmp_path / "intel-rapl:0" / "energy_uj"
         counter.unlink()
         counter.mkdir()  # which cannot be read, not even by root
-        found = energy.rapl(tmp_path)
+        found = machine.rapl(tmp_path)
         assert found.status == "warning"
         assert "chmod a+r" in found.fix
 
@@ -215,14 +208,14 @@ class TestEnergy:
                 count._obj.value = 2
                 return 0
 
-        monkeypatch.setattr(energy.ctypes, "CDLL", lambda library: Driver())
-        monkeypatch.setattr("unisono.energy.nvml.find_spec", lambda name: None)
-        found = energy.nvml("libnvidia-ml.so.1")
+        monkeypatch.setattr(machine.ctypes, "CDLL", lambda library: Driver())
+        monkeypatch.setattr("unisono.energy.counters.find_spec", lambda name: None)
+        found = machine.nvml("libnvidia-ml.so.1")
         assert found.status == "warning"
         assert found.told.startswith("2 GPUs, whose energy a run could not tell: GPUs are asked through nvidia-ml-py")
 
     def test_no_driver(self):
-        assert energy.nvml("libno-such-thing.so.1").status == "missing"
+        assert machine.nvml("libno-such-thing.so.1").status == "missing"
 
 
 class TestSlurm:
@@ -232,8 +225,7 @@ class TestSlurm:
 
         def make(**scripts: str) -> None:
             for name, script in scripts.items():
-                (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
-                (tmp_path / name).chmod(0o755)
+                put_command(tmp_path, name, script, "#!/bin/sh")
             monkeypatch.setenv("PATH", str(tmp_path))
 
         return make
@@ -252,16 +244,18 @@ class TestSlurm:
         commands(sinfo="echo slurm 22.05.8", srun="echo 'MPI plugin types are: none pmi2' >&2")
         assert [finding.status for finding in slurm.cluster()] == ["ok", "warning"]
 
-    def test_a_controller_that_is_not_there(self, commands):
-        commands(sinfo="echo 'slurm_load_partitions: Unable to contact slurm controller' >&2; exit 1", srun="")
-        (found,) = slurm.cluster()
-        assert found.status == "warning"
-        assert found.told.endswith("Unable to contact slurm controller")
-
-    def test_a_controller_that_does_not_answer(self, commands, monkeypatch):
+    @pytest.mark.parametrize(
+        ("sinfo", "end"),
+        [
+            ("echo 'slurm_load_partitions: Unable to contact slurm controller' >&2; exit 1", "slurm controller"),
+            ("exec /bin/sleep 60", "does not answer: no answer"),
+        ],
+    )
+    def test_a_controller_that_is_not_there_or_does_not_answer(self, sinfo, end, commands, monkeypatch):
         monkeypatch.setattr(slurm, "ANSWER_S", 0.2)
-        commands(sinfo="exec /bin/sleep 60", srun="")
-        assert slurm.cluster()[0].told.endswith("does not answer: no answer")
+        commands(sinfo=sinfo, srun="")
+        (found,) = slurm.cluster()
+        assert (found.status, found.told.endswith(end)) == ("warning", True)
 
     def test_whatever_it_answers_is_shown_as_lines(self, monkeypatch):
         monkeypatch.setattr(slurm.shutil, "which", lambda name: name)
@@ -285,21 +279,43 @@ class TestSlurm:
 
 class TestTraining:
     def test_equal_and_different_bits(self):
-        assert training.judge("bits", {1: "ab" * 32, 2: "ab" * 32}).status == "ok"
-        found = training.judge("bits", {1: "ab" * 32, 2: "cd" * 32})
+        assert equal_bits.judge_weights("bits", {1: "ab" * 32, 2: "ab" * 32}).status == "ok"
+        found = equal_bits.judge_weights("bits", {1: "ab" * 32, 2: "cd" * 32})
         assert told(found) == ("failed", "trained on 1 and 2 ranks: the weights differ")
         assert found.facts == {"weights_sha256 on 1": "ab" * 32, "weights_sha256 on 2": "cd" * 32}
 
     def test_a_training_that_fails_says_why(self):
-        found = training.compare("bits", ["--engine", "abacus"])
+        found = equal_bits.compare("bits", ["--engine", "abacus"])
         assert found.status == "failed"
         assert "--engine abacus" in found.told
 
     def test_without_torch_nothing_is_said_of_it(self, monkeypatch):
-        monkeypatch.setattr(training, "find_spec", lambda name: None)
-        assert training.probe_torch() == []
+        monkeypatch.setattr(equal_bits, "find_spec", lambda name: None)
+        assert equal_bits.probe_training_torch() == []
 
 
 @needs_torch
 def test_torch_without_gpus_says_that_none_are_needed():
-    assert torch._gpus(None).status == "missing"
+    assert compute._gpus(None).status == "missing"
+
+
+def test_kernels_that_keep_the_promise():
+    (finding,) = equal_bits.probe_kernels_numpy()
+    assert finding.status == "ok", finding
+    assert finding.facts["differing"] == {}
+
+
+def test_kernels_that_break_it_are_named(monkeypatch):
+    compute_gradient = Chain.loss_and_grad
+
+    def by_position(self, x, y, grads, *rest):
+        found = compute_gradient(self, x, y, grads, *rest)
+        grads[1:] += np.float32(1)
+        return found
+
+    monkeypatch.setattr(Chain, "loss_and_grad", by_position)
+    cases = {name: case for name, case in numpy_cases(3).items() if name in ("linear", "batch norm")}
+    finding = equal_bits.judge_kernels("kernels, NumPy", cases, 3)
+    assert finding.status == "failed"
+    assert "the position in a group of 2 (linear; 2 of 2 kinds of layers)" in finding.told
+    assert finding.fix

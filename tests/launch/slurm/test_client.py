@@ -1,10 +1,12 @@
 """What SLURM says, understood: real lines of it, and small scripts in the place of its commands."""
 
 import os
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from support.commands import put_command
 from support.slurm.answer_mutations import mutations
 from unisono.errors import UnisonoError, UserError
 from unisono.launch.slurm import client
@@ -26,10 +28,7 @@ def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Puts a script in the place of a command."""
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
 
-    def put(name: str, body: str) -> None:
-        (tmp_path / name).write_text(f"#!/bin/bash\n{body}\n")
-        (tmp_path / name).chmod(0o755)
-
+    put = partial(put_command, tmp_path)
     put("sbatch", "exit 1")
     return put
 
@@ -60,12 +59,6 @@ def test_tasks_of_an_array_are_listed_once_and_what_is_forgotten_meanwhile_not_a
     both = f"cat <<'END'\n{RUNNING}\n{fourth}\nEND\n"
     commands("scontrol", f"case $4 in 12) {both};; 14) echo '{fourth}';; *) {INVALID};; esac")
     assert [job.number for job in client.my_jobs()] == ["12_3", "12_4"]
-
-
-def test_an_answer_without_a_job_is_none(commands):
-    commands("scontrol", "echo 'No jobs in the system'")
-    with pytest.raises(client.NoSuchJob, match="SLURM knows no job 99"):
-        client.jobs_of("99")
 
 
 def test_a_number_comes_back_also_from_one_of_several_clusters(commands):
@@ -99,24 +92,19 @@ def test_a_refusal_is_told_in_slurms_words(commands):
         assert words in str(caught.value)
 
 
-def test_a_job_that_is_not_there(commands):
-    commands("scontrol", INVALID)
-    with pytest.raises(UserError, match="SLURM knows no job 99"):
+@pytest.mark.parametrize("body", ["echo 'No jobs in the system'", INVALID])
+def test_a_job_that_is_not_there(commands, body):
+    commands("scontrol", body)
+    with pytest.raises(client.NoSuchJob, match="SLURM knows no job 99"):
         client.jobs_of("99")
 
 
-@pytest.mark.parametrize("said", ["Unable to contact slurm controller", "Socket timed out on send/recv operation"])
-def test_no_answer_is_another_error_than_a_refusal(commands, said):
-    commands("scontrol", f"echo 'slurm_load_jobs error: {said}' >&2; exit 1")
-    with pytest.raises(client.NoAnswer, match=said):
-        client.jobs_of("99")
-
-
-def test_a_command_that_hangs_is_left(commands, monkeypatch):
+@pytest.mark.parametrize(("name", "ask"), [("scontrol", lambda: client.jobs_of("99")), ("srun", client.plugins)])
+def test_a_command_that_hangs_is_left(commands, monkeypatch, name, ask):
     monkeypatch.setattr(client, "ASK_S", 0.1)
-    commands("scontrol", "exec sleep 30")
-    with pytest.raises(client.NoAnswer, match=r"SLURM does not answer here: scontrol said nothing for 0\.1 s"):
-        client.jobs_of("99")
+    commands(name, "exec sleep 30")
+    with pytest.raises(client.NoAnswer, match=rf"SLURM does not answer here: {name} said nothing for 0\.1 s"):
+        ask()
 
 
 @pytest.mark.parametrize(
@@ -146,13 +134,6 @@ def test_a_job_that_may_have_got_there_is_to_be_looked_for(commands, tmp_path):
     commands("sbatch", "echo 'sbatch: error: Socket timed out on send/recv operation' >&2; exit 1")
     with pytest.raises(client.NoAnswer, match="HINT: unisono jobs tells whether"):
         client.submit(tmp_path / "x.sbatch")
-
-
-def test_plugins_of_an_srun_that_hangs_are_no_answer(commands, monkeypatch):
-    monkeypatch.setattr(client, "ASK_S", 0.1)
-    commands("srun", "exec sleep 30")
-    with pytest.raises(client.NoAnswer, match="srun said nothing"):
-        client.plugins()
 
 
 def test_plugins_of_srun(commands):

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from support.commands import put_command
 from unisono.launch.slurm import command
 from unisono.launch.slurm.command import Answer, plain, run_command
 
@@ -22,8 +23,7 @@ def test_both_outputs_and_the_exit_code_come_back_in_the_plain_locale(monkeypatc
 
 
 def test_the_job_keeps_the_locale_of_whoever_submits_it(monkeypatch, tmp_path: Path):
-    (tmp_path / "sbatch").write_text('#!/bin/bash\necho "$LC_ALL"\n')
-    (tmp_path / "sbatch").chmod(0o755)
+    put_command(tmp_path, "sbatch", 'echo "$LC_ALL"')
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setenv("LC_ALL", "C.UTF-8")
     assert run_command(["sbatch"], 30.0).out == "C.UTF-8\n"
@@ -31,8 +31,7 @@ def test_the_job_keeps_the_locale_of_whoever_submits_it(monkeypatch, tmp_path: P
 
 @pytest.mark.parametrize("name", ["sbatch", "sinfo"])
 def test_no_command_gets_the_secret(monkeypatch, tmp_path: Path, name):
-    (tmp_path / name).write_text('#!/bin/bash\necho "${UNISONO_SECRET-none}"\n')
-    (tmp_path / name).chmod(0o755)
+    put_command(tmp_path, name, 'echo "${UNISONO_SECRET-none}"')
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setenv("UNISONO_SECRET", "seventeen letters")
     assert run_command([name], 30.0).out == "none\n"

@@ -89,10 +89,9 @@ def test_a_job_that_did_not_complete_never_gives_0(state, code, expected):
 
 
 def test_memory_and_time_are_named(slurm):
-    _, _, said = slurm([replace(JOB, state="OUT_OF_MEMORY", exit_code=137)])
-    assert "larger --mem" in said[-1]
-    _, _, said = slurm([replace(JOB, state="TIMEOUT", exit_code=1)])
-    assert "larger --time" in said[-1]
+    for state, option in (("OUT_OF_MEMORY", "--mem"), ("TIMEOUT", "--time")):
+        _, _, said = slurm([replace(JOB, state=state, exit_code=1)])
+        assert f"larger {option}" in said[-1]
 
 
 def test_a_controller_that_is_away_for_a_while_is_asked_again(slurm):

@@ -11,16 +11,10 @@ from unisono.launch.slurm.options import JobOptions, check, seconds, warning_s
 @pytest.mark.parametrize(
     ("time", "expected"),
     [
-        ("", None),
-        ("UNLIMITED", None),
-        ("90", 5400),
-        ("1:30", 90),
-        ("1:30:05", 5405),
-        ("2-12", 216000),
-        ("1-00:30", 88200),
-        ("1-00:00:01", 86401),
+        ("", None), ("UNLIMITED", None), ("90", 5400), ("1:30", 90), ("1:30:05", 5405), ("2-12", 216000),
+        ("1-00:30", 88200), ("1-00:00:01", 86401),
     ],
-)
+)  # fmt: skip
 def test_time_limits_are_read_as_slurm_reads_them(time, expected):
     assert seconds(time) == expected
 
@@ -39,6 +33,8 @@ def test_the_warning_comes_earlier_than_a_short_limit(options, expected):
         ({"nodes": 0}, "--nodes is 0"),
         ({"ranks_per_node": -1}, "--ranks-per-node is -1"),
         ({"max_requeues": -1}, "--max-requeues is -1"),
+        ({"join_timeout": float("nan")}, "--join-timeout is nan"),
+        ({"join_timeout": float("inf")}, "--join-timeout is inf"),
         ({"launcher": "srnu"}, "did you mean 'srun'"),
         ({"mpi": "pmi3"}, "pmi2"),
         ({"mpi": "pmix", "launcher": "torchrun"}, "--mpi pmix with --launcher torchrun"),

@@ -63,7 +63,7 @@ def test_names_arrive_as_they_were_given_and_none_becomes_a_line_or_an_option(la
     given = {"partition": nasty(draw), "account": nasty(draw), "output": nasty(draw), "error": nasty(draw)}
     job = JobOptions(mem="1G", launcher=launcher, job_name="x" + nasty(draw), venv=str(venv), mpi="auto", **given)
     monkeypatch.setattr(
-        "unisono.cli.common.study_about.sys.argv", ["unisono", "submit", *names.values(), "\n#SBATCH --wrap=id"]
+        "unisono.study.provenance.sys.argv", ["unisono", "submit", *names.values(), "\n#SBATCH --wrap=id"]
     )
     text = Submission(str(file), names, job).script()
     assert {key: directives(text)[f"--{key}"] for key in given} == given

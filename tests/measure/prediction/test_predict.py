@@ -1,16 +1,18 @@
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
 import pytest
 
 from support.report.made_run import make
 from unisono.errors import UserError
-from unisono.measure.prediction import points
-from unisono.measure.prediction.calibration import calibrate
-from unisono.measure.prediction.cost import Costs, Work
-from unisono.measure.prediction.network import parse
-from unisono.measure.prediction.points import HELD_OUT, calibration, point_of
+from unisono.measure.prediction.calibration import HELD_OUT, calibrate, calibration, point_of
+from unisono.measure.prediction.cost import Costs, Work, parse
 from unisono.measure.prediction.predict import PredictionRequest, PredictOptions, node_counts, rows_of
 from unisono.recipe import Recipe
 from unisono.recipe.reading import load
 from unisono.report.studies.predict import checks, compact, table, words_of
+from unisono.study.cells import Cell
 
 COSTS = Costs(sample_s=1e-3, jitter_s=1e-4, cores=2)
 WORK = Work(batch=64, shards=8, nbytes=4_000_000, samples=6400)
@@ -76,15 +78,15 @@ def test_where_no_number_of_nodes_is_worth_it_that_is_said():
 
 
 def test_threads_that_leave_no_core_for_a_second_rank_are_refused_before_anything_runs(monkeypatch):
-    monkeypatch.setattr(points, "usable_cores", lambda: 2)
+    monkeypatch.setattr("unisono.measure.prediction.calibration.usable_cores", lambda: 2)
     with pytest.raises(UserError, match=r"--threads 2: it measures 2 ranks"):
         calibration(Recipe.from_options(threads=2), 1000)
-    monkeypatch.setattr(points, "usable_cores", lambda: 4)
+    monkeypatch.setattr("unisono.measure.prediction.calibration.usable_cores", lambda: 4)
     assert calibration(Recipe.from_options(threads=2), 1000)
 
 
 def test_runs_vary_what_the_constants_vary_with(monkeypatch):
-    monkeypatch.setattr(points, "usable_cores", lambda: 2)
+    monkeypatch.setattr("unisono.measure.prediction.calibration.usable_cores", lambda: 2)
     cells = calibration(Recipe(), samples=1437)
     fit = [cell.recipe for cell in cells if HELD_OUT not in cell.labels]
     assert {recipe.ranks.count for recipe in fit} == {1, 2, 4}
@@ -94,7 +96,8 @@ def test_runs_vary_what_the_constants_vary_with(monkeypatch):
     assert len({cell.digest for cell in cells}) == len(cells)
     peer = load("r4", {"strategy": "ddp", "scale_lr": "linear"})
     assert [cell.recipe.strategy.name for cell in calibration(peer, 50000)] == ["sync"] * 9 + ["local"] * 2
-    monkeypatch.setattr(points, "usable_cores", lambda: 64)  # 8 shards are not enough to share so many
+    # 8 shards are not enough to share so many cores.
+    monkeypatch.setattr("unisono.measure.prediction.calibration.usable_cores", lambda: 64)
     assert {cell.recipe.ranks.count for cell in calibration(Recipe(), samples=1437)} == {1, 2}
     full = calibration(Recipe.from_options(batch_size="full"), samples=100)
     assert max(cell.recipe.learning.batch_size for cell in full) <= 100
@@ -125,3 +128,22 @@ def test_a_run_that_is_missing_is_named(tmp_path):
     cells = calibration(Recipe(), 1437)
     with pytest.raises(UserError, match="cannot be calibrated without ranks=1 batch_size=64 shards=8: not run yet"):
         calibrate(cells, [], tmp_path, 100)
+
+
+WHOLE = {"epochs": 2, "steps": 26, "samples": 624}
+
+
+@pytest.mark.parametrize(
+    ("summary", "times", "told"),
+    [
+        ({"steps": 26, "samples": 624}, [1.5, 1.25], "epochs in its summary is no number"),
+        (WHOLE | {"steps": None}, [1.5, 1.25], "steps in its summary is no number"),
+        (WHOLE | {"epochs": 0}, [1.5, 1.25], "epochs in its summary is no number"),
+        (WHOLE, [], "no epochs"),
+    ],
+)
+def test_a_run_that_lacks_what_a_prediction_needs_is_named(summary, times, told, monkeypatch):
+    run = SimpleNamespace(summary=summary, numbers=lambda name: np.array(times), by_rank=lambda name: np.ones((2, 3)))
+    monkeypatch.setattr("unisono.measure.prediction.calibration.load", lambda path: run)
+    with pytest.raises(UserError, match=f"the run runs/a is damaged: {told}\nHINT: remove its line from cells.jsonl"):
+        point_of(Cell({}, Recipe()), [Path("runs/a")], 13)

@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 
 from unisono.aligned import ALIGNMENT_BYTES
-from unisono.measure.profile.layers import Stamps, held_bytes
 from unisono.measure.profile.numpy_engine import NumpyInstrument
-from unisono.models.layer import Room
-from unisono.models.linear import Linear
+from unisono.measure.profile.timed_layers import Stamps, held_bytes
+from unisono.models.layers import Linear, Room
 from unisono.models.nets import build
 from unisono.rng import generator
 
@@ -47,16 +46,9 @@ def test_every_layer_is_seen_once_a_call_and_the_halves_add_up():
     with instrument.watching("modules"):
         gradients(instrument.model, calls=4)
     rows = instrument.modules()
-    assert [(row["phase"], row["module"], row["kind"]) for row in rows if row["phase"] == "forward"] == [
-        ("forward", "0", "Linear"),
-        ("forward", "1", "BatchNorm"),
-        ("forward", "2", "GELU"),
-        ("forward", "3", "Linear"),
-        ("forward", "4", "BatchNorm"),
-        ("forward", "5", "GELU"),
-        ("forward", "6", "Linear"),
-        ("forward", "loss", "SoftmaxCrossEntropy"),
-    ]
+    layers = [*["Linear", "BatchNorm", "GELU"] * 2, "Linear", "SoftmaxCrossEntropy"]
+    found = [(row["module"], row["kind"]) for row in rows if row["phase"] == "forward"]
+    assert found == list(zip([*"0123456", "loss"], layers, strict=True))
     assert len(rows) == 16
     assert {row["calls"] for row in rows} == {4}
     spans = instrument.spans("modules")
@@ -71,13 +63,9 @@ def test_what_watching_costs_is_taken_off_and_no_layer_takes_less_than_nothing()
     stamps.price_s = 0.5
     stamps.read += [0.0, 2.0, 2.25, 4.0, 8.0]
     assert [(key[0], ended - begun) for key, begun, ended in stamps.spans()] == [
-        ("forward", 1.5),
-        ("forward", 0.0),
-        ("backward", 1.25),
-        ("backward", 3.5),
-        ("forward", 2.25),
-        ("backward", 5.75),
-    ]
+        ("forward", 1.5), ("forward", 0.0), ("backward", 1.25), ("backward", 3.5),
+        ("forward", 2.25), ("backward", 5.75),
+    ]  # fmt: skip
 
 
 def test_the_price_is_what_steps_took_longer_shared_out_over_the_readings():

@@ -3,8 +3,8 @@
 import pytest
 
 from unisono.errors import UserError
-from unisono.measure.profile.options import ProfileOptions
-from unisono.measure.profile.spans import PHASES
+from unisono.measure.options import ProfileOptions
+from unisono.measure.profile.instrument import PHASES
 from unisono.measure.profile.study import measure, plan
 from unisono.recipe import Recipe
 

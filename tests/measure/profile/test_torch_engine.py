@@ -6,8 +6,8 @@ import pytest
 torch = pytest.importorskip("torch")
 from unisono.measure.profile.torch_engine import TorchInstrument  # noqa: E402
 from unisono.models.torch.build import build  # noqa: E402
+from unisono.models.torch.learning_task import Task  # noqa: E402
 from unisono.models.torch.model import TorchModel  # noqa: E402
-from unisono.models.torch.task import Task  # noqa: E402
 from unisono.rng import generator  # noqa: E402
 
 pytestmark = pytest.mark.forked  # torch's profiler starts a thread

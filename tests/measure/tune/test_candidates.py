@@ -19,27 +19,17 @@ def test_doublings_end_with_the_cores(most, found):
 
 
 def test_ranks_times_threads_do_not_exceed_the_cores():
-    assert names({}) == [
-        "ranks=1 threads=1",
-        "ranks=1 threads=2",
-        "ranks=1 threads=4",
-        "ranks=2 threads=1",
-        "ranks=2 threads=2",
-        "ranks=4 threads=1",
-    ]
+    expected = [(1, 1), (1, 2), (1, 4), (2, 1), (2, 2), (4, 1)]
+    assert names({}) == [f"ranks={ranks} threads={threads}" for ranks, threads in expected]
     assert names({"ranks": "8", "threads": "1,2"}, cores=2) == ["ranks=8 threads=1", "ranks=8 threads=2"]
     assert names({"ranks": "1,8"}, cores=2) == ["ranks=1 threads=1", "ranks=1 threads=2", "ranks=8 threads=1"]
 
 
 def test_shards_that_ranks_can_work_on():
-    assert names({"shards": "ranks", "threads": "1"}, cores=2) == [
-        "ranks=1 threads=1 shards=1",
-        "ranks=2 threads=1 shards=2",
-    ]
-    assert names({"shards": "1,ranks,8", "threads": "1", "ranks": "2"}) == [
-        "ranks=2 threads=1 shards=2",
-        "ranks=2 threads=1 shards=8",
-    ]
+    found = names({"shards": "ranks", "threads": "1"}, cores=2)
+    assert found == ["ranks=1 threads=1 shards=1", "ranks=2 threads=1 shards=2"]
+    found = names({"shards": "1,ranks,8", "threads": "1", "ranks": "2"})
+    assert found == ["ranks=2 threads=1 shards=2", "ranks=2 threads=1 shards=8"]
     with pytest.raises(UserError, match="nothing to try"):
         names({"shards": "1", "ranks": "2"})
 
@@ -50,12 +40,9 @@ def test_a_batch_brings_its_learning_rate_and_warm_up():
         TuneOptions(ranks="1", threads="1", batch_sizes="512,64"),
         2,
     )
-    assert [
-        (cell.recipe.learning.batch_size, cell.recipe.learning.lr, cell.recipe.learning.warmup_epochs) for cell in cells
-    ] == [
-        (64, 0.1, 0.0),
-        (512, pytest.approx(0.8), 2.0),
-    ]
+    learning = [cell.recipe.learning for cell in cells]
+    found = [(one.batch_size, one.lr, one.warmup_epochs) for one in learning]
+    assert found == [(64, 0.1, 0.0), (512, pytest.approx(0.8), 2.0)]
     each = scaled(Recipe.from_options(batch_size_per_rank=32, ranks=2, lr=0.1, epochs=100, warmup_epochs=7.0), 256)
     assert (each.learning.batch_size, each.learning.batch_size_per_rank, each.learning.warmup_epochs) == (256, 0, 7.0)
     assert each.learning.lr == pytest.approx(0.4)

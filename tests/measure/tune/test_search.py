@@ -2,14 +2,14 @@
 
 import pytest
 
-from unisono.measure.tune import search, targets
+from unisono.measure.tune import search, time_to_accuracy
 from unisono.measure.tune.candidates import candidates_of
 from unisono.measure.tune.search import TrialOptions, TuneOptions, foretold_bytes, run_trial, score_of, tune
-from unisono.measure.tune.targets import train_to_target
+from unisono.measure.tune.time_to_accuracy import train_to_target
 from unisono.measure.tune.worker import trial
 from unisono.recipe import Recipe
 from unisono.study.cells import Cell, values_of
-from unisono.study.records import Records
+from unisono.study.study_directory import Records
 
 MANY = 1 << 33
 
@@ -114,7 +114,7 @@ def test_a_second_start_after_a_training_goes_on_within_its_time(tmp_path, monke
         return {"status": status, "reason": "", "exit_code": 1, "elapsed_s": 1.0, "summary": summary}
 
     monkeypatch.setattr(search, "run_trial", fake_trial)
-    monkeypatch.setattr(targets, "run_cell", fake_run)
+    monkeypatch.setattr(time_to_accuracy, "run_cell", fake_run)
     monkeypatch.setattr(search.time, "monotonic", lambda: float(next(now)))  # a second each time that it is asked for
     options = TuneOptions(ranks="1,2", threads="1", seconds=20)
     cells = candidates_of(Recipe.from_options(target_accuracy=0.5), options, cores=2)
@@ -179,7 +179,7 @@ def test_who_had_no_time_is_tried_again_when_there_is_more(tmp_path, monkeypatch
         reached = {"status": "finished", "reason": "", "exit_code": 0, "elapsed_s": 1.0}
         return reached | {"summary": {"train_s": 3.0, "stopped_early": "reached"}} if timeout_s > 500 else ended
 
-    monkeypatch.setattr(targets, "run_cell", fake_run)
+    monkeypatch.setattr(time_to_accuracy, "run_cell", fake_run)
     cell = cell_of(ranks=1, target_accuracy=0.5)
     with Records.open(tmp_path / "one", "tune", {}) as records:
         assert train_to_target(records, [cell], -1.0) == {}

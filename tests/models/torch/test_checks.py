@@ -6,12 +6,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from support.models.engine_cases import CLASSES, FEATURES, ROWS, call, samples
+from support.models.engine_cases import CLASSES, FEATURES, ROWS, bound, call, samples
 from unisono.errors import UserError
 from unisono.models.torch.checks import GraphCheck, check_graph
 from unisono.models.torch.model import TorchModel
-from unisono.rng import generator
-from unisono.strategies.external.device_placement import probe
+from unisono.strategies.external.module_placement import probe
 
 # Here, and not in the first test: it imports parts of torch that write to the environment.
 checkpoint(nn.Identity(), torch.ones(1, requires_grad=True), use_reentrant=False)
@@ -37,13 +36,8 @@ class Saving(nn.Module):
         return self.last(checkpoint(inner, x, use_reentrant=self.reentrant))
 
 
-def ready(make, precision: str = "fp32") -> tuple[TorchModel, np.ndarray, np.ndarray]:
-    model = TorchModel(make, ROWS, precision)
-    params = np.zeros(model.layout.length, np.float32)
-    buffers = np.zeros(model.buffers_layout.length, np.float32)
-    model.init(params, buffers, generator(3, "init"))
-    model.bind(params, buffers)
-    return model, params, buffers
+def ready(make, precision: str = "fp32") -> TorchModel:
+    return bound(make, ROWS, precision=precision)[0]
 
 
 @pytest.mark.parametrize("deep", [False, True])
@@ -54,18 +48,18 @@ def test_a_reentrant_checkpoint_is_found_before_anything_starts(deep):
 
 @pytest.mark.parametrize("deep", [False, True])
 def test_a_reentrant_checkpoint_is_found_when_it_is_first_used(deep):
-    model, *_ = ready(lambda: Saving(reentrant=True, deep=deep, late=True))
+    model = ready(lambda: Saving(reentrant=True, deep=deep, late=True))
     with pytest.raises(UserError, match=REFUSED):
         call(model, *samples(ROWS, 1, 4))
 
 
 def test_other_checkpoints_give_the_gradients_of_none():
     x, y = samples(ROWS, 2, 4)
-    saving, _ = call(ready(lambda: Saving(reentrant=False))[0], x, y)
-    plain, _ = call(ready(lambda: Saving(reentrant=False, late=True))[0], x[:, :2].copy(), y[:, :2].copy())
+    saving, _ = call(ready(lambda: Saving(reentrant=False)), x, y)
+    plain, _ = call(ready(lambda: Saving(reentrant=False, late=True)), x[:, :2].copy(), y[:, :2].copy())
     assert np.isfinite(saving).all()
     assert (np.abs(saving).sum(1) > 0).all()
-    both, _ = call(ready(lambda: Saving(reentrant=False))[0], x[:, :2].copy(), y[:, :2].copy())
+    both, _ = call(ready(lambda: Saving(reentrant=False)), x[:, :2].copy(), y[:, :2].copy())
     np.testing.assert_allclose(both, plain, rtol=1e-6)
 
 
@@ -106,7 +100,7 @@ class Sparse(nn.Module):
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
 def test_sparse_gradients_are_those_of_dense_ones(precision):
     x, y = samples(ROWS, 2, 5)
-    sparse, _ = call(ready(lambda: Sparse(sparse=True), precision)[0], x, y)
-    dense, _ = call(ready(lambda: Sparse(sparse=False), precision)[0], x, y)
+    sparse, _ = call(ready(lambda: Sparse(sparse=True), precision), x, y)
+    dense, _ = call(ready(lambda: Sparse(sparse=False), precision), x, y)
     np.testing.assert_allclose(sparse, dense, rtol=1e-6, atol=1e-8)
     assert np.abs(dense).sum() > 0

@@ -5,8 +5,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from support.models.engine_cases import CLASSES, FEATURES, noise, samples
-from support.models.sync_cases import ROWS, gradients, ready, rows, synced
+from support.models.engine_cases import CLASSES, FEATURES, bound, noise, samples
+from support.models.sync_cases import ROWS, gradients, rows, synced
 from unisono.errors import UserError
 from unisono.models.torch.concurrent_shards import ConcurrentShards, ShardState
 from unisono.models.torch.model import TorchModel
@@ -33,7 +33,7 @@ def test_draws_and_buffers_are_the_shards_own_across_meetings():
             seen.append((x[0, 0].item(), draws))
             return self.out(z + self.mean)
 
-    model, params, _ = ready(Drawing, ROWS, sync_batchnorm=True)
+    model, params, _ = bound(Drawing, ROWS, sync_batchnorm=True)
     seen.clear()
     x, y = samples(ROWS, 4, 3)
     sums = model.loss_and_grad(x, y, gradients(model, 4), 1.0, noise())

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from support.models.engine_cases import CASES, CLASSES, FEATURES, PLACES, VOCABULARY, call, ready, samples
+from support.models.engine_cases import CASES, CLASSES, FEATURES, PLACES, ROWS, VOCABULARY, bound, call, ready, samples
 from unisono.errors import UserError
+from unisono.models.torch.learning_task import Task
 from unisono.models.torch.model import TorchModel
-from unisono.models.torch.task import Task
 from unisono.rng import generator
 from unisono.storage import weights
 
@@ -124,9 +124,7 @@ def test_a_parameter_called_w_is_not_turned_round(tmp_path):
         def forward(self, x):
             return x @ self.W + self.b
 
-    model = TorchModel(Own, Task((FEATURES,), CLASSES))
-    params = np.empty(model.layout.length, np.float32)
-    model.init(params, params[:0], generator(0, "init"))
+    model, params, _ = bound(Own, ROWS)
     weights.export(weights.Weights.of(model, params, params[:0]), tmp_path / "w.pt")
     module = Own()
     module.load_state_dict(torch.load(tmp_path / "w.pt", weights_only=True))

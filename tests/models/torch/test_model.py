@@ -8,11 +8,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from support.models.engine_cases import CASES, CLASSES, FEATURES, call, noise, ready, samples
+from support.models.engine_cases import CASES, CLASSES, FEATURES, ROWS, bound, call, noise, ready, samples
 from unisono.errors import UserError
 from unisono.models.torch.model import TorchModel
 from unisono.models.torch.random_state import seed_from, seeded
-from unisono.models.torch.task import Task
 from unisono.rng import generator
 
 PRECISIONS = ["fp32", "bf16", "fp16"]
@@ -131,11 +130,8 @@ def test_a_module_that_begins_to_draw_later_is_found_out():
         def forward(self, x):
             return self.layer(F.dropout(x, 0.5) if self.late else x)
 
-    model = TorchModel(Late, Task((FEATURES,), CLASSES))
-    params = np.empty(model.layout.length, np.float32)
-    model.init(params, params[:0], generator(0, "init"))
-    model.bind(params, params[:0])
-    x, y = samples(Task((FEATURES,), CLASSES), 4, 6)
+    model, _, _ = bound(Late, ROWS)
+    x, y = samples(ROWS, 4, 6)
     early = call(model, x, y)[0]
     model.module.late = True
     late = call(model, x, y)[0]
@@ -186,17 +182,12 @@ def test_fp16_gradients_that_overflow_are_derived_again_with_a_smaller_factor():
         def forward(self, x):
             return self.layer(x * 30) * 300
 
-    task = Task((FEATURES,), CLASSES)
-    x, y = samples(task, 1, 8)
+    x, y = samples(ROWS, 1, 8)
     found = {}
     for precision in ("fp32", "fp16"):
-        model = TorchModel(Steep, task, precision)
-        params = np.empty(model.layout.length, np.float32)
-        model.init(params, params[:0], generator(0, "init"))
-        model.bind(params, params[:0])
-        grads = np.empty((1, model.layout.length), np.float32)
-        model.loss_and_grad(x, y, grads, 1.0)
-        found[precision] = grads
+        model, _, _ = bound(Steep, ROWS, precision=precision)
+        found[precision] = np.empty((1, model.layout.length), np.float32)
+        model.loss_and_grad(x, y, found[precision], 1.0)
     assert np.isfinite(found["fp16"]).all()
     error = np.linalg.norm(found["fp16"] - found["fp32"]) / np.linalg.norm(found["fp32"])
     assert 0 < error < 0.05
@@ -214,7 +205,7 @@ def test_a_step_leaves_sympy_alone():
 import sys, numpy as np, torch
 before = "sympy" in sys.modules
 from unisono.models.torch.build import build
-from unisono.models.torch.task import Task
+from unisono.models.torch.learning_task import Task
 for precision in ("fp32", "bf16"):
     model = build("mlp:8", Task((4,), 3), precision=precision)
     params, buffers = (np.zeros(layout.length, np.float32) for layout in (model.layout, model.buffers_layout))

@@ -7,12 +7,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from support.models.engine_cases import CLASSES, FEATURES, ROWS, call, samples
+from support.models.engine_cases import CLASSES, FEATURES, ROWS, bound, call, samples
 from unisono.errors import UserError
 from unisono.models.torch.model import TorchModel
 from unisono.models.torch.random_state import ALL, drawn_since, generator_states, restore_states, seed_from
 from unisono.rng import generator
-from unisono.strategies.external.device_placement import probe
+from unisono.strategies.external.module_placement import probe
 
 DRAWS = {"torch": lambda: torch.rand(()).item(), "numpy": np.random.rand, "python": random.random}
 
@@ -34,12 +34,7 @@ class Drawing(nn.Module):
 
 
 def ready(kind: str, *, late: bool = False, together: bool = False) -> TorchModel:
-    model = TorchModel(lambda: Drawing(kind, late=late), ROWS, sync_batchnorm=together)
-    params = np.zeros(model.layout.length, np.float32)
-    buffers = np.zeros(model.buffers_layout.length, np.float32)
-    model.init(params, buffers, generator(3, "init"))
-    model.bind(params, buffers)
-    return model
+    return bound(lambda: Drawing(kind, late=late), ROWS, sync_batchnorm=together)[0]
 
 
 @pytest.mark.parametrize("late", [False, True])

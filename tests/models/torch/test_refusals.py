@@ -7,14 +7,12 @@ import pytest
 import torch
 from torch import nn
 
-from support.models.engine_cases import CLASSES, FEATURES, VOCABULARY
+from support.models.engine_cases import CLASSES, FEATURES, ROWS, VOCABULARY
 from unisono.errors import UserError
 from unisono.models.torch.build import build
+from unisono.models.torch.learning_task import Task
 from unisono.models.torch.model import TorchModel
-from unisono.models.torch.task import Task
 from unisono.rng import generator
-
-ROWS = Task((FEATURES,), CLASSES)
 
 
 def linear(outputs: int = CLASSES) -> nn.Module:
@@ -112,6 +110,12 @@ def net({parameters}):
 """
 
 
+def mine(folder, parameters: str, body: str, extra: str = "") -> str:
+    """A file of the user's, as --model names it."""
+    (folder / "mine.py").write_text(OWN.format(extra=extra, parameters=parameters, body=body))
+    return f"{folder}/mine.py:net"
+
+
 @pytest.mark.parametrize(
     ("parameters", "body", "message"),
     [
@@ -123,13 +127,19 @@ def net({parameters}):
         ("width", "  return nn.Linear(20, 5)", r"mine\.py:net asks for width\nHINT: give it no parameters but shape"),
         ("", "  return nn.Linear(20, 5, device='meta')", "is on device meta"),
         ("", "  return nn.LazyLinear(5)", "the module is lazy"),
+        # With the call that failed.
+        ("shape, outputs", "  return nn.Conv2d(shape[2], 8, 3)", r"\n\(called as net\(shape=\(20,\), outputs=5\)\)\n"),
+        (
+            "outputs", "  return nn.Linear(20, outputs, strange=1)",
+            r"\n\(called as net\(outputs=5\); it may also take shape=\(20,\)\)\n",
+        ),
+        ("", "  raise SystemExit('no')", r"\n\(called as net\(\); it may also take shape=\(20,\), outputs=5\)\n"),
     ],
-)
+)  # fmt: skip
 def test_mistakes_in_the_users_file(tmp_path, parameters, body, message):
-    (tmp_path / "mine.py").write_text(OWN.format(extra="", parameters=parameters, body=body))
     before = list(sys.path)
     with pytest.raises(UserError, match=f"(?s){message}") as caught:
-        build(f"{tmp_path}/mine.py:net", ROWS)
+        build(mine(tmp_path, parameters, body), ROWS)
     assert "HINT" in str(caught.value)
     assert sys.path == before
 
@@ -150,7 +160,7 @@ def test_a_forward_that_fails_is_shown_with_its_own_line(helper, tmp_path, monke
     name = "helper.py" if helper else "mine.py"
     (tmp_path / "helper.py").write_text(f"from torch import nn\n{FORWARD}")
     extra = "from helper import Net" if helper else FORWARD
-    (tmp_path / "mine.py").write_text(OWN.format(extra=extra, parameters="", body="  return Net()"))
+    mine(tmp_path, "", "  return Net()", extra)
     try:
         with pytest.raises(UserError) as caught:
             build("mine.py:net", ROWS)
@@ -165,36 +175,17 @@ def test_a_forward_that_fails_is_shown_with_its_own_line(helper, tmp_path, monke
     assert hint.endswith("; calling what the function returns with such a batch in Python shows the whole traceback")
 
 
-@pytest.mark.parametrize(
-    ("parameters", "body", "call"),
-    [
-        ("shape, outputs", "  return nn.Conv2d(shape[2], 8, 3)", "net(shape=(20,), outputs=5)"),
-        ("outputs", "  return nn.Linear(20, outputs, strange=1)", "net(outputs=5); it may also take shape=(20,)"),
-        ("", "  raise SystemExit('no')", "net(); it may also take shape=(20,), outputs=5"),
-    ],
-)
-def test_a_factory_that_fails_is_told_with_its_call(tmp_path, parameters, body, call):
-    (tmp_path / "mine.py").write_text(OWN.format(extra="", parameters=parameters, body=body))
-    with pytest.raises(UserError) as caught:
-        build(f"{tmp_path}/mine.py:net", ROWS)
-    assert str(caught.value).splitlines()[-2] == f"(called as {call})"
-
-
 @pytest.mark.parametrize("given", ["", "shape, outputs", "*, outputs, shape", "outputs, width=3", "*args, **more"])
 def test_the_users_factory_is_given_what_it_names(tmp_path, given):
     body = "  return nn.Linear(20, outputs)" if "outputs" in given else "  return nn.Linear(20, 5)"
     if "shape" in given:
         body = "  return nn.Sequential(nn.Linear(*shape, outputs))"
-    (tmp_path / "mine.py").write_text(OWN.format(extra="", parameters=given, body=body))
-    assert build(f"{tmp_path}/mine.py:net", ROWS).layout.length == 20 * 5 + 5
+    assert build(mine(tmp_path, given, body), ROWS).layout.length == 20 * 5 + 5
 
 
 def test_an_image_has_its_channel_axis_in_the_users_factory(tmp_path):
-    body = (
-        "  assert shape == (1, 8, 8), shape\n  return nn.Sequential(nn.Conv2d(1, 2, 8), nn.Flatten(), nn.Linear(2, 5))"
-    )
-    (tmp_path / "mine.py").write_text(OWN.format(extra="", parameters="shape", body=body))
-    assert build(f"{tmp_path}/mine.py:net", Task((8, 8), CLASSES)).layout.names[0] == "0.weight"
+    body = "  assert shape == (1, 8, 8)\n  return nn.Sequential(nn.Conv2d(1, 2, 8), nn.Flatten(), nn.Linear(2, 5))"
+    assert build(mine(tmp_path, "shape", body), Task((8, 8), CLASSES)).layout.names[0] == "0.weight"
 
 
 def test_random_numbers_of_a_factory_are_keyed_whichever_generator_it_uses(tmp_path):
@@ -203,10 +194,9 @@ def test_random_numbers_of_a_factory_are_keyed_whichever_generator_it_uses(tmp_p
         "  with torch.no_grad(): module.weight += np.random.rand() + random.random()\n"
         "  return module"
     )
-    (tmp_path / "mine.py").write_text(OWN.format(extra="import random\nimport numpy as np", parameters="", body=body))
-    found = []
+    spec, found = mine(tmp_path, "", body, "import random\nimport numpy as np"), []
     for seed in (1, 1, 2):
-        model = build(f"{tmp_path}/mine.py:net", ROWS)
+        model = build(spec, ROWS)
         found.append(np.empty(model.layout.length, np.float32))
         model.init(found[-1], found[-1][:0], generator(seed, "init"))
     assert np.array_equal(found[0], found[1])

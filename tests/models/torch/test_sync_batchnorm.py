@@ -5,8 +5,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from support.models.engine_cases import samples
-from support.models.sync_cases import CASES, IMAGES, ROWS, gradients, images, ready, rows, synced
+from support.models.engine_cases import bound, samples
+from support.models.sync_cases import CASES, IMAGES, ROWS, gradients, images, rows, synced
 from unisono.models.base import Part
 
 CUTS = {
@@ -26,11 +26,11 @@ def test_shards_have_the_loss_and_the_gradients_of_one_big_batch(case, cut):
     count, size, rest = CUTS[cut]
     total = count * size + rest
     x, y = samples(task, 1, total)
-    whole, params, _ = ready(make, task)
+    whole, params, _ = bound(make, task)
     expected = gradients(whole, 1)
     one = whole.loss_and_grad(x, y, expected, 1 / total)
 
-    model, _, _ = ready(make, task, sync_batchnorm=True)
+    model, _, _ = bound(make, task, sync_batchnorm=True)
     ends = [0, count * size, total] if rest else [0, total]
     shapes = [(count, size), (1, rest)]
     parts = []
@@ -58,13 +58,13 @@ def test_running_statistics_are_taken_not_averaged():
 
 def test_evaluation_is_that_of_the_plain_module():
     x, y = samples(ROWS, 2, 7)
-    model, plain = synced(rows), ready(rows, ROWS)[0]
+    model, plain = synced(rows), bound(rows, ROWS)[0]
     found, wanted = model.evaluate(x, y), plain.evaluate(x, y)
     assert found.loss_sum.tobytes() == wanted.loss_sum.tobytes()
 
 
 def test_a_batch_of_one_value_is_normalised_to_zero():
-    model, params, buffers = ready(rows, ROWS, sync_batchnorm=True)
+    model, params, buffers = bound(rows, ROWS, sync_batchnorm=True)
     x, y = samples(ROWS, 1, 1)
     grads = gradients(model, 1)
     sums = model.loss_and_grad(x, y, grads, 1.0)
@@ -88,7 +88,7 @@ def test_frozen_statistics_stay_frozen():
         def forward(self, x: Tensor) -> Tensor:
             return self.body(x)
 
-    model, params, buffers = ready(Half, ROWS, sync_batchnorm=True)
+    model, params, buffers = bound(Half, ROWS, sync_batchnorm=True)
     x, y = samples(ROWS, 3, 4)
     sums = model.loss_and_grad(x, y, gradients(model, 3), 1.0)
     before, after = (model.named(params, each)[1] for each in (buffers, sums.new_buffers[0]))
@@ -98,7 +98,7 @@ def test_frozen_statistics_stay_frozen():
 
 def test_bf16_is_close_to_one_big_batch():
     x, y = samples(IMAGES, 1, 24)
-    whole, model = ready(images, IMAGES, precision="bf16")[0], synced(images, IMAGES, precision="bf16")
+    whole, model = bound(images, IMAGES, precision="bf16")[0], synced(images, IMAGES, precision="bf16")
     expected, found = gradients(whole, 1), gradients(model, 6)
     whole.loss_and_grad(x, y, expected, 1 / 24)
     model.loss_and_grad(x.reshape(6, 4, -1), y.reshape(6, 4), found, 1 / 24)
@@ -110,7 +110,7 @@ def test_bf16_is_close_to_one_big_batch():
 def test_it_is_something_else_than_plain_batch_norm():
     """Else the tests above could not fail."""
     x, y = samples(ROWS, 4, 3)
-    found, plain = gradients(synced(rows), 4), gradients(ready(rows, ROWS)[0], 4)
+    found, plain = gradients(synced(rows), 4), gradients(bound(rows, ROWS)[0], 4)
     synced(rows).loss_and_grad(x, y, found, 1 / 12)
-    ready(rows, ROWS)[0].loss_and_grad(x, y, plain, 1 / 12)
+    bound(rows, ROWS)[0].loss_and_grad(x, y, plain, 1 / 12)
     assert np.abs(found.sum(0) - plain.sum(0)).max() > 1e-3

@@ -1,4 +1,6 @@
-"""linear, mlp and bn-mlp are the networks of the NumPy engine."""
+"""linear, mlp and bn-mlp are the networks of the NumPy engine; torch's autograd confirms their backward."""
+
+from itertools import product
 
 import numpy as np
 import pytest
@@ -6,63 +8,63 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from support.models.model_cases import call, samples
 from unisono.models import activations as numpy_activations
 from unisono.models import nets as numpy_nets
 from unisono.models.batchnorm import BatchNorm
-from unisono.models.layer import Room
+from unisono.models.layers import Room
+from unisono.models.nets import torch_state
 from unisono.models.torch.nets import build
 from unisono.models.torch.nets.layers import BatchNorm1d
-from unisono.models.torch_names import torch_state
 
 pytestmark = pytest.mark.forked
 
 
-def test_numpy_weights_give_numpy_losses() -> None:
-    cases = [
-        ("linear", "", 3, ""),
-        ("mlp", "16,9", 5, ""),
-        ("mlp", "", 10, "relu"),
-        ("mlp", "7", 5, "tanh"),
-        ("mlp", "8", 3, "gelu"),
-        ("bn-mlp", "", 20, ""),
-        ("bn-mlp", "8,7", 4, "tanh"),
-    ]
-    for name, args, outputs, activation in cases:
+CASES = [
+    ("linear", "", 3, ""),
+    ("mlp", "16,9", 5, ""),
+    ("mlp", "", 10, "relu"),
+    ("mlp", "7", 5, "tanh"),
+    ("mlp", "8", 3, "gelu"),
+    ("bn-mlp", "", 20, ""),
+    ("bn-mlp", "8,7", 4, "tanh"),
+]
+
+
+def test_numpy_networks_compute_what_torch_derives() -> None:
+    """Losses, gradients and buffers in the middle of training; names are those of `torch_state`."""
+    for (name, args, outputs, activation), dtype in product(CASES, (np.float64, np.float32)):
         spec = f"{name}:{args}" if args else name
-        model = numpy_nets.build(spec, 12, outputs, activation)
-        rng = np.random.default_rng(4)
-        params = np.empty(model.layout.length, np.float32)
-        buffers = np.empty(model.buffers_layout.length, np.float32)
-        model.init(params, buffers, rng)
+        near = {"rtol": 2e-5, "atol": 2e-6} if dtype == np.float32 else {"rtol": 1e-9, "atol": 1e-12}
+        if activation == "gelu" and dtype == np.float64:
+            near = {"rtol": 1e-6, "atol": 1e-7}  # what activations.py promises
+        near["err_msg"] = f"{spec} {activation} {dtype.__name__}"
+        model, rng = numpy_nets.build(spec, 12, outputs, activation), np.random.default_rng(8)
+        params = rng.normal(scale=0.5, size=model.layout.length).astype(dtype)
+        buffers = rng.uniform(0.5, 2, model.buffers_layout.length).astype(dtype)
         model.bind(params, buffers)
-        net = build(name, args, (3, 4), outputs, activation, 0.0)
+        x, y = samples(model, (3, 6, 12), dtype=dtype)
+        found = call(model, x, y)
+        net = build(name, args, (3, 4), outputs, activation, 0.0).to(torch.from_numpy(x).dtype)
         ours = torch_state(model.layout.views(params))
         assert [*ours] == [key for key, _ in net.named_parameters()], spec
         assert [array.shape for array in ours.values()] == [tuple(p.shape) for p in net.parameters()], spec
         state = ours | torch_state(model.buffers_layout.views(buffers))
         state |= {key: np.array(0) for key in net.state_dict() if key.endswith("num_batches_tracked")}
-        net.load_state_dict({key: torch.from_numpy(array) for key, array in state.items()}, strict=True)
-        x = rng.normal(size=(1, 6, 12)).astype(np.float32)
-        y = rng.integers(0, outputs, (1, 6))
-        if not model.classifies:
-            y = rng.normal(size=(1, 6, outputs)).astype(np.float32)
         loss = functional.cross_entropy if model.classifies else functional.mse_loss
-        grads = np.empty((1, model.layout.length), np.float32)
-        tested = model.evaluate(x, y).loss_sum[0] / 6
-        sums = model.loss_and_grad(x, y, grads, 1 / 6)
-        net.eval()
-        z = torch.from_numpy(x[0]).reshape(6, 3, 4)
-        assert abs(loss(net(z), torch.from_numpy(y[0])).item() - tested) < 1e-6, spec
-        net.train()
-        found = loss(net(z), torch.from_numpy(y[0]))
-        assert abs(found.item() - sums.loss_sum[0] / 6) < 1e-6, spec
-        found.backward()
-        for key, array in torch_state(model.layout.views(grads[0])).items():
-            np.testing.assert_allclose(
-                net.get_parameter(key).grad, array, rtol=2e-5, atol=2e-6, err_msg=f"{spec} {key}"
-            )
-        for key, array in torch_state(model.buffers_layout.views(sums.new_buffers[0])).items():
-            np.testing.assert_allclose(net.get_buffer(key), array, rtol=2e-5, atol=2e-6, err_msg=f"{spec} {key}")
+        for shard, (samples_in, labels) in enumerate(zip(torch.from_numpy(x), torch.from_numpy(y), strict=True)):
+            net.load_state_dict({key: torch.from_numpy(array) for key, array in state.items()}, strict=True)
+            net.zero_grad()
+            tested = net.eval()(samples_in.reshape(6, 3, 4))
+            trained = loss(net.train()(samples_in.reshape(6, 3, 4)), labels) * 6
+            (trained * 0.125).backward()
+            correct = (tested.argmax(1) == labels).sum().item() if model.classifies else 0
+            np.testing.assert_allclose(found.evaluated[:, shard], [loss(tested, labels).item() * 6, correct], **near)
+            np.testing.assert_allclose(found.sums[0, shard], trained.item(), **near)
+            for key, array in torch_state(model.layout.views(found.grads[shard])).items():
+                np.testing.assert_allclose(net.get_parameter(key).grad, array, **near)
+            for key, array in torch_state(model.buffers_layout.views(found.new_buffers[shard])).items():
+                np.testing.assert_allclose(net.get_buffer(key), array, **near)
 
 
 def test_dropout_takes_the_same_places_as_in_numpy() -> None:

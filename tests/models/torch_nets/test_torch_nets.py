@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from support.needs import needs_torch
-from unisono.environment.variables import child_environment
+from unisono.environment.os_environ import child_environment
 from unisono.errors import UserError
 from unisono.models.torch import nets
 
@@ -17,9 +17,9 @@ from unisono.models.torch.nets import build
 
 BIG = [
     ("linear", "", (784,), 1000), ("mlp", "1000,1000", (28, 28), 10), ("bn-mlp", "1000", (784,), 10),
-    ("cnn", "64,512", (28, 28), 10), ("wideresnet", "4", (28, 28), 10),
-    ("gpt", "layers=2,heads=4,width=512", (256,), 500),
-]
+    ("cnn", "64,128", (28, 28), 10), ("wideresnet", "2", (28, 28), 10),
+    ("gpt", "layers=2,heads=4,width=256", (256,), 500),
+]  # each with arrays of more than 32,768 elements, for which torch would use threads
 
 def work(world):
     torch.manual_seed(world.size)

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +68,7 @@ def test_every_chart_is_drawn(opened, page_path):
     assert page.evaluate(OVERLAPS) == []
 
 
-def test_numbers_at_the_end_of_the_number_line_are_drawn(opened, tmp_path):
+def test_ticks_are_whole_where_values_are_and_end_at_the_end_of_the_number_line(opened, tmp_path):
     run = make(tmp_path / "run", epochs=2, ranks=2)
     metrics = run / "metrics.jsonl"
     for number in (1, 2):
@@ -79,14 +80,10 @@ def test_numbers_at_the_end_of_the_number_line_are_drawn(opened, tmp_path):
     assert page.evaluate(ticks, [2**53 - 3, 2**53, 0.2])
     assert len(page.evaluate(ticks, [0, 1, 1e-9])) == 50
     assert page.evaluate(ticks, [1, 1, 0]) == []
-
-
-@pytest.mark.parametrize(("values", "ticks"), [([1, 2], [1, 2]), ([1, 3], [1, 2, 3]), ([1, 16], [5, 10, 15])])
-def test_what_comes_whole_has_no_tick_in_between(values, ticks, opened, page_path):
-    page = opened(page_path)
-    found = "(values) => scale({ label: '', unit: '', log: false, counted: true }, values, [0, 100], 7).ticks"
-    assert page.evaluate(found, values) == ticks
-    assert page.evaluate(found.replace("counted: true", "counted: false"), [1, 2]) != [1, 2]
+    counted = "(values) => scale({ label: '', unit: '', log: false, counted: true }, values, [0, 100], 7).ticks"
+    for values, expected in (([1, 2], [1, 2]), ([1, 3], [1, 2, 3]), ([1, 16], [5, 10, 15])):
+        assert page.evaluate(counted, values) == expected
+    assert page.evaluate(counted.replace("counted: true", "counted: false"), [1, 2]) != [1, 2]
 
 
 def test_pointing_at_a_chart_shows_its_values(opened, page_path):
@@ -106,7 +103,7 @@ def test_pointing_at_a_chart_shows_its_values(opened, page_path):
         assert not found.locator(".tip").is_visible()
 
 
-def test_the_table_shows_the_numbers_of_the_chart(opened, page_path):
+def test_a_chart_s_table_shows_its_numbers_and_its_legend_switches_curves(opened, page_path):
     page = opened(page_path)
     loss = figure(page, "Loss")
     loss.get_by_role("button", name="table").click()
@@ -118,16 +115,9 @@ def test_the_table_shows_the_numbers_of_the_chart(opened, page_path):
     loss.get_by_role("button", name="time").click()
     assert rows.nth(4).locator("td").nth(0).inner_text() == "4.8 ms"
     loss.get_by_role("button", name="table").click()
-    assert loss.locator("path.line").count() == 2
-
-
-def test_names_in_the_legend_switch_curves_off_and_on(opened, page_path):
-    page = opened(page_path)
-    loss = figure(page, "Loss")
-    loss.get_by_role("button", name="train").click()
-    assert loss.locator("path.line").count() == 1
-    loss.get_by_role("button", name="train").click()
-    assert loss.locator("path.line").count() == 2
+    for curves in (2, 1, 2):
+        assert loss.locator("path.line").count() == curves
+        loss.get_by_role("button", name="train").click()
 
 
 def test_light_and_dark_follow_the_system_and_the_button(opened, page_path):
@@ -141,10 +131,10 @@ def test_light_and_dark_follow_the_system_and_the_button(opened, page_path):
             page.locator("#theme").click()
 
 
-@pytest.mark.parametrize("width", [375, 768])
-def test_nothing_overlaps_or_sticks_out_on_a_narrow_screen(width, opened, tmp_path):
+def test_nothing_overlaps_or_sticks_out_on_a_narrow_screen(opened, tmp_path):
     runs = [make(tmp_path / name, epochs=12) for name in ("first-run-with-a-long-name-20261116", "second")]
-    for path in (written(tmp_path / "one.html", runs[0]), written(tmp_path / "two.html", *runs)):
+    pages = written(tmp_path / "one.html", runs[0]), written(tmp_path / "two.html", *runs)
+    for path, width in product(pages, (375, 768)):
         page = opened(path, width)
         assert page.evaluate("document.documentElement.scrollWidth") == width
         assert page.evaluate(OVERLAPS) == []
@@ -155,16 +145,17 @@ def test_nothing_overlaps_or_sticks_out_on_a_narrow_screen(width, opened, tmp_pa
         assert page.evaluate("document.documentElement.scrollWidth") == width
 
 
-@pytest.mark.parametrize("width", [375, 1200])
-def test_why_a_combination_failed_is_read_without_scrolling(width, opened, tmp_path):
+def test_why_a_combination_failed_is_read_without_scrolling(opened, tmp_path):
     cells = cells_of(Recipe(), [over("strategy=sync,ddp")])
     why = "this machine has no torch, which is needed, " * 8
     rows = compare.rows_of(cells, [record_of(cells[0], 0, 100.0), failed(cells[1], why)])
     (tmp_path / "compare.json").write_text(json.dumps(rows))
-    page = opened(written(tmp_path / "report.html", tmp_path), width)
-    box = page.locator("p.warning", has_text="strategy=ddp: this machine has no torch").bounding_box()
-    assert 0 <= box["x"] < box["x"] + box["width"] <= width
-    assert page.get_by_text("ddp (failed)").bounding_box()["x"] < width
+    path = written(tmp_path / "report.html", tmp_path)
+    for width in (375, 1200):
+        page = opened(path, width)
+        box = page.locator("p.warning", has_text="strategy=ddp: this machine has no torch").bounding_box()
+        assert 0 <= box["x"] < box["x"] + box["width"] <= width
+        assert page.get_by_text("ddp (failed)").bounding_box()["x"] < width
 
 
 def test_hostile_names_and_logs_are_text(opened, tmp_path):
@@ -193,7 +184,7 @@ def test_a_traceback_in_the_verdict_keeps_its_indentation(opened, tmp_path):
     assert page.locator("#verdict .warning").inner_text().endswith(error)
 
 
-def test_a_run_of_ten_thousand_steps_on_sixteen_ranks_is_drawn_whole(opened, long_page):
+def test_a_run_of_thousands_of_steps_on_sixteen_ranks_is_drawn_whole(opened, long_page):
     page = opened(long_page)
     assert page.locator("figure svg").count() == 8
     loss = figure(page, "Loss")

@@ -8,11 +8,16 @@ import pytest
 import unisono
 from support.report.made_run import make
 from support.report.made_studies import ROWS, compare_rows, points, predict_rows, profile_records, scale_rows, tune_rows
+from support.report.pages import ABOUT, titles_of
+from support.report.study_records import failed, record_of
 from unisono.recipe import Recipe
-from unisono.report.html.blocks import Lines, Rows
+from unisono.report.html.blocks import Lines, Rows, Text
 from unisono.report.html.document import document, sections_of
 from unisono.report.html.flame import Flame
+from unisono.report.html.study_table import split_reasons, table_of
+from unisono.report.studies import compare
 from unisono.report.studies.predict import words_of
+from unisono.study.cells import cells_of, over
 
 
 def page_of(folder: Path, name: str, rows: list) -> str:
@@ -21,8 +26,12 @@ def page_of(folder: Path, name: str, rows: list) -> str:
 
 
 def test_scaling_is_charts_a_table_and_words(tmp_path):
-    page = page_of(tmp_path, "scale", scale_rows())
-    assert [section.title for section in sections_of([unisono.load(tmp_path)])] == ["Scaling"]
+    rows = scale_rows()
+    page = page_of(tmp_path, "scale", rows)
+    (section,) = sections_of([unisono.load(tmp_path)])
+    assert section.title == "Scaling"
+    (chart,) = [block for block in section.blocks if isinstance(block, Lines) and block.title == "Accuracy"]
+    assert (chart.y.unit, chart.series[0].y[0]) == ("%", pytest.approx(100 * rows[0]["train_accuracy"]))
     for text in ("Speed-up", "Training time", "Accuracy", "Amdahl: a serial share of", "Knee: ", "Bits: one weights_"):
         assert text in page, text
     assert unisono.load(tmp_path / "scale.json").studies["scale"][0]["grid"] == "1x1"
@@ -37,24 +46,10 @@ def test_other_programs_that_were_met_are_on_the_page(name, tmp_path):
     assert f"Other programs used up to 0.{3 if name == 'profile' else 4} cores" in busy
 
 
-def test_accuracies_of_a_chart_are_in_percent_as_in_the_table(tmp_path):
-    rows = scale_rows()
-    page_of(tmp_path, "scale", rows)
-    (section,) = sections_of([unisono.load(tmp_path)])
-    (chart,) = [block for block in section.blocks if isinstance(block, Lines) and block.title == "Accuracy"]
-    assert chart.y.unit == "%"
-    assert chart.series[0].y[0] == pytest.approx(100 * rows[0]["train_accuracy"])
-
-
-def test_a_comparison_is_a_table_and_words_and_no_markup_of_a_stranger(tmp_path):
+def test_a_comparison_has_a_bar_and_a_curve_for_each_combination_and_no_markup_of_a_stranger(tmp_path):
     page = page_of(tmp_path, "compare", compare_rows())
-    assert "Comparison" in page
     assert "&lt;img src=x" in page
     assert "<img" not in page
-
-
-def test_a_comparison_has_a_bar_and_a_curve_for_each_combination(tmp_path):
-    (tmp_path / "compare.json").write_text(json.dumps(compare_rows()))
     (section,) = sections_of([unisono.load(tmp_path)])
     bars, curves = (block for block in section.blocks if isinstance(block, Rows | Lines))
     assert bars.spec()["cells"][0][0] == pytest.approx([0, 7, 0.5, 1.5, 1, 0])  # nothing of 10 s is left
@@ -116,40 +111,39 @@ def test_a_tuning_is_bars_the_fastest_first_and_a_table(tmp_path):
     assert "&lt;img src=x" in page
 
 
+DAMAGE = [
+    {"world": 0}, {"world": "two"}, {"rates": [1]}, {"rates": {"0": -1}}, {"train_s": "x"}, {"train_s": None},
+    {"labels": "x"}, {"labels": {"strategy": 3}}, {"weights_sha256": 5}, {"ratio": "x"}, {"speed_up": "x"},
+    {"grid": 3}, {"cell": 3}, {"weak": "no"}, {"reason": 3}, {"repeats": None},
+    {"accuracies": "x"}, {"accuracies": [0.5, None]}, {"utilisation": "x"}, {"epochs": "x"}, {"train_s": 0.0},
+    {"phases": [{}]}, {"phases": []}, {"modules": [{}]}, {"operators": 3}, {"engine": 3}, {"overhead": {"x": "y"}},
+    {"batches": 0}, {"step_s": 0}, {"activation": None}, {"network": 3}, {"nodes": "x"}, {"efficiency": None},
+    {"ring_step_s": "x"}, {"async_samples_per_s": "x"}, {"best": 3}, {"digest": 3}, {"objective": None},
+    {"complete": 1}, {"ranks": None}, {"ranks": []}, {"samples_per_s": "x"}, {"memory_bytes": -1}, {"trials": "x"},
+    {"test_accuracy": "x"}, {"energy_j": [1]}, {"wall_s": "x"}, {"speed_up_low": "x"}, {"sync_share": {}},
+    {"others_cores": "x", "others_cores_high": 1.0}, {"others_cores": 1.0, "others_cores_high": None, "machine": 3},
+]  # fmt: skip
+
+
 @pytest.mark.parametrize("name", list(ROWS))
-@pytest.mark.parametrize(
-    "damage",
-    [
-        {"world": 0}, {"world": "two"}, {"rates": [1]}, {"rates": {"0": -1}}, {"train_s": "x"}, {"train_s": None},
-        {"labels": "x"}, {"labels": {"strategy": 3}}, {"weights_sha256": 5}, {"ratio": "x"}, {"speed_up": "x"},
-        {"grid": 3}, {"cell": 3}, {"weak": "no"}, {"reason": 3}, {"repeats": None},
-        {"accuracies": "x"}, {"accuracies": [0.5, None]}, {"utilisation": "x"}, {"epochs": "x"}, {"train_s": 0.0},
-        {"phases": [{}]}, {"phases": []}, {"modules": [{}]}, {"operators": 3}, {"engine": 3}, {"overhead": {"x": "y"}},
-        {"batches": 0}, {"step_s": 0}, {"activation": None}, {"network": 3}, {"nodes": "x"}, {"efficiency": None},
-        {"ring_step_s": "x"}, {"async_samples_per_s": "x"}, {"best": 3}, {"digest": 3}, {"objective": None},
-        {"complete": 1}, {"ranks": None}, {"ranks": []}, {"samples_per_s": "x"}, {"memory_bytes": -1}, {"trials": "x"},
-        {"test_accuracy": "x"}, {"energy_j": [1]}, {"wall_s": "x"}, {"speed_up_low": "x"}, {"sync_share": {}},
-        {"others_cores": "x", "others_cores_high": 1.0}, {"others_cores": 1.0, "others_cores_high": None, "machine": 3},
-    ],
-)  # fmt: skip
-def test_rows_that_are_damaged_are_left_out(name, damage, tmp_path):
+def test_rows_that_are_damaged_are_left_out(name, tmp_path):
     rows = ROWS[name]()
-    page = page_of(tmp_path, name, [rows[0] | damage, *rows[1:], {}, {"reason": "x"}])
-    assert "could not be made" not in page
-    assert f"records are not such as unisono {name} writes, and left out" in page
+    for damage in DAMAGE:
+        page = page_of(tmp_path, name, [rows[0] | damage, *rows[1:], {}, {"reason": "x"}])
+        assert "could not be made" not in page, damage
+        assert f"records are not such as unisono {name} writes, and left out" in page, damage
 
 
-ABOUT = {
+STORY = {
     "command": "unisono scale --grid 1x1,1x2 --data '<b>mine</b>'", "version": "0.1.0", "varied": ["ranks", "shards"],
     "recipe": {"epochs": 3, "lr": 0.01, "data": "<b>mine</b>"}, "machine": {"host": "here", "memory_bytes": 1 << 34},
 }  # fmt: skip
 
 
 def test_how_a_study_came_about_is_told_as_it_is_of_a_run(tmp_path):
-    (tmp_path / "about.json").write_text(json.dumps(ABOUT))
+    (tmp_path / "about.json").write_text(json.dumps(STORY))
     page = page_of(tmp_path, "scale", scale_rows())
-    titles = [section.title for section in sections_of([unisono.load(tmp_path)])]
-    assert titles == ["Scaling", "How to reproduce it", "Recipe", "Machine"]
+    assert titles_of(tmp_path) == ["Scaling", *ABOUT]
     assert "unisono scale --grid 1x1,1x2 --data" in page
     assert "with this one what is missing." in page
     assert "They differ in --ranks, --shards." in page
@@ -158,7 +152,7 @@ def test_how_a_study_came_about_is_told_as_it_is_of_a_run(tmp_path):
 
 
 def test_a_recipe_of_defaults_is_said_to_be_one(tmp_path):
-    (tmp_path / "about.json").write_text(json.dumps(ABOUT | {"recipe": {"epochs": Recipe().learning.epochs}}))
+    (tmp_path / "about.json").write_text(json.dumps(STORY | {"recipe": {"epochs": Recipe().learning.epochs}}))
     assert "All options have their defaults." in page_of(tmp_path, "scale", scale_rows())
 
 
@@ -170,14 +164,42 @@ def test_a_study_of_which_that_is_not_known_is_shown_without(about, tmp_path):
     (tmp_path / "about.json").write_text(about if isinstance(about, str) else json.dumps(about))
     page = page_of(tmp_path, "scale", scale_rows())
     assert "could not be made" not in page
-    titles = [section.title for section in sections_of([unisono.load(tmp_path)])]
-    assert [title for title in titles if title != "What could not be read"] == ["Scaling"]
+    assert [title for title in titles_of(tmp_path) if title != "What could not be read"] == ["Scaling"]
 
 
 def test_of_a_study_and_a_run_each_has_its_command(tmp_path):
     (tmp_path / "study").mkdir()
-    (tmp_path / "study" / "about.json").write_text(json.dumps(ABOUT))
+    (tmp_path / "study" / "about.json").write_text(json.dumps(STORY))
     (tmp_path / "study" / "scale.json").write_text(json.dumps(scale_rows()))
     page = document([unisono.load(tmp_path / "study"), unisono.load(make(tmp_path / "run"))])
     assert "unisono scale --grid" in page
     assert "unisono train --" in page
+
+
+WHY = "--strategy ddp needs torch, which is not installed"
+
+
+def found() -> list[dict]:
+    cells = cells_of(Recipe(), [over("strategy=sync,ddp,local")])
+    return compare.rows_of(cells, [record_of(cells[0], 0, 100.0), failed(cells[1], WHY)])
+
+
+def test_reasons_are_sentences_of_their_own():
+    rows = found()
+    above, below = split_reasons(compare.words_of(rows), rows)
+    assert below == [Text(f"strategy=ddp: {WHY}", "warning"), Text("strategy=local: not run yet", "note")]
+    assert above == [Text(line) for line in compare.words_of(rows)[: len(above)]]
+    assert len(above) + len(below) == len(compare.words_of(rows))
+
+
+def test_rows_without_numbers_are_marked_beside_their_names():
+    rows = found()
+    made = table_of(compare.table(rows, ["strategy"]), rows)
+    assert "why not" not in made.head
+    assert [row[0] for row in made.rows] == ["sync", "ddp (failed)", "local (not run yet)"]
+    assert {len(row) for row in made.rows} == {len(made.head)}
+
+
+def test_where_all_went_well_nothing_is_below():
+    rows = found()[:1]
+    assert split_reasons(compare.words_of(rows), rows) == ([Text(line) for line in compare.words_of(rows)], [])

@@ -62,25 +62,17 @@ def test_files_that_have_not_changed_are_not_read_again(growing, monkeypatch):
     follower.look()
 
 
-def test_after_a_reading_there_is_a_pause(growing, monkeypatch):
+def test_after_a_reading_there_is_a_pause_but_not_for_how_a_run_ended(growing, monkeypatch):
     monkeypatch.setattr(following, "PAUSE_S", 3600.0)
     follower = Follower([growing.path])
     first = follower.look()
     assert first.fresh
     growing.add(record_of(1, 4, 2), PARAMETERS)
     second = follower.look()
-    assert second.version == first.version
-    assert not second.fresh
-
-
-def test_how_a_run_ended_is_read_without_a_pause(growing, monkeypatch):
-    monkeypatch.setattr(following, "PAUSE_S", 3600.0)
-    follower = Follower([growing.path])
-    first = follower.look()
+    assert (second.version, second.fresh) == (first.version, False)
     growing.finish({"status": "finished"})
     last = follower.look()
-    assert last.ended
-    assert last.fresh
+    assert (last.ended, last.fresh) == (True, True)
     assert last.version != first.version
 
 
@@ -99,9 +91,7 @@ def test_what_is_not_there_yet_is_no_problem_of_a_run_that_goes_on(growing):
     assert current(growing.path).problems == []
     growing.add(record_of(1, 4, 2), PARAMETERS)
     (growing.path / "ranks.csv").write_text("epoch,rank\n1")
-    assert current(growing.path).problems == [
-        "ranks.csv: 1 of 1 lines are cut short and left out",
-    ]
+    assert current(growing.path).problems == ["ranks.csv: 1 of 1 lines are cut short and left out"]
 
 
 def test_what_a_finished_run_lacks_is_told(tmp_path):

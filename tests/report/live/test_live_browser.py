@@ -9,7 +9,7 @@ from support.report.made_run import PARAMETERS, make, record_of, summary_of
 from support.report.serving import served
 from unisono.recipe import Recipe
 from unisono.report.live import follower
-from unisono.report.live.server import LiveServer
+from unisono.report.live.page_server import LiveServer
 from unisono.storage.rundir import RunDirectory
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium: apt-get install chromium")

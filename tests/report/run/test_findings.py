@@ -21,7 +21,7 @@ from unisono.report.run.findings import (
     sizes_of,
     totals_of,
 )
-from unisono.report.run.verdict import findings
+from unisono.report.run.outcome_and_advice import findings
 from unisono.storage.rundir import RunDirectory
 
 

@@ -52,11 +52,7 @@ def test_whole_lines_that_are_missing_at_the_end_of_a_finished_run_are_named(nam
 
 @pytest.mark.parametrize(
     ("left", "told"),
-    [
-        ([1, 3, 4, 5, 6], "lacks epoch 2"),
-        ([1, 5, 6], "lacks epochs 2-4"),
-        ([2, 4, 6], "lacks epochs 1, 3, 5"),
-    ],
+    [([1, 3, 4, 5, 6], "lacks epoch 2"), ([1, 5, 6], "lacks epochs 2-4"), ([2, 4, 6], "lacks epochs 1, 3, 5")],
 )
 @pytest.mark.parametrize("over", [True, False])
 def test_epochs_that_are_missing_in_the_middle_are_named(left, told, over, run):

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from unisono.messages.reports import EpochRecord
+from unisono.messages.rank_reports import EpochRecord
 from unisono.recipe import Recipe
 from unisono.report.run.staleness import AsyncSetting, Staleness, opening_line
 

@@ -4,7 +4,6 @@ import errno
 import json
 import os
 import struct
-import subprocess
 import sys
 import threading
 from contextlib import closing
@@ -16,6 +15,7 @@ pytest.importorskip("tensorboardX")
 from tensorboardX.crc32c import crc32c
 from tensorboardX.proto.event_pb2 import Event
 
+from support.cli.forked_command import forked
 from support.report.run_records import rank, record
 from unisono.errors import UserError
 from unisono.recipe import Recipe
@@ -140,18 +140,7 @@ def test_trouble_is_told_and_the_training_goes_on(tmp_path, capsys):
 
 
 def test_a_real_run_writes_an_event_an_epoch(tmp_path):
-    command = [
-        sys.executable,
-        "-m",
-        "unisono",
-        "train",
-        "--epochs",
-        "3",
-        "--tensorboard",
-        "--out",
-        str(tmp_path / "run"),
-    ]
-    subprocess.run(command, check=True, capture_output=True, timeout=60)
+    assert forked("train", "--epochs", "3", "--tensorboard", "--out", "run", cwd=tmp_path).returncode == 0
     metrics = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
     assert steps(tmp_path / "run/tensorboard") == [1, 2, 3]
     events = read(tmp_path / "run/tensorboard")[1:]

@@ -86,13 +86,8 @@ def test_one_size_of_a_grid_shows_it_too():
 
 
 def test_tune_shows_it():
-    trial = {
-        "what": "trial",
-        "digest": "a",
-        "labels": {"ranks": "1", "threads": "1"},
-        "status": "failed",
-        "reason": "x",
-    }
+    trial = {"what": "trial", "digest": "a", "labels": {"ranks": "1", "threads": "1"}}
+    trial |= {"status": "failed", "reason": "x"}
     found = tune.rows_of([trial | {"others_cores": 0.4}, trial | {"others_cores": 0.3}])
     assert (found[0]["others_cores"], found[0]["others_cores_high"]) == (pytest.approx(0.35), 0.4)
     made = tune.table(found, "")

@@ -6,7 +6,7 @@ from unisono.recipe import Recipe
 from unisono.report.studies.cell_rows import by_epoch
 from unisono.report.studies.compare import rows_of, table, words_of
 from unisono.study.cells import cells_of, over
-from unisono.study.run_order import run_order
+from unisono.study.study import run_order
 
 CELLS = cells_of(Recipe(), [over("strategy=sync,ddp"), over("precision=fp32,bf16")])
 OPTIONS = ["strategy", "precision"]
@@ -88,19 +88,13 @@ def test_a_first_that_failed_now_and_then_makes_nobody_the_fastest():
     assert words_of(rows)[-1] == f"{A.name}: 1 of 3 runs; 2 failed: it took longer than 60 s"
 
 
-def test_those_that_failed_for_one_reason_are_one_line():
-    rows = rows_of([A, B, C], [*runs(A, 100), failed(B, "why"), failed(C, "why")])
-    assert words_of(rows)[-1] == f"{B.name}; {C.name}: why"
-
-
-def test_without_the_first_the_next_is_the_measure():
+def test_without_the_first_the_next_is_the_measure_and_without_any_reasons_are_all_there_is():
     rows = rows_of([A, B], [failed(A, "why"), *runs(B, 100, 100)])
     assert words_of(rows)[0].startswith("Ratios are to strategy=sync precision=bf16: the first combination")
     assert rows[1]["ratio"] == 1.0
-
-
-def test_where_nothing_was_measured_reasons_are_all_there_is():
     assert words_of(rows_of([A, B], [failed(A, "why")])) == [f"{A.name}: why", f"{B.name}: not run yet"]
+    rows = rows_of([A, B, C], [*runs(A, 100), failed(B, "why"), failed(C, "why")])
+    assert words_of(rows)[-1] == f"{B.name}; {C.name}: why"
 
 
 def test_numbers_to_predict_have_losses():

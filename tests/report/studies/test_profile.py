@@ -1,4 +1,4 @@
-"""Tables of a profile: added up, sorted, with and without memory."""
+"""Tables of a profile: added up, sorted, with and without memory; its trace in Chrome's format."""
 
 import io
 import json
@@ -8,6 +8,7 @@ from rich.console import Console
 
 from support.report.profile_records import record, row
 from unisono.report.studies.profile import Shown, activation_rows, activations, grouped, sentences, sort, tables, write
+from unisono.report.studies.trace import events_of, write_trace
 
 RECORD = record()
 
@@ -95,3 +96,28 @@ def test_files_hold_all_rows_and_a_trace(tmp_path):
     (kept,) = json.loads((tmp_path / "profile.json").read_text())
     assert len(kept["operators"]) == 3
     assert "spans" not in kept
+
+
+SPANS = [
+    [["wait", 100.001, 100.003], ["step", 100.0, 100.004], ["forward/0/Linear", 100.0, 100.001]],
+    [["step", 100.0005, 100.004], ["step", 100.005, 100.006]],
+]
+
+
+def test_bars_are_in_microseconds_from_the_first():
+    bars = [event for event in events_of(SPANS) if event["ph"] == "X"]
+    assert [(bar["pid"], bar["name"], bar["cat"], bar["ts"], bar["dur"]) for bar in bars] == [
+        (0, "step 1", "step", 0.0, 4000.0),
+        (0, "0 Linear", "forward", 0.0, 1000.0),
+        (0, "wait", "wait", 1000.0, 2000.0),
+        (1, "step 1", "step", 500.0, 3500.0),
+        (1, "step 2", "step", 5000.0, 1000.0),
+    ]
+
+
+def test_ranks_are_named(tmp_path):
+    write_trace(SPANS, tmp_path / "trace.json")
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    assert [e["args"]["name"] for e in events if e["name"] == "process_name"] == ["rank 0", "rank 1"]
+    assert len(events_of([[]])) == 2
+    assert events_of([]) == []

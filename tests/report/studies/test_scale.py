@@ -29,10 +29,7 @@ def test_speed_ups_are_those_of_rounds():
     assert (one["speed_up"], one["efficiency"], two["efficiency"]) == (1.0, 1.0, pytest.approx(between / 2))
     assert two["sync_share"] == pytest.approx(0.25)
     assert (two["repeats"], two["same_bits"]) == (3, True)
-
-
-def test_without_one_rank_the_smallest_world_is_the_measure():
-    _, _, (two, four) = made({2: [100.0], 4: [150.0]})
+    _, _, (two, four) = made({2: [100.0], 4: [150.0]})  # without one rank, the smallest world is the measure
     assert (two["efficiency"], four["efficiency"]) == (1.0, 0.75)
 
 
@@ -48,6 +45,8 @@ def test_laws_knee_limit_and_bits_are_told():
     assert words[2].startswith("Knee: 1x4. The step to 1x8 ")
     assert words[3].startswith("What limits 1x8 (efficiency 49 %): ")
     assert words[4] == f"Bits: one weights_sha256 in all 12 runs, {'ab' * 8}..."
+    _, _, rows = made({1: [100.0], 2: [190.0]}, weights_sha256="cd" * 32)
+    assert words_of(rows)[-1] == "Bits: the weights of 1x2 are not those of 1x1."
 
 
 @pytest.mark.parametrize("rates", [{1: [100.0], 2: [180.0]}, {1: [97.0, 103.0, 100.0], 2: [200.0, 192.0, 198.0]}])
@@ -118,21 +117,23 @@ def test_more_ranks_than_cores_are_no_part_of_the_fits():
     assert "with more ranks than cores." in words
 
 
-def test_slower_with_more_ranks_is_no_serial_share_of_370_percent():
-    _, _, rows = made({1: [100.0], 2: [40.0]})
+@pytest.mark.parametrize(
+    ("rates", "told"),
+    [
+        (
+            {1: [100.0], 2: [40.0]},
+            "slower here: 1x2 is 0.40 times as fast as 1x1. No law of scaling is fitted to that.",
+        ),
+        ({1: [100.0], 2: [3.0], 4: [0.001]}, "slower here: 1x4 is 0.00 times as fast as 1x1."),  # no line has a time
+        ({1: [100.0], 2: [100.0]}, "no faster here: 1x2 is 1.00 times as fast as 1x1."),
+    ],
+)
+def test_slower_with_more_ranks_is_no_serial_share_of_370_percent(rates, told):
+    _, _, rows = made(rates)
     words = words_of(rows)
-    assert words[0] == (
-        "More ranks were slower here: 1x2 is 0.40 times as fast as 1x1. No law of scaling is fitted to that."
-    )
+    assert words[0].startswith(f"More ranks were {told}")
     assert laws_of(rows) == []
     assert not any(line.startswith(("Amdahl", "Gustafson")) for line in words)
-    _, _, rows = made({1: [100.0], 2: [3.0], 4: [0.001]})  # no line has a time for one rank here
-    assert words_of(rows)[0].startswith("More ranks were slower here: 1x4 is 0.00 times as fast as 1x1.")
-
-
-def test_as_fast_as_one_rank_is_no_law_either():
-    _, _, rows = made({1: [100.0], 2: [100.0]})
-    assert words_of(rows)[0].startswith("More ranks were no faster here: 1x2 is 1.00 times as fast as 1x1.")
 
 
 def test_the_plot_has_no_law_where_none_is_fitted(tmp_path):
@@ -157,11 +158,6 @@ def test_a_fall_of_accuracy_is_said_and_in_weak_scaling_what_may_help():
     )
     _, _, rows = made({1: [100.0], 2: [190.0]}, test_accuracy=0.799)
     assert not any("Accuracy" in line for line in words_of(rows))
-
-
-def test_other_bits_are_named():
-    _, _, rows = made({1: [100.0], 2: [190.0]}, weights_sha256="cd" * 32)
-    assert words_of(rows)[-1] == "Bits: the weights of 1x2 are not those of 1x1."
 
 
 def test_a_cell_that_failed_is_a_row_with_its_reason():

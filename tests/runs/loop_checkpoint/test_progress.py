@@ -1,6 +1,7 @@
-"""`world.epochs` of a program that is started again: nothing that a snapshot holds runs again, everything else once."""
+"""Programs that are started again: nothing that a snapshot holds runs again, everything else once."""
 
 import os
+import random
 import signal
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -10,62 +11,18 @@ from typing import Any
 import pytest
 
 import unisono
-from unisono.errors import RESUME_ME, AskedToEnd, RankFailed, UserError
+from unisono.errors import RESUME_ME, AskedToEnd, RankFailed
 from unisono.runs.loop_checkpoint.progress import Progress
 from unisono.storage.snapshots.snapshot import listed, require_newest
 from unisono.world import World
 
 torch = pytest.importorskip("torch")
-pytest.importorskip(
-    "unisono.runs.loop_checkpoint.checkpoint"
-)  # ranks are forked: what is imported here they need not import
-from support.training import loop_checkpoint_cases as cases  # noqa: E402
+pytest.importorskip("unisono.runs.loop_checkpoint.checkpoint")  # forked ranks need not import what is imported here
+from support.training.loop_checkpoint_cases import X, Y  # noqa: E402
+from support.training.loop_programs import Loop, refused_by, rest_of, started  # noqa: E402
 
-X, Y, sha_of = cases.X, cases.Y, cases.sha_of
 STEPS, EPOCHS = 4, 3  # 150 samples in batches of 40
 torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)  # imports half of torch, once for all ranks
-
-
-class Loop:
-    """What a program does in its loops, written down, and left after so many batches in all."""
-
-    def __init__(self, world: World, folder: Path, stop: int) -> None:
-        torch.set_num_threads(1)
-        torch.manual_seed(0)
-        model = torch.nn.Linear(12, 2)
-        self.model, self.optimizer = world.share(model, torch.optim.SGD(model.parameters(), lr=0.1))
-        self.keeper = unisono.keep(world, folder, every="1steps")
-        self.world, self.stop, self.batches, self.trace = world, stop, 0, []
-
-    def train(self, batch: Any) -> None:
-        for x, y in batch:
-            self.world.backward(torch.nn.functional.cross_entropy(self.model(x), y))
-        self.optimizer.step()
-        self.trace.append([batch.epoch, batch.step, batch.loss])
-        self.batches += 1
-        if self.batches == self.stop:
-            raise Stopped
-
-    def result(self) -> list[Any]:
-        return [*self.trace, sha_of(self.model)]
-
-
-class Stopped(Exception):
-    pass
-
-
-def started(program: Callable[[Loop], None], folder: Path, *, stop: int = 0, ranks: int = 1) -> list[Any]:
-    """What it has written down at its end, or when it was left; of the first rank."""
-
-    def work(world: World) -> list[Any]:
-        loop = Loop(world, folder, stop)
-        try:
-            program(loop)
-        except Stopped:
-            return loop.trace
-        return loop.result()
-
-    return next(found for found in unisono.run(work, ranks) if found is not None)
 
 
 def natural(loop: Loop, epochs: int = EPOCHS) -> None:
@@ -93,23 +50,96 @@ def winding(loop: Loop) -> None:
         loop.train(batch)
 
 
-def is_batch(entry: Any) -> bool:
-    return isinstance(entry, list) and isinstance(entry[0], int)
+def drawing(loop: Loop) -> None:
+    """What it draws between batches goes on where it was."""
+    for batch in loop.world.batches((X, Y), batch_size=40, epochs=2):
+        loop.train(batch, float(torch.rand(())) + random.random())
 
 
-def rest_of(whole: list[Any], kept: int) -> list[Any]:
-    """From the batch on that was about to be given when so many were done."""
-    return whole[[place for place, entry in enumerate(whole) if is_batch(entry)][kept] :]
+class Cooled(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(12, 2)
+        self.register_buffer("temperature", torch.tensor(4.0))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(x) / self.temperature
 
 
-@pytest.mark.parametrize(("program", "stops"), [(natural, (2, 5, 6, 10, 12)), (winding, (5, 13, 26, 33, 50))])
-def test_a_program_that_is_started_again_does_what_is_left_and_nothing_else(tmp_path, patient, program, stops):
-    whole = started(program, tmp_path / "whole")
+def cooling(loop: Loop) -> None:
+    """Buffers that it writes after a step are kept as written."""
+    for batch in loop.world.batches((X, Y), batch_size=40, epochs=2):
+        loop.train(batch)
+        loop.model.temperature.mul_(0.9)
+
+
+def in_phases(loop: Loop) -> None:
+    """Early stopping, then a second phase: a loop left at the end of an epoch has not begun the next."""
+    for _phase in range(2):
+        for batch in loop.world.batches((X, Y), batch_size=40, epochs=2):
+            loop.train(batch)
+            if batch.last and batch.epoch == 0:
+                break
+
+
+def picky(loop: Loop) -> None:
+    """A batch that was given and not gone through does not count."""
+    for _epoch in range(3):
+        for batch in loop.world.batches((X, Y), batch_size=40):
+            if batch.step >= 2:
+                break
+            loop.train(batch)
+
+
+def broken(loop: Loop) -> None:
+    """Every second epoch is left after two batches, for a reason that is known in them only."""
+    for epoch in range(6):
+        for batch in loop.world.batches((X, Y), 40):
+            loop.train(batch)
+            if epoch % 2 and batch.step == 1:
+                break
+
+
+def schedulers(optimizer: Any) -> dict[str, Any]:
+    return {
+        "scheduler": torch.optim.lr_scheduler.MultiStepLR(optimizer, [1, 2], 0.1),
+        "plateau": torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.5, patience=0),  # it holds infinities
+    }
+
+
+def scheduled(loop: Loop) -> None:
+    """Epochs in a loop of its own, with schedulers that are stepped between them."""
+    for epoch in range(4):
+        for batch in loop.world.batches((X, Y), batch_size=40):
+            loop.train(batch)
+            loop.trace[-1].append(loop.optimizer.param_groups[0]["lr"])
+        loop.things["scheduler"].step()
+        loop.things["plateau"].step(1.0)
+        if not loop.keeper.catching_up:
+            loop.trace.append(epoch)
+
+
+@pytest.mark.filterwarnings("ignore:Detected call of")  # of a scheduler before a step: epochs that are passed over
+@pytest.mark.parametrize(
+    ("program", "stops", "given"),
+    [
+        (natural, (2, 5, 6, 10, 12), {}),
+        (winding, (5, 13, 26, 33, 50), {}),
+        (drawing, (3,), {}),
+        (cooling, (3, 4), {"net": Cooled}),
+        (in_phases, (5, 7), {}),
+        (picky, (4,), {}),
+        (broken, (5, 6, 7, 11), {}),
+        (scheduled, (4, 5, 10), {"things": schedulers}),
+    ],
+)
+def test_a_program_that_is_started_again_does_what_is_left_and_nothing_else(tmp_path, patient, program, stops, given):
+    whole = started(program, tmp_path / "whole", **given)
     for stop in stops:
-        assert rest_of(whole, stop - 1)[0] == started(program, tmp_path / str(stop), stop=stop)[-1]
+        assert rest_of(whole, stop - 1)[0][:3] == started(program, tmp_path / str(stop), stop=stop, **given)[-1][:3]
         kept = require_newest(tmp_path / str(stop)).facts["batches"]
         assert kept in (stop - 1, stop - 2)
-        assert started(program, tmp_path / str(stop)) == rest_of(whole, kept), stop
+        assert started(program, tmp_path / str(stop), **given) == rest_of(whole, kept), stop
 
 
 def test_again_and_again_on_other_numbers_of_ranks_with_a_death(tmp_path, patient):
@@ -171,13 +201,7 @@ def test_without_snapshots_it_is_a_range():
 
 
 def refused(program: Callable[[Loop], None], folder: Path) -> str:
-    """With which words; what is kept stays as it is."""
-    before = {entry: entry.read_bytes() for entry in folder.rglob("*") if entry.is_file()}
-    with pytest.raises(RankFailed) as caught:
-        started(program, folder)
-    assert caught.value.kind == UserError.__name__
-    assert {entry: entry.read_bytes() for entry in folder.rglob("*") if entry.is_file()} == before
-    return str(caught.value)
+    return refused_by(lambda world: program(Loop(world, folder)), folder)
 
 
 def ranged(loop: Loop, loops: int = 1, epochs: Callable[[Loop], Iterable[int]] = lambda loop: range(EPOCHS)) -> None:

@@ -58,12 +58,5 @@ def test_facts_of_a_loop_of_ones_own(tmp_path):
     assert not [name for name, told in refused.items() if "\x1b" in told or len(told) > 9000]
     needed = ("kind", "batches", "steps", "last", "loops", "terms", "groups", "things", "generators", "fingerprint")
     assert {f"{fact} {wrong}" for fact in needed for wrong in ("none", "left out")} <= refused.keys()
-    odd = {
-        "steps huge",
-        "loops.0 negative",
-        "epochs.0 list",
-        "groups.0 none",
-        "things.scheduler list",
-        "last.0 list",
-    }
+    odd = {"steps huge", "loops.0 negative", "epochs.0 list", "groups.0 none", "things.scheduler list", "last.0 list"}
     assert odd <= refused.keys()

@@ -1,6 +1,5 @@
 """Saving while a run goes on: what is saved is what the round left, whatever becomes of the disk or the writer."""
 
-import errno
 import os
 import re
 import signal
@@ -8,79 +7,56 @@ import subprocess
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, final
 
 import numpy as np
 import pytest
 
+from support.faults.trials import quiet, resume, run
+from support.training.launched_runs import SMALL, every
 from support.training.snapshot_waits import every_snapshot
 from unisono.errors import UserError
 from unisono.recipe import Recipe
-from unisono.runs.failures import Halted
+from unisono.runs.early_end import Halted
 from unisono.runs.snapshots import saver as saving
 from unisono.runs.snapshots.saver import Saver, gather, restore_arrays
-from unisono.runs.supervised_run import RunPlaces, SupervisedRun
+from unisono.runs.supervised_training import RunPlaces, SupervisedRun
 from unisono.storage.background_writer import Answer, ThreadWriter, Writer
-from unisono.storage.snapshots.snapshot import listed, newest, require_newest, verified
+from unisono.storage.snapshots.snapshot import listed, require_newest, verified
 from unisono.storage.snapshots.writer import NotWritten
 from unisono.training.job import Job, prepare
-
-SMALL = Recipe.from_options(
-    ranks=2, model="bn-mlp:40", data="synthetic:classes=4,rows=96,features=8,test_rows=64", batch_size=32, epochs=4,
-    keep=99,
-)  # fmt: skip
 
 pytestmark = pytest.mark.usefixtures("no_price")
 
 
 @pytest.fixture(scope="module")
 def job() -> Job:
-    return prepare(SMALL)
+    return prepare(every("2steps"))
 
 
-@pytest.fixture(scope="module")
-def expected(job) -> str:
-    return train(job)[0]
-
-
-def train(job: Job, places: RunPlaces | None = None, snapshot: Any = None) -> tuple[str, list[dict[str, Any]]]:
-    """The hash of what a run ends with, and its events."""
-    events: list[dict[str, Any]] = []
-    supervised_run = SupervisedRun(job, places or RunPlaces())
-    if snapshot is not None:
-        supervised_run.resume(snapshot)
-    outcome = supervised_run.train(lambda rank, value: None, lambda event: events.append(event.to_json()))
-    return next(found["weights_sha256"] for found in outcome.results.values() if found), events
-
-
-def every(job: Job, text: str, **changes: Any) -> Job:
-    return replace(job, recipe=job.recipe.with_options(snapshot_every=text, **changes))
-
-
-def test_snapshots_are_made_when_they_are_due(job, expected, tmp_path):
+def test_snapshots_are_made_when_they_are_due(tmp_path):
     """Each is of its own moment, and the way on from it leads to the same end. 3 steps an epoch, then its closing."""
     with every_snapshot():
-        found, events = train(every(job, "2steps"), RunPlaces(snapshots=tmp_path))
-    assert found == expected
-    assert all(event["path"] for event in events)
+        found = run(every("2steps"), RunPlaces(snapshots=tmp_path))
+    found.check(quiet(SMALL))
+    assert all(event["path"] for event in found.events)
     positions = [verified(path).position for path in reversed(listed(tmp_path))]
-    assert positions == [event["position"] for event in events]
+    assert positions == [event["position"] for event in found.events]
     assert positions == [2, 5, 7, 10, 13, 15, 16]  # 2, 4, 6 ... steps, and the end
     for path in listed(tmp_path):
-        assert train(job, snapshot=verified(path))[0] == expected
+        resume(SMALL, verified(path))
 
 
 def test_a_snapshot_on_the_way_knows_the_evaluations_that_patience_counts(tmp_path):
     """Resumed between two of the three that end the run, it ends after the same one."""
-    patient = prepare(SMALL.with_options(epochs=7, target_accuracy=0.01, patience=3))
+    patient = SMALL.with_options(epochs=7, target_accuracy=0.01, patience=3)
     with every_snapshot():
-        found = train(every(patient, "2steps"), RunPlaces(snapshots=tmp_path))[0]
-    assert found == train(prepare(SMALL.with_options(epochs=3)))[0]
+        found = run(every("2steps", patient), RunPlaces(snapshots=tmp_path))
+    assert found.sha256 == quiet(SMALL.with_options(epochs=3)).sha256
     assert 5 in {verified(path).position for path in listed(tmp_path)}  # in the second epoch
     for path in listed(tmp_path):
-        assert train(patient, snapshot=verified(path))[0] == found
+        resume(patient, verified(path))
 
 
 SOMETIMES = """
@@ -102,19 +78,19 @@ def test_a_snapshot_on_the_way_knows_the_steps_that_each_parameter_has_missed(tm
     (tmp_path / "sometimes.py").write_text(SOMETIMES)
     np.savez(tmp_path / "few.npz", train_x=rng.standard_normal((77, 5)), train_y=rng.integers(0, 3, 77))
     names = {"model": f"{tmp_path}/sometimes.py:Net", "data": f"{tmp_path}/few.npz"}
-    job = prepare(
-        Recipe.from_options(**names, ranks=2, shards=2, batch_size=11, epochs=1, optimizer="adam", lr=0.05, keep=99)
+    recipe = Recipe.from_options(
+        **names, ranks=2, shards=2, batch_size=11, epochs=1, optimizer="adam", lr=0.05, keep=99
     )
     with every_snapshot():
-        found = train(every(job, "4steps"), RunPlaces(snapshots=tmp_path / "snapshots"))[0]
+        run(every("4steps", recipe), RunPlaces(snapshots=tmp_path / "snapshots"))
     early = verified(listed(tmp_path / "snapshots")[-1])
     missed = early.arrays("tables")["missed"][early.position % 2].tolist()
     assert (early.position, len(set(missed))) == (4, 2)  # `sometimes` has missed some, `always` none
-    assert train(job, snapshot=early)[0] == found
+    resume(recipe, early)
 
 
 def test_the_data_are_hashed_once_and_not_for_every_snapshot(tmp_path, monkeypatch):
-    job, hashed = every(prepare(SMALL), "2steps"), tmp_path / "hashed"
+    hashed = tmp_path / "hashed"
 
     def sha256(given: Job) -> str:
         with open(hashed, "a") as file:  # by whichever process
@@ -123,48 +99,29 @@ def test_the_data_are_hashed_once_and_not_for_every_snapshot(tmp_path, monkeypat
 
     monkeypatch.setattr(Job, "data_sha256", property(sha256))
     with every_snapshot():
-        _, events = train(job, RunPlaces(snapshots=tmp_path / "snapshots"))
-    assert len(events) > 3
+        found = run(every("2steps"), RunPlaces(snapshots=tmp_path / "snapshots"))
+    assert len(found.events) > 3
     assert hashed.read_text() == "once\n"
     assert {verified(path).facts["data"] for path in listed(tmp_path / "snapshots")} == {"of the data"}
 
 
-def test_snapshots_of_epochs(job, expected, tmp_path):
+def test_snapshots_of_epochs_lead_to_the_same_end_and_to_more_epochs(tmp_path):
     with every_snapshot():
-        train(every(job, "1epochs"), RunPlaces(snapshots=tmp_path))
+        run(every("1epochs"), RunPlaces(snapshots=tmp_path))
+    assert {verified(path).position for path in listed(tmp_path)} == {4, 8, 12, 16}
     snapshot = require_newest(tmp_path)
-    assert snapshot.position == 16
     assert snapshot.facts["step"] == 4  # after the closing round
-    assert train(job, snapshot=snapshot)[0] == expected
+    for recipe in (SMALL, SMALL.with_options(epochs=6)):
+        resume(recipe, snapshot)
 
 
-def test_snapshots_by_the_clock(job, tmp_path):
+def test_snapshots_by_the_clock(tmp_path):
     """More often than the supervisor looks; the run lasts until there is one."""
-    longer = every(prepare(SMALL.with_options(epochs=60, eval_every=60)), "0.001s", keep=2)
-    _, events = train(longer, RunPlaces(snapshots=tmp_path))
-    assert [event["kind"] for event in events].count("snapshot") >= 1
+    found = run(every("0.001s", epochs=60, eval_every=60, keep=2), RunPlaces(snapshots=tmp_path))
+    assert "snapshot" in [event["kind"] for event in found.events]
 
 
-def test_a_disk_that_fails_for_a_while_costs_a_snapshot_and_nothing_else(job, expected, tmp_path, monkeypatch):
-    real, failed = saving.write, {2, 5}
-
-    def write(folder: Path, position: int, *rest: Any, **options: Any) -> Any:
-        if position in failed:
-            raise NotWritten(f"the snapshot of position {position} cannot be written: {os.strerror(errno.EIO)}")
-        return real(folder, position, *rest, **options)
-
-    monkeypatch.setattr(saving, "write", write)
-    with every_snapshot():
-        found, events = train(every(job, "2steps"), RunPlaces(snapshots=tmp_path))
-    assert found == expected
-    assert [event["position"] for event in events if event["path"] is None] == [2, 5]
-    for event in events:
-        assert (event["path"] is None) == (event["position"] in failed)
-        assert event["path"] or "Input/output error" in event["cause"]
-    assert newest(tmp_path).rejected == []
-
-
-def test_a_writer_that_is_killed_costs_a_snapshot_and_nothing_else(job, expected, tmp_path, monkeypatch):
+def test_a_writer_that_is_killed_costs_a_snapshot_and_nothing_else(tmp_path, monkeypatch):
     real, first = saving.write, os.getpid()
 
     def write(folder: Path, position: int, *rest: Any, **options: Any) -> Any:
@@ -175,14 +132,14 @@ def test_a_writer_that_is_killed_costs_a_snapshot_and_nothing_else(job, expected
 
     monkeypatch.setattr(saving, "write", write)
     with every_snapshot():
-        found, events = train(every(job, "3steps"), RunPlaces(snapshots=tmp_path / "snapshots"))
-    assert found == expected
-    assert [event["path"] for event in events].count(None) == 1
-    assert "was killed by SIGKILL" in events[0]["cause"]
-    assert len(events) > 1  # it is tried again
+        found = run(every("3steps"), RunPlaces(snapshots=tmp_path / "snapshots"))
+    found.check(quiet(SMALL))
+    assert [event["path"] for event in found.events].count(None) == 1
+    assert "was killed by SIGKILL" in found.events[0]["cause"]
+    assert len(found.events) > 1  # it is tried again
 
 
-def test_a_writer_that_hangs_is_named_and_ended(job, expected, tmp_path, monkeypatch):
+def test_a_writer_that_hangs_is_named_and_ended(tmp_path, monkeypatch):
     real, first = saving.write, os.getpid()
 
     def write(*given: Any, **options: Any) -> Any:
@@ -202,10 +159,10 @@ def test_a_writer_that_hangs_is_named_and_ended(job, expected, tmp_path, monkeyp
 
     monkeypatch.setattr(Saver, "_end_writer", end)
     with every_snapshot():
-        found, events = train(every(job, "3steps"), RunPlaces(snapshots=tmp_path / "snapshots"))
-    assert found == expected
-    assert re.search(r"its writer was not done after \d+ s and was ended", events[0]["cause"])
-    assert [event["path"] for event in events].count(None) == 1  # the others are written
+        found = run(every("3steps"), RunPlaces(snapshots=tmp_path / "snapshots"))
+    found.check(quiet(SMALL))
+    assert re.search(r"its writer was not done after \d+ s and was ended", found.events[0]["cause"])
+    assert [event["path"] for event in found.events].count(None) == 1  # the others are written
 
 
 @final
@@ -252,7 +209,7 @@ def test_the_last_snapshot_waits_for_a_writer_that_cannot_be_ended(job, tmp_path
     """It holds the lock: whoever forgets it is refused."""
     monkeypatch.setattr(saving, "WAIT_S", 0.0)
     events: list[dict[str, Any]] = []
-    with saver_of(every(job, "2steps"), tmp_path, Slow(3), events) as saver:
+    with saver_of(job, tmp_path, Slow(3), events) as saver:
         saver.save_copy(2)
         path = saver.save_last(5)
     assert [event["position"] for event in events if event["path"]] == [2, 5]
@@ -262,7 +219,7 @@ def test_the_last_snapshot_waits_for_a_writer_that_cannot_be_ended(job, tmp_path
 def test_a_copy_that_is_told_twice_is_written_once(job, tmp_path):
     """The rank that told of it died before the round's end, and another one tells it again."""
     events: list[dict[str, Any]] = []
-    with saver_of(every(job, "2steps"), tmp_path, ThreadWriter(), events) as saver:
+    with saver_of(job, tmp_path, ThreadWriter(), events) as saver:
         for position in (2, 2, 1):
             saver.save_copy(position)
             saver._wait(60.0)
@@ -274,7 +231,7 @@ def test_a_writer_that_never_ends_is_said_to_and_not_waited_for(job, tmp_path, m
     for name in ("WAIT_S", "LAST_WAIT_S"):
         monkeypatch.setattr(saving, name, 0.0)
     writer = Slow(1000)
-    with saver_of(every(job, "2steps"), tmp_path, writer, []) as saver:
+    with saver_of(job, tmp_path, writer, []) as saver:
         saver.save_copy(2)
         with pytest.raises(UserError, match="the last snapshot was not begun: the one before it is being written"):
             saver.save_last(5)
@@ -283,7 +240,7 @@ def test_a_writer_that_never_ends_is_said_to_and_not_waited_for(job, tmp_path, m
 
 def test_whoever_is_to_end_at_once_does_not_wait_for_the_writer(job, tmp_path, monkeypatch):
     def interrupted() -> None:
-        with saver_of(every(job, "2steps"), tmp_path, writer, []) as saver:
+        with saver_of(job, tmp_path, writer, []) as saver:
             saver.save_copy(2)
             monkeypatch.setattr(saver, "_hear", lambda timeout_s: pytest.fail("waited"))
             raise KeyboardInterrupt
@@ -294,7 +251,7 @@ def test_whoever_is_to_end_at_once_does_not_wait_for_the_writer(job, tmp_path, m
     assert writer.closed
 
 
-def test_signals_to_everybody_do_not_end_the_writer(job, expected, tmp_path, monkeypatch):
+def test_signals_to_everybody_do_not_end_the_writer(tmp_path, monkeypatch):
     real, first = saving.write, os.getpid()
 
     def write(*given: Any, **options: Any) -> Any:
@@ -304,15 +261,15 @@ def test_signals_to_everybody_do_not_end_the_writer(job, expected, tmp_path, mon
         return real(*given, **options)
 
     monkeypatch.setattr(saving, "write", write)
-    _, events = train(every(job, "3steps"), RunPlaces(snapshots=tmp_path))
-    assert all(event["path"] for event in events)
+    found = run(every("3steps"), RunPlaces(snapshots=tmp_path))
+    assert all(event["path"] for event in found.events)
 
 
 @pytest.mark.parametrize("trouble", ["full", "read-only"])
-def test_a_disk_that_takes_nothing_more(job, expected, small_disk, trouble):
+def test_a_disk_that_takes_nothing_more(small_disk, trouble):
     """Training goes on to its end, says so each time, and what was there stays loadable."""
     disk = small_disk(256)
-    train(every(job, "3steps"), RunPlaces(snapshots=disk / "snapshots"))
+    run(every("3steps"), RunPlaces(snapshots=disk / "snapshots"))
     kept = require_newest(disk / "snapshots")
     if trouble == "full":
         with open(disk / "ballast", "wb", buffering=0) as file, suppress(OSError):
@@ -320,60 +277,40 @@ def test_a_disk_that_takes_nothing_more(job, expected, small_disk, trouble):
                 pass
     else:
         subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
-    found, events = train(every(job, "3steps"), RunPlaces(snapshots=disk / "snapshots"))
-    assert found == expected
-    assert events
-    for event in events:
+    found = run(every("3steps"), RunPlaces(snapshots=disk / "snapshots"))
+    found.check(quiet(SMALL))
+    assert found.events
+    for event in found.events:
         assert event["path"] is None
         assert ("No space left" if trouble == "full" else "Read-only file system") in event["cause"]
     assert require_newest(disk / "snapshots").path == kept.path
-    assert train(job, snapshot=kept)[0] == expected
+    resume(SMALL, kept)
 
 
-def test_an_end_that_cannot_be_saved_is_a_failure(job, tmp_path, monkeypatch):
+def test_an_end_that_cannot_be_saved_is_a_failure(tmp_path, monkeypatch):
     """The run was to be resumed, and cannot be: not the exit code of one that can."""
 
     def write(*given: Any, **options: Any) -> Any:
         raise NotWritten("the snapshot cannot be written: No space left on device", hint="make room")
 
     monkeypatch.setattr(saving, "write", write)
-    monkeypatch.setattr("unisono.storage.fallback.PATIENCE_S", 0.0)
-    monkeypatch.setattr(
-        SupervisedRun, "_live", lambda supervised_run, slot, after, report: os.kill(os.getpid(), signal.SIGKILL)
-    )
-    lonely = replace(job, recipe=job.recipe.with_options(respawn=False))
+    monkeypatch.setattr("unisono.storage.fallback_writer.PATIENCE_S", 0.0)
+    monkeypatch.setattr(SupervisedRun, "_live", lambda *given: os.kill(os.getpid(), signal.SIGKILL))
     with pytest.raises(Halted, match=r"no rank is left: .*\nthe snapshot cannot be written") as caught:
-        train(lonely, RunPlaces(snapshots=tmp_path))
+        run(SMALL.with_options(respawn=False), RunPlaces(snapshots=tmp_path))
     assert (caught.value.exit_code, caught.value.snapshot) == (1, "")
-
-
-def test_everything_is_put_back(job, tmp_path):
-    """On other ranks; all but the padding."""
-    train(every(job, "5steps"), RunPlaces(snapshots=tmp_path))
-    snapshot = require_newest(tmp_path)
-    supervised_run = SupervisedRun(every(job, "", ranks=3), RunPlaces())
-    model, shared = job.model(), supervised_run._shared
-    restore_arrays(model, job.optimizer, shared.lasting, snapshot)
-    groups = gather(model, job.optimizer, shared.lasting)
-    assert groups.keys() == set(snapshot.groups)
-    for group, arrays in groups.items():
-        saved = snapshot.arrays(group)
-        assert arrays.keys() == saved.keys()
-        for name, array in arrays.items():
-            np.testing.assert_array_equal(array, saved[name])
-    assert shared.state[0].any()
 
 
 def test_a_recipe_that_needs_what_the_snapshot_lacks_is_refused(tmp_path):
     plain = SMALL.with_options(optimizer="sgd", lr=0.1)
-    train(every(prepare(plain), "5steps"), RunPlaces(snapshots=tmp_path))
+    run(every("5steps", plain), RunPlaces(snapshots=tmp_path))
     supervised_run = SupervisedRun(prepare(plain.with_options(momentum=0.9)), RunPlaces())
     with pytest.raises(UserError, match=r"does not fit this recipe: state: none then, \{'momentum': 'float32 \("):
         supervised_run.resume(require_newest(tmp_path))
 
 
 def test_a_snapshot_of_before_steps_were_counted_by_parameter(job):
-    supervised_run, model = SupervisedRun(every(job, ""), RunPlaces()), job.model()
+    supervised_run, model = SupervisedRun(job, RunPlaces()), job.model()
     lasting = supervised_run._shared.lasting
 
     class Old:
@@ -386,15 +323,5 @@ def test_a_snapshot_of_before_steps_were_counted_by_parameter(job):
     assert not lasting.missed.any()
 
 
-def test_more_epochs_than_the_snapshot_knows(job, tmp_path):
-    train(every(job, "1epochs"), RunPlaces(snapshots=tmp_path))
-    snapshot = require_newest(tmp_path)
-    longer = prepare(SMALL.with_options(epochs=6))
-    assert train(longer, snapshot=snapshot)[0] == train(longer)[0]
-
-
-def test_without_a_folder_nothing_is_saved(job, tmp_path):
-    _, events = train(every(job, "1steps"))
-    assert events == []
-    with pytest.raises(UserError, match="holds no snapshot"):
-        require_newest(tmp_path)
+def test_without_a_folder_nothing_is_saved():
+    assert run(every("1steps")).events == []

@@ -2,16 +2,14 @@
 
 import errno
 import os
-import subprocess
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from support.training.snapshot_cases import ERRORS, Watched, contents, failure, is_exact, positions, put
+from support.training.snapshot_cases import ERRORS, Watched, failure, is_exact, positions, put
 from unisono.storage.snapshots.disk import PIECE_BYTES, REAL, write_file
 from unisono.storage.snapshots.snapshot import listed, newest, verified
-from unisono.storage.snapshots.writer import NotWritten, write
+from unisono.storage.snapshots.writer import NotWritten
 
 OLD, BEFORE, NEW = 10, 20, 30
 """Positions; with two to keep, the write of NEW removes OLD."""
@@ -27,8 +25,19 @@ def prepared(folder: Path) -> Path:
 
 def calls_of_a_write(folder: Path) -> list[str]:
     watched = Watched(lambda call: False, "before", lambda: None)
-    put(prepared(folder), NEW, disk=watched)
+    put(folder, NEW, disk=watched)
     return watched.calls
+
+
+def killed_at(call: int, when: str, folder: Path) -> None:
+    """A process writes a snapshot and ends at that call."""
+    child = os.fork()
+    if child == 0:
+        try:
+            put(folder, NEW, disk=Watched(lambda number: number == call, when, lambda: os._exit(9)))
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9, "the child did not come to the call"
 
 
 def check_nothing_lost(folder: Path, case: object) -> int:
@@ -45,7 +54,7 @@ def check_nothing_lost(folder: Path, case: object) -> int:
 
 
 def test_a_write_makes_these_calls(tmp_path):
-    assert calls_of_a_write(tmp_path) == [
+    assert calls_of_a_write(prepared(tmp_path)) == [
         "remove", "remove",  # what a killed writer left
         "mkdir", *["create", "write", "fsync"] * 4, "fsync", "rename", "fsync",
         "rename", *["remove"] * 5,  # the oldest
@@ -57,7 +66,7 @@ def test_a_write_makes_these_calls(tmp_path):
 )
 @pytest.mark.parametrize("for_good", [False, True], ids=["once", "from then on"])
 def test_each_call_fails_in_turn(tmp_path, number, when, for_good):
-    calls = calls_of_a_write(tmp_path / "counted")
+    calls = calls_of_a_write(prepared(tmp_path / "counted"))
     committed = len(calls) - 6
     for k in range(1, len(calls) + 1):
         folder = prepared(tmp_path / str(k))
@@ -82,33 +91,18 @@ def test_each_call_fails_in_turn(tmp_path, number, when, for_good):
 
 @pytest.mark.parametrize("when", ["before", "within", "after"])
 def test_each_call_is_the_last_of_a_killed_process(tmp_path, when):
-    calls = calls_of_a_write(tmp_path / "counted")
     seen = set()
-    for k in range(1, len(calls) + 1):
+    for k, call in enumerate(calls_of_a_write(prepared(tmp_path / "counted")), 1):
         folder = prepared(tmp_path / str(k))
-        child = os.fork()
-        if child == 0:
-            try:
-                put(folder, NEW, disk=Watched(lambda call, k=k: call == k, when, lambda: os._exit(9)))
-            finally:
-                os._exit(1)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9, "the child did not come to the call"
-        seen.add(check_nothing_lost(folder, f"call {k}, {calls[k - 1]}"))
+        killed_at(k, when, folder)
+        seen.add(check_nothing_lost(folder, f"call {k}, {call}"))
     assert seen == {BEFORE, NEW}
 
 
 def test_the_first_snapshot_of_a_run_that_is_killed(tmp_path):
-    watched = Watched(lambda call: False, "before", lambda: None)
-    put(tmp_path / "counted", NEW, disk=watched)
-    for k in range(1, len(watched.calls) + 1):
+    for k in range(1, len(calls_of_a_write(tmp_path / "counted")) + 1):
         folder = tmp_path / str(k)
-        child = os.fork()
-        if child == 0:
-            try:
-                put(folder, NEW, disk=Watched(lambda call, k=k: call == k, "before", lambda: os._exit(9)))
-            finally:
-                os._exit(1)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+        killed_at(k, "before", folder)
         found = newest(folder)
         assert found.rejected == []
         assert found.snapshot is None or is_exact(found.snapshot)
@@ -160,31 +154,3 @@ def test_a_folder_that_cannot_be_made_or_written_is_named(tmp_path):
     with pytest.raises(NotWritten, match=r"file: File exists"):
         put(tmp_path / "file", NEW)
     assert (tmp_path / "file").read_text() == "x"
-
-
-def test_a_disk_that_is_really_full(small_disk):
-    folder = small_disk(512) / "snapshots"
-    arrays = {"params": {"W": np.arange(30_000, dtype=np.float32)}, "state": {"m": np.ones(20_000, np.float32)}}
-    put(folder, BEFORE)
-    for position in range(NEW, NEW + 2):  # 200 KB each: the third does not fit, in its second file
-        write(folder, position, arrays, {}, keep=9)
-    before = contents(folder)
-    for _ in range(2):
-        with pytest.raises(NotWritten, match=rf"{folder}/\.draft-.*/.*: No space left on device"):
-            write(folder, NEW + 2, arrays, {}, keep=9)
-        assert contents(folder) == before
-    assert (newest(folder).require().arrays("params")["W"] == arrays["params"]["W"]).all()
-    (folder / "000002-000000000030" / "params.safetensors").unlink()
-    write(folder, NEW + 2, arrays, {}, keep=9)
-    assert newest(folder).snapshot.position == NEW + 2
-
-
-def test_a_disk_that_becomes_read_only(small_disk):
-    disk = small_disk(512)
-    put(disk, BEFORE)
-    before = contents(disk)
-    subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
-    with pytest.raises(NotWritten, match=f"{disk}.*: Read-only file system"):
-        put(disk, NEW)
-    assert contents(disk) == before
-    assert is_exact(newest(disk).snapshot)

@@ -10,8 +10,8 @@ import pytest
 from support.training.forged_facts import mutated, reseal
 from unisono.errors import UserError
 from unisono.recipe import Recipe
-from unisono.runs.course import run_recipe
-from unisono.runs.supervised_run import RunPlaces, SupervisedRun
+from unisono.runs.lifecycle import run_recipe
+from unisono.runs.supervised_training import RunPlaces, SupervisedRun
 from unisono.storage.resume import as_saved, find_snapshot, recipe_of
 from unisono.storage.snapshots import manifest as manifests
 from unisono.storage.snapshots.snapshot import listed

@@ -1,32 +1,25 @@
 """Exchanges in the middle of a step: rows of all shards, changes of membership, and who is waited for in vain."""
 
 from collections.abc import Callable
-from contextlib import closing
 from threading import Barrier, Thread
 from typing import Any
 
 import numpy as np
 import pytest
 
+from support.strategies.arena_cases import arena_state
 from unisono.arena.membership import protocol
 from unisono.arena.membership.member import Member, MembershipChanged, pulse_of
-from unisono.arena.memory.segment import Segment
 from unisono.arena.sync.waiting import wait_until
 from unisono.errors import CommTimeout, UserError
-from unisono.models.nets import build
-from unisono.optim.options import OptimizerOptions
 from unisono.strategies.arena.shard_exchange import ShardExchange
-from unisono.strategies.arena.state import EXCHANGE_LINE, ArenaExtent, ArenaState, plan_sections
+from unisono.strategies.arena.state import EXCHANGE_LINE, ArenaExtent, ArenaState
 
 SHARDS, WIDTH = 7, 3
 
 
 def arena(size: int) -> ArenaState:
-    sections = plan_sections(
-        build("linear", 4, 1), OptimizerOptions("sgd", lr=0.1), ArenaExtent(size, SHARDS, (SHARDS,), exchange=WIDTH)
-    )
-    with closing(Segment.create(sections.nbytes)) as segment:
-        shared = ArenaState(segment, sections, size)
+    shared = arena_state(ArenaExtent(size, SHARDS, (SHARDS,), exchange=WIDTH))
     protocol.first_view(shared.words, range(size), size)
     return shared
 
@@ -154,25 +147,19 @@ def test_a_rank_that_does_not_come_is_named():
         rows(exchange, 1, 0)
 
 
-def counted(rounds: int, wait: Callable[[], object]) -> Callable[[ArenaState, int], int]:
-    """How many of three rounds, one exchange each, gave the right rows, after so many rounds of the view."""
+@pytest.mark.parametrize("rounds", [2**27 - 1, 2**27, 2**28 - 2, 2**39])
+def test_rounds_of_a_view_are_counted_without_end(rounds):
+    shared, between = arena(3), Barrier(3)
 
-    def work(shared: ArenaState, rank: int) -> int:
+    def work(rank: int) -> int:
         exchange, right = exchange_of(shared, rank), 0
         for position in range(rounds, rounds + 3):
             exchange.open(position, SHARDS)
             right += np.array_equal(rows(exchange, position, 0), expected(SHARDS, position, 0))
-            wait()
+            between.wait()
         return right
 
-    return work
-
-
-@pytest.mark.parametrize("rounds", [2**27 - 1, 2**27, 2**28 - 2, 2**39])
-def test_rounds_of_a_view_are_counted_without_end(rounds):
-    shared, between = arena(3), Barrier(3)
-    work = counted(rounds, between.wait)
-    assert in_threads(*(lambda rank=rank: work(shared, rank) for rank in range(3))) == [3] * 3
+    assert in_threads(*(lambda rank=rank: work(rank) for rank in range(3))) == [3] * 3
 
 
 @pytest.mark.parametrize("rounds", [2, 2**27 - 1, 2**27])

@@ -1,4 +1,4 @@
-"""`ddp` against `sync`: the same training but for rounding, on any number of ranks, and none of R3's faults."""
+"""`ddp` and `accelerate` against `sync`: the same training but for rounding, on any number of ranks."""
 
 from typing import Any
 
@@ -11,6 +11,7 @@ from unisono.recipe import Recipe
 from unisono.strategies.external.module_wrapper import explained
 from unisono.strategies.registry import resolve
 
+PEERS = ["ddp", "accelerate"]
 OWN = """
 import torch
 from torch import nn
@@ -53,30 +54,35 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     runs = {}
     for ranks in (1, 2, 3):
         runs[f"sync {ranks}"] = NORMED | {"ranks": 1, "shards": ranks}
-        runs[f"ddp {ranks}"] = NORMED | {"ranks": ranks, "strategy": "ddp"}
+        runs |= {f"{peer} {ranks}": NORMED | {"ranks": ranks, "strategy": peer} for peer in PEERS}
     pairs = {"plain": JOB, "clipped": clipped, "adamw": JOB | {"optimizer": "adamw", "lr": 0.003}, "own": own}
     pairs["bf16"] = JOB | {"precision": "bf16"}
     pairs["moody"] = own | {"model": f"{folder}/own.py:Moody", "optimizer": "adam", "lr": 0.003}
     for name, options in pairs.items():
         runs[f"{name} sync"] = options | {"ranks": 1, "shards": 2}
         runs[f"{name} ddp"] = options | {"ranks": 2, "strategy": "ddp"}
+    for name in ("plain", "clipped", "bf16"):
+        runs[f"{name} accelerate"] = runs[f"{name} ddp"] | {"strategy": "accelerate"}
     runs["moody ring"] = pairs["moody"] | {"ranks": 2, "shards": 2, "allreduce": "ring"}
     runs["factor"] = JOB | {"ranks": 2, "strategy": "ddp", "fault": "factor"}
     runs["elsewhere"] = NORMED | {"ranks": 2, "strategy": "ddp", "fault": "elsewhere"}
     runs["elsewhere, bf16"] = JOB | {"ranks": 2, "strategy": "ddp", "fault": "elsewhere", "precision": "bf16"}
     runs["fp16"] = JOB | {"ranks": 2, "strategy": "ddp", "precision": "fp16", "clip": 1.0}
-    runs["stopping"] = JOB | {"ranks": 3, "strategy": "ddp", "epochs": 5, "target_accuracy": 0.2, "patience": 1}
+    for peer in PEERS:
+        stopping = {"epochs": 5, "target_accuracy": 0.2, "patience": 1}
+        runs[f"stopping {peer}"] = JOB | stopping | {"ranks": 3, "strategy": peer}
     return run_all(runs, folder)
 
 
+@pytest.mark.parametrize("peer", PEERS)
 @pytest.mark.parametrize("ranks", [1, 2, 3])
-def test_weights_agree_with_sync_after_50_steps(found, ranks):
+def test_weights_agree_with_sync_after_50_steps(found, ranks, peer):
     """With dropout, batch norm and a ragged end."""
-    assert found[f"ddp {ranks}"]["ends"][0]["steps"] == 52
-    assert distance(found[f"sync {ranks}"], found[f"ddp {ranks}"]) < ROUNDING
-    assert ends_agree(found[f"ddp {ranks}"])
+    assert found[f"{peer} {ranks}"]["ends"][0]["steps"] == 52
+    assert distance(found[f"sync {ranks}"], found[f"{peer} {ranks}"]) < ROUNDING
+    assert ends_agree(found[f"{peer} {ranks}"])
     # Else the lines above could not fail.
-    assert distance(found[f"ddp {ranks}"], found[f"ddp {ranks % 3 + 1}"]) > 100 * ROUNDING
+    assert distance(found[f"sync {ranks}"], found[f"{peer} {ranks % 3 + 1}"]) > 100 * ROUNDING
 
 
 def test_a_wrong_factor_shows(found):
@@ -84,9 +90,11 @@ def test_a_wrong_factor_shows(found):
     assert distance(found["plain sync"], found["factor"]) > 100 * ROUNDING
 
 
-@pytest.mark.parametrize("name", ["clipped", "adamw", "own"])
-def test_optimizers_clipping_and_unused_parameters(found, name):
-    assert distance(found[f"{name} sync"], found[f"{name} ddp"]) < ROUNDING
+@pytest.mark.parametrize(
+    ("name", "peer"), [("clipped", "ddp"), ("adamw", "ddp"), ("own", "ddp"), ("clipped", "accelerate")]
+)
+def test_optimizers_clipping_and_unused_parameters(found, name, peer):
+    assert distance(found[f"{name} sync"], found[f"{name} {peer}"]) < ROUNDING
 
 
 def test_adam_counts_the_steps_of_each_parameter(found):
@@ -138,9 +146,10 @@ def test_contributions_add_up(found):
     np.testing.assert_allclose(np.delete(shares, 1, axis=1)[:, :, 0], [[1.0] * 5, [0.0] * 5], atol=1e-5)
 
 
-def test_all_ranks_stop_early_at_once(found):
-    ends = found["stopping"]["ends"]
-    assert ends_agree(found["stopping"])
+@pytest.mark.parametrize("peer", PEERS)
+def test_all_ranks_stop_early_at_once(found, peer):
+    ends = found[f"stopping {peer}"]["ends"]
+    assert ends_agree(found[f"stopping {peer}"])
     assert 1 <= ends[0]["epochs"] < 5
     assert all("reached 0.2" in end["stopped_early"] for end in ends)
 
@@ -152,6 +161,12 @@ def test_mixed_precision(found):
         assert found[name]["ends"][0]["train_loss"] == pytest.approx(loss, rel=0.05)
         assert found[name]["ends"][0]["train_loss"] != loss
     assert distance(found["bf16 sync"], found["bf16 ddp"]) < distance(found["bf16 sync"], found["plain sync"])
+
+
+def test_mixed_precision_is_accelerates_own(found):
+    one, other = found["bf16 accelerate"], found["bf16 ddp"]
+    assert one["ends"][0]["train_loss"] == pytest.approx(other["ends"][0]["train_loss"], rel=1e-2)
+    assert distance(one, other) < distance(one, found["plain accelerate"])
 
 
 @pytest.mark.parametrize(

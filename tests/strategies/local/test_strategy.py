@@ -6,26 +6,33 @@ import numpy as np
 import pytest
 
 import unisono
-from support.strategies.arena_cases import CLASSES, EPOCHS, FEATURES, SAMPLES, X, Y, batches, digest, plain_tree
-from unisono.arena.reduction_tree import BLOCK
+from support.strategies.arena_cases import (
+    CLASSES,
+    EPOCHS,
+    FEATURES,
+    SAMPLES,
+    Replica,
+    X,
+    Y,
+    batches,
+    digest,
+    plain_tree,
+)
 from unisono.comm.base import Communicator
 from unisono.comm.wrappers import Counted
 from unisono.data.loader import Loader
 from unisono.data.shards import ShardPlan
 from unisono.models.base import Model
 from unisono.models.nets import build
-from unisono.optim import make
-from unisono.optim.gradient_scale import Scaling
-from unisono.optim.norms import Segments
 from unisono.optim.options import OptimizerOptions
 from unisono.rng import generator
 from unisono.strategies.arena.spec import make_sync_arena
 from unisono.strategies.arena.state import ArenaExtent
 from unisono.strategies.base import Strategy
-from unisono.strategies.compression import wire_type
 from unisono.strategies.local.local_steps import LocalSteps
 from unisono.strategies.local.strategy import join_local, make_local_replica
 from unisono.strategies.local.sync_schedule import SyncSchedule
+from unisono.strategies.wire_type import wire_type
 
 PLAN = ShardPlan(SAMPLES, 24, 8, seed=3)  # 203 = 8 x 24 + 11: the last batch has three shards of 3 and one of 2
 
@@ -43,37 +50,21 @@ def model_of(case: str) -> Model:
     return build(spec, FEATURES, CLASSES, **more)
 
 
-class Lonely:
-    """A replica of the reference: everything of its own."""
-
-    def __init__(self, case: str, params: np.ndarray, buffers: np.ndarray) -> None:
-        self.model, self.options = model_of(case), OptimizerOptions(**CASES[case][1])
-        self.params, self.buffers = params.copy(), buffers.copy()
-        self.model.bind(self.params, self.buffers)
-        self.optimizer = make(self.options)
-        self.state = [np.zeros_like(params) for _ in self.optimizer.state_names]
-        layout = self.model.layout
-        segments = Segments(list(zip(layout.offsets, layout.sizes, strict=True)), len(params))
-        self.scaling = Scaling(self.options, segments, [len(shape) > 1 for shape in layout.shapes.values()])
-        self.squares = np.zeros((self.scaling.rows, segments.count))
-
-    def step(self, rows: np.ndarray, number: int, noise: np.random.Generator) -> float:
-        grad = np.zeros((1, len(self.params)), np.float32)
-        found = self.model.loss_and_grad(X[rows][None], Y[rows][None], grad, 1.0 / len(rows), lambda _: noise)
-        self.scaling.publish(self.params, grad[0], 0, self.squares)
-        scale = self.scaling.scale(self.squares, 0, len(self.params))
-        self.optimizer.update(self.params, grad[0], self.state, self.options.lr, number, scale)
-        self.buffers[:] = found.new_buffers[0]
-        return float(found.loss_sum[0])
+def walk(replica: Replica, rows: np.ndarray, number: int, noise: np.random.Generator) -> float:
+    """A step of a replica alone."""
+    grad = np.zeros((1, len(replica.params)), np.float32)
+    found = replica.model.loss_and_grad(X[rows][None], Y[rows][None], grad, 1.0 / len(rows), lambda _: noise)
+    replica.update(grad[0], number)
+    replica.buffers[:] = found.new_buffers[0]
+    return float(found.loss_sum[0])
 
 
 def reference(case: str, plan: ShardPlan, every: int, after: int = 0) -> str:
     """Replicas one after the other, each with vectors of its own, and a mean of those that had anything to do."""
-    model = model_of(case)
-    length, padded = model.layout.length, -(-model.layout.length // BLOCK) * BLOCK
-    params, buffers = np.zeros(padded, np.float32), np.zeros(model.buffers_layout.length, np.float32)
-    model.init(params[:length], buffers, generator(plan.seed, "init"))
-    replicas = [Lonely(case, params, buffers) for _ in range(plan.shards)]
+    replicas = [
+        Replica.fresh(model_of(case), OptimizerOptions(**CASES[case][1]), plan.seed) for _ in range(plan.shards)
+    ]
+    params, buffers = replicas[0].params.copy(), replicas[0].buffers.copy()
     seen, losses = np.zeros(plan.shards), np.zeros(plan.shards)
     found: list[float] = []
     for epoch in range(EPOCHS):
@@ -84,7 +75,7 @@ def reference(case: str, plan: ShardPlan, every: int, after: int = 0) -> str:
                 if len(rows):
                     number = epoch * plan.steps_per_epoch + step + 1
                     noise = generator(plan.seed, "dropout", epoch, step, shard)
-                    losses[shard] += replica.step(rows, number, noise)
+                    losses[shard] += walk(replica, rows, number, noise)
                     seen[shard] += len(rows)
             met = epoch < after or (step + 1) % every == 0 or step == plan.steps_per_epoch - 1
             if met:
@@ -100,7 +91,7 @@ def reference(case: str, plan: ShardPlan, every: int, after: int = 0) -> str:
                     total += loss
                 found.append(total)
                 seen[:] = losses[:] = 0.0
-    return digest(params[:length], buffers, found)
+    return digest(params[: model_of(case).layout.length], buffers, found)
 
 
 def train(strategy: Strategy, case: str, plan: ShardPlan, lr: float) -> list[float]:

@@ -12,12 +12,11 @@ from unisono.data.loader import Loader
 from unisono.data.shards import ShardPlan
 from unisono.optim.options import OptimizerOptions
 from unisono.rng import generator
-from unisono.strategies.arena.attach import ArenaStart
+from unisono.strategies.arena.arena_join import ArenaStart
 from unisono.strategies.arena.spec import make_sync_arena
 from unisono.strategies.arena.state import ArenaExtent
 from unisono.strategies.base import Batch
-from unisono.strategies.machines.exchanger import Exchanger
-from unisono.strategies.machines.packed_arrays import PackedArrays
+from unisono.strategies.machines.machine_exchange import Exchanger, PackedArrays
 
 LAYOUTS = {
     "2,2": (0, 0, 1, 1),

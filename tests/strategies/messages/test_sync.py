@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import unisono
+from support.strategies.arena_cases import EPOCHS, batches
 from unisono.comm.allreduce import ALGORITHMS
 from unisono.data.loader import Loader
 from unisono.data.shards import ShardPlan
@@ -15,7 +16,7 @@ from unisono.optim.options import OptimizerOptions
 from unisono.rng import generator
 from unisono.strategies.arena.spec import make_sync_arena
 from unisono.strategies.arena.state import ArenaExtent
-from unisono.strategies.base import Batch, Strategy
+from unisono.strategies.base import Strategy
 from unisono.strategies.messages.spec import make_sync_messages
 
 RNG = np.random.default_rng(0)
@@ -40,19 +41,8 @@ def train(world: unisono.World, allreduce: str) -> dict:
     )
     options = OptimizerOptions("momentum", lr=0.1, clip=1.0)
     strategy = made(world, model, options, extent, allreduce)
-    loader, losses = Loader(PLAN, X, Y), []
-    for epoch in range(3):
-        order = PLAN.order(epoch)
-        for step in range(PLAN.steps_per_epoch):
-            number = epoch * PLAN.steps_per_epoch + step + 1
-
-            def load(shards: range, order=order, step=step) -> list:
-                return loader.groups(order, step, shards)
-
-            samples = PLAN.batch_samples(step)
-            batch = Batch(number, epoch + 1, step, PLAN.live(step), samples, 0.1, number, load, shares=True)
-            losses.append(strategy.step(batch).loss_sum)
-    strategy.evaluate(number + 1, 0, lambda block: (0.0, 0.0), lambda table: None)
+    losses = [strategy.step(batch).loss_sum for batch in batches(PLAN, Loader(PLAN, X, Y), 0.1)]
+    strategy.evaluate(len(losses) + 1, 0, lambda block: (0.0, 0.0), lambda table: None)
     params = strategy.params[: model.layout.length].copy()
     return {
         "params": params,
@@ -60,7 +50,7 @@ def train(world: unisono.World, allreduce: str) -> dict:
         "losses": losses,
         "sha": hashlib.sha256(params.tobytes() + strategy.buffers.tobytes()).hexdigest(),
         "shares": strategy.contributions(),
-        "samples": [entry["samples"] for entry in strategy.times(3)],
+        "samples": [entry["samples"] for entry in strategy.times(EPOCHS)],
         "sums": strategy.epoch_sums(),
     }
 

@@ -1,9 +1,9 @@
 """A supervised training run in one process: the real supervisor, members, strategy and loop, as actors of a scheduler.
 
-The one idea: nothing of unisono is retold here. Ranks live as under `runs/supervised_run.py` (`Member`, `SyncArena`,
-`run_rounds`), and `Supervisor` decides about them; only forking, pipes and waiting are replaced. The network is
-tiny, and its gradients depend on samples *and* parameters: a contribution that is lost, doubled or stale shows in the
-numbers.
+The one idea: nothing of unisono is retold here. Ranks live as under `runs/supervised_training.py` (`Member`,
+`SyncArena`, `run_rounds`), and `Supervisor` decides about them; only forking, pipes and waiting are replaced. The
+network is tiny, and its gradients depend on samples *and* parameters: a contribution that is lost, doubled or stale
+shows in the numbers.
 
     setting = Setting(ranks=3); found = setting.run({37: KILL, 52: 1}); found.fault, setting.told(found)
 
@@ -25,13 +25,13 @@ from support.arena.paused_memory import PausedMemory
 from support.arena.scheduler import HALT, KILL, Action, Actor, Point, Scheduler
 from support.arena.tiny_job import Tiny, tiny_job
 from unisono.arena.membership import protocol
+from unisono.arena.membership.halt_and_snapshot_requests import Requests
 from unisono.arena.membership.member import Member
-from unisono.arena.membership.supervisor_requests import Requests
-from unisono.messages.reports import EpochRecord, ReadyToJoin, SnapshotReady, StoppedAt
+from unisono.messages.rank_reports import EpochRecord, ReadyToJoin, SnapshotReady, StoppedAt
 from unisono.optim.options import OptimizerOptions
 from unisono.strategies.arena.state import ArenaState, plan_sections
-from unisono.strategies.machines.remote_view import ONE_MACHINE, RemoteView
-from unisono.strategies.machines.topology import MachineLayout
+from unisono.strategies.machines.machine_layout import MachineLayout
+from unisono.strategies.machines.mailbox import ONE_MACHINE, RemoteView
 from unisono.supervise.config import Body, SupervisorConfig
 from unisono.supervise.supervisor import Supervisor
 from unisono.training.trainer import run_rounds
@@ -272,7 +272,7 @@ def replaced(wait: Callable[..., bool] | None = None, *, early: bool = False) ->
         kept.enter_context(patch("unisono.training.epoch_end.shard_overhead", lambda *given: 1.0))
         kept.enter_context(patch("unisono.training.trainer.PROGRESS_S", 1e9))
         kept.enter_context(patch("unisono.supervise.stall_detector.memory_kills", lambda: 0))
-        kept.enter_context(patch("unisono.supervise.replacements.FIRST_PAUSE_S", 0.0))
+        kept.enter_context(patch("unisono.supervise.failure_policy.FIRST_PAUSE_S", 0.0))
         # No clock decides: replacements are forked at once or afterwards, shards computed one by one or together.
         kept.enter_context(patch("unisono.supervise.supervisor.HEAD_START_S", -1.0 if early else inf))
         kept.enter_context(patch("unisono.strategies.arena.gradients.LONG_S", -1.0 if early else inf))
@@ -282,7 +282,7 @@ def replaced(wait: Callable[..., bool] | None = None, *, early: bool = False) ->
         if wait is not None:
             for module in (
                 "unisono.arena.membership.member",
-                "unisono.supervise.membership_change",
+                "unisono.supervise.wait_until_frozen",
                 "unisono.launch.exchanger_process",
             ):
                 kept.enter_context(patch(f"{module}.wait_until", wait))

@@ -13,8 +13,8 @@ import numpy as np
 from unisono.data.dataset import Dataset
 from unisono.data.shards import ShardPlan
 from unisono.models.base import Layout, Model, ShardSums
+from unisono.optim.learning_rate import ScheduleOptions
 from unisono.optim.options import OptimizerOptions
-from unisono.optim.schedules import ScheduleOptions
 from unisono.recipe import Recipe
 from unisono.training.job import Job
 

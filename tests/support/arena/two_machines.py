@@ -19,9 +19,9 @@ from support.arena.scheduler import Scheduler
 from support.arena.supervised_run import Setting, replaced
 from support.arena.tiny_job import SHARDS
 from unisono.launch.exchanger_process import ExchangeRounds
-from unisono.strategies.machines.exchanger import Exchanger
+from unisono.strategies.machines.machine_exchange import Exchanger
+from unisono.strategies.machines.machine_layout import MachineLayout
 from unisono.strategies.machines.mailbox import STEP
-from unisono.strategies.machines.topology import MachineLayout
 
 _LINE: Any = SimpleNamespace(fileno=lambda: -1)
 _NAMES = ["one machine", "the other one"]

@@ -24,7 +24,7 @@ from typing import Self
 
 import psutil
 
-from unisono.environment.variables import child_environment
+from unisono.environment.os_environ import child_environment
 from unisono.supervise.children import die_with_parent
 
 PACKAGES = "slurmctld slurmd slurm-client munge libpmix-dev iproute2"

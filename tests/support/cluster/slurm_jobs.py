@@ -14,8 +14,8 @@ from typing import Any
 import psutil
 
 from support.cluster.slurm_cluster import LOOK_S, SlurmCluster
-from unisono.environment.variables import mpi_environment
-from unisono.launch.commands import find_program
+from unisono.environment.os_environ import mpi_environment
+from unisono.launch.launcher_commands import find_program
 
 DEADLINE_S = 100.0
 QUICK = ["--poll-s", "0.2"]
@@ -80,7 +80,7 @@ def can_start(launcher: str) -> bool:
     if launcher != "srun":
         package = {"unisono": "numpy", "mpirun": "mpi4py", "torchrun": "torch", "accelerate": "accelerate"}[launcher]
         return find_spec(package) is not None
-    code = "from unisono.environment.variables import tidy_lone_mpi\nwith tidy_lone_mpi(): from mpi4py import MPI"
+    code = "from unisono.environment.os_environ import tidy_lone_mpi\nwith tidy_lone_mpi(): from mpi4py import MPI"
     command = [sys.executable, "-c", code]
     return subprocess.run(command, env=mpi_environment(), capture_output=True, timeout=60, check=False).returncode == 0
 

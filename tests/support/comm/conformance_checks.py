@@ -5,6 +5,8 @@ Inputs depend on the rank and have answers in closed form. The worlds are made b
 
 from collections.abc import Callable
 from functools import cache
+from itertools import product
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -12,19 +14,39 @@ import pytest
 
 from unisono.comm.allreduce import ALGORITHMS, all_reduce
 from unisono.comm.base import ANY, OPS, Communicator, Envelope
-from unisono.comm.topology.node import make_reducer
-from unisono.errors import CommError, Mismatch, UserError
+from unisono.comm.topology.shared_machine import make_reducer
+from unisono.errors import CommError, CommTimeout, Mismatch, UserError
 
 Check = Callable[[Communicator], None]
 
 CHECKS: dict[str, Check] = {}
+LONG = 8 * 2**20
+LENGTHS = [(10, 20), (20, 10), (0, 8), (8, 0), (10, 5000), (5000, 10), (10, 300_000), (300_000, 10)]
+"""Sent and expected; the long ones take another path in every backend, and overrun the array in a bad one."""
 EXACT = [np.float32, np.float64, np.int32, np.int64]
 HALF = [np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16)]
 
 
-def check(function: Check) -> Check:
-    CHECKS[function.__name__] = function
-    return function
+def check(least: int = 1, most: int = 99) -> Callable[[Check], Check]:
+    """A check of worlds of so many ranks; in others it does nothing."""
+
+    def add(function: Check) -> Check:
+        CHECKS[function.__name__] = lambda comm: function(comm) if least <= comm.size <= most else None
+        return function
+
+    return add
+
+
+def hasty(comm: Communicator, timeout_s: float) -> Communicator:
+    """A group of all ranks, which all have reached, and that waits no longer than this from now on."""
+    group: Any = comm.split(0)
+    group.barrier()
+    if group.transport == "gloo":
+        group.wait_for_others(timeout_s)
+    if group.transport == "shm":
+        group._mail._timeout_s = timeout_s
+    group.timeout_s = timeout_s
+    return group
 
 
 @cache
@@ -81,20 +103,19 @@ for _op in OPS:
     CHECKS[f"arena {_op}"] = arena_check(_op)
 
 
-@check
+@check()
 def all_reduce_half_precision(comm: Communicator) -> None:
-    for dtype in HALF:
-        for algorithm in [*ALGORITHMS, "native"]:
-            array = values(comm.rank, comm.size, 1009, "sum").astype(dtype)
-            if algorithm == "native" and comm.transport == "mpi":
-                with pytest.raises(UserError, match=dtype.name):
-                    comm.all_reduce(array)
-                continue
-            all_reduce(comm, array, "sum", algorithm)
-            np.testing.assert_array_equal(array.astype(np.float64), answer(comm.size, 1009, "sum"))
+    for dtype, algorithm, op in product(HALF, [*ALGORITHMS, "native"], OPS):
+        array = values(comm.rank, comm.size, 1009, op).astype(dtype)
+        if algorithm == "native" and comm.transport == "mpi":
+            with pytest.raises(UserError, match=rf"{dtype.name}(.|\n)*--allreduce ring"):
+                comm.all_reduce(array, op)
+            continue
+        all_reduce(comm, array, op, algorithm)
+        np.testing.assert_array_equal(array.astype(np.float64), answer(comm.size, 1009, op))
 
 
-@check
+@check()
 def all_reduce_of_long_arrays(comm: Communicator) -> None:
     for algorithm in ["naive", "ring", "halving", "native"]:
         array = values(comm.rank, comm.size, 1_200_007, "sum").astype(np.float32)
@@ -102,7 +123,7 @@ def all_reduce_of_long_arrays(comm: Communicator) -> None:
         np.testing.assert_array_equal(array, answer(comm.size, len(array), "sum"))
 
 
-@check
+@check()
 def all_reduce_gives_the_same_bits_on_every_rank(comm: Communicator) -> None:
     for algorithm in [*ALGORITHMS, "native"]:
         array = np.random.default_rng(comm.rank).standard_normal(5003).astype(np.float32)
@@ -111,7 +132,7 @@ def all_reduce_gives_the_same_bits_on_every_rank(comm: Communicator) -> None:
         assert all(row.tobytes() == rows[0].tobytes() for row in rows), algorithm
 
 
-@check
+@check()
 def all_reduce_keeps_the_shape(comm: Communicator) -> None:
     array = np.full((3, 5), comm.rank + 1.0)
     all_reduce(comm, array, "sum", "ring")
@@ -119,15 +140,21 @@ def all_reduce_keeps_the_shape(comm: Communicator) -> None:
     assert (array == comm.size * (comm.size + 1) / 2).all()
 
 
-@check
-def unknown_names_are_refused(comm: Communicator) -> None:
+@check()
+def unknown_names_and_numbers_are_refused(comm: Communicator) -> None:
     with pytest.raises(UserError, match="unknown op 'mean'; there are: sum, max, min, prod"):
         comm.all_reduce(np.zeros(3), "mean")
     with pytest.raises(UserError, match="did you mean 'ring'"):
         all_reduce(comm, np.zeros(3), "sum", "rings")
+    with pytest.raises(UserError, match=f"root {comm.size} is outside"):
+        comm.broadcast(np.zeros(3), root=comm.size)
+    with pytest.raises(UserError, match="5 values are too many"):
+        comm.agree("much", 1, 2, 3, 4, 5)
+    with pytest.raises(UserError, match="colour -1"):
+        comm.split(-1)
 
 
-@check
+@check()
 def arrays_that_cannot_be_moved_are_refused(comm: Communicator) -> None:
     with pytest.raises(UserError, match="not contiguous"):
         comm.all_reduce(np.zeros((4, 4))[:, 1])
@@ -137,22 +164,18 @@ def arrays_that_cannot_be_moved_are_refused(comm: Communicator) -> None:
         comm.all_reduce(np.zeros(3, complex))
 
 
-@check
+@check(least=2)
 def different_lengths_are_an_error_on_every_rank(comm: Communicator) -> None:
-    if comm.size == 1:
-        return
-    for algorithm in ["native", "ring"]:
-        with comm.split(0) as group, pytest.raises(Mismatch, match="rank"):
+    for algorithm, told in {"native": r"dtype, op\): 5, float64, sum on rank 0.*; 6, float64, sum", "ring": ""}.items():
+        with comm.split(0) as group, pytest.raises(Mismatch, match=f"{told}.* on rank 1"):
             all_reduce(group, np.zeros(5 + comm.rank % 2), "sum", algorithm)
     with comm.split(0) as group, pytest.raises(Mismatch):
         group.broadcast(np.zeros(3 + comm.rank))
 
 
-@check
+@check(least=2)
 def different_calls_are_an_error_on_every_rank(comm: Communicator) -> None:
     """Every pair of collectives, also of empty arrays, after an even and an odd number of others."""
-    if comm.size == 1:
-        return
     calls: dict[str, Callable[[Communicator], object]] = {
         "barrier": lambda group: group.barrier(),
         "agree": lambda group: group.agree("it", 1),
@@ -175,10 +198,8 @@ def different_calls_are_an_error_on_every_rank(comm: Communicator) -> None:
                     calls[one if comm.rank == 0 else other](group)
 
 
-@check
+@check(least=2)
 def algorithms_and_messages_do_not_meet(comm: Communicator) -> None:
-    if comm.size == 1:
-        return
     for algorithm in ALGORITHMS:
         request = comm.isend(np.array([100.0]), 1) if comm.rank == 0 else None
         total = np.array([1.0])
@@ -193,14 +214,13 @@ def algorithms_and_messages_do_not_meet(comm: Communicator) -> None:
         comm.barrier()
 
 
-@check
+@check(least=2)
 def different_algorithms_are_an_error_on_every_rank(comm: Communicator) -> None:
-    if comm.size > 1:
-        with comm.split(0) as group, pytest.raises(Mismatch, match="algorithm"):
-            all_reduce(group, np.zeros(5), "sum", "ring" if comm.rank else "tree")
+    with comm.split(0) as group, pytest.raises(Mismatch, match="algorithm"):
+        all_reduce(group, np.zeros(5), "sum", "ring" if comm.rank else "tree")
 
 
-@check
+@check()
 def signed_zeros_and_nans_are_the_same_bits_on_every_rank(comm: Communicator) -> None:
     for algorithm in [*ALGORITHMS, "native"]:
         for op in ("sum", "max"):
@@ -210,30 +230,34 @@ def signed_zeros_and_nans_are_the_same_bits_on_every_rank(comm: Communicator) ->
             assert all(row.tobytes() == rows[0].tobytes() for row in rows), (algorithm, op)
 
 
-@check
+@check()
 def foreign_byte_order_is_refused(comm: Communicator) -> None:
     for algorithm in ("native", "ring"):
         with pytest.raises(UserError, match="byte order"):
             all_reduce(comm, np.zeros(3, ">f8"), "sum", algorithm)
 
 
-@check
-def different_ops_are_an_error_on_every_rank(comm: Communicator) -> None:
-    if comm.size > 1:
-        with comm.split(0) as group, pytest.raises(Mismatch):
-            group.all_reduce(np.zeros(5), "max" if comm.rank else "sum")
+@check(least=2)
+def different_ops_and_types_are_an_error_on_every_rank(comm: Communicator) -> None:
+    with comm.split(0) as group, pytest.raises(Mismatch):
+        group.all_reduce(np.zeros(5), "max" if comm.rank else "sum")
+    with comm.split(0) as group, pytest.raises(Mismatch, match="5, float64, sum on rank 0; 5, float32, sum on rank 1"):
+        group.all_reduce(np.zeros(5, np.float32 if comm.rank else np.float64))
 
 
-@check
+@check()
 def agree_compares(comm: Communicator) -> None:
     comm.agree("the answer", 42, -7)
+    comm.agree("the checksum", 2**64 - 1, -(2**63))
     if comm.size > 1:
         with pytest.raises(Mismatch, match=r"ranks disagree on the seed: 1, 0 on rank 0"):
             comm.agree("the seed", 1, min(comm.rank, 1))
+        with pytest.raises(Mismatch, match="the checksum"):
+            comm.agree("the checksum", 2**64 - 1 - comm.rank)
     comm.barrier()
 
 
-@check
+@check()
 def broadcast_from_every_root(comm: Communicator) -> None:
     for root in range(comm.size):
         for length in [*lengths(comm.size), 700_001]:
@@ -242,7 +266,7 @@ def broadcast_from_every_root(comm: Communicator) -> None:
             assert (array == root).all()
 
 
-@check
+@check()
 def gathers(comm: Communicator) -> None:
     for shape in [(0,), (1,), (3, 4), (300_007,)]:
         mine = np.full(shape, comm.rank, np.int32)
@@ -256,18 +280,17 @@ def gathers(comm: Communicator) -> None:
                 assert got is None
 
 
-@check
+@check(least=2)
 def messages_around_a_ring(comm: Communicator) -> None:
-    if comm.size == 1:
-        return
     left, right = (comm.rank - 1) % comm.size, (comm.rank + 1) % comm.size
-    for length in [0, 1, 1009, 1_500_001]:  # the last is longer than any buffer in between
+    longest = LONG if comm.size == 3 else 1_500_001  # both are longer than any buffer in between
+    for length in [0, 1, 1009, longest]:
         got = np.empty(length, np.int64)
         comm.sendrecv(np.full(length, comm.rank), right, got, left, tag=7)
         assert (got == left).all()
 
 
-@check
+@check()
 def everybody_sends_before_receiving(comm: Communicator) -> None:
     requests = [comm.isend(np.full(200_000, comm.rank), dest) for dest in range(comm.size) if dest != comm.rank]
     for source in range(comm.size):
@@ -280,10 +303,52 @@ def everybody_sends_before_receiving(comm: Communicator) -> None:
         assert request.test()
 
 
-@check
+@check()
+def short_messages_leave_at_once(comm: Communicator) -> None:
+    others = [rank for rank in range(comm.size) if rank != comm.rank]
+    for number in range(20):
+        for dest in others:
+            comm.send(np.array([number]), dest)
+    got = np.empty(1, np.int64)
+    for source in others:
+        for number in range(20):
+            comm.recv(got, source)
+            assert got[0] == number
+
+
+@check(least=2)
+def receives_of_one_tag_are_filled_in_order(comm: Communicator) -> None:
+    for length in (5, 200_000):
+        if comm.rank == 0:
+            requests = [comm.isend(np.full(length, number), 1) for number in range(3)]
+            for request in requests:
+                request.wait()
+        if comm.rank == 1:
+            arrays = [np.empty(length, np.int64) for _ in range(3)]
+            pending = [comm.irecv(array, 0) for array in arrays]
+            for request in reversed(pending):
+                request.wait()
+            assert [int(array[-1]) for array in arrays] == [0, 1, 2]
+    comm.barrier()
+
+
+@check(least=2)
+def long_messages_may_be_overtaken_and_do_not_hold_up_their_sender(comm: Communicator) -> None:
+    tags = range(20)  # 16 MB: more than lies between two ranks of any backend
+    if comm.rank == 0:
+        requests = [comm.isend(np.full(100_000, tag), 1, tag) for tag in tags]
+        while not all([request.test() for request in requests]):
+            pass
+    if comm.rank == 1:
+        for tag in reversed(tags):
+            got = np.empty(100_000, np.int64)
+            comm.recv(got, 0, tag)
+            assert (got == tag).all()
+    comm.barrier()
+
+
+@check(least=2)
 def messages_of_one_tag_stay_in_order_and_tags_are_told_apart(comm: Communicator) -> None:
-    if comm.size == 1:
-        return
     if comm.rank == 0:
         for number, tag in enumerate([1, 2, 1, 2, 3]):
             comm.send(np.array([number]), 1, tag)
@@ -297,7 +362,7 @@ def messages_of_one_tag_stay_in_order_and_tags_are_told_apart(comm: Communicator
     comm.barrier()
 
 
-@check
+@check()
 def a_posted_receive_is_filled_while_it_is_tested(comm: Communicator) -> None:
     if comm.rank == 1:
         got = np.empty(100_003)
@@ -312,10 +377,8 @@ def a_posted_receive_is_filled_while_it_is_tested(comm: Communicator) -> None:
     comm.barrier()
 
 
-@check
+@check(least=2)
 def a_send_under_way_goes_on_during_a_barrier(comm: Communicator) -> None:
-    if comm.size == 1:
-        return
     request = comm.isend(np.full(1_000_003, 1.0), 1) if comm.rank == 0 else None
     if comm.rank == 1:
         got = np.empty(1_000_003)
@@ -326,17 +389,17 @@ def a_send_under_way_goes_on_during_a_barrier(comm: Communicator) -> None:
         request.wait()
 
 
-@check
+@check()
 def probe_sees_who_has_written(comm: Communicator) -> None:
-    if comm.size == 1:
-        assert comm.probe() is None
-        return
     if comm.rank:
-        comm.send(np.full(comm.rank, float(comm.rank)), 0, tag=10 + comm.rank)
+        for _ in range(3):
+            comm.send(np.full(comm.rank, float(comm.rank)), 0, tag=10 + comm.rank)
+        comm.barrier()
         comm.recv(np.empty(1), 0)
     else:
-        assert comm.probe(1, tag=999) is None
-        waiting = set(range(1, comm.size))
+        comm.barrier()  # messages that wait meanwhile are there afterwards
+        assert comm.size == 1 or comm.probe(1, tag=999) is None
+        waiting = [rank for rank in range(1, comm.size) for _ in range(3)]
         while waiting:
             found = comm.probe(ANY, ANY)
             if found is None:
@@ -353,21 +416,88 @@ def probe_sees_who_has_written(comm: Communicator) -> None:
     comm.barrier()
 
 
-@check
-def a_message_of_another_length_is_refused(comm: Communicator) -> None:
-    if comm.size == 1:
-        return
+@check(least=2)
+def a_message_of_another_length_is_refused_and_harmless(comm: Communicator) -> None:
     with comm.split(0) as group:
-        for length in (3, 5):
+        for sent, expected in LENGTHS:
             if group.rank == 0:
-                group.send(np.zeros(4), 1)
+                group.send(np.ones(sent, np.uint8), 1)
             if group.rank == 1:
-                with pytest.raises(CommError, match=f"32 bytes came from rank 0.*{8 * length}"):
-                    group.recv(np.zeros(length), 0)
+                frame = np.zeros(expected + 4096, np.uint8)
+                with pytest.raises(CommError, match=f"a message of {sent} bytes came from rank 0.*has {expected}"):
+                    group.recv(frame[:expected], 0)
+                assert not frame.any()
         group.barrier()
 
 
-@check
+@check(least=3, most=3)
+def collective_names_who_is_missing(comm: Communicator) -> None:
+    group = hasty(comm, 3.0)
+    if comm.rank == 2:
+        for source in (0, 1):
+            comm.recv(np.empty(1), source)
+    else:
+        with pytest.raises(
+            CommTimeout, match=rf"^rank {comm.rank}: waited 3 s in all_reduce.*; rank 2 did not"
+        ) as caught:
+            group.all_reduce(np.ones(4))
+        assert caught.value.missing == (2,)
+        with pytest.raises(CommError, match="broken"):
+            group.barrier()
+        comm.send(np.zeros(1), 2)
+    comm.barrier()
+    group.close()
+    group.close()
+
+
+@check(least=3, most=3)
+def who_waits_in_vain_names_who_is_missing(comm: Communicator) -> None:
+    waits: list[tuple[int, tuple[int, ...], str, Callable[[Communicator], None]]] = [
+        (1, (0, 2), "in barrier", lambda group: group.barrier()),
+        (0, (1,), "a receive .*from rank 1", lambda group: group.recv(np.empty(3), 1)),
+        (0, (1,), "a send .*to rank 1", lambda group: group.send(np.empty(1_000_003), 1)),
+    ]
+    for rank, missing, told, wait in waits:
+        group = hasty(comm, 0.3)
+        if comm.rank == rank:
+            with pytest.raises(CommTimeout, match=told) as caught:
+                wait(group)
+            assert caught.value.missing == missing
+            with pytest.raises(CommError, match="broken"):
+                wait(group)
+        comm.barrier()
+        group.close()
+
+
+@check(least=3, most=3)
+def groups_take_any_colour_and_close_alone(comm: Communicator) -> None:
+    group = comm.split(2**40 + comm.rank % 2)
+    assert (group.rank, group.size) == ((comm.rank // 2, 2) if comm.rank % 2 == 0 else (0, 1))
+    total = np.array([comm.rank])
+    group.all_reduce(total)
+    assert total[0] == (2 if comm.rank % 2 == 0 else 1)
+    if comm.rank == 0:
+        group.send(np.array([7]), 1)
+        group.close()
+        comm.send(np.zeros(1), 2)
+    if comm.rank == 2:
+        comm.recv(np.empty(1), 0)  # the other member of the group is gone by now
+        group.recv(total, 0)
+        assert total[0] == 7
+    group.close()
+    comm.barrier()
+
+
+@check(least=2)
+def read_only_arrays_can_be_sent(comm: Communicator) -> None:
+    mine = np.frombuffer(bytes([comm.rank]) * 5000, np.uint8)
+    assert (comm.all_gather(mine) == np.arange(comm.size)[:, None]).all()
+    got, left = np.empty(5000, np.uint8), (comm.rank - 1) % comm.size
+    comm.sendrecv(mine, (comm.rank + 1) % comm.size, got, left)
+    assert (got == left).all()
+
+
+@check()
 def wrong_peers_and_tags_are_refused(comm: Communicator) -> None:
     with pytest.raises(UserError, match=r"outside the world|this world has one rank"):
         comm.send(np.zeros(1), comm.size)
@@ -378,7 +508,7 @@ def wrong_peers_and_tags_are_refused(comm: Communicator) -> None:
             comm.isend(np.zeros(1), (comm.rank + 1) % comm.size, tag=-5)
 
 
-@check
+@check()
 def split_by_colour(comm: Communicator) -> None:
     with comm.split(comm.rank % 2) as group:
         members = [rank for rank in range(comm.size) if rank % 2 == comm.rank % 2]
@@ -392,13 +522,13 @@ def split_by_colour(comm: Communicator) -> None:
     comm.barrier()
 
 
-@check
+@check()
 def split_by_node_finds_all_of_this_machine(comm: Communicator) -> None:
     with comm.split_by_node() as node:
         assert (node.rank, node.size) == (comm.rank, comm.size)
 
 
-@check
+@check()
 def closing_twice_is_harmless_and_closed_is_closed(comm: Communicator) -> None:
     group = comm.split(0)
     group.close()

@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import numpy as np
 
-from unisono.data.images import NAMES, ImageSet
+from unisono.data.mnist_sets import NAMES, ImageSet
 
 
 class Server(HTTPServer):

@@ -11,11 +11,12 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
-from unisono.messages.reports import EpochRecord
+from support.strategies.async_reference import reference
+from unisono.messages.rank_reports import EpochRecord
 from unisono.recipe import Recipe
-from unisono.runs.supervised_run import RunPlaces, SupervisedRun
+from unisono.runs.supervised_training import RunPlaces, SupervisedRun
 from unisono.strategies.asynchronous.arena.strategy import AsyncArena
-from unisono.strategies.asynchronous.sequencer import DROP, PUSH
+from unisono.strategies.asynchronous.sequencer import DROP, HELLO, PUSH
 from unisono.training.job import prepare
 
 RECIPE = Recipe.from_options(
@@ -87,6 +88,11 @@ def run(recipe: Recipe) -> tuple[str, list[Any], list[dict[str, Any]]]:
     assert records[-1].metrics["train_loss"] > 0
     assert sum(entry["samples"] for entry in records[-1].ranks) == 90
     return next(found for found in outcome.results.values() if found)["weights_sha256"], log, events
+
+
+def of_log(recipe: Recipe, log: list[Any]) -> str:
+    """The hash that one process comes to with the pushes of a log."""
+    return reference(prepare(recipe), [[(entry.rank, entry.batch) for entry in log if entry.kind in (HELLO, PUSH)]])
 
 
 def deaths(events: list[dict[str, Any]]) -> list[int]:

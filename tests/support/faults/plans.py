@@ -22,9 +22,9 @@ import numpy as np
 
 from unisono.arena.membership.member import Member
 from unisono.arena.membership.protocol import COMMIT, MARKS, PULSE, REQUESTS, line, unpack
-from unisono.arena.memory.layout import Sections
+from unisono.arena.memory.segment import Sections
 from unisono.optim.base import Optimizer
-from unisono.runs.supervised_run import SupervisedRun
+from unisono.runs.supervised_training import SupervisedRun
 
 FLAG, FROZEN, MARK, BUFFERS_MARK, PULSED = "flag", "frozen", "mark", "buffers mark", "pulse"
 _WORDS = {0: FLAG, 1: FROZEN, MARKS: MARK, MARKS + 3: BUFFERS_MARK, PULSE: PULSED}
@@ -48,6 +48,9 @@ class Fault:
     phase: int = 0
     life: int = 0
     act: Callable[[Any], Any] = lambda words: os.kill(os.getpid(), signal.SIGKILL)
+
+    def __str__(self) -> str:
+        return f"rank {self.rank} {self.when} {self.at} {self.position}.{self.phase}"
 
 
 def stop(words: Any) -> None:

@@ -11,11 +11,13 @@ from functools import cache
 from typing import Any
 
 from support.faults.plans import Fault, Plan, go_on_when_all_are_there
-from unisono.messages.reports import EpochRecord, Report
+from unisono.messages.rank_reports import EpochRecord, Report
 from unisono.recipe import Recipe
-from unisono.runs.supervised_run import RunPlaces, SupervisedRun
+from unisono.runs.supervised_training import RunPlaces, SupervisedRun
+from unisono.storage.snapshots.snapshot import Snapshot
 from unisono.supervise.config import SupervisorResult
 from unisono.training.job import Job, prepare
+from unisono.training.round_schedule import RoundSchedule
 
 SMALL = Recipe.from_options(
     ranks=4,
@@ -57,7 +59,7 @@ def job_of(recipe: Recipe) -> Job:
     return prepare(recipe)
 
 
-def run(recipe: Recipe, places: RunPlaces | None = None, snapshot: Any = None) -> Found:
+def run(recipe: Recipe, places: RunPlaces | None = None, snapshot: Snapshot | None = None) -> Found:
     """A run in processes of its own, supervised by this one."""
     found = Found()
 
@@ -75,14 +77,26 @@ def run(recipe: Recipe, places: RunPlaces | None = None, snapshot: Any = None) -
     found.outcome = supervised_run.train(on_report, lambda event: found.events.append(event.to_json()))
     (result, *_) = (result for result in found.outcome.results.values() if result)
     found.sha256 = result["weights_sha256"]
-    found.epochs[0] = {name: result[name] for name in ("train_loss", "test_loss", "test_accuracy", "epochs", "steps")}
+    names = ("train_loss", "test_loss", "test_accuracy", "epochs", "steps", "stopped_early")
+    found.epochs[0] = {name: result[name] for name in names}
     return found
 
 
-@cache
 def quiet(recipe: Recipe) -> Found:
     """Without faults, and on one rank."""
-    return run(recipe.with_options(ranks=1))
+    return _once(recipe.with_options(ranks=1))
+
+
+_once = cache(run)
+
+
+def resume(recipe: Recipe, snapshot: Snapshot) -> None:
+    """What is left of a run is trained, and nothing else, and ends as if nothing had happened."""
+    found, expected = run(recipe, snapshot=snapshot), quiet(recipe)
+    schedule = RoundSchedule(job_of(recipe).plan.steps_per_epoch, recipe.learning.epochs)
+    left = [epoch for epoch in expected.epochs if schedule.position(epoch, schedule.steps) > snapshot.position]
+    assert found.epochs == {epoch: expected.epochs[epoch] for epoch in [*left, 0]}
+    assert found.sha256 == expected.sha256
 
 
 def trial(

@@ -1,6 +1,7 @@
 """Small modules of every kind that the engine must bear, and what tests do with a model."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -8,8 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from unisono.models.base import ShardSums
+from unisono.models.torch.learning_task import Task
 from unisono.models.torch.model import TorchModel
-from unisono.models.torch.task import Task
 from unisono.rng import generator
 
 # Tests of other folders fork this process: no threads of torch's in it.
@@ -137,9 +138,12 @@ CASES: dict[str, tuple[Callable[[], nn.Module], Task]] = {
 
 
 def ready(case: str, precision: str = "fp32") -> tuple[TorchModel, np.ndarray, np.ndarray]:
+    return bound(*CASES[case], precision=precision)
+
+
+def bound(make: Callable[[], nn.Module], task: Task, **options: Any) -> tuple[TorchModel, np.ndarray, np.ndarray]:
     """A model that is bound to vectors with starting values; the vectors."""
-    make, task = CASES[case]
-    model = TorchModel(make, task, precision)
+    model = TorchModel(make, task, **options)
     params = np.full(model.layout.length, np.nan, np.float32)
     buffers = np.full(model.buffers_layout.length, np.nan, np.float32)
     model.init(params, buffers, generator(3, "init"))

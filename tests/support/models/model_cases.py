@@ -8,9 +8,7 @@ import numpy as np
 from unisono.models.activations import GELU, ReLU, Sigmoid, Tanh
 from unisono.models.base import Model
 from unisono.models.batchnorm import BatchNorm
-from unisono.models.dropout import Dropout
-from unisono.models.layer import Layer, Room
-from unisono.models.linear import Linear
+from unisono.models.layers import Dropout, Layer, Linear, Room
 from unisono.models.nets import build
 
 LAYERS: dict[str, Callable[[int], Layer]] = {

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 import unisono.models.torch.build  # noqa: F401  # torch, once for all
-from unisono.messages.reports import EpochRecord, Report
+from unisono.messages.rank_reports import EpochRecord, Report
 from unisono.recipe import Recipe
-from unisono.runs.supervised_run import RunPlaces, SupervisedRun
+from unisono.runs.supervised_training import RunPlaces, SupervisedRun
 from unisono.strategies.arena.shard_exchange import ShardExchange
 from unisono.training.job import prepare
 

@@ -4,10 +4,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from support.models.engine_cases import CLASSES, FEATURES
+from support.models.engine_cases import CLASSES, FEATURES, bound
+from unisono.models.torch.learning_task import Task
 from unisono.models.torch.model import TorchModel
-from unisono.models.torch.task import Task
-from unisono.rng import generator
 
 ROWS, IMAGES, VOLUMES = Task((FEATURES,), CLASSES), Task((6, 6), CLASSES), Task((2, 4, 4, 4), CLASSES)
 
@@ -48,17 +47,8 @@ def volumes() -> nn.Module:
 CASES = {"rows": (rows, ROWS), "branches": (Branches, ROWS), "images": (images, IMAGES), "volumes": (volumes, VOLUMES)}
 
 
-def ready(make, task, **options) -> tuple[TorchModel, np.ndarray, np.ndarray]:
-    model = TorchModel(make, task, **options)
-    params = np.full(model.layout.length, np.nan, np.float32)
-    buffers = np.full(model.buffers_layout.length, np.nan, np.float32)
-    model.init(params, buffers, generator(3, "init"))
-    model.bind(params, buffers)
-    return model, params, buffers
-
-
 def synced(make, task=ROWS, **options) -> TorchModel:
-    return ready(make, task, sync_batchnorm=True, **options)[0]
+    return bound(make, task, sync_batchnorm=True, **options)[0]
 
 
 def gradients(model: TorchModel, shards: int) -> np.ndarray:

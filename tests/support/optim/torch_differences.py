@@ -3,13 +3,12 @@
 unisono.run(lambda world: run_all(), 1, start="fork")     # torch would start threads
 """
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from unisono.optim import make
-from unisono.optim.gradient_scale import Scaling
-from unisono.optim.norms import Segments
+from unisono.optim.gradient_norms import Scaling, Segments
 from unisono.optim.options import OptimizerOptions
 from unisono.rng import generator
 
@@ -17,38 +16,34 @@ SHAPES = [(40, 30), (30,), (30, 11), (11,)]
 STEPS = 50
 LR = 0.02
 
-CASES: dict[str, tuple[OptimizerOptions, str, dict[str, Any]]] = {
-    "sgd": (OptimizerOptions("sgd", LR), "SGD", {}),
-    "sgd, decay": (OptimizerOptions("sgd", LR, weight_decay=0.1), "SGD", {"weight_decay": 0.1}),
-    "sgd, clip": (OptimizerOptions("sgd", LR, clip=2.0), "SGD", {}),
-    "momentum": (OptimizerOptions("momentum", LR), "SGD", {"momentum": 0.9}),
-    "momentum, decay, clip": (
-        OptimizerOptions("momentum", LR, 0.7, weight_decay=0.1, clip=2.0),
-        "SGD",
-        {"momentum": 0.7, "weight_decay": 0.1},
+Case: TypeAlias = tuple[OptimizerOptions, str, dict[str, Any]]
+
+
+def case(name: str, kind: str, theirs: dict[str, Any] | None = None, **ours: Any) -> Case:
+    """Ours, the class in torch.optim, its options."""
+    return OptimizerOptions(name, LR, **ours), kind, theirs or {}
+
+
+CASES: dict[str, Case] = {
+    "sgd": case("sgd", "SGD"),
+    "sgd, decay": case("sgd", "SGD", {"weight_decay": 0.1}, weight_decay=0.1),
+    "sgd, clip": case("sgd", "SGD", clip=2.0),
+    "momentum": case("momentum", "SGD", {"momentum": 0.9}),
+    "momentum, decay, clip": case(
+        "momentum", "SGD", {"momentum": 0.7, "weight_decay": 0.1}, momentum=0.7, weight_decay=0.1, clip=2.0
     ),
-    "nesterov": (OptimizerOptions("nesterov", LR), "SGD", {"momentum": 0.9, "nesterov": True}),
-    "nesterov, decay, clip": (
-        OptimizerOptions("nesterov", LR, 0.5, weight_decay=0.1, clip=2.0),
-        "SGD",
-        {"momentum": 0.5, "nesterov": True, "weight_decay": 0.1},
+    "nesterov": case("nesterov", "SGD", {"momentum": 0.9, "nesterov": True}),
+    "nesterov, decay, clip": case(
+        "nesterov", "SGD", {"momentum": 0.5, "nesterov": True, "weight_decay": 0.1},
+        momentum=0.5, weight_decay=0.1, clip=2.0,
     ),
-    "adam": (OptimizerOptions("adam", LR), "Adam", {}),
-    "adam, large eps": (OptimizerOptions("adam", LR, eps=0.1), "Adam", {"eps": 0.1}),
-    "adam, betas": (OptimizerOptions("adam", LR, betas=(0.5, 0.9)), "Adam", {"betas": (0.5, 0.9)}),
-    "adam, decay, clip": (
-        OptimizerOptions("adam", LR, weight_decay=0.1, clip=0.5),
-        "Adam",
-        {"weight_decay": 0.1},
-    ),
-    "adamw": (OptimizerOptions("adamw", LR), "AdamW", {}),
-    "adamw, decay, clip": (
-        OptimizerOptions("adamw", LR, weight_decay=0.3, clip=0.5),
-        "AdamW",
-        {"weight_decay": 0.3},
-    ),
-}
-"""name -> ours, the class in torch.optim, its options."""
+    "adam": case("adam", "Adam"),
+    "adam, large eps": case("adam", "Adam", {"eps": 0.1}, eps=0.1),
+    "adam, betas": case("adam", "Adam", {"betas": (0.5, 0.9)}, betas=(0.5, 0.9)),
+    "adam, decay, clip": case("adam", "Adam", {"weight_decay": 0.1}, weight_decay=0.1, clip=0.5),
+    "adamw": case("adamw", "AdamW"),
+    "adamw, decay, clip": case("adamw", "AdamW", {"weight_decay": 0.3}, weight_decay=0.3, clip=0.5),
+}  # fmt: skip
 
 
 def difference(options: OptimizerOptions, kind: str, torch_options: dict[str, Any]) -> float:

@@ -1,13 +1,13 @@
 """Made-up run directories, of any length, written by the code that writes real ones.
 
-python tests/report/made_run.py DIRECTORY 10000 16       # 10,000 epochs of one step on 16 ranks, with a few losses
+python tests/support/report/made_run.py DIRECTORY 10000 16       # 10,000 epochs of one step on 16 ranks, some losses
 """
 
 import math
 import sys
 from pathlib import Path
 
-from unisono.messages.reports import EpochRecord
+from unisono.messages.rank_reports import EpochRecord
 from unisono.recipe import Recipe
 from unisono.storage.rundir import RunDirectory
 
@@ -59,14 +59,7 @@ def events_of(epochs: int) -> list[dict]:
     return [
         {"kind": "death", "rank": 1, "cause": "was killed (SIGKILL)", "position": first, "s_after_start": 3.0, **here},
         {"kind": "join", "rank": 1, "position": first + 4, "s_after_start": 3.1, **here},
-        {
-            "kind": "death",
-            "rank": 0,
-            "cause": stalled,
-            "position": second,
-            "s_after_start": 6.0,
-            **here,
-        },
+        {"kind": "death", "rank": 0, "cause": stalled, "position": second, "s_after_start": 6.0, **here},
         {"kind": "newcomer", "rank": 0, "cause": "came too late", "again": True, "s_after_start": 6.5},
         {"kind": "snapshot", "position": second + 2, "path": "snapshots/1", "s_after_start": 7.0},
     ]

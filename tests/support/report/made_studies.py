@@ -5,8 +5,7 @@ from pathlib import Path
 
 from support.report.profile_records import record, row
 from support.report.study_records import failed, record_of
-from unisono.measure.prediction.cost import Costs, Work
-from unisono.measure.prediction.network import parse
+from unisono.measure.prediction.cost import Costs, Work, parse
 from unisono.measure.prediction.predict import PredictionRequest, rows_of
 from unisono.measure.scale_grid import cells_of_grid
 from unisono.recipe import Recipe

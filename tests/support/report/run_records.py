@@ -1,6 +1,6 @@
 """Made-up records and summaries of runs, of the form that ranks report."""
 
-from unisono.messages.reports import EpochRecord
+from unisono.messages.rank_reports import EpochRecord
 from unisono.report.run.aggregate import RunTotals
 
 SUMMARY = {

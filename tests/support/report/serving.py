@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from unisono.report.live.http_server import HttpServer
-from unisono.report.live.server import LiveServer
+from unisono.report.live.page_server import LiveServer
 
 
 @contextmanager

@@ -2,22 +2,24 @@
 
 import hashlib
 from collections.abc import Iterator
+from contextlib import closing
 
 import numpy as np
 
 import unisono
+from unisono.arena.memory.segment import Segment
 from unisono.arena.reduction_tree import BLOCK
 from unisono.data.loader import Loader
 from unisono.data.shards import ShardPlan
+from unisono.models.base import Model
 from unisono.models.nets import build
 from unisono.optim import make
-from unisono.optim.gradient_scale import Scaling
-from unisono.optim.norms import Segments
+from unisono.optim.gradient_norms import Scaling, Segments
 from unisono.optim.options import OptimizerOptions
 from unisono.rng import generator
-from unisono.strategies.arena.attach import NEW_START, ArenaStart
+from unisono.strategies.arena.arena_join import NEW_START, ArenaStart
 from unisono.strategies.arena.spec import make_sync_arena
-from unisono.strategies.arena.state import ArenaExtent
+from unisono.strategies.arena.state import ArenaExtent, ArenaState, plan_sections
 from unisono.strategies.base import Batch
 
 FEATURES, CLASSES, SAMPLES = 20, 5, 203
@@ -42,6 +44,14 @@ def model_of(case: str):
     return build(spec, FEATURES, 1 if spec == "linear" else CLASSES, **more)
 
 
+def arena_state(extent: ArenaExtent, model: Model | None = None) -> ArenaState:
+    """What ranks have in common, without any rank."""
+    model, machines = model or build("linear", 4, 1), extent.machine_layout
+    sections = plan_sections(model, OptimizerOptions("sgd", lr=0.1), extent)
+    with closing(Segment.create(sections.nbytes)) as segment:
+        return ArenaState(segment, sections, extent.size, machines and (machines, model.layout.length))
+
+
 def digest(params: np.ndarray, buffers: np.ndarray, losses: list[float]) -> str:
     return hashlib.sha256(params.tobytes() + buffers.tobytes() + np.array(losses).tobytes()).hexdigest()
 
@@ -53,19 +63,37 @@ def plain_tree(parts: list[np.ndarray]) -> np.ndarray:
     return plain_tree(parts[:middle]) + plain_tree(parts[middle:])
 
 
+class Replica:
+    """A model with whole vectors of its own, and one update of them."""
+
+    def __init__(self, model: Model, options: OptimizerOptions, params: np.ndarray, buffers: np.ndarray) -> None:
+        self.model, self.options, self.params, self.buffers = model, options, params.copy(), buffers.copy()
+        model.bind(self.params, self.buffers)
+        self.optimizer, layout = make(options), model.layout
+        self.state = [np.zeros_like(params) for _ in self.optimizer.state_names]
+        segments = Segments(list(zip(layout.offsets, layout.sizes, strict=True)), len(params))
+        self.scaling = Scaling(options, segments, [len(shape) > 1 for shape in layout.shapes.values()])
+        self.squares = np.zeros((self.scaling.rows, segments.count))
+
+    @classmethod
+    def fresh(cls, model: Model, options: OptimizerOptions, seed: int) -> "Replica":
+        """As every run starts; the vector of parameters is padded to whole blocks."""
+        params = np.zeros(-(-model.layout.length // BLOCK) * BLOCK, np.float32)
+        buffers = np.zeros(model.buffers_layout.length, np.float32)
+        model.init(params[: model.layout.length], buffers, generator(seed, "init"))
+        return cls(model, options, params, buffers)
+
+    def update(self, gradient: np.ndarray, number: int) -> None:
+        self.scaling.publish(self.params, gradient, 0, self.squares)
+        scale = self.scaling.scale(self.squares, 0, len(self.params))
+        self.optimizer.update(self.params, gradient, self.state, self.options.lr, number, scale)
+
+
 def reference(case: str, plan: ShardPlan) -> str:
     """One process, one shard at a time, one sum along the tree, one update of the whole vector."""
     model, options = model_of(case), OptimizerOptions(**CASES[case][1])
     y = Y if model.classifies else TARGETS
-    length, padded = model.layout.length, -(-model.layout.length // BLOCK) * BLOCK
-    params, buffers = np.zeros(padded, np.float32), np.zeros(model.buffers_layout.length, np.float32)
-    model.init(params[:length], buffers, generator(plan.seed, "init"))
-    model.bind(params, buffers)
-    optimizer = make(options)
-    state = [np.zeros(padded, np.float32) for _ in optimizer.state_names]
-    segments = Segments(list(zip(model.layout.offsets, model.layout.sizes, strict=True)), padded)
-    scaling = Scaling(options, segments, [len(shape) > 1 for shape in model.layout.shapes.values()])
-    squares = np.zeros((scaling.rows, segments.count))
+    replica = Replica.fresh(model, options, plan.seed)
     losses, number = [], 0
     for epoch in range(EPOCHS):
         order = plan.order(epoch)
@@ -75,7 +103,7 @@ def reference(case: str, plan: ShardPlan) -> str:
                 rows = plan.shard_indices(order, step, shard)
                 if not len(rows):
                     continue
-                grad = np.zeros((1, padded), np.float32)
+                grad = np.zeros((1, len(replica.params)), np.float32)
                 noise = generator(plan.seed, "dropout", epoch, step, shard)
                 found = model.loss_and_grad(
                     X[rows][None], y[rows][None], grad, 1.0 / plan.batch_samples(step), lambda _, noise=noise: noise
@@ -84,15 +112,13 @@ def reference(case: str, plan: ShardPlan) -> str:
                 sums.append(float(found.loss_sum[0]))
                 news.append(found.new_buffers[0].copy())
             number += 1
-            gradient = plain_tree(grads)
-            scaling.publish(params, gradient, 0, squares)
-            optimizer.update(params, gradient, state, options.lr, number, scaling.scale(squares, 0, padded))
-            buffers[:] = plain_tree(news) * np.float32(1.0 / len(news))
+            replica.update(plain_tree(grads), number)
+            replica.buffers[:] = plain_tree(news) * np.float32(1.0 / len(news))
             total = 0.0
             for value in sums:
                 total += value
             losses.append(total)
-    return digest(params[:length], buffers, losses)
+    return digest(replica.params[: model.layout.length], replica.buffers, losses)
 
 
 def batches(plan: ShardPlan, loader: Loader, lr: float) -> Iterator[Batch]:

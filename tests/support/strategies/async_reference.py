@@ -10,7 +10,7 @@ import numpy as np
 
 from unisono.data.loader import Loader
 from unisono.optim import make
-from unisono.optim.gradient_scale import clip_factor
+from unisono.optim.gradient_norms import clip_factor
 from unisono.recipe import Recipe
 from unisono.rng import generator
 from unisono.storage.weights import Weights

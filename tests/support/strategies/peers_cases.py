@@ -1,6 +1,5 @@
 """Runs of strategies side by side, and how far apart their weights may be."""
 
-import json
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -18,21 +17,13 @@ ROUNDING = 2e-6
 """Sums in another order: a few units in the last place of weights around 1, carried through 52 steps."""
 
 
-_made: dict[str, dict[str, Any]] = {}
-"""What came of a run, by its options: some are of interest to more than one file."""
-
-
 def run_all(runs: dict[str, dict[str, Any]], folder: Path) -> dict[str, dict[str, Any]]:
     """What each of `runs` came to; they are made in a process of their own, in `folder`."""
     import_module("torch._dynamo")  # DDP would, in every rank
     from support.strategies.peers_outcomes import outcomes
 
-    names = {name: json.dumps(options, sort_keys=True) for name, options in runs.items()}
-    new = {name: options for name, options in runs.items() if names[name] not in _made}
-    (found,) = unisono.run(lambda world: outcomes(new, folder), 1, start="fork")
-    for name in new:
-        _made[names[name]] = found[name] | {"weights": load_file(folder / f"{name}.safetensors")}
-    return {name: _made[options] for name, options in names.items()}
+    (found,) = unisono.run(lambda world: outcomes(runs, folder), 1, start="fork")
+    return {name: found[name] | {"weights": load_file(folder / f"{name}.safetensors")} for name in runs}
 
 
 def distance(one: dict[str, Any], other: dict[str, Any], *, of: str = "") -> float:

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import unisono
-from unisono.messages.reports import EpochRecord
+from unisono.messages.rank_reports import EpochRecord
 from unisono.recipe import Recipe
 from unisono.strategies.base import Batch
-from unisono.strategies.external import device_placement
+from unisono.strategies.external import module_placement
 from unisono.strategies.external.external_step import ExternalStep
 from unisono.training.job import Job, prepare
 from unisono.training.trainer import train
@@ -34,9 +34,9 @@ def outcome(job: Job, weights: Path, fault: str) -> dict[str, Any]:
         if fault == "factor":
             ExternalStep._learn = doubled
         elif fault == "elsewhere":
-            device_placement.on_cpu = lambda device: False
-            init = device_placement.DeviceCopy.__init__
-            device_placement.DeviceCopy.__init__ = lambda *given: (init(*given), world.report({"elsewhere": True}))[0]
+            module_placement.on_cpu = lambda device: False
+            init = module_placement.DeviceCopy.__init__
+            module_placement.DeviceCopy.__init__ = lambda *given: (init(*given), world.report({"elsewhere": True}))[0]
         return train(world, job, weights)
 
     job.spec.warm_up()

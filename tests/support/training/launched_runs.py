@@ -4,15 +4,17 @@ found = train(prepare(SMALL), RunPlaces(snapshots=folder), events=events)
 """
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import unisono
+from unisono.arena.sync.waiting import wait_until
 from unisono.recipe import Recipe
-from unisono.runs.failures import Halted
-from unisono.runs.launched_run import Origin, train_launched
-from unisono.runs.supervised_run import RunPlaces
+from unisono.runs.early_end import Halted
+from unisono.runs.launched_training import Origin, train_launched
+from unisono.runs.supervised_training import RunPlaces
 from unisono.training.job import Job
 from unisono.world import World
 
@@ -21,6 +23,11 @@ SMALL = Recipe.from_options(
     keep=99,
 )  # fmt: skip
 WAYS = ["arena", "ring"]
+
+
+def every(text: str, recipe: Recipe = SMALL, **changes: Any) -> Recipe:
+    """The recipe with snapshots that often."""
+    return recipe.with_options(snapshot_every=text, **changes)
 
 
 def train(
@@ -60,3 +67,24 @@ def train(
     found = unisono.run(work, job.recipe.ranks.count, on_report=hear, timeout_s=30.0)
     assert all(other == found[0] for other in found)
     return found[0]
+
+
+class Departure:
+    """Whether somebody leaves before the rank that is to be waited for is done; in files, for ranks are processes."""
+
+    LATE_S = 0.3
+    """How much later that rank is done than others would leave that do not wait for it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._left, self._outrun = folder / "left", folder / "outrun"
+
+    def leave(self) -> None:
+        self._left.touch()
+
+    def linger(self) -> None:
+        if wait_until(self._left.exists, self.LATE_S):
+            self._outrun.touch()
+
+    def check(self) -> None:
+        assert self._left.exists()
+        assert not self._outrun.exists()

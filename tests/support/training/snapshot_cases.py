@@ -1,6 +1,7 @@
 """Snapshots whose contents follow from their position, and disks that fail or kill at a chosen call."""
 
 import errno
+import fcntl
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -52,6 +53,16 @@ def positions(folder: Path) -> list[int]:
 def contents(folder: Path) -> dict[str, bytes]:
     """Every file below `folder`."""
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def is_locked(lock: Path) -> bool:
+    """Whether somebody keeps others away."""
+    with open(lock) as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        return False
 
 
 class Watched(Disk):

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 
 import pytest
 
+from unisono.arena.membership.halt_and_snapshot_requests import Requests
 from unisono.arena.membership.protocol import REQUESTS
-from unisono.arena.membership.supervisor_requests import Requests
 
 _WRITTEN, _DECIDED = REQUESTS + 2, REQUESTS + 4
 

@@ -8,6 +8,7 @@ import sys
 import traceback
 
 import numpy as np
+import pytest
 
 from support.comm.conformance_checks import CHECKS
 from unisono import join
@@ -24,8 +25,9 @@ def run_checks(comm: Communicator) -> dict[str, str]:
         failure = ""
         try:
             check(comm)
-        except Exception:
+        except (Exception, pytest.fail.Exception):  # the latter: nothing was raised where something should be
             failure = f"rank {comm.rank} of {comm.size}: {traceback.format_exc()}"
+            print(failure, file=sys.stderr, flush=True)  # the others may be elsewhere, and not hear of it below
         told = np.zeros(4000, np.uint8)
         text = failure.encode()[-4000:]
         told[: len(text)] = np.frombuffer(text, np.uint8)

@@ -10,7 +10,7 @@ from typing import Any
 
 from unisono.cli.main import main
 from unisono.data.loader import Loader
-from unisono.environment.variables import detect
+from unisono.environment.os_environ import detect
 from unisono.errors import UserError
 
 FAILS_AT = 5

@@ -8,13 +8,13 @@ import sys
 
 import numpy as np
 
-from unisono.comm.topology.node import node_colour
-from unisono.environment.variables import detect
+from unisono.comm.topology.shared_machine import node_colour
+from unisono.environment.os_environ import detect
 from unisono.launch.connect import connect
-from unisono.messages.reports import EpochRecord
+from unisono.messages.rank_reports import EpochRecord
 from unisono.recipe import Recipe
-from unisono.runs.launched_run import train_launched
-from unisono.runs.supervised_run import RunPlaces
+from unisono.runs.launched_training import train_launched
+from unisono.runs.supervised_training import RunPlaces
 from unisono.training.job import prepare
 from unisono.world import World
 

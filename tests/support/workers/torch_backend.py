@@ -1,6 +1,6 @@
 """One rank of the tests of the torch backend.
 
-torchrun --nproc-per-node=3 torch_backend.py                every check
+torchrun --nproc-per-node=3 torch_backend.py                what is special to it in a world of three
 python torch_backend.py RANK SIZE HOST:PORT                  our own store; rank 1 is killed in the middle
 python torch_backend.py refusals                             what cannot be connected
 python torch_backend.py stranger                             somebody who takes a rank's place
@@ -10,51 +10,41 @@ import os
 import re
 import signal
 import sys
-from functools import partial
 from threading import Thread
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
 
-from support.comm.backend_checks import CHECKS, Check, Make, run
+from support.comm.conformance_checks import hasty
 from unisono.comm.base import Communicator
 from unisono.comm.gloo.communicator import TorchCommunicator, world
 from unisono.comm.gloo.process_group import connect
 from unisono.comm.gloo.store import prefixed, reach_store, serve_store
 from unisono.comm.topology.authentication import Secret
 from unisono.comm.topology.rendezvous import RendezvousOptions
-from unisono.environment.variables import detect
+from unisono.environment.os_environ import detect
 from unisono.errors import CommError, CommTimeout, UserError
 
 SECRET = Secret(b"known to all ranks here", "the test")
 
 
-def half_precision_is_reduced(comm: Communicator, make: Make) -> None:
-    for dtype in (np.float16, ml_dtypes.bfloat16):
-        for op, answer in {"sum": 6, "max": 3, "min": 1, "prod": 6}.items():
-            array = np.full(7, comm.rank + 1, dtype)
-            comm.all_reduce(array, op)
-            assert (array.astype(float) == answer).all()
-
-
-def torchs_default_group_is_left_alone(comm: Communicator, make: Make) -> None:
+def torchs_default_group_is_left_alone(comm: Communicator) -> None:
     assert not dist.is_initialized()
     dist.init_process_group("gloo")
-    with make(5.0) as group:
+    with world(comm.rank, 3, timeout_s=20.0) as made:
         total = torch.ones(3)
         dist.all_reduce(total)
         ours = np.ones(3)
-        group.all_reduce(ours)
+        made.all_reduce(ours)
         assert total.tolist() == ours.tolist() == [3, 3, 3]
     dist.destroy_process_group()
 
 
-def without_checks_a_wait_ends_all_the_same(comm: Communicator, make: Make) -> None:
-    group = make(3.0)
+def without_checks_a_wait_ends_all_the_same(comm: Communicator) -> None:
+    group = hasty(comm, 3.0)
     assert isinstance(group, TorchCommunicator)
     group.checked = False
     if comm.rank != 2:
@@ -65,7 +55,7 @@ def without_checks_a_wait_ends_all_the_same(comm: Communicator, make: Make) -> N
     group.close()
 
 
-def connecting_names_who_is_missing(comm: Communicator, make: Make) -> None:
+def connecting_names_who_is_missing(comm: Communicator) -> None:
     comm.barrier()  # whoever comes late is missing, too
     if comm.rank != 2:
         with pytest.raises(CommTimeout, match=r"rank 2 of 3 had not come; here: rank 0 on .*, 1 on") as caught:
@@ -74,18 +64,9 @@ def connecting_names_who_is_missing(comm: Communicator, make: Make) -> None:
     comm.barrier()
 
 
-def groups_have_as_long_to_connect_as_the_world_had(comm: Communicator, make: Make) -> None:
+def groups_have_as_long_to_connect_as_the_world_had(comm: Communicator) -> None:
     with world(comm.rank, 3, timeout_s=17.0) as group, group.split(0) as part:
         assert (group.join_s, part.join_s) == (17.0, 17.0)
-
-
-EXTRA: list[Check] = [
-    half_precision_is_reduced,
-    torchs_default_group_is_left_alone,
-    without_checks_a_wait_ends_all_the_same,
-    groups_have_as_long_to_connect_as_the_world_had,
-    connecting_names_who_is_missing,  # last: one rank has made a world less afterwards
-]
 
 
 def lose_a_rank(rank: int, size: int, address: str) -> None:
@@ -176,6 +157,9 @@ if __name__ == "__main__":
         part(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])
     else:
         placement = detect()
-        torchrun = partial(world, placement.rank, placement.size, None, "cpu", join=RendezvousOptions(timeout_s=20.0))
-        with torchrun(20.0) as comm:
-            run(comm, torchrun, CHECKS + EXTRA)
+        with world(placement.rank, placement.size, join=RendezvousOptions(timeout_s=20.0), timeout_s=20.0) as comm:
+            torchs_default_group_is_left_alone(comm)
+            without_checks_a_wait_ends_all_the_same(comm)
+            groups_have_as_long_to_connect_as_the_world_had(comm)
+            connecting_names_who_is_missing(comm)  # last: one rank has made a world less afterwards
+        print("PASSED", flush=True)

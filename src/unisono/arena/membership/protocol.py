@@ -41,7 +41,7 @@ _FLAG, _FROZEN = 0, 1
 MARKS, PULSE = 2, 8
 """Words of a rank's line for those who build on the protocol: `undo.py` (six of them) and `member.py`."""
 REQUESTS = 16
-"""The second of the supervisor's two lines: `supervisor_requests.py`."""
+"""The second of the supervisor's two lines: `halt_and_snapshot_requests.py`."""
 _POSITION_BITS, _PHASE_BITS = 40, 2
 MOST_VIEWS = 1 << 20
 

@@ -9,7 +9,7 @@ another user is turned away, on both sides.
     fd = take(name, timeout_s=10)                                                                # each of the others
 
 Limits: both ends must share a network name space; that is what makes them one *node* for unisono
-(`comm/topology/node.py`).
+(`comm/topology/shared_machine.py`).
 """
 
 import errno

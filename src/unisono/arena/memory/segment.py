@@ -1,12 +1,17 @@
-"""Segment: a piece of memory that several processes of one node see at once.
+"""Segment: memory that several processes of one machine see at once; Sections: where named arrays lie in it.
 
 The one idea: `memfd_create` + `posix_fallocate` + `mmap`. The memory has no name, so nothing is left behind when the
 processes end, however they end; it is not bound by the size of /dev/shm; and it is really there, or the constructor
-says so (a sparse file would end in SIGBUS later). Forked children inherit it; others are handed the descriptor
-(`fd_passing.py`).
+raises an error (a sparse file would end in SIGBUS later). Forked children inherit it; other processes receive the
+descriptor (`fd_passing.py`).
 
 >>> segment = Segment.create(4096)
 >>> segment.words(0, 8)[3] = 7
+
+Each process that knows names, lengths and types computes the same places; a section starts on a page:
+
+>>> Sections({"params": (2048, np.dtype(np.float32)), "losses": (8, np.dtype(np.float64))}).nbytes
+12288
 
 Limits: Linux. Views of a segment keep it mapped; `close` only drops the segment's own hold on it.
 """
@@ -15,6 +20,9 @@ import errno
 import fcntl
 import mmap
 import os
+from collections.abc import Mapping
+from math import prod
+from typing import Any, final
 
 import numpy as np
 
@@ -37,7 +45,7 @@ class Segment:
     def create(cls, nbytes: int) -> "Segment":
         """New memory, reserved at once; a `UserError` with both figures if there is not enough."""
         nbytes = max(PAGE, -(-nbytes // PAGE) * PAGE)
-        # The kernel does not limit a memfd: it would kill somebody instead of refusing.
+        # The kernel does not limit a memfd: it would kill a process instead of refusing.
         if nbytes > (free := available_bytes()):
             raise not_enough_memory(nbytes, free)
         fd = -1
@@ -86,3 +94,35 @@ def not_enough_memory(needed: int, free: int) -> UserError:
         f"{readable_bytes(needed)} of shared memory are needed, {readable_bytes(free)} are available",
         hint="use fewer ranks or shards, or smaller arrays, or raise the memory limit of the job",
     )
+
+
+@final
+class Sections:
+    """`table`: name -> (elements or shape, dtype), in the order in which they lie."""
+
+    def __init__(self, table: Mapping[str, tuple[int | tuple[int, ...], np.dtype]]) -> None:
+        self._places: dict[str, tuple[int, tuple[int, ...], np.dtype]] = {}
+        end = 0
+        for name, (size, dtype) in table.items():
+            shape = (size,) if isinstance(size, int) else size
+            self._places[name] = end, shape, dtype
+            end += -(-prod(shape) * dtype.itemsize // PAGE) * PAGE
+        self.nbytes = end
+
+    def pack(self) -> list[Any]:
+        """The table as JSON, for another process; `unpack` takes it."""
+        return [[name, list(shape), dtype.str] for name, (_, shape, dtype) in self._places.items()]
+
+    @classmethod
+    def unpack(cls, packed: list[Any]) -> "Sections":
+        return cls({name: (tuple(shape), np.dtype(kind)) for name, shape, kind in packed})
+
+    def array(self, segment: Segment, name: str) -> np.ndarray:
+        """The array of that name in `segment`."""
+        offset, shape, dtype = self._places[name]
+        return segment.array(offset, prod(shape), dtype).reshape(shape)
+
+    def words(self, segment: Segment, name: str) -> memoryview:
+        """The same as int64 words, for flags."""
+        offset, shape, _ = self._places[name]
+        return segment.words(offset, prod(shape))

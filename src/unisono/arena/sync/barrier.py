@@ -84,12 +84,8 @@ class Barrier:
 
     def wait(self, timeout_s: float, stamp: int = 0) -> bool:
         """Meets all ranks; True if all gave the same `stamp`. TimeoutError when time is up: see `missing`."""
-        number = self._number = self._number + 1
-        words, where = self._words, 1 + (number & 1)
-        words[self._mine + where] = stamp
-        if fence is not None:
-            fence()
-        words[self._mine] = number
+        number, where = self.arrive(stamp)
+        words = self._words
         same = True
         deadline = 0.0
         for line in self._others:
@@ -102,6 +98,33 @@ class Barrier:
             if words[line + where] != stamp:
                 same = False
         return same
+
+    # -- the same in two halves, for those who have other things to do while they wait
+
+    def arrive(self, stamp: int = 0) -> tuple[int, int]:
+        """This rank has come: the number of the meeting, and where its stamps are."""
+        number = self._number = self._number + 1
+        words, where = self._words, 1 + (number & 1)
+        words[self._mine + where] = stamp
+        if fence is not None:
+            fence()
+        words[self._mine] = number
+        return number, where
+
+    def complete(self) -> bool:
+        """Whether all have come to the meeting at which this rank has arrived; never blocks."""
+        words, number = self._words, self._number
+        for line in self._others:
+            if words[line] < number:
+                return False
+        if fence is not None:
+            fence()
+        return True
+
+    def equal(self, stamp: int) -> bool:
+        """After `complete`: whether all gave this stamp."""
+        words, where = self._words, 1 + (self._number & 1)
+        return all(words[line + where] == stamp for line in self._others)
 
     def leave(self) -> None:
         """This rank will not come any more: whoever waits for it learns at once."""

@@ -16,34 +16,30 @@ from typing import Any, final
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from unisono.cli.common.study_about import write_about
 from unisono.cli.common.study_jobs import SlurmRunner
 from unisono.data.sources import check_data_dir
-from unisono.environment.variables import detect
+from unisono.environment.os_environ import detect
 from unisono.errors import Interrupted, UnisonoError, UserError
 from unisono.files import expand_user
 from unisono.measure.options import StudyOptions
 from unisono.os_limits import check_temporary_directory
-from unisono.report.run.verdict import plural, readable_s
+from unisono.report.run.outcome_and_advice import plural, readable_s
 from unisono.report.terminal.console import Console
 from unisono.resources import usable_cores
+from unisono.safe_print import print
 from unisono.strategies.registry import resolve
+from unisono.study.cell_process import FAILED
 from unisono.study.cells import Cell
-from unisono.study.disk_errors import writing
-from unisono.study.estimate import estimate_s, try_out
-from unisono.study.inputs import inputs_of
-from unisono.study.process import FAILED
-from unisono.study.records import Records, default_path
-from unisono.study.run_order import Turn, run_order
-from unisono.study.study import Record, RunOptions, carry_out, counted, latest
+from unisono.study.provenance import inputs_of, write_about
+from unisono.study.study import Record, RunOptions, Turn, carry_out, counted, estimate_s, latest, run_order, try_out
+from unisono.study.study_directory import Records, default_path, writing
 from unisono.supervise.signals import as_ctrl_c
-from unisono.terminal import print
 from unisono.training.checks import check_machine, check_shards
 from unisono.trust import code_of
 
 TRIAL_TIMEOUT_S = 120.0
 PIPED_WIDTH = 160
-"""Of tables that do not go to a terminal, in characters."""
+"""Width of tables that do not go to a terminal, in characters."""
 
 
 @final
@@ -55,7 +51,7 @@ class StudyPlan:
     cells: Sequence[Cell]
     options: StudyOptions
     job_runner: SlurmRunner | None = None
-    """Who runs the cells; processes of this machine if nobody does."""
+    """Runs the cells; None: processes of this machine do."""
 
     @cached_property
     def studied(self) -> dict[str, Any]:
@@ -88,7 +84,7 @@ def console() -> Console:
 
 
 def run_study(plan: StudyPlan, show: Callable[[Sequence[Record], Path], None]) -> None:
-    """Carries the plan out and shows what was found: also what there is when it is interrupted."""
+    """Carries the plan out and shows the results; if it is interrupted, those that exist."""
     if (size := detect().size) > 1:
         raise UserError(
             f"{plan.kind} was started as {size} ranks, and starts its own", hint=f"run it once: unisono {plan.kind}"

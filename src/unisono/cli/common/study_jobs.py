@@ -23,15 +23,15 @@ from unisono.launch.slurm import client
 from unisono.launch.slurm.client import Job, NoSuchJob
 from unisono.launch.slurm.job_monitor import Output, ask, exit_code, job_line
 from unisono.launch.slurm.options import JobOptions
+from unisono.study.cell_process import FINISHED, outcome, read_summary
 from unisono.study.cells import Cell
-from unisono.study.disk_errors import DiskRefused, writing
-from unisono.study.process import FINISHED, outcome, read_summary
 from unisono.study.study import Record, Tell
+from unisono.study.study_directory import DiskRefused, writing
 from unisono.trust import code_of
 
 _MOST_SAID_BYTES, _MOST_NOTE_BYTES = 1 << 24, 1000
 LEAVING_S = 60.0
-"""For a job that was cancelled to end."""
+"""How long a cancelled job may take to end."""
 _DECIDED = (
     "nodes", "ranks_per_node", "job_name", "output", "error", "array", "array_option", "warn_s", "max_requeues",
 )  # fmt: skip
@@ -47,7 +47,7 @@ class Waiting:
     """With --slurm: a job that has not started after so long is cancelled, and is a row with that reason."""
 
     poll_s: float = 2.0
-    """With --slurm: seconds between two questions to SLURM."""
+    """With --slurm: seconds between queries to SLURM."""
 
     def __post_init__(self) -> None:
         for name in ("queue_timeout_s", "poll_s"):
@@ -207,7 +207,7 @@ def _note(run: Path) -> Path:
 
 
 def _number(note: Path) -> str:
-    """Of the job that was noted."""
+    """The number of the job that was noted."""
     return read_file(note, _MOST_NOTE_BYTES).decode(errors="replace").strip()
 
 

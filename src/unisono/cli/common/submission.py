@@ -11,24 +11,25 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, final
 
-from unisono.cli.common.study_about import command_line
 from unisono.data.sources import must_be_fetched
 from unisono.errors import UserError, unknown_name
 from unisono.files import expand_user
-from unisono.launch.commands import find_program, is_open_mpi, mpi_problem
 from unisono.launch.connect import installed, require
+from unisono.launch.launcher_commands import find_program, is_open_mpi, mpi_problem
 from unisono.launch.slurm import client
 from unisono.launch.slurm.capacity import WantedNodes, check_room, megabytes
 from unisono.launch.slurm.options import JobOptions, check, check_name
 from unisono.launch.slurm.quoting import as_path, check_plain, quote
 from unisono.launch.slurm.script import Script, run_directory, write_script
 from unisono.launch.slurm.steps import Layout, Step, make_step
+from unisono.os_limits import MIB
 from unisono.recipe import OPTIONS, Recipe, flag
 from unisono.recipe.reading import load
 from unisono.storage.resume import SNAPSHOTS, as_saved, named_in, recipe_of
 from unisono.storage.snapshots.snapshot import newest
+from unisono.study.provenance import command_line
+from unisono.training.checks import estimate_bytes
 from unisono.training.job import prepare
-from unisono.training.memory_estimate import MIB, estimate_bytes
 from unisono.trust import Trust, code_of
 
 _NEEDS = {"srun": "mpi", "mpirun": "mpi", "torchrun": "gloo", "accelerate": "gloo"}
@@ -50,7 +51,7 @@ class Submission:
 
     @property
     def name(self) -> str:
-        """Of the job, and of files that belong to it."""
+        """The name of the job, and of files that belong to it."""
         return self.job.job_name or Path(self.source).stem or "unisono"
 
     @property

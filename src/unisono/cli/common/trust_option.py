@@ -2,7 +2,7 @@
 
     confirm_trust(trust, recipe)  # a `UserError` unless all code of the recipe may run; see `unisono/trust.py`
 
-The one idea: a question needs somebody who can answer. It is asked only if standard input and standard error are
+The one idea: a question needs a user who can answer. It is asked only if standard input and standard error are
 terminals; elsewhere, as in batch jobs, code without trust is an error. No answer, Ctrl-C included, means no.
 """
 
@@ -13,14 +13,14 @@ from typing import Annotated
 from cyclopts import Group, Parameter
 
 from unisono.recipe import Recipe
-from unisono.terminal import print
+from unisono.safe_print import print
 from unisono.trust import QUESTIONABLE, Trust, refusal
 
 TrustOption = Annotated[
     bool,
     Parameter(
         help="Run the code that a recipe or a run names, wherever it lies. Without it, code outside the working "
-        "directory, or in the run that is resumed, is not run unless you say yes on a terminal.",
+        "directory, or in the resumed run, runs only after your yes on a terminal.",
         negative="",
         show_default=False,
         group=Group("Code of others", sort_key=99),

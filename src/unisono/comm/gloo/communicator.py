@@ -2,8 +2,8 @@
 
 Its one idea: process groups of its own, made from a store, that torch's default group neither sees nor disturbs.
 Messages, and the rows that ranks show on entering a collective (`comm/collective_check.py`), travel as frames
-(`p2p.py`) over gloo (`wire.py`), also beside NCCL; only then, with everybody there, torch's collective runs. How
-ranks find each other before that is in `store.py`.
+(`p2p.py`) over gloo (`process_group.py`), also beside NCCL; only then, with everybody there, torch's collective runs.
+How ranks find each other before that is in `store.py`.
 
     torchrun --nproc_per_node 2 script.py     # in it: unisono.comm.gloo.communicator.world(rank, size).barrier()
 
@@ -25,7 +25,7 @@ import torch.distributed as dist
 from torch.distributed import Store  # type: ignore[attr-defined]  # public all the same
 
 from unisono.comm.base import ANY, DEFAULT_TIMEOUT_S, Array, Envelope, Request
-from unisono.comm.checked import CheckedCommunicator, as_bytes
+from unisono.comm.checked_base import CheckedCommunicator, as_bytes
 from unisono.comm.collective_check import Row, row
 from unisono.comm.gloo.errors import read_gloo_error
 from unisono.comm.gloo.p2p import TaggedMessages

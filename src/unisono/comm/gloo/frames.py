@@ -1,6 +1,7 @@
 """Frames: the format in which tagged messages travel over gloo, and the inbox that receives them.
 
-`p2p.py` builds on this file: it sends, gives requests to wait for, and exchanges rows. `wire.py` is below it: gloo.
+`p2p.py` builds on this file: it sends, gives requests to wait for, and exchanges rows. gloo, below it,
+is in `process_group.py`.
 
 gloo moves arrays in the background, but it ends the process if a message is longer than the array that receives it, it
 cannot say whether a message has arrived, and it has neither a probe nor an order among tags. Frames add all that

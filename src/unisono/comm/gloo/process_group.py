@@ -1,14 +1,14 @@
 """gloo: a process group that torch's default group neither sees nor disturbs, and its messages as a wire for
 `TaggedMessages`.
 
-Its one idea: what gloo needs to be told before it connects (which address, how long, how its threads and connections
-are to behave), and what it says when a message fails, is known here; the communicator only waits. gloo takes whoever
-connects first for the rank that it waits for; so, where the store has a secret, ranks prove it over each connection
-before anything else is sent (`prove_pairs`).
+The one idea: the settings that gloo needs before it connects (its address, its time-out, its threads and connections),
+and its error when a message fails, are handled here; the communicator only waits. gloo takes the first process that
+connects for the rank that it expects; so, where the store has a secret, ranks prove it over each connection before
+anything else is sent (`prove_pairs`).
 
     wire = GlooWire(rank, size, connect(store, rank, size, at="10.0.0.2", timeout_s=30), fail)
 
-Limits: an error on starting a message is kept until somebody waits for it; a transfer can be waited for once.
+Limits: an error on starting a message is kept until the message is waited for; a transfer can be waited for once.
 """
 
 import hmac
@@ -24,8 +24,7 @@ import torch.distributed as dist
 from torch.distributed import PrefixStore, Store  # type: ignore[attr-defined]  # public all the same
 
 from unisono.comm.base import Array
-from unisono.comm.gloo.keepalive import kept_alive
-from unisono.comm.gloo.sched_batch import batch_scheduled_threads
+from unisono.comm.gloo.kernel_settings import batch_scheduled_threads, kept_alive
 from unisono.comm.gloo.store import secret_of
 from unisono.comm.topology.authentication import MAC_BYTES, pair_proof
 from unisono.errors import CommError
@@ -114,7 +113,7 @@ class GlooWire:
 
 @final
 class _GlooTransfer:
-    """An error on starting counts when somebody waits: what the peer sent before it ended can still be read."""
+    """An error on starting counts in `wait`: what the peer sent before it ended can still be read."""
 
     def __init__(
         self, fail: Fail, start: Callable[..., dist.Work], where: tuple[torch.Tensor, int, int], verb: str
@@ -137,7 +136,7 @@ class _GlooTransfer:
                 # A time-out of zero would mean none.
                 self._work.wait(timedelta(seconds=max(deadline - time.monotonic(), 0.001)))
         except RuntimeError as error:
-            self._error = error.with_traceback(None)  # also for whoever waits once more
+            self._error = error.with_traceback(None)  # also for a second wait
             raise self._fail(f"{self._verb} rank {self._peer}", error, [self._peer]) from error
         finally:
             self._work = None  # gloo would take a second wait for one for a second message

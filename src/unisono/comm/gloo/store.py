@@ -27,7 +27,7 @@ from unisono.comm.topology.rendezvous import RanksMissing, RendezvousOptions, ex
 from unisono.comm.topology.store_client import StoreClient, Unreachable
 from unisono.comm.topology.store_server import StoreServer
 from unisono.errors import UserError
-from unisono.terminal import print
+from unisono.safe_print import print
 
 _DEFAULT_WAIT_S = 300.0
 _KEYS_AT_ONCE = 1000

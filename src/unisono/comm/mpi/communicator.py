@@ -29,14 +29,14 @@ import numpy as np
 
 from unisono.arena.sync.waiting import wait_until
 from unisono.comm.base import ANY, DEFAULT_TIMEOUT_S, Array, Envelope, Request
-from unisono.comm.checked import CheckedCommunicator
+from unisono.comm.checked_base import CheckedCommunicator
 from unisono.comm.collective_check import ROW_WORDS, Row
 from unisono.comm.mpi.library import MPI, abort, call, pieces, spec
 from unisono.comm.mpi.missing_ranks import MissingRanks
 from unisono.comm.mpi.p2p import MpiMessages
 from unisono.errors import CommTimeout, RankLost, UnisonoError, UserError
 from unisono.resources import usable_cores
-from unisono.terminal import print
+from unisono.safe_print import print
 from unisono.user_code.tracebacks import own_traceback
 
 _TYPES = {

@@ -15,7 +15,7 @@ from typing import TypeAlias, final
 import numpy as np
 
 from unisono.comm.base import ANY, Array, Envelope, Request, matches, wrong_length
-from unisono.comm.checked import as_bytes
+from unisono.comm.checked_base import as_bytes
 from unisono.comm.mpi.library import MPI, call, spec
 
 Wait: TypeAlias = Callable[[Request, str, int, int], None]

@@ -1,6 +1,6 @@
 """shm: ranks of one node over shared memory, with no MPI, no torch and no sockets.
 
-Collectives pass through a stage (`stage.py`): a rank copies a piece of its array into its slot, all meet, and everyone
+Collectives pass through a stage (`memory.py`): a rank copies a piece of its array into its slot, all meet, and everyone
 takes what it needs from the others' slots. Pieces are small enough to stay in the cache, so long arrays never travel
 through main memory twice.
 
@@ -11,7 +11,8 @@ has not given raises `RankLost` on all of them, `rank` and `size` are those of t
 works. `barrier`, and `broadcast` from one who lives, need nothing of the dead: they just pass. What a collective was to
 fill is undefined after `RankLost`.
 
-Where things lie: `memory_plan.py`. Messages: `p2p.py`. Who takes part: `membership.py`. No copy: `arena/reducer.py`.
+Where things lie: `memory.py`. Messages: `p2p.py`. Who takes part: `membership.py`. No copy:
+`arena/in_place_allreduce.py`.
 
 Limits: what `split` gives is broken when one of its ranks dies.
 """
@@ -19,6 +20,7 @@ Limits: what `split` gives is broken when one of its ranks dies.
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import final
+from weakref import WeakSet
 
 import numpy as np
 
@@ -28,13 +30,13 @@ from unisono.arena.reduction_tree import chunk_bounds, combine
 from unisono.arena.sync.barrier import Barrier
 from unisono.arena.sync.pipe import CONTROL_WORDS, Reader, Writer
 from unisono.comm.base import ANY, DEFAULT_TIMEOUT_S, OPS, Array, Communicator, Envelope, Request
-from unisono.comm.checked import CheckedCommunicator
-from unisono.comm.collective_check import ROW_WORDS, Row, check_rows, kind_of, row
+from unisono.comm.checked_base import CheckedCommunicator
+from unisono.comm.collective_check import ROW_WORDS, Row, check_rows, kind_of, lost_rank_error, row
 from unisono.comm.shm.membership import Membership
-from unisono.comm.shm.memory_plan import ShmPlan
+from unisono.comm.shm.memory import ShmPlan, Stage, read_rows, rows_in
 from unisono.comm.shm.p2p import Mailbox
-from unisono.comm.shm.stage import Stage, read_rows, rows_in
-from unisono.comm.topology.node import share_segment
+from unisono.comm.topology.local_peer_watch import PeerWatch
+from unisono.comm.topology.shared_machine import share_segment
 from unisono.errors import CommError, CommTimeout
 from unisono.resources import usable_cores
 
@@ -57,6 +59,9 @@ class ShmCommunicator(CheckedCommunicator):
         self._needed: Sequence[int] | None = None
         """The ranks whose part the collective needs; None: all of them."""
         self._membership: Membership | None = None
+        self._watched: PeerWatch | None = None
+        self._parts: WeakSet[ShmCommunicator] = WeakSet()
+        """What `split` gave."""
         self._version = 0
         peers = [peer for peer in range(size) if peer != rank]
         self._mail = Mailbox(
@@ -74,7 +79,20 @@ class ShmCommunicator(CheckedCommunicator):
     def over(cls, comm: Communicator) -> "ShmCommunicator":
         """A shm communicator for the ranks of any `comm` whose ranks are all on this node."""
         segment = share_segment(comm, list(range(comm.size)), ShmPlan(comm.size).nbytes)
-        return cls(segment, comm.rank, comm.size, comm.timeout_s)
+        made = cls(segment, comm.rank, comm.size, comm.timeout_s)
+        made.watch(PeerWatch(comm))
+        return made
+
+    def watch(self, peers: PeerWatch) -> None:
+        """A rank that waits for one whose process has ended gets a `RankLost`, instead of waiting until the time-out;
+        where no supervisor watches ranks."""
+        self._watched = peers
+
+        def look(peer: int) -> None:
+            if peer in peers.exited():
+                raise lost_rank_error(self.rank, "a message", [peer])
+
+        self._mail.pause = look
 
     def follow(self, membership: Membership) -> None:
         """From now on the others go on if a rank dies. Called by all ranks at the same point."""
@@ -159,19 +177,29 @@ class ShmCommunicator(CheckedCommunicator):
         made = ShmCommunicator(segment, members.index(self.rank), len(members), self.timeout_s)
         if self._membership is not None:
             made.follow(self._membership.group(members))
+        elif self._watched is not None:
+            made.watch(PeerWatch(made))
+            self._parts.add(made)
         return made
 
     def progress(self) -> None:
         self._mail.progress()
 
     def abort_peers(self, error: BaseException) -> None:
-        # Not `leave`: our launcher ends the others, and this rank's error is the one to show, not theirs.
+        # Our own launcher ends the others, and this rank's error is the one to show, not theirs. Others do not.
+        if self._watched is not None and not self.state:
+            self._barrier.leave()
+        for part in self._parts:
+            part.abort_peers(error)
         self.state = self.state or f"broken: {error!r}"
 
     def close(self) -> None:
         if not self.state:
             self._barrier.leave()
         self.state = "closed"
+        if self._watched is not None:
+            self._watched.close()
+            self._watched = None
         self._segment.close()
 
     # -- inside
@@ -233,6 +261,11 @@ class ShmCommunicator(CheckedCommunicator):
     def _meanwhile(self) -> None:
         """While this rank waits for the others: moves messages, and stands still when somebody is lost."""
         self._mail.progress()
+        if self._watched is not None and self._membership is None:
+            gone = self._watched.exited()
+            if missing := [rank for rank in self._barrier.missing() if rank in gone]:
+                self.state = f"broken: rank {', '.join(map(str, missing))} is gone"
+                raise lost_rank_error(self.rank, kind_of(self._row), missing)
         membership = self._membership
         if membership is not None and membership.pause():
             if membership.fixed:

@@ -14,7 +14,7 @@ from typing import final
 from unisono.arena.sync.pipe import Reader, Writer
 from unisono.arena.sync.waiting import SPINS, wait_until
 from unisono.comm.base import ANY, Array, Envelope, Request, matches, wrong_length
-from unisono.comm.checked import as_bytes
+from unisono.comm.checked_base import as_bytes
 from unisono.errors import CommError, CommTimeout
 
 
@@ -151,7 +151,12 @@ class Mailbox:
     def attend(self, request: MailRequest) -> None:
         """Whoever waits for `request` looks whether its peer lives."""
         if not request.done:
-            self.pause(request.peer)
+            try:
+                self.pause(request.peer)
+            except CommError:
+                self.progress()  # it may have sent this before it ended
+                if not request.done:
+                    raise
 
     def rename(self, names: dict[int, int]) -> None:
         """Peers are called so from now on; of those who are not named no more messages are told."""

@@ -1,4 +1,4 @@
-"""Route: which of this machine's addresses others reach it by.
+"""Addresses: by which of them other machines reach this one.
 
 The one idea: the kernel knows. It is asked for the way to the main node, and the address at this end of that way is the
 one to listen on; host names, which often resolve to 127.0.0.1 or not at all, are not asked for this machine.

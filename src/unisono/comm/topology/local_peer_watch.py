@@ -16,7 +16,7 @@ from typing import final
 import numpy as np
 
 from unisono.comm.base import Communicator
-from unisono.comm.topology.node import node_colour
+from unisono.comm.topology.shared_machine import node_colour
 
 
 @final

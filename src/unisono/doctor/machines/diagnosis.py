@@ -1,21 +1,29 @@
-"""Judging: what a visit found, as findings and one plain sentence. Pure.
+"""Diagnosis: what a pairwise test found, as findings, two matrices and one plain sentence; as text or as JSON.
 
-for finding in judge(visit): print(line(finding)); print(sentence(visit, judge(visit)))
+print(report(visit)); print(json.dumps(record(visit)))
+for finding in judge(visit): print(line(finding))
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict
+from typing import Any
 
-from unisono.doctor.finding import Finding
+from unisono import __version__
+from unisono.doctor.finding import Finding, line
 from unisono.doctor.machines.facts import PACKAGES
-from unisono.doctor.machines.link import Speed
+from unisono.doctor.machines.link_measurement import Speed
 from unisono.doctor.machines.pairwise_test import PairwiseResult
-from unisono.report.run.verdict import readable_s
+from unisono.report.run.outcome_and_advice import readable_s
+from unisono.safe_print import printable
 from unisono.training.consistency import differences_between
 
 SLOW = 0.5
-"""Of the best bandwidth between nodes: a pair that has less is worth a look."""
+"""A pair with less than this share of the best bandwidth between nodes is worth a look."""
 _NAMED = 4
 """More of a kind are counted, not named."""
+WIDEST = 16
+"""Ranks that a matrix has room for; of more, nodes are shown, and of more of these nothing: --json has them all."""
+_NONE = "-"
 
 
 def judge(visit: PairwiseResult) -> list[Finding]:
@@ -85,7 +93,7 @@ def _silent(visit: PairwiseResult) -> list[Finding]:
 
 
 def _versions(visit: PairwiseResult) -> list[Finding]:
-    """Of unisono and of Python runs must have one; of the rest bits may differ."""
+    """All ranks must have one version of unisono and of Python; if other versions differ, bits may differ."""
     found, alike = [], []
     for kind in ("unisono", "Python", *PACKAGES, "MPI"):
         values = {rank: str((facts | facts["packages"])[kind]) for rank, facts in visit.facts.items()}
@@ -185,3 +193,57 @@ def _slow_pairs(visit: PairwiseResult) -> list[str]:
         for (one, other), rate in sorted(best.items())
         if rate < SLOW * max(best.values())
     ]
+
+
+def report(visit: PairwiseResult) -> str:
+    """All of it, for a terminal."""
+    findings = judge(visit)
+    parts = ["\n".join(line(finding) for finding in findings)]
+    parts += [matrix(visit, "latency, us (half a round trip)", lambda speed: speed.latency_s * 1e6, max)]
+    parts += [matrix(visit, "bandwidth, MB/s (from the row to the column)", lambda speed: speed.bytes_per_s / 1e6, min)]
+    return "\n\n".join([*(part for part in parts if part), sentence(visit, findings)])
+
+
+def matrix(
+    visit: PairwiseResult, title: str, show: Callable[[Speed], float], worst: Callable[[list[float]], float]
+) -> str:
+    """A row and a column for each rank, or each node if there are too many. worst: of the ranks of two nodes."""
+    groups = {rank: [rank] for rank in range(visit.size)}
+    if visit.size > WIDEST:
+        groups = nodes_of(visit)
+    if len(groups) > WIDEST or not visit.speeds:
+        return ""
+    noun = "rank" if visit.size <= WIDEST else "from rank"
+    hosts = {first: printable(visit.facts[first]["host"]) if first in visit.facts else "" for first in groups}
+    width = max(map(len, hosts.values()))
+    lines = [title, f"{noun:>9}  {'':{width}}" + "".join(f"{first:>8}" for first in groups)]
+    for first, ranks in groups.items():
+        cells = []
+        for others in groups.values():
+            pairs = [(one, other) for one in ranks for other in others]
+            values = [show(visit.speeds[pair]) for pair in pairs if pair in visit.speeds]
+            cells.append(f"{_NONE:>8}" if not values else f"{_short(worst(values)):>8}")
+        lines.append(f"{first:>9}  {hosts[first]:{width}}" + "".join(cells))
+    return "\n".join(lines)
+
+
+def record(visit: PairwiseResult) -> dict[str, Any]:
+    """All of it as JSON, for a bug report. Matrices have null where nothing was measured."""
+    findings = judge(visit)
+    ranks = range(visit.size)
+    speeds = [[visit.speeds.get((one, other)) for other in ranks] for one in ranks]
+    return {
+        "unisono": __version__,
+        "sentence": sentence(visit, findings),
+        "transport": visit.transport,
+        "silent": {str(rank): why for rank, why in visit.silent.items()},
+        "failed": [[*pair, why] for pair, why in visit.failed.items()],
+        "latency_s": [[speed and speed.latency_s for speed in row] for row in speeds],
+        "bytes_per_s": [[speed and speed.bytes_per_s for speed in row] for row in speeds],
+        "ranks": [visit.facts.get(rank) for rank in ranks],
+        "findings": [asdict(finding) for finding in findings],
+    }
+
+
+def _short(value: float) -> str:
+    return f"{value:.1f}" if value < 100 else f"{value:.0f}"

@@ -10,8 +10,8 @@ from importlib import metadata
 from typing import Any
 
 from unisono import __version__
-from unisono.comm.topology.node import node_key
-from unisono.environment.variables import THREADS, launcher_text
+from unisono.comm.topology.shared_machine import node_key
+from unisono.environment.os_environ import THREADS, launcher_text
 from unisono.resources import available_bytes, usable_cores
 from unisono.training.fingerprint import fingerprint
 

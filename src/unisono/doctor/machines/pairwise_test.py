@@ -1,44 +1,51 @@
-"""PairwiseResult: all ranks, two by two: who answers, how long a message takes, how many bytes pass in a second.
+"""Pairwise test: all ranks, two by two: which answer, how long a message takes, how many bytes pass in a second.
 
     visit = lead(board, facts, dog); dismiss(board, visit)       # on rank 0
     follow(board, facts, dog)                                    # on every other rank
 
-The one idea: rank 0 says who meets whom next, and hears from both how it went, so that nobody waits for a rank that has
-fallen silent twice: it is left out from then on, and named.
+    >>> pair_turns([0, 0, 1, 1])
+    [[(0, 2)], [(0, 3)], [(1, 2)], [(1, 3)], [(0, 1), (2, 3)]]
+
+The one idea: rank 0 says which ranks meet next, and hears from both how it went. A rank that has fallen silent is
+waited for once; it is left out from then on, and named. The turns (`pair_turns`) are a tournament of nodes: in each
+round every node meets one other, or rests, and within a round the ranks of two nodes meet two at a time, one pair after
+the other. So every pair meets once, and no node's link is shared meanwhile: what a pair measures is the link's. Pairs
+of one node come last, all nodes at once.
 
 Limits: ranks that rank 0 cannot reach count as silent, though others may reach them.
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, final
+from itertools import combinations, product, zip_longest
+from typing import Any, TypeAlias, final
 
 from unisono.doctor.machines.facts import are_facts
-from unisono.doctor.machines.link import Speed, meet
-from unisono.doctor.machines.message_board import RankMessenger
-from unisono.doctor.machines.pair_schedule import pair_turns
+from unisono.doctor.machines.link_measurement import Speed, meet
+from unisono.doctor.machines.rank_messenger import RankMessenger
 from unisono.doctor.machines.watchdog import Watchdog
 from unisono.errors import CommError, CommTimeout
 
 PATIENCE_S = 5.0
-"""Of one rank with another, for every single message."""
+"""How long a rank waits for another, for every single message."""
 _ARRIVING_S = 10.0
 _TURN_S = 3 * PATIENCE_S
-"""To connect, to ask, to be asked."""
+"""The time to connect, to ask, to be asked."""
 _BUDGET_S, _MOST_S, _LEAST_S = 20.0, 0.02, 0.001
-"""For all turns together; of that, for the longest message of one."""
+"""The time for all turns together, and the bounds of the time for the longest message of one turn."""
+Pair: TypeAlias = tuple[int, int]
 
 
 @final
 @dataclass(frozen=True)
 class PairwiseResult:
-    """What came of it. Ranks by number."""
+    """The results. Ranks by number."""
 
     transport: str
     size: int
     facts: Mapping[int, dict[str, Any]]
-    """Of those that answered at all."""
+    """The facts of the ranks that answered at all."""
     silent: dict[int, str] = field(default_factory=dict)
     """Ranks that stopped to answer, and when."""
     speeds: dict[tuple[int, int], Speed] = field(default_factory=dict)
@@ -47,7 +54,7 @@ class PairwiseResult:
     """Pairs (lower rank first) that could not exchange messages, and why."""
 
     def colours(self) -> dict[int, int]:
-        """Of each rank that answered: the lowest rank of its node."""
+        """For each rank that answered: the lowest rank of its node."""
         first: dict[str, int] = {}
         return {rank: first.setdefault(facts["node"], rank) for rank, facts in sorted(self.facts.items())}
 
@@ -75,16 +82,16 @@ def lead(board: RankMessenger, facts: dict[str, Any], dog: Watchdog) -> Pairwise
 
 
 def dismiss(board: RankMessenger, visit: PairwiseResult) -> None:
-    """On rank 0: tells everybody that answers that it is over, and whether somebody is silent."""
+    """On rank 0: tells every rank that answers that the test is over, and whether any rank is silent."""
     for rank in _others(visit):
         board.tell(rank, {"over": True, "complete": not visit.silent})
     deadline = time.monotonic() + _TURN_S
-    for rank in _others(visit):  # whoever serves the store stays until the others have read that
+    for rank in _others(visit):  # the rank that serves the store stays until the others have read that
         board.hear(rank, max(0.0, deadline - time.monotonic()))
 
 
 def follow(board: RankMessenger, facts: dict[str, Any], dog: Watchdog) -> bool:
-    """On every other rank: until rank 0 says that it is over; whether nobody is silent. A `CommError` if rank 0 is."""
+    """On every other rank: until rank 0 ends the test; whether all ranks answer. A `CommError` if rank 0 does not."""
     dog.allow(2 * _TURN_S + _ARRIVING_S, "waiting for rank 0")
     board.tell(0, facts)
     patience_s = _ARRIVING_S + _TURN_S
@@ -154,3 +161,33 @@ def _meet(board: RankMessenger, peer: int, seconds: float) -> dict[str, Any]:
 
 def _others(visit: PairwiseResult) -> list[int]:
     return sorted(visit.facts.keys() - visit.silent.keys() - {0})
+
+
+def pair_turns(nodes: Sequence[int]) -> list[list[Pair]]:
+    """nodes: of each rank its node, as any numbers. A list of turns, each a list of pairs (lower rank first)."""
+    ranks: dict[int, list[int]] = {}
+    for rank, node in enumerate(nodes):
+        ranks.setdefault(node, []).append(rank)
+    found = []
+    for games in tournament(list(ranks)):
+        found += _side_by_side([list(product(ranks[one], ranks[other])) for one, other in games])
+    return found + _side_by_side([list(combinations(members, 2)) for members in ranks.values()])
+
+
+def tournament(players: Sequence[int]) -> list[list[Pair]]:
+    """Rounds in which every player meets every other once: all but the first move around a table."""
+    seats: list[int | None] = [*players, *([None] if len(players) % 2 else [])]
+    rounds = []
+    for _ in range(len(seats) - 1):
+        half = len(seats) // 2
+        facing = zip(seats[:half], reversed(seats[half:]), strict=True)
+        rounds.append([(one, other) for one, other in facing if one is not None and other is not None])
+        seats = [seats[0], seats[-1], *seats[1:-1]]
+    return rounds
+
+
+def _side_by_side(columns: Sequence[Sequence[Pair]]) -> list[list[Pair]]:
+    """Turns of which each takes one pair of every column that has one left."""
+    return [
+        sorted((min(pair), max(pair)) for pair in row if pair is not None) for row in zip_longest(*columns) if any(row)
+    ]

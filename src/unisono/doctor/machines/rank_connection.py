@@ -9,16 +9,16 @@ that training would use.
 from importlib.util import find_spec
 
 from unisono.comm.topology.rendezvous import RendezvousOptions
-from unisono.doctor.machines.message_board import MessageBoard, RankMessenger, StoreBoard
+from unisono.doctor.machines.rank_messenger import MessageBoard, RankMessenger, StoreBoard
 from unisono.doctor.machines.watchdog import Watchdog
-from unisono.environment.placement import Placement
-from unisono.environment.variables import detect
+from unisono.environment.os_environ import detect
+from unisono.environment.process_rank import Placement
 from unisono.errors import UserError, unknown_name
 from unisono.launch.connect import connect, require
 from unisono.launch.exchanger_process import rendezvous_address
 from unisono.launch.machine_options import MachineOptions
 from unisono.launch.secret import find_secret
-from unisono.launch.slurm.supervisors import SOURCES, step_facts
+from unisono.launch.slurm.step_facts import SOURCES, step_facts
 
 TRANSPORTS = ("auto", "mpi", "gloo")
 _STARTING_S = 60.0

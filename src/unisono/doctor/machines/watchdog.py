@@ -16,15 +16,15 @@ import sys
 from types import TracebackType
 from typing import Self, final
 
+from unisono.safe_print import print
 from unisono.supervise import children
-from unisono.terminal import print
 
 _PATIENCE_S = 60.0
 
 
 @final
 class Watchdog:
-    """who: how the process is called in the last words."""
+    """who: the name of the process in the message."""
 
     def __init__(self, who: str) -> None:
         self._who = who
@@ -32,7 +32,7 @@ class Watchdog:
         self._pid = self._pidfd = -1
 
     def allow(self, seconds: float, what: str) -> None:
-        """From now on so long; what: for 'after 20 s MPI was still starting' or the like, without the time."""
+        """Gives this process so many seconds from now on. what: what it does meanwhile, for the message."""
         os.write(self._writing, f"{seconds} {what}\n".encode())
 
     def __enter__(self) -> Self:

@@ -24,18 +24,18 @@ class Probe:
 
 
 PROBES = {
-    "machine": Probe("machine:probe", "cores, memory and disk"),
-    "arithmetic": Probe("arithmetic:probe", "processor and BLAS"),
+    "machine": Probe("machine:probe_machine", "cores, memory and disk"),
+    "arithmetic": Probe("compute:probe_processor", "processor and BLAS"),
     "arena": Probe("transports:probe_arena", "shared memory"),
     "mpi": Probe("transports:probe_mpi", "MPI"),
-    "torch": Probe("torch:probe", "torch"),
+    "torch": Probe("compute:probe_torch", "torch"),
     "gloo": Probe("transports:probe_gloo", "gloo"),
     "accelerate": Probe("transports:probe_accelerate", "Accelerate"),
     "slurm": Probe("slurm:probe", "SLURM"),
-    "energy": Probe("energy:probe", "energy"),
-    "network": Probe("network:probe", "host name and ports"),
-    "kernels": Probe("kernels:probe_numpy", "kernels, NumPy", self_test=True),
-    "kernels-torch": Probe("kernels:probe_torch", "kernels, torch", self_test=True),
-    "bits": Probe("training:probe_numpy", "self-test, NumPy", self_test=True),
-    "bits-torch": Probe("training:probe_torch", "self-test, torch", self_test=True),
+    "energy": Probe("machine:probe_energy", "energy"),
+    "network": Probe("transports:probe_network", "host name and ports"),
+    "kernels": Probe("equal_bits:probe_kernels_numpy", "kernels, NumPy", self_test=True),
+    "kernels-torch": Probe("equal_bits:probe_kernels_torch", "kernels, torch", self_test=True),
+    "bits": Probe("equal_bits:probe_training_numpy", "self-test, NumPy", self_test=True),
+    "bits-torch": Probe("equal_bits:probe_training_torch", "self-test, torch", self_test=True),
 }

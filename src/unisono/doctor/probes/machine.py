@@ -1,12 +1,24 @@
-"""The machine as this process may use it: cores (affinity, quotas, load), memory with its limits, /dev/shm, disk."""
+"""The machine as this process may use it: cores (affinity, quotas, load), memory, /dev/shm, disk, energy counters.
 
+    python -m unisono.doctor.probe_entry machine
+    python -m unisono.doctor.probe_entry energy
+
+The energy counters (RAPL of processors, NVML of GPUs) are looked for by the code that a run uses, so what is ok here is
+what a run will have.
+
+Limits: the probes say whether counters are there; they measure no energy.
+"""
+
+import ctypes
 import os
 import platform
 import shutil
 import sys
+from pathlib import Path
 
 from unisono import __version__
 from unisono.doctor.finding import Finding
+from unisono.energy.counters import NVML_INSTALL, POWERCAP, find_gpus, find_zones
 from unisono.resources import (
     available_bytes,
     load_average,
@@ -22,15 +34,14 @@ LITTLE_BYTES = GIB // 2
 """A rank with torch takes 0.2 to 0.5 GiB."""
 SHM_BYTES = 256 << 20
 """Open MPI and torch's data loaders want some; containers give 64 MiB."""
-
 KERNEL_FILES = {
     "/proc/self/stat": "processes", "/proc/meminfo": "memory", "/proc/self/cgroup": "limits of the group",
     "/proc/cpuinfo": "abilities of the processor", "/sys/devices/system/cpu": "its caches",
 }  # fmt: skip
 
 
-def probe() -> list[Finding]:
-    """What everything else stands on."""
+def probe_machine() -> list[Finding]:
+    """Software, files of the kernel, cores, memory and disk."""
     python = f"unisono {__version__}, Python {platform.python_version()}, {machine()['system']}"
     facts = {"unisono": __version__, "python": sys.version, "prefix": sys.prefix, "libc": " ".join(platform.libc_ver())}
     here = Finding("software", "ok", python, facts=facts)
@@ -110,3 +121,40 @@ def disk() -> Finding:
     if size.free < GIB:
         return Finding("disk", "warning", told, "make room, or give --out on another disk", facts)
     return Finding("disk", "ok", told, facts=facts)
+
+
+def probe_energy() -> list[Finding]:
+    """Neither is needed to train."""
+    return [rapl(POWERCAP), nvml("libnvidia-ml.so.1")]
+
+
+def rapl(folder: Path) -> Finding:
+    """The counters that a run would add up, which most kernels let only root read."""
+    zones, missing = find_zones(folder)
+    facts = {"counters": [zone.name for zone in zones]}
+    if zones and not missing:
+        return Finding("energy: RAPL", "ok", f"{', '.join(facts['counters'])}: readable", facts=facts)
+    if any(folder.glob("intel-rapl:*/energy_uj")):
+        told = missing if zones or "root" in missing else "there are counters, but none that can be read"
+        return Finding("energy: RAPL", "warning", told, f"as root: chmod a+r {folder}/intel-rapl:*/energy_uj", facts)
+    told = "no counters: a virtual machine, or a processor or kernel without RAPL"
+    return Finding("energy: RAPL", "missing", told, "on a machine of your own: modprobe intel_rapl_msr")
+
+
+def nvml(library: str) -> Finding:
+    """Whether NVIDIA's driver answers, and whether a run could read the energy of the GPUs."""
+    try:
+        loaded = ctypes.CDLL(library)
+    except OSError:
+        return Finding("energy: NVML", "missing", "no NVIDIA driver here; only GPUs need it")
+    count = ctypes.c_uint(0)
+    failed = loaded.nvmlInit_v2() or loaded.nvmlDeviceGetCount_v2(ctypes.byref(count))
+    if failed:
+        told = f"NVIDIA's library is there, and answers with error {failed}"
+        return Finding("energy: NVML", "warning", told, "does `nvidia-smi` work? load or repair the driver")
+    gpus, missing = find_gpus(None)
+    facts = {"gpus": count.value, "told": [gpu.name for gpu in gpus]}
+    if missing:
+        told = f"{count.value} GPUs, whose energy a run could not tell: {missing}"
+        return Finding("energy: NVML", "warning", told, NVML_INSTALL, facts)
+    return Finding("energy: NVML", "ok", f"{len(gpus)} GPUs", facts=facts)

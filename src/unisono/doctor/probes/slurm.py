@@ -3,7 +3,7 @@
 import shutil
 
 from unisono.doctor.finding import Finding
-from unisono.environment.variables import detect, launcher_text
+from unisono.environment.os_environ import detect, launcher_text
 from unisono.errors import UnisonoError
 from unisono.launch.slurm.command import Answer, run_command
 

@@ -1,21 +1,30 @@
-"""Transports: whether 2 ranks can exchange numbers over shared memory, MPI and gloo, and whether Accelerate imports.
+"""Transports: whether 2 ranks can exchange numbers over shared memory, MPI and gloo; host name and ports; Accelerate.
 
     python -m unisono.doctor.probe_entry mpi
+    python -m unisono.doctor.probe_entry network
 
-The one idea: an installed package proves little, so each probe starts 2 ranks and looks at their sum (`two_ranks.py`).
+The one idea: an installed package proves little, because launchers, host names and memory are what fails. So each probe
+of a transport starts 2 ranks as `unisono bench` does, lets them add numbers up, and looks at the sum (`exchange`).
 
-Limits: Accelerate, which is needed for comparisons alone, is only imported.
+Limits: Accelerate, which is only needed for comparisons, is only imported.
 """
 
+import errno
+import ipaddress
+import socket
 import subprocess
 from importlib import import_module, metadata
 from importlib.util import find_spec
+from typing import Any
 
 from unisono.doctor.finding import Finding
-from unisono.doctor.two_ranks import exchange
-from unisono.environment.variables import mpi_environment
-from unisono.launch.commands import find_program, mpi_problem
-from unisono.user_code.extras import how_to_install
+from unisono.doctor.probes import PATIENCE_S
+from unisono.environment.os_environ import mpi_environment
+from unisono.errors import UnisonoError
+from unisono.launch.launcher_commands import find_program, mpi_problem
+from unisono.measure.allreduce_bench import BenchOptions, measure, plan
+from unisono.optional_packages import how_to_install
+from unisono.report.run.outcome_and_advice import readable_s
 
 ARENA_FIX = "unisono cannot train on several ranks here; paste `unisono doctor --json` into a bug report"
 MPI_INSTALL = f"{how_to_install('mpi')}: mpi4py and a whole Open MPI, as wheels"
@@ -25,6 +34,9 @@ MPI_FIX = (
 )
 GLOO_FIX = "let 127.0.0.1 through: is the loopback interface up (`ip link show lo`)? A firewall may be in the way"
 ACCELERATE_INSTALL = how_to_install("accelerate")
+ELEMENTS = 16384
+TORCHRUN_PORT = 29500
+"""torchrun's, unless it is told another."""
 
 
 def probe_arena() -> list[Finding]:
@@ -89,3 +101,70 @@ def probe_accelerate() -> list[Finding]:
         text = f"Accelerate {version} cannot be imported: {type(error).__name__}: {error}"
         return [Finding("Accelerate", "warning", text, ACCELERATE_INSTALL, {"version": version})]
     return [Finding("Accelerate", "ok", f"Accelerate {version}", facts={"version": version})]
+
+
+def exchange(name: str, transport: str, algorithm: str, fix: str) -> Finding:
+    """A finding about 2 ranks over `transport`. fix: what to do if they fail."""
+    options = BenchOptions(
+        ranks="2", transports=transport, algorithms=algorithm, elements=str(ELEMENTS), seconds=0.05,
+        timeout_s=PATIENCE_S / 2,
+    )  # fmt: skip
+    try:
+        (record,) = measure(plan(options))
+    except UnisonoError as error:
+        told = f"2 ranks could not exchange numbers: {last_line(error.message)}"
+        return Finding(name, "failed", told, error.hint or fix)
+    facts: dict[str, Any] = {key: record[key] for key in ("transport", "algorithm", "median_us", "correct")}
+    if not record["correct"]:
+        return Finding(name, "failed", "2 ranks added numbers up, and the sum is wrong", fix, facts)
+    took = readable_s(record["median_us"] / 1e6)
+    told = f"2 ranks started and added up {4 * ELEMENTS // 1024} KiB in {took}, rightly"
+    return Finding(name, "ok", told, facts=facts)
+
+
+def last_line(text: str) -> str:
+    """The last line of what a program printed before it failed."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else ""
+
+
+def probe_network() -> list[Finding]:
+    """Between nodes the name counts, on one machine only ports of loopback."""
+    return [host_name(socket.gethostname()), ports(TORCHRUN_PORT)]
+
+
+def host_name(host: str) -> Finding:
+    """Whether the host's own name leads to an address that other nodes could use."""
+    fix = "give it a line in /etc/hosts with the address of the network, or set GLOO_SOCKET_IFNAME=eth0 (`ip address`)"
+    other = "unisono looks for the way to other nodes itself, but torch's gloo needs an address"
+    try:
+        found = {entry[4][0] for entry in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
+    except OSError as error:
+        told = f"{host} leads nowhere ({error.strerror}): {other}"
+        return Finding("host name", "warning", told, fix, {"host": host, "addresses": []})
+    addresses = sorted(str(address) for address in found)
+    facts = {"host": host, "addresses": addresses}
+    if all(ipaddress.ip_address(address.partition("%")[0]).is_loopback for address in addresses):
+        told = f"{host} leads to {', '.join(addresses)} only: {other}"
+        return Finding("host name", "warning", told, fix, facts)
+    return Finding("host name", "ok", f"{host} is {', '.join(addresses)}", facts=facts)
+
+
+def ports(usual: int) -> Finding:
+    """Whether one can listen on loopback at all, and whether torchrun's usual port is free."""
+    try:
+        with socket.socket() as any_port:
+            any_port.bind(("127.0.0.1", 0))
+            any_port.listen()
+    except OSError as error:
+        told = f"cannot listen on 127.0.0.1: {error.strerror}"
+        return Finding("ports", "warning", told, "is the loopback interface up? `ip link set lo up`")
+    try:
+        with socket.socket() as probed:
+            probed.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probed.bind(("", usual))
+    except OSError as error:
+        why = "taken" if error.errno == errno.EADDRINUSE else f"not to be had: {error.strerror}"
+        told = f"loopback works; {usual}, torchrun's usual port, is {why}"
+        return Finding("ports", "warning", told, "torchrun --standalone takes a free one, --master-port another")
+    return Finding("ports", "ok", f"loopback works; {usual}, torchrun's usual port, is free")

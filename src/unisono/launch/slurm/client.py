@@ -21,13 +21,12 @@ from pathlib import Path
 from typing import final
 
 from unisono.errors import UnisonoError, UserError
-from unisono.launch.slurm.command import Answer, run_command
+from unisono.launch.slurm.command import Answer, is_absent, is_unknown_job, run_command
 from unisono.launch.slurm.quoting import as_path
 from unisono.launch.slurm.script import MARK
-from unisono.launch.slurm.slurm_errors import is_absent, is_unknown_job
 
 CALL_S, ASK_S = 60.0, 15.0
-"""For what changes something, and for questions, on which somebody waits; SLURM's own commands give up after 10 s."""
+"""Time-outs of commands that change something, and of questions; SLURM's own commands give up after 10 s."""
 OVER = frozenset(
     {
         "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED",

@@ -1,11 +1,16 @@
-"""A command of SLURM's, run to its end: bounded in time and in what it may say, its answer plain text.
-
-The one idea: whatever a command prints (escapes of a terminal, bytes that are no text, gigabytes), what comes back is
-lines that can be searched and shown.
+"""A command of SLURM's, run to its end: bounded in time and in output; its answer as plain text, and what it means.
 
     answer = run_command(["sinfo", "--version"], 10.0); answer.code, answer.out
 
-Limits: sbatch keeps the locale of its caller, for the job gets sbatch's environment.
+    >>> is_unknown_job("slurm_load_jobs error: Invalid job id specified")
+    True
+
+The one idea: whatever a command prints (escapes of a terminal, bytes that are no text, gigabytes), what comes back is
+lines that can be searched and shown. Here is also the one place where texts are read by which SLURM refuses or says
+that the cluster cannot be asked.
+
+Limits: sbatch keeps the locale of its caller, because the job gets sbatch's environment. The texts are as SLURM words
+them since 20.11.
 """
 
 import errno
@@ -17,12 +22,17 @@ import time
 from dataclasses import dataclass
 from typing import IO, final
 
-from unisono.environment.variables import untranslated, without_secret
+from unisono.environment.os_environ import untranslated, without_secret
 
 MOST_BYTES = 1 << 26
 """scontrol tells about 2 kB of a job: an array of ten thousand tasks is less."""
 _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
+_ABSENT = re.compile(
+    "Unable to contact|timed out|Zero Bytes|Connection refused|try again|configuration source|Communication connection",
+    re.IGNORECASE,
+)
+_NO_JOB = re.compile("Invalid job id|No jobs in the system")
 
 
 @final
@@ -78,3 +88,13 @@ def _read(files: tuple[IO[bytes], ...], deadline: float) -> tuple[bytes, ...]:
                 if len(found[key.fd]) > MOST_BYTES:
                     raise OSError(errno.EFBIG, f"said more than {MOST_BYTES:,} bytes")
     return tuple(bytes(text) for text in found.values())
+
+
+def is_absent(text: str) -> bool:
+    """Whether the cluster could not be asked: it may be possible later."""
+    return _ABSENT.search(text) is not None
+
+
+def is_unknown_job(text: str) -> bool:
+    """Whether there is no job of that number, or no more."""
+    return _NO_JOB.search(text) is not None

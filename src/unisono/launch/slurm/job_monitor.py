@@ -17,7 +17,7 @@ from unisono.files import open_file
 from unisono.launch.slurm.client import Job, NoAnswer, jobs_of
 
 MOST_FAILURES = 30
-"""So many questions without an answer, and nobody is asked any more."""
+"""After so many questions without an answer no more are asked."""
 _LOOK_S = 0.2
 _MOST_BYTES = 1 << 24
 """Read at one look; the rest at the next."""

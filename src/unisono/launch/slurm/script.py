@@ -6,7 +6,7 @@ the run directory of the same job and goes on from its newest snapshot.
 
     print(write_script(Script(options, layout, step, command="unisono submit r2", run="runs/r2-$SLURM_JOB_ID")))
 
-Whom the requeue must not hit: a job that somebody cancelled, for SLURM would start it again; so it is asked for only
+Whom the requeue must not hit: a job that a user cancelled, for SLURM would start it again; so it is asked for only
 while the job is RUNNING. In an array it names the task, as 17_3: the number of one of the tasks is that of the whole
 array, and requeueing that would end the others. Nor one that got no further since its last start: what fails there will
 fail again.
@@ -17,11 +17,11 @@ import sys
 from dataclasses import dataclass
 from typing import final
 
-from unisono.environment.variables import SECRET, THREADS
+from unisono.environment.os_environ import SECRET, THREADS
 from unisono.launch.slurm.options import JobOptions, sbatch_words, warning_s
 from unisono.launch.slurm.quoting import as_path, check_plain, is_plain, quote, quote_directive
+from unisono.launch.slurm.step_facts import FIRST_PORT, PORTS
 from unisono.launch.slurm.steps import Layout, Step, interpreter
-from unisono.launch.slurm.supervisors import FIRST_PORT, PORTS
 
 MARK = "unisono"
 """The comment of our jobs, by which `unisono jobs` knows them."""

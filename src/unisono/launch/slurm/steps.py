@@ -13,7 +13,7 @@ import os
 from dataclasses import dataclass
 from typing import final
 
-from unisono.launch.commands import imports_safely
+from unisono.launch.launcher_commands import imports_safely
 from unisono.launch.slurm.quoting import quote
 
 
@@ -56,8 +56,9 @@ _AS_ROOT = "export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"
 
 
 def interpreter() -> str:
-    """The job's Python as words of shell, which imports from where this one does: see `launch/commands.py`. By an
-    option, not by a variable: programs of the user's own that a rank starts import as they always do."""
+    """The job's Python as words of shell, which imports from where this one does: see
+    `launch/launcher_commands.py`. By an option, not by a variable: programs of the user's own that a rank starts import
+    as they always do."""
     return '"$python" -P' if imports_safely() else '"$python"'
 
 

@@ -102,7 +102,7 @@ def _replica_s(costs: Costs, point: Point) -> float:
 
 
 def _rest(point: Point) -> float:
-    """Of a step's time, what no part of it accounts for; a lone rank waits for nobody, but meets all the same."""
+    """The time of a step that none of its parts accounts for. A lone rank waits for no other, but passes barriers."""
     waited_s = point.wait_s if point.ranks > 1 else 0.0
     return max(0.0, point.step_s - point.compute_s - point.data_s - point.update_s - waited_s)
 

@@ -13,8 +13,7 @@ from typing import Any, final
 
 from unisono.errors import UserError
 from unisono.measure.options import numbers
-from unisono.measure.prediction.cost import Cluster, Costs, Speed, Work, asynchronous, local, sync
-from unisono.measure.prediction.network import ALGORITHMS, Network
+from unisono.measure.prediction.cost import ALGORITHMS, Cluster, Costs, Network, Speed, Work, asynchronous, local, sync
 
 MOST_NODES = 1_000_000
 

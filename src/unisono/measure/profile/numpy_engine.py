@@ -1,7 +1,8 @@
 """The NumPy engine looked into: layers in one round of steps, the operators inside them in another.
 
 The one idea: chains of the same layers over the same parameters, one of which is the model at a time: the plain one,
-those with a watch on forward and backward or on each layer (`layers.py`), and on the operators inside (`ufuncs.py`).
+those with a watch on forward and backward or on each layer (`timed_layers.py`), and on the operators inside
+(`ufuncs.py`).
 
     instrument = NumpyInstrument(chain, memory=True, shapes=False)
     with instrument.watching("modules"): instrument.model.loss_and_grad(x, y, grads, scale)
@@ -14,9 +15,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import final
 
-from unisono.measure.profile.instrument import Instrument, Row, row_of
-from unisono.measure.profile.layers import Stamps
-from unisono.measure.profile.spans import Span, layers_of
+from unisono.measure.profile.instrument import Instrument, Row, Span, layers_of, row_of
+from unisono.measure.profile.timed_layers import Stamps
 from unisono.measure.profile.ufuncs import Calls
 from unisono.models.base import Array, Model
 from unisono.models.chain import Chain
@@ -25,7 +25,7 @@ from unisono.models.wrappers import Wrapper
 
 @final
 class NumpyInstrument(Instrument):
-    """Of a chain."""
+    """The instrument of a chain of layers."""
 
     light, heavy = ("phases", "modules"), "operators"
 

@@ -11,14 +11,13 @@ Limits: one machine, ranks that are started here, strategy `sync` with any all-r
 from typing import Any
 
 from unisono.data.dataset import Dataset
-from unisono.energy.background_load import BackgroundLoad
-from unisono.environment.variables import detect
+from unisono.energy.resource_usage import BackgroundLoad
+from unisono.environment.os_environ import detect
 from unisono.errors import UserError, unknown_name
 from unisono.launch.local import run
-from unisono.measure.options import choices
-from unisono.measure.profile.options import SORTS, ProfileOptions
-from unisono.measure.profile.rank import measure_rank, steps_of
-from unisono.measure.steps import with_steps
+from unisono.measure.options import SORTS, ProfileOptions, choices
+from unisono.measure.profile.rank_measurement import measure_rank, steps_of
+from unisono.measure.step_timing import with_steps
 from unisono.models.activations import ACTIVATIONS
 from unisono.recipe import Recipe
 from unisono.resources import machine

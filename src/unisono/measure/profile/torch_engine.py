@@ -22,10 +22,9 @@ from torch.autograd.profiler import record_function
 from torch.autograd.profiler_util import FunctionEvent
 from torch.profiler import ProfilerActivity, profile
 
-from unisono.environment.variables import silence_kineto
-from unisono.measure.profile.instrument import Instrument, Row, row_of
-from unisono.measure.profile.layers import LOSS
-from unisono.measure.profile.spans import Cost, Key, Span, layers_of
+from unisono.environment.os_environ import silence_kineto
+from unisono.measure.profile.instrument import Cost, Instrument, Key, Row, Span, layers_of, row_of
+from unisono.measure.profile.timed_layers import LOSS
 from unisono.models.torch.model import TorchModel
 from unisono.models.torch.precision import Gradients, Precision
 
@@ -37,12 +36,12 @@ BEGIN = "unisono begin"
 """What came before the last range of this name does not count."""
 LOSS_KEY: Key = ("forward", LOSS, LOSS)
 LOOSE: Key = ("between", "(between modules)", "(between modules)")
-"""Of operators outside all modules: copies of gradients, scores."""
+"""The module of operators outside all modules: copies of gradients, scores."""
 
 
 @final
 class TorchInstrument(Instrument):
-    """Of a torch module."""
+    """The instrument of a torch module."""
 
     light, heavy = ("phases",), "modules"
 

@@ -8,8 +8,8 @@ every operation passes by here.
     calls.costs[("forward", "0", "Linear"), "matmul", ""].total_s
 
 An operator's time is without what looking costs, which is more than most of them take: times of *layers* are measured
-elsewhere (`layers.py`). Limits: assignments into arrays (`a[...] = b`) are no operators; what a layer does in Python,
-between them, is not seen.
+elsewhere (`timed_layers.py`). Limits: assignments into arrays (`a[...] = b`) are no operators; what a layer does in
+Python, between them, is not seen.
 """
 
 from collections.abc import Callable
@@ -18,11 +18,11 @@ from typing import Any, final
 
 import numpy as np
 
-from unisono.measure.profile.layers import LOSS, keys_of
-from unisono.measure.profile.spans import Cost, Key
+from unisono.measure.profile.instrument import Cost, Key
+from unisono.measure.profile.timed_layers import LOSS, keys_of
 from unisono.models.base import Array
 from unisono.models.chain import Chain
-from unisono.models.layer import Layer, Pass, Room
+from unisono.models.layers import Layer, Pass, Room
 from unisono.models.losses import Loss, LossPass
 
 NOWHERE: Key = ("", "", "")

@@ -18,17 +18,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
-from unisono.energy.background_load import BackgroundLoad
-from unisono.environment.variables import child_environment
+from unisono.energy.resource_usage import BackgroundLoad
+from unisono.environment.os_environ import child_environment
 from unisono.errors import CommTimeout, UserError, unknown_name, with_hint
-from unisono.launch.commands import python
+from unisono.launch.launcher_commands import python
 from unisono.measure.tune.halving import HalvingResult, halve
-from unisono.messages.exchange import Failed, Succeeded
+from unisono.messages.exchanger_orders import Failed, Succeeded
 from unisono.messages.packing import unpack
 from unisono.resources import readable_bytes
+from unisono.study.cell_process import FAILED, FINISHED, reason_of
 from unisono.study.cells import Cell, values_of
-from unisono.study.process import FAILED, FINISHED, reason_of
-from unisono.study.records import Records
+from unisono.study.study_directory import Records
 from unisono.supervise.children import Subprocess
 
 OBJECTIVES = ("throughput", "energy")
@@ -78,7 +78,7 @@ class TuneOptions:
 PATIENCE_S = 120.0
 """What a trial may take beside its steps: imports, data, starting ranks."""
 TRIAL, TRAINING = "trial", "training"
-"""What a record is of: some seconds of steps, or a run to an accuracy (`targets.py`). They have no number in common."""
+"""What a record is of: some seconds of steps, or a run to an accuracy (`time_to_accuracy.py`). They share no number."""
 
 Record = dict[str, Any]
 

@@ -22,12 +22,12 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from unisono.energy.background_load import cpu_s
 from unisono.energy.meter import Meter, find_counters
+from unisono.energy.resource_usage import cpu_s
 from unisono.errors import UnisonoError
 from unisono.launch.local import run
-from unisono.measure.steps import Steps, with_steps
-from unisono.messages.exchange import Failed, Succeeded
+from unisono.measure.step_timing import Steps, with_steps
+from unisono.messages.exchanger_orders import Failed, Succeeded
 from unisono.messages.packing import pack
 from unisono.recipe.reading import from_values
 from unisono.resources import pss_bytes

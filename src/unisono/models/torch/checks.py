@@ -10,7 +10,7 @@ never be trained, and torch does not report that. Such a graph is recognised by 
     graph_check = GraphCheck(parameters=6); graph_check.check(loss, unused)
 
 torch raises some of these errors as text only. The functions `is_...` are the one place that reads it; they match the
-wording of the versions that pyproject.toml allows. `comm/gloo_errors.py` does the same for gloo.
+wording of the versions that pyproject.toml allows. `comm/gloo/errors.py` does the same for gloo.
 
 >>> is_single_sample_batchnorm(ValueError("Expected more than 1 value per channel when training"))
 True

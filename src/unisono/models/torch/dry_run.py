@@ -1,32 +1,127 @@
 """Dry run: forward passes of a new module on made-up samples, before any process starts.
 
-The one idea: what a module does to its state is seen rather than guessed. Buffers that training changes are found, and
-so is what cannot be trained: an output of the wrong shape, a forward that writes into parameters, one that depends on
-the calls before it.
+The one idea: what a module does to its state is observed rather than guessed. The dry run finds buffers that training
+changes, and refuses what cannot be trained: an output of the wrong shape, a forward that writes into parameters, or one
+that depends on the calls before it.
 
     result = dry_run(module, task, find("fp32"), make); result.changed       # {"1.running_mean", "1.running_var", ...}
 
 Two calls, with the same samples. For a module whose attributes they change, three more: other samples, the first ones
 again, and the others as the first call of another module.
 
+Calls must be repeatable (`check_same`), because ranks call a module in different numbers and orders, and a replaced or
+resumed process starts anew: the same samples, from the same buffers and random numbers, must give the same output and
+leave the same attributes behind. An attribute that only shows the last call (`self.attention = ...`) does; a counter
+does not. `module_attributes.py` says what is compared.
+
 Limits: made-up samples say nothing of the values of real ones, and a buffer that is first changed by a later step is
-not found here (it is taken from shard 0 then, instead of averaged).
+not found here (it is taken from shard 0 then, instead of averaged). State that is kept elsewhere (globals, closures) is
+seen only if the output differs; an effect that begins after these calls is not seen.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import torch
 from torch import Tensor, nn
 
 from unisono.errors import UserError
-from unisono.models.torch.call_history import CallOutcome, Start, check_same
 from unisono.models.torch.checks import check_graph
+from unisono.models.torch.learning_task import Task
+from unisono.models.torch.module_attributes import Change, State, bits_of, first_change, module_attributes
 from unisono.models.torch.precision import Precision
-from unisono.models.torch.random_state import Kinds, drawn_since, generator_states
-from unisono.models.torch.task import Task
+from unisono.models.torch.random_state import Kinds, drawn_since, generator_states, restore_states
+
+_WHY = (
+    "ranks call the module in different numbers and orders, so each number of ranks would train another network, and a "
+    "replaced or resumed process would start anew"
+)
+_BUFFER = (
+    "keep it in a buffer (self.register_buffer(name, tensor), changed in place in forward), which every shard starts "
+    "from and snapshots hold; or compute it from the inputs. What only you look at belongs outside the module"
+)
+
+
+class CallOutcome(NamedTuple):
+    """What a call gave, and what it left behind."""
+
+    output: bytes
+    state: State
+    draws: Kinds
+    """The generators of random numbers that it drew from."""
+
+
+@final
+class Start:
+    """A module's buffers and the generators of random numbers as they are now; every `run` starts from them."""
+
+    def __init__(self, module: nn.Module, call: Callable[..., Any]) -> None:
+        self._module, self._call = module, call
+        self._buffers = [
+            (part._buffers, name, buffer, buffer.detach().clone())
+            for part in module.modules()
+            for name, buffer in part._buffers.items()
+            if buffer is not None
+        ]
+        self._places = generator_states()
+        self.state = module_attributes(module)
+
+    def restore(self) -> None:
+        """The buffers and generators as they were."""
+        for owner, name, buffer, value in self._buffers:
+            owner[name] = buffer
+            with torch.no_grad():
+                buffer.copy_(value)
+        restore_states(self._places)
+
+    def outcome(self, output: Any) -> CallOutcome:
+        return CallOutcome(bits_of(output), module_attributes(self._module), drawn_since(self._places))
+
+    def run(self, x: torch.Tensor) -> CallOutcome:
+        """One call with a copy of these samples: it may write into them."""
+        self.restore()
+        return self.outcome(self._call(x.clone()))
+
+
+def check_same(module: nn.Module, start: Start, first: CallOutcome, again: CallOutcome) -> None:
+    """Two calls with the same samples: a `UserError` that names what was kept from the calls between."""
+    change = first_change(first.state, again.state)
+    if change is not None:
+        # What a user looks for is the value before the first call; it is the same for a value that is set once.
+        before = first_change(start.state, first.state)
+        shown = before if before is not None and before.name == change.name else change
+        raise _refusal(module, shown)
+    if first.draws != again.draws:
+        raise UserError(
+            f"{type(module).__name__} draws random numbers in one call and not in the next with the same samples: it "
+            f"keeps what it has drawn, or counts its calls; {_WHY}",
+            hint=f"draw in every call, or once, in __init__. {_BUFFER}",
+        )
+    if first.output != again.output:
+        raise UserError(
+            f"{type(module).__name__} gave two outputs for the same samples, parameters, buffers and random numbers: "
+            f"it keeps something from call to call that is not seen, or draws from a generator of its own; {_WHY}",
+            hint="look for globals, closures and caches; draw from torch's generator (torch.rand), and for what must "
+            f"be kept: {_BUFFER}",
+        )
+
+
+def _refusal(module: nn.Module, change: Change) -> UserError:
+    length = change.name.startswith("len(")
+    name = change.name.removeprefix("len(").removesuffix(")") if length else change.name
+    # The module itself has the empty path, which begins every name.
+    path = max((path for path, _ in module.named_modules() if name.startswith(f"{path}.") or not path), key=len)
+    kind = type(module.get_submodule(path)).__name__
+    where = f"{kind} ({path!r} of {type(module).__name__})" if path else kind
+    what = "a length of " if length else ""
+    values = f"{what}{change.before} before a call, {change.after} after it"
+    if change.before == change.after:
+        values = f"{change.before}, with other values after a call"
+    attribute = name.removeprefix(f"{path}.") if path else name
+    return UserError(f"{where} keeps state in the attribute {attribute!r}: {values}; {_WHY}", hint=_BUFFER)
+
 
 SAMPLES = 2
 """One would not do for batch norm."""

@@ -31,7 +31,7 @@ from torch import Tensor, nn
 from unisono import aligned
 from unisono.errors import UserError
 from unisono.models.base import Array, Layout, Shape, ShardSums
-from unisono.models.torch.task import Task
+from unisono.models.torch.learning_task import Task
 
 _WORD = 8
 """Bit patterns take whole numbers of these many bytes, so that an int64 lies where processors want it."""

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from unisono.models.base import Shape
 from unisono.models.kernel_check import Case, samples
 from unisono.models.torch.build import build
+from unisono.models.torch.learning_task import Task
 from unisono.models.torch.model import TorchModel
-from unisono.models.torch.task import Task
 
 
 def torch_cases(seed: int, precision: str = "fp32") -> dict[str, Case]:

@@ -27,9 +27,9 @@ from unisono.models.torch.checks import GraphCheck, check, explained, is_single_
 from unisono.models.torch.concurrent_shards import ConcurrentShards, ShardState
 from unisono.models.torch.dry_run import dry_run
 from unisono.models.torch.flat_views import FlatViews, ShapePlan
+from unisono.models.torch.learning_task import Task
 from unisono.models.torch.precision import Precision, find
 from unisono.models.torch.random_state import ALL, NAMES, TORCH, drawn_since, generator_states, seed_from, seeded
-from unisono.models.torch.task import Task
 
 
 @final

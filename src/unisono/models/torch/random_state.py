@@ -9,7 +9,7 @@ look at, so that is done only for modules that have been seen to use them.
     with seeded(7): module = make()                            # the generators are as they were afterwards
 
 `torch.default_generator.manual_seed` takes a microsecond, `torch.manual_seed` a hundred: it also looks after devices.
-Limits: a module that draws from a generator of its own would draw by rank: the trial refuses it (`call_history.py`).
+Limits: a module that draws from a generator of its own would draw by rank: the dry run refuses it (`dry_run.py`).
 """
 
 import random

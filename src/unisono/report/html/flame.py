@@ -1,21 +1,17 @@
-"""A flame graph: what is inside something stands below it, as wide as the time that it takes. Plain data, no HTML.
+"""A profile as a flame graph: a step, its phases, the modules in these, the operators in those. Plain data, no HTML.
 
-    Flame("A step", "time of a step", [Frame(0, 0.0, 0.2, 6, "step"), Frame(1, 0.0, 0.1, 0, "forward")])
+    Flame("A step", "time of a step", frames_of(record))        # of rank 0; record: of unisono profile
 
-The one idea: frames have places of their own, in seconds, so that whoever makes them decides what lies in what
-(`flame.py`), and the drawing (`assets/flame.js`) only cuts names that do not fit. A click on a frame makes it as wide
-as the chart.
+The one idea: what is inside something stands below it, as wide as the time that it takes. Frames have places of their
+own, in seconds, so the code that makes them decides what lies in what (`frames_of`), and the drawing
+(`assets/flame.js`) only cuts names that do not fit. A click on a frame makes it as wide as the chart.
 
-A profile as a flame graph: a step, its phases, the modules in these, the operators in those.
+Only self times are used, so what is inside something adds up to it. Phases, modules and operators were timed in steps
+of their own, for looking closer takes longer: where the inner ones come out longer than the room that they have, they
+are drawn to fit; tables have what was measured. Modules of torch lie in each other by their names (blocks.0.conv in
+blocks.0), those of the NumPy engine one after the other.
 
-    frames_of(record)            # of rank 0; record: of unisono profile
-
-The one idea: only self times are used, so that what is inside something adds up to it. Phases, modules and operators
-were timed in steps of their own, for looking closer takes longer: where the inner ones come out longer than the room
-that they have, they are drawn to fit; tables have what was measured.
-
-Modules of torch lie in each other by their names (blocks.0.conv in blocks.0), those of the NumPy engine one after the
-other. Limits: what takes less than `LEAST` of a step is left out; the gap stays.
+Limits: what takes less than `LEAST` of a step is left out; the gap stays.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

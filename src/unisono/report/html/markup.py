@@ -2,8 +2,8 @@
 
     html_of(Section("Loss", [Text("<b>is shown as it is</b>")]))
 
-The one idea: nobody else writes a `<`. Names of models, hosts and files, logs and messages are a stranger's text: what
-would be markup is shown, what would be invisible (control characters, changes of the direction of writing) is made
+The one idea: no other module writes a `<`. Names of models, hosts and files, logs and messages are a stranger's text:
+what would be markup is shown, what would be invisible (control characters, changes of the direction of writing) is made
 visible, so that a command to be copied is what it looks like. Charts are data beside an empty figure: `assets/` draws.
 """
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from unisono.report.run.files import is_number
 from unisono.report.run.load import Run
-from unisono.report.run.verdict import readable_s
+from unisono.report.run.outcome_and_advice import readable_s
 from unisono.resources import readable_bytes
 
 COUNTABLE = 1e15
@@ -24,7 +24,7 @@ def finite(value: Any) -> bool:
 
 
 def number_of(value: Any) -> str:
-    """Four digits, or all of a large number; of one that nobody could count, a power of ten."""
+    """Four digits, or all of a large number; of a huge one, a power of ten."""
     if not finite(value):
         return ""
     if abs(value) >= COUNTABLE:

@@ -3,7 +3,7 @@
     above, below = split_reasons(words_of(rows), rows); [*above, table_of(table(rows), rows), *below]
 
 The one idea: a reason is a sentence. In the last column of a wide table it is cut off where the page is narrow, and
-needs a scroll that nobody expects; as a paragraph it wraps. In the table such a row is marked beside its name.
+has to be scrolled to; as a paragraph it wraps. In the table such a row is marked beside its name.
 
 Limits: a word is taken for the reason of a row if it ends with it, as the studies' words do.
 """
@@ -23,7 +23,7 @@ def split_reasons(words: Sequence[str], rows: Sequence[Row]) -> tuple[list[Block
 
 
 def table_of(made: StudyTable, rows: Sequence[Row]) -> Table:
-    """Without reasons; whoever has one is marked."""
+    """Without reasons; a row that has one is marked."""
     columns = [column for column in made.columns if column.name != REASON]
     lines = []
     for row in rows:

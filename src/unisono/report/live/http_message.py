@@ -48,7 +48,7 @@ class BadRequest(Exception):
 @final
 @dataclass(frozen=True)
 class HttpRequest:
-    """The head of a request, as far as somebody here asks for it."""
+    """The parts of a request's head that are used here."""
 
     method: str
     path: str

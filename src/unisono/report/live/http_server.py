@@ -5,12 +5,12 @@
 The one idea: everything that waits for a client waits in one `select`, with a deadline for the whole of what is awaited
 (a request from its first to its last byte, a response likewise), so a client that sends or reads a byte a second is cut
 off like one that does nothing. There is never a thread for a client. Clients that have not proved anything give way:
-when all places are taken, the oldest of them makes room for the replacement, so whoever sends its request at once is
-served however many others hang on. (`ThreadingHTTPServer` has a deadline for each read only, a thread for each
+when all places are taken, the oldest of them makes room for a new one, so a client that sends its request at once
+is served however many others hang on. (`ThreadingHTTPServer` has a deadline for each read only, a thread for each
 connection, and no bound on either.)
 
-Limits: while a response is made nobody else is served. Places are counted for all clients together: on loopback all of
-them have one address.
+Limits: while a response is made no other client is served. Places are counted for all clients together: on loopback all
+of them have one address.
 """
 
 import resource
@@ -148,7 +148,7 @@ class HttpServer:
                 self._admit(client)
 
     def _pause(self) -> None:
-        """Accepts nobody for a while, and has fewer places from now on: else it would serve one client a pause."""
+        """Accepts no client for a while, and has fewer places from now on: else it would serve one client a pause."""
         self._places = min(self._places, max(_FEWEST, len(self._connections) // 2))
         self._make_room()
         while len(self._connections) > self._places and self._make_room():

@@ -1,5 +1,5 @@
-"""RunTotals: the records of a run added up, and what stands out in them. Plain numbers; `verdict.py` puts them into
-words.
+"""RunTotals: the records of a run added up, and what stands out in them. Plain numbers; `outcome_and_advice.py` puts
+them into words.
 
     totals = RunTotals([640, 10], sample_shares(plan, ranks=2)); totals.add(record); totals.mean_s("compute_s");
     totals.waited_for()
@@ -18,7 +18,7 @@ from typing import Any, final
 import numpy as np
 
 from unisono.data.shards import ShardPlan, shards_of_rank
-from unisono.messages.reports import EpochRecord
+from unisono.messages.rank_reports import EpochRecord
 
 TIMES = ("compute_s", "data_s", "wait_s", "update_s")
 CHANCE = 4.0

@@ -4,7 +4,7 @@
     rows = read_rows(Path("runs/mine/metrics.jsonl"), problems); columns_of(rows)["train_loss"]
 
 The one idea: nothing in these files is believed. A run may be going on, may have been killed in the middle of a line,
-may come from somebody else: no content of theirs raises here, and a problem is a sentence for the reader of a report.
+may come from a stranger: no content of theirs raises here, and a problem is a sentence for the reader of a report.
 Links are not followed: a stranger's recipe.toml that leads to a file of yours would put it into the page you pass on.
 
 What a table may grow to is bounded as well: by the values that it would have, not by what the file says.
@@ -27,7 +27,7 @@ Columns: TypeAlias = dict[str, np.ndarray]
 """By name, all of one length: int64, float64 (nan: nothing there), or object for what is not numbers."""
 
 MOST_BYTES = 64 << 20
-"""More of a file is not read: it would take minutes, and the memory of whoever trains beside."""
+"""More of a file is not read: it would take minutes, and memory that a training beside it needs."""
 MOST_COLUMNS = 1 << 12
 MOST_VALUES = 1 << 22
 """Of a table with a column for each name that any of its records has: records of a few bytes, each with a name of its

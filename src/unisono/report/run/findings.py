@@ -2,8 +2,8 @@
 
     found = findings_of(unisono.load("runs/mine"))         # the sentences of the verdict; the last one: what to try
 
-The one idea: what the terminal said and what a report says come from the same code (`aggregate.py`, `verdict.py`),
-fed with records from memory or from the disk.
+The one idea: what the terminal said and what a report says come from the same code (`aggregate.py`,
+`outcome_and_advice.py`), fed with records from memory or from the disk.
 
 Of a run that was resumed both count from there on: the epochs before may have been timed on other ranks.
 
@@ -15,17 +15,17 @@ from typing import Any
 
 import numpy as np
 
+from unisono.claimed_shapes import count_elements
 from unisono.data.shards import ShardPlan
 from unisono.errors import UserError
 from unisono.files import open_file
-from unisono.messages.reports import EpochRecord
+from unisono.messages.rank_reports import EpochRecord
 from unisono.report.run.aggregate import TIMES, RunTotals, sample_shares
 from unisono.report.run.files import is_number
 from unisono.report.run.load import CONTRIBUTION, MOST_RANKS, Run
+from unisono.report.run.outcome_and_advice import findings
 from unisono.report.run.staleness import Staleness
-from unisono.report.run.verdict import findings
 from unisono.safetensors_file import read_header
-from unisono.shapes import count_elements
 from unisono.strategies.local.sync_schedule import DEFAULT_EVERY, SyncSchedule
 from unisono.strategies.registry import find
 
@@ -54,7 +54,7 @@ def findings_of(run: Run) -> list[str]:
         lines = Staleness.of(summary).lines(summary) if masters_of(run) else None
         return findings(words, totals, cores if is_number(cores) and cores else summary["ranks"], lines)
     except (TypeError, ValueError, LookupError, ArithmeticError):
-        return []  # somebody wrote other things into the summary than unisono does
+        return []  # the summary holds other things than unisono writes
 
 
 def _tells_staleness(summary: dict[str, Any]) -> bool:
@@ -109,7 +109,7 @@ def plan_of(run: Run) -> ShardPlan | None:
     if not batch:
         batch = _whole(run, "batch_size_per_rank") * run.size or _whole(run, "batch_size") or int(samples)
     shards = _whole(run, "shards")
-    if masters_of(run):  # an epoch is one round, in which everybody goes his own way
+    if masters_of(run):  # an epoch is one round, in which each worker has its own pace
         batch, shards = int(min(samples, 2**53)), 1
     if not (0 < samples < 2**53 and batch > 0 and 0 < shards <= MOST_SHARDS):
         return None

@@ -22,7 +22,7 @@ import numpy as np
 
 from unisono.files import open_file
 from unisono.report.run.files import read_json
-from unisono.storage.run_tables import epoch_of
+from unisono.storage.run_files import epoch_of
 
 TAIL_BYTES = 1 << 20
 _MOST_GAPS = 3

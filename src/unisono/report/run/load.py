@@ -165,7 +165,7 @@ class Run:
 
     def report(self, out: str | Path = "") -> Path:
         """Writes the run as one web page, as `unisono report` does; its path. out: report.html in the run if empty."""
-        from unisono.report.html.report_file import write_report
+        from unisono.report.html.document import write_report
         from unisono.storage.run_files import REPORT
 
         target = expand_user(out) if str(out) else self.path / REPORT
@@ -182,7 +182,7 @@ class Run:
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
-        from unisono.report.html.notebook import notebook_html
+        from unisono.report.html.document import notebook_html
 
         return notebook_html(self)
 

@@ -11,9 +11,9 @@ from typing import Any, final
 
 import numpy as np
 
-from unisono.messages.reports import EpochRecord
+from unisono.messages.rank_reports import EpochRecord
 from unisono.recipe import Recipe
-from unisono.report.run.verdict import plural, readable_s
+from unisono.report.run.outcome_and_advice import plural, readable_s
 
 BUSY, GUESSING, DROPPED, SLOW = 0.7, 1.5, 0.05, 1.5
 """Share of the time from which on masters, or computing, limit a run; accuracy, in multiples of chance, up to which it

@@ -23,8 +23,8 @@ from typing import final
 
 from unisono.errors import UserError
 from unisono.files import append_file, create_file, make_folder, write_all
-from unisono.messages.reports import EpochRecord
-from unisono.user_code.extras import how_to_install
+from unisono.messages.rank_reports import EpochRecord
+from unisono.optional_packages import how_to_install
 
 PAUSE_S = 1.0
 """Between two writings, for each of them waits for the disk."""

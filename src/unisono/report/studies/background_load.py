@@ -3,7 +3,7 @@
     row |= background_load_of(records); shown = load_columns(rows); load_line(rows, lambda row: row["grid"])
 
 The one idea: a time is reliable only if no other program used the machine meanwhile. Every run's record has
-`others_cores` (`energy/background_load.py`); a row has the median and the maximum of its runs; more than a tenth of a
+`others_cores` (`energy/resource_usage.py`); a row has the median and the maximum of its runs; more than a tenth of a
 core is shown. Reads records and rows only.
 
 Limits: other programs' use of memory and disks is not seen.
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from unisono.energy.background_load import disturbance
+from unisono.energy.resource_usage import disturbance
 from unisono.report.run.files import is_number
 from unisono.study.tables import Column, Row
 
@@ -24,7 +24,7 @@ NUMBERS = ("others_cores", "others_cores_high", "machine_cores")
 
 
 def background_load_of(records: Iterable[Mapping[str, Any]]) -> dict[str, float | None]:
-    """Of one row's runs; None where it is not known (under a quota, on other machines, from before it was kept)."""
+    """The load during one row's runs; None: not known (under a quota, on other machines, in old records)."""
     records = list(records)
     used = [record["others_cores"] for record in records if record.get("others_cores") is not None]
     machines = [(record.get("summary") or {}).get("machine") or {} for record in records]

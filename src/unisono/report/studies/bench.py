@@ -1,6 +1,6 @@
 """What `unisono bench` shows and writes: a table, CSV, JSON, and a plot with both axes logarithmic.
 
-Reads records (see `measure/bench_worker.record`) and nothing else.
+Reads records (see `measure/allreduce_bench_worker.record`) and nothing else.
 
     tables(records); write(records, Path("out"))
 """

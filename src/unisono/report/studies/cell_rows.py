@@ -11,7 +11,7 @@ from statistics import median
 from typing import Any
 
 from unisono.report.run.files import is_number
-from unisono.report.run.verdict import readable_loss, readable_s
+from unisono.report.run.outcome_and_advice import readable_loss, readable_s
 from unisono.report.studies.background_load import background_load_of, has_plain_load
 from unisono.study.statistics import Spread, paired, spread_of
 from unisono.study.tables import Column, Row

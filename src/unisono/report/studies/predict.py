@@ -8,7 +8,7 @@ Reads rows and points only; see `measure/prediction/` for what is in them.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from unisono.report.run.verdict import plural, readable_s
+from unisono.report.run.outcome_and_advice import plural, readable_s
 from unisono.report.studies.background_load import load_columns, load_line
 from unisono.report.studies.cell_rows import percent
 from unisono.study.tables import Column, Row, Table

@@ -15,7 +15,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from unisono.files import write_file
-from unisono.report.run.verdict import plural, readable_s
+from unisono.report.run.outcome_and_advice import plural, readable_s
 from unisono.report.studies.background_load import background_load_of, load_columns, load_line
 from unisono.report.studies.trace import write_trace
 from unisono.resources import readable_bytes

@@ -17,7 +17,7 @@ from math import isfinite
 from unisono.report.studies.background_load import load_line
 from unisono.report.studies.cell_rows import TIMES, failed_runs_line, short_line
 from unisono.report.studies.scale import baseline_of, bits_line
-from unisono.study.laws import Law, amdahl, gustafson
+from unisono.study.statistics import Law, amdahl, gustafson
 from unisono.study.tables import NOT_YET, Row
 
 KNEE = 0.5

@@ -8,8 +8,7 @@ Reads records (see `measure/tune/search.py`) and nothing else.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from unisono.report.run.energy import readable_j
-from unisono.report.run.verdict import plural, readable_s
+from unisono.report.run.outcome_and_advice import plural, readable_j, readable_s
 from unisono.report.studies.background_load import background_load_of, load_columns, load_line
 from unisono.resources import readable_bytes
 from unisono.study.tables import REASON, Column, Table

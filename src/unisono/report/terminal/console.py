@@ -14,7 +14,7 @@ from typing import final
 from rich import console
 from rich.segment import Segment
 
-from unisono.terminal import visible
+from unisono.safe_print import visible
 
 
 @final

@@ -25,12 +25,12 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from unisono.messages.reports import Progress
+from unisono.messages.rank_reports import Progress
 from unisono.report.terminal.console import Console
-from unisono.terminal import print
+from unisono.safe_print import print
 
 PAUSE_S = 0.1
-"""Between two drawings of the bar: nobody reads faster."""
+"""Between two drawings of the bar: no reader is faster."""
 
 
 @final
@@ -108,7 +108,7 @@ class Screen:
 
 @contextmanager
 def _forgiven() -> Iterator[None]:
-    """No room for a line, or nobody who reads it any more, is no reason to stop the training."""
+    """A line that cannot be written (a full disk, a closed pipe) does not stop the training."""
     with suppress(OSError):
         yield
 

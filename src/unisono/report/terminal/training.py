@@ -3,7 +3,7 @@
     print(opening(job, Setting("NumPy", "shm", cores=2, hosts=["here"]))); print(epoch_line(record.metrics, epochs))
 
 The one idea: what decides the result and the time stands in the first two lines, so that a saved log says it.
-`report/run/verdict.py` has the last word.
+`report/run/outcome_and_advice.py` has the last word.
 """
 
 from collections.abc import Sequence
@@ -21,11 +21,10 @@ from unisono.messages.events import (
     SnapshotWritten,
     StopRequested,
 )
-from unisono.messages.reports import EpochRecord
+from unisono.messages.rank_reports import EpochRecord
 from unisono.recipe import Recipe
-from unisono.report.run.advice import enough_ranks, live_shards
+from unisono.report.run.outcome_and_advice import enough_ranks, live_shards, plural, readable_loss, readable_s
 from unisono.report.run.staleness import opening_line
-from unisono.report.run.verdict import plural, readable_loss, readable_s
 from unisono.training.job import Job
 
 
@@ -37,13 +36,13 @@ class Setting:
     engine: str
     transport: str
     cores: int
-    """Of this host."""
+    """The cores of this host."""
     hosts: Sequence[str] | None
     """Of the ranks, each once or once a rank; None: not known yet."""
     devices: Sequence[str] = ()
     """Of the ranks, in their order; none where there is no choice."""
     dependences: Sequence[str] = ()
-    """What a shard's bits depend on here and should not: see `training/kernel_trial.py`."""
+    """What a shard's bits depend on here and should not: see `training/bits_and_speed_trials.py`."""
 
 
 def opening(job: Job, setting: Setting) -> str:

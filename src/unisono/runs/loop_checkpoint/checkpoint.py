@@ -35,33 +35,33 @@ from typing import Any, final
 
 import numpy as np
 
-from unisono.arena.memory.layout import Sections
+from unisono.arena.memory.segment import Sections
 from unisono.comm.broadcast_object import broadcast_object
 from unisono.comm.collective_check import lost_rank_error
-from unisono.comm.topology.node import share_segment
+from unisono.comm.topology.shared_machine import share_segment
 from unisono.errors import AskedToEnd, UserError
 from unisono.files import WRONG_KINDS, check_entry, expand_user
 from unisono.loop.batches import Batch
 from unisono.loop.callbacks import NO_CALLBACKS, LoopCallbacks
 from unisono.loop.shared_model import ModelSharing
 from unisono.loop.state_codec import Arrays, check_alike, check_keepable, pack, restore_state, state_of, unpack
-from unisono.messages.reports import StopsOnRequest
+from unisono.messages.rank_reports import StopsOnRequest
 from unisono.models.torch.random_state import generator_states, restore_states
 from unisono.runs.loop_checkpoint.progress import Progress
 from unisono.runs.loop_checkpoint.state import KIND, arrays_of, find, restore_arrays, terms_of
+from unisono.safe_print import print
 from unisono.storage.background_writer import WAIT_S, Answer, ThreadWriter
-from unisono.storage.fallback import write_with_fallback
-from unisono.storage.journal import hint_of
+from unisono.storage.fallback_writer import write_with_fallback
+from unisono.storage.retrying_writer import hint_of
 from unisono.storage.run_files import LOCK
 from unisono.storage.snapshots import manifest
 from unisono.storage.snapshots.snapshot import Snapshot
 from unisono.storage.snapshots.writer import prune, write
 from unisono.strategies.arena.state import PersistentArrays
 from unisono.supervise.signals import stop_requests
-from unisono.terminal import print
 from unisono.training.fingerprint import fingerprint
-from unisono.training.finite import FiniteCheck
-from unisono.training.interval import Interval
+from unisono.training.finite_check import FiniteCheck
+from unisono.training.round_schedule import Interval
 from unisono.world import World
 
 

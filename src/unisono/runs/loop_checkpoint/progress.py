@@ -20,7 +20,7 @@ from typing import Any, final
 from unisono.errors import UserError
 from unisono.loop.callbacks import GIVEN, LEFT, PASSED
 from unisono.loop.shared_model import ModelSharing
-from unisono.terminal import print
+from unisono.safe_print import print
 
 _AS_IT_WAS = "go on with the program as it was, or give another directory to begin anew"
 

@@ -17,10 +17,11 @@ from typing import Any
 import numpy as np
 
 from unisono.errors import UserError
-from unisono.loop.optimizers import numbers_of
 from unisono.loop.shared_model import ModelSharing
+from unisono.loop.shared_optimizer import numbers_of
 from unisono.loop.state_codec import pack
-from unisono.storage.snapshots.facts import array_specs, check_loop, shown
+from unisono.safe_print import shortened
+from unisono.storage.snapshots.facts import array_specs, check_loop
 from unisono.storage.snapshots.snapshot import Snapshot, newest
 from unisono.strategies.arena.state import PersistentArrays
 from unisono.training.fingerprint import differences, fingerprint
@@ -99,4 +100,4 @@ def restore_arrays(sharing: ModelSharing, snapshot: Snapshot) -> None:
 
 def _told(value: Any) -> str:
     text = str(value)
-    return text if text.isprintable() and len(text) <= _MOST_LETTERS else shown(value, _MOST_LETTERS)
+    return text if text.isprintable() and len(text) <= _MOST_LETTERS else shortened(value, _MOST_LETTERS)

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import final
 
 from unisono.runs.snapshots.saver import Saver
-from unisono.storage.fallback import NotWritten
+from unisono.storage.fallback_writer import NotWritten
 from unisono.storage.resume import SNAPSHOTS
 from unisono.storage.rundir import token_in
 from unisono.storage.snapshots.snapshot import listed, verified

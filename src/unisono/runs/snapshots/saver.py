@@ -28,7 +28,7 @@ from unisono.models.base import Model
 from unisono.optim import make
 from unisono.optim.options import OptimizerOptions
 from unisono.storage.background_writer import LAST_WAIT_S, WAIT_S, Writer
-from unisono.storage.fallback import Place, write_with_fallback
+from unisono.storage.fallback_writer import Place, write_with_fallback
 from unisono.storage.path_resolution import here
 from unisono.storage.snapshots.facts import EVALUATION, array_specs
 from unisono.storage.snapshots.manifest import read
@@ -37,9 +37,9 @@ from unisono.storage.snapshots.verified_files import Damaged
 from unisono.storage.snapshots.writer import prune, write
 from unisono.strategies.arena.state import PersistentArrays, SnapshotSource
 from unisono.training.fingerprint import fingerprint
-from unisono.training.finite import FiniteCheck, NotFiniteTensor, divergence_hint
+from unisono.training.finite_check import FiniteCheck, NotFiniteTensor, divergence_hint
 from unisono.training.job import Job
-from unisono.training.schedule import RoundSchedule
+from unisono.training.round_schedule import RoundSchedule
 
 LIMIT_S = 120.0
 """How long a snapshot may take before its writer is ended; twice as long after each that was."""

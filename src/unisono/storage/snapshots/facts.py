@@ -1,7 +1,7 @@
 """What a snapshot says of its run, or of the user's own loop: which facts, of which type, in which range.
 
-The one idea: a right seal says that nobody wrote by accident, not that what is written is true. So every fact that is
-used when a run goes on is looked at once, before anything is made of it, and one that cannot be true is named.
+The one idea: a right seal says that nothing was written by accident, not that what is written is true. So every fact
+that is used when a run goes on is looked at once, before anything is made of it, and one that cannot be true is named.
 
     check_run(snapshot); snapshot.facts["epoch"]            # a whole number from 1
     check_loop(snapshot); snapshot.facts["loops"]           # whole numbers from 0
@@ -18,13 +18,14 @@ import numpy as np
 from unisono.errors import UserError
 from unisono.recipe import OPTIONS
 from unisono.recipe.reading import from_values
+from unisono.safe_print import shortened
 from unisono.storage.snapshots.snapshot import Snapshot
 
 MOST = 2**53
 """Counts above it are not believed: arithmetic with them would not be exact."""
 EVALUATION = "evaluation_data"
 """The hash of validation and test data, on which early stopping depends."""
-_MOST_LETTERS, _MOST_PATH, _MOST_FINGERPRINT = 120, 4096, 1 << 16
+_MOST_PATH, _MOST_FINGERPRINT = 4096, 1 << 16
 
 
 @final
@@ -105,7 +106,7 @@ LOOP: Mapping[str, Fact] = {
     "fingerprint": _FINGERPRINT,
 }
 _RECIPE = ("ranks", "shards", "engine")
-"""Options without which nobody could go on."""
+"""Options without which a run cannot go on."""
 
 
 def check_run(snapshot: Snapshot) -> Snapshot:
@@ -118,7 +119,7 @@ def check_run(snapshot: Snapshot) -> Snapshot:
     known = {name: saved[name] for name in OPTIONS if name in saved}
     for name, value in known.items():
         if len(str(value)) > _MOST_PATH:
-            raise _wrong(snapshot, f"{name} in the recipe is {shown(value)}")
+            raise _wrong(snapshot, f"{name} in the recipe is {shortened(value)}")
     from_values(known, f"the recipe of {snapshot.path}")
     return snapshot
 
@@ -139,12 +140,6 @@ def check_loop(snapshot: Snapshot) -> Snapshot:
     return snapshot
 
 
-def shown(value: Any, most: int = _MOST_LETTERS) -> str:
-    """What a stranger wrote, on one line and not at length."""
-    text = ascii(value)
-    return text if len(text) <= most else f"{text[:most]}..."
-
-
 def array_specs(arrays: Mapping[str, np.ndarray], by_row: Sequence[str] = ()) -> dict[str, str]:
     """Type and shape of each array, to be compared and shown; those named in `by_row` may have any number of rows."""
     return {name: f"{array.dtype} {array.shape[name in by_row :]}" for name, array in sorted(arrays.items())}
@@ -157,7 +152,7 @@ def _check(snapshot: Snapshot, expected: Mapping[str, Fact]) -> None:
                 continue
             raise _wrong(snapshot, f"{name} is missing; expected is {fact.expected}")
         if not fact.holds(snapshot.facts[name]):
-            raise _wrong(snapshot, f"{name} is {shown(snapshot.facts[name])}; expected is {fact.expected}")
+            raise _wrong(snapshot, f"{name} is {shortened(snapshot.facts[name])}; expected is {fact.expected}")
 
 
 def _wrong(snapshot: Snapshot, what: str) -> UserError:

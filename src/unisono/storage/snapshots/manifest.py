@@ -10,7 +10,7 @@ with a length and a SHA-256 a file for the arrays too. Files are named by their 
 
 Limits: facts are what JSON gives back unchanged (no NaN, no tuples, no keys but strings, nothing
 nested more deeply than 100 levels). The hash finds accidents, not
-forgers: whoever may write the directory may write a whole snapshot of his own.
+forgers: a user who may write the directory may write another whole snapshot.
 """
 
 import hashlib

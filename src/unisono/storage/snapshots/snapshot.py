@@ -13,7 +13,7 @@ byte; one that fails is named with its reason, and the one before it is tried.
 Newest means written last, whatever the position: a run that fell back and walked the same way again counts. Reading
 changes nothing and needs no lock; `writer.py` writes.
 
-Limits: whoever may write the directory may write a whole snapshot of his own. It can hold wrong numbers, never code.
+Limits: a user who may write the directory may write another whole snapshot. It can hold wrong numbers, never code.
 """
 
 import os

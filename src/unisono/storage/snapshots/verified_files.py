@@ -7,7 +7,7 @@ regular one, as long as its record says, with the SHA-256 that its record says, 
     check_file(path, Record(nbytes=72, sha256="9f86d0..."))
     arrays = load_file(path, record)                        # {"0.W": (64, 10) float32, ...} in the order written
 
-Hashing streams. Limits: a file that somebody writes to between its check and its reading goes unseen.
+Hashing streams. Limits: a file that is written to between its check and its reading goes unseen.
 """
 
 import errno

@@ -29,7 +29,7 @@ from unisono.files import check_entry
 from unisono.locks import FileLock
 from unisono.models.base import Array
 from unisono.storage import weights
-from unisono.storage.fallback import NotWritten
+from unisono.storage.fallback_writer import NotWritten
 from unisono.storage.snapshots import manifest as manifests
 from unisono.storage.snapshots.disk import REAL, Disk, remove_tree, sync_directory, write_file
 from unisono.storage.snapshots.manifest import Manifest, file_name

@@ -3,7 +3,7 @@ tree.
 
 The one idea: what is done before READY depends on the batch, the committed parameters and the membership alone, so it
 can be done again by other members; what is left in the arena is the same, whoever left it. What somebody has finished
-before the membership changed is not done again (`shard_assignment.py`).
+before the membership changed is not done again (`shard_sums.py`).
 
     gradient_step = GradientStep(shared, member, model, assignment)
     samples = gradient_step.make(batch, spent)                        # spent: seconds by name, added to
@@ -26,8 +26,8 @@ from unisono.arena.membership.member import Member
 from unisono.arena.reduction_tree import Span
 from unisono.data.loader import Group
 from unisono.models.base import Model, Noise, Part, ShardSums
-from unisono.strategies.arena.shard_assignment import ShardAssignment, unfinished
 from unisono.strategies.arena.shard_exchange import ShardExchange
+from unisono.strategies.arena.shard_sums import ShardAssignment, unfinished
 from unisono.strategies.arena.state import CORRECT, LOSS, ArenaState
 from unisono.strategies.base import Batch
 

@@ -1,8 +1,7 @@
 """Spec of `sync` on the arena, the default strategy. `messages/spec.py` is `sync` over an all-reduce."""
 
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
-from dataclasses import replace
+from collections.abc import Callable
+from contextlib import AbstractContextManager, closing
 from typing import Any, final
 
 import numpy as np
@@ -12,19 +11,17 @@ from unisono.comm.base import Communicator
 from unisono.models.base import Model
 from unisono.optim.options import OptimizerOptions
 from unisono.recipe import Recipe
-from unisono.rng import generator
-from unisono.strategies.arena.attach import NEW_START, ArenaStart, join_arena
+from unisono.strategies.arena.arena_join import NEW_START, ArenaStart, join_arena
 from unisono.strategies.arena.state import ArenaExtent, ArenaState
 from unisono.strategies.arena.sync import SyncArena
 from unisono.strategies.base import Strategy
-from unisono.strategies.compression import wire_notes, wire_type
-from unisono.strategies.machines.remote_view import RemoteView
-from unisono.strategies.spec import JobView, StrategySpec, Supports
-from unisono.strategies.supervised import SupervisedHooks
+from unisono.strategies.machines.mailbox import RemoteView
+from unisono.strategies.spec import ArenaSpec, JobView, SupervisedHooks, Supports
+from unisono.strategies.wire_type import wire_notes
 
 
 @final
-class SyncArenaSpec(StrategySpec):
+class SyncArenaSpec(ArenaSpec):
     """One copy of the parameters per machine, the same bits on any ranks and machines."""
 
     name = "sync"
@@ -40,15 +37,16 @@ class SyncArenaSpec(StrategySpec):
     def notes(self, recipe: Recipe, machines: int) -> list[str]:
         return wire_notes(recipe, machines)
 
-    @contextmanager
-    def connect(
-        self, job: JobView, comm: Communicator, model: Model, start: ArenaStart = NEW_START
-    ) -> Iterator[Strategy]:
-        extent = replace(self.extent(job, spare=bool(job.snapshots)), size=comm.size)
-        start = replace(start, wire=wire_type(job.recipe.strategy.wire))
-        rng = generator(job.recipe.learning.seed, "init")
-        with closing(make_sync_arena(comm, model, job.optimizer, extent, rng, start)) as strategy:
-            yield strategy
+    def join(
+        self,
+        job: JobView,
+        comm: Communicator,
+        model: Model,
+        extent: ArenaExtent,
+        rng: np.random.Generator,
+        start: ArenaStart,
+    ) -> AbstractContextManager[Strategy]:
+        return closing(make_sync_arena(comm, model, job.optimizer, extent, rng, start))
 
     def supervise(self, job: JobView, model: Model, shared: ArenaState) -> SupervisedHooks:
         return SyncHooks(shared, job.optimizer)

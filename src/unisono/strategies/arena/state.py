@@ -10,15 +10,15 @@ Who may touch what and when:
 - params, state, buffers: read by all until READY; then each chunk is its owner's until COMMIT (buffers: the first
   member's); their old values lie in the twins until the round is committed;
 - gradients, sums, new buffers, unused: each row is its shard's, which is one member's until READY, then read by all
-  until COMMIT; labels: see `shard_assignment.py`;
+  until COMMIT; labels: see `shard_sums.py`;
 - squares (clipping, LARS only): written between READY and NORMS, read until COMMIT;
 - steps, scores, missed, clock: the first member's, between READY and COMMIT; table, and its labels: as gradients;
 - stats: each rank its own row; shares: each owner its own row, between READY and COMMIT;
 - exchange words and tables: see `shard_exchange.py`; replica states and their labels: see
 `strategies/local/replica_optimizer_state.py`;
-- failure notices: see `strategies/failure_notice.py`; agreement: see `loop/consistency.py`; what comes from other
+- failure notices: see `strategies/failure_notice.py`; agreement: see `loop/checks.py`; what comes from other
 machines: see `machines/mailbox.py`;
-- spare: see `arena/membership/supervisor_requests.py`.
+- spare: see `arena/membership/halt_and_snapshot_requests.py`.
 """
 
 from dataclasses import dataclass, replace
@@ -27,22 +27,20 @@ from typing import Protocol, final
 import numpy as np
 
 from unisono.arena.membership import protocol
-from unisono.arena.membership.supervisor_requests import Requests
+from unisono.arena.membership.halt_and_snapshot_requests import Requests
 from unisono.arena.membership.undo import Undo
-from unisono.arena.memory.layout import Sections
-from unisono.arena.memory.segment import Segment
+from unisono.arena.memory.segment import Sections, Segment
 from unisono.arena.reduction_tree import BLOCK
 from unisono.errors import UnisonoError
 from unisono.models.base import Layout
 from unisono.optim import make
-from unisono.optim.gradient_scale import Scaling
-from unisono.optim.norms import Segments
+from unisono.optim.gradient_norms import Scaling, Segments
 from unisono.optim.options import OptimizerOptions
-from unisono.strategies.arena.shard_assignment import rows_needed
+from unisono.strategies.arena.shard_sums import rows_needed
 from unisono.strategies.failure_notice import ROOM_BYTES, FailureNotices
 from unisono.strategies.local.replica_optimizer_state import ReplicaState
+from unisono.strategies.machines.machine_layout import MachineLayout
 from unisono.strategies.machines.mailbox import MachineMailbox, mailbox_sections
-from unisono.strategies.machines.topology import MachineLayout
 
 _F4, _F8, _I8 = np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.int64)
 
@@ -90,7 +88,7 @@ class ArenaExtent:
     states: int = 0
     """Vectors of optimizer state that each shard keeps for itself: those of the replicas of `local`."""
     agreement: int = 0
-    """Numbers a rank that ranks of a user's own loop compare: `loop/consistency.py`."""
+    """Numbers a rank that ranks of a user's own loop compare: `loop/checks.py`."""
     machine_layout: MachineLayout | None = None
     """Where there are several machines; `size` is then the ranks of this one."""
 
@@ -233,7 +231,7 @@ class ArenaState:
         """For each row the round that it is of."""
         self.stats, self.clock = array("stats"), array("clock")
         self.gradients, self.labels = array("gradients"), array("labels").data
-        """A row for each shard, and what it holds: see `shard_assignment.py`."""
+        """A row for each shard, and what it holds: see `shard_sums.py`."""
         self.agreement, self.failure_notices = array("agreement"), FailureNotices(array("farewells"))
         self.exchange_words, self.exchange_tables = array("exchange words").data, array("exchange tables")
         self.mailbox = MachineMailbox(array, *others) if others is not None and others[0].count > 1 else None

@@ -12,7 +12,7 @@ Any round can be done again by other members (`arena/membership/protocol.py` tel
 are kept, whoever made them, and an update that was begun has been taken back. Who may touch what and when: `state.py`.
 
 Several machines have an arena each. After READY one process of each, its exchanger, exchanges sums with the others
-(`machines/exchanger.py`); then each machine does the whole update on its own copy, with the same bits.
+(`machines/machine_exchange.py`); then each machine does the whole update on its own copy, with the same bits.
 """
 
 import time
@@ -34,8 +34,7 @@ from unisono.strategies.arena.gradients import GradientStep
 from unisono.strategies.arena.state import ArenaState
 from unisono.strategies.arena.update import Group, Update, UpdateStep
 from unisono.strategies.base import Batch, Check, Clock, EpochExtras, Measure, StepResult, Strategy, Tell, unchecked
-from unisono.strategies.machines.mailbox import EVALUATION, STEP
-from unisono.strategies.machines.remote_view import ONE_MACHINE, RemoteView
+from unisono.strategies.machines.mailbox import EVALUATION, ONE_MACHINE, STEP, RemoteView
 from unisono.strategies.stats import ArenaStats
 
 

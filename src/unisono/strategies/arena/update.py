@@ -26,10 +26,10 @@ from unisono.arena.reduction_tree import chunk_bounds, combine
 from unisono.optim import make
 from unisono.optim.base import Scale
 from unisono.optim.options import OptimizerOptions
-from unisono.strategies.arena.shard_assignment import ShardAssignment, Slots
+from unisono.strategies.arena.shard_sums import ShardAssignment, Slots
 from unisono.strategies.arena.state import ArenaState, Shaped, scaling_of, segments_of
-from unisono.strategies.contributions import chain
-from unisono.strategies.contributions import sums as leave_sums
+from unisono.strategies.contribution_stats import chain
+from unisono.strategies.contribution_stats import sums as leave_sums
 from unisono.strategies.unused_parameters import Stretches, behind_of, left_alone
 
 _NONE = np.zeros(0, np.bool_)

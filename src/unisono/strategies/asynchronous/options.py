@@ -1,28 +1,62 @@
-"""AsyncOptions: a recipe's options of asynchronous training, checked and made into what masters and workers go by.
+"""AsyncOptions: the options of asynchronous training in a recipe, checked, as masters and workers use them.
 
 The one idea: everything that can be refused is refused here, before any process starts.
 
     terms = AsyncOptions.of(recipe, pushes=3750, sizes=model.layout.sizes, lr=job.lr)
-    resolve(recipe)                                         # what else such a recipe must, or must not, ask for
+    resolve(recipe)                                         # refuses other options that do not work with it
+
+`cut` divides the flat vector of parameters into a part for each master. Parts are of equal length, but a border moves
+to the nearest border between two arrays (a weight, a bias) if one is near, else to the nearest block in a large array.
+
+>>> cut([100352, 128, 8192, 64, 640, 10], masters=2)       # mlp:128,64: the first weight alone is 92 % and is cut
+[(0, 54272), (54272, 109386)]
+>>> cut([4096, 4100, 10], masters=2)
+[(0, 4096), (4096, 8206)]
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
 from typing import Any, final
 
+from unisono.arena.reduction_tree import BLOCK
 from unisono.data.shards import ShardPlan
 from unisono.errors import UserError
 from unisono.files import expand_user
-from unisono.models.slowed import parse_slow
+from unisono.models.wrappers import parse_slow
 from unisono.optim.options import OptimizerOptions
 from unisono.recipe import Recipe
-from unisono.strategies.asynchronous import batch_assignment, push_order, recordings
-from unisono.strategies.asynchronous.partition import cut
-from unisono.strategies.asynchronous.sequencer import SequencerRules, staleness_of
+from unisono.strategies.asynchronous import batch_assignment, recorded_order
+from unisono.strategies.asynchronous.sequencer import Planned, SequencerRules, is_order_file, staleness_of
 from unisono.strategies.asynchronous.staleness_rules import RULES, Rule, StalenessBound, find_rule
 
+NEAR = 8
+"""A border between arrays is near if it is within this part of a master's share."""
+
+
+def cut(sizes: Sequence[int], masters: int) -> list[tuple[int, int]]:
+    """[low, high) for each master. `sizes`: elements of each array. A `UserError` if there are not enough pieces."""
+    ends = list(accumulate(sizes, initial=0))
+    length = ends[-1]
+    places = sorted({*ends, *range(0, length, BLOCK)} - {0, length})
+    if len(places) < masters - 1:
+        raise UserError(
+            f"--masters {masters}: the model's {length:,} parameters can be cut for {len(places) + 1} masters at most",
+            hint=f"use --masters {len(places) + 1} or less, or a larger model",
+        )
+    borders = [0]
+    for number in range(1, masters):
+        ideal, share = length * number / masters, length / masters
+        # Enough places must be left for the masters to come, and each of them needs one beyond the last.
+        free = [place for place in places if place > borders[-1]][: len(places)]
+        free = free[: len(free) - (masters - 1 - number)]
+        inner = [place for place in free if place in set(ends) and abs(place - ideal) <= share / NEAR]
+        borders.append(min(inner or free, key=lambda place: abs(place - ideal)))
+    return list(pairwise([*borders, length]))
+
+
 OPTIONS = ("masters", "staleness_rule", "max_staleness", "deal", "order")
-"""Of the recipe, that no other strategy has."""
+"""Options of a recipe that no other strategy has."""
 
 
 @final
@@ -36,20 +70,20 @@ class AsyncOptions:
     bound: StalenessBound | None
     deal: str
     order: str
-    planned: push_order.Planned | None
+    planned: Planned | None
     parts: Sequence[tuple[int, int]]
     """[low, high) of the parameters for each master."""
     momentum: float
-    """Of each worker; 0: none."""
+    """The momentum of each worker; 0: none."""
     nesterov: bool
     clip: float
     """The largest norm of a worker's gradient; 0: none."""
     lr: Callable[[int], float]
     """lr(n): the learning rate of the n-th push of the run, from 1."""
     pushes: int
-    """Of an epoch."""
+    """The pushes of an epoch."""
     push: int
-    """Samples of one."""
+    """The samples of one push."""
 
     @classmethod
     def of(cls, recipe: Recipe, pushes: int, sizes: Sequence[int], lr: Callable[[int], float]) -> "AsyncOptions":
@@ -63,9 +97,9 @@ class AsyncOptions:
             chosen.momentum or 0.0, chosen.name == "nesterov", chosen.clip or rule.clip, lr,
             pushes, int(recipe.learning.batch_size),
         )  # fmt: skip
-        if push_order.is_file(recipe.strategy.order):
+        if is_order_file(recipe.strategy.order):
             path = expand_user(recipe.strategy.order)
-            terms = replace(terms, planned=recordings.read(path, recipe, pushes, terms.rules))
+            terms = replace(terms, planned=recorded_order.read(path, recipe, pushes, terms.rules))
         terms._check_order()
         return terms
 
@@ -75,7 +109,7 @@ class AsyncOptions:
         return self.workers if self.rule.collects else 1
 
     def rules(self, epoch: int) -> SequencerRules:
-        """Of the sequencer in an epoch (from 1)."""
+        """The rules of the sequencer in an epoch (from 1)."""
         planned = None if self.planned is None else self.planned[epoch]
         return SequencerRules(self.workers, self.order, planned, self.bound, self.group)
 

@@ -1,9 +1,15 @@
-"""PushUpdate: what a push does to a stretch of the parameters: the rule, then the optimizer.
+"""From a gradient to an update: ClippingAndMomentum at the worker before a push, PushUpdate at a master after it.
 
-The one idea: it depends on the entry of the log, the gradient and what the worker had seen, so any master, over shared
-memory or messages, does the same; what was collected before is the caller's memory, and can be taken back.
-
+    clipping = ClippingAndMomentum(terms, velocity); clipping.apply(gradient)
     applying = PushUpdate(terms, options, length, state, collected); applying.apply(entry, gradient, places, numbers)
+
+Clipping and momentum belong to the worker. It has the whole gradient, so its norm needs no exchange; and momentum at
+the masters would mix directions of many workers and make stale gradients count again and again.
+
+A master applies the rule for stale gradients, then the optimizer, to its part of the parameters. The one idea: the
+update depends on the entry of the log, the gradient and the parameters that the worker had seen, so any master, over
+shared memory or messages, computes the same; gradients that were collected before are the caller's memory, and can be
+taken back.
 """
 
 from collections.abc import Sequence
@@ -13,10 +19,45 @@ from typing import NamedTuple, final
 import numpy as np
 
 from unisono.optim import make
+from unisono.optim.gradient_norms import clip_factor
 from unisono.optim.options import OptimizerOptions
 from unisono.strategies.asynchronous.options import AsyncOptions
 from unisono.strategies.asynchronous.sequencer import FLUSH, PUSH, Entry
 from unisono.strategies.asynchronous.staleness_rules import compensate
+
+
+@final
+class ClippingAndMomentum:
+    """velocity: float32, as long as the gradient; None without momentum."""
+
+    def __init__(self, terms: AsyncOptions, velocity: np.ndarray | None) -> None:
+        self._clip, self._momentum, self._nesterov = terms.clip, np.float32(terms.momentum), terms.nesterov
+        self._velocity = velocity
+        self.clips = 0
+        """How many gradients were too long."""
+
+    def start(self) -> None:
+        """The velocity starts anew with every greeting, so that snapshots need not contain it."""
+        if self._velocity is not None:
+            self._velocity[...] = 0.0
+
+    def apply(self, gradient: np.ndarray) -> None:
+        """In place."""
+        velocity = self._velocity
+        if self._clip:
+            factor = clip_factor(float(np.sqrt(np.dot(gradient, gradient))), self._clip)
+            if factor != 1.0:
+                self.clips += 1
+                np.multiply(gradient, np.float32(factor), out=gradient)
+        if velocity is None:
+            return
+        np.multiply(velocity, self._momentum, out=velocity)
+        np.add(velocity, gradient, out=velocity)
+        if self._nesterov:
+            gradient += self._momentum * velocity
+        else:
+            gradient[...] = velocity
+
 
 PIECE = 256 * 1024
 """Elements that are walked over at once, so that what is written twice is still in the cache the second time."""
@@ -36,7 +77,7 @@ class Places:
 
 
 class Numbers(NamedTuple):
-    """Of an entry in the whole run, from 1."""
+    """The numbers of an entry in the whole run, from 1."""
 
     push: int
     """What the learning rate's schedule goes by."""
@@ -46,7 +87,7 @@ class Numbers(NamedTuple):
 
 @final
 class PushUpdate:
-    """Of one stretch of `length` elements; `collected` only for a rule that collects."""
+    """The update of one stretch of `length` elements; `collected` only for a rule that collects."""
 
     def __init__(
         self,

@@ -1,9 +1,7 @@
-"""Sequencer: what one master does for all: puts pushes in order, finds out how stale each is, decides what becomes of
-it.
+"""Sequencer: what one master does for all: puts pushes in order, computes their staleness, decides which count.
 
-The one idea: every master applies the entries of one log, in their order. The sequencer alone writes it, so a push
-has one staleness and one fate on all masters; and a sequencer that is shown the log of another goes on where that one
-was.
+The one idea: every master applies the entries of one log, in their order. The sequencer alone writes it, so a push has
+one staleness and one fate on all masters; and a sequencer that reads the log of another continues where that one was.
 
 >>> sequencer = Sequencer(SequencerRules(workers=2, order="round-robin"))
 >>> [sequencer.greet(rank, turn=1).kind for rank in (1, 2)] == [HELLO, HELLO]
@@ -13,15 +11,50 @@ True
 >>> sequencer.push(1, batch=0, turn=2).staleness, sequencer.push(2, batch=1, turn=2).staleness
 (0, 1)
 
+The order of pushes is `free` (first come), `round-robin`, or read from a file: `pushes.csv` of another run
+(`recorded_order.py`). In a fixed order masters wait for the worker whose turn it is; then staleness depends on the
+recipe instead of the number of free cores, and a run is reproducible bit by bit.
+
+>>> next_in_turn([1, 2, 3], last=2), next_in_turn([1, 2, 3], last=3), next_in_turn([], last=1)
+(3, 1, None)
+
 Workers begin with a greeting, which is answered with the present parameters. Pure: knows no memory and no messages.
+Limits: after the death of a worker the rest of the epoch does not keep a recorded order; round-robin continues among
+the workers that are left.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, final
+from typing import NamedTuple, TypeAlias, final
 
-from unisono.strategies.asynchronous.push_order import next_in_turn
 from unisono.strategies.asynchronous.staleness_rules import StalenessBound, may_pass
+
+ORDERS = ("free", "round-robin")
+Planned: TypeAlias = Mapping[int, Sequence[tuple[int, int]]]
+"""Epoch -> (rank, batch) of each push."""
+
+
+def next_in_turn(ranks: Collection[int], last: int) -> int | None:
+    """The first of `ranks` after `last`, going round."""
+    return min(ranks, key=lambda rank: (rank <= last, rank), default=None)
+
+
+def keeps_order(planned: Sequence[tuple[int, int]], done: Collection[int], pushed: Sequence[tuple[int, int]]) -> bool:
+    """Whether an epoch has kept to its order: `done` are its batches up to here, of which this run has `pushed` the
+    last (rank, batch).
+
+    >>> order = [(1, 0), (2, 2), (1, 1)]
+    >>> keeps_order(order, {0, 2}, [(2, 2)]), keeps_order(order, {0, 2}, [(1, 2)]), keeps_order(order, {0, 1}, [])
+    (True, False, False)
+    """
+    first = planned[: len(done)]
+    return {batch for _, batch in first} == set(done) and list(first[len(done) - len(pushed) :]) == list(pushed)
+
+
+def is_order_file(order: str) -> bool:
+    """Whether --order names a file."""
+    return order not in ORDERS
+
 
 HELLO, PUSH, DROP, FLUSH = range(4)
 """Kinds of entries: parameters asked for; a gradient that counts; one too stale; what is left when an epoch ends."""
@@ -59,7 +92,7 @@ class SequencerRules:
 
 @final
 class Sequencer:
-    """For one epoch."""
+    """The sequencer of one epoch."""
 
     def __init__(self, rules: SequencerRules, done: int = 0) -> None:
         """done: pushes of the epoch before this log begins, in a run that was resumed."""
@@ -77,7 +110,7 @@ class Sequencer:
         return self.again(Entry(HELLO, rank, -1, 0, turn, self.pushes, 0, 0))
 
     def choose(self, posted: Collection[int], active: Collection[int]) -> int | None:
-        """Whose push is next; None: nobody's yet. active: those who have or will have a push, `posted` among them."""
+        """The rank whose push is next; None: none yet. active: those with a push now or later, `posted` included."""
         # An epoch begins when all have parameters; else those of the last would depend on when it came, and the order
         # of the pushes alone would not tell what happened.
         if (self.fixed or self.pushes == self._before) and not self._stamps.keys() >= set(active):
@@ -100,7 +133,7 @@ class Sequencer:
         return next_in_turn(passing, self._last)
 
     def staleness(self, rank: int) -> int:
-        """Of what this worker has computed, or computes."""
+        """The staleness of the gradient that this worker has computed, or computes."""
         return self._version - self._stamps[rank]
 
     def push(self, rank: int, batch: int, turn: int, samples: int = 1) -> Entry:
@@ -131,7 +164,7 @@ class Sequencer:
 
 
 def staleness_of(order: Sequence[tuple[int, int]], rules: SequencerRules) -> list[int]:
-    """Of every push, if the pushes of an epoch come in this order of (rank, batch)."""
+    """The staleness of every push, if the pushes of an epoch come in this order of (rank, batch)."""
     sequencer = Sequencer(rules)
     for rank in sorted({rank for rank, _ in order}):
         sequencer.greet(rank, 0)

@@ -10,17 +10,16 @@ from unisono.models.base import Model
 from unisono.optim.options import OptimizerOptions
 from unisono.recipe import Recipe
 from unisono.rng import generator
-from unisono.strategies.arena.attach import NEW_START, ArenaStart
+from unisono.strategies.arena.arena_join import NEW_START, ArenaStart
 from unisono.strategies.arena.state import ArenaExtent, ArenaState
 from unisono.strategies.asynchronous import options as terms
 from unisono.strategies.asynchronous.options import AsyncOptions
 from unisono.strategies.base import Strategy
-from unisono.strategies.spec import JobView, StrategySpec, Supports
-from unisono.strategies.supervised import SupervisedHooks
+from unisono.strategies.spec import JobView, SupervisedHooks, SupervisedSpec, Supports
 
 
 @final
-class AsyncSpec(StrategySpec):
+class AsyncSpec(SupervisedSpec):
     """Workers push gradients to masters and never wait for each other."""
 
     name = "async"
@@ -78,8 +77,7 @@ class AsyncSpec(StrategySpec):
         yield strategy
 
     def supervise(self, job: JobView, model: Model, shared: ArenaState) -> SupervisedHooks:
-        from unisono.strategies.asynchronous.arena.setup import set_up
-        from unisono.strategies.asynchronous.supervised import AsyncHooks
+        from unisono.strategies.asynchronous.arena.hooks import AsyncHooks, set_up
 
         ranks = job.recipe.ranks.count
         setup = set_up(model, async_options_of(job, model), job.optimizer, job.updates, ranks)

@@ -16,7 +16,7 @@ from unisono.models.base import Model
 from unisono.strategies.arena.state import segments_of
 from unisono.strategies.asynchronous.sequencer import DROP, HELLO, PUSH, Entry
 from unisono.strategies.base import EpochExtras
-from unisono.strategies.contributions import shares, sums
+from unisono.strategies.contribution_stats import shares, sums
 
 _AT = {name: number for number, name in enumerate(Entry._fields)}
 

@@ -1,13 +1,13 @@
-"""ddp: the module wrapped by `torch.nn.parallel.DistributedDataParallel`, used as torch's tutorials use it.
+"""Ddp: a module in torch's `DistributedDataParallel`, used as torch's tutorials use it.
 
-The one idea: nothing is tuned, neither up nor down; people compare with what they have.
+The one idea: nothing is tuned, neither up nor down, because people compare with what they have. Mixed precision is
+`torch.autocast` around the forward; fp16 has a `GradScaler`, which leaves out a step whose gradients overflowed.
+`find_unused_parameters`, which costs time, is set where the first batch shows that it is needed.
 
     unisono train --strategy ddp --ranks 2            # or: torchrun --nproc-per-node 2 -m unisono train --strategy ddp
 
-Mixed precision is `torch.autocast` around the forward; fp16 has a `GradScaler`, which leaves out a step whose gradients
-overflowed. `find_unused_parameters`, which costs time, is set where the first batch shows that it is needed.
-
-Limits: needs torch 2.3 or later (a gradient scaler for processors).
+Limits: optimizers are torch's own, see `module_wrapper.py`. Needs torch 2.3 or later (a gradient scaler for
+processors).
 """
 
 from typing import final

@@ -28,11 +28,11 @@ from torch import Tensor
 
 from unisono import aligned
 from unisono.comm.base import Communicator
+from unisono.models.torch.learning_task import Task
 from unisono.models.torch.model import TorchModel
 from unisono.models.torch.random_state import TORCH, seed_from
-from unisono.models.torch.task import Task
 from unisono.strategies.base import Batch, StepResult
-from unisono.strategies.external.device_placement import ModuleTraits, generator_of, placed, probe
+from unisono.strategies.external.module_placement import ModuleTraits, generator_of, placed, probe
 from unisono.strategies.external.module_wrapper import ModuleWrapper, Wrap, explained
 from unisono.strategies.messages.base import MessageStrategy
 

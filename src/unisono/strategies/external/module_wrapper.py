@@ -1,9 +1,11 @@
-"""ModuleWrapper: what a library that wraps a module, to average its gradients over ranks, must do; and torch's
-optimizers.
+"""ModuleWrapper: the interface of a library that wraps a module and averages its gradients over ranks.
 
-The one idea: three calls are all that differs between one such library and another.
+The one idea: three calls are all that differs between one such library and another. `ddp.py` is torch's,
+`accelerate.py` is Accelerate's.
 
     wrapped.backward(loss(wrapped.forward(x), y)); wrapped.update(lr=0.01, clip=None)
+
+What both share is here, too: torch's optimizer of a recipe, and what torch complains of in plain words.
 
 Limits: optimizers are torch's own, as torch makes them by default; LARS is not among them.
 """

@@ -22,13 +22,13 @@ from unisono.comm.base import Communicator
 from unisono.errors import UserError
 from unisono.models.base import Model
 from unisono.optim.options import OptimizerOptions
+from unisono.optional_packages import how_to_install
 from unisono.recipe import Recipe
 from unisono.rng import generator
-from unisono.strategies.arena.attach import NEW_START, ArenaStart
+from unisono.strategies.arena.arena_join import NEW_START, ArenaStart
 from unisono.strategies.base import Strategy
-from unisono.strategies.external.devices import BACKENDS, check_devices, choose_device, device_of
+from unisono.strategies.external.device_assignment import BACKENDS, check_devices, choose_device, device_of
 from unisono.strategies.spec import JobView, StrategySpec, Supports
-from unisono.user_code.extras import how_to_install
 
 if TYPE_CHECKING:
     from torch import nn

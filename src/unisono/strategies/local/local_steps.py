@@ -12,7 +12,7 @@ in the same order, redone after a death in the same way.
 
 Two models: `home` evaluates where the average lies, `walker` computes in this process's own vectors, for one replica
 after the other; each walks all its steps while its parameters are in the cache. Nothing here outlives a round but the
-states, which are there twice (`replica_state.py`), so a round can be begun anew by anybody.
+states, which are there twice (`replica_optimizer_state.py`), so a round can be begun anew by anybody.
 
 Limits: a replica clips its own gradient, and Adam sees its own alone. The time that loading takes counts as computing.
 """

@@ -2,9 +2,10 @@
 
 from abc import ABC
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
-from dataclasses import replace
+from contextlib import AbstractContextManager, closing, contextmanager
 from typing import Any, final
+
+import numpy as np
 
 from unisono.arena.membership.member import Member
 from unisono.comm.base import Communicator
@@ -14,16 +15,15 @@ from unisono.optim import make as make_optimizer
 from unisono.optim.options import OptimizerOptions
 from unisono.recipe import Recipe
 from unisono.rng import generator
-from unisono.strategies.arena.attach import NEW_START, ArenaStart
-from unisono.strategies.arena.state import ArenaState
+from unisono.strategies.arena.arena_join import NEW_START, ArenaStart
+from unisono.strategies.arena.state import ArenaExtent, ArenaState
 from unisono.strategies.base import Strategy
-from unisono.strategies.compression import wire_type
 from unisono.strategies.local.local_steps import LocalSteps
 from unisono.strategies.local.strategy import AVERAGING, join_local, make_local_replica, on_arena
 from unisono.strategies.local.sync_schedule import SyncSchedule, resolve_local
-from unisono.strategies.machines.remote_view import RemoteView
-from unisono.strategies.spec import JobView, StrategySpec, Supports
-from unisono.strategies.supervised import SupervisedHooks
+from unisono.strategies.machines.mailbox import RemoteView
+from unisono.strategies.spec import ArenaSpec, JobView, StrategySpec, SupervisedHooks, Supports
+from unisono.strategies.wire_type import wire_type
 
 
 class _LocalSpec(StrategySpec, ABC):
@@ -48,7 +48,7 @@ class _LocalSpec(StrategySpec, ABC):
 
 
 @final
-class LocalArenaSpec(_LocalSpec):
+class LocalArenaSpec(_LocalSpec, ArenaSpec):
     """Averages are rounds on the arena, so any number of ranks gives the same bits."""
 
     title = "`local`"
@@ -59,17 +59,17 @@ class LocalArenaSpec(_LocalSpec):
         slow=True, profile=False, tune=False, scale=True, predict=True,
     )  # fmt: skip
 
-    @contextmanager
-    def connect(
-        self, job: JobView, comm: Communicator, model: Model, start: ArenaStart = NEW_START
-    ) -> Iterator[Strategy]:
-        extent = replace(self.extent(job, spare=bool(job.snapshots)), size=comm.size)
-        start = replace(start, wire=wire_type(job.recipe.strategy.wire))
-        local_steps, rng = _local_steps(job, model, comm.rank), generator(job.recipe.learning.seed, "init")
-        with closing(
-            join_local(comm, local_steps, _sync_schedule(job.recipe, job.plan), extent, rng, start)
-        ) as strategy:
-            yield strategy
+    def join(
+        self,
+        job: JobView,
+        comm: Communicator,
+        model: Model,
+        extent: ArenaExtent,
+        rng: np.random.Generator,
+        start: ArenaStart,
+    ) -> AbstractContextManager[Strategy]:
+        local_steps, schedule = _local_steps(job, model, comm.rank), _sync_schedule(job.recipe, job.plan)
+        return closing(join_local(comm, local_steps, schedule, extent, rng, start))
 
     def supervise(self, job: JobView, model: Model, shared: ArenaState) -> SupervisedHooks:
         return LocalHooks(shared, job)

@@ -15,7 +15,7 @@ rank costs at most the steps since the last meeting, which others walk again; ov
 What is averaged: parameters, by the samples that each replica has seen since the last meeting; buffers, by replica.
 What is not: momentum and Adam's sums stay each replica's own, as in Lin's local momentum; to exchange them would double
 or triple the bytes. What replicas tell is how far they moved, which may be rounded to bfloat16
-(`strategies/compression.py`); parameters never are. With one step between meetings and plain SGD it is `sync`, but
+(`strategies/wire_type.py`); parameters never are. With one step between meetings and plain SGD it is `sync`, but
 for rounding.
 
 Limits: snapshots are made, and requests to end are obeyed, when replicas meet. Synchronised batch norm is refused.
@@ -30,14 +30,14 @@ from unisono.arena.membership.member import Member
 from unisono.comm.base import Communicator
 from unisono.data.loader import Group
 from unisono.optim.options import OptimizerOptions
-from unisono.strategies.arena.attach import NEW_START, ArenaStart, join_arena
+from unisono.strategies.arena.arena_join import NEW_START, ArenaStart, join_arena
 from unisono.strategies.arena.state import ArenaExtent, ArenaState, SnapshotSource, padded
 from unisono.strategies.arena.sync import SyncArena
 from unisono.strategies.base import Batch, Check, Clock, EpochExtras, Measure, StepResult, Strategy, Tell, unchecked
 from unisono.strategies.local.local_steps import LocalSteps, ticket
 from unisono.strategies.local.replica_optimizer_state import ReplicaState
 from unisono.strategies.local.sync_schedule import SyncSchedule
-from unisono.strategies.machines.remote_view import ONE_MACHINE, RemoteView
+from unisono.strategies.machines.mailbox import ONE_MACHINE, RemoteView
 from unisono.strategies.messages.sync import SyncMessages, SyncMessagesOptions
 
 AVERAGING = OptimizerOptions("sgd", lr=1.0)

@@ -1,26 +1,36 @@
-"""MachineMailbox: the part of a machine's arena where its ranks leave what goes to other machines, and find what came
-from them.
+"""MachineMailbox: the part of a machine's arena that holds what ranks send to other machines and receive from them.
 
-The one idea: one process of each machine, the *exchanger* (`exchanger.py`), talks to the others; everybody else works
-on the arena alone. The first member writes down what the round is about, all meet, the exchanger exchanges, writes the
-round on the mailbox, and all go on. What came lies in the arena, so a round can be done again without asking anybody
-twice.
+The one idea: one process of each machine, the *exchanger* (`machine_exchange.py`), talks to the others; ranks work on
+the arena alone. The first member writes down what the round is about, all pass READY, the exchanger exchanges, marks
+the round as answered, and all continue. The answer lies in the arena, so a round can be done again without a second
+exchange.
 
     mailbox.order(position, STEP, live, due=False)       # the first member, before READY
-    member.wait(lambda: mailbox.answered(position) or mailbox.failed)       # everybody, after READY
+    remote.fetch(round, mailbox, position)               # every rank, after READY
     mailbox.answer(position)                             # the exchanger
 
-Who may touch what: orders as gradients; all other arrays are the exchanger's from READY until it answers.
+`RemoteView` is what a rank knows of the other machines: its number among all ranks, and how it waits for an answer.
+Strategies work on the arena of one machine and ask nothing else; `ONE_MACHINE` is the answer where there is one only.
+
+    remote = RemoteView(machine_layout, hosts, exchanger)    # exchanger: only on a rank that also is the exchanger
+
+Who may write what: orders as gradients; all other arrays are the exchanger's from READY until it answers.
 """
 
 from collections.abc import Callable, Sequence
-from typing import TypeAlias, final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias, final
 
 import numpy as np
 
 from unisono.arena.memory.fence import fence
 from unisono.arena.reduction_tree import Span
-from unisono.strategies.machines.topology import MachineLayout, at_once
+from unisono.arena.round import Round
+from unisono.errors import Diverged, NodeLost
+from unisono.strategies.machines.machine_layout import MachineLayout, at_once
+
+if TYPE_CHECKING:
+    from unisono.strategies.machines.machine_exchange import Exchanger
 
 STEP, EVALUATION = 1, 2
 """Kinds of rounds."""
@@ -138,3 +148,43 @@ def _far_rows(machine_layout: MachineLayout, live: int) -> int:
     return sum(
         len(machine_layout.spans(live, node)) for node in range(machine_layout.count) if node != machine_layout.node
     )
+
+
+@final
+@dataclass(frozen=True)
+class RemoteView:
+    """As one rank sees it."""
+
+    machine_layout: MachineLayout | None = None
+    hosts: tuple[str, ...] = ()
+    """Where each rank of all machines runs."""
+    exchanger: "Exchanger | None" = None
+
+    @property
+    def size(self) -> int:
+        """Ranks of all machines; 0: there is one machine, whose arena has the number."""
+        return 0 if self.machine_layout is None else self.machine_layout.size
+
+    def rank_of(self, slot: int) -> int:
+        """The number of a rank of this machine among all."""
+        return slot if self.machine_layout is None else self.machine_layout.ranks[slot]
+
+    def close(self) -> None:
+        """The others are not needed any more."""
+        if self.exchanger is not None:
+            self.exchanger.close()
+
+    def fetch(self, round: Round, mailbox: MachineMailbox, position: int) -> None:
+        """Returns when the mailbox has what round `position` needs; `NodeLost` or `Diverged` if it will never come."""
+        if self.exchanger is not None:
+            self.exchanger.serve(position, round.contributors(position))
+            return
+        exchanger = 0  # of the ranks of a machine, the first one talks to the others
+        round.wait(lambda: mailbox.answered(position) or mailbox.failed, "an exchange with other machines", [exchanger])
+        if mailbox.diverged:
+            raise Diverged("the machines have different parameters; nothing was saved")
+        if not mailbox.answered(position):
+            raise NodeLost("another machine was lost", first_hand=False)
+
+
+ONE_MACHINE = RemoteView()

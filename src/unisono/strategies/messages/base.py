@@ -1,26 +1,34 @@
-"""MessageStrategy: what strategies have in common whose ranks share no memory, each with its own copy of the
-parameters.
+"""MessageStrategy: a base for strategies whose ranks share no memory, each with its own copy of the parameters.
 
-The one idea: rank r computes the r-th part of everything, always, and nobody takes over; so an evaluation is a part
-each, an all-reduce and a gather, whatever a step does. What a rank counts is in its `MessageStats`.
+The one idea: rank r always computes the r-th part of everything, and no other rank takes it over; so an evaluation is a
+part each, an all-reduce and a gather, whatever a step does. A rank's counts are in its `MessageStats`.
 
     @final
-    class Mine(MessageStrategy): ...               # and a `step`, which counts in self._ledger
+    class Mine(MessageStrategy): ...               # and a `step`, which counts in self._message_stats
 
-Limits: the death of a rank ends the run; snapshots, and an end that is asked for, come with `replica_snapshot.py`.
+`SnapshotMessageStrategy` can be saved and asked to halt. All replicas are equal, so the snapshot of a run is that of
+the first rank (`ReplicaSnapshot`). A request is a word that only one process sees; it becomes a decision of all ranks
+in a collective that they call anyway.
+
+    own = ReplicaSnapshot(lasting); own.asked = True; own.close_round(position, due=False, halt=True)
+
+Limits: the death of a rank ends the run.
 """
 
 import hashlib
-from typing import Any
+from collections.abc import Callable
+from typing import Any, final
 
 import numpy as np
 
 from unisono import aligned
+from unisono.arena.membership.halt_and_snapshot_requests import Requests
+from unisono.arena.membership.protocol import words_needed
 from unisono.comm.base import Communicator
 from unisono.data.shards import shards_of_rank
 from unisono.errors import UserError
 from unisono.models.base import Model
-from unisono.strategies.arena.state import padded
+from unisono.strategies.arena.state import PersistentArrays, padded
 from unisono.strategies.base import Check, Clock, Measure, Strategy, Tell, unchecked
 from unisono.strategies.stats import MessageStats
 
@@ -82,7 +90,7 @@ class MessageStrategy(Strategy):
             self._comm.all_reduce(table)  # adds zeros, exactly
         if self._message_stats.gather():
             tell(table)
-        # What was told decides whether to stop: were it rank 0's alone, it would leave and the others wait for ever.
+        # The scores decide whether to stop: if only rank 0 had them, it would leave and the others wait for ever.
         self._comm.broadcast(self.scores)
         return table
 
@@ -106,3 +114,61 @@ class MessageStrategy(Strategy):
 
     def contributions(self) -> np.ndarray:
         return self._message_stats.contributions()
+
+
+@final
+class ReplicaSnapshot:
+    """The snapshots of one rank; see `SnapshotSource`. A spare copy is made at the end of the round that decided it."""
+
+    def __init__(self, lasting: PersistentArrays) -> None:
+        self.requests = Requests([0] * words_needed(1))
+        self.lasting = lasting
+        self.spare: PersistentArrays | None = None
+        self.asked = False
+        """Whether this rank was asked to halt: the others do not know yet."""
+        self._on_snapshot_copy: Callable[[int], None] | None = None
+
+    def lasting_at(self, position: int) -> PersistentArrays:
+        return self.lasting
+
+    def keep(self, on_snapshot_copy: Callable[[int], None]) -> None:
+        """This rank's copy is the one that is saved."""
+        self._on_snapshot_copy = on_snapshot_copy
+
+    def close_round(self, position: int, *, due: bool, halt: bool = False) -> None:
+        """Round `position` is done. due: a snapshot of it is wanted; halt: some rank was asked to halt, as all know."""
+        if halt:
+            self.requests.ask_to_halt()
+        self.requests.decide(position, due=due)
+        if self._on_snapshot_copy is not None and self.requests.snapshot_after(position):
+            self._copy()
+            self._on_snapshot_copy(position)
+
+    def _copy(self) -> None:
+        lasting = self.lasting
+        if self.spare is None:
+            *vectors, buffers, steps, scores, missed = (array.copy() for array in lasting.arrays)
+            self.spare = PersistentArrays(vectors, buffers, steps, scores, missed)
+            return
+        for place, value in zip(self.spare.arrays, lasting.arrays, strict=True):
+            np.copyto(place, value)
+
+
+class SnapshotMessageStrategy(MessageStrategy):
+    """Replicas whose run can be saved and asked to halt; a subclass makes `_own`."""
+
+    _own: ReplicaSnapshot
+
+    @property
+    def snapshot_source(self) -> ReplicaSnapshot:
+        return self._own
+
+    def set_on_snapshot_copy(self, on_snapshot_copy: Callable[[int], None]) -> None:
+        if self.first:
+            self._own.keep(on_snapshot_copy)
+
+    def ask_to_halt(self) -> None:
+        self._own.asked = True
+
+    def halts_after(self, position: int) -> bool:
+        return self._own.requests.halts_after(position)

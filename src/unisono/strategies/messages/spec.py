@@ -11,7 +11,7 @@ from unisono.models.base import Model
 from unisono.optim.options import OptimizerOptions
 from unisono.recipe import Recipe
 from unisono.rng import generator
-from unisono.strategies.arena.attach import NEW_START, ArenaStart
+from unisono.strategies.arena.arena_join import NEW_START, ArenaStart
 from unisono.strategies.arena.state import ArenaExtent
 from unisono.strategies.base import Strategy
 from unisono.strategies.messages.sync import SyncMessages, SyncMessagesOptions

@@ -27,10 +27,10 @@ from unisono.models.base import Model
 from unisono.optim import make
 from unisono.optim.base import Scale
 from unisono.optim.options import OptimizerOptions
-from unisono.strategies.arena.attach import ArenaStart
+from unisono.strategies.arena.arena_join import ArenaStart
 from unisono.strategies.arena.state import PersistentArrays, scaling_of, segments_of
 from unisono.strategies.base import Batch, Check, Measure, StepResult, Tell, unchecked
-from unisono.strategies.messages.replica_snapshot import ReplicaSnapshot, SnapshotMessageStrategy
+from unisono.strategies.messages.base import ReplicaSnapshot, SnapshotMessageStrategy
 from unisono.strategies.unused_parameters import Stretches, behind_of, left_alone
 
 

@@ -22,8 +22,8 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from unisono.errors import UserError, unknown_name
-from unisono.models.torch.nets.request import NetworkRequest
-from unisono.user_code.extras import how_to_install
+from unisono.models.torch.nets.network_request import NetworkRequest
+from unisono.optional_packages import how_to_install
 
 if TYPE_CHECKING:
     from torch import nn

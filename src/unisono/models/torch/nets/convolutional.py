@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from unisono.errors import UserError
 from unisono.models.torch.nets.layers import ACTIVATIONS
-from unisono.models.torch.nets.request import NetworkRequest
+from unisono.models.torch.nets.network_request import NetworkRequest
 
 
 def cnn(request: NetworkRequest) -> nn.Module:

@@ -22,7 +22,7 @@ from torch.nn import functional
 
 from unisono.errors import UserError
 from unisono.models.torch.nets.layers import ACTIVATIONS
-from unisono.models.torch.nets.request import NetworkRequest
+from unisono.models.torch.nets.network_request import NetworkRequest
 
 STD = 0.02
 """Deviation of the starting values; of those that add to the stream it is smaller, the more of them there are."""

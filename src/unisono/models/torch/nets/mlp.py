@@ -1,8 +1,8 @@
 """linear, mlp and bn-mlp: networks over all features of a sample.
 
 The one idea: module by module these are the NumPy engine's networks (`models/nets.py`), so weights can move between the
-engines; `torch_names.py` translates names. linear is outputs = W x + b; mlp has a linear layer and an activation for
-each hidden size, then linear; bn-mlp has batch norm between them.
+engines; `torch_state` there translates names. linear is outputs = W x + b; mlp has a linear layer and an activation
+for each hidden size, then linear; bn-mlp has batch norm between them.
 
     build("linear", "", shape=(10,), outputs=1)
     build("mlp", "128,64", shape=(28, 28), outputs=10, activation="sigmoid")
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from unisono.errors import UserError
 from unisono.models.activations import GAINS
 from unisono.models.torch.nets.layers import ACTIVATIONS, BatchNorm1d
-from unisono.models.torch.nets.request import NetworkRequest
+from unisono.models.torch.nets.network_request import NetworkRequest
 
 
 @final

@@ -7,7 +7,7 @@ import numpy as np
 
 from unisono.report.html.blocks import Axis, Block, Lines, Rows, Section, Series, Text
 from unisono.report.html.number_text import finite
-from unisono.report.html.sections.time import PARTS
+from unisono.report.html.sections.rank_work import PARTS
 from unisono.report.html.study_table import split_reasons, table_of
 from unisono.report.run.load import Run
 from unisono.report.studies.cell_rows import plain_numbers
@@ -20,7 +20,7 @@ RATIO = ("ratio", "ratio_low", "ratio_high")
 
 
 def section(runs: Sequence[Run]) -> Section | None:
-    """Of all runs that hold such a study."""
+    """The tables of all runs that hold such a study."""
     blocks: list[Block] = []
     for run in runs:
         rows = [row for row in run.studies.get("compare", []) if usable(row)]

@@ -7,8 +7,8 @@ import numpy as np
 from unisono.report.html.blocks import Axis, Block, Lines, Section, Series, Table
 from unisono.report.html.downsampling import thin, thinned
 from unisono.report.html.number_text import finite, titled
-from unisono.report.run.energy import readable_j
 from unisono.report.run.load import Run
+from unisono.report.run.outcome_and_advice import readable_j
 
 ALL_RANKS = "all ranks"
 NOTE = "node: cores in use by any program; ranks: by this run's."

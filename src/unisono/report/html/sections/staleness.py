@@ -8,7 +8,7 @@ import numpy as np
 from unisono.report.html.blocks import Axis, Block, Rows, Section, Table
 from unisono.report.html.downsampling import stretches
 from unisono.report.html.number_text import finite, number_of, seconds_of, titled
-from unisono.report.html.overlay import overlay
+from unisono.report.html.sections.epoch_curves import overlay
 from unisono.report.run.load import Run
 
 MOST_RUNS, MOST_ROWS = 6, 40

@@ -18,10 +18,9 @@ from typing import final
 
 import numpy as np
 
-from unisono.arena.membership.supervisor_requests import Requests
+from unisono.arena.membership.halt_and_snapshot_requests import Requests
 from unisono.arena.memory.fence import fence
 from unisono.errors import UnisonoError
-from unisono.strategies.asynchronous import push_order
 from unisono.strategies.asynchronous.arena.buffers import (
     ASLEEP,
     DEALT,
@@ -37,13 +36,14 @@ from unisono.strategies.asynchronous.arena.buffers import (
     USED,
     WHOLE,
     AsyncBuffers,
+    begin_epoch_sums,
     count_of,
+    done_batches,
     token,
 )
-from unisono.strategies.asynchronous.arena.progress import begin, done_batches
 from unisono.strategies.asynchronous.batch_assignment import BatchAssignment
 from unisono.strategies.asynchronous.options import AsyncOptions
-from unisono.strategies.asynchronous.sequencer import DROP, PUSH, Entry, Sequencer
+from unisono.strategies.asynchronous.sequencer import DROP, PUSH, Entry, Sequencer, keeps_order
 from unisono.strategies.base import NotFinite
 
 AHEAD = 2
@@ -64,7 +64,7 @@ class ArenaSequencer:
         async_buffers, words = self._async_buffers, self._async_buffers.words
         self._epoch, self._pushes = epoch, len(self._steps)
         log = [async_buffers.entry(number) for number in range(async_buffers.ordered(epoch))]
-        begin(async_buffers, self._steps, epoch)
+        begin_epoch_sums(async_buffers, self._steps, epoch)
         done = done_batches(async_buffers, self._steps, epoch)
         pushed = [(entry.rank, entry.batch) for entry in log if entry.kind in (PUSH, DROP)]
         self.before = len(done) - len(pushed)
@@ -100,7 +100,7 @@ class ArenaSequencer:
                 taken.add(words[at + HAND + number % AHEAD])
         terms, planned = self._terms, self._terms.rules(epoch).planned
         usual = range(terms.masters, async_buffers.size)
-        if planned is not None and (list(workers) != list(usual) or not push_order.begins(planned, done, pushed)):
+        if planned is not None and (list(workers) != list(usual) or not keeps_order(planned, done, pushed)):
             words[FREED] = epoch  # for good: batches are dealt otherwise from here on
         if planned is not None and words[FREED] != epoch:
             shares = {slot: [batch for rank, batch in planned if rank == slot] for slot in workers}

@@ -1,20 +1,27 @@
-"""AsyncBuffers: what masters and workers of a node share while they train: gradients, copies of the parameters, the
-log.
+"""AsyncBuffers: what masters and workers of a machine share while they train: gradients, copies of parameters, the log.
 
-The one idea: every word has one writer at a time, and everything that decides what happens next is here, not in a
-process: whoever takes a rank's place reads on where it was. Numbers that start anew with each epoch are *tokens*,
+The one idea: every word has one writer at a time, and everything that decides the next action is here, not in a
+process: a rank that replaces another reads on where that one was. Numbers that start anew with each epoch are *tokens*,
 (epoch, count) in one word, so nothing has to be cleared while others read it.
 
     parts = plan_async_buffers(model, terms, state=1, size=4, pushes=3750)
     async_buffers = Arena.create(AsyncBuffersPlan(parts, size=4, masters=1)).state
 
-Who may touch what and when:
-- a worker writes its gradient, what it found and its new buffers, then POSTED; they are the masters' until all of them
-  have answered;
-- the sequencer (on whoever serves part 0) writes the log, then ORDERED; hands out batches in the line of each worker;
-- whoever serves a part writes its stretch of state and of the worker's copy (what cannot be had again is in the twins
-  from BEGUN to APPLIED), then the answer. The parameters themselves are in the copy that was answered last; they are
-  put in their place when the epoch ends.
+Who may write what and when:
+- a worker writes its gradient, its sums and its new buffers, then POSTED; they are the masters' until all of them have
+  answered;
+- the sequencer (on the rank that serves part 0) writes the log, then ORDERED; it assigns batches in the line of each
+  worker;
+- the rank that serves a part writes its stretch of state and of the worker's copy (values that cannot be computed again
+  are in the twins from BEGUN to APPLIED), then the answer. The parameters themselves are in the copy that was answered
+  last; they are put in their place when the epoch ends.
+
+Which batches of an epoch are done: those that have a loss and a count of correct answers in `steps` (batches, 2)
+float64, which is not a number before. SUMMED says of which epoch they are. The rank that begins an epoch clears them
+first and writes SUMMED last: if it dies meanwhile, the old word is still there, and the next rank clears them again.
+Snapshots contain `steps` but not the word, so a resumed run sets it (`adopt_sums`).
+
+    begin_epoch_sums(async_buffers, steps, epoch); done = done_batches(async_buffers, steps, epoch)
 
 Limits: two vectors as long as the parameters for each rank, three with momentum.
 """
@@ -26,14 +33,14 @@ from typing import final
 import numpy as np
 
 from unisono.arena.memory.fence import fence
-from unisono.arena.memory.layout import Sections
-from unisono.arena.memory.segment import Segment
+from unisono.arena.memory.segment import Sections, Segment
 from unisono.arena.sync.crash_safe_lock import CrashSafeLocks
 from unisono.arena.sync.waiting import wait_until
 from unisono.arena.sync.wakeup import NONE, PollLimits, Wakeup
+from unisono.optim.options import OptimizerOptions
 from unisono.strategies.arena.state import Shaped, padded
 from unisono.strategies.asynchronous.options import AsyncOptions
-from unisono.strategies.asynchronous.sequencer import Entry
+from unisono.strategies.asynchronous.sequencer import PUSH, Entry
 
 _F4, _F8, _I8 = np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.int64)
 _LINE = 16  # words: 128 bytes apart, for processors fetch pairs of 64-byte lines
@@ -46,7 +53,7 @@ WHOLE, HALTED = 1, 2
 """Why there will be no more entries: all batches of the epoch are in the log, or the run was asked to end."""
 POSTED, USED, ASLEEP, LEAVING = range(4)
 """Of a rank's line: what it sent, and the batches that it is done with, if it computes; whether it sleeps; what it is
-about to send: between this and POSTED nobody can tell whether the last batch it is done with is in its box."""
+about to send: between this and POSTED it is unknown whether the last batch that it is done with was sent."""
 DEALT, HAND, LOOKED, FRESH = 0, 1, 3, 4
 """Of a worker's other line, which the sequencer writes: batches it was given; the last two of them; the last POSTED
 that the sequencer has looked at; the batch (counted from 1) before which the worker is to greet, for it had none for a
@@ -102,7 +109,7 @@ class AsyncBuffers:
     def __init__(self, segment: Segment, sections: Sections, size: int, masters: int) -> None:
         self.size, self.masters = size, masters
         self.wakeup: Wakeup | None = None
-        """To wake who sleeps; without them nobody does, except for naps."""
+        """Wakes ranks that sleep; without it ranks only nap."""
         self.crash_safe_locks: CrashSafeLocks | None = None
         """One for each part (with part 0 goes the log), if workers lend the masters a hand."""
         self.words = sections.words(segment, "words")
@@ -165,7 +172,7 @@ class AsyncBuffers:
 @final
 @dataclass(frozen=True)
 class AsyncBuffersPlan:
-    """Where the boxes lie, for `Arena.create`; nobody is a member of them."""
+    """Where the buffers lie, for `Arena.create`; they have no members."""
 
     sections: Sections
     size: int
@@ -173,3 +180,56 @@ class AsyncBuffersPlan:
 
     def over(self, segment: Segment) -> AsyncBuffers:
         return AsyncBuffers(segment, self.sections, self.size, self.masters)
+
+
+@final
+@dataclass(frozen=True)
+class AsyncSetup:
+    """What all ranks of a run have in common."""
+
+    async_buffers: AsyncBuffers
+    terms: AsyncOptions
+    options: OptimizerOptions
+    """The masters'."""
+
+
+def begin_epoch_sums(async_buffers: AsyncBuffers, steps: np.ndarray, epoch: int) -> None:
+    """Clears the sums of an earlier epoch, unless that is done, and the counts of its ranks, dead ones included."""
+    if async_buffers.words[SUMMED] == epoch:
+        return
+    steps[...], async_buffers.busy[...], async_buffers.counts[...] = np.nan, 0.0, 0.0
+    if fence is not None:
+        fence()
+    async_buffers.words[SUMMED] = epoch
+
+
+def done_batches(async_buffers: AsyncBuffers, steps: np.ndarray, epoch: int) -> set[int]:
+    """The batches that have sums: done in this run, or in the one that it resumes."""
+    kept = count_of(async_buffers.words[KEEPING], epoch) - 1
+    if kept >= 0 and not any(
+        async_buffers.entry(number).batch == kept for number in range(async_buffers.ordered(epoch))
+    ):
+        steps[kept] = np.nan  # the sequencer died before it was in the log
+    return set(np.flatnonzero(np.isfinite(steps[:, 0])).tolist())
+
+
+def adopt_sums(async_buffers: AsyncBuffers, steps: np.ndarray, epoch: int) -> None:
+    """After a snapshot was restored and `epoch` is next: its sums are kept if that epoch was halted in the middle."""
+    if not np.isfinite(steps[:, 0]).all():
+        async_buffers.words[SUMMED] = epoch
+
+
+def settle_sums(async_buffers: AsyncBuffers, steps: np.ndarray, epoch: int) -> bool:
+    """When no rank is left in this epoch and the log is applied: removes the sums of pushes that the parameters do not
+    contain. Whether the epoch is whole."""
+    if async_buffers.words[SUMMED] != epoch:
+        if not np.isfinite(steps[:, 0]).all():
+            steps[...] = np.nan  # a rank died while it cleared them
+        return False
+    for number in reversed(range(async_buffers.ordered(epoch))):
+        entry = async_buffers.entry(number)
+        if entry.updates:
+            break
+        if entry.kind == PUSH:
+            steps[entry.batch] = np.nan  # collected, and never applied: to be done again
+    return len(done_batches(async_buffers, steps, epoch)) == len(steps)

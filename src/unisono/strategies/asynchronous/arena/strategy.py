@@ -31,15 +31,14 @@ import numpy as np
 from unisono.arena.membership.member import Member
 from unisono.arena.membership.protocol import freezing
 from unisono.arena.sync.wakeup import NONE, PollLimits
-from unisono.messages.reports import Progress, SendReport
+from unisono.messages.rank_reports import Progress, SendReport
 from unisono.models.base import Model
 from unisono.resources import usable_cores
 from unisono.strategies.arena.state import ArenaState
 from unisono.strategies.arena.sync import SyncArena
 from unisono.strategies.asynchronous.arena.arena_sequencer import ArenaSequencer
-from unisono.strategies.asynchronous.arena.buffers import COUNTS, DONE, HALTED, count_of
-from unisono.strategies.asynchronous.arena.parameter_shard import ParameterShard
-from unisono.strategies.asynchronous.arena.setup import AsyncSetup, make_parts
+from unisono.strategies.asynchronous.arena.buffers import COUNTS, DONE, HALTED, AsyncSetup, count_of
+from unisono.strategies.asynchronous.arena.parameter_part import ParameterShard, make_parts
 from unisono.strategies.asynchronous.arena.worker import Worker
 from unisono.strategies.asynchronous.staleness_stats import contributions_of, staleness_stats
 from unisono.strategies.base import Batch, Check, Clock, EpochExtras, Measure, StepResult, Strategy, Tell, unchecked

@@ -28,8 +28,8 @@ from unisono.strategies.asynchronous.arena.buffers import (
     count_of,
     token,
 )
-from unisono.strategies.asynchronous.gradient_shape import GradientShape
 from unisono.strategies.asynchronous.options import AsyncOptions
+from unisono.strategies.asynchronous.push_update import ClippingAndMomentum
 from unisono.strategies.base import Batch
 
 
@@ -42,20 +42,20 @@ class Worker:
         self._own, self._hand = async_buffers.worker(slot), async_buffers.hand(slot)
         self._answers = [async_buffers.answer(slot, number) for number in range(terms.masters)]
         self._rows = async_buffers.gradients[slot : slot + 1]
-        self._shaping = GradientShape(terms, async_buffers.velocities[slot] if terms.momentum else None)
+        self._clipping = ClippingAndMomentum(terms, async_buffers.velocities[slot] if terms.momentum else None)
         self._epoch = self._refreshed = 0
         self.forget()
 
     def forget(self) -> None:
         """What was counted so far."""
         self.data_s = self.compute_s = 0.0
-        self._shaping.clips = 0
+        self._clipping.clips = 0
         self.waits_s = [0.0] * self._terms.masters
 
     @property
     def clips(self) -> int:
         """Gradients that were clipped."""
-        return self._shaping.clips
+        return self._clipping.clips
 
     def open(self, batch: Batch, sequencer: int) -> None:
         """Begins an epoch, or goes on with it after a change of membership; a new process greets first."""
@@ -87,7 +87,7 @@ class Worker:
 
     def _greet(self) -> bool:
         self._greets, self._refreshed = False, self._async_buffers.words[self._hand + FRESH]
-        self._shaping.start()
+        self._clipping.start()
         self._post(1.0, -1.0, 0.0, 0.0, 0.0)
         return True
 
@@ -128,7 +128,7 @@ class Worker:
         width = self._async_buffers.new_buffers.shape[1]
         if width:
             self._async_buffers.new_buffers[slot] = found.new_buffers[0, :width]
-        self._shaping.shape(self._rows[0])
+        self._clipping.apply(self._rows[0])
         loss_sum, correct = float(found.loss_sum[0]), float(found.correct[0])
         self.compute_s += time.perf_counter() - begun
         self._used += 1

@@ -6,7 +6,7 @@
 The one idea: whatever ends an epoch before its time, a loss that is no number or a request to end the run, does not end
 this rank alone. Workers are sent home as they come, what they bring then is not counted, and everybody learns of it
 after the epoch. Which batches are done is told by their sums, as in the arena
-(`strategies/asynchronous/arena/progress.py`).
+(`strategies/asynchronous/arena/buffers.py`).
 
 Limits: a request is obeyed at the next push; one to a master that is not the sequencer, after the epoch.
 """
@@ -20,12 +20,11 @@ import numpy as np
 from unisono.arena.sync.waiting import wait_until
 from unisono.comm.base import ANY, Communicator, Envelope
 from unisono.errors import CommTimeout
-from unisono.strategies.asynchronous import push_order
 from unisono.strategies.asynchronous.batch_assignment import BatchAssignment
 from unisono.strategies.asynchronous.messages import tags
 from unisono.strategies.asynchronous.messages.message_master import MessageMaster
 from unisono.strategies.asynchronous.options import AsyncOptions
-from unisono.strategies.asynchronous.sequencer import DROP, Entry, Sequencer
+from unisono.strategies.asynchronous.sequencer import DROP, Entry, Sequencer, keeps_order
 
 
 @final
@@ -93,7 +92,7 @@ class MessageSequencer:
         rules, terms = self._terms.rules(epoch), self._terms
         done = set(np.flatnonzero(np.isfinite(self._steps[:, 0])).tolist())
         self._sequencer = sequencer = Sequencer(rules, len(done))
-        if rules.planned is not None and push_order.begins(rules.planned, done, []):
+        if rules.planned is not None and keeps_order(rules.planned, done, []):
             shares = {rank: [batch for who, batch in rules.planned if who == rank] for rank in self._workers}
             self._deal = BatchAssignment.planned(shares, done)
         else:

@@ -20,9 +20,9 @@ from unisono.arena.sync.waiting import wait_until
 from unisono.comm.base import Communicator, Request
 from unisono.data.loader import Group
 from unisono.models.base import Model
-from unisono.strategies.asynchronous.gradient_shape import GradientShape
 from unisono.strategies.asynchronous.messages import tags
 from unisono.strategies.asynchronous.options import AsyncOptions
+from unisono.strategies.asynchronous.push_update import ClippingAndMomentum
 from unisono.strategies.base import Batch
 
 POLLED_S = 0.05
@@ -50,24 +50,24 @@ class MessageWorker:
         """The one that was sent last."""
         self._outgoing = [self.gradient[low:high] for low, high in terms.parts]
         self._buffers, self._new_buffers = buffers, np.zeros(len(buffers) - model.fixed, np.float32)
-        self._shaping = GradientShape(terms, np.zeros_like(copy) if terms.momentum else None)
+        self._clipping = ClippingAndMomentum(terms, np.zeros_like(copy) if terms.momentum else None)
         self._head = tags.head()
         self.forget()
 
     @property
     def clips(self) -> int:
         """Gradients that were clipped."""
-        return self._shaping.clips
+        return self._clipping.clips
 
     def forget(self) -> None:
         """What was counted so far."""
         self.data_s = self.compute_s = 0.0
-        self._shaping.clips = 0
+        self._clipping.clips = 0
         self.waits_s = [0.0] * self._terms.masters
 
     def epoch(self, batch: Batch) -> None:
         """Until there is no batch left for this worker."""
-        self._shaping.start()
+        self._clipping.start()
         self._head[...] = tags.head(asked=self._asked())
         hand: deque[int] = deque()
         self._exchange(hand, [])
@@ -130,7 +130,7 @@ class MessageWorker:
         samples = group.x.shape[1]
         found = self._model.loss_and_grad(group.x, group.y, self._rows, 1.0 / samples, seeded)
         self._new_buffers[...] = found.new_buffers[0, : len(self._new_buffers)]
-        self._shaping.shape(self.gradient)
+        self._clipping.apply(self.gradient)
         found_sums = float(found.loss_sum[0]), float(found.correct[0])
         self._head[...] = tags.head(number, samples, *found_sums, asked=self._asked())
         self.compute_s += time.perf_counter() - begun

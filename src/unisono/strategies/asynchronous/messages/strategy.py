@@ -21,7 +21,7 @@ from unisono.comm.base import Communicator
 from unisono.comm.broadcast_object import broadcast_object
 from unisono.models.base import Model
 from unisono.optim.options import OptimizerOptions
-from unisono.strategies.arena.attach import ArenaStart
+from unisono.strategies.arena.arena_join import ArenaStart
 from unisono.strategies.arena.state import PersistentArrays
 from unisono.strategies.asynchronous.arena.buffers import COUNTS
 from unisono.strategies.asynchronous.messages.message_master import MessageMaster
@@ -31,7 +31,7 @@ from unisono.strategies.asynchronous.options import AsyncOptions
 from unisono.strategies.asynchronous.sequencer import Entry
 from unisono.strategies.asynchronous.staleness_stats import StalenessStats, contributions_of, staleness_stats
 from unisono.strategies.base import Batch, Check, EpochExtras, Measure, NotFinite, StepResult, Tell, unchecked
-from unisono.strategies.messages.replica_snapshot import ReplicaSnapshot, SnapshotMessageStrategy
+from unisono.strategies.messages.base import ReplicaSnapshot, SnapshotMessageStrategy
 
 
 @final

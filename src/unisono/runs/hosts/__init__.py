@@ -1,1 +1,0 @@
-"""Hosts: what differs between runs by who starts the ranks; see `base.py`."""
