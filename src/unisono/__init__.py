@@ -80,7 +80,7 @@ def __dir__() -> list[str]:
 
 
 def check_platform() -> None:
-    """Called on first use, not on import."""
+    """Not on import: `import torch` loads this package where it is installed (`torch/autoload.py`)."""
     if sys.platform != "linux":
         raise ImportError(f"unisono runs on Linux; this is {sys.platform}. HINT: use Linux, a container or WSL 2")
 

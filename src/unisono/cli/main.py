@@ -28,6 +28,7 @@ app = App(
 )
 COMMANDS = {
     "train": "Train a network on this machine: more ranks change nothing but the time.",
+    "launch": "Start an unchanged torch script as several ranks, over shared memory.",
     "submit": "Train a recipe as a SLURM job: write its script, submit it, follow it.",
     "jobs": "List your SLURM jobs that unisono submitted.",
     "cancel": "End SLURM jobs that unisono submitted.",
@@ -46,6 +47,7 @@ COMMANDS = {
 """In the order in which a user meets them. The texts stand here so that --help need not import the commands."""
 EXAMPLES = {
     "train": "unisono train r2 --ranks 4 --epochs 3",
+    "launch": "unisono launch --ranks 4 --replace-gloo train.py --epochs 3",
     "submit": "unisono submit r2 --ranks-per-node 4 --time 1:00:00 --follow",
     "jobs": "unisono jobs",
     "cancel": "unisono cancel 17",
@@ -76,6 +78,10 @@ def main() -> None:
     """The entry point of the command."""
     accept_any_text()
     words = sys.argv[1:]
+    if words[:1] == ["launch"]:
+        from unisono.cli.launch import mark_script
+
+        words = ["launch", *mark_script(words[1:])]
     try:
         app(words, exit_on_error=False, print_error=False)
     except UnisonoError as error:

@@ -23,6 +23,9 @@ OWN_RANK = "UNISONO_RANK"
 SECRET = "UNISONO_SECRET"
 """What machines prove to each other; see `secret.py`. Programs that are started from here do not get it."""
 
+LAUNCHED, REPLACE_GLOO = "UNISONO_LAUNCHED", "UNISONO_REPLACE_GLOO"
+"""Set in ranks of `unisono launch`."""
+
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 _LAUNCH_NAMES = frozenset(
     {"MASTER_ADDR", "MASTER_PORT", "ROLE_NAME", "ROLE_RANK", "ROLE_WORLD_SIZE", "SLURM_STEP_ID", "SLURM_STEPID"}
@@ -88,6 +91,41 @@ def enter_rank(rank: int, size: int) -> None:
     """Called in a rank that our own launcher started, so that it, and what it starts, is not taken for one alone."""
     os.environ[OWN_RANK] = f"{rank} of {size}"
     forget_secret()
+
+
+def script_environment(
+    placement: Placement,
+    threads: int,
+    *,
+    replace_gloo: bool,
+    chosen: bool = False,
+    environ: Mapping[str, str] | None = None,
+) -> dict[str, str]:
+    """The environment of one rank of an unchanged torch script: torchrun's variables, and the backend unisono.
+
+    chosen: whether the number of threads was asked for, or must be this one, whatever variables say.
+    """
+    environ = os.environ if environ is None else environ
+    host, _, port = (placement.address or "").rpartition(":")
+    numbers = {
+        TORCHRUN.rank: placement.rank, TORCHRUN.size: placement.size, TORCHRUN.local_rank: placement.local_rank,
+        TORCHRUN.local_size: placement.local_size, TORCHRUN.node: placement.node, TORCHRUN.nodes: placement.nodes,
+        "ROLE_RANK": placement.rank, "ROLE_WORLD_SIZE": placement.size, TORCHRUN.restarts: 0,
+        "TORCHELASTIC_MAX_RESTARTS": 0,
+    }  # fmt: skip
+    made = _without_launch(environ) | {name: str(number) for name, number in numbers.items()}
+    made |= {"MASTER_ADDR": host, "MASTER_PORT": port, "TORCHELASTIC_RUN_ID": "unisono", LAUNCHED: "1"}
+    if chosen or not any(name in made for name in THREADS):  # else what the user has set in variables counts
+        made |= dict.fromkeys(THREADS, str(threads))
+    if replace_gloo:
+        made[REPLACE_GLOO] = "1"
+    return made
+
+
+def backend_wishes(environ: Mapping[str, str] | None = None) -> tuple[bool, bool]:
+    """Whether `unisono launch` started this process, and whether its backend is to stand for gloo."""
+    environ = os.environ if environ is None else environ
+    return LAUNCHED in environ, REPLACE_GLOO in environ
 
 
 def main_host(environ: Mapping[str, str] | None = None) -> str:

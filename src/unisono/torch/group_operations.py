@@ -1,0 +1,200 @@
+"""GroupOperations: what all methods of a process group start their operations with, and how ranks that are missing are
+named.
+
+    self.start(steps, "all_gather", opts, tensors)         # a Work
+
+Limits: abstract; `process_group.py` has the class that torch gets.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import torch.distributed as dist
+from torch._C._distributed_c10d import Work
+from torch.distributed import Store  # type: ignore[attr-defined]  # public all the same
+
+from unisono.comm.collective_check import late_ranks_error, lost_rank_error
+from unisono.environment.os_environ import main_host
+from unisono.errors import CommTimeout, UserError, first_line
+from unisono.resources import usable_cores
+from unisono.torch.calls import Call, Tensor, call
+from unisono.torch.collectives import Collectives
+from unisono.torch.machine_memory import Steps
+from unisono.torch.messages import GlooMessages, Messages, SharedMessages, Transfer
+from unisono.torch.operation_queue import OperationQueue
+from unisono.torch.rendezvous import connect
+from unisono.torch.tensor_checks import (
+    check_tensor,
+    flattened,
+    room_for,
+    write,
+)
+from unisono.torch.work import DoneWork, Operation, seconds_of
+
+_TorchProcessGroup: Any = dist.ProcessGroup
+"""torch's own types of it differ from version to version."""
+
+
+class GroupOperations(_TorchProcessGroup):  # type: ignore[misc]  # see above
+    """One rank's side of a process group."""
+
+    def __init__(self, store: Store, rank: int, size: int, timeout: timedelta) -> None:
+        super().__init__(rank, size)
+        timeout_s = timeout.total_seconds()
+        self.options = SimpleNamespace()  # torch writes into gloo's
+        self._store, self._rank, self._size, self._timeout_s = store, rank, size, timeout_s
+        self._pid = os.getpid()
+        self._group_name = self._group_desc = ""
+        connected = connect(store, rank, size, timeout_s, main_host())
+        self._memory, self._links = connected.memory, connected.links
+        self._collectives = Collectives(self._memory, self._links)
+        self._messages: Messages = (
+            SharedMessages(self._memory, timeout_s)
+            if connected.messages is None
+            else GlooMessages(connected.messages, rank, timeout_s)
+        )
+        self._queue = OperationQueue(
+            self._look,
+            self._late,
+            self._messages.progress,
+            self._memory.leave,
+            crowded=len(self._memory.members) > usable_cores(),
+        )
+        # Nobody needs the store any more when all have come here: rank 0, which may serve it, can leave then.
+        self._start(self._collectives.barrier(call("init_process_group")), "init_process_group", None, []).wait()
+
+    def shutdown(self) -> None:
+        """Leaves; others that wait for this rank learn it at once."""
+        if self._pid == os.getpid():
+            self._queue.end("it was destroyed")
+            self._memory.close()
+            self._messages.close()
+            if self._links is not None:
+                self._links.close()
+
+    def abort(self) -> None:
+        self.shutdown()
+
+    # -- for methods
+
+    def _is_usual(self, tensors: Sequence[Tensor]) -> bool:
+        """One short tensor that lies in order: then little is left to do but to meet."""
+        tensor = tensors[0]
+        return (
+            len(tensors) == 1
+            and tensor.is_cpu
+            and not tensor.is_sparse
+            and tensor.is_contiguous()
+            and self._collectives.is_short(tensor)
+            and not tensor.is_inference()
+        )
+
+    def _at_once(
+        self, begin: Callable[[Tensor, Any], Steps | None], tensor: Tensor, what: Any, opts: Any, timeout: Any = None
+    ) -> Work:
+        flat, name = flattened(tensor), begin.__name__.removesuffix("_now")
+        queue = self._queue
+        with queue.lock:
+            queue.check_open()
+            if not queue.idle:
+                return self._start(self._later(begin, flat, what), name, opts, [tensor], timeout=timeout)
+            try:
+                rest = begin(flat, what)
+                if rest is None:
+                    return DoneWork([tensor])
+                return self._start(rest, name, opts, [tensor], timeout=timeout)
+            except BaseException as error:  # a signal, too: others may have met this rank, which has not gone on
+                queue.break_off(f"{name} was interrupted: {first_line(error) or type(error).__name__}", error)
+                raise
+
+    def _later(self, begin: Callable[[Tensor, Any], Steps | None], tensor: Tensor, what: Any) -> Steps:
+        if (rest := begin(tensor, what)) is not None:
+            yield from rest
+
+    def _collective(
+        self,
+        make: Callable[[Tensor], Steps],
+        tensors: Sequence[Tensor],
+        written: Sequence[Tensor],
+        name: str,
+        opts: Any,
+        timeout: Any = None,
+    ) -> Operation:
+        """The same for each of some tensors; those that are `written` get the result."""
+
+        def steps() -> Steps:
+            for tensor in tensors:
+                flat = flattened(tensor)
+                if written and flat.data_ptr() == tensor.data_ptr():
+                    yield from make(flat)
+                    continue
+                flat = flat.clone()
+                yield from make(flat)
+                if written:
+                    write(tensor, flat)
+
+        return self._start(steps(), name, opts, list(tensors), timeout=timeout)
+
+    def _scattered(self, whole: Tensor, target: Tensor, op: str) -> Steps:
+        room = room_for(target)
+        yield from self._collectives.reduce_scatter(whole, room, op)
+        write(target, room)
+
+    def _start(
+        self, steps: Steps, name: str, opts: Any, tensors: Sequence[Tensor], result: Any = None, *, timeout: Any = None
+    ) -> Operation:
+        for tensor in tensors:
+            check_tensor(tensor)
+        background = bool(getattr(opts, "asyncOp", True))
+        found = list(tensors) if result is None else result
+        return self._queue.start(steps, call(name), self._timeout(opts, timeout), found, background=background)
+
+    def _timeout(self, opts: Any, given: Any = None) -> float:
+        """Seconds, as torch gave them in either place; the group's own otherwise."""
+        wanted_s = seconds_of(given if isinstance(given, timedelta) else getattr(opts, "timeout", None))
+        return wanted_s if wanted_s > 0 else self._timeout_s
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        self._timeout_s = self._messages.timeout_s = timeout.total_seconds()
+        if self._links is not None:
+            self._links.timeout_s = self._timeout_s
+
+    _set_default_timeout = set_timeout
+
+    def _message(self, steps: Steps, text: Call, tensors: Sequence[Tensor], peers: Sequence[int]) -> Operation:
+        return self._queue.start(steps, text, self._timeout_s, list(tensors), background=True, peers=peers)
+
+    def _check_peer(self, rank: int, role: str) -> None:
+        if not 0 <= rank < self._size or rank == self._rank:
+            raise UserError(
+                f"{role} {rank} of a message of rank {self._rank}", hint=f"0 to {self._size - 1}, and not this rank"
+            )
+
+    def _look(self, operation: Operation) -> None:
+        """A `RankLost` if a rank that a collective waits for has ended."""
+        what = operation.call.text
+        if gone := self._memory.lost():
+            raise lost_rank_error(self._rank, what, gone)
+        if left := self._memory.left():
+            raise CommTimeout(
+                f"rank {', '.join(map(str, left))} has left the process group and will not come to this {what}",
+                missing=left,
+                hint="every rank must call the same collectives, as often as the others",
+                rank=self._rank,
+            )
+
+    def _late(self, operation: Operation) -> Exception:
+        missing = self._memory.missing() if operation.peers is None else operation.peers
+        option = "init_process_group(timeout=...)"
+        return late_ranks_error(self._rank, operation.call.text, operation.timeout_s, missing, option=option)
+
+    def _until(self, transfer: Transfer, called: Call, peers: Sequence[int]) -> Steps:
+        """Returns when a message is through; a `RankLost` if its other end has ended before."""
+        while not transfer():
+            ended = self._memory.ended()
+            if ended and (gone := [peer for peer in peers if peer in ended]) and not transfer():
+                raise lost_rank_error(self._rank, called.text, gone)
+            yield

@@ -1,0 +1,181 @@
+"""Ranks that differ, skip, leave or die: the others learn who and why, and nobody hangs."""
+
+import subprocess
+import sys
+import tempfile
+import textwrap
+import threading
+import time
+from datetime import timedelta
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+import torch
+from torch._C._distributed_c10d import AllreduceOptions, BarrierOptions, BroadcastOptions
+
+from support.torch_ranks import in_ranks
+from unisono.arena.reduction_tree import combine
+from unisono.errors import CommError, CommTimeout, Mismatch
+
+LAYOUTS = [[(0, 1, 2)], [(0, 1), (2,)], [(0,), (1,), (2,)]]
+
+
+def summed(group, count=4, dtype=torch.float32):
+    return group.allreduce([torch.ones(count, dtype=dtype)], AllreduceOptions())
+
+
+DIFFERENT = {
+    "lengths": lambda group: summed(group, 4 + group.rank()),
+    "types": lambda group: summed(group, dtype=torch.float64 if group.rank() == 1 else torch.float32),
+    "calls": lambda group: group.barrier(BarrierOptions()) if group.rank() == 2 else summed(group),
+    "empty": lambda group: summed(group, 0 if group.rank() == 0 else 4),
+}
+
+
+@pytest.mark.parametrize("machines", LAYOUTS)
+@pytest.mark.parametrize("name", DIFFERENT)
+def test_ranks_that_call_different_things(name, machines):
+    def work(group):
+        try:
+            DIFFERENT[name](group).wait()
+        finally:
+            time.sleep(0.05)  # over gloo a rank that has left is told from one that differs only if it is still there
+
+    for error in in_ranks(3, work, machines, timeout_s=5.0):
+        assert isinstance(error, Mismatch | CommError), error
+        assert isinstance(error, Mismatch) or len(machines) > 1
+
+
+def test_the_message_names_what_each_rank_called():
+    results = in_ranks(3, lambda group: DIFFERENT["types"](group).wait())
+    text = "all_reduce of 4 elements of float32 (sum) on rank 0, 2; all_reduce of 4 elements of float64 (sum) on rank 1"
+    assert all(isinstance(error, Mismatch) and text in str(error) for error in results)
+
+
+def test_a_rank_that_skips_a_collective_is_named():
+    def work(group):
+        if group.rank() == 1:
+            time.sleep(0.3)  # it is there, and does something else
+            return None
+        opts = AllreduceOptions()
+        opts.timeout = timedelta(seconds=0.1)
+        group.allreduce([torch.ones(3)], opts).wait()
+
+    first, _, third = in_ranks(3, work)
+    for error in (first, third):
+        assert isinstance(error, CommTimeout)
+        assert error.missing == (1,)
+        assert "all_reduce" in str(error)
+
+
+def test_a_rank_that_leaves_early_is_named_at_once():
+    def work(group):
+        if group.rank() == 2:
+            return
+        summed(group).wait()
+
+    first, second, _ = in_ranks(3, work, timeout_s=60.0)
+    for error in (first, second):
+        assert isinstance(error, CommTimeout)
+        assert error.missing == (2,)
+        assert "has left" in str(error)
+
+
+def test_a_broken_group_refuses_more_and_says_why():
+    def work(group):
+        with pytest.raises(Mismatch):
+            summed(group, 4 + group.rank()).wait()
+        with pytest.raises(CommError, match="all_reduce failed: ranks disagree"):
+            summed(group)
+        return "done"
+
+    assert in_ranks(2, work) == ["done", "done"]
+
+
+def test_a_work_that_nobody_waits_for_ends_with_its_error():
+    def work(group):
+        if group.rank() == 1:
+            return None
+        opts = BroadcastOptions()
+        opts.timeout = timedelta(seconds=0.1)
+        started = group.broadcast([torch.ones(3)], opts)
+        future = started.get_future()
+        while not future.done():
+            time.sleep(0.01)
+        return type(started.exception())
+
+    assert in_ranks(2, work)[0] is CommTimeout
+
+
+def test_a_rank_that_never_joins_is_named():
+    results = in_ranks(2, lambda group: group.rank(), timeout_s=0.5, absent=[1])
+    assert isinstance(results[0], CommTimeout)
+    assert results[0].missing == (1,)
+
+
+def test_an_interruption_in_the_middle_of_a_collective_breaks_the_group_on_all_ranks():
+    """A signal between a rank's arrival and the end: it must not go on one meeting behind the others."""
+
+    def interrupt(parts, out, *rest):
+        if threading.current_thread().name == "interrupted":
+            raise KeyboardInterrupt
+        return combine(parts, out, *rest)
+
+    def work(group):
+        if group.rank() == 0:
+            threading.current_thread().name = "interrupted"
+            opts = AllreduceOptions()
+            opts.asyncOp = False  # else the background thread may do it, which no signal interrupts
+            with pytest.raises(KeyboardInterrupt):
+                group.allreduce([torch.ones(4)], opts).wait()
+        found = []
+        for _ in range(3):  # the other rank may have met this one once
+            try:
+                summed(group).wait()
+                found.append("done")
+            except CommError:
+                found.append("refused")
+        return found[-1]
+
+    with patch("unisono.torch.collectives.combine", side_effect=interrupt):
+        assert in_ranks(2, work) == ["refused", "refused"]
+
+
+def test_a_rank_that_fails_lets_the_others_know_at_once():
+    def work(group):
+        if group.rank() == 0:
+            with group._queue.lock:
+                group._queue.break_off("made to", ZeroDivisionError())
+            time.sleep(0.5)  # it is still there, and so is its process
+            return None
+        summed(group).wait()
+
+    _, error = in_ranks(2, work, timeout_s=60.0)
+    assert isinstance(error, CommTimeout)
+    assert error.missing == (0,)
+
+
+def test_a_forked_process_cannot_act_in_the_place_of_its_parent():
+    text = """
+        import os, torch, torch.distributed as dist
+        dist.init_process_group("unisono")
+        dist.all_reduce(torch.ones(2))
+        if os.fork() == 0:
+            try:
+                dist.all_reduce(torch.full((2,), 100.0))
+            except Exception as error:
+                os._exit(7 if "forked" in str(error) else 1)
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.wait()[1]) == 7
+        again = torch.ones(2)
+        dist.all_reduce(again)
+        assert again.tolist() == [2.0, 2.0]
+        dist.destroy_process_group()
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        script = Path(folder, "script.py")
+        script.write_text(textwrap.dedent(text))
+        command = [sys.executable, "-P", "-m", "unisono", "launch", "--ranks", "2", str(script)]
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
+    assert ended.returncode == 0, ended.stderr
