@@ -82,6 +82,19 @@ def test_a_rank_that_leaves_early_is_named_at_once():
         assert "has left" in str(error)
 
 
+@pytest.mark.parametrize("machines", [[(0, 1), (2, 3)], [(0, 1, 2), (3,)], [(0,), (1, 2), (3,)]])
+def test_every_rank_learns_why_another_one_has_failed(machines):
+    """The cause, not only that a rank of its machine, or a machine, is no longer there."""
+
+    def work(group):
+        if group.rank() == 3:
+            group._queue.break_off("its disk is full", CommError("its disk is full"))
+        summed(group).wait()
+
+    *others, _ = in_ranks(4, work, machines)
+    assert all(isinstance(error, CommError) and "its disk is full" in str(error) for error in others), others
+
+
 def test_a_broken_group_refuses_more_and_says_why():
     def work(group):
         with pytest.raises(Mismatch):

@@ -36,7 +36,8 @@ from unisono.supervise.children import describe_end, die_with_parent
 GRACE_S, ASKED_S = 5.0, 30.0
 """How long ranks may take to end after another has failed; after a signal from outside, on which they may save."""
 CAUSE_S = 1.0
-"""How long other ranks may take to fail by themselves after the first: the cause may be among them."""
+"""How long other ranks may take to fail by themselves after the first: the cause may be among them, and ranks of other
+machines learn it from them."""
 HELD_S = 3.0
 """How long the traceback of a rank that goes on is held back."""
 _TRACEBACK = b"Traceback (most recent call last)"
@@ -244,7 +245,7 @@ class _Ranks:
             self._release(rank)
         elif not self._signal and (not self._failed or self._end_at < float("inf")):
             if not self._failed:
-                self._end_at = time.monotonic() + (0.0 if rank.killed else CAUSE_S)
+                self._end_at = time.monotonic() + CAUSE_S
             self._failed.append(rank)
         elif self._signal == signal.SIGTERM and os.WIFEXITED(rank.status):
             self._release(rank)  # it was asked to end, and this is what went wrong

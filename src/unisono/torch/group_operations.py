@@ -60,7 +60,7 @@ class GroupOperations(_TorchProcessGroup):  # type: ignore[misc]  # see above
             self._look,
             self._late,
             self._messages.progress,
-            self._memory.leave,
+            self._leave,
             crowded=len(self._memory.members) > usable_cores(),
         )
         # Nobody needs the store any more when all have come here: rank 0, which may serve it, can leave then.
@@ -173,16 +173,26 @@ class GroupOperations(_TorchProcessGroup):  # type: ignore[misc]  # see above
                 f"{role} {rank} of a message of rank {self._rank}", hint=f"0 to {self._size - 1}, and not this rank"
             )
 
+    def _leave(self, reason: str) -> None:
+        """The others learn it: those of this machine at once, other machines if this is its first rank."""
+        self._memory.leave(reason)
+        if self._links is not None and reason:
+            self._links.leave(reason)
+
     def _look(self, operation: Operation) -> None:
         """A `RankLost` if a rank that a collective waits for has ended."""
         what = operation.call.text
         if gone := self._memory.lost():
             raise lost_rank_error(self._rank, what, gone)
         if left := self._memory.left():
+            reasons = "; ".join(filter(None, map(self._memory.reason_of, left)))
             raise CommTimeout(
-                f"rank {', '.join(map(str, left))} has left the process group and will not come to this {what}",
+                f"rank {', '.join(map(str, left))} has left the process group and will not come to this {what}"
+                f"{reasons and f': {reasons}'}",
                 missing=left,
-                hint="every rank must call the same collectives, as often as the others",
+                hint="see what it says itself"
+                if reasons
+                else "every rank must call the same collectives, as often as the others",
                 rank=self._rank,
             )
 

@@ -18,10 +18,11 @@ from typing import TypeAlias, final
 
 import torch
 
+from unisono.arena.memory.fence import fence
 from unisono.arena.memory.segment import Segment
 from unisono.arena.sync.barrier import Barrier
 from unisono.comm.base import disagreement
-from unisono.comm.shm.memory import ShmPlan, Stage
+from unisono.comm.shm.memory import REASON_BYTES, ShmPlan, Stage
 from unisono.torch.calls import Call, Tensor
 
 Steps: TypeAlias = Generator[None, None, None]
@@ -114,9 +115,18 @@ class MachineMemory:
         rows = {member: bytes(texts[member].tolist()).rstrip(b"\0").decode() for member in self.members}
         raise disagreement("which collective to call, and with what", [(rows[m],) for m in self.members], self.members)
 
-    def leave(self) -> None:
-        """This rank will not come any more."""
+    def leave(self, reason: str) -> None:
+        """This rank will not come any more. The others can read why, for the cause may be known to this rank only."""
+        text = reason.encode()[: REASON_BYTES - 1]
+        self._segment.bytes(self.plan.reason_start(self.rank), REASON_BYTES)[: len(text)] = text
+        if fence is not None:
+            fence()
         self._barrier.leave()
+
+    def reason_of(self, member: int) -> str:
+        """Why a member has left, of those in `left`."""
+        text = bytes(self._segment.bytes(self.plan.reason_start(member), REASON_BYTES))
+        return text.partition(b"\0")[0].decode(errors="replace")
 
     # -- who is missing
 

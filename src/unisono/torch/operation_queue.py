@@ -64,11 +64,11 @@ class OperationQueue:
         look: Callable[["Operation"], None],
         late: Callable[["Operation"], Exception],
         move: Callable[[], None],
-        leave: Callable[[], None],
+        leave: Callable[[str], None],
         *,
         crowded: bool,
     ) -> None:
-        """move: moves messages under way. leave: lets the other ranks know that this one will not come any more."""
+        """move: moves messages under way. leave: lets the other ranks know that this one is leaving, and why."""
         self.lock = threading.RLock()
         self.broken = ""
         """Why nothing can be started any more; empty while the group works."""
@@ -150,7 +150,7 @@ class OperationQueue:
     def end(self, why: str) -> None:
         """Nothing can be started any more; what is under way fails, and the group is let go of."""
         with self.lock:
-            self.break_off(why, CommError(f"this process group is broken: {why}"))
+            self._break(why, CommError(f"this process group is broken: {why}"), "")
             self._look = self._late = self._move = self._leave = _nothing
 
     def _tried(self, operation: Operation) -> bool:
@@ -216,8 +216,12 @@ class OperationQueue:
 
     def break_off(self, why: str, error: BaseException) -> None:
         """With the lock held: this rank is no longer where the others are, so nothing more may begin."""
+        self._break(why, error, why)
+
+    def _break(self, why: str, error: BaseException, reason: str) -> None:
+        """reason: for the other ranks; empty if this one leaves in peace."""
         if not self.broken:
-            self._leave()
+            self._leave(reason)
         self.broken = self.broken or why
         for other in [*self._collectives, *self._messages]:
             if not other.done:
@@ -226,7 +230,7 @@ class OperationQueue:
         self._messages = []
 
 
-def _nothing(*operation: Operation) -> Any:
+def _nothing(*given: Operation | str) -> Any:
     """Instead of a group that has ended."""
 
 

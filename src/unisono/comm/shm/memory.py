@@ -24,11 +24,15 @@ from unisono.arena.sync.barrier import Barrier
 from unisono.arena.sync.pipe import CONTROL_WORDS
 from unisono.comm.collective_check import ROW_WORDS, Row
 
+REASON_BYTES = 512
+"""Of a text that says why a rank has left."""
+
 
 @final
 @dataclass(frozen=True)
 class ShmPlan:
-    """Where things lie in the segment of `size` ranks: barrier, stage (two slots a rank), pipes (one per pair)."""
+    """Where things lie in the segment of `size` ranks: barrier, stage (two slots a rank), pipes (one per pair), and a
+    line of text for each rank that leaves."""
 
     size: int
 
@@ -51,9 +55,12 @@ class ShmPlan:
         first = self.slot_start(2, 0)
         return first + (source * self.size + dest) * (8 * CONTROL_WORDS + self.pipe_bytes)
 
+    def reason_start(self, rank: int) -> int:
+        return self.pipe_start(self.size, 0) + rank * REASON_BYTES
+
     @property
     def nbytes(self) -> int:
-        return self.pipe_start(self.size, 0)
+        return self.reason_start(self.size)
 
 
 def _power_of_two(wish: int, least: int, most: int) -> int:
