@@ -20,7 +20,8 @@ def launch(
     """Start an unchanged torch script as several ranks: unisono launch [OPTIONS] SCRIPT.py [ARGUMENTS ...]
 
     The script sees the variables that torchrun sets. init_process_group("unisono"), or without a name, uses shared
-    memory between the ranks of a machine. What follows the script belongs to it.
+    memory between the ranks of a machine. What follows the script belongs to it. Where mpirun or srun starts this
+    command as several ranks, each runs the script.
     """
     sys.exit(launch_script(command, options))
 

@@ -10,10 +10,11 @@ One idea: this is the only file that reads `os.environ`, or writes to it. What l
 import os
 from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from pathlib import Path
 
 from unisono.environment.launcher_variables import ENVIRONMENTS, OPEN_MPI, PMIX, TORCHRUN, placement_of
+from unisono.environment.main_address import main_address
 from unisono.environment.process_rank import Placement
 from unisono.errors import UserError
 
@@ -93,6 +94,36 @@ def enter_rank(rank: int, size: int) -> None:
     forget_secret()
 
 
+def launched_rank(environ: Mapping[str, str] | None = None) -> Placement | None:
+    """Who this process is, with the address of rank 0, if mpirun, srun or torchrun started it as one of several."""
+    environ = os.environ if environ is None else environ
+    placement = detect(environ)
+    if placement.size == 1:
+        return None
+    return placement if placement.address else replace(placement, address=main_address(environ, placement))
+
+
+def fill_torch_variables(environ: MutableMapping[str, str] | None = None) -> None:
+    """Sets those variables of torchrun's that torch looks for and mpirun or srun does not set."""
+    environ = os.environ if environ is None else environ
+    needed = (TORCHRUN.rank, TORCHRUN.size, "MASTER_ADDR", "MASTER_PORT")
+    if TORCHRUN.rank in environ or TORCHRUN.size in environ or all(name in environ for name in needed):
+        return
+    if (placement := launched_rank(environ)) is not None:
+        for name, value in _torch_numbers(placement).items():
+            environ.setdefault(name, value)
+
+
+def _torch_numbers(placement: Placement) -> dict[str, str]:
+    """What torch's ranks read, as far as it is known."""
+    host, _, port = (placement.address or "").rpartition(":")
+    numbers = {
+        TORCHRUN.rank: placement.rank, TORCHRUN.size: placement.size, TORCHRUN.local_rank: placement.local_rank,
+        TORCHRUN.local_size: placement.local_size, "MASTER_ADDR": host.strip("[]"), "MASTER_PORT": port,
+    }  # fmt: skip
+    return {name: str(value) for name, value in numbers.items() if value is not None}
+
+
 def script_environment(
     placement: Placement,
     threads: int,
@@ -106,15 +137,13 @@ def script_environment(
     chosen: whether the number of threads was asked for, or must be this one, whatever variables say.
     """
     environ = os.environ if environ is None else environ
-    host, _, port = (placement.address or "").rpartition(":")
     numbers = {
-        TORCHRUN.rank: placement.rank, TORCHRUN.size: placement.size, TORCHRUN.local_rank: placement.local_rank,
-        TORCHRUN.local_size: placement.local_size, TORCHRUN.node: placement.node, TORCHRUN.nodes: placement.nodes,
-        "ROLE_RANK": placement.rank, "ROLE_WORLD_SIZE": placement.size, TORCHRUN.restarts: 0,
-        "TORCHELASTIC_MAX_RESTARTS": 0,
+        TORCHRUN.node: placement.node, TORCHRUN.nodes: placement.nodes, "ROLE_RANK": placement.rank,
+        "ROLE_WORLD_SIZE": placement.size, TORCHRUN.restarts: placement.restarts, "TORCHELASTIC_MAX_RESTARTS": 0,
     }  # fmt: skip
-    made = _without_launch(environ) | {name: str(number) for name, number in numbers.items()}
-    made |= {"MASTER_ADDR": host, "MASTER_PORT": port, "TORCHELASTIC_RUN_ID": "unisono", LAUNCHED: "1"}
+    made = _without_launch(environ) | _torch_numbers(placement)
+    made |= {name: str(number) for name, number in numbers.items() if number is not None}
+    made |= {"TORCHELASTIC_RUN_ID": "unisono", LAUNCHED: "1"}
     if chosen or not any(name in made for name in THREADS):  # else what the user has set in variables counts
         made |= dict.fromkeys(THREADS, str(threads))
     if replace_gloo:

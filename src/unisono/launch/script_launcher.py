@@ -1,6 +1,7 @@
 """script_launcher: starts an unchanged torch script as several ranks of this machine, and ends them together.
 
     code = launch_script(["train.py", "--epochs", "3"], ScriptOptions(ranks=4))
+    mpirun -n 4 unisono launch train.py                # mpirun has started the ranks: each runs the script
 
 Its one idea: ranks are programs of their own with the variables that torchrun would set. Their lines are passed on
 whole, each rank's in order. A rank that fails ends the others, and the traceback of the cause alone is shown: those of
@@ -24,9 +25,10 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
 from types import FrameType
-from typing import IO, Any, final
+from typing import IO, Any, NoReturn, final
 
-from unisono.environment.os_environ import script_environment
+from unisono.environment.os_environ import forget_secret, launched_rank, script_environment
+from unisono.environment.process_rank import Placement
 from unisono.errors import RankFailed
 from unisono.launch.launcher_commands import user_script
 from unisono.launch.script_options import ScriptOptions, check_script, free_port
@@ -52,6 +54,10 @@ _FILES = 3
 def launch_script(command: Sequence[str], options: ScriptOptions) -> int:
     """Runs the script until all ranks have ended; the exit code. `RankFailed` if a rank fails."""
     check_script(command)
+    if (placement := launched_rank()) is not None:
+        if not options.starts_ranks:
+            become_rank(command, options, placement)
+        options = options.on_machine(placement)
     port = options.main_port if options.num_nodes > 1 else free_port()
     placements = options.placements(port)
     check_limits(len(placements), rank_files=_FILES, option="--ranks")
@@ -70,6 +76,17 @@ def launch_script(command: Sequence[str], options: ScriptOptions) -> int:
             with naming_shortage(f"rank {placement.rank} of {placement.size} could not be started"):
                 ranks.start(placement.rank, user_script(*command), environment)
         return ranks.run()
+
+
+def become_rank(command: Sequence[str], options: ScriptOptions, placement: Placement) -> NoReturn:
+    """mpirun or srun has started the ranks, and watches them: this process runs the script as one of them."""
+    threads = options.threads_of(placement.local_size or 1)
+    environment = script_environment(
+        placement, threads, replace_gloo=options.replace_gloo, chosen=bool(options.threads)
+    )
+    program = user_script(*command)
+    forget_secret()
+    os.execve(program[0], program, environment)
 
 
 @final

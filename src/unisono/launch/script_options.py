@@ -7,7 +7,7 @@ Limits: imports nothing heavy.
 
 import socket
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import final
@@ -72,6 +72,28 @@ class ScriptOptions:
             raise UserError(
                 f"--virtual-ranks {self.virtual_ranks} on {self.num_nodes} machines", hint="give each machine one"
             )
+
+    @property
+    def starts_ranks(self) -> bool:
+        """Whether the options say how many ranks to start, or where."""
+        return bool(self.ranks or self.virtual_ranks or self.num_nodes > 1)
+
+    def on_machine(self, placement: Placement) -> "ScriptOptions":
+        """What is said by hand elsewhere, where mpirun or srun has started this command once on each machine."""
+        if placement.local_size != 1:
+            raise UserError(
+                f"{placement.source} has started {placement.size} ranks, {placement.local_size or 'several'} of them "
+                "on this machine, and each is to start more (--ranks, --virtual-ranks or --num-nodes)",
+                hint="leave these options out; or have it start this command once on each machine "
+                "(srun --ntasks-per-node=1, mpirun --map-by ppr:1:node)",
+            )
+        if self.num_nodes > 1:
+            return self
+        host, _, port = (placement.address or "").rpartition(":")
+        chosen = int(port) if self.main_port == DEFAULT_PORT else self.main_port
+        return replace(
+            self, num_nodes=placement.size, node_id=placement.rank, main_address=host.strip("[]"), main_port=chosen
+        )
 
     def placements(self, port: int) -> list[Placement]:
         """The ranks of this machine."""

@@ -6,7 +6,9 @@ wherever unisono is installed, without a line in the script. TORCH_DEVICE_BACKEN
 """
 
 import sys
+from collections.abc import Callable, Iterator
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 BACKEND = "unisono"
@@ -28,6 +30,9 @@ def _register() -> None:
     if not dist.is_available() or BACKEND in dist.Backend.backend_list:
         return
     dist.Backend.register_backend(BACKEND, create, devices=["cpu"])
+    # Not `dist.rendezvous`, which is a function of that module.
+    handlers = sys.modules["torch.distributed.rendezvous"]._rendezvous_handlers
+    handlers["env"] = partial(env_rendezvous, handlers["env"])
     launched, replace_gloo = backend_wishes()
     if launched:  # init_process_group() without a name
         dist.Backend.default_device_backend_map["cpu"] = BACKEND
@@ -38,6 +43,14 @@ def _register() -> None:
 
         # Where torch looks up the class behind the name "gloo". unisono's own uses of gloo take it from elsewhere.
         distributed_c10d.ProcessGroupGloo = UnisonoProcessGroup  # type: ignore[misc]
+
+
+def env_rendezvous(usual: Callable[..., Iterator[Any]], url: str, **options: Any) -> Iterator[Any]:
+    """torch's env:// rendezvous; also where mpirun or srun has started the ranks, which do not set its variables."""
+    from unisono.environment.os_environ import fill_torch_variables
+
+    fill_torch_variables()
+    return usual(url, **options)
 
 
 def create(store: Any, rank: int, size: int, timeout: timedelta) -> Any:

@@ -17,10 +17,10 @@ import sys
 from dataclasses import dataclass
 from typing import final
 
+from unisono.environment.main_address import FIRST_PORT, PORTS
 from unisono.environment.os_environ import SECRET, THREADS
 from unisono.launch.slurm.options import JobOptions, sbatch_words, warning_s
 from unisono.launch.slurm.quoting import as_path, check_plain, is_plain, quote, quote_directive
-from unisono.launch.slurm.step_facts import FIRST_PORT, PORTS
 from unisono.launch.slurm.steps import Layout, Step, interpreter
 
 MARK = "unisono"

@@ -5,22 +5,23 @@
 The one idea: SLURM says who is where, which is all that `--num-nodes`, `--node-id` and `--main-address` say by hand.
 
 Limits: without MASTER_ADDR and MASTER_PORT the first node of the step is found by its name in SLURM's list, and a port
-is made of the job's number; --main-port 29500, the default, cannot be told from none.
+is made of the job's and the step's number; --main-port 29500, the default, cannot be told from none.
 """
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import final
 
+from unisono.environment.main_address import first_host, job_port
 from unisono.environment.os_environ import launcher_text
 from unisono.environment.process_rank import Placement
 from unisono.errors import UserError
 from unisono.launch.machine_options import DEFAULT_PORT, MachineOptions
 
 SOURCES = ("SLURM", "PMI", "PMIx")
-FIRST_PORT, PORTS = 20000, 10000
-_NAMES = ("MASTER_ADDR", "MASTER_PORT", "SLURM_JOB_ID", "SLURM_STEP_NODELIST", "SLURM_CPUS_PER_TASK")
+_NAMES = (
+    "MASTER_ADDR", "MASTER_PORT", "SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_STEP_NODELIST", "SLURM_CPUS_PER_TASK",
+)  # fmt: skip
 
 
 @final
@@ -38,11 +39,9 @@ class StepFacts:
 def step_facts(environ: Mapping[str, str] | None = None) -> StepFacts:
     """As the environment tells them."""
     facts = launcher_text(*_NAMES, environ=environ)
-    # n[01-03,7],m2: the first name of a list.
-    first = re.match(r"([^\[,]+)(?:\[(\d+))?", facts.get("SLURM_STEP_NODELIST", ""))
-    host = facts.get("MASTER_ADDR") or (first[1] + (first[2] or "") if first else "")
+    host = facts.get("MASTER_ADDR") or first_host(facts)
     numbers = {name: int(value) for name, value in facts.items() if value.strip().isdecimal()}
-    port = numbers.get("MASTER_PORT", FIRST_PORT + numbers.get("SLURM_JOB_ID", 0) % PORTS)
+    port = numbers.get("MASTER_PORT", job_port(facts))
     return StepFacts(numbers.get("SLURM_CPUS_PER_TASK"), host, port)
 
 
