@@ -5,9 +5,11 @@
     python benchmarks/backend.py --quick                # a smoke run
 
 The jobs are those of `training.py`, as unchanged scripts under torchrun on 2 ranks: `r4`, `ray`, `cnn`, `gpt` with
-DistributedDataParallel, `accelerate` and `lightning` on r4's network. `all-reduce` times tensors of 1 KiB to 64 MiB.
+DistributedDataParallel, `accelerate` and `lightning` on r4's network. `all-reduce` times tensors of 1 KiB to 64 MiB,
+with DeepSpeed's all-reduce in shared memory as a third.
 
-Limits: 2 ranks need 2 idle cores; how many cores others used is printed. Lightning is measured if it is installed.
+Limits: 2 ranks need 2 idle cores; how many cores others used is printed. Lightning is measured if it is installed,
+DeepSpeed if it is installed and compiles (`deepspeed_shm.py`).
 """
 
 import argparse
@@ -72,7 +74,7 @@ def compare(title: str, loop: str, network: Network, data: tuple, turns: Turns, 
 
 
 def all_reduce(turns: Turns) -> None:
-    print(f"\nall-reduce of float32, 2 ranks; microseconds (median of {turns.rounds} rounds of both in turns)")
+    print(f"\nall-reduce of float32, 2 ranks; microseconds (median of {turns.rounds} rounds of all in turns)")
     bystanders = Bystanders()
     command = [
         sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2",
@@ -84,12 +86,18 @@ def all_reduce(turns: Turns) -> None:
     if ended.returncode:
         raise UnisonoError(f"the worker ended with {ended.returncode}: {ended.stderr[-2000:]}")
     found = json.loads(ended.stdout.strip().splitlines()[-1])
-    print(f"{'bytes':>10} {'gloo':>12} {'unisono':>12} {'ratio':>8}   equal")
+    names = list(found["times"])
+    others = [name for name in names if name != "unisono"]
+    heads = [f"{name:>12}" for name in names] + [f"{name + '/unisono':>18}" for name in others]
+    print(f"{'bytes':>10}", *heads, "  bits of gloo")
     for size in SIZES:
-        times = {backend: median(found[backend][str(size)]) for backend in BACKENDS}
-        ratio = times["gloo"] / times["unisono"]
-        equal = "yes" if found["equal"][str(size)] else "NO"
-        print(f"{readable_bytes(size):>10} {times['gloo']:>12,.1f} {times['unisono']:>12,.1f} {ratio:>7.1f}x   {equal}")
+        times = {name: median(found["times"][name][str(size)]) for name in names}
+        cells = [f"{times[name]:>12,.1f}" for name in names]
+        cells += [f"{times[name] / times['unisono']:>17.1f}x" for name in others]
+        unequal = [name for name, equal in found["equal"][str(size)].items() if not equal]
+        print(f"{readable_bytes(size):>10}", *cells, f"  {'not ' + ', '.join(unequal) if unequal else 'all'}")
+    if found["reason"]:
+        print(f"DeepSpeed is not measured (pip install deepspeed ninja, in this environment): {found['reason']}")
     print(f"Others used {bystanders.cores():.2f} cores meanwhile.")
 
 
