@@ -207,7 +207,7 @@ def test_whoever_does_not_come_is_named(tmp_path):
 def test_machines_that_come_and_do_not_reach_each_other_are_named_in_time(tmp_path):
     with Net(3) as net:
         net.forbid(1, 2)
-        others = [begin(net, node, 3, tmp_path, *SHORT, "--out", "run", "--join-timeout", "15") for node in (1, 2)]
+        others = [begin(net, node, 3, tmp_path, *SHORT, "--out", "run", "--join-timeout", "25") for node in (1, 2)]
         until_knocking(net, 1, 2)
         first = begin(net, 0, 3, tmp_path, *SHORT, "--out", "run", "--join-timeout", "10")
         told = ends([first, *others])

@@ -9,7 +9,8 @@ import pytest
 from support.cluster.namespaces import REASON, Net, ends
 from unisono.environment.os_environ import child_environment
 
-pytestmark = pytest.mark.skipif(bool(REASON), reason=REASON)
+pytestmark = [pytest.mark.skipif(bool(REASON), reason=REASON), pytest.mark.timeout(300)]
+"""Ten imports of torch on two cores may take a minute beside other tests."""
 
 SCRIPT = """
 import hashlib, json, os, signal, sys

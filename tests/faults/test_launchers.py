@@ -70,7 +70,7 @@ class Launch:
 
     def end(self) -> int:
         """It ends by itself; its exit code."""
-        rest, _ = self.job.communicate(timeout=60)
+        rest, _ = self.job.communicate(timeout=110)
         self.said += rest
         return self.job.returncode
 
