@@ -25,7 +25,7 @@ from bystanders import Bystanders
 from contenders import take_turns
 from peers import Loop, Network, started
 from standings import Aim, judge, show_rates
-from training import MOST_ROWS, R4, Turns, _torch_jobs
+from training import MOST_ROWS, R4, Turns, torch_jobs
 
 from unisono.environment.os_environ import child_environment
 from unisono.errors import UnisonoError, unknown_name
@@ -40,7 +40,7 @@ BACKENDS = ("gloo", "unisono")
 
 def scripts(name: str, turns: Turns) -> None:
     """An unchanged DDP script on a job."""
-    recipe, batch, _, _ = _torch_jobs()[name]
+    recipe, batch, _, _ = torch_jobs()[name]
     recipe = recipe.with_options(engine="torch", batch_size=batch)
     data = load_data(recipe)
     rows = MOST_ROWS.get(name, len(data.train_x))

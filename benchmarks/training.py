@@ -112,7 +112,7 @@ def r2(turns: Turns) -> None:
 
 def torch_modules(turns: Turns, names: Sequence[str] = TORCH) -> None:
     """The same torch module in the arena, under DDP and under Accelerate."""
-    jobs = _torch_jobs()
+    jobs = torch_jobs()
     for name in names:
         plain, batch, usual, least = jobs[name]
         print(f"\ntorch-{name}: {plain.model.name}, global batch {batch} on 2 ranks")
@@ -137,7 +137,7 @@ def torch_modules(turns: Turns, names: Sequence[str] = TORCH) -> None:
         )
 
 
-def _torch_jobs() -> dict[str, tuple[Recipe, int, int, float]]:
+def torch_jobs() -> dict[str, tuple[Recipe, int, int, float]]:
     """By name: the recipe, the global batch, its usual number of shards, how many times DDP is aimed for."""
     fashion = {"data": "fashion-mnist", "data_dir": str(FASHION)}
     if not FASHION.is_dir():
@@ -173,7 +173,7 @@ def alignment(turns: Turns) -> None:
     odd = Recipe.from_options(
         model="mlp:64,32", data="synthetic:classes=5,rows=20000,features=13,test_rows=0", optimizer="adam"
     )
-    jobs = {name: (recipe, batch) for name, (recipe, batch, *_) in _torch_jobs().items()} | {"13 features": (odd, 24)}
+    jobs = {name: (recipe, batch) for name, (recipe, batch, *_) in torch_jobs().items()} | {"13 features": (odd, 24)}
     for name, (recipe, batch) in jobs.items():
         variant = recipe.with_options(engine="torch", batch_size=batch, ranks=2, shards=8)
         (job,) = _prepare(variant, rows=MOST_ROWS.get(name, 0))
