@@ -110,6 +110,26 @@ def test_a_killed_rank_is_named_by_the_others(tmp_path):
         assert "rank 1 is gone, so all_reduce" in text
 
 
+def test_a_rank_that_is_gone_in_the_backward_pass_is_named(tmp_path):
+    """DDP's reducer takes the outcome of an all-reduce from its future in C++, not in Python."""
+    text = """
+import json, os, torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+dist.init_process_group("unisono")
+model = DistributedDataParallel(torch.nn.Linear(5, 3))
+loss = model(torch.ones(7, 5)).sum()
+if dist.get_rank() == 1:
+    os._exit(0)
+try:
+    loss.backward()
+except RuntimeError as error:
+    print(json.dumps([str(error)]))
+"""
+    ((said,),) = told(tmp_path, text, "--ranks", "2")
+    assert "RankLost: rank 0: rank 1 is gone, so all_reduce" in said
+
+
 LIGHTNING = """
 import json, torch, lightning, torch.distributed as dist
 from lightning.pytorch.strategies import DDPStrategy

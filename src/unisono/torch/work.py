@@ -38,6 +38,7 @@ class Operation(Work):
         self.sources: Sequence[int] = ()
         """Where a message came from."""
         self._queue, self._result = queue, result
+        self._source: Future[Any] | None = None
         self._future: Future[Any] | None = None
 
     # -- what torch calls
@@ -75,7 +76,8 @@ class Operation(Work):
     def get_future(self) -> "Future[Any]":
         with self._queue.lock:
             if self._future is None:
-                self._future = Future()
+                self._source = Future()
+                self._future = self._source.then(_outcome)
                 if self.done:
                     self._settle()
         return self._future
@@ -90,13 +92,13 @@ class Operation(Work):
             self._settle()
 
     def _settle(self) -> None:
-        assert self._future is not None
-        if self.error is None:
-            self._future.set_result(self._result)
-        elif isinstance(self.error, Exception):
-            self._future.set_exception(self.error.with_traceback(None))  # its frames would keep the group
-        else:
-            self._future.set_exception(CommError(f"{self.call.text} was interrupted"))
+        assert self._source is not None
+        error = self.error
+        if isinstance(error, Exception):
+            error = error.with_traceback(None)  # its frames would keep the group
+        elif error is not None:
+            error = CommError(f"{self.call.text} was interrupted")
+        self._source.set_result((error, self._result))
 
 
 @final
@@ -128,6 +130,19 @@ class DoneWork(Work):
         future: Future[Any] = Future()
         future.set_result(self._result)
         return future
+
+
+def _outcome(settled: "Future[Any]") -> Any:
+    """What `get_future` gives follows from a future that always succeeds, for what a callback raises is an error in C++
+    as well. `Future.set_exception` sets a value that Python alone knows to be an error: DDP's reducer would take it for
+    gradients, and crash."""
+    error, result = settled.value()
+    try:
+        if error is not None:
+            raise error
+        return result
+    finally:
+        del settled, error, result  # a traceback keeps this frame
 
 
 def _any_inference(result: Any) -> bool:
