@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import Any
 from unittest.mock import patch
 
-from torch.distributed import HashStore, PrefixStore
+from torch.distributed import HashStore, PrefixStore, Store
 
 from unisono.torch import rendezvous
 from unisono.torch.process_group import UnisonoProcessGroup
@@ -25,9 +25,11 @@ def in_ranks(
     machines: Sequence[Sequence[int]] = (),
     timeout_s: float = 30.0,
     absent: Sequence[int] = (),
+    store: Store | None = None,
 ) -> list[Any]:
-    """What `work(group)` returns on each rank, or the error that it raises. absent: ranks that never join."""
-    store = HashStore()
+    """What `work(group)` returns on each rank, or the error that it raises. absent: ranks that never join. store: one
+    that may have served others before."""
+    store = store or HashStore()
     machine_of = {rank: number for number, ranks in enumerate(machines or [range(size)]) for rank in ranks}
 
     def rank_main(rank: int) -> Any:

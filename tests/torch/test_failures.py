@@ -13,6 +13,7 @@ from unittest.mock import patch
 import pytest
 import torch
 from torch._C._distributed_c10d import AllreduceOptions, BarrierOptions, BroadcastOptions
+from torch.distributed import HashStore
 
 from support.torch_ranks import in_ranks
 from unisono.arena.reduction_tree import combine
@@ -125,6 +126,18 @@ def test_a_rank_that_never_joins_is_named():
     results = in_ranks(2, lambda group: group.rank(), timeout_s=0.5, absent=[1])
     assert isinstance(results[0], CommTimeout)
     assert results[0].missing == (1,)
+
+
+@pytest.mark.parametrize("machines", LAYOUTS)
+@pytest.mark.parametrize("absent", [0, 1, 2])
+def test_ranks_start_again_with_the_store_of_an_attempt_to_which_one_did_not_come(absent, machines):
+    """As torchrun starts them again after one was killed before it joined; also others, or fewer, or once more."""
+    store = HashStore()
+    results = in_ranks(3, lambda group: group.rank(), machines, timeout_s=0.2, absent=[absent], store=store)
+    assert all(found.missing == (absent,) for rank, found in enumerate(results) if rank != absent)
+    for size in (3, 2, 3):
+        ranks = [[rank for rank in members if rank < size] for members in machines]
+        assert in_ranks(size, lambda group: summed(group).wait(), ranks, store=store) == [True] * size
 
 
 def test_an_interruption_in_the_middle_of_a_collective_breaks_the_group_on_all_ranks():

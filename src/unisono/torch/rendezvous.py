@@ -4,6 +4,9 @@ The one idea: each rank writes who it is into the store that torch has anyway, a
 one machine, and which process each of them is. The first rank of a machine makes its memory, the others fetch it over a
 socket that the kernel authenticates (`arena/memory/fd_passing.py`).
 
+A launcher that starts ranks again may give them the store of the last attempt, to which some came and others did not.
+So rank 0 names each attempt anew, and a rank goes on with one only when rank 0 lists the very card that it has given.
+
     memory, links, gloo = connect(store, rank, size, timeout_s=60)
 
 Limits: between machines there is gloo, whose traffic nothing protects (docs/security.md).
@@ -11,6 +14,7 @@ Limits: between machines there is gloo, whose traffic nothing protects (docs/sec
 
 import json
 import os
+import secrets
 import time
 from collections.abc import Sequence
 from datetime import timedelta
@@ -30,7 +34,8 @@ from unisono.torch.machine_links import MachineLinks
 from unisono.torch.machine_memory import MachineMemory
 
 _CARD_BYTES = 1 << 12
-_LOOK_S = 0.002
+_LOOK_S = 0.002, 0.02
+"""How long a rank waits before it looks at the store again, at first and at most."""
 
 
 class Connected(NamedTuple):
@@ -45,17 +50,16 @@ class _Card(NamedTuple):
     machine: str
     pid_space: int
     pid: int
+    token: str
+    """Of this one time that the rank joins."""
 
 
 def connect(store: Store, rank: int, size: int, timeout_s: float, main: str = "") -> Connected:
     """Called by every rank of the group. main: the host that all were told, where there are several machines."""
     deadline = time.monotonic() + timeout_s
-    # The same store may have served a group of these ranks before.
-    generation = (store.add("came", 1) - 1) // size
-    store = PrefixStore(f"{generation}", store)
-    own = _Card(node_key().hex(), os.stat("/proc/self/ns/pid").st_ino, os.getpid())
-    store.set(f"card/{rank}", json.dumps(own))
-    cards = [_Card(*parse_json(text, most_bytes=_CARD_BYTES)) for text in _all(store, "card", size, deadline)]
+    own = _Card(node_key().hex(), os.stat("/proc/self/ns/pid").st_ino, os.getpid(), secrets.token_hex(8))
+    attempt, cards = (_gather if rank == 0 else _report)(store, rank, size, own, deadline)
+    store = PrefixStore(attempt, store)
     members = [other for other in range(size) if cards[other].machine == own.machine]
     segment = _share(store, members, rank, size, deadline)
     pids = {other: cards[other].pid for other in members if other != rank and cards[other].pid_space == own.pid_space}
@@ -82,19 +86,50 @@ def _address(main: str) -> str:
     return "" if is_loopback(found) else found
 
 
-def _all(store: Store, what: str, size: int, deadline: float) -> list[bytes]:
-    """The values of all ranks; a `CommTimeout` names those that have not come."""
-    keys = [f"{what}/{rank}" for rank in range(size)]
+def _gather(store: Store, rank: int, size: int, own: _Card, deadline: float) -> tuple[str, list[_Card]]:
+    """What rank 0 does: its token names the attempt; when all cards of this attempt are there, it passes them on."""
+    attempt = PrefixStore(own.token, store)
+    attempt.set(_card(0), json.dumps(own))
+    store.set("attempt", own.token)
+    keys = [_card(other) for other in range(size)]
     try:
-        store.wait(keys, timedelta(seconds=left_s(deadline)))
-        return [store.get(key) for key in keys]
+        attempt.wait(keys, timedelta(seconds=left_s(deadline)))
     except RuntimeError:
-        missing = [rank for rank, key in enumerate(keys) if not store.check([key])]
-        raise CommTimeout(
-            f"rank {', '.join(map(str, missing)) or '?'} of {size} did not join the process group in time",
-            missing=missing,
-            hint="was it started, and does it create the same groups in the same order? timeout= waits longer",
-        ) from None
+        raise _absent([other for other, key in enumerate(keys) if not attempt.check([key])], size) from None
+    cards = [_Card(*parse_json(attempt.get(key), most_bytes=_CARD_BYTES)) for key in keys]
+    attempt.set("cards", json.dumps(cards))
+    return own.token, cards
+
+
+def _report(store: Store, rank: int, size: int, own: _Card, deadline: float) -> tuple[str, list[_Card]]:
+    """What the others do: each gives its card to the attempt that it finds, until one has taken it."""
+    name, nap_s = "", _LOOK_S[0]
+    while True:
+        if store.check(["attempt"]) and (found := store.get("attempt").decode()) != name:
+            name, attempt = found, PrefixStore(found, store)
+            attempt.set(_card(rank), json.dumps(own))
+        if name and attempt.check(["cards"]):
+            cards = [_Card(*row) for row in parse_json(attempt.get("cards"), most_bytes=_CARD_BYTES * size)]
+            if len(cards) == size and cards[rank] == own:
+                return name, cards
+        if time.monotonic() > deadline:
+            new = name and not attempt.check(["cards"])
+            missing = [other for other in range(size) if not attempt.check([_card(other)])] if new else []
+            raise _absent(missing or [0], size)
+        time.sleep(nap_s)
+        nap_s = min(nap_s * 1.2, _LOOK_S[1])
+
+
+def _card(rank: int) -> str:
+    return f"card/{rank}"
+
+
+def _absent(missing: Sequence[int], size: int) -> CommTimeout:
+    return CommTimeout(
+        f"rank {', '.join(map(str, missing)) or '?'} of {size} did not join the process group in time",
+        missing=missing,
+        hint="was it started, and does it create the same groups in the same order? timeout= waits longer",
+    )
 
 
 def _share(store: Store, members: Sequence[int], rank: int, size: int, deadline: float) -> Segment:
