@@ -5,8 +5,9 @@
     python benchmarks/backend.py --quick                # a smoke run
 
 The jobs are those of `training.py`, as unchanged scripts under torchrun on 2 ranks: `r4`, `ray`, `cnn`, `gpt` with
-DistributedDataParallel, `accelerate` and `lightning` on r4's network. `all-reduce` times tensors of 1 KiB to 64 MiB,
-with DeepSpeed's all-reduce in shared memory as a third.
+DistributedDataParallel, `accelerate` and `lightning` on r4's network. `DDP, no exchange` is DistributedDataParallel
+that keeps each rank's own gradients: what a backend without any cost would reach. `all-reduce` times tensors of 1 KiB
+to 64 MiB, with DeepSpeed's all-reduce in shared memory as a third.
 
 Limits: 2 ranks need 2 idle cores; how many cores others used is printed. Lightning is measured if it is installed,
 DeepSpeed if it is installed and compiles (`deepspeed_shm.py`).
@@ -20,6 +21,7 @@ from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
+from types import MappingProxyType
 
 from bystanders import Bystanders
 from contenders import take_turns
@@ -36,6 +38,7 @@ AIMS = {"r4": 4.0, "ray": 2.0, "cnn": 1.0, "gpt": 1.0}
 FRAMEWORKS = {"accelerate": 2.5, "lightning": 2.0}
 SIZES = [2**power for power in range(10, 27, 2)]
 BACKENDS = ("gloo", "unisono")
+EMPTY: Mapping[str, Loop] = MappingProxyType({})
 
 
 def scripts(name: str, turns: Turns) -> None:
@@ -49,7 +52,8 @@ def scripts(name: str, turns: Turns) -> None:
         lr=recipe.learning.lr, batch=batch // 2,
     )  # fmt: skip
     print(f"\n{name}: {recipe.model.name}, batch {batch // 2} per rank, 2 ranks, DistributedDataParallel")
-    compare("DDP", "ddp", network, (data.train_x[:rows], data.train_y[:rows]), turns, AIMS[name])
+    limit = {"DDP, no exchange": Loop("ddp", 2, "none")}
+    compare("DDP", "ddp", network, (data.train_x[:rows], data.train_y[:rows]), turns, AIMS[name], limit)
 
 
 def frameworks(name: str, turns: Turns) -> None:
@@ -63,14 +67,17 @@ def frameworks(name: str, turns: Turns) -> None:
     compare(name, name, network, (data.train_x, data.train_y), turns, FRAMEWORKS[name])
 
 
-def compare(title: str, loop: str, network: Network, data: tuple, turns: Turns, aim: float) -> None:
-    loops: Mapping[str, Loop] = {f"{title}, {backend}": Loop(loop, 2, backend) for backend in BACKENDS}
+def compare(
+    title: str, loop: str, network: Network, data: tuple, turns: Turns, aim: float, limit: Mapping[str, Loop] = EMPTY
+) -> None:
+    """limit: what no backend can be faster than."""
+    loops = {f"{title}, {backend}": Loop(loop, 2, backend) for backend in BACKENDS} | dict(limit)
     bystanders = Bystanders()
     with started(loops, network, *data) as peers:
         rates = take_turns(peers, turns.rounds, turns.seconds)
     show_rates(rates, {}, [])
     print(f"Others used {bystanders.cores():.2f} cores meanwhile.")
-    judge(rates, Aim(f"{title}, unisono", f"{title}, gloo", aim))
+    judge(rates, Aim(f"{title}, unisono", f"{title}, gloo", aim), *(Aim(name, f"{title}, gloo") for name in limit))
 
 
 def all_reduce(turns: Turns) -> None:

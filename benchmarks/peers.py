@@ -66,7 +66,7 @@ class Loop:
     ranks: int = 0
     """Under torchrun; 0: without."""
     backend: str = "gloo"
-    """Of torch.distributed, for ddp, accelerate and lightning."""
+    """Of torch.distributed, for ddp, accelerate and lightning; none: ddp exchanges nothing."""
 
 
 @final
