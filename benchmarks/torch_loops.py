@@ -112,10 +112,8 @@ def with_loader(network: Network, data: TensorDataset, backend: str) -> Steps:
     model: nn.Module = build(network, data)
     sampler: DistributedSampler[tuple[Tensor, ...]] | None = None
     if backend:
-        model, sampler = (
-            DistributedDataParallel(model, broadcast_buffers=backend != NO_EXCHANGE),
-            DistributedSampler(data),
-        )
+        model = DistributedDataParallel(model, broadcast_buffers=backend != NO_EXCHANGE)
+        sampler = DistributedSampler(data)
     if backend == NO_EXCHANGE:
         model.register_comm_hook(None, keep_own)
     optimizer = optimizer_of(network, model)
