@@ -1,5 +1,6 @@
 """Ranks that differ, skip, leave or die: the others learn who and why, and nobody hangs."""
 
+import pickle
 import subprocess
 import sys
 import tempfile
@@ -96,6 +97,24 @@ def test_every_rank_learns_why_another_one_has_failed(machines):
     assert all(isinstance(error, CommError) and "its disk is full" in str(error) for error in others), others
 
 
+def test_errors_are_also_those_that_scripts_catch_around_gloo():
+    def work(group):
+        with pytest.raises(RuntimeError, match="ranks disagree"):
+            summed(group, 4 + group.rank()).wait()
+        with pytest.raises(RuntimeError, match="broken"):
+            summed(group)
+        return "done"
+
+    assert in_ranks(2, work) == ["done", "done"]
+    alone, _ = in_ranks(2, work, timeout_s=0.3, absent=[1])
+    copied = pickle.loads(pickle.dumps(alone))
+    for error in (alone, copied):
+        assert isinstance(error, CommTimeout)
+        assert isinstance(error, RuntimeError)
+        assert error.missing == (1,)
+        assert str(error) == str(alone)
+
+
 def test_a_broken_group_refuses_more_and_says_why():
     def work(group):
         with pytest.raises(Mismatch):
@@ -117,9 +136,9 @@ def test_a_work_that_nobody_waits_for_ends_with_its_error():
         future = started.get_future()
         while not future.done():
             time.sleep(0.01)
-        return type(started.exception())
+        return started.exception()
 
-    assert in_ranks(2, work)[0] is CommTimeout
+    assert isinstance(in_ranks(2, work)[0], CommTimeout)
 
 
 def test_a_rank_that_never_joins_is_named():

@@ -18,7 +18,7 @@ from torch.distributed import Store  # type: ignore[attr-defined]  # public all 
 
 from unisono.comm.collective_check import late_ranks_error, lost_rank_error
 from unisono.environment.os_environ import main_host
-from unisono.errors import CommTimeout, UserError, first_line
+from unisono.errors import CommTimeout, UnisonoError, UserError, first_line
 from unisono.resources import usable_cores
 from unisono.torch.calls import Call, Tensor, call
 from unisono.torch.collectives import Collectives
@@ -32,6 +32,7 @@ from unisono.torch.tensor_checks import (
     room_for,
     write,
 )
+from unisono.torch.torch_errors import for_torch
 from unisono.torch.work import DoneWork, Operation, seconds_of
 
 _TorchProcessGroup: Any = dist.ProcessGroup
@@ -48,7 +49,10 @@ class GroupOperations(_TorchProcessGroup):  # type: ignore[misc]  # see above
         self._store, self._rank, self._size, self._timeout_s = store, rank, size, timeout_s
         self._pid = os.getpid()
         self._group_name = self._group_desc = ""
-        connected = connect(store, rank, size, timeout_s, main_host())
+        try:
+            connected = connect(store, rank, size, timeout_s, main_host())
+        except UnisonoError as error:
+            raise for_torch(error) from None
         self._memory, self._links = connected.memory, connected.links
         self._collectives = Collectives(self._memory, self._links)
         self._messages: Messages = (

@@ -25,6 +25,7 @@ import torch
 from unisono.errors import CommError, first_line
 from unisono.torch.calls import Call
 from unisono.torch.machine_memory import Steps
+from unisono.torch.torch_errors import for_torch
 from unisono.torch.work import Operation
 
 PATIENCE_S = 0.0003
@@ -81,7 +82,7 @@ class OperationQueue:
     def check_open(self) -> None:
         """Refuses everything after an error, and after the end."""
         if self.broken:
-            raise CommError(f"this process group is broken: {self.broken}", hint="make a new one")
+            raise for_torch(CommError(f"this process group is broken: {self.broken}", hint="make a new one"))
 
     def start(
         self,
@@ -216,7 +217,7 @@ class OperationQueue:
 
     def break_off(self, why: str, error: BaseException) -> None:
         """With the lock held: this rank is no longer where the others are, so nothing more may begin."""
-        self._break(why, error, why)
+        self._break(why, for_torch(error), why)
 
     def _break(self, why: str, error: BaseException, reason: str) -> None:
         """reason: for the other ranks; empty if this one leaves in peace."""

@@ -17,6 +17,7 @@ from torch.futures import Future
 from unisono.errors import CommError
 from unisono.torch.calls import Call
 from unisono.torch.machine_memory import Steps
+from unisono.torch.torch_errors import for_torch
 
 if TYPE_CHECKING:
     from unisono.torch.operation_queue import OperationQueue
@@ -86,7 +87,7 @@ class Operation(Work):
 
     def finish(self, error: BaseException | None) -> None:
         """With the queue's lock held."""
-        self.error, self.done = error, True
+        self.error, self.done = error and for_torch(error), True
         self.steps = iter(())  # type: ignore[assignment]  # what it held goes
         if self._future is not None:
             self._settle()
