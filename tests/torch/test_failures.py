@@ -71,6 +71,21 @@ def test_a_rank_that_skips_a_collective_is_named():
         assert "all_reduce" in str(error)
 
 
+def test_a_monitored_barrier_of_no_time_waits_for_nobody():
+    """In other calls torch gives 0 where it has no time-out."""
+
+    def work(group):
+        if group.rank() == 0:
+            group.monitored_barrier(timedelta(0))
+        else:
+            time.sleep(0.5)
+
+    error, _ = in_ranks(2, work)
+    assert isinstance(error, CommTimeout)
+    assert error.missing == (1,)
+    assert "did not arrive" in str(error)
+
+
 def test_a_rank_that_leaves_early_is_named_at_once():
     def work(group):
         if group.rank() == 2:

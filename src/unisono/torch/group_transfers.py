@@ -163,6 +163,8 @@ class GroupTransfers(GroupOperations):
     def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
         """The ranks that are missing are named by any collective; all of them."""
         called = call("monitored_barrier")
+        if timeout == timedelta(0):  # in other calls torch's word for none given; here no time at all, as over gloo
+            timeout = timedelta.resolution
         self._start(self._collectives.barrier(called), called.name, None, [], timeout=timeout).wait()
 
     # -- messages
