@@ -3,6 +3,7 @@
 import random
 import sys
 import threading
+import time
 from datetime import timedelta
 
 import pytest
@@ -375,6 +376,29 @@ def test_messages_that_the_callback_of_a_future_starts():
         return [float(each) for each in (first, *more)]
 
     assert check(in_ranks(2, work)) == [[0.0, 1.0, 2.0, 3.0]] * 2
+
+
+def test_collectives_that_the_callback_of_a_future_starts_and_waits_for():
+    """As torch's PowerSGD does, on the background thread, with nobody else to move them."""
+
+    def work(group):
+        first, second = torch.ones(3), torch.ones(4)
+
+        def callback(_):
+            if group.rank() == 1:
+                time.sleep(0.1)  # so that rank 0 waits on its background thread
+            return group.allreduce([second], AllreduceOptions()).get_future().wait()[0]
+
+        if group.rank() == 1:
+            time.sleep(0.1)
+        chained = group.allreduce([first], AllreduceOptions()).get_future().then(callback)
+        until = time.monotonic() + 5
+        while not chained.done():
+            assert time.monotonic() < until
+            time.sleep(0.001)
+        return first.tolist(), chained.value().tolist()
+
+    assert check(in_ranks(2, work, timeout_s=5.0)) == [([2.0] * 3, [2.0] * 4)] * 2
 
 
 def test_inference_mode_leaves_nothing_behind():

@@ -5,8 +5,10 @@
 `operation_queue.py` runs operations.
 """
 
+import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, final
 
@@ -21,6 +23,16 @@ from unisono.torch.torch_errors import for_torch
 
 if TYPE_CHECKING:
     from unisono.torch.operation_queue import OperationQueue
+
+
+class _Thread(threading.local):
+    """What this thread is doing."""
+
+    in_callback = False
+    """It runs the callbacks of a future."""
+
+
+_THREAD = _Thread()
 
 
 @final
@@ -75,6 +87,10 @@ class Operation(Work):
     _source_rank = source_rank
 
     def get_future(self) -> "Future[Any]":
+        if _THREAD.in_callback and not self.done:
+            # Who calls this may wait for the future next, in C++, and keep the thread that moves operations.
+            with suppress(Exception):  # the future will raise it
+                self.wait()
         with self._queue.lock:
             if self._future is None:
                 self._source = Future()
@@ -99,7 +115,11 @@ class Operation(Work):
             error = error.with_traceback(None)  # its frames would keep the group
         elif error is not None:
             error = CommError(f"{self.call.text} was interrupted")
-        self._source.set_result((error, self._result))
+        outer, _THREAD.in_callback = _THREAD.in_callback, True
+        try:
+            self._source.set_result((error, self._result))
+        finally:
+            _THREAD.in_callback = outer
 
 
 @final
