@@ -89,6 +89,18 @@ def no_sync() -> None:
     check_equal(module)
 
 
+@feature("DDP with `torch.compile`")
+def compiled() -> None:
+    def net(**options: object) -> nn.Module:  # buffers, so that DDP calls the backend while compiled code runs
+        torch.manual_seed(0)
+        module = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.Linear(16, 4))
+        return torch.compile(DistributedDataParallel(module, **options), backend="aot_eager")
+
+    for static in (False, True):
+        train(module := net(static_graph=static))
+        check_equal(module)
+
+
 @feature("DDP with sparse gradients of embeddings")
 def sparse() -> None:
     torch.manual_seed(0)

@@ -130,6 +130,25 @@ except RuntimeError as error:
     assert "RankLost: rank 0: rank 1 is gone, so all_reduce" in said
 
 
+def test_a_callback_under_way_at_the_end_of_a_process_does_not_abort_it(tmp_path):
+    """The background thread runs it inside torch's C++, where the interpreter's end must not stop the thread."""
+    text = """
+        import json, threading, time, torch, torch.distributed as dist
+        dist.init_process_group("unisono")
+        begun = threading.Event()
+        def callback(future):
+            begun.set()
+            time.sleep(0.3)  # while the main thread reaches the end
+            return future.value()
+        if dist.get_rank() == 1:
+            time.sleep(0.3)  # so that rank 0 waits on its background thread
+        following = dist.all_reduce(torch.ones(3), async_op=True).get_future().then(callback)
+        assert begun.wait(60)
+        print(json.dumps([dist.get_rank()]), flush=True)
+    """
+    assert told(tmp_path, text, "--ranks", "2") == [[0], [1]]
+
+
 LIGHTNING = """
 import json, torch, lightning, torch.distributed as dist
 from lightning.pytorch.strategies import DDPStrategy

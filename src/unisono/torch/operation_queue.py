@@ -11,6 +11,7 @@ different orders do not block each other.
 Collectives of a group run one after the other, in the order in which they were started.
 """
 
+import atexit
 import os
 import threading
 import time
@@ -36,8 +37,8 @@ _YIELD_S = 0.002
 _LOOK_S = 0.01
 """How often a rank that waits looks whether others have ended."""
 _NAP_S = (0.00005, 0.001)
-_IDLE_S = 0.2
-"""How long the background thread stays when it has nothing to do."""
+_IDLE_S, _STOP_S = 0.2, 2.0
+"""How long the background thread stays when it has nothing to do; how long the end of the process waits for it."""
 
 
 _QUEUES: "WeakSet[OperationQueue]" = WeakSet()
@@ -240,10 +241,12 @@ class _Background:
     """The one thread of a process that moves operations which nobody waits for. It ends when it has nothing to do."""
 
     def __init__(self) -> None:
+        self._stopped = False
         self._forget()
 
     def _forget(self) -> None:
-        self._pid, self._running = os.getpid(), False
+        self._pid = os.getpid()
+        self._thread: threading.Thread | None = None
         self._added = threading.Condition()
         self._queues: list[OperationQueue] = []
 
@@ -253,20 +256,29 @@ class _Background:
         with self._added:
             if queue not in self._queues:
                 self._queues.append(queue)
-            if not self._running:
-                threading.Thread(target=self._run, name="unisono-progress", daemon=True).start()
-                self._running = True
+            if self._thread is None and not self._stopped:
+                self._thread = threading.Thread(target=self._run, name="unisono-progress", daemon=True)
+                self._thread.start()
             self._added.notify()
+
+    def stop(self) -> None:
+        """Called before the interpreter ends: it would stop the thread wherever that is, and in the middle of torch's
+        C++ this aborts the process."""
+        with self._added:
+            self._stopped, thread = True, self._thread
+            self._added.notify()
+        if thread is not None and self._pid == os.getpid():
+            thread.join(_STOP_S)
 
     def _run(self) -> None:
         nap, turn = _NAP_S[0], 0
-        while True:
+        while not self._stopped:
             with self._added:
                 self._queues = [queue for queue in self._queues if queue.waiting]
                 if not self._queues:
                     nap = _NAP_S[0]
                     if not self._added.wait(_IDLE_S) and not self._queues:
-                        self._running = False
+                        self._thread = None
                         return
                 busy = list(self._queues)
             turn += 1
@@ -277,3 +289,4 @@ class _Background:
 
 
 BACKGROUND = _Background()
+atexit.register(BACKGROUND.stop)

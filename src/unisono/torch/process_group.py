@@ -17,6 +17,7 @@ from torch.distributed import Store  # type: ignore[attr-defined]  # public all 
 
 from unisono.errors import UserError
 from unisono.torch.calls import call
+from unisono.torch.compiler_exclusion import not_compiled
 from unisono.torch.group_reductions import GroupReductions
 from unisono.torch.group_transfers import GroupTransfers
 from unisono.torch.machine_memory import Steps
@@ -26,6 +27,7 @@ BACKEND = "unisono"
 
 
 @final
+@not_compiled
 class UnisonoProcessGroup(GroupReductions, GroupTransfers):
     """One rank's side of a process group: what torch asks beside operations."""
 

@@ -18,6 +18,7 @@ from torch.futures import Future
 
 from unisono.errors import CommError
 from unisono.torch.calls import Call
+from unisono.torch.compiler_exclusion import not_compiled
 from unisono.torch.machine_memory import Steps
 from unisono.torch.torch_errors import for_torch
 
@@ -36,6 +37,7 @@ _THREAD = _Thread()
 
 
 @final
+@not_compiled
 class Operation(Work):
     """One collective or message. `result`: what `wait` and the future give."""
 
@@ -123,6 +125,7 @@ class Operation(Work):
 
 
 @final
+@not_compiled
 class DoneWork(Work):
     """What was done when it was asked for."""
 
