@@ -125,11 +125,12 @@ def power_sgd() -> None:
 def uneven() -> None:
     module = parallel()
     optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
-    with module.join():
-        for _ in range(2 + dist.get_rank()):
-            optimizer.zero_grad()
-            module(torch.randn(3, 8)).sum().backward()
-            optimizer.step()
+    for by_all in (True, False):  # False: gradients are divided by the number of ranks that still have inputs
+        with module.join(divide_by_initial_world_size=by_all):
+            for _ in range(2 + dist.get_rank()):
+                optimizer.zero_grad()
+                module(torch.randn(3, 8)).sum().backward()
+                optimizer.step()
 
 
 @feature("ZeroRedundancyOptimizer")

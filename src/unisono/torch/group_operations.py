@@ -7,10 +7,11 @@ Limits: abstract; `process_group.py` has the class that torch gets.
 """
 
 import os
+from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch.distributed as dist
 from torch._C._distributed_c10d import Work
@@ -35,6 +36,11 @@ from unisono.torch.tensor_checks import (
 from unisono.torch.torch_errors import for_torch
 from unisono.torch.work import DoneWork, Operation, seconds_of
 
+_LAST_WORKS, _SMALL_BYTES = 256, 1024
+"""How many works of small tensors are kept."""
+
+_W = TypeVar("_W", bound=Work)
+
 _TorchProcessGroup: Any = dist.ProcessGroup
 """torch's own types of it differ from version to version."""
 
@@ -48,6 +54,7 @@ class GroupOperations(_TorchProcessGroup):  # type: ignore[misc]  # see above
         self.options = SimpleNamespace()  # torch writes into gloo's
         self._store, self._rank, self._size, self._timeout_s = store, rank, size, timeout_s
         self._pid = os.getpid()
+        self._last_works: deque[Work] = deque(maxlen=_LAST_WORKS)
         self._group_name = self._group_desc = ""
         try:
             connected = connect(store, rank, size, timeout_s, main_host())
@@ -74,6 +81,7 @@ class GroupOperations(_TorchProcessGroup):  # type: ignore[misc]  # see above
         """Leaves; others that wait for this rank learn it at once."""
         if self._pid == os.getpid():
             self._queue.end("it was destroyed")
+            self._last_works.clear()
             self._memory.close()
             self._messages.close()
             if self._links is not None:
@@ -108,7 +116,7 @@ class GroupOperations(_TorchProcessGroup):  # type: ignore[misc]  # see above
             try:
                 rest = begin(flat, what)
                 if rest is None:
-                    return DoneWork([tensor])
+                    return self._kept(DoneWork([tensor]), [tensor])
                 return self._start(rest, name, opts, [tensor], timeout=timeout)
             except BaseException as error:  # a signal, too: others may have met this rank, which has not gone on
                 queue.break_off(f"{name} was interrupted: {first_line(error) or type(error).__name__}", error)
@@ -154,7 +162,15 @@ class GroupOperations(_TorchProcessGroup):  # type: ignore[misc]  # see above
             check_tensor(tensor)
         background = bool(getattr(opts, "asyncOp", True))
         found = list(tensors) if result is None else result
-        return self._queue.start(steps, call(name), self._timeout(opts, timeout), found, background=background)
+        started = self._queue.start(steps, call(name), self._timeout(opts, timeout), found, background=background)
+        return self._kept(started, tensors)
+
+    def _kept(self, work: _W, tensors: Sequence[Tensor]) -> _W:
+        """The same, and it lives on for a while. DDP's join() hands the work of a number to C++ and drops it: there a
+        work whose Python object is gone is one of torch's own kind, which nobody will ever finish."""
+        if len(tensors) == 1 and tensors[0].nbytes <= _SMALL_BYTES:
+            self._last_works.append(work)
+        return work
 
     def _timeout(self, opts: Any, given: Any = None) -> float:
         """Seconds, as torch gave them in either place; the group's own otherwise."""
