@@ -204,12 +204,14 @@ def in_memory(network: Network, data: TensorDataset, kernel: str, threads: int) 
 
 def turn(steps: Steps, seconds: float, largest: Largest) -> float:
     """Samples per second of this rank over about `seconds`, after a warm-up; the slowest rank's time counts."""
-    for _ in range(2):  # the second time tells how long a step takes
+    count = 2
+    for _ in range(3):  # the first time nothing is warm, the last time tells how long a step takes
         begun = time.perf_counter()
-        for _ in range(WARM_UP_STEPS):
+        for _ in range(count):
             next(steps)
-        took = largest(time.perf_counter() - begun)
-    count = max(WARM_UP_STEPS, round(seconds * WARM_UP_STEPS / took))
+        step_s = largest(time.perf_counter() - begun) / count
+        count = max(2, min(WARM_UP_STEPS, round(seconds / step_s)))
+    count = max(count, round(seconds / step_s))
     begun = time.perf_counter()
     samples = sum(itertools.islice(steps, count))
     return samples / largest(time.perf_counter() - begun)
