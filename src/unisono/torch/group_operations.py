@@ -39,6 +39,8 @@ from unisono.torch.work import DoneWork, Operation, seconds_of
 _LAST_WORKS, _SMALL_BYTES = 256, 1024
 """How many works of small tensors are kept."""
 
+_LOST = "see what the launcher says about its end (killed? out of memory?), then start again from the last checkpoint"
+
 _W = TypeVar("_W", bound=Work)
 
 _TorchProcessGroup: Any = dist.ProcessGroup
@@ -107,7 +109,8 @@ class GroupOperations(_TorchProcessGroup):  # type: ignore[misc]  # see above
     def _at_once(
         self, begin: Callable[[Tensor, Any], Steps | None], tensor: Tensor, what: Any, opts: Any, timeout: Any = None
     ) -> Work:
-        flat, name = flattened(tensor), begin.__name__.removesuffix("_now")
+        flat = tensor.data if tensor.dim() == 1 else flattened(tensor)
+        name = begin.__name__.removesuffix("_now")
         queue = self._queue
         with queue.lock:
             queue.check_open()
@@ -203,7 +206,7 @@ class GroupOperations(_TorchProcessGroup):  # type: ignore[misc]  # see above
         """A `RankLost` if a rank that a collective waits for has ended."""
         what = operation.call.text
         if gone := self._memory.lost():
-            raise lost_rank_error(self._rank, what, gone)
+            raise lost_rank_error(self._rank, what, gone, hint=_LOST)
         if left := self._memory.left():
             reasons = "; ".join(filter(None, map(self._memory.reason_of, left)))
             raise CommTimeout(
@@ -226,5 +229,5 @@ class GroupOperations(_TorchProcessGroup):  # type: ignore[misc]  # see above
         while not transfer():
             ended = self._memory.ended()
             if ended and (gone := [peer for peer in peers if peer in ended]) and not transfer():
-                raise lost_rank_error(self._rank, called.text, gone)
+                raise lost_rank_error(self._rank, called.text, gone, hint=_LOST)
             yield
