@@ -33,6 +33,7 @@ PARTS = (
     ("tests/loop", "tests/models", "tests/conformance"),
     ("tests/cluster/test_slurm_*.py",),  # one cluster at a time: it has the ports of SLURM
     ("tests/training", "tests/runs", "tests/storage", "tests/strategies"),
+    ("tests/torch",),
     ("tests/report", "tests/arena"),
     ("tests/cli/test_[a-c]*.py",),
 )
