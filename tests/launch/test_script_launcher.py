@@ -229,7 +229,7 @@ def test_options_that_cannot_be(values, message):
         ([], "no script"),
         (["--rnaks"], "--rnaks is no option"),
         (["/nowhere.py"], "no file /nowhere"),
-        (["/"], "the directory"),
+        (["/"], "is a directory"),
     ],
 )
 def test_what_is_no_script(command, message):
@@ -256,3 +256,63 @@ def test_options_end_where_the_script_begins():
     assert mark_script(["--ranks", "2", "a.py", "--ranks", "3"]) == ["--ranks", "2", "--", "a.py", "--ranks", "3"]
     assert mark_script(["--replace-gloo", "--ranks=2", "-m", "p"]) == ["--replace-gloo", "--ranks=2", "--", "-m", "p"]
     assert mark_script(["--help"]) == ["--help", "--"]
+
+
+def test_rank_0_reads_what_is_piped_in_and_the_others_nothing(tmp_path):
+    text = "import os, sys; print(os.environ['RANK'], repr(sys.stdin.read()), flush=True)"
+    ended = launched(tmp_path, text, "--ranks", "2", input="some lines\n")
+    assert sorted(ended.stdout.splitlines()) == ["0 'some lines\\n'", "1 ''"]
+
+
+def test_variables_of_torchrun_that_are_left_over_do_not_count(tmp_path):
+    """Also those of a rank that starts a script itself."""
+    left = {"RANK": "3", "WORLD_SIZE": "5", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29999", "LOCAL_RANK": "7"}
+    ended = launched(tmp_path, TELL, "--ranks", "2", "--threads", "1", env=os.environ | left)
+    assert sorted(ended.stdout.splitlines()) == ["0 2 0 1", "1 2 1 1"], ended.stderr
+
+
+def test_a_rank_that_ended_early_and_well_is_named_where_another_lost_it(tmp_path):
+    text = """
+        import os, sys, time
+        from unisono.errors import RankLost
+        if os.environ["RANK"] == "1":
+            sys.exit(0)
+        time.sleep(0.5)
+        raise RankLost("rank 1 is gone", ranks=[1])
+    """
+    ended = launched(tmp_path, text, "--ranks", "2")
+    assert ended.returncode == 1
+    assert "rank 0: ended with exit code 1; rank 1 had ended before, with exit code 0" in ended.stderr
+
+
+def test_a_launcher_that_is_killed_takes_ranks_along_that_ignore_signals(tmp_path):
+    text = """
+        import os, signal, time
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        print(os.getpid(), flush=True)
+        time.sleep(100)
+    """
+    process = subprocess.Popen([*COMMAND, "--ranks", "2", script(tmp_path, text)], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    with process:
+        fds = [os.pidfd_open(int(process.stdout.readline())) for _ in range(2)]
+        process.kill()
+        for fd in fds:
+            assert select.select([fd], [], [], 60)[0]
+            os.close(fd)
+
+
+@pytest.mark.parametrize(
+    ("command", "problem", "hint"),
+    [
+        (["-m"], "-m without a module", "-m package.module"),
+        (["--nproc-per-node", "2", "train.py"], "--nproc-per-node is no option", "did you mean --ranks?"),
+        (["python", "train.py"], "there is no file python", "leave it out"),
+        (["."], ". is a directory", "give a Python script"),
+    ],
+)
+def test_habits_from_other_launchers(command, problem, hint):
+    with pytest.raises(UserError) as caught:
+        check_script(command)
+    assert problem in caught.value.message
+    assert hint in caught.value.hint

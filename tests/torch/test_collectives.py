@@ -268,6 +268,66 @@ def test_tensors_that_do_not_lie_in_order():
         assert float(whole.sum()) == 12.0
 
 
+@pytest.mark.parametrize("machines", LAYOUTS[2])
+@pytest.mark.parametrize("rows", [0, 1])
+def test_the_strides_of_a_tensor_of_one_element_or_none_do_not_matter(machines, rows):
+    """To torch it is contiguous whatever they are."""
+
+    def work(group):
+        rank = group.rank()
+        given = (torch.arange(6.0) + rank).view(3, 2)[:rows, 1]
+        room = [torch.zeros(3, 2)[:rows, 0] for _ in range(2)]
+        group.allgather([room], [given], AllgatherOptions()).wait()
+        whole = torch.zeros(2 * rows)
+        group.all_gather_single(whole, given).wait()
+        told = torch.zeros(3, 2)[:rows, 0] if rank else given
+        group.broadcast([told], options(BroadcastOptions, rootRank=0)).wait()
+        got = torch.zeros(3, 2)[:rows, 0]
+        works = [group.send([given], 1 - rank), group.recv([got], 1 - rank)]
+        for each in works:
+            each.wait()
+        group.allreduce([given], AllreduceOptions()).wait()
+        return [value.tolist() for value in (*room, whole, told, got, given)]
+
+    for rank, found in enumerate(check(in_ranks(2, work, machines))):
+        single = [[1.0], [2.0], [1.0, 2.0], [3.0 - 2 * rank], [2.0 - rank], [3.0]]  # rank 0 broadcast what it reduced
+        assert found == (single if rows else [[]] * 6)
+
+
+def test_tensors_with_a_lazy_sign_or_conjugate():
+    def work(group):
+        numbers = torch.tensor([1 + 2j, 3 - 4j]) * (group.rank() + 1)
+        whole = torch.zeros(4)
+        group.all_gather_single(whole, numbers.conj().imag).wait()
+        total = torch._neg_view(torch.ones(3))
+        group.allreduce([total], AllreduceOptions()).wait()
+        return whole.tolist(), total.tolist()
+
+    assert check(in_ranks(2, work)) == [([-2.0, 4.0, -4.0, 8.0], [-2.0] * 3)] * 2
+
+
+def test_an_expanded_tensor_is_refused_before_others_meet_this_rank():
+    def work(group):
+        if group.rank() == 0:
+            with pytest.raises(UserError, match="whose elements share memory"):
+                group.allreduce([torch.ones(1).expand(4)], AllreduceOptions())
+        tensor = torch.ones(4)
+        group.allreduce([tensor], AllreduceOptions()).wait()
+        return tensor.tolist()
+
+    assert check(in_ranks(2, work)) == [[2.0] * 4] * 2
+
+
+def test_only_works_of_numbers_that_stand_alone_are_kept():
+    def work(group):
+        graph = torch.ones(9, requires_grad=True).sum()
+        for tensor in (torch.ones(99)[:1], graph, torch.ones(2), torch.ones(1)):
+            group.allreduce([tensor], AllreduceOptions()).wait()
+        return [work.result()[0].tolist() for work in group._last_works if work.result()]
+
+    assert check(in_ranks(2, work)) == [[[2.0]]] * 2
+
+
 @pytest.mark.parametrize("machines", LAYOUTS[3])
 def test_sparse_gradients(machines):
     """One rank has none at all."""

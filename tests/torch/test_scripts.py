@@ -130,6 +130,47 @@ except RuntimeError as error:
     assert "RankLost: rank 0: rank 1 is gone, so all_reduce" in said
 
 
+def test_callbacks_that_start_collectives_of_groups_in_another_order_on_each_rank(tmp_path):
+    """They only take futures; that must not keep the background thread from what other ranks wait for."""
+    text = """
+        import json, time, torch, torch.distributed as dist
+        dist.init_process_group("unisono")
+        rank, started = dist.get_rank(), []
+        A, B, C, D = (dist.new_group() for _ in range(4))
+        def chained(first, second):
+            x = torch.ones(5)
+            future = dist.all_reduce(x, group=first, async_op=True).get_future()
+            then = lambda _: started.append(dist.all_reduce(x, group=second, async_op=True).get_future())
+            return future.then(then)
+        for step in range(10):
+            started.clear()
+            if rank == 2:
+                time.sleep(0.02)
+            for future in [chained(*order) for order in ([(A, B), (D, C)] if rank == 0 else [(D, C), (A, B)])]:
+                future.wait()
+            for future in started:
+                future.wait()
+        print(json.dumps([rank, started[0].value()[0].tolist()]), flush=True)
+        dist.destroy_process_group()
+    """
+    assert told(tmp_path, text, "--ranks", "3") == [[rank, [9.0] * 5] for rank in range(3)]
+
+
+def test_an_operation_that_starts_at_the_very_end_of_a_process(tmp_path):
+    text = """
+        import atexit, json, time
+        def at_the_end():
+            if dist.get_rank() == 1:
+                time.sleep(0.3)
+            total = dist.all_reduce(torch.ones(5), async_op=True).get_future().wait()[0]
+            print(json.dumps([dist.get_rank(), total.tolist()]), flush=True)
+        atexit.register(at_the_end)  # before torch, so it runs after everything of torch's
+        import torch, torch.distributed as dist
+        dist.init_process_group("unisono")
+    """
+    assert told(tmp_path, text, "--ranks", "2") == [[0, [2.0] * 5], [1, [2.0] * 5]]
+
+
 def test_a_callback_under_way_at_the_end_of_a_process_does_not_abort_it(tmp_path):
     """The background thread runs it inside torch's C++, where the interpreter's end must not stop the thread."""
     text = """

@@ -66,8 +66,12 @@ EXAMPLES = {
 MODULES = {"cancel": "jobs"}
 """Command -> its file, where several commands share one; the others have a file of their own name."""
 
+USAGES = {"launch": "Usage: unisono launch [OPTIONS] SCRIPT.py | -m MODULE [ARGUMENTS ...]"}
+"""Where cyclopts does not know what follows."""
+
 for _number, (_name, _help) in enumerate(COMMANDS.items()):
     _more = {"help_epilogue": f"Example: {EXAMPLES[_name]}"} if _name in EXAMPLES else {}
+    _more |= {"usage": USAGES[_name]} if _name in USAGES else {}
     app.command(f"unisono.cli.{MODULES.get(_name, _name)}:{_name}", name=_name, help=_help, sort_key=_number, **_more)
 app.register_install_completion_command(
     help="Let the shell (bash, zsh, fish) complete commands and options: writes a file and a line to its start-up file."

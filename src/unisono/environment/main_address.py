@@ -41,7 +41,8 @@ def main_address(facts: Mapping[str, str], placement: Placement) -> str:
     if not host:
         raise UserError(
             f"{placement.source} started {placement.size} ranks on several machines, and does not say where rank 0 is",
-            hint="set MASTER_ADDR to the name of the first machine: mpirun -x MASTER_ADDR=HOST, or export it",
+            hint="set MASTER_ADDR to the name of the first machine: mpirun -x MASTER_ADDR=HOST, or export it; or unset "
+            f"the variables of {placement.source}, if they are left over",
         )
     return f"[{host}]:{_port(facts)}" if ":" in host else f"{host}:{_port(facts)}"
 

@@ -103,6 +103,12 @@ def launched_rank(environ: Mapping[str, str] | None = None) -> Placement | None:
     return placement if placement.address else replace(placement, address=main_address(environ, placement))
 
 
+def without_torchrun(environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The environment without torchrun's numbers of ranks, for who sets them: they may be left over."""
+    environ = os.environ if environ is None else environ
+    return {name: value for name, value in environ.items() if name not in astuple(TORCHRUN)[1:]}
+
+
 def fill_torch_variables(environ: MutableMapping[str, str] | None = None) -> None:
     """Sets those variables of torchrun's that torch looks for and mpirun or srun does not set."""
     environ = os.environ if environ is None else environ
@@ -110,8 +116,8 @@ def fill_torch_variables(environ: MutableMapping[str, str] | None = None) -> Non
     if TORCHRUN.rank in environ or TORCHRUN.size in environ or all(name in environ for name in needed):
         return
     if (placement := launched_rank(environ)) is not None:
-        for name, value in _torch_numbers(placement).items():
-            environ.setdefault(name, value)
+        given = {name: environ[name] for name in ("MASTER_ADDR", "MASTER_PORT") if name in environ}
+        environ.update(_torch_numbers(placement) | given)
 
 
 def _torch_numbers(placement: Placement) -> dict[str, str]:

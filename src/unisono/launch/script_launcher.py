@@ -27,7 +27,7 @@ from functools import partial
 from types import FrameType
 from typing import IO, Any, NoReturn, final
 
-from unisono.environment.os_environ import forget_secret, launched_rank, script_environment
+from unisono.environment.os_environ import forget_secret, launched_rank, script_environment, without_torchrun
 from unisono.environment.process_rank import Placement
 from unisono.errors import RankFailed
 from unisono.launch.launcher_commands import user_script
@@ -54,7 +54,7 @@ _FILES = 3
 def launch_script(command: Sequence[str], options: ScriptOptions) -> int:
     """Runs the script until all ranks have ended; the exit code. `RankFailed` if a rank fails."""
     check_script(command)
-    if (placement := launched_rank()) is not None:
+    if (placement := launched_rank(without_torchrun())) is not None:
         if not options.starts_ranks:
             become_rank(command, options, placement)
         options = options.on_machine(placement)
@@ -74,7 +74,8 @@ def launch_script(command: Sequence[str], options: ScriptOptions) -> int:
                 chosen=bool(options.threads or options.virtual_ranks),
             )
             with naming_shortage(f"rank {placement.rank} of {placement.size} could not be started"):
-                ranks.start(placement.rank, user_script(*command), environment)
+                reads = placement.rank == 0 and has_input()
+                ranks.start(placement.rank, user_script(*command), environment, reads=reads)
         return ranks.run()
 
 
@@ -87,6 +88,15 @@ def become_rank(command: Sequence[str], options: ScriptOptions, placement: Place
     program = user_script(*command)
     forget_secret()
     os.execve(program[0], program, environment)
+
+
+def has_input() -> bool:
+    """Whether something is piped in. A terminal is not for ranks: they are not in its foreground, and it would stop
+    them."""
+    try:
+        return not os.isatty(0) and os.fstat(0) is not None
+    except OSError:  # closed
+        return False
 
 
 @final
@@ -102,6 +112,8 @@ class _Rank:
         """Of either stream: the beginning of a line."""
         self.open = 2
         self.status = 0
+        self.ended_before_failure = False
+        """Well, and when no rank had failed."""
 
     @property
     def told_cause(self) -> bool:
@@ -131,15 +143,16 @@ class _Ranks:
         self._signals = 0
         self._kill_at = float("inf")
 
-    def start(self, number: int, command: list[str], environment: dict[str, str]) -> None:
+    def start(self, number: int, command: list[str], environment: dict[str, str], *, reads: bool) -> None:
+        """reads: it gets what this process has as its input."""
         process = subprocess.Popen(
             command,
             env=environment,
-            stdin=subprocess.DEVNULL,
+            stdin=None if reads else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             process_group=0,  # Ctrl-C reaches this process alone, which passes it on
-            preexec_fn=partial(die_with_parent, os.getpid(), signal.SIGTERM),
+            preexec_fn=partial(die_with_parent, os.getpid(), signal.SIGKILL),
         )
         rank = _Rank(number, process, os.pidfd_open(process.pid))
         self._ranks.append(rank)
@@ -159,8 +172,12 @@ class _Ranks:
 
     def run(self) -> int:
         """Passes lines on until all have ended."""
+        warned = False
         while self._living:
             now = time.monotonic()
+            if self._signals == 2 and not warned:
+                warned, left = True, ", ".join(map(str, sorted(self._living)))
+                self._write(2, f"unisono: waiting for rank {left} to end; the next signal kills\n".encode())
             if now > self._end_at:
                 self._end_at = float("inf")
                 self._end_all(signal.SIGTERM)
@@ -186,11 +203,13 @@ class _Ranks:
         if not self._failed:
             return 0
         cause = next((rank for rank in self._failed if rank.told_cause), self._failed[0])
+        early = [rank.number for rank in self._ranks if rank.ended_before_failure and not cause.told_cause]
         self._release(cause)
         code = os.waitstatus_to_exitcode(cause.status)
+        before = f"; rank {', '.join(map(str, early))} had ended before, with exit code 0" if early else ""
         raise RankFailed(
             cause.number,
-            f"{describe_end(cause.status)}; the other ranks were ended",
+            f"{describe_end(cause.status)}{before}; the other ranks were ended",
             exit_code=code if code > 0 else 1,
         )
 
@@ -259,6 +278,7 @@ class _Ranks:
         rank.process.returncode = os.waitstatus_to_exitcode(rank.status)
         self._drain(rank)
         if rank.status == 0:
+            rank.ended_before_failure = not self._failed
             self._release(rank)
         elif not self._signal and (not self._failed or self._end_at < float("inf")):
             if not self._failed:

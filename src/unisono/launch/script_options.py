@@ -5,6 +5,7 @@
 Limits: imports nothing heavy.
 """
 
+import re
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
@@ -17,6 +18,8 @@ from unisono.errors import UserError
 from unisono.resources import usable_cores
 
 DEFAULT_PORT = 29500
+_RANKS_ELSEWHERE = ("-n", "-np", "--np", "--nproc-per-node", "--nproc_per_node", "--num_processes", "--num-processes")
+"""What other launchers call --ranks."""
 
 
 @final
@@ -56,7 +59,9 @@ class ScriptOptions:
                 raise UserError(f"--{name.replace('_', '-')} is {getattr(self, name)}", hint="give 1 or more")
         if self.ranks and self.virtual_ranks:
             raise UserError("both --ranks and --virtual-ranks", hint="--virtual-ranks counts those of all machines")
-        if self.num_nodes < 1 or not 0 <= self.node_id < self.num_nodes:
+        if self.num_nodes < 1:
+            raise UserError(f"--num-nodes is {self.num_nodes}", hint="give 1 or more")
+        if not 0 <= self.node_id < self.num_nodes:
             raise UserError(
                 f"--node-id {self.node_id} of --num-nodes {self.num_nodes}",
                 hint="machines are counted from 0; give --num-nodes on every machine",
@@ -80,15 +85,15 @@ class ScriptOptions:
 
     def on_machine(self, placement: Placement) -> "ScriptOptions":
         """What is said by hand elsewhere, where mpirun or srun has started this command once on each machine."""
+        if self.num_nodes > 1:
+            return self
         if placement.local_size != 1:
             raise UserError(
                 f"{placement.source} has started {placement.size} ranks, {placement.local_size or 'several'} of them "
                 "on this machine, and each is to start more (--ranks, --virtual-ranks or --num-nodes)",
                 hint="leave these options out; or have it start this command once on each machine "
-                "(srun --ntasks-per-node=1, mpirun --map-by ppr:1:node)",
+                "(srun --ntasks-per-node=1, mpirun --map-by ppr:1:node); or unset its variables, if they are left over",
             )
-        if self.num_nodes > 1:
-            return self
         host, _, port = (placement.address or "").rpartition(":")
         chosen = int(port) if self.main_port == DEFAULT_PORT else self.main_port
         return replace(
@@ -119,20 +124,29 @@ def check_script(command: Sequence[str]) -> None:
     """Refuses what is no script."""
     if not command:
         raise UserError("no script was given", hint="unisono launch --ranks 2 train.py --epochs 3")
-    if command[0] == "-m" and len(command) > 1:
+    if command[0] == "-m":
+        if len(command) == 1:
+            raise UserError("-m without a module", hint="unisono launch --ranks 2 -m package.module --epochs 3")
         return
     script = Path(command[0])
     if command[0].startswith("-"):
         names = [f"--{entry.name.replace('_', '-')}" for entry in fields(ScriptOptions)]
-        near = get_close_matches(command[0].partition("=")[0], names, 1)
+        option = command[0].partition("=")[0]
+        near = get_close_matches(option, names, 1)
         raise UserError(
             f"{command[0]} is no option of unisono launch",
-            hint=f"did you mean {near[0]}?" if near else "unisono launch --help lists them; the script's come after it",
+            hint="did you mean --ranks?"
+            if option in _RANKS_ELSEWHERE
+            else f"did you mean {near[0]}?"
+            if near
+            else "unisono launch --help lists them; the script's come after it",
         )
     if not script.is_file():
         raise UserError(
-            f"{'the directory' if script.is_dir() else 'there is no file'} {script}",
-            hint="give a Python script, or -m and a module",
+            f"{script} is a directory" if script.is_dir() else f"there is no file {script}",
+            hint="leave it out: the script follows unisono launch"
+            if re.fullmatch(r"python[\d.]*", script.name)
+            else "give a Python script, or -m and a module",
         )
 
 

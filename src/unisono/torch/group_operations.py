@@ -13,6 +13,7 @@ from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
+import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import Work
 from torch.distributed import Store  # type: ignore[attr-defined]  # public all the same
@@ -29,6 +30,7 @@ from unisono.torch.operation_queue import OperationQueue
 from unisono.torch.rendezvous import connect
 from unisono.torch.tensor_checks import (
     check_tensor,
+    check_writable,
     flattened,
     room_for,
     write,
@@ -36,9 +38,10 @@ from unisono.torch.tensor_checks import (
 from unisono.torch.torch_errors import for_torch
 from unisono.torch.work import DoneWork, Operation, seconds_of
 
-_LAST_WORKS, _SMALL_BYTES = 256, 1024
-"""How many works of small tensors are kept."""
+_LAST_WORKS, _SMALL_BYTES = 256, 64
+"""How many works of single numbers are kept."""
 
+_GRACE_S = 0.5
 _LOST = "see what the launcher says about its end (killed? out of memory?), then start again from the last checkpoint"
 
 _W = TypeVar("_W", bound=Work)
@@ -63,6 +66,8 @@ class GroupOperations(_TorchProcessGroup):  # type: ignore[misc]  # see above
         except UnisonoError as error:
             raise for_torch(error) from None
         self._memory, self._links = connected.memory, connected.links
+        # A first rank knows which other machine is late, and says so before the time of the others here is up.
+        self._grace_s = _GRACE_S if self._links is not None and rank != self._memory.members[0] else 0.0
         self._collectives = Collectives(self._memory, self._links)
         self._messages: Messages = (
             SharedMessages(self._memory, timeout_s)
@@ -102,6 +107,8 @@ class GroupOperations(_TorchProcessGroup):  # type: ignore[misc]  # see above
             and tensor.is_cpu
             and not tensor.is_sparse
             and tensor.is_contiguous()
+            and not tensor.is_neg()
+            and not tensor.is_conj()
             and self._collectives.is_short(tensor)
             and not tensor.is_inference()
         )
@@ -139,6 +146,9 @@ class GroupOperations(_TorchProcessGroup):  # type: ignore[misc]  # see above
         timeout: Any = None,
     ) -> Operation:
         """The same for each of some tensors; those that are `written` get the result."""
+        for tensor in written:
+            if tensor.layout is torch.strided and not tensor.is_contiguous():
+                check_writable(tensor)
 
         def steps() -> Steps:
             for tensor in tensors:
@@ -166,13 +176,16 @@ class GroupOperations(_TorchProcessGroup):  # type: ignore[misc]  # see above
         background = bool(getattr(opts, "asyncOp", True))
         found = list(tensors) if result is None else result
         started = self._queue.start(steps, call(name), self._timeout(opts, timeout), found, background=background)
+        started.deadline += self._grace_s
         return self._kept(started, tensors)
 
     def _kept(self, work: _W, tensors: Sequence[Tensor]) -> _W:
         """The same, and it lives on for a while. DDP's join() hands the work of a number to C++ and drops it: there a
         work whose Python object is gone is one of torch's own kind, which nobody will ever finish."""
-        if len(tensors) == 1 and tensors[0].nbytes <= _SMALL_BYTES:
-            self._last_works.append(work)
+        if len(tensors) == 1 and tensors[0].numel() == 1 and tensors[0].grad_fn is None:
+            storage = tensors[0].untyped_storage()  # a view would keep all that it is a part of
+            if storage.nbytes() <= _SMALL_BYTES:
+                self._last_works.append(work)
         return work
 
     def _timeout(self, opts: Any, given: Any = None) -> float:
@@ -208,26 +221,40 @@ class GroupOperations(_TorchProcessGroup):  # type: ignore[misc]  # see above
         if gone := self._memory.lost():
             raise lost_rank_error(self._rank, what, gone, hint=_LOST)
         if left := self._memory.left():
-            reasons = "; ".join(filter(None, map(self._memory.reason_of, left)))
-            raise CommTimeout(
-                f"rank {', '.join(map(str, left))} has left the process group and will not come to this {what}"
-                f"{reasons and f': {reasons}'}",
-                missing=left,
-                hint="see what it says itself"
-                if reasons
-                else "every rank must call the same collectives, as often as the others",
-                rank=self._rank,
-            )
+            raise self._left_error(what, left)
+
+    def _left_error(self, what: str, left: Sequence[int]) -> CommTimeout:
+        reasons = "; ".join(filter(None, map(self._memory.reason_of, left)))
+        return CommTimeout(
+            f"rank {', '.join(map(str, left))} has left the process group and will not come to this {what}"
+            f"{reasons and f': {reasons}'}",
+            missing=left,
+            hint="see what it says itself"
+            if reasons
+            else "every rank must call the same collectives, as often as the others",
+            rank=self._rank,
+        )
 
     def _late(self, operation: Operation) -> Exception:
         missing = self._memory.missing() if operation.peers is None else operation.peers
         option = "init_process_group(timeout=...)"
+        if self._links is not None and not missing and (others := self._links.awaited):
+            return CommTimeout(
+                f"waited {operation.timeout_s:g} s in {operation.call.text}; of ranks {', '.join(map(str, others))}, "
+                "which are on another machine, one or more did not arrive",
+                missing=others,
+                hint=f"see what they say themselves, or allow a longer wait with {option}",
+                rank=self._rank,
+            )
         return late_ranks_error(self._rank, operation.call.text, operation.timeout_s, missing, option=option)
 
     def _until(self, transfer: Transfer, called: Call, peers: Sequence[int]) -> Steps:
-        """Returns when a message is through; a `RankLost` if its other end has ended before."""
+        """Returns when a message is through; raises if its other end has ended before, or left."""
         while not transfer():
             ended = self._memory.ended()
             if ended and (gone := [peer for peer in peers if peer in ended]) and not transfer():
                 raise lost_rank_error(self._rank, called.text, gone, hint=_LOST)
+            left = self._memory.gone()
+            if left and (gone := [peer for peer in peers if peer in left]) and not transfer():
+                raise self._left_error(called.text, gone)
             yield

@@ -40,7 +40,7 @@ class _Head(NamedTuple):
     reason: str = ""
 
     def packed(self) -> Tensor:
-        text = self.reason.encode()[:REASON_BYTES].ljust(REASON_BYTES, b"\0")
+        text = self.reason.encode(errors="replace")[:REASON_BYTES].ljust(REASON_BYTES, b"\0")
         return torch.frombuffer(bytearray(_HEAD_FORMAT.pack(self.stamp, self.nbytes, text)), dtype=torch.uint8)
 
     @classmethod
@@ -63,6 +63,8 @@ class MachineLinks:
         self._rank, self._group, self.timeout_s = rank, group, timeout_s
         self._busy = False
         """Whether an exchange is under way, or was when it failed."""
+        self.awaited: tuple[int, ...] = ()
+        """The ranks of the machine that an exchange under way is waiting for."""
 
     def exchange(self, tensors: Sequence[Sequence[Tensor]], stamp: int) -> Steps:
         """tensors: by machine. Those of this machine are sent to all others, and theirs received into place.
@@ -85,7 +87,7 @@ class MachineLinks:
             yield
         for error in errors:
             raise error
-        self._busy = False
+        self._busy, self.awaited = False, ()
 
     def _exchange(self, tensors: Sequence[Sequence[Tensor]], stamp: int) -> None:
         group, here = self._group, self.machine
@@ -137,6 +139,7 @@ class MachineLinks:
 
     def _wait(self, work: Sequence[tuple[int, Any]], deadline: float) -> None:
         for other, transfer in work:
+            self.awaited = self.machines[other]
             try:
                 transfer.wait(timedelta(seconds=max(0.001, deadline - time.monotonic())))
             except RuntimeError as error:

@@ -117,7 +117,7 @@ class MachineMemory:
 
     def leave(self, reason: str) -> None:
         """This rank will not come any more. The others can read why, for the cause may be known to this rank only."""
-        text = reason.encode()[: REASON_BYTES - 1]
+        text = reason.encode(errors="replace")[: REASON_BYTES - 1]
         self._segment.bytes(self.plan.reason_start(self.rank), REASON_BYTES)[: len(text)] = text
         if fence is not None:
             fence()
@@ -125,6 +125,8 @@ class MachineMemory:
 
     def reason_of(self, member: int) -> str:
         """Why a member has left, of those in `left`."""
+        if fence is not None:
+            fence()
         text = bytes(self._segment.bytes(self.plan.reason_start(member), REASON_BYTES))
         return text.partition(b"\0")[0].decode(errors="replace")
 
@@ -150,6 +152,10 @@ class MachineMemory:
         """The members that are missing, and have left for good."""
         gone = {self.members[number] for number in self._barrier.left()}
         return [member for member in self.missing() if member in gone]
+
+    def gone(self) -> dict[int, str]:
+        """The members that have left for good, and why."""
+        return {(member := self.members[number]): self.reason_of(member) for number in self._barrier.left()}
 
     def pipe(self, source: int, dest: int) -> tuple[memoryview, memoryview]:
         """Control words and ring of the messages from one member to another."""

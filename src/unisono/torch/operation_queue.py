@@ -105,8 +105,9 @@ class OperationQueue:
             else:
                 self._collectives.append(operation)
             self._advance()
-        if background and not operation.done and not self._tried(operation):
-            BACKGROUND.add(self)
+        if background and not operation.done and not self._tried(operation) and not BACKGROUND.add(self):
+            with suppress(Exception):  # the operation keeps it
+                self.wait_for(operation, -1.0, alone=True)
         return operation
 
     @property
@@ -119,15 +120,28 @@ class OperationQueue:
         """Whether anything is under way."""
         return bool(self._collectives or self._messages)
 
-    def progress(self, *, look: bool = False) -> None:
-        """Moves what can be moved; never blocks."""
+    def progress(self, *, look: bool = False, awaited: Operation | None = None) -> None:
+        """Moves what can be moved; never blocks. look: also for ranks that have ended, and at the clock; awaited: an
+        operation whose time may be up before that of those in front of it."""
         with self.lock:
             self._advance()
-            for operation in [*self._messages, *list(self._collectives)[:1]] if look else ():
-                self._judge(operation)
+            if look:
+                for operation in [*self._messages, *list(self._collectives)[:1], *([awaited] if awaited else [])]:
+                    self._judge(operation)
 
-    def wait_for(self, operation: Operation, timeout_s: float) -> None:
-        """Runs what is under way until this one is done; timeout_s: below 0 for the operation's own."""
+    def _progress_of_others(self, *, look: bool) -> None:
+        """Called instead of the background thread, by who keeps it: moves all other groups. Those that are in another
+        thread's hands are moved there."""
+        for queue in list(_QUEUES):
+            if queue is not self and queue.waiting and queue.lock.acquire(blocking=False):
+                try:
+                    queue.progress(look=look)
+                finally:
+                    queue.lock.release()
+
+    def wait_for(self, operation: Operation, timeout_s: float, *, alone: bool = False) -> None:
+        """Runs what is under way until this one is done; timeout_s: below 0 for the operation's own. alone: nobody else
+        may be moving the other groups of this process."""
         if timeout_s >= 0:
             operation.deadline = min(operation.deadline, time.monotonic() + timeout_s)
         for _ in range(self._spins):
@@ -138,8 +152,11 @@ class OperationQueue:
         nap = _NAP_S[0]
         while not operation.done:
             now = time.monotonic()
-            self.progress(look=now - looked > _LOOK_S)
-            if now - looked > _LOOK_S:
+            look = now - looked > _LOOK_S
+            self.progress(look=look, awaited=operation)
+            if alone:
+                self._progress_of_others(look=look)
+            if look:
                 looked = now
             if operation.done:
                 return
@@ -223,8 +240,9 @@ class OperationQueue:
     def _break(self, why: str, error: BaseException, reason: str) -> None:
         """reason: for the other ranks; empty if this one leaves in peace."""
         if not self.broken:
-            self._leave(reason)
-        self.broken = self.broken or why
+            self.broken = why
+            with suppress(Exception):  # then the others learn it from the end of this process, or from the clock
+                self._leave(reason)
         for other in [*self._collectives, *self._messages]:
             if not other.done:
                 other.finish(error if isinstance(error, Exception) else CommError(why))
@@ -250,16 +268,20 @@ class _Background:
         self._added = threading.Condition()
         self._queues: list[OperationQueue] = []
 
-    def add(self, queue: OperationQueue) -> None:
+    def add(self, queue: OperationQueue) -> bool:
+        """Whether the thread will move it; False at the end of the process."""
         if self._pid != os.getpid():  # a fork has no such thread
             self._forget()
         with self._added:
+            if self._stopped:
+                return False
             if queue not in self._queues:
                 self._queues.append(queue)
-            if self._thread is None and not self._stopped:
+            if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="unisono-progress", daemon=True)
                 self._thread.start()
             self._added.notify()
+        return True
 
     def stop(self) -> None:
         """Called before the interpreter ends: it would stop the thread wherever that is, and in the middle of torch's

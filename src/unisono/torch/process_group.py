@@ -84,7 +84,7 @@ class UnisonoProcessGroup(GroupReductions, GroupTransfers):
         """Nothing to do: collectives run one after the other anyway."""
 
     def _end_coalescing(self, device: torch.device) -> Operation:
-        """A work that is done when all that was started before is."""
+        """A work that is done when all collectives that were started before are."""
 
         def steps() -> Steps:
             yield from ()

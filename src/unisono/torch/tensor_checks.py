@@ -28,13 +28,28 @@ def check_tensor(tensor: Tensor) -> None:
 
 def flattened(tensor: Tensor) -> Tensor:
     """The numbers of a tensor in order, in one row; a copy only if they do not lie so."""
-    return tensor.data.contiguous().view(-1)
+    return _row(tensor.data.resolve_conj().resolve_neg().contiguous())
 
 
 def room_for(tensor: Tensor) -> Tensor:
     """Where the numbers of a tensor can be written in order: itself if they lie so."""
-    detached = tensor.data
-    return detached.view(-1) if detached.is_contiguous() else detached.new_empty(detached.numel())
+    found = tensor.data
+    plain = found.is_contiguous() and not found.is_neg() and not found.is_conj()
+    return _row(found) if plain else found.new_empty(found.numel())
+
+
+def _row(tensor: Tensor) -> Tensor:
+    """One of at most one element is contiguous to torch whatever its strides are, and keeps them in a view."""
+    return tensor.view(-1) if tensor.numel() > 1 else tensor.as_strided((tensor.numel(),), (1,))
+
+
+def check_writable(tensor: Tensor) -> None:
+    """Refuses a tensor whose elements share memory, before others meet this rank."""
+    if any(stride == 0 and size > 1 for stride, size in zip(tensor.stride(), tensor.shape, strict=True)):
+        raise UserError(
+            "a collective was given an expanded tensor to write to, whose elements share memory",
+            hint="give tensor.contiguous() or tensor.clone()",
+        )
 
 
 def write(tensor: Tensor, flat: Tensor) -> None:

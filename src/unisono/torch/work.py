@@ -90,9 +90,9 @@ class Operation(Work):
 
     def get_future(self) -> "Future[Any]":
         if _THREAD.in_callback and not self.done:
-            # Who calls this may wait for the future next, in C++, and keep the thread that moves operations.
+            # Who calls this may wait for the future next, in C++, where this thread moves nothing: so it is done first.
             with suppress(Exception):  # the future will raise it
-                self.wait()
+                self._queue.wait_for(self, -1.0, alone=True)
         with self._queue.lock:
             if self._future is None:
                 self._source = Future()
