@@ -269,6 +269,22 @@ def test_variables_of_torchrun_that_are_left_over_do_not_count(tmp_path):
     left = {"RANK": "3", "WORLD_SIZE": "5", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29999", "LOCAL_RANK": "7"}
     ended = launched(tmp_path, TELL, "--ranks", "2", "--threads", "1", env=os.environ | left)
     assert sorted(ended.stdout.splitlines()) == ["0 2 0 1", "1 2 1 1"], ended.stderr
+    assert "RANK and WORLD_SIZE of the environment do not count here" in ended.stderr
+
+
+def test_under_torchrun_each_rank_runs_the_script(tmp_path):
+    text = TELL + "\nprint('by', os.environ['UNISONO_LAUNCHED'])"
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command = [*torchrun, "-m", "unisono", "launch", "--threads", "1", script(tmp_path, text)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    assert sorted(ended.stdout.splitlines()) == ["0 2 0 1", "1 2 1 1", "by 1", "by 1"], ended.stderr
+
+
+def test_a_closed_input_is_no_input(tmp_path):
+    text = "import os, sys; print(os.environ['RANK'], repr(sys.stdin.read()), flush=True)"
+    command = " ".join([*COMMAND, "--ranks", "2", script(tmp_path, text), "<&-"])
+    ended = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=100, check=False)
+    assert sorted(ended.stdout.splitlines()) == ["0 ''", "1 ''"], ended.stderr
 
 
 def test_a_rank_that_ended_early_and_well_is_named_where_another_lost_it(tmp_path):

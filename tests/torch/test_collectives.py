@@ -25,7 +25,8 @@ from torch.distributed import HashStore, PrefixStore
 from support.torch_ranks import in_ranks
 from unisono.arena.reduction_tree import combine
 from unisono.errors import UserError
-from unisono.torch.calls import DTYPES
+from unisono.torch.calls import DTYPES, call
+from unisono.torch.operation_queue import OperationQueue
 from unisono.torch.process_group import UnisonoProcessGroup
 
 LAYOUTS = {
@@ -459,6 +460,38 @@ def test_collectives_that_the_callback_of_a_future_starts_and_waits_for():
         return first.tolist(), chained.value().tolist()
 
     assert check(in_ranks(2, work, timeout_s=5.0)) == [([2.0] * 3, [2.0] * 4)] * 2
+
+
+def test_callbacks_of_two_queues_that_start_operations_of_each_other():
+    """Two threads finish an operation of one queue each, and either callback needs the other's queue."""
+
+    def queue():
+        return OperationQueue(
+            lambda _: None, lambda _: TimeoutError("late"), lambda: None, lambda _: None, crowded=True
+        )
+
+    def lasting(seconds):
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            yield
+
+    def chained(first, second, seconds):
+        work = first.start(lasting(seconds), call("first"), 20.0, [], background=True)
+        then = lambda _: second.start(lasting(0.1), call("second"), 20.0, [], background=True).get_future()  # noqa: E731
+        return work, work.get_future().then(then)
+
+    def program(done):
+        one, other = queue(), queue()
+        works = [chained(one, other, 0.05), chained(other, one, 0.1)]
+        for work, future in works:
+            work.wait()
+            future.wait()
+        done.set()
+
+    for _ in range(3):
+        done = threading.Event()
+        threading.Thread(target=program, args=(done,), daemon=True).start()
+        assert done.wait(30)
 
 
 def test_inference_mode_leaves_nothing_behind():

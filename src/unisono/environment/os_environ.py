@@ -103,10 +103,17 @@ def launched_rank(environ: Mapping[str, str] | None = None) -> Placement | None:
     return placement if placement.address else replace(placement, address=main_address(environ, placement))
 
 
-def without_torchrun(environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The environment without torchrun's numbers of ranks, for who sets them: they may be left over."""
+def rank_around_launch(environ: Mapping[str, str] | None = None) -> tuple[Placement | None, str]:
+    """`launched_rank` for `unisono launch`, and the variables of torchrun's that do not count: torchrun has not set
+    them, so they may be left over. Nor do those of an outer `unisono launch`."""
     environ = os.environ if environ is None else environ
-    return {name: value for name, value in environ.items() if name not in astuple(TORCHRUN)[1:]}
+    if LAUNCHED not in environ and "TORCHELASTIC_RUN_ID" in environ:
+        return launched_rank(environ), ""
+    names = astuple(TORCHRUN)[1:]
+    found = {name: value for name, value in environ.items() if not name.startswith("ACCELERATE_")}
+    counted = {name: value for name, value in found.items() if name not in names}
+    ignored = [] if LAUNCHED in environ else [name for name in names[:2] if name in found]
+    return launched_rank(counted), " and ".join(ignored)
 
 
 def fill_torch_variables(environ: MutableMapping[str, str] | None = None) -> None:

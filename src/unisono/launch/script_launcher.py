@@ -27,7 +27,7 @@ from functools import partial
 from types import FrameType
 from typing import IO, Any, NoReturn, final
 
-from unisono.environment.os_environ import forget_secret, launched_rank, script_environment, without_torchrun
+from unisono.environment.os_environ import forget_secret, rank_around_launch, script_environment
 from unisono.environment.process_rank import Placement
 from unisono.errors import RankFailed
 from unisono.launch.launcher_commands import user_script
@@ -53,11 +53,15 @@ _FILES = 3
 
 def launch_script(command: Sequence[str], options: ScriptOptions) -> int:
     """Runs the script until all ranks have ended; the exit code. `RankFailed` if a rank fails."""
+    has_input = _has_input()  # before anything is opened, in case that is closed
     check_script(command)
-    if (placement := launched_rank(without_torchrun())) is not None:
+    placement, ignored = rank_around_launch()
+    if placement is not None:
         if not options.starts_ranks:
             become_rank(command, options, placement)
         options = options.on_machine(placement)
+    elif ignored:
+        sys.stderr.write(f"unisono: {ignored} of the environment do not count here: unset them, or start by torchrun\n")
     port = options.main_port if options.num_nodes > 1 else free_port()
     placements = options.placements(port)
     check_limits(len(placements), rank_files=_FILES, option="--ranks")
@@ -74,7 +78,7 @@ def launch_script(command: Sequence[str], options: ScriptOptions) -> int:
                 chosen=bool(options.threads or options.virtual_ranks),
             )
             with naming_shortage(f"rank {placement.rank} of {placement.size} could not be started"):
-                reads = placement.rank == 0 and has_input()
+                reads = placement.rank == 0 and has_input
                 ranks.start(placement.rank, user_script(*command), environment, reads=reads)
         return ranks.run()
 
@@ -90,7 +94,7 @@ def become_rank(command: Sequence[str], options: ScriptOptions, placement: Place
     os.execve(program[0], program, environment)
 
 
-def has_input() -> bool:
+def _has_input() -> bool:
     """Whether something is piped in. A terminal is not for ranks: they are not in its foreground, and it would stop
     them."""
     try:

@@ -85,8 +85,6 @@ class ScriptOptions:
 
     def on_machine(self, placement: Placement) -> "ScriptOptions":
         """What is said by hand elsewhere, where mpirun or srun has started this command once on each machine."""
-        if self.num_nodes > 1:
-            return self
         if placement.local_size != 1:
             raise UserError(
                 f"{placement.source} has started {placement.size} ranks, {placement.local_size or 'several'} of them "
@@ -94,6 +92,8 @@ class ScriptOptions:
                 hint="leave these options out; or have it start this command once on each machine "
                 "(srun --ntasks-per-node=1, mpirun --map-by ppr:1:node); or unset its variables, if they are left over",
             )
+        if self.num_nodes > 1:
+            return self
         host, _, port = (placement.address or "").rpartition(":")
         chosen = int(port) if self.main_port == DEFAULT_PORT else self.main_port
         return replace(

@@ -7,6 +7,7 @@ Limits: abstract; `process_group.py` has the class that torch gets.
 """
 
 import os
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -42,6 +43,7 @@ _LAST_WORKS, _SMALL_BYTES = 256, 64
 """How many works of single numbers are kept."""
 
 _GRACE_S = 0.5
+"""How much later the other ranks of a machine give up than the first one, and messages over gloo than others."""
 _LOST = "see what the launcher says about its end (killed? out of memory?), then start again from the last checkpoint"
 
 _W = TypeVar("_W", bound=Work)
@@ -238,7 +240,7 @@ class GroupOperations(_TorchProcessGroup):  # type: ignore[misc]  # see above
     def _late(self, operation: Operation) -> Exception:
         missing = self._memory.missing() if operation.peers is None else operation.peers
         option = "init_process_group(timeout=...)"
-        if self._links is not None and not missing and (others := self._links.awaited):
+        if self._links is not None and operation.peers is None and not missing and (others := self._links.awaited):
             return CommTimeout(
                 f"waited {operation.timeout_s:g} s in {operation.call.text}; of ranks {', '.join(map(str, others))}, "
                 "which are on another machine, one or more did not arrive",
@@ -250,11 +252,15 @@ class GroupOperations(_TorchProcessGroup):  # type: ignore[misc]  # see above
 
     def _until(self, transfer: Transfer, called: Call, peers: Sequence[int]) -> Steps:
         """Returns when a message is through; raises if its other end has ended before, or left."""
+        since_s = 0.0
         while not transfer():
-            ended = self._memory.ended()
-            if ended and (gone := [peer for peer in peers if peer in ended]) and not transfer():
-                raise lost_rank_error(self._rank, called.text, gone, hint=_LOST)
-            left = self._memory.gone()
-            if left and (gone := [peer for peer in peers if peer in left]) and not transfer():
-                raise self._left_error(called.text, gone)
+            ended, left = self._memory.ended(), self._memory.gone()
+            if lost := [peer for peer in peers if peer in ended or peer in left]:
+                # gloo's thread may not have said yet that a message is through.
+                since_s = since_s or time.monotonic()
+                waited = self._links is None or time.monotonic() - since_s > _GRACE_S
+                if waited and not transfer():
+                    if gone := [peer for peer in lost if peer in ended]:
+                        raise lost_rank_error(self._rank, called.text, gone, hint=_LOST)
+                    raise self._left_error(called.text, lost)
             yield

@@ -42,16 +42,48 @@ _IDLE_S, _STOP_S = 0.2, 2.0
 
 
 _QUEUES: "WeakSet[OperationQueue]" = WeakSet()
+_QUEUES_LOCK = threading.Lock()
 
 
 def _forbid_in_child() -> None:
     """A forked process has the memory of its parent's groups, and must not act in their place."""
+    _QUEUES_LOCK.release()
     for queue in list(_QUEUES):
-        queue.lock = threading.RLock()
-        queue.broken = "this process was forked from the one that made it"
+        queue.forget("this process was forked from the one that made it")
 
 
-os.register_at_fork(after_in_child=_forbid_in_child)
+os.register_at_fork(before=_QUEUES_LOCK.acquire, after_in_parent=_QUEUES_LOCK.release, after_in_child=_forbid_in_child)
+
+
+@final
+class QueueLock:
+    """A lock that its owner may take again. Who gives it back for good runs the callbacks of what was finished under
+    it: they may wait for operations of other groups, and whoever moves those may wait for this lock."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._depth = 0
+        self.finished: list[Operation] = []
+
+    def acquire(self, *, blocking: bool = True) -> bool:
+        taken = self._lock.acquire(blocking)
+        self._depth += taken
+        return taken
+
+    def release(self) -> None:
+        self._depth -= 1
+        finished: list[Operation] = []
+        if not self._depth:
+            finished, self.finished = self.finished, finished
+        self._lock.release()
+        for operation in finished:
+            operation.settle()
+
+    def __enter__(self) -> None:
+        self.acquire()
+
+    def __exit__(self, *exc: object) -> None:
+        self.release()
 
 
 @final
@@ -71,14 +103,20 @@ class OperationQueue:
         crowded: bool,
     ) -> None:
         """move: moves messages under way. leave: lets the other ranks know that this one is leaving, and why."""
-        self.lock = threading.RLock()
+        self.lock = QueueLock()
         self.broken = ""
         """Why nothing can be started any more; empty while the group works."""
         self._look, self._late, self._move, self._leave = look, late, move, leave
         self._spins = 0 if crowded else _SPINS
         self._collectives: deque[Operation] = deque()
         self._messages: list[Operation] = []
-        _QUEUES.add(self)
+        with _QUEUES_LOCK:
+            _QUEUES.add(self)
+
+    def forget(self, why: str) -> None:
+        """What is under way is not this process's any more."""
+        self.lock, self.broken = QueueLock(), why
+        self._collectives, self._messages = deque(), []
 
     def check_open(self) -> None:
         """Refuses everything after an error, and after the end."""
@@ -105,10 +143,14 @@ class OperationQueue:
             else:
                 self._collectives.append(operation)
             self._advance()
-        if background and not operation.done and not self._tried(operation) and not BACKGROUND.add(self):
-            with suppress(Exception):  # the operation keeps it
-                self.wait_for(operation, -1.0, alone=True)
+        if background and not operation.done and not self._tried(operation):
+            BACKGROUND.add(self)
         return operation
+
+    @property
+    def unattended(self) -> bool:
+        """Whether no background thread moves anything any more, at the end of the process."""
+        return BACKGROUND.stopped
 
     @property
     def idle(self) -> bool:
@@ -132,7 +174,9 @@ class OperationQueue:
     def _progress_of_others(self, *, look: bool) -> None:
         """Called instead of the background thread, by who keeps it: moves all other groups. Those that are in another
         thread's hands are moved there."""
-        for queue in list(_QUEUES):
+        with _QUEUES_LOCK:
+            queues = list(_QUEUES)
+        for queue in queues:
             if queue is not self and queue.waiting and queue.lock.acquire(blocking=False):
                 try:
                     queue.progress(look=look)
@@ -259,7 +303,7 @@ class _Background:
     """The one thread of a process that moves operations which nobody waits for. It ends when it has nothing to do."""
 
     def __init__(self) -> None:
-        self._stopped = False
+        self.stopped = False
         self._forget()
 
     def _forget(self) -> None:
@@ -268,33 +312,31 @@ class _Background:
         self._added = threading.Condition()
         self._queues: list[OperationQueue] = []
 
-    def add(self, queue: OperationQueue) -> bool:
-        """Whether the thread will move it; False at the end of the process."""
+    def add(self, queue: OperationQueue) -> None:
         if self._pid != os.getpid():  # a fork has no such thread
             self._forget()
         with self._added:
-            if self._stopped:
-                return False
+            if self.stopped:
+                return
             if queue not in self._queues:
                 self._queues.append(queue)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="unisono-progress", daemon=True)
                 self._thread.start()
             self._added.notify()
-        return True
 
     def stop(self) -> None:
         """Called before the interpreter ends: it would stop the thread wherever that is, and in the middle of torch's
         C++ this aborts the process."""
         with self._added:
-            self._stopped, thread = True, self._thread
+            self.stopped, thread = True, self._thread
             self._added.notify()
         if thread is not None and self._pid == os.getpid():
             thread.join(_STOP_S)
 
     def _run(self) -> None:
         nap, turn = _NAP_S[0], 0
-        while not self._stopped:
+        while not self.stopped:
             with self._added:
                 self._queues = [queue for queue in self._queues if queue.waiting]
                 if not self._queues:

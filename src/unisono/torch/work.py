@@ -89,8 +89,8 @@ class Operation(Work):
     _source_rank = source_rank
 
     def get_future(self) -> "Future[Any]":
-        if _THREAD.in_callback and not self.done:
-            # Who calls this may wait for the future next, in C++, where this thread moves nothing: so it is done first.
+        if not self.done and (_THREAD.in_callback or self._queue.unattended):
+            # Who calls this may wait for the future next, in C++, where nobody moves anything: so it is done first.
             with suppress(Exception):  # the future will raise it
                 self._queue.wait_for(self, -1.0, alone=True)
         with self._queue.lock:
@@ -98,8 +98,9 @@ class Operation(Work):
                 self._source = Future()
                 self._future = self._source.then(_outcome)
                 if self.done:
-                    self._settle()
-        return self._future
+                    self._queue.lock.finished.append(self)
+            future = self._future
+        return future
 
     # -- for the queue
 
@@ -108,9 +109,10 @@ class Operation(Work):
         self.error, self.done = error and for_torch(error), True
         self.steps = iter(())  # type: ignore[assignment]  # what it held goes
         if self._future is not None:
-            self._settle()
+            self._queue.lock.finished.append(self)
 
-    def _settle(self) -> None:
+    def settle(self) -> None:
+        """Without that lock: callbacks run here."""
         assert self._source is not None
         error = self.error
         if isinstance(error, Exception):
