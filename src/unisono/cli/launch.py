@@ -15,7 +15,7 @@ _DEFAULTS = ScriptOptions()
 
 def launch(
     *command: Annotated[str, Parameter(allow_leading_hyphen=True, show=False)],
-    options: Annotated[ScriptOptions, Parameter(name="*", show_default=False)] = _DEFAULTS,
+    options: Annotated[ScriptOptions, Parameter(name="*")] = _DEFAULTS,
 ) -> None:
     """Start an unchanged torch script as several ranks: unisono launch [OPTIONS] SCRIPT.py [ARGUMENTS ...]
 
