@@ -1,4 +1,5 @@
-"""What torch calls when it is imported: registers the backend, and imports nothing more until it is used.
+"""What torch calls when it is imported: registers the backend, and extends env:// to ranks of mpirun and srun. It
+imports nothing more until it is used.
 
 torch 2.5 and newer load the entry points of the group `torch.backends`. So `init_process_group("unisono")` works
 wherever unisono is installed, without a line in the script. TORCH_DEVICE_BACKEND_AUTOLOAD=0 turns that off; then
